@@ -1,0 +1,43 @@
+# Every command of this project. All they need is make and Python 3.11 or newer:
+#   make PYTHON=python3.13 test       with another Python
+#   make test ARGS="-k renewal -x"    with arguments for pytest
+
+PYTHON ?= python3
+BIN := .venv/bin
+BOOTSTRAP := $(PYTHON) tools/bootstrap.py
+
+.PHONY: help demo run test lint types build clean
+.NOTPARALLEL:
+
+help: ## Show these commands
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
+
+demo: ## See the locks at work, on a Redis of its own
+	@$(BOOTSTRAP)
+	@$(BIN)/python example_project/demo.py $(ARGS)
+
+run: ## Serve the example project
+	@$(BOOTSTRAP)
+	@$(BIN)/python example_project/demo.py --serve $(ARGS)
+
+test: ## Run the tests
+	@$(BOOTSTRAP) test
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: ## Check style, format and floors
+	@$(BOOTSTRAP) lint
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-logo
+
+types: ## Check types
+	@$(BOOTSTRAP) types
+	@$(BIN)/mypy
+
+build: ## Build the wheel and the source archive into dist/
+	@$(BOOTSTRAP) build
+	@$(BIN)/python -m build
+
+clean: ## Remove everything that these commands made
+	@rm -rf .venv .cache dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

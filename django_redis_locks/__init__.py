@@ -1,0 +1,48 @@
+"""Distributed locks for Django, on Redis.
+
+``locks`` makes locks, ``redis_lock`` decorates views, methods and functions, ``current_grant`` finds the grant of the
+call that runs. The rest are values and errors.
+"""
+
+from __future__ import annotations
+
+from .conf import InvalidLockBackend
+from .core.errors import (
+    LockAlreadyHeld,
+    LockBackendError,
+    LockError,
+    LockKeyError,
+    LockLost,
+    LockNotAcquired,
+    LockNotOwned,
+)
+from .core.grant import Grant
+from .core.holder import Holder
+from .core.owners import registry as _registry
+from .decorators import redis_lock
+from .handler import locks
+from .primitives.lock import Lock
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Grant",
+    "Holder",
+    "InvalidLockBackend",
+    "Lock",
+    "LockAlreadyHeld",
+    "LockBackendError",
+    "LockError",
+    "LockKeyError",
+    "LockLost",
+    "LockNotAcquired",
+    "LockNotOwned",
+    "current_grant",
+    "locks",
+    "redis_lock",
+]
+
+
+def current_grant() -> Grant | None:
+    """The grant acquired last in this thread or task and not released yet, or None."""
+    return _registry.innermost()

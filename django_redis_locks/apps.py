@@ -1,0 +1,22 @@
+"""The Django app."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+from django.core import checks
+from django.utils.translation import gettext_lazy as _
+
+
+class RedisLocksConfig(AppConfig):
+    """Registers the system checks and the signals. No I/O."""
+
+    name = "django_redis_locks"
+    label = "django_redis_locks"
+    verbose_name = _("Redis locks")
+
+    def ready(self) -> None:
+        from . import signals  # noqa: F401, PLC0415 - importing connects them to the engine's events
+        from .checks import TAG, check_deployment, check_settings  # noqa: PLC0415 - settings are ready only now
+
+        checks.register(check_settings, TAG)
+        checks.register(check_deployment, TAG, deploy=True)

@@ -1,0 +1,64 @@
+"""What a store must offer: one atomic step, sent once.
+
+A backend meets the locks only at ``Command.name`` and the shape of the reply. Whatever goes wrong becomes a
+``LockBackendError`` that says whether the step may have been carried out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ..core.errors import LockBackendError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..core.effects import Command
+
+
+class Backend:
+    """One store. ``identity`` is equal for two backends of one store: their locks exclude each other."""
+
+    identity: str
+
+    buckets: ClassVar[int] = 1
+    """Into how many parts the keys are divided; a script touches keys of one part."""
+
+    announces: ClassVar[bool] = False
+    """Whether a waiter hears of every release; otherwise it has to ask now and then."""
+
+    def __init__(self, location: str, options: Mapping[str, Any]) -> None:
+        raise NotImplementedError
+
+    @classmethod
+    def complaint(cls, location: str, options: Mapping[str, Any]) -> str | None:
+        """What is wrong with these settings, in one sentence; no I/O."""
+        try:
+            cls(location, options)
+        except (TypeError, ValueError) as error:
+            return str(error)
+        return None
+
+    def call(self, command: Command[Any]) -> Any:
+        """Carry a command out, once, and return the raw reply."""
+        raise NotImplementedError
+
+    async def acall(self, command: Command[Any]) -> Any:
+        """As ``call``, without blocking the loop."""
+        raise NotImplementedError
+
+    def call_many(self, commands: Sequence[Command[Any]], timeout: float) -> list[Any]:
+        """Carry independent commands out, as fast as the store can; replies in order, each a reply or the error."""
+        replies: list[Any] = []
+        for command in commands:
+            try:
+                replies.append(self.call(command))
+            except LockBackendError as failure:
+                replies.append(failure)
+        return replies
+
+    def close(self) -> None:
+        """Close idle connections. The backend stays usable."""
+
+    def after_fork_in_child(self) -> None:
+        """Forget what belongs to the parent, without a word on its connections."""

@@ -1,0 +1,153 @@
+"""The store on one Redis or Valkey server: a command is one script call, by its hash, on a connection of ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import parse_qs, urlsplit, urlunsplit
+
+from redis.exceptions import AuthenticationError, NoScriptError, ResponseError
+
+from ...core.constants import SOCKET_TIMEOUT
+from ...core.errors import LockBackendError
+from ..base import Backend
+from .scripts import script
+from .wire import AsyncWire, Failure, Wire, connection_makers, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ...core.effects import Command
+
+SCHEMES = ("redis", "rediss", "unix", "valkey", "valkeys")
+
+MAX_CONNECTION_AGE = 3600.0
+"""Connections are replaced after an hour, so that a changed password or address reaches all of them."""
+
+
+class RedisBackend(Backend):
+    """Locks on one server.
+
+    ``OPTIONS`` go to redis-py's connection (``socket_timeout``, default 2 s; ``username``, ``ssl_ca_certs``, …), but
+    for ``max_connection_age``: seconds after which a connection is replaced (default 3600).
+    """
+
+    announces: ClassVar[bool] = False
+
+    def __init__(self, location: str, options: Mapping[str, Any]) -> None:
+        if urlsplit(location).scheme not in SCHEMES:
+            raise ValueError(
+                f"LOCATION {masked(location)!r} is no URL of a Redis server, such as redis://127.0.0.1:6379/0; "
+                f"its scheme is one of {', '.join(SCHEMES)}"
+            )
+        wanted = {"socket_timeout": SOCKET_TIMEOUT, "socket_connect_timeout": SOCKET_TIMEOUT, **options}
+        max_age = wanted.pop("max_connection_age", MAX_CONNECTION_AGE)
+        url = location.replace("valkey", "redis", 1) if location.startswith("valkey") else location
+        make, amake = connection_makers(url, wanted)
+        self.identity = identity(url)
+        self.location = masked(location)
+        self._wire = Wire(make, max_age)
+        self._awire = AsyncWire(amake, max_age)
+
+    def __repr__(self) -> str:
+        return f"<RedisBackend {self.location}>"
+
+    def call(self, command: Command[Any]) -> Any:
+        try:
+            reply = self._wire.exchange((_evalsha(command),))[0]
+            if isinstance(reply, NoScriptError):
+                reply = self._wire.exchange((_eval(command),))[0]
+        except Failure as failure:
+            raise self._failed(failure) from failure.cause
+        return self._understood(reply)
+
+    async def acall(self, command: Command[Any]) -> Any:
+        try:
+            reply = (await self._awire.exchange((_evalsha(command),)))[0]
+            if isinstance(reply, NoScriptError):
+                reply = (await self._awire.exchange((_eval(command),)))[0]
+        except Failure as failure:
+            raise self._failed(failure) from failure.cause
+        return self._understood(reply)
+
+    def call_many(self, commands: Sequence[Command[Any]], timeout: float) -> list[Any]:
+        """One write for all; its replies come within ``timeout`` seconds or not at all."""
+        try:
+            replies = self._wire.exchange([_evalsha(command) for command in commands], timeout)
+            missing = [index for index, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+            if missing:
+                again = self._wire.exchange([_eval(commands[index]) for index in missing], timeout)
+                for index, reply in zip(missing, again, strict=True):
+                    replies[index] = reply
+        except Failure as failure:
+            return [self._failed(failure)] * len(commands)
+        return [self._refused(reply) if isinstance(reply, ResponseError) else reply for reply in replies]
+
+    def close(self) -> None:
+        self._wire.close()
+
+    def after_fork_in_child(self) -> None:
+        self._wire.after_fork_in_child()
+        self._awire.after_fork_in_child()
+
+    def _understood(self, reply: Any) -> Any:
+        if isinstance(reply, ResponseError):
+            raise self._refused(reply) from reply
+        return reply
+
+    def _failed(self, failure: Failure) -> LockBackendError:
+        cause = failure.cause
+        if isinstance(cause, AuthenticationError | ResponseError):
+            return self._refused(cause)
+        if failure.sent:
+            text = f"no answer from {self.location}: {failure}"
+        else:
+            text = f"can't reach {self.location}: {failure}. Start that server, or correct LOCATION in REDIS_LOCKS"
+        return LockBackendError(text, unanswered=failure.sent, passing=True, stale=failure.stale)
+
+    def _refused(self, error: AuthenticationError | ResponseError) -> LockBackendError:
+        text, passing = refusal(error)
+        hint = next((hint for sign, hint in _HINTS.items() if sign in text), "")
+        return LockBackendError(f"{self.location} refuses: {text}{hint}", passing=passing)
+
+
+_HINTS = {
+    "WRONGPASS": ". Correct the user and password in LOCATION",
+    "invalid username-password": ". Correct the user and password in LOCATION",
+    "invalid password": ". Correct the password in LOCATION",
+    "NOAUTH": ". Put the password into LOCATION: redis://user:password@host:port/db",
+    "Authentication required": ". Put the password into LOCATION: redis://user:password@host:port/db",
+    "NOPERM": ". The user needs +eval +evalsha and the script commands del exists get hget hmget hset pexpire pttl set "
+    "time type zadd zrangebyscore zrem on the keys that begin with KEY_PREFIX",
+    "no permissions": ". The user needs +eval +evalsha and the script commands del exists get hget hmget hset pexpire "
+    "pttl set time type zadd zrangebyscore zrem on the keys that begin with KEY_PREFIX",
+    "OOM": ". The server is at maxmemory; raise it, or move locks to a server of their own with noeviction",
+    "CROSSSLOT": ". This is a Redis Cluster: use a single server",
+    "MOVED": ". This is a Redis Cluster: use a single server",
+}
+
+
+def _evalsha(command: Command[Any]) -> tuple[Any, ...]:
+    return "EVALSHA", script(command.name).sha, len(command.keys), *command.keys, *command.args
+
+
+def _eval(command: Command[Any]) -> tuple[Any, ...]:
+    return "EVAL", script(command.name).source, len(command.keys), *command.keys, *command.args
+
+
+def identity(url: str) -> str:
+    """Equal for two URLs of one database of one server, whoever logs in."""
+    parts = urlsplit(url)
+    query = parse_qs(parts.query)
+    if parts.scheme == "unix":
+        return f"unix:{parts.path}?db={query.get('db', ['0'])[0]}"
+    db = query.get("db", [parts.path.strip("/") or "0"])[0]
+    return f"redis:{(parts.hostname or 'localhost').lower()}:{parts.port or 6379}/{db}"
+
+
+def masked(url: str) -> str:
+    """The URL without its password, for messages."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    user = parts.username or ""
+    login = f"{user}:***@" if parts.password else f"{user}@" if user else ""
+    return urlunsplit((parts.scheme, login + host, parts.path, "", ""))

@@ -1,0 +1,80 @@
+"""What ``CACHES`` tells about Redis servers: settings to borrow a connection from, and databases to keep away from.
+
+Only the address is borrowed, never the cache's client: a cache may swallow errors, read from replicas, or clear."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django.conf import settings
+from django.core.cache.backends.redis import RedisCache
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
+
+from .backends.redis.backend import identity
+
+_NOT_OURS = {"pool_class", "parser_class", "serializer"}
+
+
+def problem_with(alias: str) -> tuple[str, str] | None:
+    """Why locks can't use the connection of a cache alias: id and sentence, or None."""
+    entry = _caches().get(alias)
+    if entry is None:
+        return "E008", f"{alias!r} isn't in CACHES."
+    if not _is_redis(entry) or not _locations(entry):
+        return "E009", f"{alias!r} isn't a plain Redis cache."
+    return None
+
+
+def connection_of(alias: str) -> tuple[str, dict[str, Any]]:
+    """The URL of a cache's first server, the one it writes to, and the options of the connection."""
+    entry = _caches()[alias]
+    options = dict(entry.get("OPTIONS", {}))
+    if _is_django_redis(entry):
+        pool = dict(options.get("CONNECTION_POOL_KWARGS", {}))
+        pool.pop("max_connections", None)
+        names = {"PASSWORD": "password", "SOCKET_TIMEOUT": "socket_timeout"}
+        options = pool | {ours: options[theirs] for theirs, ours in names.items() if theirs in options}
+    return _locations(entry)[0], {key: value for key, value in options.items() if key not in _NOT_OURS}
+
+
+def shares_database(location: str) -> bool:
+    """Whether a cache lives in the database that a URL names."""
+    if "://" not in location:
+        return False
+    mine = identity(location)
+    return any(
+        identity(other) == mine
+        for entry in _caches().values()
+        if _is_redis(entry)
+        for other in _locations(entry)
+        if "://" in other
+    )
+
+
+def _caches() -> dict[str, dict[str, Any]]:
+    try:
+        return settings.CACHES
+    except ImproperlyConfigured:  # a program without Django's settings
+        return {}
+
+
+def _locations(entry: dict[str, Any]) -> list[str]:
+    location = entry.get("LOCATION", "")
+    return [part for part in (re.split("[;,]", location) if isinstance(location, str) else location) if part]
+
+
+def _is_django_redis(entry: dict[str, Any]) -> bool:
+    return str(entry.get("BACKEND", "")).startswith("django_redis.")
+
+
+def _is_redis(entry: dict[str, Any]) -> bool:
+    if _is_django_redis(entry):
+        client = str(entry.get("OPTIONS", {}).get("CLIENT_CLASS", ""))
+        return not client or client.endswith(".DefaultClient")
+    try:
+        backend = import_string(entry["BACKEND"])
+    except (ImportError, KeyError, TypeError):
+        return False
+    return isinstance(backend, type) and issubclass(backend, RedisCache)

@@ -1,0 +1,81 @@
+"""System checks: ``REDIS_LOCKS`` as it stands in the settings. No check asks a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.conf import settings
+from django.core import checks
+
+from . import caches, conf
+from .backends.memory import MemoryBackend
+from .handler import DEFAULT, locks
+
+TAG = "redis_locks"
+
+
+def check_settings(app_configs: object = None, **_: Any) -> Sequence[checks.CheckMessage]:
+    """Every problem of every alias."""
+    table = getattr(settings, conf.SETTING, None)
+    if table is None:
+        return [_implicit()]
+    if not isinstance(table, Mapping):
+        return [_message(conf.Problem("E001", f"{conf.SETTING} must be a dict of aliases."))]
+    found = [_message(problem) for alias, entry in table.items() for problem in conf.problems(alias, entry)]
+    if DEFAULT not in table:
+        found.append(_message(conf.Problem("E001", f"{conf.SETTING} has no alias {DEFAULT!r}.")))
+    if not settings.DEBUG and not any(message.is_serious() for message in found):
+        found += [
+            _message(
+                conf.Problem(
+                    "W004",
+                    f"{conf.SETTING}[{alias!r}] keeps its locks in the memory of one process.",
+                    "Other processes don't see them. Outside of tests and development use a Redis server.",
+                )
+            )
+            for alias in table
+            if isinstance(locks[alias].engine.backend, MemoryBackend)
+        ]
+    return found
+
+
+def check_deployment(app_configs: object = None, **_: Any) -> Sequence[checks.CheckMessage]:
+    """What is fine in development only."""
+    table = getattr(settings, conf.SETTING, None)
+    if not isinstance(table, Mapping):
+        return []
+    return [
+        _message(
+            conf.Problem(
+                "W026",
+                f"{conf.SETTING}[{alias!r}]: sections run without a lock while the store is down.",
+                "Set ON_BACKEND_ERROR to 'closed' unless that is what you want.",
+            )
+        )
+        for alias, entry in table.items()
+        if isinstance(entry, Mapping) and entry.get("ON_BACKEND_ERROR") == "open"
+    ]
+
+
+def _implicit() -> checks.CheckMessage:
+    if caches.problem_with(DEFAULT) is None:
+        return _message(
+            conf.Problem(
+                "W010",
+                f"{conf.SETTING} isn't set: locks live in the database of the cache {DEFAULT!r}.",
+                "cache.clear() deletes the locks with the values; give the locks a database, or a server, of their own.",
+            )
+        )
+    return _message(
+        conf.Problem(
+            "W003",
+            f"{conf.SETTING} isn't set, and the cache {DEFAULT!r} is no Redis: there are no locks.",
+            f"Set {conf.SETTING} = {{'default': {{'LOCATION': 'redis://127.0.0.1:6379/0'}}}}.",
+        )
+    )
+
+
+def _message(problem: conf.Problem) -> checks.CheckMessage:
+    kind = checks.Error if problem.serious else checks.Warning
+    return kind(problem.message, hint=problem.hint or None, id=f"{TAG}.{problem.id}")

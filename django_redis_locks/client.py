@@ -1,0 +1,159 @@
+"""The locks of one alias: what ``locks["alias"]`` is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from .conf import ON_BACKEND_ERROR, AliasSettings, Overrides
+from .core import durations
+from .core.effects import Place
+from .core.keys import Spelling
+from .primitives.lock import Lock
+from .primitives.programs import Terms
+
+if TYPE_CHECKING:
+    from .core.durations import Duration
+    from .core.grant import OnLost
+    from .engine import Engine
+
+T = TypeVar("T")
+
+_NOTHING = Overrides()
+
+
+class Locks:
+    """Makes the locks of one alias. The objects it makes are cheap; make one where you need it."""
+
+    def __init__(self, settings: AliasSettings, engine: Engine) -> None:
+        self.settings = settings
+        self.engine = engine
+        self._spelling = Spelling(settings.key_prefix, engine.backend.buckets)
+        self._terms: dict[str | None, Terms] = {None: self._usual(_NOTHING)}
+        for name, overrides in settings.names.items():
+            self._terms[name] = self._usual(overrides)
+
+    def __repr__(self) -> str:
+        return f"<Locks {self.settings.alias!r} on {self.engine.backend!r}>"
+
+    def lock(
+        self,
+        key: str,
+        *,
+        expire: Duration | None = None,
+        wait: Duration | None = None,
+        renew: bool | None = None,
+        name: str | None = None,
+        on_lost: OnLost = None,
+        on_backend_error: str | None = None,
+    ) -> Lock:
+        """A mutex. One holder at a time, on all hosts; not re-entrant.
+
+        Args:
+            key: what is locked.
+            expire: the lease: after so many seconds without a sign of life the lock is free again. Given here it is a
+                fixed lease, unless ``renew=True``; otherwise the settings' ``EXPIRE``, renewed while the holder lives.
+            wait: seconds that ``acquire()`` and ``with`` wait; -1 for ever, 0 not at all.
+            renew: whether the lease is renewed while it is held.
+            name: the label in settings, messages and metrics; by default the key up to its first colon.
+            on_lost: called with the grant when the lease is lost, in the renewal's thread, or in the loop of the task
+                that acquired it; ``"cancel"`` cancels that task.
+            on_backend_error: ``"closed"`` raises when the store is down; ``"open"`` goes on without a lock.
+
+        Raises:
+            LockKeyError: not a str, or empty.
+            ValueError: an argument is out of its range.
+        """
+        return self._lock(key, expire, wait, renew, name, on_lost, on_backend_error, reentrant=False)
+
+    def rlock(
+        self,
+        key: str,
+        *,
+        expire: Duration | None = None,
+        wait: Duration | None = None,
+        renew: bool | None = None,
+        name: str | None = None,
+        on_lost: OnLost = None,
+        on_backend_error: str | None = None,
+    ) -> Lock:
+        """The same lock, which its owner may enter again, without a round trip. The last exit frees it."""
+        return self._lock(key, expire, wait, renew, name, on_lost, on_backend_error, reentrant=True)
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self.engine.backend.close()
+
+    def wait_of(self, name: str) -> float | None:
+        """What ``LOCKS[name]`` says of waiting, in seconds; None if nothing."""
+        return self.settings.names.get(name, _NOTHING).wait
+
+    def _lock(
+        self,
+        key: str,
+        expire: Duration | None,
+        wait: Duration | None,
+        renew: bool | None,
+        name: str | None,
+        on_lost: OnLost,
+        on_backend_error: str | None,
+        *,
+        reentrant: bool,
+    ) -> Lock:
+        keys = self._spelling.of(key)
+        if name is None:
+            name = key.partition(":")[0]
+        terms = self._terms.get(name) or self._terms[None]
+        if not (expire is wait is renew is on_lost is on_backend_error is None):
+            terms = self._special(terms, name, expire, wait, renew, on_lost, on_backend_error)
+        place = Place(self.engine.backend.identity, keys.lock)
+        return Lock(self.engine, place, keys, key, name, self.settings.alias, terms, reentrant)
+
+    def _usual(self, overrides: Overrides) -> Terms:
+        """The terms of a lock without arguments: its lease is renewed unless ``LOCKS`` says otherwise."""
+        settings = self.settings
+
+        max_hold = _chosen(overrides.max_hold, settings.max_hold)
+        return Terms(
+            lease=_chosen(overrides.lease, settings.lease),
+            wait=_chosen(overrides.wait, settings.wait),
+            renew_for=max_hold if _chosen(overrides.renew, True) else 0.0,
+            fail_open=_chosen(overrides.fail_open, settings.fail_open),
+            index=settings.index,
+            metadata=_chosen(overrides.metadata, settings.metadata),
+            on_lost=None,
+        )
+
+    def _special(
+        self,
+        terms: Terms,
+        name: str,
+        expire: Duration | None,
+        wait: Duration | None,
+        renew: bool | None,
+        on_lost: OnLost,
+        on_backend_error: str | None,
+    ) -> Terms:
+        overrides = self.settings.names.get(name, _NOTHING)
+        if expire is not None:
+            terms = replace(terms, lease=durations.lease_ms(expire))
+        if renew is None:
+            renew = overrides.renew if expire is None or overrides.renew is not None else False
+        if renew is not None:
+            max_hold = self.settings.max_hold if overrides.max_hold is None else overrides.max_hold
+            terms = replace(terms, renew_for=max_hold if renew else 0.0)
+        if wait is not None:
+            terms = replace(terms, wait=durations.patience(wait))
+        if on_lost is not None:
+            if on_lost != "cancel" and not callable(on_lost):
+                raise ValueError(f'on_lost is None, "cancel" or a callable, not {on_lost!r}')
+            terms = replace(terms, on_lost=on_lost)
+        if on_backend_error is not None:
+            if on_backend_error not in ON_BACKEND_ERROR:
+                raise ValueError(f'on_backend_error is "closed" or "open", not {on_backend_error!r}')
+            terms = replace(terms, fail_open=on_backend_error == "open")
+        return terms
+
+
+def _chosen(override: T | None, usual: T) -> T:
+    return usual if override is None else override

@@ -1,0 +1,271 @@
+"""``REDIS_LOCKS``: read, checked, and made into values.
+
+Whatever is wrong is a ``Problem`` with an id; the system checks report them all, and using an alias raises the first
+error of it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
+
+from . import caches
+from .backends.base import Backend
+from .core import durations
+from .core.holder import FIELDS
+
+SETTING = "REDIS_LOCKS"
+
+DEFAULTS: dict[str, Any] = {
+    "BACKEND": "django_redis_locks.backends.redis.RedisBackend",
+    "LOCATION": None,
+    "CACHE": None,
+    "KEY_PREFIX": "lock",
+    "EXPIRE": 30,
+    "WAIT": 10,
+    "MAX_HOLD": 3600,
+    "ON_BACKEND_ERROR": "closed",
+    "INDEX": True,
+    "HISTORY": 0,
+    "METADATA": FIELDS,
+    "LOCKS": {},
+    "OPTIONS": {},
+}
+
+PER_NAME = ("EXPIRE", "WAIT", "RENEW", "MAX_HOLD", "ON_BACKEND_ERROR", "METADATA")
+"""What ``LOCKS[name]`` may override."""
+
+LATER = {
+    "LOCKS": ("HOLD", "ON_CONFLICT", "STATUS", "RETRY_AFTER", "REENTRANT", "METHODS", "CONDITION", "AUTO_RELEASE"),
+    "METADATA": ("path", "user", "task_id"),
+}
+"""What is designed and not built yet, so that it is answered as such and not as a typing error."""
+
+ON_BACKEND_ERROR = ("closed", "open")
+
+
+class InvalidLockBackend(ImproperlyConfigured):
+    """``REDIS_LOCKS`` has no such alias, or its entry is wrong."""
+
+
+class Problem(NamedTuple):
+    """Something wrong (``E…``) or doubtful (``W…``) in the settings."""
+
+    id: str
+    message: str
+    hint: str = ""
+
+    @property
+    def serious(self) -> bool:
+        return self.id.startswith("E")
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What ``LOCKS[name]`` says; None where it says nothing."""
+
+    lease: int | None = None
+    wait: float | None = None
+    renew: bool | None = None
+    max_hold: float | None = None
+    fail_open: bool | None = None
+    metadata: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AliasSettings:
+    """One entry of ``REDIS_LOCKS``, checked and with its defaults. Times: lease in ms, others in seconds."""
+
+    alias: str
+    backend: type[Backend]
+    location: str
+    options: Mapping[str, Any]
+    key_prefix: str
+    lease: int
+    wait: float
+    max_hold: float
+    fail_open: bool
+    index: bool
+    metadata: tuple[str, ...]
+    names: Mapping[str, Overrides] = field(default_factory=dict)
+
+
+def read(alias: str, entry: Mapping[str, Any]) -> AliasSettings:
+    """The settings of one alias.
+
+    Raises:
+        InvalidLockBackend: with the first thing that is wrong.
+    """
+    for problem in problems(alias, entry):
+        if problem.serious:
+            raise InvalidLockBackend(f"{problem.message} {problem.hint}".strip())
+    entry = {**DEFAULTS, **entry}
+    location, options = _location(entry)
+    general = _overrides(entry)
+    assert general.lease and general.wait is not None and general.max_hold  # noqa: S101 - the defaults have them all
+    return AliasSettings(
+        alias=alias,
+        backend=import_string(entry["BACKEND"]),
+        location=location,
+        options=options,
+        key_prefix=entry["KEY_PREFIX"],
+        lease=general.lease,
+        wait=general.wait,
+        max_hold=general.max_hold,
+        fail_open=bool(general.fail_open),
+        index=entry["INDEX"],
+        metadata=general.metadata or (),
+        names={name: _overrides(override) for name, override in entry["LOCKS"].items()},
+    )
+
+
+def _location(entry: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    if entry["CACHE"] is None:
+        return entry["LOCATION"] or "", dict(entry["OPTIONS"])
+    location, options = caches.connection_of(entry["CACHE"])
+    return location, {**options, **entry["OPTIONS"]}
+
+
+def _overrides(entry: Mapping[str, Any]) -> Overrides:
+    def given(key: str, convert: Any) -> Any:
+        return convert(entry[key]) if key in entry else None
+
+    return Overrides(
+        lease=given("EXPIRE", durations.lease_ms),
+        wait=given("WAIT", durations.patience),
+        renew=given("RENEW", bool),
+        max_hold=given("MAX_HOLD", lambda value: durations.lease_ms(value) / 1000),
+        fail_open=given("ON_BACKEND_ERROR", lambda value: value == "open"),
+        metadata=given("METADATA", lambda value: tuple(name for name in FIELDS if name in value)),
+    )
+
+
+def problems(alias: str, entry: Any) -> Iterator[Problem]:
+    """Everything wrong or doubtful in one alias; no I/O."""
+    where = f"{SETTING}[{alias!r}]"
+    if not isinstance(entry, Mapping):
+        yield Problem("E001", f"{where} must be a dict, not {type(entry).__name__}.")
+        return
+    yield from _unknown(entry, where, tuple(DEFAULTS))
+    entry = {**DEFAULTS, **entry}
+    yield from _times(entry, where)
+    yield from _values(entry, where)
+    yield from _names(entry, where)
+    yield from _store(entry, where)
+
+
+def _unknown(
+    entry: Mapping[str, Any], where: str, known: tuple[str, ...], later: tuple[str, ...] = ()
+) -> Iterator[Problem]:
+    for key in entry:
+        if key in later:
+            yield Problem("E034", f"{where}: {key!r} comes in a later version.", "Leave it out for now.")
+        elif key not in known:
+            close = difflib.get_close_matches(str(key).upper(), known, 1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(known)}."
+            yield Problem("E031" if known is PER_NAME else "E001", f"{where}: unknown key {key!r}.", hint)
+
+
+def _times(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
+    lease: dict[str, int] = {}
+    for key, id in (("EXPIRE", "E013"), ("MAX_HOLD", "E016")):
+        if key in entry:
+            try:
+                lease[key] = durations.lease_ms(entry[key], key)
+            except ValueError as error:
+                yield Problem(id, f"{where}: {error}.")
+    if lease.get("EXPIRE", 1000) < 1000:
+        yield Problem("W014", f"{where}: EXPIRE is below one second.", "A pause of the process outlasts it easily.")
+    if len(lease) == 2 and lease["MAX_HOLD"] < lease["EXPIRE"]:
+        yield Problem("E016", f"{where}: MAX_HOLD is shorter than EXPIRE.")
+    if "WAIT" in entry:
+        try:
+            wait = durations.patience(entry["WAIT"], "WAIT")
+        except ValueError as error:
+            yield Problem("E017", f"{where}: {error}.")
+        else:
+            if wait > 25:
+                yield Problem(
+                    "W018", f"{where}: WAIT is longer than 25 seconds.", "Web servers kill a worker after 30 by default."
+                )
+
+
+def _values(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
+    if "ON_BACKEND_ERROR" in entry and entry["ON_BACKEND_ERROR"] not in ON_BACKEND_ERROR:
+        yield Problem("E025", f"{where}: ON_BACKEND_ERROR is 'closed' or 'open', not {entry['ON_BACKEND_ERROR']!r}.")
+    for key in ("INDEX", "RENEW"):
+        if key in entry and not isinstance(entry[key], bool):
+            yield Problem("E027", f"{where}: {key} is True or False, not {entry[key]!r}.")
+    metadata = entry.get("METADATA", ())
+    if isinstance(metadata, str) or not isinstance(metadata, list | tuple | set | frozenset):
+        yield Problem("E029", f"{where}: METADATA is a list of names, not {metadata!r}.")
+    else:
+        for name in metadata:
+            if name in LATER["METADATA"]:
+                yield Problem("E034", f"{where}: METADATA {name!r} comes in a later version.", "Leave it out for now.")
+            elif name not in FIELDS:
+                yield Problem("E029", f"{where}: unknown METADATA {name!r}.", f"Known are {', '.join(FIELDS)}.")
+
+
+def _names(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
+    if not isinstance(entry["LOCKS"], Mapping):
+        yield Problem("E031", f"{where}: LOCKS must be a dict of dicts, not {type(entry['LOCKS']).__name__}.")
+        return
+    for name, override in entry["LOCKS"].items():
+        here = f"{where}['LOCKS'][{name!r}]"
+        if not isinstance(override, Mapping):
+            yield Problem("E031", f"{here} must be a dict, not {type(override).__name__}.")
+            continue
+        yield from _unknown(override, here, PER_NAME, LATER["LOCKS"])
+        yield from _times(override, here)
+        yield from _values(override, here)
+
+
+def _store(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
+    if entry["HISTORY"] != 0 or isinstance(entry["HISTORY"], bool):
+        yield Problem("E034", f"{where}: HISTORY comes in a later version.", "Leave it at 0 for now.")
+    prefix = entry["KEY_PREFIX"]
+    if not isinstance(prefix, str) or not prefix or any(c in "{}%" or c.isspace() or not c.isprintable() for c in prefix):
+        yield Problem("E011", f"{where}: KEY_PREFIX is a text without braces, percent signs and white space.")
+    if not isinstance(entry["OPTIONS"], Mapping):
+        yield Problem("E032", f"{where}: OPTIONS must be a dict, not {type(entry['OPTIONS']).__name__}.")
+        return
+    try:
+        backend = import_string(entry["BACKEND"])
+    except (ImportError, TypeError, AttributeError) as error:
+        yield Problem("E002", f"{where}: BACKEND can't be imported: {error}.")
+        return
+    if not (isinstance(backend, type) and issubclass(backend, Backend)):
+        yield Problem("E003", f"{where}: BACKEND {entry['BACKEND']!r} is no lock backend.")
+        return
+    if isinstance(entry["LOCATION"], list | tuple):
+        yield Problem("E006", f"{where}: LOCATION is one URL.", "Several servers for one alias come in a later version.")
+        return
+    if entry["CACHE"] is not None:
+        if entry["LOCATION"] is not None:
+            yield Problem("E007", f"{where} has LOCATION and CACHE.", "Keep one of them.")
+            return
+        problem = caches.problem_with(entry["CACHE"])
+        if problem is not None:
+            id, message = problem
+            yield Problem(id, f"{where}: CACHE {message}", "Set LOCATION instead.")
+            return
+    elif entry["LOCATION"] is not None and not isinstance(entry["LOCATION"], str):
+        yield Problem("E005", f"{where}: LOCATION is a URL, not {type(entry['LOCATION']).__name__}.")
+        return
+    location, options = _location(entry)
+    complaint = backend.complaint(location, options)
+    if complaint is not None:
+        id = "E032" if "argument" in complaint or "option" in complaint else "E005"
+        yield Problem(id, f"{where}: {complaint}.")
+    elif caches.shares_database(location):
+        yield Problem(
+            "W010",
+            f"{where} shares its database with a cache.",
+            "cache.clear() deletes the locks with the values; give the locks a database, or a server, of their own.",
+        )

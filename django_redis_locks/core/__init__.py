@@ -1,0 +1,1 @@
+"""Values, effects and the two runners: plain Python, no Django, no store."""

@@ -1,0 +1,43 @@
+"""The numbers of the engine, each with its reason. Seconds unless the name says otherwise."""
+
+from __future__ import annotations
+
+from typing import Final
+
+CAP: Final = 2.0
+"""The longest sleep of a waiter without asking again: what a lost wake-up costs at most."""
+
+JITTER: Final = 0.1
+"""Spread of the retries, so that the waiters of many processes don't ask in one burst."""
+
+FIRST_RETRY: Final = 0.05
+"""First pause before asking a store again that can't be reached, or a lock that nobody announces; doubles."""
+
+TROUBLE: Final = 30.0
+"""A store that can't be reached for so long is down, also for a caller who is willing to wait for ever."""
+
+DRIFT_SHARE: Final = 0.01
+DRIFT: Final = 0.002
+"""Our clock and the server's may differ by 1 % of the lease and 2 ms; a hold ends that much earlier for us."""
+
+SHORTEST_LEASE: Final = 0.01
+"""A lease below 10 ms can't outlive the round trip that brings the news of it."""
+
+LONGEST_LEASE: Final = 10 * 365 * 86400.0
+"""Ten years. A longer one is a mistake, and PEXPIRE overflows in the end."""
+
+RENEW_AT: Final = 1 / 3
+"""Renewed after a third of the lease: two more tries fit in before it ends."""
+
+SWEEPS: Final = (0.0, 1.0, 3.0)
+"""When a token with an unanswered attempt is deleted, besides after one lease: a late copy of the request comes out of
+socket buffers within a second or so, or not at all."""
+
+REMEMBER: Final = 3600.0
+"""How long the index, and this process, remember a hold whose lease ended without a release."""
+
+SOCKET_TIMEOUT: Final = 2.0
+"""How long one attempt may take, whatever its caller's wait."""
+
+EXIT_FLUSH: Final = 1.0
+"""What the end of the interpreter may spend on releases that are still queued."""

@@ -1,0 +1,50 @@
+"""The only place where a time that a user gave is checked.
+
+Seconds (int or float) or a ``timedelta`` come in; milliseconds go to the store, seconds to the waiting.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from math import ceil, inf, isfinite
+from typing import TypeAlias
+
+from .constants import LONGEST_LEASE, SHORTEST_LEASE
+
+Duration: TypeAlias = float | timedelta
+
+
+def lease_ms(value: Duration, what: str = "expire") -> int:
+    """The lease in milliseconds, rounded up.
+
+    Raises:
+        ValueError: not a number of seconds, below 10 ms or above ten years.
+    """
+    seconds = _seconds(value, what)
+    if not SHORTEST_LEASE <= seconds <= LONGEST_LEASE:
+        raise ValueError(f"{what} must be between {SHORTEST_LEASE} seconds and ten years, not {value!r}")
+    return ceil(seconds * 1000)
+
+
+def patience(value: Duration, what: str = "wait") -> float:
+    """How long to wait, in seconds; -1 (for ever) gives infinity.
+
+    Raises:
+        ValueError: not a number of seconds, or negative and not -1.
+    """
+    if value == -1 and not isinstance(value, bool):
+        return inf
+    seconds = _seconds(value, what)
+    if seconds < 0:
+        raise ValueError(f"{what} must be 0 or more seconds, or -1 to wait for ever, not {value!r}")
+    return seconds
+
+
+def _seconds(value: Duration, what: str) -> float:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{what} must be seconds or a timedelta, not {value!r}")
+    if not isfinite(value):
+        raise ValueError(f"{what} must be finite, not {value!r}" + (" (-1 waits for ever)" if value == inf else ""))
+    return float(value)

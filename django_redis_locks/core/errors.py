@@ -1,0 +1,118 @@
+"""Every error of this project.
+
+::
+
+    LockError
+    ├── LockNotAcquired       somebody else holds it, and the wait is over
+    ├── LockAlreadyHeld       the caller holds it himself and would wait for himself
+    ├── LockNotOwned          released by somebody who doesn't hold it (also a RuntimeError)
+    ├── LockLost              the lease ended, or somebody took the lock away, while it was held
+    ├── LockKeyError          this can't be a key, or something else lives under it (also a ValueError)
+    └── LockBackendError      the store can't be reached, or refuses
+
+A message shows the *name* of a lock, never its filled key, which may be personal data; the key is the attribute
+``key``. Every error pickles with its attributes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .holder import Holder
+
+
+def _rebuild(cls: type[LockError], args: tuple[Any, ...], state: dict[str, Any]) -> LockError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class LockError(Exception):
+    """The base of every error here.
+
+    Attributes:
+        key: the filled key of the lock, or None where there is none yet.
+        name: the label of the lock in messages and metrics.
+        alias: the entry of ``REDIS_LOCKS`` that the lock belongs to.
+    """
+
+    def __init__(
+        self, message: str = "", *, key: str | None = None, name: str | None = None, alias: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.key = key
+        self.name = name
+        self.alias = alias
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+class LockNotAcquired(LockError):
+    """Somebody else holds the lock and the caller's wait is over.
+
+    Attributes:
+        waited: seconds spent waiting.
+        retry_after: seconds until the present lease ends, if nobody extends it.
+        holder: who has it, as far as the store tells.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        waited: float = 0.0,
+        retry_after: float = 0.0,
+        holder: Holder | None = None,
+        **about: str | None,
+    ) -> None:
+        super().__init__(message, **about)
+        self.waited = waited
+        self.retry_after = retry_after
+        self.holder = holder
+
+
+class LockAlreadyHeld(LockError):
+    """The caller holds this lock already; waiting for it would be waiting for himself."""
+
+
+class LockNotOwned(LockError, RuntimeError):
+    """Released by somebody who doesn't hold the lock."""
+
+
+class LockLost(LockError):
+    """The lock was held and is no longer: its lease ended, or it was taken away."""
+
+
+class LockKeyError(LockError, ValueError):
+    """This can't be the key of a lock, or something that is no lock lives under it."""
+
+
+class LockBackendError(LockError):
+    """The store can't be reached, or refuses to do its part.
+
+    Attributes:
+        unanswered: the request may have been carried out; only its answer is missing.
+        passing: trying again may help (a restart, a failover).
+        stale: it failed on a connection that had been opened earlier, so a new one is worth a try at once.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        unanswered: bool = False,
+        passing: bool = False,
+        stale: bool = False,
+        **about: str | None,
+    ) -> None:
+        super().__init__(message, **about)
+        self.unanswered = unanswered
+        self.passing = passing
+        self.stale = stale
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if self.alias is None else f"lock {self.name!r}, alias {self.alias!r}: {text}"

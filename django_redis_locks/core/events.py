@@ -1,0 +1,123 @@
+"""What happens to locks, as values: for signals, metrics and the log.
+
+``emit`` writes the log line and tells every listener; a listener that fails never breaks a lock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+_log = logging.getLogger("django_redis_locks")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something happened to the lock ``key``, whose label is ``name``, of the alias ``alias``."""
+
+    level: ClassVar[int] = logging.DEBUG
+    text: ClassVar[str] = ""
+    kind: ClassVar[str] = ""
+
+    key: str
+    name: str
+    alias: str
+
+
+@dataclass(frozen=True, slots=True)
+class Acquired(Event):
+    """Acquired after ``waited`` seconds. ``fence`` is None if the section runs without a lock."""
+
+    text = "Lock %(lock_name)s acquired after %(lock_waited).3f s"
+    kind = "acquire"
+
+    fence: int | None
+    waited: float
+
+
+@dataclass(frozen=True, slots=True)
+class Contended(Event):
+    """Not acquired within the wait."""
+
+    level = logging.INFO
+    text = "Lock %(lock_name)s is busy, given up after %(lock_waited).3f s"
+    kind = "acquire"
+
+    waited: float
+
+
+@dataclass(frozen=True, slots=True)
+class Released(Event):
+    """Released after ``held`` seconds. ``confirmed`` is False if an answer was lost on the way, so that the lock may
+    have been freed by its lease or by force instead."""
+
+    text = "Lock %(lock_name)s released after %(lock_held).3f s"
+    kind = "release"
+
+    fence: int | None
+    held: float
+    confirmed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lost(Event):
+    """The lease ended, or the lock was taken away, while it was held. ``why`` is "expired", "taken" or "max_hold"."""
+
+    level = logging.ERROR
+    text = "Lock %(lock_name)s was lost while it was held (%(lock_why)s): its section may have run beside another one"
+    kind = "lost"
+
+    fence: int | None
+    held: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForceReleased(Event):
+    """Freed by an operator, whoever held it."""
+
+    level = logging.WARNING
+    text = "Lock %(lock_name)s was released by force: %(lock_reason)s"
+    kind = "release"
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BackendFailed(Event):
+    """The store could not be reached, or refused; ``doing`` says what was going on."""
+
+    level = logging.ERROR
+    text = "Lock %(lock_name)s: the store failed during %(lock_doing)s: %(lock_problem)s"
+    kind = "backend"
+
+    doing: str
+    problem: str
+
+
+Listener: TypeAlias = Callable[[Event], object]
+_listeners: list[Listener] = []
+
+
+def listen(listener: Listener) -> None:
+    """Call ``listener(event)`` on every event, in the thread where it happens. Twice the same counts once."""
+    if listener not in _listeners:
+        _listeners.append(listener)
+
+
+def emit(event: Event) -> None:
+    log = _loggers[event.kind]
+    if log.isEnabledFor(event.level):
+        about = {f"lock_{field}": getattr(event, field) for field in event.__dataclass_fields__}
+        log.log(event.level, event.text, about, extra=about)
+    for listener in _listeners:
+        try:
+            listener(event)
+        except Exception:
+            _log.exception("A listener to lock events failed")
+
+
+_loggers = {kind: _log.getChild(kind) for kind in ("acquire", "release", "lost", "backend", "renew")}
+

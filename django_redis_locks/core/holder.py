@@ -1,0 +1,61 @@
+"""Who holds a lock, as people see it: in a refusal, in the admin, on the command line. Never in an HTTP answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import dataclass
+from functools import lru_cache
+
+FIELDS = ("host", "pid", "thread", "name")
+"""What ``METADATA`` may name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The holder of a lock, read from the store.
+
+    Attributes:
+        host, pid, thread, name: as far as ``METADATA`` lets them be stored; the thread is a task's name in asyncio.
+        fence: the fencing token of the hold.
+        since: when it was acquired, in seconds since 1970 on the store's clock.
+        lease_left: seconds until the lease ends, if nobody extends it.
+    """
+
+    fence: int
+    since: float
+    lease_left: float
+    host: str | None = None
+    pid: int | None = None
+    thread: str | None = None
+    name: str | None = None
+
+    def __str__(self) -> str:
+        who = self.host or "somebody"
+        if self.pid is not None:
+            who += f" pid {self.pid}"
+        if self.thread is not None:
+            who += f" {self.thread}"
+        return who
+
+
+def read(text: str, *, fence: int, since: float, lease_left: float) -> Holder:
+    """The holder out of what ``describe`` wrote; unknown or broken descriptions leave the fields empty."""
+    try:
+        about = json.loads(text or "{}")
+        known = {field: about.get(field) for field in FIELDS}
+    except (ValueError, AttributeError):
+        known = {}
+    return Holder(fence, since, lease_left, **known)
+
+
+def describe(thread: str, name: str, fields: tuple[str, ...]) -> str:
+    """What the store keeps of the holder: a JSON object with the wanted fields."""
+    return _describe(os.getpid(), thread, name, fields)
+
+
+@lru_cache(maxsize=512)
+def _describe(pid: int, thread: str, name: str, fields: tuple[str, ...]) -> str:
+    about = {"host": socket.gethostname(), "pid": pid, "thread": thread[:40], "name": name[:80]}
+    return json.dumps({field: about[field] for field in fields}, separators=(",", ":")) if fields else ""

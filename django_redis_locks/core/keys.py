@@ -1,0 +1,97 @@
+"""How the keys of a store are spelled: nowhere else.
+
+A lock's keys, on a prefix ``lock``::
+
+    lock:{0}:k:order:42      the lock: a hash while it is held, absent otherwise
+    lock:{0}:fence           the fence counter of the bucket
+    lock:{0}:index           the held locks of the bucket, by the end of their lease
+
+``{0}`` is the number of the *bucket*, crc32(key) modulo the number of buckets: one on a single server, so that one
+script can take several locks; more on a Cluster, where the braces put a bucket into one slot. These bytes are wire
+format: processes of two versions meet in them.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from hashlib import blake2b
+from typing import NamedTuple
+from urllib.parse import unquote
+from zlib import crc32
+
+from .errors import LockKeyError
+
+LONGEST_KEY = 200
+"""Bytes of an escaped key; of a longer one the tail is hashed."""
+
+_TAIL = "%~"
+"""Begins a hashed tail. It can't stand in an escaped key, where every ``%`` is followed by two hex digits."""
+
+_plain = re.compile(r"[!-$&-z|~]{1,200}").fullmatch
+_unsafe = re.compile(r"[\x00-\x20%{}\x7f-\xa0\u1680\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ufeff]")
+
+
+class LockKeys(NamedTuple):
+    """The three keys that the scripts of a lock touch, in the order of their KEYS."""
+
+    lock: str
+    fence: str
+    index: str
+
+
+class Spelling(NamedTuple):
+    """How one alias spells its keys."""
+
+    prefix: str
+    buckets: int = 1
+
+    def of(self, key: str) -> LockKeys:
+        """The keys of one lock.
+
+        Raises:
+            LockKeyError: not a str, empty, or not encodable.
+        """
+        escaped = escape(key)
+        bucket = crc32(escaped.encode()) % self.buckets if self.buckets > 1 else 0
+        lock, fence, index = _bucket(self.prefix, bucket)
+        return LockKeys(lock + escaped, fence, index)
+
+    def key_of(self, lock: str) -> str:
+        """The user's key, for people to read, out of the spelled one. A hashed tail stays as it is."""
+        return unquote(lock.partition("}:k:")[2], errors="replace")
+
+
+@lru_cache(maxsize=1024)
+def _bucket(prefix: str, bucket: int) -> LockKeys:
+    tag = f"{prefix}:{{{bucket}}}:"
+    return LockKeys(tag + "k:", tag + "fence", tag + "index")
+
+
+def escape(key: str) -> str:
+    """The key as the store spells it: braces, percent signs, white space and control characters percent-encoded,
+    beyond 200 bytes the tail replaced by its BLAKE2b-128.
+
+    Raises:
+        LockKeyError: not a str, empty, or not encodable as UTF-8.
+    """
+    if not isinstance(key, str):
+        raise LockKeyError(f"the key of a lock is a str, not {type(key).__name__}")
+    if _plain(key):
+        return key
+    if not key:
+        raise LockKeyError("the key of a lock is empty", key=key)
+    try:
+        escaped = _unsafe.sub(_percent, key)
+        raw = escaped.encode()
+    except UnicodeEncodeError:
+        raise LockKeyError("the key of a lock holds characters that UTF-8 can't encode", key=key) from None
+    if len(raw) <= LONGEST_KEY:
+        return escaped
+    digest = blake2b(raw, digest_size=16).hexdigest()
+    head = raw[: LONGEST_KEY - len(_TAIL) - len(digest)].decode(errors="ignore")
+    return re.sub(r"%.?\Z", "", head) + _TAIL + digest
+
+
+def _percent(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match[0].encode())

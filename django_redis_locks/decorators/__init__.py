@@ -1,0 +1,7 @@
+"""``@redis_lock``: a call that runs under a lock."""
+
+from __future__ import annotations
+
+from .decorator import redis_lock
+
+__all__ = ["redis_lock"]

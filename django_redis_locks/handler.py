@@ -1,0 +1,141 @@
+"""``locks``: the aliases of ``REDIS_LOCKS``, one client per alias and process.
+
+Unlike Django's connection handlers it doesn't keep an object per thread or task: queues, renewal and connections belong
+to the process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+
+from . import caches
+from .client import Locks
+from .conf import SETTING, InvalidLockBackend, read
+from .engine import Engine
+
+if TYPE_CHECKING:
+    from .core.durations import Duration
+    from .core.grant import OnLost
+    from .primitives.lock import Lock
+
+DEFAULT = "default"
+
+
+class LockHandler:
+    """``locks["alias"]`` gives the locks of an alias, ``locks.lock(...)`` is ``locks["default"].lock(...)``."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.RLock()
+        self._clients: dict[str, Locks] = {}
+        self._engines: dict[tuple[object, ...], Engine] = {}
+        self._configured: Mapping[str, Any] | None = None
+
+    def __getitem__(self, alias: str) -> Locks:
+        """The locks of an alias.
+
+        Raises:
+            InvalidLockBackend: there is no such alias, or its settings are wrong.
+        """
+        client = self._clients.get(alias)
+        if client is None:
+            with self._mutex:
+                client = self._clients.get(alias) or self._clients.setdefault(alias, self._make(alias))
+        return client
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.configuration())
+
+    def lock(
+        self,
+        key: str,
+        *,
+        expire: Duration | None = None,
+        wait: Duration | None = None,
+        renew: bool | None = None,
+        name: str | None = None,
+        on_lost: OnLost = None,
+        on_backend_error: str | None = None,
+    ) -> Lock:
+        """``locks["default"].lock(...)``."""
+        return self[DEFAULT].lock(
+            key, expire=expire, wait=wait, renew=renew, name=name, on_lost=on_lost, on_backend_error=on_backend_error
+        )
+
+    def rlock(
+        self,
+        key: str,
+        *,
+        expire: Duration | None = None,
+        wait: Duration | None = None,
+        renew: bool | None = None,
+        name: str | None = None,
+        on_lost: OnLost = None,
+        on_backend_error: str | None = None,
+    ) -> Lock:
+        """``locks["default"].rlock(...)``."""
+        return self[DEFAULT].rlock(
+            key, expire=expire, wait=wait, renew=renew, name=name, on_lost=on_lost, on_backend_error=on_backend_error
+        )
+
+    def configure(self, configuration: Mapping[str, Any] | None) -> None:
+        """Settings for a program without Django's. Where Django is configured with ``REDIS_LOCKS``, that wins."""
+        self._configured = configuration
+        self.reset()
+
+    def configuration(self) -> Mapping[str, Any]:
+        """The table in force. Without one, a Redis cache called "default" lends its connection."""
+        try:
+            table = getattr(settings, SETTING, None)
+        except ImproperlyConfigured:  # a program without Django's settings
+            table = None
+        if table is not None:
+            if not isinstance(table, Mapping):
+                raise InvalidLockBackend(f"{SETTING} must be a dict of aliases, not {type(table).__name__}.")
+            return table
+        if self._configured is not None:
+            return self._configured
+        if caches.problem_with(DEFAULT) is None:
+            return {DEFAULT: {"CACHE": DEFAULT}}
+        return {}
+
+    def close_all(self) -> None:
+        """Close idle connections of all aliases."""
+        for client in list(self._clients.values()):
+            client.close()
+
+    def reset(self) -> None:
+        """Read the settings again at the next use. Locks that are held stay as they are."""
+        with self._mutex:
+            self._clients = {}
+
+    def _make(self, alias: str) -> Locks:
+        table = self.configuration()
+        if alias not in table:
+            known = ", ".join(map(repr, table)) or f"nothing: set {SETTING} = {{'default': {{'LOCATION': 'redis://…'}}}}"
+            raise InvalidLockBackend(f"There is no alias {alias!r} in {SETTING}; there is {known}.")
+        found = read(alias, table[alias])
+        key = (found.backend, found.location, repr(sorted(found.options.items())))
+        engine = self._engines.get(key)
+        if engine is None:
+            engine = self._engines[key] = Engine(found.backend(found.location, found.options))
+        return Locks(found, engine)
+
+    def __repr__(self) -> str:
+        return f"<LockHandler {sorted(self._clients)}>"
+
+
+locks = LockHandler()
+
+
+def _reread(*, setting: str, **_: object) -> None:
+    if setting in (SETTING, "CACHES"):
+        locks.reset()
+
+
+setting_changed.connect(_reread, dispatch_uid="django_redis_locks")

@@ -1,0 +1,1 @@
+"""One kind of lock per file. Programs only: no store, no clock, no threads, no event loop."""

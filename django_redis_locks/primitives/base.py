@@ -1,0 +1,273 @@
+"""The public face of every lock: each method that may do I/O stands beside its ``a`` twin.
+
+A lock object is immutable, cheap, and shared between threads and tasks; whoever acquires it gets a ``Grant``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+from ..core import events, owners
+from ..core.durations import Duration, patience
+from ..core.effects import Sweep, Unwatch
+from ..core.errors import LockAlreadyHeld, LockBackendError, LockError, LockLost, LockNotAcquired, LockNotOwned
+from ..core.grant import Grant, Hold, State
+from ..core.owners import registry
+from ..core.runner import arun, run
+from .programs import Ask, Busy, Programs
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from ..core.holder import Holder
+
+
+class BaseLock(Programs):
+    """What all kinds of locks offer. Times are seconds or a ``timedelta``; None is the default, -1 for ever."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} of {self.alias!r}>"
+
+    def acquire(self, blocking: bool = True, timeout: Duration | None = None) -> Grant | None:
+        """Acquire the lock.
+
+        Without arguments it waits as long as the lock's ``wait`` says, and raises when that is over, so that a bare
+        ``acquire()`` never runs a section unlocked. Who passes ``blocking=False`` or a ``timeout`` asks a question and
+        gets None for no. The deadline bounds the waiting; one attempt in flight may take up to the socket timeout.
+
+        Args:
+            blocking: False makes exactly one attempt.
+            timeout: seconds to wait; 0 makes exactly one attempt, -1 waits for ever.
+
+        Returns:
+            A ``Grant``, which is true, or None.
+
+        Raises:
+            LockNotAcquired: the default wait is over.
+            LockAlreadyHeld: the caller holds it, or would wait for himself.
+            LockLost: re-entry into a lock that is lost.
+            LockBackendError: the store can't be reached, or refuses.
+            LockKeyError: something else lives under the key.
+            ValueError: ``timeout`` with ``blocking=False``, or not a length of time.
+        """
+        ask = self._begin(blocking, timeout, None)
+        if ask is None:
+            return None
+        try:
+            return self._finish(ask, run(self.entering(ask), self.world))
+        except BaseException as failure:
+            return self._failed(ask, failure)
+
+    async def aacquire(self, blocking: bool = True, timeout: Duration | None = None) -> Grant | None:
+        """As ``acquire``, for the running task."""
+        ask = self._begin(blocking, timeout, owners.running_loop())
+        if ask is None:
+            return None
+        try:
+            return self._finish(ask, await arun(self.entering(ask), self.world))
+        except BaseException as failure:
+            return self._failed(ask, failure)
+
+    def release(self) -> None:
+        """Release the caller's newest grant of this lock.
+
+        Raises:
+            LockNotOwned: the caller has none; a grant of another thread or task is released by ``grant.release()``.
+            LockLost: it wasn't his any more.
+            LockBackendError: the store can't be reached. The release goes on in the background until the lease ends.
+        """
+        self._newest().release()
+
+    async def arelease(self) -> None:
+        """As ``release``."""
+        await self._newest().arelease()
+
+    def locked(self) -> bool:
+        """Whether anybody holds the lock now. One round trip; by the time it is answered it may be otherwise."""
+        return self.holder() is not None
+
+    async def alocked(self) -> bool:
+        """As ``locked``."""
+        return await self.aholder() is not None
+
+    def owned(self) -> bool:
+        """Whether the caller holds it, by this process's own knowledge."""
+        return registry.own(self.place) is not None
+
+    def holder(self) -> Holder | None:
+        """Who holds the lock, or None. One round trip."""
+        return run(self.inspecting(), self.world)
+
+    async def aholder(self) -> Holder | None:
+        """As ``holder``."""
+        return await arun(self.inspecting(), self.world)
+
+    def force_release(self, reason: str = "", fence: int | None = None) -> bool:
+        """Free the lock whoever holds it. Its holder goes on until he notices; the fence protects what he writes to.
+
+        Args:
+            reason: for the log and the signal.
+            fence: free only the hold with this fence, not one that came since.
+
+        Returns:
+            Whether there was anything to free.
+        """
+        return self._forced(run(self.forcing(fence), self.world), reason)
+
+    async def aforce_release(self, reason: str = "", fence: int | None = None) -> bool:
+        """As ``force_release``."""
+        return self._forced(await arun(self.forcing(fence), self.world), reason)
+
+    def __enter__(self) -> Grant:
+        return self._given(self.acquire())
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._newest(error).__exit__(kind, error, tb)
+
+    async def __aenter__(self) -> Grant:
+        return self._given(await self.aacquire())
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self._newest(error).__aexit__(kind, error, tb)
+
+    # What acquire and aacquire share.
+
+    def _begin(self, blocking: bool, timeout: Duration | None, home: object) -> Ask | None:
+        """The caller's wish; None if the answer is no without asking the store."""
+        if not blocking:
+            if timeout not in (None, -1):
+                raise ValueError("acquire(blocking=False) takes no timeout")
+            wait = 0.0
+        else:
+            wait = self.terms.wait if timeout is None else patience(timeout, "timeout")
+        if home is None and self.terms.on_lost == "cancel":
+            raise ValueError('on_lost="cancel" cancels a task: acquire the lock with aacquire() or "async with"')
+        ask = Ask(wait, owners.me(), home, raises=blocking and timeout is None)
+        if registry.knows(self.place):
+            newest = registry.newest(self.place)
+            if newest is not None and newest.hold.state is State.HELD and not newest.hold.foreign:
+                if self.reentrant:
+                    if newest.hold.over:
+                        raise self._lost(newest.hold, "expired")
+                    ask.inner = newest.hold
+                    return ask
+                why = None if newest.hold.over else "the caller holds it already; rlock() may be entered again"
+            else:
+                why = registry.entangled(self.place)
+            if why is not None:
+                if blocking:
+                    raise LockAlreadyHeld(f"lock {self.name!r}: {why}", **self.about)
+                return None
+        return ask
+
+    def _finish(self, ask: Ask, verdict: Hold | Busy) -> Grant | None:
+        if isinstance(verdict, Hold):
+            grant = Grant(verdict, self)
+            registry.keep(grant)
+            events.emit(events.Acquired(self.key, self.name, self.alias, verdict.fence, ask.waited))
+            return grant
+        events.emit(events.Contended(self.key, self.name, self.alias, ask.waited))
+        if not ask.raises:
+            return None
+        holder = f", held by {verdict.holder}" if verdict.holder is not None else ""
+        raise LockNotAcquired(
+            f"lock {self.name!r} is busy{holder}; waited {ask.waited:.3f} s",
+            waited=ask.waited,
+            retry_after=verdict.lease_left,
+            holder=verdict.holder,
+            **self.about,
+        )
+
+    def _failed(self, ask: Ask, failure: BaseException) -> Grant:
+        """Nobody will ever have the grant: the janitor frees it. With ``ON_BACKEND_ERROR`` "open" a store that is down
+        gives a grant that protects nothing."""
+        hold = ask.hold
+        if hold is not None:
+            hold.state = State.GONE
+            self.world.perform(Unwatch(hold))
+            self.world.perform(Sweep(self.place, self._free(hold.token), self.terms.lease / 1000))
+        if not (isinstance(failure, LockBackendError) and self.terms.fail_open):
+            raise failure
+        events.emit(events.BackendFailed(self.key, self.name, self.alias, "acquire, going on unlocked", str(failure)))
+        hold = self._hold(ask, None, sent=0.0, unanswered=False)
+        hold.state = State.GONE
+        grant = Grant(hold, self)
+        registry.keep(grant)
+        return grant
+
+    def _given(self, grant: Grant | None) -> Grant:
+        assert grant is not None, "a bare acquire() raises"  # noqa: S101 - for the type checker
+        return grant
+
+    def _newest(self, error: BaseException | None = None) -> Grant:
+        grant = registry.newest(self.place)
+        if grant is None:
+            raise LockNotOwned(f"lock {self.name!r} isn't held by this thread or task", **self.about) from error
+        return grant
+
+    def _forced(self, freed: bool, reason: str) -> bool:
+        if freed:
+            events.emit(events.ForceReleased(self.key, self.name, self.alias, reason))
+        return freed
+
+    # What a grant calls.
+
+    def _release(self, grant: Grant) -> None:
+        if self._leaving(grant):
+            try:
+                confirmed = run(self.releasing(grant.hold), self.world)
+            except LockError as failure:
+                self._not_released(grant, failure)
+                raise
+            self._released(grant, confirmed)
+
+    async def _arelease(self, grant: Grant) -> None:
+        if self._leaving(grant):
+            try:
+                confirmed = await arun(self.releasing(grant.hold), self.world)
+            except LockError as failure:
+                self._not_released(grant, failure)
+                raise
+            self._released(grant, confirmed)
+
+    def _leaving(self, grant: Grant) -> bool:
+        """Take the grant back; True if that was the last one, so that the lock is to be freed in the store."""
+        hold = grant.hold
+        if hold.foreign:
+            if not grant.given_back:
+                grant.given_back = True
+                registry.forget(grant)
+                warnings.warn(
+                    f"lock {self.name!r} belongs to the process that this one was forked from; it isn't released here",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
+            return False
+        last = hold.leave(grant)
+        if hold.fence is None or not last:
+            registry.forget(grant)
+            return False
+        return True
+
+    def _released(self, grant: Grant, confirmed: bool) -> None:
+        registry.forget(grant)
+        hold = grant.hold
+        events.emit(events.Released(self.key, self.name, self.alias, hold.fence, hold.age(), confirmed))
+
+    def _not_released(self, grant: Grant, failure: LockError) -> None:
+        if isinstance(failure, LockLost):
+            registry.forget(grant)
+        else:
+            grant.hold.take_back(grant)
+
+    def _extend(self, hold: Hold, lease: int) -> None:
+        run(self.extending(hold, lease), self.world)
+
+    async def _aextend(self, hold: Hold, lease: int) -> None:
+        await arun(self.extending(hold, lease), self.world)
+

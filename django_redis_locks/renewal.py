@@ -1,0 +1,341 @@
+"""The janitor: one daemon thread per server, for everything that must happen while nobody waits for it.
+
+It renews leases, at a third of each, all that are due in one write; deletes what unanswered requests may have left;
+tells holders that their lease is lost; and rings the alarms of sleeping tasks. Renewal follows one rule: the hold is
+reachable. While its owner lives the registry reaches it; afterwards only the user's own references do.
+
+``put`` is safe anywhere, in a finalizer or a signal handler too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import heapq
+import itertools
+import logging
+import os
+import threading
+import weakref
+from math import inf
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from .core import clock, events
+from .core.constants import EXIT_FLUSH, RENEW_AT, SOCKET_TIMEOUT, SWEEPS
+from .core.errors import LockBackendError
+from .core.grant import Hold, State
+from .core.owners import alive, registry
+from .core.queues import Gate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .backends.base import Backend
+    from .core.effects import Command, Sweep, Watch
+    from .core.queues import Queues
+
+_log = logging.getLogger("django_redis_locks.renew")
+
+BATCH = 500
+"""Renewals in one write: some 50 kB, and some ms of the server's time."""
+
+
+class _Round:
+    """The holds that are renewed with one period, by the time they are due: the order in which they came."""
+
+    def __init__(self) -> None:
+        self.due: dict[int, tuple[float, weakref.ref[Hold], Command[bool]]] = {}
+
+
+class Janitor:
+    """The thread of one backend. It begins with the first thing to do."""
+
+    def __init__(self, backend: Backend, queues: Queues) -> None:
+        self._backend = backend
+        self._queues = queues
+        self.after_fork_in_child()
+        _janitors.add(self)
+
+    def after_fork_in_child(self) -> None:
+        """The parent's thread doesn't exist here, and its holds aren't ours."""
+        self._mutex = threading.Lock()
+        self._mailbox: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._rounds: dict[float, _Round] = {}
+        self._timers: list[tuple[float, int, Callable[[], object]]] = []
+        self._sweeps: list[tuple[float, int, Sweep, float]] = []
+        self._count = itertools.count().__next__
+        self._sleeps_until = -inf
+        self._thread: threading.Thread | None = None
+        self._pid = os.getpid()
+
+    # Called from any thread.
+
+    def watch(self, effect: Watch) -> None:
+        """Renew a hold, or ring when its fixed lease ends."""
+        hold = effect.hold
+        if hold.renew_until:
+            self._enter(hold, effect.prolong, hold.since, hold.lease / 1000 * RENEW_AT)
+        else:
+            self._ring_at_end(hold, "expired")
+        self._start()
+
+    def unwatch(self, hold: Hold) -> None:
+        if hold.renew_until:
+            with self._mutex:
+                for round in self._rounds.values():
+                    if round.due.pop(id(hold), None) is not None:
+                        break
+
+    def sweep(self, effect: Sweep) -> None:
+        self.put(lambda: self._plan_sweeps(effect))
+        self._start()
+
+    def alarm(self, at: float, ring: Callable[[], object]) -> Callable[[], None]:
+        """Call ``ring`` in the janitor's thread at a time of our clock; what is returned takes that back."""
+        box: list[Callable[[], object]] = [ring]
+
+        def plan() -> None:
+            self._at(at, lambda: box[0]() if box else None)
+
+        self.put(plan)
+        self._start()
+        return box.clear
+
+    def put(self, job: Callable[[], object]) -> None:
+        """Have the thread call ``job``, if it runs."""
+        self._mailbox.put(job)
+
+    def flush(self, seconds: float) -> None:
+        """Wait until the jobs put so far are done, and what is to be swept was tried once more; at most so long."""
+        if self._thread is not None and self._thread.is_alive():
+            gate = Gate()
+
+            def finish() -> None:
+                self._sweep(inf)
+                gate.open()
+
+            self.put(finish)
+            gate.sleep(seconds)
+
+    # The thread.
+
+    def _start(self) -> None:
+        if self._pid != os.getpid():  # a fork that didn't run Python's hooks
+            self.after_fork_in_child()
+        if self._thread is None:
+            with self._mutex:
+                if self._thread is None:
+                    thread = threading.Thread(target=self._work, name="django-redis-locks janitor", daemon=True)
+                    try:
+                        thread.start()
+                    except RuntimeError:  # the interpreter is shutting down: leases end by themselves
+                        return
+                    self._thread = thread
+
+    def _work(self) -> None:
+        while True:
+            try:
+                self._once()
+            except Exception:
+                _log.exception("The janitor of %r stumbled and goes on", self._backend)
+                Gate().sleep(0.1)
+
+    def _once(self) -> None:
+        with self._mutex:
+            until = self._next()
+            self._sleeps_until = until
+        try:
+            timeout = None if until == inf else max(0.0, until - clock.now())
+            job = self._mailbox.get(timeout=timeout)
+            while True:
+                if job is not None:
+                    job()
+                job = self._mailbox.get_nowait()
+        except Empty:
+            pass
+        self._renew()
+        self._ring()
+        self._sweep(clock.now())
+
+    def _next(self) -> float:
+        first = min((next(iter(round.due.values()))[0] for round in self._rounds.values() if round.due), default=inf)
+        timer = self._timers[0][0] if self._timers else inf
+        sweep = self._sweeps[0][0] if self._sweeps else inf
+        return min(first, timer, sweep)
+
+    def _at(self, at: float, job: Callable[[], object]) -> None:
+        heapq.heappush(self._timers, (at, self._count(), job))
+
+    def _ring(self) -> None:
+        while self._timers and self._timers[0][0] <= clock.now():
+            heapq.heappop(self._timers)[2]()
+
+    # Renewal.
+
+    def _enter(self, hold: Hold, prolong: Command[bool], since: float, period: float) -> None:
+        due = since + period
+        with self._mutex:
+            self._rounds.setdefault(period, _Round()).due[id(hold)] = (due, weakref.ref(hold), prolong)
+            early = due < self._sleeps_until
+            if early:
+                self._sleeps_until = due
+        if early:
+            self._mailbox.put(None)
+
+    def _due(self, now: float) -> list[tuple[weakref.ref[Hold], Command[bool]]]:
+        due: list[tuple[weakref.ref[Hold], Command[bool]]] = []
+        with self._mutex:
+            for period, round in list(self._rounds.items()):
+                while round.due and len(due) < BATCH:
+                    first = next(iter(round.due))
+                    if round.due[first][0] > now:
+                        break
+                    due.append(round.due.pop(first)[1:])
+                if not round.due:
+                    del self._rounds[period]
+        return due
+
+    def _renew(self) -> None:
+        while True:
+            sent = clock.now()
+            holds: list[Hold] = []
+            commands: list[Command[bool]] = []
+            for ref, prolong in self._due(sent):
+                hold = self._reachable(ref)
+                if hold is not None and self._wanted(hold, sent):
+                    holds.append(hold)
+                    commands.append(prolong)
+            if not holds:
+                return
+            first_end = min(hold.deadline for hold in holds)
+            replies = self._backend.call_many(commands, max(0.05, min(SOCKET_TIMEOUT, first_end - sent)))
+            for hold, prolong, reply in zip(holds, commands, replies, strict=True):
+                self._renewed(hold, prolong, sent, reply)
+
+    def _reachable(self, ref: weakref.ref[Hold]) -> Hold | None:
+        hold = ref()
+        if hold is not None and not alive(hold):
+            registry.forget_hold(hold)
+            hold = None  # ours must not be the reference that keeps it
+            hold = ref()
+        return hold
+
+    def _wanted(self, hold: Hold, now: float) -> bool:
+        if hold.state is not State.HELD:
+            return False
+        if now >= hold.deadline:
+            self._tell(hold, "expired")
+            return False
+        if now >= hold.renew_until:
+            _log.warning(
+                "Lock %s is held for its MAX_HOLD and isn't renewed any more",
+                hold.name,
+                extra={"lock_name": hold.name, "lock_key": hold.key, "lock_alias": hold.alias},
+            )
+            self._ring_at_end(hold, "max_hold")
+            return False
+        return True
+
+    def _renewed(self, hold: Hold, prolong: Command[bool], sent: float, reply: Any) -> None:
+        if hold.state is not State.HELD:
+            return
+        lease = hold.lease / 1000
+        if isinstance(reply, LockBackendError):
+            _log.warning(
+                "Lock %s couldn't be renewed: %s", hold.name, reply, extra={"lock_name": hold.name, "lock_key": hold.key}
+            )
+            now = clock.now()
+            if now < hold.deadline:
+                self._enter(hold, prolong, now, min(lease / 10, 1.0, hold.deadline - now))
+            else:
+                self._tell(hold, "expired")
+        elif prolong.parse(reply):
+            hold.prolong(sent, hold.lease)
+            self._enter(hold, prolong, sent, lease * RENEW_AT)
+        else:
+            self._tell(hold, "taken")
+
+    # Loss.
+
+    def _ring_at_end(self, hold: Hold, why: str) -> None:
+        ref = weakref.ref(hold)
+
+        def end() -> None:
+            hold = ref()
+            if hold is None or hold.state is not State.HELD:
+                return
+            if clock.now() < hold.deadline:  # extended meanwhile
+                self._at(hold.deadline, end)
+            else:
+                self._tell(hold, why)
+
+        self.put(lambda: self._at(hold.deadline, end))
+
+    def _tell(self, hold: Hold, why: str) -> None:
+        if hold.lose(why) and hold.on_lost is not None:
+            notify(hold)
+
+    # Sweeps.
+
+    def _plan_sweeps(self, effect: Sweep) -> None:
+        now = clock.now()
+        for after in (*SWEEPS, effect.lease):
+            self._sweep_at(now + after, effect, now + effect.lease)
+
+    def _sweep_at(self, due: float, effect: Sweep, end: float) -> None:
+        heapq.heappush(self._sweeps, (due, self._count(), effect, end))
+
+    def _sweep(self, now: float) -> None:
+        due: list[tuple[Sweep, float]] = []
+        while self._sweeps and self._sweeps[0][0] <= now and len(due) < BATCH:
+            due.append(heapq.heappop(self._sweeps)[2:])
+        if not due:
+            return
+        replies = self._backend.call_many([effect.delete for effect, _ in due], SOCKET_TIMEOUT)
+        again = clock.now() + 1.0
+        for (effect, end), reply in zip(due, replies, strict=True):
+            if isinstance(reply, LockBackendError):
+                if again < end:  # the store is down: until the lease is over by itself
+                    self._sweep_at(again, effect, end)
+            elif effect.delete.parse(reply):
+                self._queues.wake(effect.place)
+
+
+def notify(hold: Hold) -> None:
+    """Do what ``on_lost`` says: cancel the task that acquired the lock, or call back, in its loop if it has one."""
+    react = hold.on_lost
+    loop = hold.home if isinstance(hold.home, asyncio.AbstractEventLoop) else None
+
+    def call() -> None:
+        try:
+            if react == "cancel":
+                task = hold.owner()
+                if isinstance(task, asyncio.Task):
+                    task.cancel(f"lock {hold.name} was lost")
+            elif callable(react):
+                grant = hold.grant()
+                if grant is not None:
+                    react(grant)
+        except Exception:
+            _log.exception("on_lost of lock %s failed", hold.name)
+
+    if loop is None:
+        call()
+        return
+    try:
+        loop.call_soon_threadsafe(call)
+    except RuntimeError:
+        pass  # the loop is closed, and its tasks are gone
+
+
+_janitors: weakref.WeakSet[Janitor] = weakref.WeakSet()
+
+
+def _flush_at_exit() -> None:
+    end = clock.now() + EXIT_FLUSH
+    for janitor in list(_janitors):
+        janitor.flush(max(0.0, end - clock.now()))
+
+
+atexit.register(_flush_at_exit)

@@ -1,0 +1,46 @@
+"""Django signals. Each is sent with ``event``, a value of ``core.events``, after the fact and robustly: a receiver that
+fails is logged and changes nothing. Receivers are called in the thread where it happened, a task's loop included, so
+they must not block."""
+
+from __future__ import annotations
+
+import logging
+
+from django.dispatch import Signal
+
+from .core import events
+
+lock_acquired = Signal()
+"""``event``: ``Acquired(key, name, alias, fence, waited)``."""
+lock_contended = Signal()
+"""``event``: ``Contended(key, name, alias, waited)``: given up."""
+lock_released = Signal()
+"""``event``: ``Released(key, name, alias, fence, held, confirmed)``."""
+lock_lost = Signal()
+"""``event``: ``Lost(key, name, alias, fence, held, why)``."""
+lock_force_released = Signal()
+"""``event``: ``ForceReleased(key, name, alias, reason)``."""
+lock_backend_failed = Signal()
+"""``event``: ``BackendFailed(key, name, alias, doing, problem)``: and the section ran, or had run, all the same."""
+
+_log = logging.getLogger("django_redis_locks")
+
+_signals: dict[type[events.Event], Signal] = {
+    events.Acquired: lock_acquired,
+    events.Contended: lock_contended,
+    events.Released: lock_released,
+    events.Lost: lock_lost,
+    events.ForceReleased: lock_force_released,
+    events.BackendFailed: lock_backend_failed,
+}
+
+
+def send(event: events.Event) -> None:
+    signal = _signals[type(event)]
+    if signal.receivers:
+        for receiver, result in signal.send_robust(sender=type(event), event=event):
+            if isinstance(result, Exception):
+                _log.error("Receiver %r of a lock signal failed", receiver, exc_info=result)
+
+
+events.listen(send)

@@ -1,0 +1,60 @@
+"""Servers for tests: one shared by all, flushed for each test, and new ones for tests that hurt theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+
+import pytest
+
+from tests.servers import needs_version, unavailable
+from tools.redis_server import RedisServer, ServerNotFound, find_server, one_node_cluster
+
+__all__ = ["needs_version", "unavailable"]
+
+
+@pytest.fixture(scope="session")
+def redis_executable() -> None:
+    """Skips, or fails in CI, where there is no server."""
+    try:
+        find_server()
+    except ServerNotFound as error:
+        unavailable(str(error))
+
+
+@pytest.fixture(scope="session")
+def redis_server(redis_executable: None) -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer) -> str:
+    """The shared server, empty."""
+    redis_server.flush()
+    return redis_server.url()
+
+
+@pytest.fixture(scope="session")
+def cluster_server(redis_executable: None) -> Iterator[RedisServer]:
+    with one_node_cluster() as server:
+        yield server
+
+
+@pytest.fixture
+def cluster_url(cluster_server: RedisServer) -> str:
+    """The shared cluster of one node, empty."""
+    cluster_server.flush()
+    return cluster_server.url()
+
+
+@pytest.fixture
+def make_server(redis_executable: None) -> Iterator[Callable[..., RedisServer]]:
+    """`make_server(maxmemory="5mb")`: a new server, ended with the test. Underscores stand for redis.conf's hyphens."""
+    with ExitStack() as stack:
+
+        def make(**config: str | int | Sequence[str]) -> RedisServer:
+            names = {name.replace("_", "-"): value for name, value in config.items()}
+            return stack.enter_context(RedisServer(names))
+
+        yield make

@@ -1,0 +1,1 @@
+"""Helpers for working on this project. Nothing in here is shipped."""
