@@ -55,9 +55,10 @@ def shares_database(location: str) -> bool:
 
 def _caches() -> dict[str, dict[str, Any]]:
     try:
-        return settings.CACHES
+        caches: dict[str, dict[str, Any]] = settings.CACHES
     except ImproperlyConfigured:  # a program without Django's settings
         return {}
+    return caches
 
 
 def _locations(entry: dict[str, Any]) -> list[str]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NOTHING = Overrides()
+_NOT_GIVEN = (None,) * 5
 
 
 class Locks:
@@ -104,7 +105,8 @@ class Locks:
         if name is None:
             name = key.partition(":")[0]
         terms = self._terms.get(name) or self._terms[None]
-        if not (expire is wait is renew is on_lost is on_backend_error is None):
+        given = (expire, wait, renew, on_lost, on_backend_error)
+        if given != _NOT_GIVEN:
             terms = self._special(terms, name, expire, wait, renew, on_lost, on_backend_error)
         place = Place(self.engine.backend.identity, keys.lock)
         return Lock(self.engine, place, keys, key, name, self.settings.alias, terms, reentrant)

@@ -107,7 +107,9 @@ def read(alias: str, entry: Mapping[str, Any]) -> AliasSettings:
     entry = {**DEFAULTS, **entry}
     location, options = _location(entry)
     general = _overrides(entry)
-    assert general.lease and general.wait is not None and general.max_hold  # noqa: S101 - the defaults have them all
+    assert general.lease is not None  # noqa: S101 - the defaults have them all
+    assert general.wait is not None  # noqa: S101
+    assert general.max_hold is not None  # noqa: S101
     return AliasSettings(
         alias=alias,
         backend=import_string(entry["BACKEND"]),
@@ -191,7 +193,9 @@ def _times(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
         else:
             if wait > 25:
                 yield Problem(
-                    "W018", f"{where}: WAIT is longer than 25 seconds.", "Web servers kill a worker after 30 by default."
+                    "W018",
+                    f"{where}: WAIT is longer than 25 seconds.",
+                    "Web servers kill a worker after 30 by default.",
                 )
 
 
@@ -230,7 +234,11 @@ def _store(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
     if entry["HISTORY"] != 0 or isinstance(entry["HISTORY"], bool):
         yield Problem("E034", f"{where}: HISTORY comes in a later version.", "Leave it at 0 for now.")
     prefix = entry["KEY_PREFIX"]
-    if not isinstance(prefix, str) or not prefix or any(c in "{}%" or c.isspace() or not c.isprintable() for c in prefix):
+    if (
+        not isinstance(prefix, str)
+        or not prefix
+        or any(c in "{}%" or c.isspace() or not c.isprintable() for c in prefix)
+    ):
         yield Problem("E011", f"{where}: KEY_PREFIX is a text without braces, percent signs and white space.")
     if not isinstance(entry["OPTIONS"], Mapping):
         yield Problem("E032", f"{where}: OPTIONS must be a dict, not {type(entry['OPTIONS']).__name__}.")
@@ -243,8 +251,14 @@ def _store(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
     if not (isinstance(backend, type) and issubclass(backend, Backend)):
         yield Problem("E003", f"{where}: BACKEND {entry['BACKEND']!r} is no lock backend.")
         return
+    yield from _address(entry, where, backend)
+
+
+def _address(entry: Mapping[str, Any], where: str, backend: type[Backend]) -> Iterator[Problem]:
     if isinstance(entry["LOCATION"], list | tuple):
-        yield Problem("E006", f"{where}: LOCATION is one URL.", "Several servers for one alias come in a later version.")
+        yield Problem(
+            "E006", f"{where}: LOCATION is one URL.", "Several servers for one alias come in a later version."
+        )
         return
     if entry["CACHE"] is not None:
         if entry["LOCATION"] is not None:

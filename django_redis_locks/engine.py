@@ -60,7 +60,8 @@ class Engine:
         elif isinstance(effect, Pause):
             loop = running_loop()
             assert loop is not None  # noqa: S101 - we are in a coroutine
-            reply = await LoopGate(loop, self._janitor.alarm).asleep(effect.seconds)
+            await LoopGate(loop, self._janitor.alarm).asleep(effect.seconds)
+            reply = None
         else:
             reply = self.perform(effect)
         return reply  # type: ignore[no-any-return]

@@ -117,7 +117,9 @@ class LockHandler:
     def _make(self, alias: str) -> Locks:
         table = self.configuration()
         if alias not in table:
-            known = ", ".join(map(repr, table)) or f"nothing: set {SETTING} = {{'default': {{'LOCATION': 'redis://…'}}}}"
+            known = (
+                ", ".join(map(repr, table)) or f"nothing: set {SETTING} = {{'default': {{'LOCATION': 'redis://…'}}}}"
+            )
             raise InvalidLockBackend(f"There is no alias {alias!r} in {SETTING}; there is {known}.")
         found = read(alias, table[alias])
         key = (found.backend, found.location, repr(sorted(found.options.items())))

@@ -21,7 +21,7 @@ from math import inf
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from .core import clock, events
+from .core import clock
 from .core.constants import EXIT_FLUSH, RENEW_AT, SOCKET_TIMEOUT, SWEEPS
 from .core.errors import LockBackendError
 from .core.grant import Hold, State
@@ -137,7 +137,7 @@ class Janitor:
         while True:
             try:
                 self._once()
-            except Exception:
+            except Exception:  # noqa: BLE001 - locks of others depend on this thread
                 _log.exception("The janitor of %r stumbled and goes on", self._backend)
                 Gate().sleep(0.1)
 
@@ -243,7 +243,10 @@ class Janitor:
         lease = hold.lease / 1000
         if isinstance(reply, LockBackendError):
             _log.warning(
-                "Lock %s couldn't be renewed: %s", hold.name, reply, extra={"lock_name": hold.name, "lock_key": hold.key}
+                "Lock %s couldn't be renewed: %s",
+                hold.name,
+                reply,
+                extra={"lock_name": hold.name, "lock_key": hold.key},
             )
             now = clock.now()
             if now < hold.deadline:
@@ -317,7 +320,7 @@ def notify(hold: Hold) -> None:
                 grant = hold.grant()
                 if grant is not None:
                     react(grant)
-        except Exception:
+        except Exception:  # noqa: BLE001 - the user's code, in our thread
             _log.exception("on_lost of lock %s failed", hold.name)
 
     if loop is None:

@@ -28,7 +28,8 @@ class Effect(Generic[R]):
     local: ClassVar[bool] = True
 
     def __iter__(self) -> Generator[Effect[Any], Any, R]:
-        return (yield self)
+        reply: R = yield self
+        return reply
 
 
 Program: TypeAlias = Generator[Effect[Any], Any, R]

@@ -115,9 +115,8 @@ def emit(event: Event) -> None:
     for listener in _listeners:
         try:
             listener(event)
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever a listener does, the lock goes on
             _log.exception("A listener to lock events failed")
 
 
 _loggers = {kind: _log.getChild(kind) for kind in ("acquire", "release", "lost", "backend", "renew")}
-

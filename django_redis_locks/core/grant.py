@@ -11,7 +11,7 @@ import os
 import threading
 import weakref
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
 
 from . import clock, events
 from .constants import DRIFT, DRIFT_SHARE
@@ -289,13 +289,13 @@ class Grant:
 
     def _check(self) -> None:
         hold = self.hold
-        about = {"key": hold.key, "name": hold.name, "alias": hold.alias}
+        about: dict[str, Any] = {"key": hold.key, "name": hold.name, "alias": hold.alias}
         if hold.fence is None:
             raise LockBackendError("the store was down when this section began: there is no lock", **about)
         if self.given_back or not hold.live:
             raise LockLost(f"lock {hold.name!r} isn't held any more: {hold.lost_why or hold.state.value}", **about)
 
-    def __enter__(self) -> Grant:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -304,7 +304,7 @@ class Grant:
         except LockError as failure:
             self._at_exit(failure, error)
 
-    async def __aenter__(self) -> Grant:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(

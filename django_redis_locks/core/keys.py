@@ -37,7 +37,7 @@ class LockKeys(NamedTuple):
 
     lock: str
     fence: str
-    index: str
+    listing: str
 
 
 class Spelling(NamedTuple):
@@ -54,8 +54,8 @@ class Spelling(NamedTuple):
         """
         escaped = escape(key)
         bucket = crc32(escaped.encode()) % self.buckets if self.buckets > 1 else 0
-        lock, fence, index = _bucket(self.prefix, bucket)
-        return LockKeys(lock + escaped, fence, index)
+        lock, fence, listing = _bucket(self.prefix, bucket)
+        return LockKeys(lock + escaped, fence, listing)
 
     def key_of(self, lock: str) -> str:
         """The user's key, for people to read, out of the spelled one. A hashed tail stays as it is."""

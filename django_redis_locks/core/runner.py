@@ -6,6 +6,7 @@ thrown into the program, which may go on, or name what is left behind and let it
 
 from __future__ import annotations
 
+from inspect import GEN_CLOSED, getgeneratorstate
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def run(program: Program[R], world: Performer) -> R:
         except StopIteration as done:
             return cast("R", done.value)
         except BaseException as error:
-            if program.gi_frame is None:
+            if getgeneratorstate(program) == GEN_CLOSED:
                 raise
             failure = error
 
@@ -49,6 +50,6 @@ async def arun(program: Program[R], world: Performer) -> R:
         except StopIteration as done:
             return cast("R", done.value)
         except BaseException as error:
-            if program.gi_frame is None:
+            if getgeneratorstate(program) == GEN_CLOSED:
                 raise
             failure = error

@@ -100,7 +100,7 @@ def compile_template(template: str, function: Callable[..., Any], bound: Mapping
     parts = parse(template)
     if all(isinstance(part, str) for part in parts):
         constant = "".join(part for part in parts if isinstance(part, str))
-        return lambda args, kwargs: constant
+        return lambda _args, _kwargs: constant
     signature = inspect.signature(function, follow_wrapped=False)
     known = {**signature.parameters, **(bound or {})}
     catch_all = next((name for name, p in signature.parameters.items() if p.kind is p.VAR_KEYWORD), None)
@@ -150,7 +150,8 @@ def text_of(value: Any) -> str:
         return "" if value.pk is None else f"{model.label_lower}.{text_of(value.pk)}"
     if isinstance(value, bytes | bytearray | memoryview | dict | set | frozenset | list | tuple):
         raise LockKeyError(f"a {type(value).__name__} can't be a part of a lock's key: name what is in it")
-    if type(value).__str__ is object.__str__:
+    kind: Any = type(value)
+    if kind.__str__ is object.__str__:
         raise LockKeyError(f"{type(value).__name__} has no text of its own: name one of its attributes in the key")
     return str(value)
 

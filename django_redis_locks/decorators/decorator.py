@@ -71,7 +71,8 @@ def redis_lock(
         TypeError: at decoration, for what it can't protect or a template that names no argument.
         ValueError: at decoration, for a time out of range.
     """
-    if callable(key) and expire is wait is renew is name is on_lost is on_backend_error is None and not reentrant:
+    options = (expire, wait, renew, name, on_lost, on_backend_error)
+    if callable(key) and not reentrant and options == (None,) * 6:
         return _decorate(key, _Plan(None, None, None, None, False, None, DEFAULT, None, None))
     plan = _Plan(key, expire, wait, renew, reentrant, name, using, on_lost, on_backend_error)
     return functools.partial(_decorate, plan=plan)

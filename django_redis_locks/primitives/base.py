@@ -58,7 +58,7 @@ class BaseLock(Programs):
             return None
         try:
             return self._finish(ask, run(self.entering(ask), self.world))
-        except BaseException as failure:
+        except BaseException as failure:  # noqa: BLE001 - raised again by _failed
             return self._failed(ask, failure)
 
     async def aacquire(self, blocking: bool = True, timeout: Duration | None = None) -> Grant | None:
@@ -68,7 +68,7 @@ class BaseLock(Programs):
             return None
         try:
             return self._finish(ask, await arun(self.entering(ask), self.world))
-        except BaseException as failure:
+        except BaseException as failure:  # noqa: BLE001 - raised again by _failed
             return self._failed(ask, failure)
 
     def release(self) -> None:
@@ -270,4 +270,3 @@ class BaseLock(Programs):
 
     async def _aextend(self, hold: Hold, lease: int) -> None:
         await arun(self.extending(hold, lease), self.world)
-

@@ -223,9 +223,7 @@ class _Home:
                 _adrop(line.connection)
 
 
-def connection_makers(
-    url: str, options: dict[str, Any]
-) -> tuple[Callable[[], redis.Connection], Callable[[], redis.asyncio.Connection]]:
+def connection_makers(url: str, options: dict[str, Any]) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """What makes a synchronous and an asynchronous connection to a URL, with redis-py's keyword options.
 
     Raises:
@@ -291,7 +289,8 @@ def _hang_up(connection: redis.Connection) -> None:
 
 
 def _drop(connection: redis.Connection) -> None:
-    sock, connection._sock = connection._sock, None
+    sock: Any = connection._sock
+    connection._sock = None
     if sock is not None:
         sock.close()
     connection.disconnect()
@@ -310,8 +309,8 @@ def _socket_of(connection: redis.asyncio.Connection) -> socket.socket | None:
 
 def _close_copy(sock: Any) -> None:
     if sock is not None:
+        plain = getattr(sock, "_sock", sock)  # asyncio wraps it
         try:
-            os.close(sock.fileno() if not hasattr(sock, "detach") else sock.detach())
+            os.close(plain.detach())
         except OSError:
             pass
-
