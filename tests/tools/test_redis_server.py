@@ -88,7 +88,8 @@ def test_failed_start_shows_the_log(make_server):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
-def test_server_dies_with_its_process(redis_executable):
+def test_server_dies_with_its_process(redis_executable, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # its folder stays behind
     program = "from tools.redis_server import RedisServer; print(RedisServer().start().pid, flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         pid = int(parent.stdout.readline())

@@ -1,0 +1,58 @@
+"""Waiting for what another thread does, with a bound; and the same story told to both faces."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+from django_redis_locks import Grant, Lock
+from django_redis_locks.core import clock
+
+
+def eventually(condition: Callable[[], object], seconds: float = 5.0) -> float:
+    """Wait until the condition holds; returns how long it took."""
+    begin = clock.now()
+    while not condition():
+        assert clock.now() - begin < seconds, f"not within {seconds} s"
+        time.sleep(0.005)
+    return clock.now() - begin
+
+
+def elsewhere(function: Callable[[], object]) -> object:
+    """Call it in another thread and return what it returns."""
+    result: list[object] = []
+    thread = threading.Thread(target=lambda: result.append(function()))
+    thread.start()
+    thread.join(10)
+    return result[0]
+
+
+class Sync:
+    """A lock driven by a thread."""
+
+    def acquire(self, lock: Lock, **how: object) -> Grant | None:
+        return lock.acquire(**how)
+
+    def release(self, grant: Grant) -> None:
+        grant.release()
+
+    def close(self) -> None:
+        pass
+
+
+class Async:
+    """The same lock driven by the tasks of a loop."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner()
+
+    def acquire(self, lock: Lock, **how: object) -> Grant | None:
+        return self._runner.run(lock.aacquire(**how))
+
+    def release(self, grant: Grant) -> None:
+        self._runner.run(grant.arelease())
+
+    def close(self) -> None:
+        self._runner.close()

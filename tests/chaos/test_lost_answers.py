@@ -1,0 +1,187 @@
+"""Requests and answers that are lost, late, or cut: one story, told to the synchronous and the asynchronous face."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from django_redis_locks import LockBackendError, LockLost
+from django_redis_locks.client import Locks
+from django_redis_locks.core import events
+from tests.chaos.helpers import Async, Sync, eventually
+from tests.chaos.proxy import Proxy
+
+
+@pytest.fixture(params=[Sync, Async], ids=["sync", "async"])
+def face(request: pytest.FixtureRequest) -> Iterator[Sync | Async]:
+    face = request.param()
+    yield face
+    face.close()
+
+
+def names(direct: redis.Redis) -> list[str]:
+    return [key for key in direct.keys("lock:*") if ":k:" in key]
+
+
+@pytest.mark.parametrize("fate", ["lose reply", "cut reply", "lose request", "cut request"])
+def test_acquire_survives_a_lost_answer(face: Sync | Async, proxied: Locks, proxy: Proxy, fate: str) -> None:
+    """[L12] [E1] The repeated request carries the same token, so the answer is "mine" and not "somebody else's"."""
+    proxy.plan(fate)
+    grant = face.acquire(proxied.lock("a"), timeout=3)
+    assert grant is not None
+    assert "pass" in proxy.calls
+    grant.ensure_held()
+    face.release(grant)
+
+
+def test_an_attempt_without_wait_that_goes_unanswered_is_an_error_and_leaves_nothing(
+    face: Sync | Async, proxied: Locks, proxy: Proxy, direct: redis.Redis
+) -> None:
+    """[L16] [F15] "I don't know" is no "no"; what it may have left is deleted at once, not after a lease."""
+    proxy.plan("lose reply")
+    with pytest.raises(LockBackendError, match="alias 'default'.*no answer"):
+        face.acquire(proxied.lock("a", expire=30), timeout=0)
+    eventually(lambda: not names(direct), seconds=1)
+
+
+def test_a_late_copy_of_acquire_blocks_nobody(
+    face: Sync | Async, proxied: Locks, proxy: Proxy, direct: redis.Redis
+) -> None:
+    """[H2a] The first copy comes after the release: a token that nobody holds is swept within seconds."""
+    proxy.plan("hold request")
+    grant = face.acquire(proxied.lock("a", expire=60), timeout=3)
+    assert grant is not None
+    assert grant.hold.unanswered
+    face.release(grant)
+    proxy.deliver()
+    assert names(direct), "the late copy took the lock"
+    assert eventually(lambda: not names(direct), seconds=4) < 4
+
+
+def test_a_late_copy_of_acquire_never_shortens_a_lease(
+    face: Sync | Async, proxied: Locks, proxy: Proxy, direct: redis.Redis
+) -> None:
+    """[H2b] acquire(expire=5) arrives once more after extend(60): the lease stays at 60 seconds."""
+    proxy.plan("hold request")
+    grant = face.acquire(proxied.lock("a", expire=5), timeout=3)
+    assert grant is not None
+    grant_key = names(direct)[0]
+    Sync_extend(proxied, grant)
+    proxy.deliver()
+    assert direct.pttl(grant_key) > 55_000
+    grant.ensure_held()
+
+
+def Sync_extend(client: Locks, grant) -> None:  # noqa: N802
+    grant.extend(60)
+
+
+def test_release_survives_a_lost_answer(
+    face: Sync | Async, proxied: Locks, proxy: Proxy, direct: redis.Redis, heard: list[events.Event]
+) -> None:
+    """[H15] [L14] After an unanswered release "not mine" is success, told as unconfirmed."""
+    grant = face.acquire(proxied.lock("a"))
+    assert grant is not None
+    proxy.plan("cut reply")
+    face.release(grant)
+    assert names(direct) == []
+    released = [event for event in heard if isinstance(event, events.Released)]
+    assert [event.confirmed for event in released] == [False]
+
+
+def test_a_release_that_is_never_answered_goes_on_in_the_background(
+    face: Sync | Async, proxied: Locks, proxy: Proxy, direct: redis.Redis
+) -> None:
+    """[L15] [E6] The error is raised, the token isn't forgotten: the janitor frees the lock."""
+    grant = face.acquire(proxied.lock("a", expire=60))
+    assert grant is not None
+    proxy.plan("lose request")
+    with pytest.raises(LockBackendError):
+        face.release(grant)
+    eventually(lambda: not names(direct), seconds=2)
+
+
+def test_a_release_may_be_tried_again_after_an_error(face: Sync | Async, proxied: Locks, proxy: Proxy) -> None:
+    """[L15] A failed release leaves the grant releasable; once it is free a further release does nothing."""
+    grant = face.acquire(proxied.lock("a", expire=60))
+    assert grant is not None
+    proxy.down()
+    with pytest.raises(LockBackendError):
+        face.release(grant)
+    proxy.up()
+    face.release(grant)
+    face.release(grant)
+    assert face.acquire(proxied.lock("a"), timeout=0)
+
+
+def test_not_mine_without_doubt_is_a_loss(
+    face: Sync | Async, proxied: Locks, direct: redis.Redis, heard: list[events.Event]
+) -> None:
+    """[H15] No answer was missing, so "not mine" means that somebody took the lock away."""
+    grant = face.acquire(proxied.lock("a"))
+    assert grant is not None
+    direct.delete(*names(direct))
+    with pytest.raises(LockLost, match="taken"):
+        face.release(grant)
+    assert [event.why for event in heard if isinstance(event, events.Lost)] == ["taken"]
+
+
+def test_with_a_store_that_went_down_ends_quietly(
+    proxied: Locks, proxy: Proxy, direct: redis.Redis, heard: list[events.Event], caplog: pytest.LogCaptureFixture
+) -> None:
+    """[F12] The section was protected until its end; its result stands, the log says what happened."""
+    with proxied.lock("a", expire=60):
+        proxy.down()
+    assert any(isinstance(event, events.BackendFailed) and event.doing == "release" for event in heard)
+    assert any(record.levelname == "ERROR" and record.lock_name == "a" for record in caplog.records)
+    proxy.up()
+    eventually(lambda: not names(direct), seconds=4)
+
+
+def test_an_idle_connection_that_was_closed_costs_nothing(
+    face: Sync | Async, proxied: Locks, proxy: Proxy, direct: redis.Redis
+) -> None:
+    """[H24] A server's timeout or a load balancer closed it: tried again at once, even without any wait."""
+    grant = face.acquire(proxied.lock("a"))
+    assert grant is not None
+    face.release(grant)
+    direct.client_kill_filter(_type="normal", skipme=True)
+    grant = face.acquire(proxied.lock("a"), timeout=0)
+    assert grant is not None
+    direct.client_kill_filter(_type="normal", skipme=True)
+    face.release(grant)
+    assert names(direct) == []
+
+
+def test_the_deadline_counts_from_the_attempt_that_was_answered(proxied: Locks, proxy: Proxy) -> None:
+    """[H2] The first attempt is lost for a while; what is left is counted from the second one."""
+    proxy.plan("lose request")
+    grant = proxied.lock("a", expire=5).acquire(timeout=3)
+    assert grant is not None
+    assert 4.5 < grant.remaining() < 5
+
+
+def test_fences_rise_although_the_counter_goes_back(proxied: Locks, direct: redis.Redis) -> None:
+    """[H1] The counter is restored from an older snapshot, is lost, or holds nonsense."""
+    seen = []
+    for counter in (None, "100", "", "0"):
+        if counter is not None:
+            direct.set("lock:{0}:fence", counter)
+        for _ in range(5):
+            with proxied.lock("a") as grant:
+                seen.append(grant.fence)
+    direct.delete("lock:{0}:fence")
+    with proxied.lock("a") as grant:
+        seen.append(grant.fence)
+    assert seen == sorted(set(seen))
+
+
+def test_fences_rise_although_the_clock_goes_back(proxied: Locks, direct: redis.Redis) -> None:
+    """[H1] The counter is ahead of the server's clock: its successor counts."""
+    direct.set("lock:{0}:fence", "8000000000000000")
+    with proxied.lock("a") as grant:
+        assert grant.fence == 8000000000000001
+    with proxied.lock("b") as grant:
+        assert grant.fence == 8000000000000002
