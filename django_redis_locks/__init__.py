@@ -23,8 +23,6 @@ from .decorators import redis_lock
 from .handler import locks
 from .primitives.lock import Lock
 
-__version__ = "0.1.0"
-
 __all__ = [
     "Grant",
     "Holder",

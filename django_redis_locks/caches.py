@@ -17,9 +17,9 @@ from .backends.redis.backend import identity
 _NOT_OURS = {"pool_class", "parser_class", "serializer"}
 
 
-def problem_with(alias: str) -> tuple[str, str] | None:
+def problem_with(alias: object) -> tuple[str, str] | None:
     """Why locks can't use the connection of a cache alias: id and sentence, or None."""
-    entry = _caches().get(alias)
+    entry = _caches().get(alias) if isinstance(alias, str) else None
     if entry is None:
         return "E008", f"{alias!r} isn't in CACHES."
     if not _is_redis(entry) or not _locations(entry):
@@ -45,12 +45,15 @@ def shares_database(location: str) -> bool:
         return False
     mine = identity(location)
     return any(
-        identity(other) == mine
-        for entry in _caches().values()
-        if _is_redis(entry)
-        for other in _locations(entry)
-        if "://" in other
+        _identity(other) == mine for entry in _caches().values() if _is_redis(entry) for other in _locations(entry)
     )
+
+
+def _identity(location: str) -> str | None:
+    try:
+        return identity(location) if "://" in location else None
+    except ValueError:  # no port: that cache doesn't work either
+        return None
 
 
 def _caches() -> dict[str, dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from django.conf import settings
@@ -49,13 +49,24 @@ def check_deployment(app_configs: object = None, **_: Any) -> Sequence[checks.Ch
         _message(
             conf.Problem(
                 "W026",
-                f"{conf.SETTING}[{alias!r}]: sections run without a lock while the store is down.",
+                f"{where}: sections run without a lock while the store is down.",
                 "Set ON_BACKEND_ERROR to 'closed' unless that is what you want.",
             )
         )
         for alias, entry in table.items()
-        if isinstance(entry, Mapping) and entry.get("ON_BACKEND_ERROR") == "open"
+        for where in _open(f"{conf.SETTING}[{alias!r}]", entry)
     ]
+
+
+def _open(where: str, entry: Any) -> Iterator[str]:
+    """The places in one alias that say "open"."""
+    if isinstance(entry, Mapping):
+        if entry.get("ON_BACKEND_ERROR") == "open":
+            yield where
+        names = entry.get("LOCKS")
+        if isinstance(names, Mapping):
+            for name, override in names.items():
+                yield from _open(f"{where}['LOCKS'][{name!r}]", override)
 
 
 def _implicit() -> checks.CheckMessage:

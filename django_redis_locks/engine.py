@@ -66,9 +66,9 @@ class Engine:
             reply = self.perform(effect)
         return reply  # type: ignore[no-any-return]
 
-    def flush(self, seconds: float) -> None:
-        """Wait until what was left to the janitor so far is done, at most so long."""
-        self._janitor.flush(seconds)
+    def settle(self, seconds: float) -> None:
+        """Wait until what was left to the janitor so far has been tried, at most so long. A barrier for tests."""
+        self._janitor.settle(seconds)
 
     def _call(self, command: Command[Any]) -> Any:
         if running_loop() is not None and not os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE"):

@@ -106,17 +106,26 @@ class Janitor:
         """Have the thread call ``job``, if it runs."""
         self._mailbox.put(job)
 
+    def settle(self, seconds: float) -> None:
+        """Wait until what was put so far is done, and what is due was swept; at most so long."""
+        for _ in range(2):  # the second job is done after the turn that the first one was a part of
+            self._do(lambda: None, seconds)
+
     def flush(self, seconds: float) -> None:
-        """Wait until the jobs put so far are done, and what is to be swept was tried once more; at most so long."""
-        if self._thread is not None and self._thread.is_alive():
-            gate = Gate()
+        """The process ends: try all that is to be swept once more now, at most so long."""
+        self._do(lambda: self._sweep(inf), seconds)
 
-            def finish() -> None:
-                self._sweep(inf)
-                gate.open()
+    def _do(self, job: Callable[[], object], seconds: float) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            return
+        gate = Gate()
 
-            self.put(finish)
-            gate.sleep(seconds)
+        def done() -> None:
+            job()
+            gate.open()
+
+        self.put(done)
+        gate.sleep(seconds)
 
     # The thread.
 
@@ -209,7 +218,8 @@ class Janitor:
             if not holds:
                 return
             first_end = min(hold.deadline for hold in holds)
-            replies = self._backend.call_many(commands, max(0.05, min(SOCKET_TIMEOUT, first_end - sent)))
+            patience = (first_end - sent) / 3  # silence must leave room for other tries
+            replies = self._backend.call_many(commands, max(0.05, min(SOCKET_TIMEOUT, patience)))
             for hold, prolong, reply in zip(holds, commands, replies, strict=True):
                 self._renewed(hold, prolong, sent, reply)
 

@@ -45,6 +45,10 @@ def _seconds(value: Duration, what: str) -> float:
         return value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{what} must be seconds or a timedelta, not {value!r}")
-    if not isfinite(value):
+    try:
+        seconds = float(value)
+    except OverflowError:
+        seconds = inf
+    if not isfinite(seconds):
         raise ValueError(f"{what} must be finite, not {value!r}" + (" (-1 waits for ever)" if value == inf else ""))
-    return float(value)
+    return seconds

@@ -72,17 +72,25 @@ class Pause(Effect[None]):
     seconds: float
 
 
-class Seat(Protocol):
-    """A place in the queue of one key in this process."""
+class Seat:
+    """A seat in the queue of one key in this process. ``home`` is an event loop, or None for threads: each has a queue
+    of its own, so that a blocked loop holds up nobody else. Who made a seat can give it up at any moment, whether or not
+    he got to join; ``queue`` and ``gate`` belong to the queues."""
+
+    __slots__ = ("gate", "home", "place", "queue")
+
+    def __init__(self, place: Place, home: object) -> None:
+        self.place = place
+        self.home = home
+        self.queue: Any = None
+        self.gate: Any = None
 
 
 @dataclass(frozen=True, slots=True)
-class Join(Effect[Seat]):
-    """Queue up behind those who wait for this key in this process. ``home`` is an event loop, or None for threads:
-    each has a queue of its own, so that a blocked loop holds up nobody else."""
+class Join(Effect[None]):
+    """Queue up behind those who wait for this key in this process."""
 
-    place: Place
-    home: object
+    seat: Seat
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +110,7 @@ class Wait(Effect[bool]):
 
 @dataclass(frozen=True, slots=True)
 class Leave(Effect[None]):
-    """Give the seat up. Whoever is head then asks not before ``pause`` seconds or a wake-up (None: no change)."""
+    """Give the seat up; twice is once. Whoever is head then asks not before ``pause`` seconds or a wake-up (None: no change)."""
 
     seat: Seat
     pause: float | None = None

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 OnLost: TypeAlias = "Literal['cancel'] | Callable[[Grant], Any] | None"
 
-_ids = itertools.count(1).__next__
+mint_id = itertools.count(1).__next__
+"""Ids of grants."""
 
 
 def _no_grant() -> None:
@@ -51,10 +52,11 @@ class Hold:
         "__weakref__",
         "alias",
         "deadline",
-        "entries",
+        "doubted",
         "fence",
         "grant",
         "home",
+        "inside",
         "key",
         "lease",
         "lost_why",
@@ -79,6 +81,7 @@ class Hold:
         alias: str,
         token: str,
         *,
+        grant: int,
         fence: int | None,
         lease: int,
         sent: float,
@@ -102,7 +105,10 @@ class Hold:
         self.home = home
         self.on_lost = on_lost
         self.unanswered = unanswered
-        self.entries = 1
+        self.inside = {grant}
+        """The ids of the grants that aren't given back."""
+        self.doubted = False
+        """An earlier release failed, and the janitor may have done it since."""
         self.lost_why: str | None = None
         self.state = State.HELD
         self.grant: Callable[[], Grant | None] = _no_grant
@@ -121,9 +127,14 @@ class Hold:
         return self.lost_why is not None or clock.now() >= self.deadline
 
     @property
+    def held(self) -> bool:
+        """Not released, by this process, of a lock that was there; it may be lost."""
+        return self.state is State.HELD and self.fence is not None and not self.foreign
+
+    @property
     def live(self) -> bool:
         """Held now: it may be re-entered and renewed."""
-        return self.state is State.HELD and not self.over and not self.foreign
+        return self.held and not self.over
 
     def age(self) -> float:
         """Seconds since it was acquired."""
@@ -134,31 +145,30 @@ class Hold:
         with self.mutex:
             self.deadline = max(self.deadline, sent + validity(lease))
 
-    def enter(self) -> bool:
-        """One more entry; False if the hold isn't held any more."""
+    def enter(self, grant: int) -> bool:
+        """One more grant on it; False if the hold isn't held any more."""
         with self.mutex:
             if self.state is not State.HELD:
                 return False
-            self.entries += 1
+            self.inside.add(grant)
             return True
 
-    def leave(self, grant: Grant) -> bool:
-        """This grant is given back; True if that was the last entry, so that the lock is to be freed now."""
+    def leave(self, grant: int) -> bool:
+        """A grant is given back; True if that was the last one, so that the lock is to be freed now.
+
+        Once more after a release that failed, it is to be freed once more. Every step may be done again: a signal handler
+        may have raised between any two of them."""
         with self.mutex:
-            if grant.given_back:
+            self.inside.discard(grant)
+            if self.inside or self.state is State.GONE:
                 return False
-            grant.given_back = True
-            self.entries -= 1
-            if self.entries:
+            if self.fence is None:
+                self.state = State.GONE
                 return False
+            if self.state is State.RELEASING:
+                self.doubted = True
             self.state = State.RELEASING
             return True
-
-    def take_back(self, grant: Grant) -> None:
-        """The release failed: the grant may be released once more."""
-        with self.mutex:
-            grant.given_back = False
-            self.entries += 1
 
     def lose(self, why: str, states: tuple[State, ...] = (State.HELD,)) -> bool:
         """Note that the lock is lost, and tell. A renewal's news of a hold that is being released is out of date."""
@@ -190,12 +200,11 @@ class Grant:
         held: False if the store was down and ``ON_BACKEND_ERROR`` is "open": nothing protects the section.
     """
 
-    __slots__ = ("__weakref__", "_keeper", "given_back", "hold", "id")
+    __slots__ = ("__weakref__", "_keeper", "hold", "id")
 
-    def __init__(self, hold: Hold, keeper: Keeper) -> None:
+    def __init__(self, hold: Hold, keeper: Keeper, id: int) -> None:
         self.hold = hold
-        self.id = _ids()
-        self.given_back = False
+        self.id = id
         self._keeper = keeper
         if hold.grant is _no_grant:
             hold.grant = weakref.ref(self)
@@ -225,13 +234,18 @@ class Grant:
         return self.hold.fence is not None
 
     @property
+    def given_back(self) -> bool:
+        """Released, or on the way."""
+        return self.id not in self.hold.inside
+
+    @property
     def lost(self) -> bool:
         """True once the lock isn't ours any more although it wasn't released: known without asking the store, also
         when that can't be reached. In a forked child always True."""
         hold = self.hold
         if hold.foreign:
             return True
-        return hold.lost_why is not None or (hold.state is State.HELD and clock.now() >= hold.deadline)
+        return hold.lost_why is not None or (hold.held and clock.now() >= hold.deadline)
 
     def remaining(self) -> float:
         """Seconds until the lease ends, by this process's clock; 0.0 if it is lost or released."""

@@ -31,6 +31,9 @@ Owner: TypeAlias = "threading.Thread | asyncio.Task[object]"
 
 _mine: ContextVar[tuple[int, ...]] = ContextVar("django_redis_locks_grants", default=())
 
+_entered: ContextVar[tuple[Grant, ...]] = ContextVar("django_redis_locks_entered", default=())
+"""The grants of the ``with lock:`` blocks that the caller is in; the lock object itself keeps nothing."""
+
 running_loop = events._get_running_loop
 """The loop that runs in this thread, or None: the one in C that doesn't raise."""
 
@@ -55,6 +58,21 @@ def alive(hold: Hold) -> bool:
     if owner is None:
         return False
     return owner.is_alive() if isinstance(owner, threading.Thread) else not owner.done()  # type: ignore[attr-defined]
+
+
+def enter(grant: Grant) -> None:
+    """A ``with`` block begins."""
+    _entered.set((*_entered.get(), grant))
+
+
+def leave(place: Place) -> Grant | None:
+    """The innermost ``with`` block of a lock ends: the grant it began with. None if it began in another context."""
+    grants = _entered.get()
+    for index in range(len(grants) - 1, -1, -1):
+        if grants[index].hold.place == place:
+            _entered.set(grants[:index] + grants[index + 1 :])
+            return grants[index]
+    return None
 
 
 class Registry:
@@ -113,7 +131,7 @@ class Registry:
         owner = me()
         ids = _mine.get()
         for grant in self._at(place):
-            if grant.id in ids and grant.hold.owner() is owner:
+            if grant.id in ids and grant.hold.state is not State.GONE and grant.hold.owner() is owner:
                 return grant
         return None
 
@@ -156,10 +174,11 @@ class Registry:
     def _forget(self, grant: Grant) -> None:
         if self._grants.pop(grant.id, None) is None:
             return
-        grants = self._by_place[grant.hold.place]
-        grants.remove(grant)
+        grants = self._by_place.get(grant.hold.place, [])
+        if grant in grants:
+            grants.remove(grant)
         if not grants:
-            del self._by_place[grant.hold.place]
+            self._by_place.pop(grant.hold.place, None)
 
     def _second_chance(self) -> None:
         """Look at the oldest grant: forget it if nobody can need it, else put it behind the others."""

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from math import inf
 from random import random
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from . import clock
 from .constants import JITTER
@@ -21,7 +21,7 @@ from .constants import JITTER
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .effects import Join, Leave, Place, Wait
+    from .effects import Join, Leave, Place, Seat, Wait
 
 
 class Alarm(Protocol):
@@ -85,12 +85,12 @@ class LoopGate:
 
 class _Queue:
     def __init__(self) -> None:
-        self.seats: deque[_Seat] = deque()
+        self.seats: deque[Seat] = deque()
         self.wakes = 0
         self.seen = 0
         self.next_try = -inf
 
-    def turn(self, seat: _Seat, until: float, now: float) -> bool | float:
+    def turn(self, seat: Seat, until: float, now: float) -> bool | float:
         """True: ask now. False: too late. Else so many seconds of sleep at most."""
         if self.seats[0] is seat:
             due = min(self.next_try, until)
@@ -99,14 +99,6 @@ class _Queue:
             self.seen = self.wakes
             return True
         return until - now if now < until else False
-
-
-class _Seat:
-    def __init__(self, place: Place, home: object, queue: _Queue, gate: Gate | LoopGate) -> None:
-        self.place = place
-        self.home = home
-        self.queue = queue
-        self.gate: Any = gate
 
 
 class Queues:
@@ -120,42 +112,44 @@ class Queues:
         self._mutex = threading.Lock()
         self._queues: dict[Place, dict[object, _Queue]] = {}
 
-    def join(self, effect: Join, alarm: Alarm) -> _Seat:
-        home = effect.home
-        gate = LoopGate(home, alarm) if isinstance(home, asyncio.AbstractEventLoop) else Gate()
+    def join(self, effect: Join, alarm: Alarm) -> None:
+        seat = effect.seat
+        home = seat.home
+        seat.gate = LoopGate(home, alarm) if isinstance(home, asyncio.AbstractEventLoop) else Gate()
         with self._mutex:
-            queue = self._queues.setdefault(effect.place, {}).setdefault(home, _Queue())
-            seat = _Seat(effect.place, home, queue, gate)
-            queue.seats.append(seat)
-            return seat
+            seat.queue = self._queues.setdefault(seat.place, {}).setdefault(home, _Queue())
+            seat.queue.seats.append(seat)
 
     def leave(self, effect: Leave) -> None:
-        seat: Any = effect.seat
+        """Every step may be done again: a signal handler may have raised between any two of them."""
+        seat = effect.seat
+        queue = seat.queue
+        if queue is None:
+            return
         with self._mutex:
-            queue = seat.queue
-            try:
-                queue.seats.remove(seat)
-            except ValueError:
-                return
             if effect.pause is not None:
                 queue.next_try = clock.now() + effect.pause
+            if seat in queue.seats:
+                queue.seats.remove(seat)
             if queue.seats:
                 queue.seats[0].gate.open()
                 return
-            homes = self._queues[seat.place]
-            del homes[seat.home]
+            homes = self._queues.get(seat.place, {})
+            if homes.get(seat.home) is queue:
+                del homes[seat.home]
             if not homes:
-                del self._queues[seat.place]
+                self._queues.pop(seat.place, None)
 
     def wake(self, place: Place) -> None:
         if place in self._queues:
             with self._mutex:
                 for queue in self._queues.get(place, {}).values():
                     queue.wakes += 1
-                    queue.seats[0].gate.open()
+                    if queue.seats:
+                        queue.seats[0].gate.open()
 
     def wait(self, effect: Wait) -> bool:
-        seat: Any = effect.seat
+        seat = effect.seat
         self._set_pause(seat, effect.pause)
         while True:
             turn = self._turn(seat, effect.until)
@@ -164,7 +158,7 @@ class Queues:
             seat.gate.sleep(turn)
 
     async def await_(self, effect: Wait) -> bool:
-        seat: Any = effect.seat
+        seat = effect.seat
         self._set_pause(seat, effect.pause)
         while True:
             turn = self._turn(seat, effect.until)
@@ -172,11 +166,12 @@ class Queues:
                 return turn
             await seat.gate.asleep(turn)
 
-    def _set_pause(self, seat: _Seat, pause: float | None) -> None:
+    def _set_pause(self, seat: Seat, pause: float | None) -> None:
         if pause is not None:
             with self._mutex:
                 seat.queue.next_try = clock.now() + pause + random() * JITTER  # noqa: S311 - a spread, not a secret
 
-    def _turn(self, seat: _Seat, until: float) -> bool | float:
+    def _turn(self, seat: Seat, until: float) -> bool | float:
         with self._mutex:
-            return seat.queue.turn(seat, until, clock.now())
+            queue: _Queue = seat.queue
+            return queue.turn(seat, until, clock.now())

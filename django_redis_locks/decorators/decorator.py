@@ -159,7 +159,7 @@ class _Call:
         request = views.request_of(args, kwargs)
         view = views.answers(request, args, self.bound.get("self"))
         try:
-            grant = self._lock(self.make_key(args, kwargs)).__enter__()
+            grant = self._lock(self.make_key(args, kwargs)).acquire()
         except (LockNotAcquired, LockBackendError) as failure:
             return self._answer(request if view else None, failure)
         self._enter(request if view else None)
@@ -185,7 +185,7 @@ class _Call:
             key = self.make_key(args, kwargs)
             if inspect.isawaitable(key):
                 key = await key
-            grant = await self._lock(key).__aenter__()
+            grant = await self._lock(key).aacquire()
         except (LockNotAcquired, LockBackendError) as failure:
             return self._answer(request if view else None, failure)
         self._enter(request if view else None)

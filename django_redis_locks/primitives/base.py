@@ -6,12 +6,12 @@ A lock object is immutable, cheap, and shared between threads and tasks; whoever
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from ..core import events, owners
 from ..core.durations import Duration, patience
-from ..core.effects import Sweep, Unwatch
-from ..core.errors import LockAlreadyHeld, LockBackendError, LockError, LockLost, LockNotAcquired, LockNotOwned
+from ..core.effects import Leave, Sweep, Unwatch
+from ..core.errors import LockAlreadyHeld, LockBackendError, LockLost, LockNotAcquired, LockNotOwned
 from ..core.grant import Grant, Hold, State
 from ..core.owners import registry
 from ..core.runner import arun, run
@@ -31,6 +31,10 @@ class BaseLock(Programs):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} of {self.alias!r}>"
 
+    @overload
+    def acquire(self) -> Grant: ...
+    @overload
+    def acquire(self, blocking: bool = True, timeout: Duration | None = None) -> Grant | None: ...
     def acquire(self, blocking: bool = True, timeout: Duration | None = None) -> Grant | None:
         """Acquire the lock.
 
@@ -61,6 +65,10 @@ class BaseLock(Programs):
         except BaseException as failure:  # noqa: BLE001 - raised again by _failed
             return self._failed(ask, failure)
 
+    @overload
+    async def aacquire(self) -> Grant: ...
+    @overload
+    async def aacquire(self, blocking: bool = True, timeout: Duration | None = None) -> Grant | None: ...
     async def aacquire(self, blocking: bool = True, timeout: Duration | None = None) -> Grant | None:
         """As ``acquire``, for the running task."""
         ask = self._begin(blocking, timeout, owners.running_loop())
@@ -122,18 +130,22 @@ class BaseLock(Programs):
         return self._forced(await arun(self.forcing(fence), self.world), reason)
 
     def __enter__(self) -> Grant:
-        return self._given(self.acquire())
+        grant = self.acquire()
+        owners.enter(grant)
+        return grant
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._newest(error).__exit__(kind, error, tb)
+        self._entered(error).__exit__(kind, error, tb)
 
     async def __aenter__(self) -> Grant:
-        return self._given(await self.aacquire())
+        grant = await self.aacquire()
+        owners.enter(grant)
+        return grant
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        await self._newest(error).__aexit__(kind, error, tb)
+        await self._entered(error).__aexit__(kind, error, tb)
 
     # What acquire and aacquire share.
 
@@ -150,7 +162,7 @@ class BaseLock(Programs):
         ask = Ask(wait, owners.me(), home, raises=blocking and timeout is None)
         if registry.knows(self.place):
             newest = registry.newest(self.place)
-            if newest is not None and newest.hold.state is State.HELD and not newest.hold.foreign:
+            if newest is not None and newest.hold.held:
                 if self.reentrant:
                     if newest.hold.over:
                         raise self._lost(newest.hold, "expired")
@@ -167,7 +179,7 @@ class BaseLock(Programs):
 
     def _finish(self, ask: Ask, verdict: Hold | Busy) -> Grant | None:
         if isinstance(verdict, Hold):
-            grant = Grant(verdict, self)
+            grant = Grant(verdict, self, ask.grant)
             registry.keep(grant)
             events.emit(events.Acquired(self.key, self.name, self.alias, verdict.fence, ask.waited))
             return grant
@@ -184,28 +196,34 @@ class BaseLock(Programs):
         )
 
     def _failed(self, ask: Ask, failure: BaseException) -> Grant:
-        """Nobody will ever have the grant: the janitor frees it. With ``ON_BACKEND_ERROR`` "open" a store that is down
-        gives a grant that protects nothing."""
+        """Nobody will ever have the grant: what the wish left behind is cleared away. With ``ON_BACKEND_ERROR`` "open" a
+        store that is down gives a grant that protects nothing.
+
+        The program did so already, unless the exception struck outside of it; each step may be done twice."""
+        if ask.seat is not None:
+            self.world.perform(Leave(ask.seat))
+        if ask.inner is not None:
+            ask.inner.inside.discard(ask.grant)
         hold = ask.hold
         if hold is not None:
             hold.state = State.GONE
             self.world.perform(Unwatch(hold))
-            self.world.perform(Sweep(self.place, self._free(hold.token), self.terms.lease / 1000))
+        if hold is not None or ask.sent:
+            self.world.perform(Sweep(self.place, self._free(ask.token), self.terms.lease / 1000))
         if not (isinstance(failure, LockBackendError) and self.terms.fail_open):
             raise failure
         events.emit(events.BackendFailed(self.key, self.name, self.alias, "acquire, going on unlocked", str(failure)))
-        hold = self._hold(ask, None, sent=0.0, unanswered=False)
-        hold.state = State.GONE
-        grant = Grant(hold, self)
+        grant = Grant(self._hold(ask, None, sent=0.0, unanswered=False), self, ask.grant)
         registry.keep(grant)
         return grant
 
-    def _given(self, grant: Grant | None) -> Grant:
-        assert grant is not None, "a bare acquire() raises"  # noqa: S101 - for the type checker
-        return grant
+    def _newest(self) -> Grant:
+        return self._owned(registry.newest(self.place))
 
-    def _newest(self, error: BaseException | None = None) -> Grant:
-        grant = registry.newest(self.place)
+    def _entered(self, error: BaseException | None) -> Grant:
+        return self._owned(owners.leave(self.place), error)
+
+    def _owned(self, grant: Grant | None, error: BaseException | None = None) -> Grant:
         if grant is None:
             raise LockNotOwned(f"lock {self.name!r} isn't held by this thread or task", **self.about) from error
         return grant
@@ -218,29 +236,27 @@ class BaseLock(Programs):
     # What a grant calls.
 
     def _release(self, grant: Grant) -> None:
-        if self._leaving(grant):
-            try:
-                confirmed = run(self.releasing(grant.hold), self.world)
-            except LockError as failure:
-                self._not_released(grant, failure)
-                raise
-            self._released(grant, confirmed)
+        try:
+            if self._leaving(grant):
+                self._released(grant, run(self.releasing(grant.hold), self.world))
+        except BaseException as failure:
+            self._not_released(grant, failure)
+            raise
 
     async def _arelease(self, grant: Grant) -> None:
-        if self._leaving(grant):
-            try:
-                confirmed = await arun(self.releasing(grant.hold), self.world)
-            except LockError as failure:
-                self._not_released(grant, failure)
-                raise
-            self._released(grant, confirmed)
+        try:
+            if self._leaving(grant):
+                self._released(grant, await arun(self.releasing(grant.hold), self.world))
+        except BaseException as failure:
+            self._not_released(grant, failure)
+            raise
 
     def _leaving(self, grant: Grant) -> bool:
         """Take the grant back; True if that was the last one, so that the lock is to be freed in the store."""
         hold = grant.hold
         if hold.foreign:
             if not grant.given_back:
-                grant.given_back = True
+                hold.inside.discard(grant.id)
                 registry.forget(grant)
                 warnings.warn(
                     f"lock {self.name!r} belongs to the process that this one was forked from; it isn't released here",
@@ -248,22 +264,23 @@ class BaseLock(Programs):
                     stacklevel=4,
                 )
             return False
-        last = hold.leave(grant)
-        if hold.fence is None or not last:
-            registry.forget(grant)
-            return False
-        return True
+        if hold.leave(grant.id):
+            return True
+        registry.forget(grant)
+        return False
 
     def _released(self, grant: Grant, confirmed: bool) -> None:
         registry.forget(grant)
         hold = grant.hold
         events.emit(events.Released(self.key, self.name, self.alias, hold.fence, hold.age(), confirmed))
 
-    def _not_released(self, grant: Grant, failure: LockError) -> None:
-        if isinstance(failure, LockLost):
+    def _not_released(self, grant: Grant, failure: BaseException) -> None:
+        hold = grant.hold
+        if hold.state is State.GONE or isinstance(failure, LockLost):
             registry.forget(grant)
-        else:
-            grant.hold.take_back(grant)
+        elif hold.state is State.RELEASING and not hold.doubted:  # an exception that struck outside of the program
+            hold.doubted = True
+            self.world.perform(Sweep(self.place, self._free(hold.token), self.terms.lease / 1000))
 
     def _extend(self, hold: Hold, lease: int) -> None:
         run(self.extending(hold, lease), self.world)

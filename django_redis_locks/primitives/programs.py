@@ -12,7 +12,7 @@ from ..core import owners
 from ..core.constants import CAP
 from ..core.effects import Command, Join, Leave, Now, Program, Seat, Sweep, Unwatch, Wait, Wake, Watch
 from ..core.errors import LockBackendError, LockKeyError, LockLost
-from ..core.grant import Hold, State
+from ..core.grant import Hold, State, mint_id
 from .asking import Answer, asking
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Foreign:
 class Ask:
     """One wish to acquire. ``token`` is minted before the first attempt and kept by its retries."""
 
-    __slots__ = ("hold", "home", "inner", "owner", "raises", "token", "wait", "waited")
+    __slots__ = ("grant", "hold", "home", "inner", "owner", "raises", "seat", "sent", "token", "wait", "waited")
 
     def __init__(self, wait: float, owner: owners.Owner, home: object, *, raises: bool = False) -> None:
         self.wait = wait
@@ -76,11 +76,15 @@ class Ask:
         self.home = home
         self.raises = raises
         self.token = owners.mint_token()
+        self.grant = mint_id()
+        """The id of the grant to come."""
         self.inner: Hold | None = None
         """The hold of the caller that this wish re-enters."""
-        self.hold: Hold | None = None
-        """What was granted, until somebody has it."""
         self.waited = 0.0
+        # What must not be left behind if the wish fails, wherever an exception strikes:
+        self.seat: Seat | None = None
+        self.sent = False
+        self.hold: Hold | None = None
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -121,7 +125,7 @@ class Programs:
             if lease > hold.lease and not (self.terms.renew_for and hold.renew_until):
                 yield from self.extending(hold, lease)
                 hold.lease = lease
-            if hold.enter():
+            if hold.enter(ask.grant):
                 return hold
         return (yield from self.acquiring(ask))
 
@@ -129,54 +133,54 @@ class Programs:
         """Ask the store, wait, ask again, until it is granted or the caller's wait is over."""
         begin = yield from Now()
         give_up = begin + ask.wait
-        seat: Seat | None = None
         verdict: Hold | Busy = Busy(0.0, None)
+        seat: Seat | None = None
+        turn = True
         try:
             if ask.wait > 0:
-                seat = yield from Join(self.place, ask.home)
+                seat = ask.seat = Seat(self.place, ask.home)
+                yield from Join(seat)
                 turn = yield from Wait(seat, give_up)
-            else:
-                turn = True
             now = begin
             while turn:
                 verdict = yield from self._attempting(ask, give_up)
                 if isinstance(verdict, Hold):
-                    if seat is not None:
-                        yield from Leave(seat, CAP)
                     break
                 now = yield from Now()
                 if seat is None or now >= give_up:
                     break
                 turn = yield from Wait(seat, give_up, min(CAP, verdict.lease_left))
-        except BaseException:
-            if seat is not None:
-                yield from Leave(seat)
-            raise
-        if seat is not None and not isinstance(verdict, Hold):
-            yield from Leave(seat)
+        finally:
+            if seat is not None:  # the next head asks when it is woken, not while this one holds the lock
+                yield from Leave(seat, CAP if isinstance(verdict, Hold) else None)
+                ask.seat = None
         ask.waited = (yield from Now()) - begin
         return verdict
 
     def _attempting(self, ask: Ask, give_up: float) -> Program[Hold | Busy]:
         """One answered attempt. Whatever it may leave behind in the store is handed to the janitor."""
+        ask.sent = True
         try:
             answer = yield from self._answer(self._try(ask), give_up)
         except BaseException as failure:
             if not isinstance(failure, LockBackendError) or failure.unanswered:
                 yield from self._sweeping(ask.token)
+            ask.sent = False
             raise
         verdict = answer.reply
         if isinstance(verdict, Foreign):
             raise self.misplaced(verdict)
         if isinstance(verdict, Busy):
-            if answer.unanswered:
+            if answer.unanswered:  # a swept token is spent: the janitor would free what it is granted later
                 yield from self._sweeping(ask.token)
+                ask.token = owners.mint_token()
+            ask.sent = False
             return verdict
         hold = self._hold(ask, verdict.fence, answer.sent, answer.unanswered)
         ask.hold = hold
         if hold.over:  # the answer took longer than the lease: no grant, and the token is spent
-            ask.hold = None
             yield from self._sweeping(ask.token)
+            ask.hold = None
             ask.token = owners.mint_token()
             return Busy(0.0, None)
         if self.terms.renew_for or self.terms.on_lost is not None:
@@ -190,6 +194,7 @@ class Programs:
             self.name,
             self.alias,
             ask.token,
+            grant=ask.grant,
             fence=fence,
             lease=self.terms.lease,
             sent=sent,
@@ -214,6 +219,7 @@ class Programs:
         try:
             answer = yield from self._answer(free)
         except BaseException as failure:
+            hold.doubted = True
             yield from self._sweeping(hold.token)
             if isinstance(failure, LockBackendError) and hold.over:
                 raise self._lost(hold, "expired") from failure
@@ -224,7 +230,7 @@ class Programs:
             yield from self._sweeping(hold.token)
         if answer.reply:
             return True
-        if answer.unanswered and in_time:
+        if in_time and (answer.unanswered or hold.doubted):
             return False
         raise self._lost(hold, "taken" if in_time else "expired")
 

@@ -38,6 +38,9 @@ class Sync:
     def release(self, grant: Grant) -> None:
         grant.release()
 
+    def extend(self, grant: Grant, expire: float) -> None:
+        grant.extend(expire)
+
     def close(self) -> None:
         pass
 
@@ -53,6 +56,9 @@ class Async:
 
     def release(self, grant: Grant) -> None:
         self._runner.run(grant.arelease())
+
+    def extend(self, grant: Grant, expire: float) -> None:
+        self._runner.run(grant.aextend(expire))
 
     def close(self) -> None:
         self._runner.close()

@@ -1,9 +1,9 @@
 """A proxy between a client and its Redis server that loses, holds back and cuts, one script call at a time.
 
-    with Proxy(server.port) as proxy:
-        proxy.plan("lose reply")            # what happens to the next script calls, in order
-        ...
-        proxy.deliver()                     # what was held back reaches the server now, as a late copy does
+with Proxy(server.port) as proxy:
+    proxy.plan("lose reply")            # what happens to the next script calls, in order
+    ...
+    proxy.deliver()                     # what was held back reaches the server now, as a late copy does
 """
 
 from __future__ import annotations

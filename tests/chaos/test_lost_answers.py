@@ -55,6 +55,7 @@ def test_a_late_copy_of_acquire_blocks_nobody(
     assert grant is not None
     assert grant.hold.unanswered
     face.release(grant)
+    proxied.engine.settle(1)
     proxy.deliver()
     assert names(direct), "the late copy took the lock"
     assert eventually(lambda: not names(direct), seconds=4) < 4
@@ -68,14 +69,10 @@ def test_a_late_copy_of_acquire_never_shortens_a_lease(
     grant = face.acquire(proxied.lock("a", expire=5), timeout=3)
     assert grant is not None
     grant_key = names(direct)[0]
-    Sync_extend(proxied, grant)
+    face.extend(grant, 60)
     proxy.deliver()
     assert direct.pttl(grant_key) > 55_000
     grant.ensure_held()
-
-
-def Sync_extend(client: Locks, grant) -> None:  # noqa: N802
-    grant.extend(60)
 
 
 def test_release_survives_a_lost_answer(

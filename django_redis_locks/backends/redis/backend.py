@@ -11,7 +11,7 @@ from ...core.constants import SOCKET_TIMEOUT
 from ...core.errors import LockBackendError
 from ..base import Backend
 from .scripts import script
-from .wire import AsyncWire, Failure, Wire, connection_makers, refusal
+from .wire import AsyncWire, Failure, Wire, code_of, connection_makers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -105,24 +105,25 @@ class RedisBackend(Backend):
         return LockBackendError(text, unanswered=failure.sent, passing=True, stale=failure.stale)
 
     def _refused(self, error: AuthenticationError | ResponseError) -> LockBackendError:
-        text, passing = refusal(error)
-        hint = next((hint for sign, hint in _HINTS.items() if sign in text), "")
-        return LockBackendError(f"{self.location} refuses: {text}{hint}", passing=passing)
+        code = code_of(error)
+        text = f"{self.location} refuses ({code}): {error}{_HINTS.get(code, '')}"
+        return LockBackendError(text, passing=code in _PASSING)
 
+
+_PASSING = {"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY"}
+"""A failover, a restart or a slow script of somebody else: over soon."""
+
+_LOGIN = ". Correct the user and password in LOCATION: redis://user:password@host:port/db"
+_CLUSTER = ". This is a Redis Cluster of several nodes: locks need a single server"
 
 _HINTS = {
-    "WRONGPASS": ". Correct the user and password in LOCATION",
-    "invalid username-password": ". Correct the user and password in LOCATION",
-    "invalid password": ". Correct the password in LOCATION",
-    "NOAUTH": ". Put the password into LOCATION: redis://user:password@host:port/db",
-    "Authentication required": ". Put the password into LOCATION: redis://user:password@host:port/db",
-    "NOPERM": ". The user needs +eval +evalsha and the script commands del exists get hget hmget hset pexpire pttl set "
-    "time type zadd zrangebyscore zrem on the keys that begin with KEY_PREFIX",
-    "no permissions": ". The user needs +eval +evalsha and the script commands del exists get hget hmget hset pexpire "
-    "pttl set time type zadd zrangebyscore zrem on the keys that begin with KEY_PREFIX",
-    "OOM": ". The server is at maxmemory; raise it, or move locks to a server of their own with noeviction",
-    "CROSSSLOT": ". This is a Redis Cluster: use a single server",
-    "MOVED": ". This is a Redis Cluster: use a single server",
+    "NOAUTH": _LOGIN,
+    "WRONGPASS": _LOGIN,
+    "NOPERM": ". The user needs +eval +evalsha and the commands of the scripts (+del +exists +get +hget +hmget +hset "
+    "+pexpire +pttl +set +time +type +zadd +zrangebyscore +zrem) on the keys that begin with KEY_PREFIX",
+    "OOM": ". The server is at maxmemory; raise it, or move the locks to a server of their own with noeviction",
+    "CROSSSLOT": _CLUSTER,
+    "MOVED": _CLUSTER,
 }
 
 

@@ -44,7 +44,7 @@ class Failure(Exception):
     do better."""
 
     def __init__(self, cause: BaseException, *, sent: bool, stale: bool) -> None:
-        super().__init__(str(cause) or type(cause).__name__)
+        super().__init__(str(cause).rstrip(".") or type(cause).__name__)
         self.cause = cause
         self.sent = sent
         self.stale = stale
@@ -108,7 +108,7 @@ class Wire:
             line, reused = self._connect(), False
         connection = line.connection
         try:
-            connection.send_packed_command(_pack(connection, requests), check_health=False)
+            connection.send_packed_command(_pack(requests), check_health=False)
             if timeout is not None and not connection.can_read(timeout):
                 raise TimeoutError("no answer in time")
             replies = [_read(connection) for _ in requests]
@@ -163,7 +163,7 @@ class AsyncWire:
             line, reused = await self._connect(), False
         connection = line.connection
         try:
-            await connection.send_packed_command(_pack(connection, requests), check_health=False)
+            await connection.send_packed_command(_pack(requests), check_health=False)
             replies = [await _aread(connection) for _ in requests]
         except _FAILURES as failure:
             _adrop(connection)
@@ -239,22 +239,37 @@ def connection_makers(url: str, options: dict[str, Any]) -> tuple[Callable[[], A
     )
 
 
-def refusal(error: ResponseError | AuthenticationError) -> tuple[str, bool]:
-    """The text of a server's refusal, and whether it may pass by itself."""
+def code_of(error: ResponseError | AuthenticationError) -> str:
+    """The code of a server's refusal, such as OOM. redis-py makes classes of some and strips them from the text."""
     text = str(error)
-    passing = type(error).__name__ in _PASSING or text.partition(" ")[0] in _PASSING_CODES
-    return text, passing
+    code = _CODES.get(type(error).__name__)
+    if code is None and (isinstance(error, AuthenticationError) or "uthenticated" in text):
+        code = "NOAUTH"
+    return code or text.partition(" ")[0]
 
 
-_PASSING = {"ReadOnlyError", "BusyLoadingError", "ClusterDownError", "TryAgainError", "MasterDownError"}
-_PASSING_CODES = {"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY"}
+_CODES = {
+    "BusyLoadingError": "LOADING",
+    "ClusterDownError": "CLUSTERDOWN",
+    "MasterDownError": "MASTERDOWN",
+    "MovedError": "MOVED",
+    "NoPermissionError": "NOPERM",
+    "OutOfMemoryError": "OOM",
+    "ReadOnlyError": "READONLY",
+    "TryAgainError": "TRYAGAIN",
+}
 
 
-def _pack(connection: Any, requests: Sequence[tuple[Any, ...]]) -> list[bytes]:
+def _pack(requests: Sequence[tuple[Any, ...]]) -> list[bytes]:
+    """Requests as bytes, by hand: cheaper than redis-py's packer, and hiredis's crashes the process when a signal handler
+    raises inside it."""
     packed: list[bytes] = []
     for request in requests:
-        packed += connection.pack_command(*request)
-    return packed
+        packed.append(b"*%d\r\n" % len(request))
+        for value in request:
+            raw = value if isinstance(value, bytes) else str(value).encode()
+            packed.append(b"$%d\r\n%b\r\n" % (len(raw), raw))
+    return [b"".join(packed)]
 
 
 def _read(connection: redis.Connection) -> Any:

@@ -1,0 +1,86 @@
+"""A crowd of HTTP buyers who all come at the same moment. A buyer who is told to come back does."""
+
+from __future__ import annotations
+
+import http.client
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+RETRIES = 20
+TIMEOUT = 30.0
+CSRF = "a" * 32  # Django compares the header with the cookie; who sends both isn't a forged form
+HEADERS = {
+    "Accept": "application/json",
+    "Cookie": f"csrftoken={CSRF}",
+    "X-CSRFToken": CSRF,
+    "Content-Length": "0",
+    "Connection": "close",
+}
+
+
+@dataclass
+class Buyer:
+    """What one buyer was answered, request by request; 0 stands for no answer at all."""
+
+    statuses: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def last(self) -> int:
+        return self.statuses[-1] if self.statuses else 0
+
+    def buy(self, url: str, over: threading.Event) -> None:
+        """Until it is sold to him or sold out, but for so many retries."""
+        for _ in range(1 + RETRIES):
+            began = time.perf_counter()
+            status, retry_after = post(url)
+            self.seconds.append(time.perf_counter() - began)
+            self.statuses.append(status)
+            if status != 409 or over.wait(pause(retry_after)):
+                return
+
+
+def pause(retry_after: float) -> float:
+    """Up to a quarter longer than asked: if all came back at the same moment, all would meet again."""
+    return retry_after * random.uniform(1, 1.25)
+
+
+def post(url: str) -> tuple[int, float]:
+    """The status and `Retry-After`."""
+    target = urlsplit(url)
+    connection = http.client.HTTPConnection(str(target.hostname), target.port, timeout=TIMEOUT)
+    try:
+        connection.request("POST", target.path, headers=HEADERS)
+        response = connection.getresponse()
+        response.read()
+    except (OSError, http.client.HTTPException):
+        return 0, 0.0
+    finally:
+        connection.close()
+    return response.status, float(response.headers.get("Retry-After", 1))
+
+
+def crowd(url: str, number: int, tell: Callable[[int], None] = lambda done: None) -> Sequence[Buyer]:
+    """Let so many buyers loose on this URL. `tell` hears now and then how many are done."""
+    buyers = [Buyer() for _ in range(number)]
+    start = threading.Barrier(number)
+    over = threading.Event()
+
+    def run(buyer: Buyer) -> None:
+        start.wait()
+        buyer.buy(url, over)
+
+    threads = [threading.Thread(target=run, args=(buyer,), daemon=True) for buyer in buyers]
+    try:
+        for thread in threads:
+            thread.start()
+        while alive := sum(thread.is_alive() for thread in threads):
+            tell(number - alive)
+            time.sleep(0.05)
+    finally:
+        over.set()  # after Ctrl-C nobody tries again
+    return buyers

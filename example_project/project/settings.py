@@ -1,0 +1,53 @@
+"""A shop on SQLite whose locks live on Redis. `REDIS_URL` and `DATABASE` say where."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+SECRET_KEY = "the example has no secrets"
+DEBUG = False  # as it runs in production: no log of queries that slows down, no pages for developers
+ALLOWED_HOSTS = ["127.0.0.1", "localhost"]
+
+INSTALLED_APPS = ["django_redis_locks", "shop"]
+
+REDIS_LOCKS = {
+    "default": {"LOCATION": os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")},
+}
+
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": os.environ.get("DATABASE", BASE_DIR / "db.sqlite3"),
+        "ATOMIC_REQUESTS": False,  # a lock is taken before its transaction begins and freed after the commit
+        "OPTIONS": {
+            "timeout": 20,
+            "transaction_mode": "IMMEDIATE",  # a transaction that reads before it writes must not fail halfway
+            "init_command": "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL",
+        },
+    }
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+]
+ROOT_URLCONF = "project.urls"
+WSGI_APPLICATION = "project.wsgi.application"
+TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}]
+
+LANGUAGE_CODE = "en"
+USE_I18N = False
+USE_TZ = True
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "handlers": {"stderr": {"class": "logging.StreamHandler"}},
+    "root": {"handlers": ["stderr"], "level": "WARNING"},
+    "loggers": {"django.request": {"level": "ERROR"}},  # 409 and 410 are answers here, not troubles
+}

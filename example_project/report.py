@@ -1,0 +1,88 @@
+"""What came of it: the table, and whether it is as it must be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+COLUMNS = ("form", "requests", "sold", "stock left", "oversold", "p50 ms", "p99 ms", "409s")
+GAP = "   "
+SETTLED = {200, 409, 410}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One form after its crowd: what the buyers were told, and what the database says."""
+
+    form: str
+    supply: int
+    sold: int  # orders in the database
+    left: int
+    finals: Sequence[int]  # the last answer to each buyer
+    statuses: Sequence[int]  # every answer
+    seconds: Sequence[float]
+
+    @property
+    def oversold(self) -> int:
+        return max(0, self.sold - self.supply)
+
+    @property
+    def refused(self) -> int:
+        return self.statuses.count(409)
+
+    def row(self) -> tuple[str, ...]:
+        p50, p99 = (f"{1000 * percentile(self.seconds, share):.0f}" for share in (0.5, 0.99))
+        numbers = (len(self.statuses), self.sold, self.left, self.oversold)
+        return (self.form, *map(str, numbers), p50, p99, str(self.refused))
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that so large a share doesn't exceed; 0 of nothing."""
+    ranked = sorted(values)
+    return ranked[max(0, math.ceil(share * len(ranked)) - 1)] if ranked else 0.0
+
+
+def heading() -> str:
+    return _line(COLUMNS)
+
+
+def line(outcome: Outcome) -> str:
+    return _line(outcome.row())
+
+
+def _line(cells: Sequence[str]) -> str:
+    first, *numbers = cells
+    return GAP.join([first.ljust(6), *(cell.rjust(len(name)) for cell, name in zip(numbers, COLUMNS[1:], strict=True))])
+
+
+def explanation(naive: Outcome, locked: Outcome) -> str:
+    """One sentence."""
+    return (
+        f"Naive checkouts that overlap read the same stock and write back the same number, so {naive.sold} buyers paid "
+        f"for {naive.supply} items; in the locked form one checkout of the product runs at a time in all processes, the "
+        f"{locked.refused} requests that came meanwhile were told 409 and when to come back, and exactly {locked.sold} "
+        "items were sold."
+    )
+
+
+def failures(naive: Outcome, locked: Outcome) -> list[str]:
+    """What isn't as it must be; nothing, if the demo has shown what it promises."""
+    found = []
+    if not naive.oversold:
+        found.append(f"The naive form sold {naive.sold} of {naive.supply}: its race didn't show.")
+    if locked.sold != locked.supply:
+        found.append(f"The locked form sold {locked.sold} of {locked.supply}.")
+    if not locked.refused:  # the transaction alone would sell the right number on SQLite
+        found.append("The locked form refused nobody: no lock was at work.")
+    if locked.left != 0:
+        found.append(f"The locked form left a stock of {locked.left}.")
+    for outcome in (naive, locked):
+        odd = [status for status in outcome.finals if status not in SETTLED]
+        if odd:
+            kinds = ", ".join(f"{odd.count(status)} x {status or 'no answer'}" for status in sorted(set(odd)))
+            found.append(f"Buyers of the {outcome.form} form ended without 200, 409 or 410: {kinds}.")
+        told = outcome.finals.count(200)
+        if told != outcome.sold:
+            found.append(f"The {outcome.form} form told {told} buyers that they have it, and made {outcome.sold} orders.")
+    return found

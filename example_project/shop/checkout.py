@@ -1,0 +1,33 @@
+"""The sale of one item. It is right only as long as nobody else sells the same product meanwhile."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from uuid import uuid4
+
+from django.core.signing import Signer
+from django.shortcuts import get_object_or_404
+from django.template.loader import render_to_string
+
+from .models import Order, Product
+
+VAT = Decimal("0.20")
+CENT = Decimal("0.01")
+
+
+def sell(product_id: int) -> tuple[Product, Order | None]:
+    """Read the stock, compute, write it back. No order if nothing is left."""
+    product = get_object_or_404(Product, pk=product_id)
+    if product.stock == 0:
+        return product, None
+    order = Order.objects.create(product=product, price=product.price, receipt=receipt(product))
+    product.stock -= 1
+    product.save(update_fields=["stock"])
+    return product, order
+
+
+def receipt(product: Product) -> str:
+    """The text that the buyer gets, signed so that he can prove it."""
+    net = (product.price / (1 + VAT)).quantize(CENT)
+    context = {"number": uuid4(), "product": product, "net": net, "vat": product.price - net}
+    return Signer(salt="shop.receipt").sign(render_to_string("shop/receipt.txt", context))

@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+from django.urls import path
+
+from . import views
+
+urlpatterns = [
+    path("", views.index, name="index"),
+    path("naive/<int:product_id>/buy", views.buy_naive, name="naive"),
+    path("locked/<int:product_id>/buy", views.buy_locked, name="locked"),
+    path("restock", views.restock, name="restock"),
+]

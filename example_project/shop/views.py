@@ -1,0 +1,76 @@
+"""Two ways to buy. They differ in what is around `sell()`, not in what it does."""
+
+from __future__ import annotations
+
+from django.db import transaction
+from django.db.models import Count
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_POST
+
+from django_redis_locks import redis_lock
+
+from .checkout import sell
+from .models import Order, Product
+
+STOCK = 40
+
+
+@require_POST
+def buy_naive(request: HttpRequest, product_id: int) -> HttpResponse:
+    """Two requests that read the same stock both sell, and both write back that stock less one."""
+    return answer(request, *sell(product_id))
+
+
+@require_POST
+@redis_lock(key="shop:checkout:{product_id}", expire=5)
+def buy_locked(request: HttpRequest, product_id: int) -> HttpResponse:
+    """One checkout per product at a time, whichever process serves it; the lock is free only after the commit.
+
+    On SQLite an IMMEDIATE transaction keeps other writers out too, in a queue; where rows have versions it doesn't.
+    """
+    with transaction.atomic():
+        product, order = sell(product_id)
+    return answer(request, product, order)
+
+
+@require_GET
+def index(request: HttpRequest) -> HttpResponse:
+    if wants_json(request):
+        return JsonResponse({"products": list(products().values("id", "name", "stock", "sold"))})
+    return page(request)
+
+
+@require_POST
+def restock(request: HttpRequest) -> HttpResponse:
+    """Begin anew."""
+    with transaction.atomic():
+        Order.objects.all().delete()
+        Product.objects.update(stock=STOCK)
+    return HttpResponseRedirect(reverse("index"))
+
+
+def answer(request: HttpRequest, product: Product, order: Order | None) -> HttpResponse:
+    """200 with the receipt, or 410: there will be no more. (409 comes from the decorator.)"""
+    if order is None:
+        status, message = 410, f"{product.name}: sold out."
+    else:
+        status, message = 200, f"{product.name}: sold. {product.stock} left."
+    if wants_json(request):
+        return JsonResponse({"detail": message, "receipt": order.receipt if order else None}, status=status)
+    return page(request, message, status)
+
+
+def page(request: HttpRequest, message: str = "", status: int = 200) -> TemplateResponse:
+    """Rendered after the view has returned, hence not under the lock."""
+    context = {"products": products(), "message": message, "kind": "sold" if status == 200 else "gone"}
+    return TemplateResponse(request, "shop/index.html", context, status=status)
+
+
+def products():
+    return Product.objects.annotate(sold=Count("orders")).order_by("pk")
+
+
+def wants_json(request: HttpRequest) -> bool:
+    return request.get_preferred_type(["text/html", "application/json"]) == "application/json"

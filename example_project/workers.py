@@ -1,0 +1,99 @@
+"""The site in several processes: one listening socket, opened before the fork, that all of them accept from."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+import time
+from typing import Any, Self
+
+from django.core.servers.basehttp import ThreadedWSGIServer, WSGIRequestHandler
+
+HOST = "127.0.0.1"
+PROCESSES = 4
+STOP_SECONDS = 3.0
+SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+
+
+class Handler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name that its caller knows
+        """The page shows what happens."""
+
+
+class Server(ThreadedWSGIServer):
+    request_queue_size = 128
+
+    def __init__(self, port: int, application: Any) -> None:
+        super().__init__((HOST, port), Handler)
+        self.set_app(application)
+        self.socket.setblocking(False)  # every process is woken, one gets the connection, the others go on
+        self.parent = os.getpid()
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, address = super().get_request()
+        connection.setblocking(True)
+        return connection, address
+
+    def service_actions(self) -> None:
+        """Twice a second: end when the parent has, however it did."""
+        super().service_actions()
+        if os.getppid() != self.parent:
+            os._exit(0)
+
+
+class Workers:
+    """`with Workers(application) as site:` serves on `site.url`; the end of the block ends its processes, by pid."""
+
+    def __init__(self, application: Any, *, port: int = 0, processes: int = PROCESSES) -> None:
+        self._server = listen(port, application)
+        self._processes = processes
+        self.url = f"http://{HOST}:{self._server.server_port}"
+        self.pids: list[int] = []
+
+    def __enter__(self) -> Self:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # or the parent's handler might run in a child
+        try:
+            for _ in range(self._processes):
+                pid = os.fork()
+                if pid == 0:
+                    self._serve()
+                self.pids.append(pid)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        self._server.server_close()  # the children have it
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for pid in self.pids:
+            os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_SECONDS
+        while self.pids and time.monotonic() < deadline:
+            self.pids = [pid for pid in self.pids if os.waitpid(pid, os.WNOHANG) == (0, 0)]
+            time.sleep(0.01)
+        for pid in self.pids:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        self.pids = []
+
+    def _serve(self) -> None:
+        """In the child; never returns."""
+        try:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches us too; the parent ends us in good order
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+            self._server.serve_forever()
+        finally:
+            os._exit(1)
+
+
+def listen(port: int, application: Any) -> Server:
+    """On this port, or on a free one if somebody has it."""
+    try:
+        return Server(port, application)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        return Server(0, application)

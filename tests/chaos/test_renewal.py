@@ -1,0 +1,212 @@
+"""The janitor: what is renewed, until when, and who is told."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from django_redis_locks import LockLost
+from django_redis_locks.client import Locks
+from django_redis_locks.core import clock, events
+from django_redis_locks.core.owners import registry
+from django_redis_locks.renewal import Janitor
+from tests.chaos.helpers import elsewhere, eventually
+from tests.chaos.proxy import Proxy
+from tools.redis_server import RedisServer
+
+Open = Callable[..., Locks]
+KEY = "lock:{0}:k:a"
+
+
+def test_renewal_outlives_network_trouble(proxied: Locks, proxy: Proxy, direct: redis.Redis) -> None:
+    """[L9] [E8] Lost answers and a cut network end nothing before the lease does; "unknown" isn't "lost"."""
+    grant = proxied.lock("a", expire=1.2, renew=True).acquire()
+    proxy.plan("lose reply", "cut reply", "lose request")
+    begin = clock.now()
+    eventually(lambda: len([call for call in proxy.calls if call == "pass"]) >= 4, seconds=5)
+    assert not grant.lost, f"after {clock.now() - begin} s"
+    assert direct.pttl(KEY) > 0
+    grant.release()
+
+
+def test_a_network_that_stays_down_ends_the_hold_in_time(proxied: Locks, proxy: Proxy) -> None:
+    """[L2] [L3] `lost` comes from the local deadline, never later than the lease on the server ends."""
+    told: list[float] = []
+    begin = clock.now()
+    grant = proxied.lock("a", expire=0.8, renew=True, on_lost=lambda grant: told.append(clock.now())).acquire()
+    proxy.down()
+    eventually(lambda: told, seconds=3)
+    assert told[0] - begin < 1.5
+    assert grant.lost
+    with pytest.raises(LockLost):
+        grant.ensure_held()
+    with pytest.raises(LockLost):
+        grant.release()
+
+
+def test_renewal_follows_reachability(open_locks: Open, redis_url: str, direct: redis.Redis) -> None:
+    """[H6] [L7] A thread that died without a release leaves a lock that ends with its lease; a grant that somebody
+    still has is renewed although its thread is gone."""
+    client = open_locks(redis_url)
+    lost = client.lock("lost", expire=0.4, renew=True)
+    kept = client.lock("kept", expire=0.4, renew=True)
+    elsewhere(lambda: bool(lost.acquire()))
+    grant = elsewhere(kept.acquire)
+    gc.collect()
+    eventually(lambda: not direct.exists("lock:{0}:k:lost"), seconds=3)
+    time.sleep(0.5)
+    assert direct.exists("lock:{0}:k:kept")
+    assert not grant.lost
+    grant.release()
+
+
+def test_a_hold_acquired_in_a_child_task_is_renewed(open_locks: Open, redis_url: str) -> None:
+    """[H5c] `asyncio.wait_for` runs a coroutine in a task of its own on 3.11: it is done at once, its grant isn't."""
+
+    async def main() -> None:
+        lock = open_locks(redis_url).lock("a", expire=0.4, renew=True)
+        grant = await asyncio.create_task(lock.aacquire())
+        await asyncio.sleep(1)
+        await grant.aensure_held(confirm=True)
+        await grant.arelease()
+
+    asyncio.run(main())
+
+
+def test_a_released_lock_is_never_reported_lost(
+    open_locks: Open, redis_url: str, heard: list[events.Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[H6] [L8] A renewal's answer that crosses a release is thrown away."""
+    client = open_locks(redis_url)
+    crossing = threading.Event()
+    released = threading.Event()
+    renewed = Janitor._renewed
+
+    def late(self: Janitor, hold: object, *rest: object) -> None:
+        crossing.set()
+        assert released.wait(5)
+        renewed(self, hold, *rest)
+
+    monkeypatch.setattr(Janitor, "_renewed", late)
+    grant = client.lock("a", expire=0.4, renew=True).acquire()
+    assert crossing.wait(5)
+    grant.release()
+    with client.lock("a"):  # another hold has the key now: a late "not mine" would be a false alarm
+        released.set()
+        client.engine.settle(2)
+    assert not [event for event in heard if isinstance(event, events.Lost)]
+
+
+def test_a_fixed_lease_needs_no_thread(redis_server: RedisServer, redis_url: str) -> None:
+    """[H23] [F11] Without renewal and without `on_lost` nothing is registered anywhere: the hot path stays bare."""
+    program = f"""
+import threading
+from django_redis_locks import locks
+locks.configure({{"default": {{"LOCATION": {redis_url!r}}}}})
+with locks.lock("a", expire=5):
+    assert threading.active_count() == 1, threading.enumerate()
+with locks.lock("b"):
+    assert threading.active_count() == 2
+with locks.lock("c"), locks.lock("d"):
+    assert threading.active_count() == 2
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, env=_bare(), timeout=20)
+
+
+def test_a_fixed_lease_with_on_lost_rings_when_it_ends(open_locks: Open, redis_url: str) -> None:
+    """[F11] [H23] The notice follows an extension."""
+    client = open_locks(redis_url)
+    told: list[float] = []
+    begin = clock.now()
+    grant = client.lock("a", expire=0.2, on_lost=lambda grant: told.append(clock.now() - begin)).acquire()
+    grant.extend(0.6)
+    eventually(lambda: told, seconds=3)
+    assert 0.5 < told[0] < 1.5
+
+
+def test_many_holds_are_renewed_in_few_writes(open_locks: Open, redis_url: str, direct: redis.Redis) -> None:
+    """[L10] [M7] 300 locks: one thread, one connection, every lease kept."""
+    client = open_locks(redis_url)
+    grants = [client.lock(f"many:{number}", expire=1.5, renew=True).acquire() for number in range(300)]
+    janitors = [thread for thread in threading.enumerate() if "janitor" in thread.name]
+    time.sleep(2)
+    assert not [grant for grant in grants if grant.lost]
+    assert direct.zcount("lock:{0}:index", "-inf", "+inf") == 300
+    assert [thread for thread in threading.enumerate() if "janitor" in thread.name] == janitors
+    for grant in grants:
+        grant.release()
+
+
+def test_a_finalizer_may_hand_a_job_to_the_janitor(open_locks: Open, redis_url: str) -> None:
+    """[H13] The collector runs finalizers inside our own mutexes: `put` must not take one."""
+    client = open_locks(redis_url)
+    with client.lock("start the thread"):
+        pass
+    janitor = client.engine._janitor
+    done = threading.Event()
+
+    class Cycle:
+        def __init__(self) -> None:
+            self.me = self
+
+        def __del__(self) -> None:
+            janitor.put(done.set)
+
+    with janitor._mutex, registry._mutex, client.engine._queues._mutex:
+        Cycle()
+        gc.collect()
+    assert done.wait(5)
+
+
+def test_a_broken_job_doesnt_end_the_janitor(
+    open_locks: Open, redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """[E8] The thread of all locks survives whatever one of them does."""
+    client = open_locks(redis_url)
+    grant = client.lock("a", expire=0.5, renew=True, on_lost=lambda grant: 1 / 0).acquire()
+    client.engine._janitor.put(lambda: 1 / 0)
+    client.lock("a").force_release()
+    eventually(lambda: grant.lost, seconds=3)
+    eventually(lambda: "on_lost of lock a failed" in caplog.text)
+    assert "stumbled and goes on" in caplog.text
+    with client.lock("a", expire=0.3, renew=True) as grant:
+        time.sleep(0.6)
+        assert not grant.lost
+
+
+def test_the_end_of_the_interpreter_flushes(redis_server: RedisServer, redis_url: str, direct: redis.Redis) -> None:
+    """[H13] What is left to the janitor when the program ends is done within a second."""
+    program = f"""
+from django_redis_locks import locks, LockBackendError
+from tests.chaos.proxy import Proxy
+proxy = Proxy({redis_server.port})
+locks.configure({{"default": {{"LOCATION": proxy.url, "OPTIONS": {{"socket_timeout": 0.2}}}}}})
+with locks.lock("warm up"):
+    pass
+grant = locks.lock("a", expire=60).acquire()
+proxy.plan("lose request")
+try:
+    grant.release()
+except LockBackendError:
+    pass
+else:
+    raise SystemExit("the release was answered")
+"""
+    begin = clock.now()
+    subprocess.run([sys.executable, "-c", program], check=True, env=_bare(), timeout=20)
+    assert clock.now() - begin < 5
+    assert not direct.exists(KEY)
+
+
+def _bare() -> dict[str, str]:
+    """An environment without Django's settings."""
+    return {**{k: v for k, v in os.environ.items() if k != "DJANGO_SETTINGS_MODULE"}, "PYTHONPATH": os.getcwd()}

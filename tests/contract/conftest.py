@@ -1,0 +1,61 @@
+"""The fixtures behind the table in ``matrix.py``."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+for path in Path(__file__).parent.glob("suite_*.py"):
+    pytest.register_assert_rewrite(f"tests.contract.{path.stem}")
+
+from tests.contract.matrix import BACKENDS, FACES, Caller, Face  # noqa: E402 - not before the lines above
+
+
+@pytest.fixture(scope="session")
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """A loop that runs in a thread of its own."""
+    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def main() -> None:
+        end = asyncio.Event()
+        started.set_result((asyncio.get_running_loop(), end))
+        await end.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(main(),), name="tests' loop")
+    thread.start()
+    loop, end = started.result(5)
+    yield loop
+    loop.call_soon_threadsafe(end.set)
+    thread.join(5)
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What ``REDIS_LOCKS`` says of the backend."""
+    entry: dict[str, Any] = request.param(request)
+    return entry
+
+
+@pytest.fixture(params=FACES)
+def face(
+    request: pytest.FixtureRequest, backend: dict[str, Any], settings: Any, loop: asyncio.AbstractEventLoop
+) -> Iterator[Face]:
+    face = Face(backend, settings, request.param, loop)
+    yield face
+    face.close()
+
+
+@pytest.fixture
+def alice(face: Face) -> Caller:
+    return face.caller()
+
+
+@pytest.fixture
+def bob(face: Face) -> Caller:
+    return face.caller()

@@ -1,0 +1,228 @@
+"""The one table of what the suites are run on: every backend, behind both faces of a lock.
+
+A suite is written once, in terms of *callers*. A caller is somebody who may own a lock: a thread that calls the methods,
+or a task that awaits their ``a`` twins. ``alice(lock.acquire, timeout=1)`` is ``lock.acquire(timeout=1)`` in Alice's
+thread, or ``await lock.aacquire(timeout=1)`` in Alice's task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import pytest
+
+from django_redis_locks import Lock, locks
+from django_redis_locks.core import clock
+
+PATIENCE = 10.0
+"""Seconds after which a test that waits for something has failed."""
+
+# The backends: what REDIS_LOCKS says of each.
+
+
+def memory(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend"}
+
+
+def redis(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return {"LOCATION": request.getfixturevalue("redis_url")}
+
+
+def cluster(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """One node in cluster mode: a key that a script doesn't declare, or one in another slot, fails at once."""
+    return {"LOCATION": request.getfixturevalue("cluster_url")}
+
+
+# The faces: who calls, and how.
+
+
+class Caller(Protocol):
+    """Somebody who may own a lock: one thread, or one task, with one context."""
+
+    def start(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
+        """Begin a call and return its future. A caller makes one call at a time, in their order."""
+
+    def halfway(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call as one who shares only half of what makes an owner: the thread without the context, or the context
+        without the task."""
+
+    def within(self, lock: Lock, body: Callable[..., Any]) -> Any:
+        """``with lock as grant: return body(grant)``."""
+
+    def close(self) -> None: ...
+
+    def __call__(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call and return what is returned."""
+
+
+class Thread:
+    """A caller who is a thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._executor = ThreadPoolExecutor(1)
+
+    def start(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
+        return self._executor.submit(method, *args, **kwargs)
+
+    def __call__(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return self.start(method, *args, **kwargs).result(PATIENCE)
+
+    def halfway(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return self(contextvars.Context().run, method, *args, **kwargs)
+
+    def within(self, lock: Lock, body: Callable[..., Any]) -> Any:
+        def block() -> Any:
+            with lock as grant:
+                return body(grant)
+
+        return self(block)
+
+    def close(self) -> None:
+        self._executor.shutdown()
+
+
+class Task:
+    """A caller who is a task."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._calls: asyncio.Queue[tuple[Future[Any], Callable[[], Any]] | None] = asyncio.Queue()
+        self._life = asyncio.run_coroutine_threadsafe(self._live(), loop)
+
+    async def _live(self) -> None:
+        while (call := await self._calls.get()) is not None:
+            future, function = call
+            try:
+                result = function()
+                future.set_result(await result if inspect.isawaitable(result) else result)
+            except BaseException as error:  # noqa: BLE001 - it is the caller's
+                future.set_exception(error)
+
+    def start(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        call = twin(method)
+        self._loop.call_soon_threadsafe(self._calls.put_nowait, (future, lambda: call(*args, **kwargs)))
+        return future
+
+    def __call__(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return self.start(method, *args, **kwargs).result(PATIENCE)
+
+    def halfway(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        async def child() -> Any:
+            return await self._loop.create_task(twin(method)(*args, **kwargs))
+
+        return self(child)
+
+    def within(self, lock: Lock, body: Callable[..., Any]) -> Any:
+        async def block() -> Any:
+            async with lock as grant:
+                result = body(grant)
+                return await result if inspect.isawaitable(result) else result
+
+        return self(block)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._calls.put_nowait, None)
+        self._life.result(PATIENCE)
+
+
+def twin(method: Callable[..., Any]) -> Callable[..., Any]:
+    """``x.acquire`` -> ``x.aacquire``, ``x.__enter__`` -> ``x.__aenter__``; what has no twin does no I/O."""
+    name = getattr(method, "__name__", "")
+    other = f"__a{name[2:]}" if name.startswith("__") else f"a{name}"
+    found: Callable[..., Any] = getattr(getattr(method, "__self__", None), other, method)
+    return found
+
+
+BACKENDS = [pytest.param(memory, id="memory"), pytest.param(redis, id="redis"), pytest.param(cluster, id="cluster")]
+FACES = [pytest.param(Thread, id="sync"), pytest.param(Task, id="async")]
+
+_keys = (f"thing:{number}" for number in itertools.count(1))
+
+
+class Face:
+    """What a suite is given: the locks of one backend, and callers of one kind."""
+
+    def __init__(self, entry: dict[str, Any], settings: Any, kind: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._entry = entry
+        self._settings = settings
+        self._kind = kind
+        self._loop = loop
+        self._callers: list[Caller] = []
+        self.key = next(_keys)
+        """A key that no other test has."""
+        self.configure()
+
+    @property
+    def is_async(self) -> bool:
+        return self._kind is Task
+
+    def configure(self, **entry: Any) -> None:
+        """Set options of the alias, such as ``METADATA``."""
+        self._settings.REDIS_LOCKS = {"default": {**self._entry, **entry}}
+
+    def lock(self, key: Any = None, **options: Any) -> Lock:
+        return locks.lock(self.key if key is None else key, **options)
+
+    def rlock(self, **options: Any) -> Lock:
+        return locks.rlock(self.key, **options)
+
+    def caller(self) -> Caller:
+        caller: Caller = self._kind(self._loop)
+        self._callers.append(caller)
+        return caller
+
+    def close(self) -> None:
+        for caller in self._callers:
+            caller.close()
+
+    @contextmanager
+    def commands(self) -> Iterator[list[str]]:
+        """The names of the commands that callers send meanwhile. What the janitor sends isn't among them."""
+        backend = locks["default"].engine.backend
+        names: list[str] = []
+        call, acall = backend.call, backend.acall
+
+        def count(command: Any) -> Any:
+            names.append(command.name)
+            return call(command)
+
+        async def acount(command: Any) -> Any:
+            names.append(command.name)
+            return await acall(command)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(backend, "call", count)
+            patch.setattr(backend, "acall", acount)
+            yield names
+
+    def queued(self, lock: Lock) -> int:
+        """How many callers of this process wait for a lock."""
+        homes = locks["default"].engine._queues._queues.get(lock.place, {})
+        return sum(len(queue.seats) for queue in list(homes.values()))
+
+    def start_waiting(self, caller: Caller, lock: Lock, **how: Any) -> Future[Any]:
+        """Have a caller wait for a lock, and return when it does."""
+        before = self.queued(lock)
+        future = caller.start(lock.acquire, **how)
+        eventually(lambda: self.queued(lock) > before or future.done())
+        return future
+
+
+def eventually(condition: Callable[[], Any], within: float = PATIENCE) -> float:
+    """Wait until something is so; return how many seconds that took. It runs on the clock that nobody freezes."""
+    begin = clock.now()
+    pause = threading.Event()
+    while not condition():
+        if clock.now() - begin > within:
+            pytest.fail(f"it isn't so within {within} s", pytrace=True)
+        pause.wait(0.001)
+    return clock.now() - begin

@@ -1,0 +1,395 @@
+"""What a mutex promises on every backend and behind both faces: exclusion, answers, waiting, release, keys, holders."""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import socket
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from django_redis_locks import (
+    LockAlreadyHeld,
+    LockError,
+    LockKeyError,
+    LockNotAcquired,
+    LockNotOwned,
+    current_grant,
+)
+from tests.contract.matrix import Caller, Face, eventually
+
+# Exclusion
+
+
+def test_a_grant_is_true_and_excludes_others(face: Face, alice: Caller, bob: Caller) -> None:
+    """While one caller holds the lock no other gets it, and afterwards the next one does."""
+    lock = face.lock()
+    grant = alice(lock.acquire)
+    assert grant
+    assert bob(lock.acquire, blocking=False) is None
+    alice(grant.release)
+    assert bob(lock.acquire, blocking=False)
+
+
+def test_another_lock_object_of_the_same_key_is_the_same_lock(face: Face, alice: Caller, bob: Caller) -> None:
+    """The state is in the store, not in the object: two objects of one key exclude each other."""
+    assert alice(face.lock().acquire)
+    assert bob(face.lock(expire=5).acquire, blocking=False) is None
+    assert bob(face.lock(key=f"{face.key}/other").acquire, blocking=False)
+
+
+def test_half_an_owner_is_a_stranger_who_is_told_so_at_once(face: Face, alice: Caller) -> None:
+    """[H5] The thread in another context, or the context in another task, neither owns the lock nor waits for itself."""
+    lock = face.rlock()
+    alice(lock.acquire)
+    with face.commands() as commands:
+        assert alice.halfway(lock.acquire, blocking=False) is None
+        with pytest.raises(LockAlreadyHeld, match="holds it"):
+            alice.halfway(lock.acquire)
+    assert commands == []
+    with pytest.raises(LockNotOwned):
+        alice.halfway(lock.release)
+    assert alice(lock.owned)
+
+
+def test_the_owner_of_a_plain_lock_does_not_wait_for_himself(face: Face, alice: Caller) -> None:
+    """[F5] A second blocking acquire raises at once, whatever the timeout; a non-blocking one is answered with None."""
+    lock = face.lock()
+    alice(lock.acquire)
+    with face.commands() as commands:
+        for how in ({}, {"timeout": 5}, {"timeout": 0}, {"timeout": -1}):
+            with pytest.raises(LockAlreadyHeld):
+                alice(lock.acquire, **how)
+        assert alice(lock.acquire, blocking=False) is None
+    assert commands == []
+
+
+def test_a_released_or_lost_grant_does_not_count_as_held(face: Face, alice: Caller) -> None:
+    """[F5] Its owner may acquire the lock again, and its late release harms nobody."""
+    lock = face.lock(expire=0.1)
+    released = alice(lock.acquire)
+    alice(released.release)
+    lost = alice(lock.acquire)
+    eventually(lambda: lost.lost)
+    again = alice(lock.acquire, timeout=1)
+    assert again.fence > lost.fence > released.fence
+    alice(released.release)
+    alice(again.ensure_held, confirm=True)
+
+
+# Answers
+
+
+def test_bare_acquire_raises_when_its_wait_is_over(face: Face, alice: Caller, bob: Caller) -> None:
+    """[F1] A section after a bare acquire() never runs unlocked, and the error tells how it stands."""
+    alice(face.lock(expire=30).acquire)
+    with pytest.raises(LockNotAcquired) as caught:
+        bob(face.lock(wait=0.1).acquire)
+    error = caught.value
+    assert 0.1 <= error.waited < 1
+    assert 28 < error.retry_after <= 30
+    assert error.holder.pid == os.getpid()
+    assert (error.key, error.name, error.alias) == (face.key, "thing", "default")
+
+
+def test_with_raises_when_the_wait_is_over(face: Face, alice: Caller, bob: Caller) -> None:
+    """[F1] The body of a `with` never runs unlocked either."""
+    alice(face.lock().acquire)
+    ran: list[Any] = []
+    with pytest.raises(LockNotAcquired):
+        bob.within(face.lock(wait=0), ran.append)
+    assert ran == []
+
+
+@pytest.mark.parametrize("how", [{"blocking": False}, {"timeout": 0}, {"timeout": timedelta(0)}], ids=str)
+def test_a_question_without_wait_is_one_command(face: Face, alice: Caller, bob: Caller, how: dict[str, Any]) -> None:
+    """[L30] It is answered by exactly one attempt, also while others queue up."""
+    lock = face.lock()
+    grant = alice(lock.acquire)
+    waiting = face.start_waiting(face.caller(), lock, timeout=5)
+    with face.commands() as commands:
+        assert bob(lock.acquire, **how) is None
+        mine = [name for name in commands if name == "lock/acquire"]
+    alice(grant.release)
+    waiting.result(5)
+    assert len(mine) <= 2, "one is Bob's; the one who waits may have asked once meanwhile"
+    with face.commands() as commands:
+        assert bob(face.lock(key=f"{face.key}/free").acquire, **how)
+    assert commands.count("lock/acquire") == 1
+
+
+def test_a_timeout_is_answered_with_none_when_it_is_over(face: Face, alice: Caller, bob: Caller) -> None:
+    """[F1] [L30] Fractions count, and the wait is neither cut short nor begun again."""
+    lock = face.lock()
+    alice(lock.acquire)
+    begin = time.monotonic()
+    assert bob(lock.acquire, timeout=0.15) is None
+    assert 0.15 <= time.monotonic() - begin < 0.6
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"blocking": False, "timeout": 1},
+        {"timeout": -2},
+        {"timeout": -0.5},
+        {"timeout": math.nan},
+        {"timeout": math.inf},
+        {"timeout": True},
+        {"timeout": "1"},
+    ],
+    ids=str,
+)
+def test_senseless_waits_are_refused(face: Face, alice: Caller, how: dict[str, Any]) -> None:
+    """[F2] A wait that can't be meant is a ValueError before anything is sent."""
+    with face.commands() as commands, pytest.raises(ValueError, match=r"timeout|blocking"):
+        alice(face.lock().acquire, **how)
+    assert commands == []
+
+
+# Waiting
+
+
+def test_a_waiter_gets_the_lock_when_it_is_released(face: Face, alice: Caller, bob: Caller) -> None:
+    """Within one process a release wakes the next one at once, without polling."""
+    lock = face.lock()
+    grant = alice(lock.acquire)
+    waiting = face.start_waiting(bob, lock, timeout=5)
+    begin = time.monotonic()
+    alice(grant.release)
+    assert waiting.result(5)
+    assert time.monotonic() - begin < 0.15
+
+
+def test_minus_one_waits_for_ever(face: Face, alice: Caller, bob: Caller) -> None:
+    """[F2] -1 waits beyond the lock's own wait, until it is free."""
+    lock = face.lock(wait=0)
+    grant = alice(lock.acquire)
+    waiting = face.start_waiting(bob, lock, timeout=-1)
+    assert not waiting.done()
+    alice(grant.release)
+    assert waiting.result(5)
+
+
+def test_waiters_of_a_process_are_served_in_their_order(face: Face, alice: Caller) -> None:
+    """[H12] First come, first served among those who wait in one process."""
+    lock = face.lock()
+    grant, owner = alice(lock.acquire), alice
+    callers = [face.caller() for _ in range(4)]
+    waiting = [face.start_waiting(caller, lock, timeout=10) for caller in callers]
+    while waiting:
+        owner(grant.release)
+        first, owner = waiting.pop(0), callers.pop(0)
+        grant = first.result(5)
+        assert not any(later.done() for later in waiting)
+
+
+def test_a_waiter_who_gives_up_is_no_obstacle(face: Face, alice: Caller, bob: Caller) -> None:
+    """[L29] [H22] The one behind a waiter whose time is over is served as if he had never been there."""
+    lock = face.lock()
+    grant = alice(lock.acquire)
+    short = face.start_waiting(bob, lock, timeout=0.15)
+    patient = face.start_waiting(face.caller(), lock, timeout=10)
+    assert short.result(5) is None
+    alice(grant.release)
+    assert patient.result(5)
+    assert face.queued(lock) == 0
+
+
+# Release
+
+
+def test_a_grant_is_released_once_however_often_it_is_told(face: Face, alice: Caller, bob: Caller) -> None:
+    """[F4] A second release of a grant does nothing, and surely doesn't free the next holder's lock."""
+    lock = face.lock()
+    grant = alice(lock.acquire)
+    alice(grant.release)
+    other = bob(lock.acquire, timeout=0)
+    with face.commands() as commands:
+        alice(grant.release)
+    assert commands == []
+    bob(other.ensure_held, confirm=True)
+
+
+def test_only_its_owner_releases_a_lock(face: Face, alice: Caller, bob: Caller) -> None:
+    """[L1] lock.release() of somebody who doesn't hold it is LockNotOwned, a RuntimeError, and frees nothing."""
+    lock = face.lock()
+    with pytest.raises(LockNotOwned):
+        bob(lock.release)
+    alice(lock.acquire)
+    with pytest.raises(RuntimeError):
+        bob(lock.release)
+    assert alice(lock.owned)
+    assert not bob(lock.owned)
+    alice(lock.release)
+    assert not bob(lock.locked)
+    with pytest.raises(LockNotOwned):
+        alice(lock.release)
+
+
+def test_a_grant_is_released_from_anywhere(face: Face, alice: Caller, bob: Caller) -> None:
+    """[H5] grant.release() needs no owner: a grant may be handed on."""
+    lock = face.lock()
+    grant = alice(lock.acquire)
+    bob(grant.release)
+    assert not alice(lock.owned)
+    assert bob(lock.acquire, timeout=0)
+    with pytest.raises(LockNotOwned):
+        alice(lock.release)
+
+
+def test_with_holds_the_lock_as_long_as_its_body_runs(face: Face, alice: Caller, bob: Caller) -> None:
+    """The body runs under the lock, its grant is the current one, and the lock is free however the body ends."""
+    lock = face.lock()
+
+    def body(grant: Any) -> int:
+        assert bob(face.lock().acquire, blocking=False) is None
+        assert current_grant() is grant
+        return grant.fence
+
+    assert alice.within(lock, body)
+    assert not bob(lock.locked)
+    with pytest.raises(ZeroDivisionError):
+        alice.within(lock, lambda grant: 1 / 0)
+    assert not bob(lock.locked)
+    assert alice(current_grant) is None
+
+
+def test_a_body_that_releases_its_own_grant_is_left_quietly(face: Face, alice: Caller) -> None:
+    """[F4] [L4] The end of the `with` neither complains about a release that has been, nor hides the body's error."""
+    lock = face.lock()
+
+    async def arelease_and_fail(grant: Any) -> None:
+        await grant.arelease()
+        raise ZeroDivisionError
+
+    def release_and_fail(grant: Any) -> None:
+        grant.release()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        alice.within(lock, arelease_and_fail if face.is_async else release_and_fail)
+    assert not alice(lock.locked)
+
+
+# Keys
+
+
+UNUSUAL = {
+    "unicode": "smörgås/锁/🔒",
+    "braces": "{user}.{1}",
+    "spaces": " a b\tc\n",
+    "percent": "100%~%7B",
+    "nul": "a\0b",
+    "10 kB": "x" * 10_000,
+    "combining": "e\u0301",
+}
+
+
+@pytest.mark.parametrize("key", UNUSUAL.values(), ids=UNUSUAL)
+def test_any_text_is_a_key(face: Face, alice: Caller, bob: Caller, key: str) -> None:
+    """[F7] [L45] An unusual key works, excludes, and isn't taken for one that looks like it."""
+    key = f"{face.key}{key}"
+    lock = face.lock(key=key)
+    alice(lock.acquire)
+    assert bob(face.lock(key=key).acquire, blocking=False) is None
+    assert bob(face.lock(key=f"{key}.").acquire, blocking=False)
+    alice(lock.release)
+    assert bob(face.lock(key=key).acquire, blocking=False)
+
+
+@pytest.mark.parametrize("key", ["", b"bytes", 1, ("a",), "\ud800"], ids=repr)
+def test_what_is_no_text_is_no_key(face: Face, key: Any) -> None:
+    """[F7] It is refused where the lock is made, as LockKeyError, which is a ValueError."""
+    with pytest.raises(LockKeyError) as caught:
+        face.lock(key=key)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_none_is_no_key(face: Face) -> None:
+    """[F7] None as a key would lock everybody out."""
+    with pytest.raises(LockKeyError):
+        face.rlock().__class__  # noqa: B018 - a lock of a proper key can be made
+        from django_redis_locks import locks
+
+        locks.lock(None)  # type: ignore[arg-type]
+
+
+# Holders and errors
+
+
+def test_the_holder_is_told(face: Face, alice: Caller, bob: Caller) -> None:
+    """[F18] Host, pid, thread or task, name, fence, since when and how long: as anybody sees it."""
+    lock = face.lock(expire=30, name="things")
+    assert bob(lock.holder) is None
+    begin = time.time()
+    grant = alice(lock.acquire)
+    holder = bob(lock.holder)
+    assert (holder.host, holder.pid, holder.name) == (socket.gethostname(), os.getpid(), "things")
+    assert holder.thread.startswith("Task-" if face.is_async else "ThreadPoolExecutor")
+    assert holder.fence == grant.fence
+    assert begin - 0.1 < holder.since < time.time() + 0.1
+    assert 29 < holder.lease_left <= 30
+    assert bob(lock.locked)
+    alice(grant.release)
+    assert not bob(lock.locked)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "told"), [([], ()), (["pid"], ("pid",)), (["name", "thread"], ("thread", "name"))], ids=str
+)
+def test_metadata_says_what_is_told_of_the_holder(
+    face: Face, alice: Caller, metadata: list[str], told: tuple[str, ...]
+) -> None:
+    """[F18] What METADATA doesn't name isn't stored."""
+    face.configure(METADATA=metadata)
+    lock = face.lock()
+    alice(lock.acquire)
+    holder = alice(lock.holder)
+    assert tuple(field for field in ("host", "pid", "thread", "name") if getattr(holder, field) is not None) == told
+
+
+def test_the_secret_of_a_hold_is_not_told(face: Face, alice: Caller, bob: Caller) -> None:
+    """Whoever saw the token could free the lock: it is in no holder, error or repr."""
+    lock = face.lock(wait=0)
+    grant = alice(lock.acquire)
+    token = grant.hold.token
+    assert len(token) >= 16
+    with pytest.raises(LockNotAcquired) as caught:
+        bob(lock.acquire)
+    for shown in (bob(lock.holder), caught.value, vars(caught.value), grant, lock):
+        assert token not in f"{shown!r} {shown}"
+
+
+def test_locks_work_without_an_index(face: Face, alice: Caller, bob: Caller) -> None:
+    """INDEX False costs the list of held locks and nothing else."""
+    face.configure(INDEX=False)
+    lock = face.lock()
+    grant = alice(lock.acquire)
+    assert bob(lock.acquire, blocking=False) is None
+    alice(grant.extend, 60)
+    assert bob(lock.holder).lease_left > 50
+    alice(grant.release)
+    assert bob(lock.acquire, blocking=False)
+
+
+def test_errors_name_the_lock_and_keep_its_key_to_themselves(face: Face, alice: Caller, bob: Caller) -> None:
+    """A filled key may be personal data: messages show the name, attributes have the key, and all of it pickles."""
+    key = f"{face.key}:jane@example.org"
+    lock = face.lock(key=key, name="profile", wait=0)
+    errors: list[LockError] = []
+    alice(lock.acquire)
+    for caller, method in ((bob, lock.acquire), (bob, lock.release), (alice, lock.acquire)):
+        with pytest.raises(LockError) as caught:
+            caller(method)
+        errors.append(caught.value)
+    assert {type(error) for error in errors} == {LockNotAcquired, LockNotOwned, LockAlreadyHeld}
+    for error in errors:
+        assert "profile" in str(error)
+        assert "jane" not in str(error)
+        assert vars(pickle.loads(pickle.dumps(error))) == vars(error)
+        assert (error.key, error.name, error.alias) == (key, "profile", "default")

@@ -1,0 +1,94 @@
+"""What every test of the Django face stands on: a store, an eye on the signals, and nothing left behind."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.dispatch import Signal
+
+from django_redis_locks import current_grant, signals
+from django_redis_locks.backends import memory
+from django_redis_locks.core import events
+from tests.django.helpers import MEMORY, Events, until
+
+SIGNALS: dict[type[events.Event], Signal] = {
+    events.Acquired: signals.lock_acquired,
+    events.Contended: signals.lock_contended,
+    events.Released: signals.lock_released,
+    events.Lost: signals.lock_lost,
+    events.ForceReleased: signals.lock_force_released,
+    events.BackendFailed: signals.lock_backend_failed,
+}
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_held() -> Iterator[None]:
+    """A lock that outlives its test is a lock that somebody forgot to free; what the janitor frees comes a bit later."""
+    yield
+    stores = list(memory._stores.values())
+    try:
+        until(lambda: not any(record.left() for store in stores for record in list(store.records.values())), seconds=2)
+    finally:
+        for store in stores:
+            store.records.clear()
+    assert current_grant() is None
+
+
+@pytest.fixture
+def memory_locks(settings: Any) -> Any:
+    """Sets the entry of the alias `default`, on the memory of this process: `memory_locks(EXPIRE=5)`."""
+
+    def configure(**entry: Any) -> None:
+        settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY, **entry}}
+
+    return configure
+
+
+@pytest.fixture
+def redis_locks(settings: Any, redis_url: str) -> str:
+    """The alias `default` on the shared Redis server, empty."""
+    settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}}
+    return redis_url
+
+
+@pytest.fixture(params=["memory", "redis"])
+def store(request: pytest.FixtureRequest) -> str:
+    """Both stores."""
+    if request.param == "redis":
+        request.getfixturevalue("redis_locks")
+    return str(request.param)
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port that refuses connections, because somebody has it and doesn't listen."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+@pytest.fixture
+def store_down(settings: Any, closed_port: int) -> str:
+    """The alias `default` on a server that isn't there."""
+    url = f"redis://operator:hunter2@127.0.0.1:{closed_port}/0"
+    settings.REDIS_LOCKS = {"default": {"LOCATION": url}}
+    return url
+
+
+@pytest.fixture
+def seen() -> Iterator[Events]:
+    """The events of all six signals."""
+    found = Events()
+
+    def receive(sender: object, event: events.Event, **_: object) -> None:
+        assert sender is type(event)
+        found.append(event)
+
+    for signal in SIGNALS.values():
+        signal.connect(receive)
+    yield found
+    for signal in SIGNALS.values():
+        signal.disconnect(receive)

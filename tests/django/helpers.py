@@ -1,0 +1,67 @@
+"""Other threads, other holders, and what the tests of the Django face look at."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from django_redis_locks import Grant, locks
+from django_redis_locks.core import clock, events
+
+T = TypeVar("T")
+
+PATIENCE = 10.0
+"""Seconds after which a test that hangs fails instead."""
+
+MEMORY = "django_redis_locks.backends.memory.MemoryBackend"
+
+
+def in_thread(call: Callable[[], T]) -> T:
+    """Call in a new thread, wait for it, and give back or raise what came of it."""
+    outcome: list[Any] = []
+
+    def work() -> None:
+        try:
+            outcome.append((call(), None))
+        except BaseException as error:  # noqa: BLE001 - raised again where the test looks
+            outcome.append((None, error))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert outcome, f"{call} hangs"
+    result, error = outcome[0]
+    if error is not None:
+        raise error
+    return result
+
+
+@contextmanager
+def held_elsewhere(key: str, using: str = "default", **terms: Any) -> Iterator[Grant]:
+    """Somebody else, another thread, holds this lock."""
+    grant = in_thread(locks[using].lock(key, **terms).acquire)
+    try:
+        yield grant
+    finally:
+        grant.release()
+
+
+def until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
+    """Wait for something that is bound to happen."""
+    end = clock.now() + seconds
+    pause = threading.Event()
+    while not condition():
+        assert clock.now() < end, "it never happened"
+        pause.wait(0.005)
+
+
+class Events(list[events.Event]):
+    """What a signal's receivers were sent, in order."""
+
+    def of(self, kind: type[events.Event]) -> list[Any]:
+        return [event for event in self if type(event) is kind]
+
+    def kinds(self) -> list[str]:
+        return [type(event).__name__ for event in self]

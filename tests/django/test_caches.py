@@ -1,0 +1,164 @@
+"""`CACHE`: the connection of a cache is borrowed, its client isn't."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.checks import run_checks
+
+from django_redis_locks import InvalidLockBackend, caches, conf, locks
+from tests.django.helpers import in_thread
+from tools.redis_server import RedisServer
+
+CORE = "django.core.cache.backends.redis.RedisCache"
+DJANGO_REDIS = "django_redis.cache.RedisCache"
+LOCMEM = "django.core.cache.backends.locmem.LocMemCache"
+URL = "redis://127.0.0.1:6379/1"
+OTHER = "redis://127.0.0.1:6380/2"
+
+
+def borrow(settings: Any, **cache: Any) -> conf.AliasSettings:
+    settings.CACHES = {"default": {"BACKEND": LOCMEM}, "shared": cache}
+    return conf.read("default", {"CACHE": "shared"})
+
+
+@pytest.mark.parametrize("backend", [CORE, DJANGO_REDIS])
+class TestWhatIsBorrowed:
+    @pytest.mark.parametrize(
+        "location",
+        [URL, [URL], [URL, OTHER], (URL, OTHER), f"{URL},{OTHER}", f"{URL};{OTHER}"],
+        ids=["url", "list", "replica", "tuple", "comma", "semicolon"],
+    )
+    def test_the_first_server(self, settings: Any, backend: str, location: object) -> None:
+        """[33] A list is a primary and its replicas: locks go to the primary only."""
+        assert borrow(settings, BACKEND=backend, LOCATION=location).location == URL
+
+    def test_options_of_the_alias_win(self, settings: Any, backend: str) -> None:
+        """OPTIONS beside CACHE add to the borrowed ones, and win."""
+        settings.CACHES = {
+            "default": {
+                "BACKEND": backend,
+                "LOCATION": URL,
+                "OPTIONS": {"client_name": "cache"}
+                if backend == CORE
+                else {"CONNECTION_POOL_KWARGS": {"client_name": "cache"}},
+            }
+        }
+        assert conf.read("default", {"CACHE": "default"}).options == {"client_name": "cache"}
+        found = conf.read("default", {"CACHE": "default", "OPTIONS": {"client_name": "locks", "socket_timeout": 1}})
+        assert found.options == {"client_name": "locks", "socket_timeout": 1}
+
+    def test_in_use(self, settings: Any, backend: str, redis_url: str) -> None:
+        """Locks work over a borrowed connection, with W010; django-redis needn't be installed."""
+        settings.CACHES = {"default": {"BACKEND": LOCMEM}, "shared": {"BACKEND": backend, "LOCATION": redis_url}}
+        settings.REDIS_LOCKS = {"default": {"CACHE": "shared"}}
+        assert [message.id for message in run_checks(tags=["redis_locks"])] == ["redis_locks.W010"]
+        with locks.lock("order:1"):
+            assert in_thread(lambda: locks.lock("order:1").acquire(blocking=False)) is None
+
+    def test_password_of_the_options(
+        self, settings: Any, backend: str, make_server: Callable[..., RedisServer]
+    ) -> None:
+        """A password that stands in the cache's OPTIONS is borrowed too."""
+        server = make_server(requirepass="hunter2")
+        options = {"password": "hunter2"} if backend == CORE else {"PASSWORD": "hunter2"}
+        url = f"redis://127.0.0.1:{server.port}/0"
+        settings.CACHES = {"default": {"BACKEND": backend, "LOCATION": url, "OPTIONS": options}}
+        settings.REDIS_LOCKS = {"default": {"CACHE": "default"}}
+        with locks.lock("order:1") as grant:
+            assert grant.held
+        assert "hunter2" not in repr(locks["default"])
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("options", "expected"),
+        [
+            ({"username": "u", "password": "p"}, {"username": "u", "password": "p"}),
+            ({"ssl_ca_certs": "/ca.pem", "socket_timeout": 3}, {"ssl_ca_certs": "/ca.pem", "socket_timeout": 3}),
+            ({"pool_class": "redis.BlockingConnectionPool", "timeout": 5, "max_connections": 9}, {}),
+            ({"parser_class": "x.Y", "serializer": "x.Z"}, {}),
+        ],
+    )
+    def test_of_djangos_cache(self, settings: Any, options: dict[str, Any], expected: dict[str, Any]) -> None:
+        """[36] What concerns the connection is borrowed; pool, parser and serializer are the cache's own."""
+        url = URL.replace("redis:", "rediss:")
+        assert borrow(settings, BACKEND=CORE, LOCATION=url, OPTIONS=options).options == expected
+
+    @pytest.mark.parametrize(
+        ("options", "expected"),
+        [
+            ({"PASSWORD": "p", "SOCKET_TIMEOUT": 3}, {"password": "p", "socket_timeout": 3}),
+            ({"SOCKET_CONNECT_TIMEOUT": 4}, {"socket_connect_timeout": 4}),
+            ({"CONNECTION_POOL_KWARGS": {"max_connections": 9, "username": "u"}}, {"username": "u"}),
+            ({"CONNECTION_POOL_CLASS": "redis.BlockingConnectionPool", "IGNORE_EXCEPTIONS": True}, {}),
+            ({"CLIENT_CLASS": "django_redis.client.DefaultClient", "SERIALIZER": "x.Y", "PARSER_CLASS": "x.Z"}, {}),
+            ({"COMPRESSOR": "x.Y", "LOG_IGNORED_EXCEPTIONS": True, "CLOSE_CONNECTION": True}, {}),
+        ],
+    )
+    def test_of_django_redis(self, settings: Any, options: dict[str, Any], expected: dict[str, Any]) -> None:
+        """[34] django-redis has names of its own for them; its IGNORE_EXCEPTIONS must never reach a lock."""
+        assert borrow(settings, BACKEND=DJANGO_REDIS, LOCATION=URL, OPTIONS=options).options == expected
+
+    @pytest.mark.usefixtures("redis_url")
+    def test_a_pool_of_its_own(self, settings: Any, redis_url: str) -> None:
+        """[36] The cache's pool may have one connection only: two locks at a time work all the same."""
+        options = {"pool_class": "redis.BlockingConnectionPool", "timeout": 1, "max_connections": 1}
+        settings.CACHES = {"default": {"BACKEND": CORE, "LOCATION": redis_url, "OPTIONS": options}}
+        settings.REDIS_LOCKS = {"default": {"CACHE": "default"}}
+        with locks.lock("a"):
+            in_thread(lambda: locks.lock("b").acquire().release())
+
+
+class OwnCache(caches.RedisCache):
+    """A project's own cache, on Django's."""
+
+
+class TestWhatIsRefused:
+    @pytest.mark.parametrize(
+        "cache",
+        [
+            pytest.param({"BACKEND": LOCMEM}, id="locmem"),
+            pytest.param({"BACKEND": "django.core.cache.backends.dummy.DummyCache", "LOCATION": URL}, id="dummy"),
+            pytest.param({"BACKEND": "nowhere.Cache", "LOCATION": URL}, id="missing"),
+            pytest.param({"BACKEND": "pathlib.Path", "LOCATION": URL}, id="no-cache"),
+            pytest.param({"LOCATION": URL}, id="no-backend"),
+            pytest.param({"BACKEND": CORE}, id="no-location"),
+            pytest.param({"BACKEND": CORE, "LOCATION": []}, id="no-server"),
+            *(
+                pytest.param(
+                    {
+                        "BACKEND": DJANGO_REDIS,
+                        "LOCATION": URL,
+                        "OPTIONS": {"CLIENT_CLASS": f"django_redis.client.{name}"},
+                    },
+                    id=name,
+                )
+                for name in ("ShardClient", "SentinelClient", "HerdClient")
+            ),
+        ],
+    )
+    def test_with_e009(self, settings: Any, cache: dict[str, Any]) -> None:
+        """Only plain caches of one Redis: where a sharded client would put a lock is anybody's guess."""
+        with pytest.raises(InvalidLockBackend, match="CACHE 'shared' isn't a plain Redis cache. Set LOCATION instead"):
+            borrow(settings, **cache)
+
+    def test_a_subclass_is_fine(self, settings: Any) -> None:
+        """A project's own class on Django's is a Redis cache too."""
+        backend = f"{OwnCache.__module__}.{OwnCache.__qualname__}"
+        assert borrow(settings, BACKEND=backend, LOCATION=URL).location == URL
+
+    def test_unknown(self, settings: Any) -> None:
+        """A name that CACHES doesn't have."""
+        settings.CACHES = {"default": {"BACKEND": LOCMEM}}
+        with pytest.raises(InvalidLockBackend, match="CACHE 'shared' isn't in CACHES"):
+            conf.read("default", {"CACHE": "shared"})
+
+    def test_a_broken_url_is_the_lenders(self, settings: Any) -> None:
+        """The URL that a cache lends is checked like our own, and its password isn't shown."""
+        with pytest.raises(InvalidLockBackend) as raised:
+            borrow(settings, BACKEND=CORE, LOCATION="http://user:hunter2@example.org/0")
+        assert "is no URL of a Redis server" in str(raised.value)
+        assert "hunter2" not in str(raised.value)

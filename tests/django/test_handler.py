@@ -1,0 +1,298 @@
+"""`locks`: read late, read again under `override_settings`, one engine per server, no I/O before it is needed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import override_settings
+
+from django_redis_locks import Grant, InvalidLockBackend, LockAlreadyHeld, LockNotAcquired, locks, redis_lock
+from django_redis_locks.handler import LockHandler
+from tests.django.helpers import MEMORY, PATIENCE, held_elsewhere, in_thread
+
+ROOT = Path(__file__).parents[2]
+
+
+class TestSettings:
+    def test_override_settings(self) -> None:
+        """[53] Settings are read again under `override_settings`, there and back."""
+        usual = locks.lock("order").terms.lease
+        with override_settings(REDIS_LOCKS={"default": {"BACKEND": MEMORY, "EXPIRE": 7}}):
+            assert locks.lock("order").terms.lease == 7000
+        assert locks.lock("order").terms.lease == usual == 30_000
+
+    def test_override_settings_and_a_decorator(self) -> None:
+        """[53] A function that was decorated at import follows."""
+        leases = []
+
+        @redis_lock("order")
+        def work() -> None:
+            holder = locks.lock("order").holder()
+            assert holder is not None
+            leases.append(round(holder.lease_left))
+
+        work()
+        with override_settings(REDIS_LOCKS={"default": {"BACKEND": MEMORY, "EXPIRE": 7}}):
+            work()
+        work()
+        assert leases == [30, 7, 30]
+
+    def test_caches_are_read_again_too(self, settings: Any) -> None:
+        """[53] So is what is borrowed from CACHES."""
+        backend = "django.core.cache.backends.redis.RedisCache"
+        settings.REDIS_LOCKS = {"default": {"CACHE": "default"}}
+        for database in (1, 2):
+            url = f"redis://127.0.0.1/{database}"
+            settings.CACHES = {"default": {"BACKEND": backend, "LOCATION": url}}
+            assert locks["default"].settings.location == url
+
+    def test_a_lock_that_is_held_stays(self) -> None:
+        """A grant can be released after the settings have changed."""
+        with override_settings(REDIS_LOCKS={"default": {"BACKEND": MEMORY, "KEY_PREFIX": "other"}}):
+            grant = locks.lock("order").acquire()
+        with locks.lock("order"):
+            assert not grant.lost
+        grant.release()
+        assert grant.remaining() == 0.0
+
+    def test_one_client_per_alias(self, settings: Any) -> None:
+        """[35] Nothing is made per thread or request: engine, queues and connections belong to the process."""
+        settings.REDIS_LOCKS = {name: {"LOCATION": "redis://127.0.0.1/1"} for name in ("default", "same")}
+        assert locks["default"] is locks["default"] is in_thread(lambda: locks["default"])
+        assert locks["default"].engine is locks["same"].engine
+        before = locks["default"].engine
+        settings.REDIS_LOCKS = {"default": {"LOCATION": "redis://127.0.0.1/1", "EXPIRE": 5}}
+        assert locks["default"].engine is before
+
+    def test_aliases(self, settings: Any) -> None:
+        """Iterating gives the aliases; `locks.x` is `locks["default"].x`."""
+        settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY}, "payments": {"BACKEND": MEMORY}}
+        assert list(locks) == ["default", "payments"]
+        assert locks.lock("a").alias == "default"
+        assert locks.rlock("a").reentrant
+        assert locks["payments"].lock("a").alias == "payments"
+
+    def test_close_all(self, redis_locks: str) -> None:
+        """Connections can be closed at any time; locks work on."""
+        with locks.lock("order"):
+            locks.close_all()
+        locks.close_all()
+        with locks.lock("order") as grant:
+            assert grant.held
+
+
+@pytest.fixture(params=["memory", "redis"])
+def twins(request: pytest.FixtureRequest, settings: Any) -> str:
+    """Aliases a and b on one server, c beside them with a prefix of its own."""
+    here: dict[str, Any] = {"BACKEND": MEMORY}
+    there = here
+    if request.param == "redis":
+        url = request.getfixturevalue("redis_url")
+        here, there = {"LOCATION": url}, {"LOCATION": url, "OPTIONS": {"socket_timeout": 1}}
+    settings.REDIS_LOCKS = {"default": here, "a": here, "b": there, "c": {**here, "KEY_PREFIX": "other"}}
+    return str(request.param)
+
+
+@pytest.mark.usefixtures("twins")
+class TestTwoAliasesOfOneServer:
+    """[F23]"""
+
+    def test_the_owner_is_told(self) -> None:
+        """[F23] Who holds a key through a, and would wait for himself through b, is refused at once."""
+        with locks["a"].lock("order"):
+            with pytest.raises(LockAlreadyHeld) as raised:
+                locks["b"].lock("order", wait=-1).acquire()
+            assert raised.value.alias == "b"
+            assert locks["b"].lock("order").acquire(blocking=False) is None
+
+    def test_others_are_excluded(self) -> None:
+        """[F23] Another thread is excluded through either alias."""
+        with locks["a"].lock("order"):
+            for alias in ("a", "b"):
+                with pytest.raises(LockNotAcquired):
+                    in_thread(locks[alias].lock("order", wait=0).acquire)
+        in_thread(lambda: locks["b"].lock("order", wait=0).acquire().release())
+
+    def test_a_waiter_hears_of_the_release(self) -> None:
+        """[F23] A waiter at b is woken by a release at a: both aliases stand in one queue."""
+        import threading
+
+        holder = locks["a"].lock("order").acquire()
+        outcome: list[Grant] = []
+        waiter = threading.Thread(target=lambda: outcome.append(locks["b"].lock("order", wait=PATIENCE).acquire()))
+        waiter.start()
+        holder.release()
+        waiter.join(PATIENCE)
+        assert len(outcome) == 1
+        outcome[0].release()
+
+    def test_re_entry(self) -> None:
+        """[F23] `rlock` re-enters through the other alias."""
+        with locks["a"].rlock("order") as outer, locks["b"].rlock("order") as inner:
+            assert inner.fence == outer.fence
+
+    def test_another_prefix_is_another_lock(self) -> None:
+        """[F23] KEY_PREFIX parts them."""
+        with locks["a"].lock("order"), locks["c"].lock("order") as grant:
+            assert grant.held
+
+
+def python(script: str, **environment: str) -> str:
+    """Run a script with the project on its path and no Django settings; what it prints."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    if "DJANGO_SETTINGS_MODULE" not in environment or environment["DJANGO_SETTINGS_MODULE"] == "":
+        environment.pop("DJANGO_SETTINGS_MODULE", None)
+    finished = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(script)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert not finished.stderr, finished.stderr
+    return finished.stdout.strip()
+
+
+class TestWithoutDjango:
+    """[F20]"""
+
+    def test_configure(self, redis_url: str) -> None:
+        """[F20] A program without Django's settings calls `locks.configure`; locks and decorator work."""
+        script = """
+            import sys
+            from django_redis_locks import InvalidLockBackend, LockNotAcquired, locks, redis_lock
+
+            @redis_lock("order:{pk}")
+            def work(pk):
+                return locks.lock("order:1").holder().pid
+
+            try:
+                work(1)
+            except InvalidLockBackend as error:
+                print(error)
+            locks.configure({"default": {"LOCATION": sys.argv[1] if sys.argv[1:] else URL}})
+            print(work(1) > 0, locks.lock("order:1").locked())
+            locks.configure({"default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "EXPIRE": 7}})
+            print(locks.lock("x").terms.lease)
+            locks.configure(None)
+            try:
+                locks["default"]
+            except InvalidLockBackend:
+                print("none")
+        """
+        shown = python(script.replace("URL", repr(redis_url)), DJANGO_SETTINGS_MODULE="").splitlines()
+        assert "There is no alias 'default' in REDIS_LOCKS" in shown[0]
+        assert shown[1:] == ["True False", "7000", "none"]
+
+    def test_configure_is_checked(self) -> None:
+        """[F20] What `configure` is given is checked as strictly."""
+        handler = LockHandler()
+        with override_settings(REDIS_LOCKS=None):
+            handler.configure({"default": {"BACKEND": MEMORY, "EXPIRE": 0}})
+            with pytest.raises(InvalidLockBackend, match="EXPIRE must be between"):
+                handler["default"]
+
+    def test_settings_win(self) -> None:
+        """[F20] Where Django has REDIS_LOCKS, `configure` changes nothing; without it, it serves."""
+        handler = LockHandler()
+        handler.configure({"default": {"BACKEND": MEMORY, "EXPIRE": 7}})
+        assert handler["default"].settings.lease == 30_000
+        handler.reset()
+        with override_settings(REDIS_LOCKS=None):
+            assert handler["default"].settings.lease == 7_000
+
+
+NO_NETWORK = """
+    import socket, threading
+
+    def refuse(*args):
+        raise AssertionError("nobody may connect here")
+
+    for name in ("connect", "connect_ex", "sendto"):
+        setattr(socket.socket, name, refuse)
+    socket.getaddrinfo = refuse
+"""
+
+
+class TestStart:
+    """Import, `django.setup()` and the checks neither connect nor start threads."""
+
+    def test_of_django(self) -> None:
+        """No I/O at import, in `ready()`, in the checks, and when lock objects and decorators are made."""
+        shown = python(
+            NO_NETWORK
+            + """
+    import django
+    from django.conf import settings
+    url = "redis://user:hunter2@example.org/1"
+    settings.configure(
+        INSTALLED_APPS=["django_redis_locks"],
+        CACHES={"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": url}},
+        REDIS_LOCKS={"default": {"LOCATION": url}, "borrowed": {"CACHE": "default"}},
+    )
+    django.setup()
+    from django.core.management import call_command
+    from django.core.checks import run_checks
+    from django_redis_locks import locks, redis_lock
+
+    print([message.id for message in run_checks(include_deployment_checks=True, tags=["redis_locks"])])
+
+    @redis_lock("order:{pk}", expire=5)
+    def work(pk): ...
+
+    lock = locks["borrowed"].lock("order:1")
+    print(lock.owned(), threading.active_count())
+    try:
+        lock.acquire()
+    except AssertionError as error:
+        print(error)
+        """,
+            DJANGO_SETTINGS_MODULE="",
+        )
+        assert shown.splitlines() == [
+            "['redis_locks.W010', 'redis_locks.W010']",
+            "False 1",
+            "nobody may connect here",
+        ]
+
+    def test_of_these_settings(self) -> None:
+        """`manage.py check` on the settings of these tests: one warning."""
+        finished = subprocess.run(
+            [sys.executable, "-m", "django", "check"],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "DJANGO_SETTINGS_MODULE": "tests.settings"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert finished.returncode == 0
+        assert "System check identified 1 issue" in finished.stdout + finished.stderr
+        assert "redis_locks.W004" in finished.stderr
+
+    def test_no_migrations(self, settings: Any) -> None:
+        """[56] The app has no models of its own yet, and `makemigrations --check` stays quiet."""
+        from django.apps import apps
+
+        config = apps.get_app_config("django_redis_locks")
+        assert list(config.get_models()) == []
+        assert config.default_auto_field
+        assert str(config.verbose_name) == "Redis locks"
+
+
+def test_held_elsewhere_excludes() -> None:
+    """The helper of these tests does hold: a second try is refused while it does, and not afterwards."""
+    lock: Callable[[], Grant | None] = lambda: locks.lock("order").acquire(blocking=False)  # noqa: E731
+    with held_elsewhere("order"):
+        assert lock() is None
+    grant = lock()
+    assert grant
+    grant.release()
