@@ -41,7 +41,7 @@ def test_an_attempt_without_wait_that_goes_unanswered_is_an_error_and_leaves_not
 ) -> None:
     """[L16] [F15] "I don't know" is no "no"; what it may have left is deleted at once, not after a lease."""
     proxy.plan("lose reply")
-    with pytest.raises(LockBackendError, match="alias 'default'.*no answer"):
+    with pytest.raises(LockBackendError, match=r"alias 'default'.*no answer"):
         face.acquire(proxied.lock("a", expire=30), timeout=0)
     eventually(lambda: not names(direct), seconds=1)
 

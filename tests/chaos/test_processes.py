@@ -37,7 +37,7 @@ def in_child(story: Callable[[], None]) -> None:
         try:
             story()
             status = 0
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - the child must not run on into pytest
             traceback.print_exc()
         finally:
             os._exit(status)
@@ -201,8 +201,7 @@ def test_a_cancelled_acquire_leaves_nothing_behind(proxied: Locks, proxy: Proxy,
             pass
         proxy.plan("lose reply")
         task = asyncio.create_task(proxied.lock("a", expire=60).aacquire(timeout=5))
-        while "lose reply" not in proxy.calls:
-            await asyncio.sleep(0.005)
+        await asyncio.to_thread(eventually, lambda: "lose reply" in proxy.calls)
         task.cancel()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -247,8 +246,7 @@ def test_a_cancelled_release_is_finished_by_the_janitor(proxied: Locks, proxy: P
 
         task = asyncio.create_task(section())
         await entered.wait()
-        while "lose request" not in proxy.calls:
-            await asyncio.sleep(0.005)
+        await asyncio.to_thread(eventually, lambda: "lose request" in proxy.calls)
         task.cancel()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import redis
@@ -178,9 +179,9 @@ def test_a_broken_job_doesnt_end_the_janitor(
     eventually(lambda: grant.lost, seconds=3)
     eventually(lambda: "on_lost of lock a failed" in caplog.text)
     assert "stumbled and goes on" in caplog.text
-    with client.lock("a", expire=0.3, renew=True) as grant:
+    with client.lock("a", expire=0.3, renew=True) as another:
         time.sleep(0.6)
-        assert not grant.lost
+        assert not another.lost
 
 
 def test_the_end_of_the_interpreter_flushes(redis_server: RedisServer, redis_url: str, direct: redis.Redis) -> None:
@@ -209,4 +210,4 @@ else:
 
 def _bare() -> dict[str, str]:
     """An environment without Django's settings."""
-    return {**{k: v for k, v in os.environ.items() if k != "DJANGO_SETTINGS_MODULE"}, "PYTHONPATH": os.getcwd()}
+    return {**{k: v for k, v in os.environ.items() if k != "DJANGO_SETTINGS_MODULE"}, "PYTHONPATH": str(Path.cwd())}
