@@ -14,7 +14,8 @@ from django.utils.module_loading import import_string
 
 from .backends.redis.backend import identity
 
-_NOT_OURS = {"pool_class", "parser_class", "serializer"}
+_NOT_OURS = {"pool_class", "max_connections", "timeout", "queue_class", "parser_class", "serializer"}
+"""Options of a cache that concern its pool and its values, not a connection."""
 
 
 def problem_with(alias: object) -> tuple[str, str] | None:
@@ -33,8 +34,11 @@ def connection_of(alias: str) -> tuple[str, dict[str, Any]]:
     options = dict(entry.get("OPTIONS", {}))
     if _is_django_redis(entry):
         pool = dict(options.get("CONNECTION_POOL_KWARGS", {}))
-        pool.pop("max_connections", None)
-        names = {"PASSWORD": "password", "SOCKET_TIMEOUT": "socket_timeout"}
+        names = {
+            "PASSWORD": "password",
+            "SOCKET_TIMEOUT": "socket_timeout",
+            "SOCKET_CONNECT_TIMEOUT": "socket_connect_timeout",
+        }
         options = pool | {ours: options[theirs] for theirs, ours in names.items() if theirs in options}
     return _locations(entry)[0], {key: value for key, value in options.items() if key not in _NOT_OURS}
 

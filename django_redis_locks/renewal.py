@@ -9,7 +9,6 @@ reachable. While its owner lives the registry reaches it; afterwards only the us
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import heapq
 import itertools
@@ -25,6 +24,7 @@ from .core import clock
 from .core.constants import EXIT_FLUSH, RENEW_AT, SOCKET_TIMEOUT, SWEEPS
 from .core.errors import LockBackendError
 from .core.grant import Hold, State
+from .core.notice import notify
 from .core.owners import alive, registry
 from .core.queues import Gate
 
@@ -313,33 +313,6 @@ class Janitor:
                     self._sweep_at(again, effect, end)
             elif effect.delete.parse(reply):
                 self._queues.wake(effect.place)
-
-
-def notify(hold: Hold) -> None:
-    """Do what ``on_lost`` says: cancel the task that acquired the lock, or call back, in its loop if it has one."""
-    react = hold.on_lost
-    loop = hold.home if isinstance(hold.home, asyncio.AbstractEventLoop) else None
-
-    def call() -> None:
-        try:
-            if react == "cancel":
-                task = hold.owner()
-                if isinstance(task, asyncio.Task):
-                    task.cancel(f"lock {hold.name} was lost")
-            elif callable(react):
-                grant = hold.grant()
-                if grant is not None:
-                    react(grant)
-        except Exception:  # noqa: BLE001 - the user's code, in our thread
-            _log.exception("on_lost of lock %s failed", hold.name)
-
-    if loop is None:
-        call()
-        return
-    try:
-        loop.call_soon_threadsafe(call)
-    except RuntimeError:
-        pass  # the loop is closed, and its tasks are gone
 
 
 _janitors: weakref.WeakSet[Janitor] = weakref.WeakSet()

@@ -26,6 +26,7 @@ from .errors import LockKeyError
 SPECS = ("", "hash", "lower")
 CONVERSIONS = (None, "n")
 
+_path = re.compile(r"\w+(?:\.[^\W\d]\w*|\[[^\[\]]+\])*")
 _separating = re.compile(r"[\x00-\x20:%{}\x7f]")
 _formatter = Formatter()
 
@@ -84,6 +85,8 @@ def _field(template: str, path: str, spec: str, conversion: str | None) -> Field
     root = re.split(r"[.\[]", path, maxsplit=1)[0]
     if not root.isidentifier():
         raise TypeError(f"{template!r}: every {{}} of a key template names an argument, such as {{order_id}}")
+    if not _path.fullmatch(path):
+        raise TypeError(f"{template!r} is no key template: {{{path}}} names no attribute or item")
     if spec not in SPECS:
         raise TypeError(f"{template!r}: the key knows {{{path}:hash}} and {{{path}:lower}}, not :{spec}")
     if conversion not in CONVERSIONS:

@@ -62,8 +62,11 @@ class BaseLock(Programs):
             return None
         try:
             return self._finish(ask, run(self.entering(ask), self.world))
-        except BaseException as failure:  # noqa: BLE001 - raised again by _failed
-            return self._failed(ask, failure)
+        except BaseException as failure:
+            grant = self._failed(ask, failure)
+            if grant is None:
+                raise
+            return grant
 
     @overload
     async def aacquire(self) -> Grant: ...
@@ -76,8 +79,11 @@ class BaseLock(Programs):
             return None
         try:
             return self._finish(ask, await arun(self.entering(ask), self.world))
-        except BaseException as failure:  # noqa: BLE001 - raised again by _failed
-            return self._failed(ask, failure)
+        except BaseException as failure:
+            grant = self._failed(ask, failure)
+            if grant is None:
+                raise
+            return grant
 
     def release(self) -> None:
         """Release the caller's newest grant of this lock.
@@ -151,15 +157,9 @@ class BaseLock(Programs):
 
     def _begin(self, blocking: bool, timeout: Duration | None, home: object) -> Ask | None:
         """The caller's wish; None if the answer is no without asking the store."""
-        if not blocking:
-            if timeout not in (None, -1):
-                raise ValueError("acquire(blocking=False) takes no timeout")
-            wait = 0.0
-        else:
-            wait = self.terms.wait if timeout is None else patience(timeout, "timeout")
         if home is None and self.terms.on_lost == "cancel":
             raise ValueError('on_lost="cancel" cancels a task: acquire the lock with aacquire() or "async with"')
-        ask = Ask(wait, owners.me(), home, raises=blocking and timeout is None)
+        ask = Ask(self._patience(blocking, timeout), owners.me(), home, raises=blocking and timeout is None)
         if registry.knows(self.place):
             newest = registry.newest(self.place)
             if newest is not None and newest.hold.held:
@@ -176,6 +176,15 @@ class BaseLock(Programs):
                     raise LockAlreadyHeld(f"lock {self.name!r}: {why}", **self.about)
                 return None
         return ask
+
+    def _patience(self, blocking: bool, timeout: Duration | None) -> float:
+        if blocking not in (True, False):
+            raise ValueError(f"blocking is True or False, not {blocking!r}; write acquire(timeout=...) for a wait")
+        if blocking:
+            return self.terms.wait if timeout is None else patience(timeout, "timeout")
+        if timeout not in (None, -1):
+            raise ValueError("acquire(blocking=False) takes no timeout")
+        return 0.0
 
     def _finish(self, ask: Ask, verdict: Hold | Busy) -> Grant | None:
         if isinstance(verdict, Hold):
@@ -195,7 +204,7 @@ class BaseLock(Programs):
             **self.about,
         )
 
-    def _failed(self, ask: Ask, failure: BaseException) -> Grant:
+    def _failed(self, ask: Ask, failure: BaseException) -> Grant | None:
         """Nobody will ever have the grant: what the wish left behind is cleared away. With ``ON_BACKEND_ERROR`` "open" a
         store that is down gives a grant that protects nothing.
 
@@ -211,7 +220,7 @@ class BaseLock(Programs):
         if hold is not None or ask.sent:
             self.world.perform(Sweep(self.place, self._free(ask.token), self.terms.lease / 1000))
         if not (isinstance(failure, LockBackendError) and self.terms.fail_open):
-            raise failure
+            return None
         events.emit(events.BackendFailed(self.key, self.name, self.alias, "acquire, going on unlocked", str(failure)))
         grant = Grant(self._hold(ask, None, sent=0.0, unanswered=False), self, ask.grant)
         registry.keep(grant)
