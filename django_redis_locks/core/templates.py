@@ -148,14 +148,14 @@ def text_of(value: Any) -> str:
         return repr(value)
     if isinstance(value, int | Decimal | UUID | date | time | timedelta):
         return str(value)
-    model = getattr(type(value), "_meta", None)
+    kind: Any = value.__class__  # of a lazy object, the class of what it stands for
+    model = getattr(kind, "_meta", None)
     if model is not None and hasattr(value, "pk"):
         return "" if value.pk is None else f"{model.label_lower}.{text_of(value.pk)}"
     if isinstance(value, bytes | bytearray | memoryview | dict | set | frozenset | list | tuple):
-        raise LockKeyError(f"a {type(value).__name__} can't be a part of a lock's key: name what is in it")
-    kind: Any = type(value)
+        raise LockKeyError(f"a {kind.__name__} can't be a part of a lock's key: name what is in it")
     if kind.__str__ is object.__str__:
-        raise LockKeyError(f"{type(value).__name__} has no text of its own: name one of its attributes in the key")
+        raise LockKeyError(f"{kind.__name__} has no text of its own: name one of its attributes in the key")
     return str(value)
 
 
@@ -166,4 +166,4 @@ def _kind_of_nothing(value: Any) -> str:
         return "an empty text"
     if getattr(value, "is_anonymous", False) is True:
         return "an anonymous user"
-    return f"a {type(value).__name__} that isn't saved"
+    return f"a {value.__class__.__name__} that isn't saved"

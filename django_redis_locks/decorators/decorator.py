@@ -27,11 +27,26 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @overload
-def redis_lock(key: F, /) -> F: ...
+def redis_lock(
+    function: F,
+    /,
+    *,
+    key: str | Callable[..., Any] | None = None,
+    expire: Duration | None = None,
+    wait: Duration | None = None,
+    renew: bool | None = None,
+    reentrant: bool = False,
+    name: str | None = None,
+    using: str = DEFAULT,
+    on_lost: OnLost = None,
+    on_backend_error: str | None = None,
+) -> F: ...
 @overload
 def redis_lock(
-    key: str | Callable[..., Any] | None = None,
+    template: str | None = None,
+    /,
     *,
+    key: str | Callable[..., Any] | None = None,
     expire: Duration | None = None,
     wait: Duration | None = None,
     renew: bool | None = None,
@@ -42,8 +57,10 @@ def redis_lock(
     on_backend_error: str | None = None,
 ) -> Callable[[F], F]: ...
 def redis_lock(
-    key: Any = None,
+    target: Any = None,
+    /,
     *,
+    key: Any = None,
     expire: Duration | None = None,
     wait: Duration | None = None,
     renew: bool | None = None,
@@ -56,8 +73,9 @@ def redis_lock(
     """Run every call of a view, method or function under a lock.
 
     Args:
-        key: a template filled from the arguments, ``"order:{order_id}"``, or a callable that is given the arguments and
-            returns the key. By default one lock for all calls of this function.
+        key: a template filled from the arguments, ``"order:{order_id}"``, which may also come first and unnamed; or a
+            callable that is given the arguments and returns the key, always named: what comes unnamed is the decorated
+            function. By default one lock for all calls of this function.
         expire: the lease in seconds; given here it is fixed, unless ``renew=True``. By default the settings' ``EXPIRE``,
             renewed while the call runs.
         wait: seconds to wait for the lock, -1 for ever. By default 0, or what ``LOCKS[name]`` says.
@@ -71,11 +89,15 @@ def redis_lock(
         TypeError: at decoration, for what it can't protect or a template that names no argument.
         ValueError: at decoration, for a time out of range.
     """
-    options = (expire, wait, renew, name, on_lost, on_backend_error)
-    if callable(key) and not reentrant and options == (None,) * 6:
-        return _decorate(key, _Plan(None, None, None, None, False, None, DEFAULT, None, None))
+    if isinstance(target, str):
+        if key is not None:
+            raise TypeError(f"@redis_lock was given two keys, {target!r} and key=...")
+        target, key = None, target
     plan = _Plan(key, expire, wait, renew, reentrant, name, using, on_lost, on_backend_error)
-    return functools.partial(_decorate, plan=plan)
+    return functools.partial(_decorate, plan=plan) if target is None else _decorate(target, plan)
+
+
+_ASYNC_KEY = "an async key callable needs an async function"
 
 
 class _Plan:
@@ -148,8 +170,8 @@ class _Call:
         self.name = plan.name or callables.label(target)
         self.stacked = hasattr(target, views.MARK)
         if callable(plan.key):
-            if callables.iscoroutinefunction(plan.key) and not callables.iscoroutinefunction(target):
-                raise TypeError("an async key callable needs an async function")
+            if callables.iscoroutinefunction(plan.key) and not callables.may_run_async(target):
+                raise TypeError(_ASYNC_KEY)
             self.make_key: templates.KeyMaker = lambda args, kwargs: plan.key(*args, **kwargs)
         else:
             template = plan.key or self.name.replace("{", "{{").replace("}", "}}")
@@ -199,7 +221,8 @@ class _Call:
 
     def _lock(self, key: Any) -> Lock:
         if not isinstance(key, str) or not key:
-            raise LockKeyError(f"the key callable of {self.name} must return a text, not {key!r}", name=self.name)
+            what = "an empty one" if key == "" else type(key).__name__
+            raise LockKeyError(f"the key callable of {self.name} must return a text, not {what}", name=self.name)
         plan = self.plan
         client = locks[plan.using]
         wait: Duration | None = plan.wait

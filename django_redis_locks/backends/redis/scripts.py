@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 
 class Script(NamedTuple):
-    source: bytes
+    source: str
     sha: str
 
 
 @cache
 def script(name: str) -> Script:
     """The script of a command, such as ``lock/acquire``."""
-    source = resources.files(__package__).joinpath("lua", f"{name}.lua").read_bytes()
-    return Script(source, hashlib.sha1(source, usedforsecurity=False).hexdigest())
+    source = resources.files(__package__).joinpath("lua", f"{name}.lua").read_text()
+    return Script(source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
