@@ -195,14 +195,16 @@ registry = Registry()
 
 
 class _Tokens:
-    """Tokens nobody else has and nobody can guess: a random prefix of the process, and a counter. 24 characters."""
+    """Tokens nobody else has and nobody can guess: a random prefix of the process, and a counter.
+
+    72 bits of chance, since processes of many hosts share a server; short, since every lock in Redis holds one."""
 
     def __init__(self) -> None:
         self.renew()
 
     def renew(self) -> None:
         self._pid = os.getpid()
-        self._prefix = urlsafe_b64encode(os.urandom(12)).decode()
+        self._prefix = urlsafe_b64encode(os.urandom(9)).decode()
         self._next = count(1).__next__
 
     def mint(self) -> str:

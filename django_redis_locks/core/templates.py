@@ -18,6 +18,7 @@ from enum import Enum
 from functools import lru_cache
 from hashlib import blake2b
 from string import Formatter
+from types import NoneType
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -138,7 +139,8 @@ def text_of(value: Any) -> str:
     """
     if isinstance(value, str):
         return value
-    if value is None or getattr(value, "is_anonymous", False) is True:
+    kind: Any = value.__class__  # of a lazy object, the class of what it stands for
+    if kind is NoneType or getattr(value, "is_anonymous", False) is True:
         return ""
     if isinstance(value, Enum):
         return text_of(value.value)
@@ -148,7 +150,6 @@ def text_of(value: Any) -> str:
         return repr(value)
     if isinstance(value, int | Decimal | UUID | date | time | timedelta):
         return str(value)
-    kind: Any = value.__class__  # of a lazy object, the class of what it stands for
     model = getattr(kind, "_meta", None)
     if model is not None and hasattr(value, "pk"):
         return "" if value.pk is None else f"{model.label_lower}.{text_of(value.pk)}"
@@ -160,7 +161,7 @@ def text_of(value: Any) -> str:
 
 
 def _kind_of_nothing(value: Any) -> str:
-    if value is None:
+    if isinstance(value, NoneType):
         return "None"
     if isinstance(value, str):
         return "an empty text"

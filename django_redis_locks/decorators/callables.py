@@ -9,7 +9,7 @@ from typing import Any
 from asgiref.sync import iscoroutinefunction
 from django.views import View
 
-__all__ = ["bound_names", "iscoroutinefunction", "label", "refuse", "runs_async"]
+__all__ = ["bound_to", "iscoroutinefunction", "label", "may_run_async", "refuse", "runs_async", "view_of"]
 
 
 def refuse(target: Any) -> None:
@@ -44,22 +44,50 @@ def refuse(target: Any) -> None:
 
 
 def label(target: Any) -> str:
-    """``module.qualname``: the key and the name of a lock that was given none."""
+    """``module.qualname``: the key and the name of a lock that was given none. What ``as_view()`` returns has the name
+    of its class."""
     plain = _plain(target)
-    return f"{plain.__module__}.{getattr(plain, '__qualname__', type(plain).__name__)}"
+    plain = getattr(plain, "view_class", plain)
+    return f"{plain.__module__}.{getattr(plain, '__qualname__', type(plain).__qualname__)}"
 
 
-def bound_names(target: Any) -> dict[str, Any]:
-    """``self``, where the target is a method that is bound already, as ``method_decorator`` hands it over."""
+def bound_to(target: Any) -> Any:
+    """The object whose method the target is already, as ``method_decorator`` hands it over, or None."""
     owner = getattr(_unpartial(target), "__self__", None)
-    return {} if owner is None or isinstance(owner, type) else {"self": owner}
+    return None if isinstance(owner, type) else owner
+
+
+def view_of(target: Any, args: tuple[Any, ...]) -> View | None:
+    """The class-based view whose handler is called, or None: a helper among its methods is no handler."""
+    owner = bound_to(target)
+    if owner is None and args:
+        owner = args[0]
+    if not isinstance(owner, View):
+        return None
+    name = getattr(_plain(target), "__name__", "")
+    handles = name in _DISPATCHERS or name in owner.http_method_names or name == getattr(owner, "action", None)
+    return owner if handles else None
 
 
 def runs_async(target: Any, args: tuple[Any, ...]) -> bool:
     """Whether a plain function returns a coroutine all the same: ``dispatch`` of a class-based view with async handlers
     does."""
-    owner = bound_names(target).get("self") or (args[0] if args else None)
-    return isinstance(owner, View) and bool(type(owner).view_is_async)
+    view = view_of(target, args)
+    return view is not None and bool(type(view).view_is_async)
+
+
+def may_run_async(target: Any) -> bool:
+    """Whether an awaited key is of use. ``method_decorator`` also tries its decorators on a dummy function."""
+    plain = _plain(target)
+    return (
+        iscoroutinefunction(target)
+        or getattr(plain, "__name__", "") in _DISPATCHERS
+        or getattr(plain, "__qualname__", "") == "_update_method_wrapper.<locals>.dummy"
+    )
+
+
+_DISPATCHERS = ("dispatch", "options", "http_method_not_allowed")
+"""The methods of ``View`` that answer whatever the verb, with a coroutine if the view's handlers are async."""
 
 
 def _unpartial(target: Any) -> Any:

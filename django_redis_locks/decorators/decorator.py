@@ -11,6 +11,8 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from django.core.exceptions import SynchronousOnlyOperation
+
 from ..core import durations, events, templates
 from ..core.errors import LockBackendError, LockError, LockKeyError, LockLost, LockNotAcquired
 from ..handler import DEFAULT, locks
@@ -166,7 +168,8 @@ class _Call:
     def __init__(self, target: Any, plan: _Plan) -> None:
         self.target = target
         self.plan = plan
-        self.bound = callables.bound_names(target)
+        owner = callables.bound_to(target)
+        bound = {} if owner is None else {"self": owner}
         self.name = plan.name or callables.label(target)
         self.stacked = hasattr(target, views.MARK)
         if callable(plan.key):
@@ -175,13 +178,17 @@ class _Call:
             self.make_key: templates.KeyMaker = lambda args, kwargs: plan.key(*args, **kwargs)
         else:
             template = plan.key or self.name.replace("{", "{{").replace("}", "}}")
-            self.make_key = templates.compile_template(template, target, self.bound)
+            self.make_key = templates.compile_template(template, target, bound)
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         request = views.request_of(args, kwargs)
-        view = views.answers(request, args, self.bound.get("self"))
+        view = views.answers(request, self.target, args)
         try:
-            grant = self._lock(self.make_key(args, kwargs)).acquire()
+            key = self.make_key(args, kwargs)
+            if inspect.isawaitable(key):
+                _close(key)
+                raise TypeError(_ASYNC_KEY)
+            grant = self._lock(key).acquire()
         except (LockNotAcquired, LockBackendError) as failure:
             return self._answer(request if view else None, failure)
         self._enter(request if view else None)
@@ -202,11 +209,9 @@ class _Call:
 
     async def arun(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         request = views.request_of(args, kwargs)
-        view = views.answers(request, args, self.bound.get("self"))
+        view = views.answers(request, self.target, args)
         try:
-            key = self.make_key(args, kwargs)
-            if inspect.isawaitable(key):
-                key = await key
+            key = await self._amake_key(request, args, kwargs)
             grant = await self._lock(key).aacquire()
         except (LockNotAcquired, LockBackendError) as failure:
             return self._answer(request if view else None, failure)
@@ -218,6 +223,16 @@ class _Call:
                 await grant.arelease()
             except LockError as failure:
                 _report(grant, failure)
+
+    async def _amake_key(self, request: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            key = self.make_key(args, kwargs)
+        except SynchronousOnlyOperation:
+            if not hasattr(request, "auser"):
+                raise
+            request.user = await request.auser()  # the lazy one asks session and database, synchronously
+            key = self.make_key(args, kwargs)
+        return await key if inspect.isawaitable(key) else key
 
     def _lock(self, key: Any) -> Lock:
         if not isinstance(key, str) or not key:

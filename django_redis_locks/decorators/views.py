@@ -7,6 +7,8 @@ from typing import Any
 from django.http import HttpRequest
 from django.views import View
 
+from . import callables
+
 MARK = "_redis_lock_view"
 """On every decorated function. ``functools.wraps`` and ``as_view`` carry it to whatever the URL leads to."""
 
@@ -24,15 +26,17 @@ def request_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> HttpRequest | N
     return None
 
 
-def answers(request: HttpRequest | None, args: tuple[Any, ...], bound: Any) -> bool:
-    """Whether the decorated call answers this request, and isn't a helper that was handed it."""
-    if request is None or getattr(request, _ENTERED, False):
+def answers(request: HttpRequest | None, target: Any, args: tuple[Any, ...]) -> bool:
+    """Whether the decorated call answers this request, and isn't a helper that was handed it. The handlers of
+    class-based views always do; a function does if it, or what wraps it, is what the URL leads to."""
+    if request is None:
         return False
-    owner = bound if bound is not None else args[0] if args else None
-    if isinstance(owner, View):
+    if callables.view_of(target, args) is not None:
         return True
+    if isinstance(args[0] if args else None, View) or isinstance(callables.bound_to(target), View):
+        return False
     match = request.resolver_match
-    return match is None or hasattr(match.func, MARK)
+    return not getattr(request, _ENTERED, False) and (match is None or hasattr(match.func, MARK))
 
 
 def enter(request: HttpRequest) -> None:

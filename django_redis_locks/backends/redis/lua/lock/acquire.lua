@@ -37,8 +37,8 @@ local last = tonumber(redis.call('GET', counter) or 0) or 0
 -- Lua prints numbers with 14 digits; microseconds have 16
 local fence = string.format('%.0f', math.max(last + 1, time[1] * 1000000 + time[2]))
 redis.call('SET', counter, fence)
-redis.call('HSET', lock, 'v', 1, 'kind', kind, 'token', token, 'fence', fence, 'holder', holder,
-           'since', string.format('%.0f', now))
+redis.call('HSET', lock, 'v', 1, 'kind', kind, 'token', token, 'fence', fence, 'since', string.format('%.0f', now))
+if holder ~= '' then redis.call('HSET', lock, 'holder', holder) end
 redis.call('PEXPIRE', lock, lease)
 if remember > 0 then
   redis.call('ZADD', index, string.format('%.0f', now + lease), lock)
