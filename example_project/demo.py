@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import shutil
 import signal
 import sys
 import tempfile
@@ -21,18 +20,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import django
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from buyers import crowd
-from report import Outcome, explanation, failures, heading, line
+from report import explanation, failures, heading, line
 
 from tools.redis_server import RedisServer, ServerFailed, ServerNotFound
 
-BUYERS = 60
-SUPPLY = 40
 TRIES = 5  # how often the naive form may get away with it, which it hardly does once
 PORT = 8000
 BOLD, DIM, RED, GREEN = "1", "2", "31", "32"
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> int:
@@ -43,9 +42,9 @@ def main() -> int:
     try:
         with ExitStack() as stack:
             try:
-                return serve(stack, arguments) if arguments.serve else rush(stack, arguments)
+                return serve(stack, arguments) if arguments.serve else show(stack, arguments)
             finally:
-                for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                for number in SIGNALS:
                     signal.signal(number, signal.SIG_IGN)  # nothing disturbs the cleaning
     except KeyboardInterrupt:
         print("\nEnded.")
@@ -68,27 +67,28 @@ def end(number: int, frame: object) -> None:
 
 
 def serve(stack: ExitStack, arguments: argparse.Namespace) -> int:
-    site = start(stack, arguments.redis, arguments.port)
+    site = stack.enter_context(prepare(stack, arguments.redis).open_site(arguments.port))
     print(f"The shop is open at {paint(site.url + '/', BOLD)}    Ctrl-C closes it.", flush=True)
     while True:
         time.sleep(3600)
 
 
-def rush(stack: ExitStack, arguments: argparse.Namespace) -> int:
-    site = start(stack, arguments.redis, port=0)
-    print(f"\n{BUYERS} buyers at once, {SUPPLY} items in stock, {len(site.pids)} processes; {versions()}\n")
+def show(stack: ExitStack, arguments: argparse.Namespace) -> int:
+    stage = prepare(stack, arguments.redis)
+    site = stack.enter_context(stage.open_site(port=0))
+    print(f"\n{stage.BUYERS} buyers at once, {stage.SUPPLY} items in stock, a site of {len(site.pids)} processes")
+    print(paint(f"Django {django.__version__}, Python {platform.python_version()}", DIM), end="\n\n")
     print(paint(heading(), BOLD))
     print(paint(rule() * len(heading()), DIM), flush=True)
-    run("naive", site.url)  # the first requests of a process load what it needs; those don't count
-    naive = run("naive", site.url)
-    for _ in range(TRIES - 1):
+    stage.rush("naive", site.url, status)  # the first requests of a process load what it needs; they don't count
+    for _ in range(TRIES):
+        naive = stage.rush("naive", site.url, status)
         if naive.oversold:
             break
-        naive = run("naive", site.url)
     print(paint(line(naive), RED), flush=True)
-    locked = run("locked", site.url)
-    print(paint(line(locked), GREEN if locked.oversold == 0 else RED), flush=True)
+    locked = stage.rush("locked", site.url, status)
     wrong = failures(naive, locked)
+    print(paint(line(locked), RED if wrong else GREEN), flush=True)
     if wrong:
         print("", *wrong, sep="\n", file=sys.stderr)
         return 1
@@ -96,52 +96,19 @@ def rush(stack: ExitStack, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def start(stack: ExitStack, redis_url: str | None, port: int) -> Any:
-    """Redis, a database of three products, and the site, which ends first."""
+def prepare(stack: ExitStack, redis_url: str | None) -> Any:
+    """Redis, a place for the database, Django, and then what needs them: the module `stage`."""
     if not hasattr(os, "fork"):
         raise SystemExit("The site runs in forked processes, which this system doesn't have.")
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="shop-"))
     os.environ["DJANGO_SETTINGS_MODULE"] = "project.settings"
     os.environ["DATABASE"] = str(Path(folder, "db.sqlite3"))
     os.environ["REDIS_URL"] = redis_url or stack.enter_context(RedisServer()).url()
+    django.setup()
 
-    from django.core.management import call_command
-    from django.db import connections
-    from project.wsgi import application
-    from workers import Workers
+    import stage  # noqa: PLC0415 - it imports models
 
-    call_command("migrate", verbosity=0)
-    connections.close_all()  # SQLite's aren't to be carried over a fork
-    return stack.enter_context(Workers(application, port=port))
-
-
-def run(form: str, url: str) -> Outcome:
-    """One crowd on one product with a fresh stock."""
-    from django.db import transaction
-    from shop.models import Order, Product
-
-    with transaction.atomic():
-        Order.objects.all().delete()
-        Product.objects.update(stock=SUPPLY)
-    product = Product.objects.earliest("pk")
-    buyers = crowd(f"{url}/{form}/{product.pk}/buy", BUYERS, lambda done: status(f"{form}: {done} of {BUYERS} done"))
-    status("")
-    product.refresh_from_db()
-    return Outcome(
-        form,
-        supply=SUPPLY,
-        sold=product.orders.count(),
-        left=product.stock,
-        finals=[buyer.last for buyer in buyers],
-        statuses=[status for buyer in buyers for status in buyer.statuses],
-        seconds=[seconds for buyer in buyers for seconds in buyer.seconds],
-    )
-
-
-def versions() -> str:
-    import django
-
-    return f"Django {django.__version__}, Python {platform.python_version()}"
+    return stage
 
 
 def rule() -> str:
@@ -149,13 +116,13 @@ def rule() -> str:
 
 
 def status(text: str) -> None:
-    """The line that is being worked on; only where it can be overwritten."""
+    """What goes on; only where it can be overwritten."""
     if sys.stdout.isatty():
         print(f"\r\033[K{paint(text, DIM)}", end="", flush=True)
 
 
 def paint(text: str, code: str) -> str:
-    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+    if text and sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
         return f"\033[{code}m{text}\033[0m"
     return text
 

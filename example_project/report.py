@@ -84,5 +84,7 @@ def failures(naive: Outcome, locked: Outcome) -> list[str]:
             found.append(f"Buyers of the {outcome.form} form ended without 200, 409 or 410: {kinds}.")
         told = outcome.finals.count(200)
         if told != outcome.sold:
-            found.append(f"The {outcome.form} form told {told} buyers that they have it, and made {outcome.sold} orders.")
+            found.append(
+                f"The {outcome.form} form told {told} buyers that they have it, and made {outcome.sold} orders."
+            )
     return found

@@ -18,7 +18,7 @@ SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 class Handler(WSGIRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name that its caller knows
+    def log_message(self, format: str, *args: Any) -> None:
         """The page shows what happens."""
 
 

@@ -43,6 +43,7 @@ TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP
 LANGUAGE_CODE = "en"
 USE_I18N = False
 USE_TZ = True
+TIME_ZONE = "UTC"
 
 LOGGING = {
     "version": 1,

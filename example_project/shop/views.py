@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonRes
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.vary import vary_on_headers
 
 from django_redis_locks import redis_lock
 
@@ -15,6 +16,7 @@ from .checkout import sell
 from .models import Order, Product
 
 STOCK = 40
+KINDS = {200: "sold", 410: "gone"}
 
 
 @require_POST
@@ -36,6 +38,7 @@ def buy_locked(request: HttpRequest, product_id: int) -> HttpResponse:
 
 
 @require_GET
+@vary_on_headers("Accept")
 def index(request: HttpRequest) -> HttpResponse:
     if wants_json(request):
         return JsonResponse({"products": list(products().values("id", "name", "stock", "sold"))})
@@ -64,7 +67,7 @@ def answer(request: HttpRequest, product: Product, order: Order | None) -> HttpR
 
 def page(request: HttpRequest, message: str = "", status: int = 200) -> TemplateResponse:
     """Rendered after the view has returned, hence not under the lock."""
-    context = {"products": products(), "message": message, "kind": "sold" if status == 200 else "gone"}
+    context = {"products": products(), "message": message, "kind": KINDS[status] if message else ""}
     return TemplateResponse(request, "shop/index.html", context, status=status)
 
 

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+from typing import ClassVar
+
 import django.db.models.deletion
 from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
     initial = True
-    dependencies = []
-    operations = [
+    dependencies: ClassVar = []
+    operations: ClassVar = [
         migrations.CreateModel(
             name="Product",
             fields=[

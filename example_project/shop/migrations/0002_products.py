@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django.db import migrations
 
@@ -13,5 +13,5 @@ def fill(apps: Any, schema_editor: Any) -> None:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("shop", "0001_initial")]
-    operations = [migrations.RunPython(fill, migrations.RunPython.noop)]
+    dependencies: ClassVar = [("shop", "0001_initial")]
+    operations: ClassVar = [migrations.RunPython(fill, migrations.RunPython.noop)]

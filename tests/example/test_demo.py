@@ -1,0 +1,118 @@
+"""The demo's judgement: it must fail for what it is meant to show."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from example_project import buyers
+from example_project.report import Outcome, explanation, failures, heading, line, percentile
+
+NAIVE = Outcome("naive", 40, sold=60, left=31, finals=[200] * 60, statuses=[200] * 60, seconds=[0.1] * 60)
+LOCKED = Outcome(
+    "locked",
+    40,
+    sold=40,
+    left=0,
+    finals=[200] * 40 + [410] * 20,
+    statuses=[200] * 40 + [410] * 20 + [409] * 65,
+    seconds=[0.005] * 125,
+)
+
+
+def test_as_it_must_be():
+    assert failures(NAIVE, LOCKED) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sold": 41, "finals": [200] * 41 + [410] * 19}, "The locked form sold 41 of 40."),
+        ({"sold": 39, "left": 1, "finals": [200] * 39 + [410] * 21}, "The locked form sold 39 of 40."),
+        ({"left": 2}, "The locked form left a stock of 2."),
+        ({"statuses": [200] * 40 + [410] * 20}, "The locked form refused nobody: no lock was at work."),
+        ({"finals": [200] * 40 + [500] * 2 + [0] * 18}, "ended without 200, 409 or 410: 18 x no answer, 2 x 500."),
+        ({"finals": [200] * 39 + [410] * 21}, "The locked form told 39 buyers that they have it, and made 40 orders."),
+    ],
+)
+def test_wrong_locked_form_fails(changes, message):
+    assert any(message in found for found in failures(NAIVE, replace(LOCKED, **changes)))
+
+
+def test_naive_form_without_a_race_fails():
+    lucky = replace(NAIVE, sold=40, left=0, finals=[200] * 40 + [410] * 20)
+    assert failures(lucky, LOCKED) == ["The naive form sold 40 of 40: its race didn't show."]
+
+
+def test_buyer_who_is_still_refused_in_the_end_is_no_failure():
+    assert failures(NAIVE, replace(LOCKED, finals=[200] * 40 + [410] * 19 + [409])) == []
+
+
+def test_table_has_a_number_below_every_column():
+    assert heading().split() == [
+        "form",
+        "requests",
+        "sold",
+        "stock",
+        "left",
+        "oversold",
+        "p50",
+        "ms",
+        "p99",
+        "ms",
+        "409s",
+    ]
+    assert line(LOCKED).split() == ["locked", "125", "40", "0", "0", "5", "5", "65"]
+    assert line(NAIVE).split() == ["naive", "60", "60", "31", "20", "100", "100", "0"]
+    assert len(heading()) == len(line(LOCKED)) == len(line(NAIVE)) < 80
+
+
+def test_explanation_is_one_sentence():
+    text = explanation(NAIVE, LOCKED)
+    assert "60 buyers paid for 40 items" in text
+    assert text.count(".") == 1
+
+
+def test_percentile():
+    values = [value / 1000 for value in range(1, 101)]
+    assert (percentile(values, 0.5), percentile(values, 0.99), percentile([], 0.5)) == (0.05, 0.099, 0.0)
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch):
+    given: list[tuple[int, float]] = []
+    monkeypatch.setattr(buyers, "post", lambda url: given.pop(0))
+    monkeypatch.setattr(buyers, "pause", lambda retry_after: 0)
+    return given
+
+
+def test_buyer_comes_back_until_answered(answers):
+    answers += [(409, 5.0), (409, 5.0), (200, 1.0), (200, 1.0)]
+    buyer = buyers.Buyer()
+    buyer.buy("http://shop", threading.Event())
+    assert buyer.statuses == [409, 409, 200]
+    assert len(buyer.seconds) == 3
+
+
+def test_buyer_gives_up_after_so_many_retries(answers):
+    answers += [(409, 5.0)] * 50
+    buyer = buyers.Buyer()
+    buyer.buy("http://shop", threading.Event())
+    assert buyer.statuses == [409] * 21
+
+
+def test_no_answer_is_noted(unused_url):
+    assert buyers.post(unused_url) == (0, 0.0)
+
+
+@pytest.fixture
+def unused_url() -> str:
+    from tools.redis_server import free_port
+
+    return f"http://127.0.0.1:{free_port()}/"
+
+
+def test_pause_is_never_shorter_than_asked():
+    assert all(5 <= buyers.pause(5) <= 6.25 for _ in range(100))

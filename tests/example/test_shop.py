@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+import pytest
+from django.test import override_settings
+
+from django_redis_locks import locks
+from tests.example.helpers import PROJECT, Shop, close_shop, open_shop
+
+STOCK = 40
+
+
+def test_locked_form_sells_exactly_the_stock(shop: Shop):
+    def buy_until_sold_out(_: int) -> list[int]:
+        answers = []
+        while 410 not in answers:
+            answers.append(shop.buy("locked")[0])
+        return answers
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(chain.from_iterable(pool.map(buy_until_sold_out, range(8))))
+    assert set(answers) == {200, 409, 410}
+    assert answers.count(200) == STOCK
+    product = shop.product()
+    assert (product["sold"], product["stock"]) == (STOCK, 0)
+
+
+def test_locked_form_is_busy_while_another_holder_has_the_key(shop: Shop, redis_url: str):
+    with override_settings(REDIS_LOCKS={"default": {"LOCATION": redis_url}}):
+        with locks.lock("shop:checkout:1", expire=5):
+            status, retry_after = shop.buy("locked")
+            assert status == 409
+            assert 1 <= retry_after <= 5
+            assert shop.buy("locked", 2)[0] == 200
+            assert shop.buy("naive")[0] == 200
+        assert shop.buy("locked")[0] == 200
+    assert shop.product()["sold"] == 2
+
+
+@pytest.mark.parametrize("form", ["naive", "locked"])
+def test_gone_when_sold_out(shop: Shop, form: str):
+    assert [shop.buy(form)[0] for _ in range(STOCK)] == [200] * STOCK
+    assert shop.buy(form)[0] == 410
+    assert shop.product()["sold"] == STOCK
+
+
+def test_unknown_product(shop: Shop):
+    assert shop.buy("locked", 99)[0] == 404
+
+
+def test_browser_gets_the_page_with_a_message(shop: Shop):
+    token = "b" * 32
+    headers = {"Accept": "text/html", "Cookie": f"csrftoken={token}", "X-CSRFToken": token}
+    with urlopen(Request(f"{shop.url}/locked/1/buy", data=b"", headers=headers), timeout=10) as response:
+        page = response.read().decode()
+    assert "Coffee grinder: sold. 39 left." in page
+    assert page.count("csrfmiddlewaretoken") == 3 * 2 + 1
+
+
+def test_forged_forms_are_refused(shop: Shop):
+    with pytest.raises(HTTPError) as caught:
+        urlopen(Request(f"{shop.url}/locked/1/buy", data=b""), timeout=10)
+    caught.value.close()
+    assert caught.value.code == 403
+
+
+def test_ctrl_c_leaves_nothing_behind(redis_url: str, tmp_path):
+    process, url = open_shop(redis_url, tmp_path)
+    urlopen(url, timeout=10).close()
+    assert list(tmp_path.iterdir())
+    assert close_shop(process) == 0
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(URLError):
+        urlopen(url, timeout=10)
+
+
+@pytest.mark.parametrize("command", [["check", "--fail-level=WARNING"], ["makemigrations", "--check", "--dry-run"]])
+def test_project_is_clean(command: list[str], tmp_path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("DJANGO_SETTINGS_MODULE", raising=False)  # pytest-django sets the tests' own
+    monkeypatch.setenv("DATABASE", str(tmp_path / "db.sqlite3"))
+    done = subprocess.run(
+        [sys.executable, PROJECT / "manage.py", *command], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
