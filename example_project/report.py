@@ -73,7 +73,7 @@ def failures(naive: Outcome, locked: Outcome) -> list[str]:
         found.append(f"The naive form sold {naive.sold} of {naive.supply}: its race didn't show.")
     if locked.sold != locked.supply:
         found.append(f"The locked form sold {locked.sold} of {locked.supply}.")
-    if not locked.refused:  # the transaction alone would sell the right number on SQLite
+    if not locked.refused:
         found.append("The locked form refused nobody: no lock was at work.")
     if locked.left != 0:
         found.append(f"The locked form left a stock of {locked.left}.")

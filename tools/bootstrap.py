@@ -9,6 +9,7 @@ Its syntax is that of Python 3.9, so that an old Python says what is wrong inste
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -16,6 +17,7 @@ import os
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ PYPROJECT = ROOT / "pyproject.toml"
 VENV = ROOT / ".venv"
 PYTHON = VENV / ("Scripts" if os.name == "nt" else "bin") / "python"
 STAMP = VENV / "bootstrap.json"
+LOCK = ROOT / ".cache" / "bootstrap.lock"
 OLDEST = (3, 11)
 
 
@@ -32,7 +35,25 @@ def main() -> None:
     if sys.argv[1:2] == ["--list"]:
         print(*requirements(sys.argv[2:]), sep="\n")
         return
-    wanted = set(sys.argv[1:])
+    with alone():
+        prepare(set(sys.argv[1:]))
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Two commands started at once must not both make .venv: the second one waits, and finds it made."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    LOCK.parent.mkdir(exist_ok=True)
+    with LOCK.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def prepare(wanted: set[str]) -> None:
     state = {
         "python": [sys.base_prefix, sys.version],
         "pyproject": hashlib.sha256(PYPROJECT.read_bytes()).hexdigest(),

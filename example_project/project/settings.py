@@ -21,7 +21,7 @@ DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": os.environ.get("DATABASE", BASE_DIR / "db.sqlite3"),
-        "ATOMIC_REQUESTS": False,  # a lock is taken before its transaction begins and freed after the commit
+        "ATOMIC_REQUESTS": False,  # a lock is taken before the transaction begins and freed after its commit
         "OPTIONS": {
             "timeout": 20,
             "transaction_mode": "IMMEDIATE",  # a transaction that reads before it writes must not fail halfway

@@ -6,6 +6,7 @@ from decimal import Decimal
 from uuid import uuid4
 
 from django.core.signing import Signer
+from django.db import transaction
 from django.shortcuts import get_object_or_404
 from django.template.loader import render_to_string
 
@@ -16,13 +17,17 @@ CENT = Decimal("0.01")
 
 
 def sell(product_id: int) -> tuple[Product, Order | None]:
-    """Read the stock, compute, write it back. No order if nothing is left."""
+    """Read the stock, compute, write it back. No order if nothing is left.
+
+    The transaction makes two writes one. It doesn't make the number that was read before it still true."""
     product = get_object_or_404(Product, pk=product_id)
     if product.stock == 0:
         return product, None
-    order = Order.objects.create(product=product, price=product.price, receipt=receipt(product))
+    text = receipt(product)
     product.stock -= 1
-    product.save(update_fields=["stock"])
+    with transaction.atomic():
+        order = Order.objects.create(product=product, price=product.price, receipt=text)
+        product.save(update_fields=["stock"])
     return product, order
 
 
