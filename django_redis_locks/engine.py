@@ -37,7 +37,7 @@ class Engine:
             Now: lambda _: clock.now(),
             Command: self._call,
             Join: lambda effect: self._queues.join(effect, self._janitor.alarm),
-            Wait: lambda effect: self._queues.wait(self._polling(effect)),
+            Wait: self._wait,
             Leave: self._queues.leave,
             Wake: lambda effect: self._queues.wake(effect.place),
             Watch: self._janitor.watch,
@@ -71,12 +71,12 @@ class Engine:
         self._janitor.settle(seconds)
 
     def _call(self, command: Command[Any]) -> Any:
-        if running_loop() is not None and not os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE"):
-            raise SynchronousOnlyOperation(
-                "You cannot call this from an async context - use the a-twin of the method "
-                "(acquire: aacquire, with: async with), or a thread or sync_to_async."
-            )
+        _refuse_to_block_a_loop()
         return command.parse(self.backend.call(command))
+
+    def _wait(self, effect: Wait) -> bool:
+        _refuse_to_block_a_loop()
+        return self._queues.wait(self._polling(effect))
 
     def _polling(self, effect: Wait) -> Wait:
         if self.backend.announces or effect.pause is None or effect.pause <= POLL:
@@ -87,6 +87,14 @@ class Engine:
         self.backend.after_fork_in_child()
         self._queues.clear()
         self._janitor.after_fork_in_child()
+
+
+def _refuse_to_block_a_loop() -> None:
+    if running_loop() is not None and not os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE"):
+        raise SynchronousOnlyOperation(
+            "You cannot call this from an async context - use the a-twin of the method "
+            "(acquire: aacquire, with: async with), or a thread or sync_to_async."
+        )
 
 
 _queues: dict[str, Queues] = {}

@@ -185,7 +185,9 @@ class Janitor:
     def _enter(self, hold: Hold, prolong: Command[bool], since: float, period: float) -> None:
         due = since + period
         with self._mutex:
-            self._rounds.setdefault(period, _Round()).due[id(hold)] = (due, weakref.ref(hold), prolong)
+            holds = self._rounds.setdefault(period, _Round()).due
+            holds.pop(id(hold), None)  # of a dead hold, whose place in the order this one mustn't inherit with its id
+            holds[id(hold)] = (due, weakref.ref(hold), prolong)
             early = due < self._sleeps_until
             if early:
                 self._sleeps_until = due

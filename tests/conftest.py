@@ -7,10 +7,22 @@ from contextlib import ExitStack
 
 import pytest
 
+from django_redis_locks.backends import memory
+from django_redis_locks.core.owners import registry
 from tests.servers import needs_version, unavailable
 from tools.redis_server import RedisServer, ServerNotFound, find_server, one_node_cluster
 
 __all__ = ["needs_version", "unavailable"]
+
+
+@pytest.fixture(autouse=True)
+def forgetful() -> Iterator[None]:
+    """A lock that a test leaves held, on purpose or because it fails, isn't the next one's: all share this thread."""
+    yield
+    for grant in list(registry._grants.values()):
+        registry.forget(grant)
+    for store in memory._stores.values():
+        store.records.clear()
 
 
 @pytest.fixture(scope="session")

@@ -151,8 +151,8 @@ class Programs:
                     break
                 turn = yield from Wait(seat, give_up, min(CAP, verdict.lease_left))
         finally:
-            if seat is not None:  # the next head asks when it is woken, not while this one holds the lock
-                yield from Leave(seat, CAP if isinstance(verdict, Hold) else None)
+            if seat is not None:  # the next head asks when it is woken, or when this one's lease is over
+                yield from Leave(seat, min(CAP, verdict.lease / 1000) if isinstance(verdict, Hold) else None)
                 ask.seat = None
         ask.waited = (yield from Now()) - begin
         return verdict
@@ -219,8 +219,8 @@ class Programs:
         try:
             answer = yield from self._answer(free)
         except BaseException as failure:
-            hold.doubted = True
             yield from self._sweeping(hold.token)
+            hold.doubted = True
             if isinstance(failure, LockBackendError) and hold.over:
                 raise self._lost(hold, "expired") from failure
             raise

@@ -19,8 +19,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from django_redis_locks import Lock, locks
+from django_redis_locks import Grant, Lock, locks
 from django_redis_locks.core import clock
+from django_redis_locks.core.effects import Command, Effect
 
 PATIENCE = 10.0
 """Seconds after which a test that waits for something has failed."""
@@ -54,9 +55,6 @@ class Caller(Protocol):
         """Call as one who shares only half of what makes an owner: the thread without the context, or the context
         without the task."""
 
-    def within(self, lock: Lock, body: Callable[..., Any]) -> Any:
-        """``with lock as grant: return body(grant)``."""
-
     def close(self) -> None: ...
 
     def __call__(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -77,13 +75,6 @@ class Thread:
 
     def halfway(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return self(contextvars.Context().run, method, *args, **kwargs)
-
-    def within(self, lock: Lock, body: Callable[..., Any]) -> Any:
-        def block() -> Any:
-            with lock as grant:
-                return body(grant)
-
-        return self(block)
 
     def close(self) -> None:
         self._executor.shutdown()
@@ -121,14 +112,6 @@ class Task:
 
         return self(child)
 
-    def within(self, lock: Lock, body: Callable[..., Any]) -> Any:
-        async def block() -> Any:
-            async with lock as grant:
-                result = body(grant)
-                return await result if inspect.isawaitable(result) else result
-
-        return self(block)
-
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._calls.put_nowait, None)
         self._life.result(PATIENCE)
@@ -142,9 +125,22 @@ def twin(method: Callable[..., Any]) -> Callable[..., Any]:
     return found
 
 
+@contextmanager
+def inside(caller: Caller, lock: Lock | Grant) -> Iterator[Grant]:
+    """``with lock as grant:`` or ``async with lock as grant:``, as the caller's; the body is the test's."""
+    grant = caller(lock.__enter__)
+    try:
+        yield grant
+    except BaseException as error:
+        caller(lock.__exit__, type(error), error, error.__traceback__)
+        raise
+    caller(lock.__exit__, None, None, None)
+
+
 BACKENDS = [pytest.param(memory, id="memory"), pytest.param(redis, id="redis"), pytest.param(cluster, id="cluster")]
 FACES = [pytest.param(Thread, id="sync"), pytest.param(Task, id="async")]
 
+_OWN = object()
 _keys = (f"thing:{number}" for number in itertools.count(1))
 
 
@@ -169,8 +165,8 @@ class Face:
         """Set options of the alias, such as ``METADATA``."""
         self._settings.REDIS_LOCKS = {"default": {**self._entry, **entry}}
 
-    def lock(self, key: Any = None, **options: Any) -> Lock:
-        return locks.lock(self.key if key is None else key, **options)
+    def lock(self, key: Any = _OWN, **options: Any) -> Lock:
+        return locks.lock(self.key if key is _OWN else key, **options)
 
     def rlock(self, **options: Any) -> Lock:
         return locks.rlock(self.key, **options)
@@ -187,21 +183,21 @@ class Face:
     @contextmanager
     def commands(self) -> Iterator[list[str]]:
         """The names of the commands that callers send meanwhile. What the janitor sends isn't among them."""
-        backend = locks["default"].engine.backend
+        engine = locks["default"].engine
         names: list[str] = []
-        call, acall = backend.call, backend.acall
+        perform, aperform = engine.perform, engine.aperform
 
-        def count(command: Any) -> Any:
-            names.append(command.name)
-            return call(command)
+        def count(effect: Effect[Any]) -> Any:
+            names.extend([effect.name] if isinstance(effect, Command) else [])
+            return perform(effect)
 
-        async def acount(command: Any) -> Any:
-            names.append(command.name)
-            return await acall(command)
+        async def acount(effect: Effect[Any]) -> Any:
+            names.extend([effect.name] if isinstance(effect, Command) else [])
+            return await aperform(effect)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(backend, "call", count)
-            patch.setattr(backend, "acall", acount)
+            patch.setattr(engine, "perform", count)
+            patch.setattr(engine, "aperform", acount)
             yield names
 
     def queued(self, lock: Lock) -> int:

@@ -37,6 +37,13 @@ def nothing_left_held() -> Iterator[None]:
     assert current_grant() is None
 
 
+@pytest.fixture(autouse=True)
+def urlconf(request: pytest.FixtureRequest, settings: Any) -> None:
+    """A module with `urlpatterns` is its own urlconf."""
+    if hasattr(request.module, "urlpatterns"):
+        settings.ROOT_URLCONF = request.module.__name__
+
+
 @pytest.fixture
 def memory_locks(settings: Any) -> Any:
     """Sets the entry of the alias `default`, on the memory of this process: `memory_locks(EXPIRE=5)`."""

@@ -102,7 +102,6 @@ class TestOptions:
         """[34] django-redis has names of its own for them; its IGNORE_EXCEPTIONS must never reach a lock."""
         assert borrow(settings, BACKEND=DJANGO_REDIS, LOCATION=URL, OPTIONS=options).options == expected
 
-    @pytest.mark.usefixtures("redis_url")
     def test_a_pool_of_its_own(self, settings: Any, redis_url: str) -> None:
         """[36] The cache's pool may have one connection only: two locks at a time work all the same."""
         options = {"pool_class": "redis.BlockingConnectionPool", "timeout": 1, "max_connections": 1}
@@ -142,7 +141,9 @@ class TestWhatIsRefused:
     )
     def test_with_e009(self, settings: Any, cache: dict[str, Any]) -> None:
         """Only plain caches of one Redis: where a sharded client would put a lock is anybody's guess."""
-        with pytest.raises(InvalidLockBackend, match="CACHE 'shared' isn't a plain Redis cache. Set LOCATION instead"):
+        with pytest.raises(
+            InvalidLockBackend, match=r"CACHE 'shared' isn't a plain Redis cache\. Set LOCATION instead"
+        ):
             borrow(settings, **cache)
 
     def test_a_subclass_is_fine(self, settings: Any) -> None:

@@ -1,0 +1,8 @@
+"""Every suite, on every backend, behind both faces: the fixtures ``face``, ``alice`` and ``bob`` bring them in."""
+
+from __future__ import annotations
+
+from tests.contract.suite_lease import *  # noqa: F403
+from tests.contract.suite_lock import *  # noqa: F403
+from tests.contract.suite_rlock import *  # noqa: F403
+from tests.contract.suite_tasks import *  # noqa: F403

@@ -1,0 +1,220 @@
+"""What stands in Redis, byte for byte: processes of two versions meet in it, so a change here is a change of the format."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from django_redis_locks import Lock, LockBackendError, LockKeyError, LockLost, locks
+from tools.redis_server import RedisServer
+
+LOCK, FENCE, INDEX = b"lock:{0}:k:order:42", b"lock:{0}:fence", b"lock:{0}:index"
+
+
+@pytest.fixture
+def direct(redis_url: str) -> Iterator[redis.Redis]:
+    """The server, as nobody's lock sees it."""
+    with redis.Redis.from_url(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def lock(redis_url: str, settings: Any) -> Lock:
+    settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}}
+    return locks.lock("order:42", expire=30)
+
+
+def test_a_held_lock_is_three_keys(lock: Lock, direct: redis.Redis) -> None:
+    """[F6] [F7] The hash with its six fields, the counter, and the index; after the release only the counter stays."""
+    before = time.time()
+    grant = lock.acquire()
+    after = time.time()
+    assert sorted(direct.keys()) == [FENCE, INDEX, LOCK]
+
+    fields = direct.hgetall(LOCK)
+    since = int(fields.pop(b"since"))
+    assert before * 1000 - 1 <= since <= after * 1000 + 1
+    about = [socket.gethostname(), os.getpid(), threading.current_thread().name, "order"]
+    fence = str(grant.fence).encode()
+    assert fields == {
+        b"v": b"1",
+        b"kind": b"lock",
+        b"token": grant.hold.token.encode(),
+        b"fence": fence,
+        b"holder": json.dumps(about, separators=(",", ":")).encode(),
+    }
+    assert before * 1_000_000 <= int(fence) <= after * 1_000_000
+    assert direct.get(FENCE) == fence
+    assert 29_000 < direct.pttl(LOCK) <= 30_000
+    assert direct.ttl(FENCE) == -1
+    assert direct.zrange(INDEX, 0, -1, withscores=True) == [(LOCK, since + 30_000)]
+
+    grant.release()
+    assert direct.keys() == [FENCE]
+
+
+def test_the_token_is_a_secret_of_fixed_kind(lock: Lock, direct: redis.Redis) -> None:
+    """Twelve random letters of the process and a count, different for each hold, and nowhere but in its field."""
+    tokens = []
+    for _ in range(3):
+        with lock as grant:
+            token = grant.hold.token
+            tokens.append(token)
+            assert direct.hget(LOCK, "token") == token.encode()
+            stored = [direct.hget(LOCK, "holder"), direct.get(FENCE), *direct.zrange(INDEX, 0, -1), *direct.keys()]
+            assert not any(token.encode() in value for value in stored)
+    assert len(set(tokens)) == 3
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{12}[0-9a-f]+", token) for token in tokens)
+
+
+def test_the_index_follows_the_lease(lock: Lock, direct: redis.Redis) -> None:
+    """[H16] Its score is the end of the lease in ms on the server's clock, also after an extension."""
+    grant = lock.acquire()
+    first = direct.zscore(INDEX, LOCK)
+    grant.extend(60)
+    seconds, micros = direct.time()
+    assert direct.zscore(INDEX, LOCK) == pytest.approx(seconds * 1000 + micros / 1000 + 60_000, abs=500)
+    grant.extend(1)
+    assert direct.zscore(INDEX, LOCK) > first
+    assert direct.pttl(LOCK) > 59_000
+
+
+def test_the_index_forgets_old_entries_two_at_a_time(lock: Lock, direct: redis.Redis) -> None:
+    """[H16] Holds that ended without a release are remembered for an hour; then each acquire drops at most two."""
+    now = time.time() * 1000
+    old = {f"lock:{{0}}:k:old:{number}": now - 3_601_000 - number for number in range(5)}
+    direct.zadd(INDEX, {**old, "lock:{0}:k:young": now - 3_500_000})
+    left = []
+    for _ in range(4):
+        with lock:
+            left.append(direct.zcard(INDEX) - 1)
+    assert left == [4, 2, 1, 1]
+    assert direct.zrange(INDEX, 0, -1) == [b"lock:{0}:k:young"]
+
+
+def test_without_index_nothing_is_listed(redis_url: str, settings: Any, direct: redis.Redis) -> None:
+    """INDEX False writes no index, also when the lease is extended."""
+    settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url, "INDEX": False}}
+    with locks.lock("order:42", expire=30) as grant:
+        grant.extend(60)
+        assert sorted(direct.keys()) == [FENCE, LOCK]
+
+
+def test_a_prefix_keeps_projects_apart(redis_url: str, settings: Any, direct: redis.Redis) -> None:
+    """KEY_PREFIX begins every key, and locks of two prefixes have nothing to do with each other."""
+    settings.REDIS_LOCKS = {
+        "default": {"LOCATION": redis_url},
+        "other": {"LOCATION": redis_url, "KEY_PREFIX": "shop"},
+    }
+    with locks.lock("order:42"), locks["other"].lock("order:42"):
+        ours = {key for key in direct.scan_iter() if key.startswith(b"lock:{0}:")}
+        assert set(direct.keys()) - ours == {b"shop:{0}:k:order:42", b"shop:{0}:fence", b"shop:{0}:index"}
+
+
+# Fences
+
+
+def test_a_fence_is_never_below_the_counter(lock: Lock, direct: redis.Redis) -> None:
+    """[H1] [L1] A counter ahead of the clock is counted on, with all its digits."""
+    direct.set(FENCE, 9_007_199_254_740_000)
+    for number in (1, 2, 3):
+        with lock as grant:
+            assert grant.fence == 9_007_199_254_740_000 + number
+
+
+@pytest.mark.parametrize("damage", ["DEL", "SET"])
+def test_a_fence_is_never_below_the_clock(lock: Lock, direct: redis.Redis, damage: str) -> None:
+    """[H1] A counter that is gone, or older than the locks it was given to, doesn't make fences fall."""
+    with lock as first:
+        pass
+    direct.execute_command(damage, FENCE, *(["100"] if damage == "SET" else []))
+    with lock as second:
+        assert second.fence > first.fence
+        assert direct.get(FENCE) == str(second.fence).encode()
+
+
+# Strangers
+
+
+STRANGERS: dict[str, Callable[[redis.Redis], Any]] = {
+    "a string": lambda direct: direct.set(LOCK, "order"),
+    "a list": lambda direct: direct.lpush(LOCK, "order"),
+    "a hash without token": lambda direct: direct.hset(LOCK, "a", "b"),
+    "a lock of kind fair": lambda direct: direct.hset(LOCK, mapping={"token": "t", "kind": "fair"}),
+    "a lock without expiry": lambda direct: direct.hset(LOCK, mapping={"token": "t", "kind": "lock", "fence": 1}),
+}
+
+
+@pytest.mark.parametrize("found", STRANGERS)
+def test_a_stranger_under_the_key_is_named_and_left_alone(lock: Lock, direct: redis.Redis, found: str) -> None:
+    """[F6] [L45] Whatever else lives under the key, it is neither a busy lock nor overwritten."""
+    STRANGERS[found](direct)
+    before = direct.dump(LOCK)
+    for ask in (lock.acquire, lock.holder, lock.locked):
+        with pytest.raises(LockKeyError, match=found):
+            ask()
+    assert direct.dump(LOCK) == before
+    assert direct.keys() == [LOCK]
+
+
+def test_a_lock_without_expiry_is_freed_by_force(lock: Lock, direct: redis.Redis) -> None:
+    """[L17] Nothing else could free it."""
+    STRANGERS["a lock without expiry"](direct)
+    assert lock.force_release()
+    assert lock.acquire(timeout=0)
+
+
+@pytest.mark.parametrize("found", ["a string", "a hash without token"])
+def test_force_deletes_nothing_but_locks(lock: Lock, direct: redis.Redis, found: str) -> None:
+    """[F6] A stranger under the key isn't deleted, by force or by a release."""
+    grant = lock.acquire()
+    direct.delete(LOCK)
+    STRANGERS[found](direct)
+    before = direct.dump(LOCK)
+    assert not lock.force_release()
+    with pytest.raises(LockLost):
+        grant.extend(60)
+    with pytest.raises(LockLost):
+        grant.release()
+    assert direct.dump(LOCK) == before
+
+
+# Servers in trouble
+
+
+def test_a_full_server_refuses_locks_and_frees_them(make_server: Callable[..., RedisServer], settings: Any) -> None:
+    """[H11] [L43] At maxmemory nothing is acquired, nothing is half done, and what is held is renewed and released."""
+    server = make_server(maxmemory_policy="noeviction")
+    settings.REDIS_LOCKS = {"default": {"LOCATION": server.url()}}
+    held = locks.lock("held", expire=30).acquire()
+    server.command("CONFIG", "SET", "maxmemory", "1kb")
+    before = server.command("KEYS", "*")
+    with pytest.raises(LockBackendError, match="OOM"):
+        locks.lock("new").acquire(timeout=0)
+    assert locks.lock("held", name="other").locked()
+    assert sorted(server.command("KEYS", "*")) == sorted(before)
+    held.extend(60)
+    held.release()
+    assert server.command("KEYS", "lock:{0}:k:*") == []
+
+
+def test_a_server_that_forgot_the_scripts_is_told_again(lock: Lock, direct: redis.Redis) -> None:
+    """[L20] NOSCRIPT after a restart or a flush is nothing that a caller notices."""
+    direct.script_flush()
+    with lock as grant:
+        direct.script_flush()
+        grant.extend(60)
+        direct.script_flush()
+        assert lock.locked()
+        direct.script_flush()
+    direct.script_flush()
+    assert not lock.force_release()

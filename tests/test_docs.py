@@ -1,0 +1,727 @@
+"""The documentation is right: its code runs, its links lead somewhere, its tables are complete.
+
+A Python block is run if a comment such as `<!-- test: name -->` stands right above it, and every block has one. Blocks of one
+name and page share their namespace, one after the other. A name with a dot is a module: it can be imported by the next
+blocks. What a block takes for granted is in `GIVEN`, what must hold afterwards in `AFTER`.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import itertools
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+from django.core.handlers.base import BaseHandler
+from django.db import connection, models
+from django.http import HttpRequest, HttpResponse
+from django.test import AsyncRequestFactory, Client, RequestFactory
+from django.utils.asyncio import async_unsafe
+from django.utils.functional import SimpleLazyObject
+
+import django_redis_locks
+from django_redis_locks import LockLost, checks, conf, current_grant, locks, redis_lock, signals
+from django_redis_locks.backends.memory import MemoryBackend
+from django_redis_locks.backends.redis.scripts import script
+from tools.redis_server import RedisServer
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+MEMORY = f"{MemoryBackend.__module__}.{MemoryBackend.__qualname__}"
+
+Names = dict[str, Any]
+
+
+class Block(NamedTuple):
+    page: Path
+    line: int
+    language: str
+    name: str | None
+    code: str
+
+
+def blocks_of(page: Path) -> Iterator[Block]:
+    text = page.read_text()
+    fences = r"^(?:[ ]*<!-- test: (?P<name>[\w.-]+) -->\n)?(?P<indent>[ ]*)```(?P<language>\w*)\n(?P<code>.*?)^[ ]*```$"
+    for match in re.finditer(fences, text, re.MULTILINE | re.DOTALL):
+        line = text[: match.start("code")].count("\n")
+        yield Block(page, line, match["language"], match["name"], textwrap.dedent(match["code"]))
+
+
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+
+
+def page_id(page: Path) -> str:
+    return str(page.relative_to(DOCS if page.is_relative_to(DOCS) else ROOT).with_suffix(""))
+
+
+def stories() -> dict[str, list[Block]]:
+    found: dict[str, list[Block]] = {}
+    for block in BLOCKS:
+        if block.language == "python" and block.name is not None:
+            name = block.name.partition(".")[0]
+            found.setdefault(f"{page_id(block.page)}:{name}", []).append(block)
+    return found
+
+
+STORIES = stories()
+"""Blocks that belong together, by page and name."""
+
+GIVEN: dict[str, Callable[[], Names]] = {}
+AFTER: dict[str, Callable[[Names], object]] = {}
+
+
+def given(story: str) -> Callable[[Callable[[], Names]], Callable[[], Names]]:
+    return lambda function: GIVEN.setdefault(story, function)
+
+
+def after(story: str) -> Callable[[Callable[[Names], object]], Callable[[Names], object]]:
+    return lambda function: AFTER.setdefault(story, function)
+
+
+# Running
+
+
+@pytest.fixture
+def memory(settings: Any, request: pytest.FixtureRequest) -> None:
+    settings.ROOT_URLCONF = "mysite.urls"
+    settings.REDIS_LOCKS = {
+        alias: {"BACKEND": MEMORY, "LOCATION": request.node.nodeid} for alias in ("default", "payments")
+    }
+
+
+@pytest.fixture
+def modules(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
+    """`modules(name)` makes a module that can be imported until the test ends, with the packages that it is in."""
+
+    def make(name: str) -> ModuleType:
+        package, _, last = name.rpartition(".")
+        module = ModuleType(name)
+        module.__package__ = package or name
+        if package:
+            setattr(sys.modules.get(package) or make(package), last, module)
+        else:
+            module.__path__ = []
+        monkeypatch.setitem(sys.modules, name, module)
+        return module
+
+    return make
+
+
+def run(block: Block, names: Names) -> None:
+    """Run a block, with `await` at its top level if it likes; tracebacks name the page and the line."""
+    code = compile("\n" * block.line + block.code, str(block.page), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    if code.co_flags & inspect.CO_COROUTINE:
+        asyncio.run(eval(code, names))
+    else:
+        exec(code, names)
+
+
+ALONE = {"howto/locks:no-django"}
+"""In a process of their own."""
+
+DATABASE = {"howto/views:atomic-inside": [pytest.mark.django_db(transaction=True)]}
+
+
+@pytest.mark.parametrize(
+    "story", [pytest.param(story, marks=DATABASE.get(story, ())) for story in STORIES if story not in ALONE]
+)
+@pytest.mark.usefixtures("memory")
+def test_code_runs(story: str, modules: Callable[[str], ModuleType], request: pytest.FixtureRequest) -> None:
+    names: Names = {"__name__": "__main__"}
+    modules("mysite.urls").urlpatterns = []
+    for key, value in GIVEN.get(story, dict)().items():
+        if isinstance(value, ModuleType):
+            vars(modules(key)).update(vars(value))
+        elif key == "fixtures":
+            names.update({name: request.getfixturevalue(name) for name in value})
+        else:
+            names[key] = value
+    for block in STORIES[story]:
+        assert block.name is not None
+        if "." in block.name:
+            module = modules(block.name)
+            vars(module).update(names, __name__=block.name)
+            run(block, vars(module))
+            names[block.name.rpartition(".")[2]] = module
+        else:
+            run(block, names)
+    AFTER.get(story, lambda names: None)(names)
+    names.clear()
+    assert current_grant() is None
+
+
+def test_every_python_block_is_run() -> None:
+    left_out = [
+        f"{page_id(block.page)}:{block.line}" for block in BLOCKS if block.language == "python" and not block.name
+    ]
+    assert [place for place in left_out if not place.startswith("README")] == []
+    assert set(GIVEN) | set(AFTER) <= set(STORIES)
+
+
+# Helpers
+
+
+def hold_elsewhere(key: str) -> Any:
+    """Somebody else's grant."""
+    with ThreadPoolExecutor(1) as somebody:
+        return somebody.submit(locks.lock(key).acquire).result()
+
+
+def get(**headers: str) -> Any:
+    return RequestFactory().get("/", headers=headers)
+
+
+def post(user: Any = None) -> Any:
+    request = RequestFactory().post("/")
+    request.user = user
+    return request
+
+
+class User:
+    def __init__(self, pk: int | None) -> None:
+        self.pk = pk
+        self.is_authenticated = pk is not None
+
+
+def is_one_lock(call: Callable[[], HttpResponse], key: str) -> None:
+    """The view is served, but not while somebody has that lock."""
+    assert call().status_code == 200
+    with hold_elsewhere(key):
+        response = call()
+        assert response.status_code == 409
+        assert 1 <= int(response["Retry-After"]) <= 60
+        assert response["Cache-Control"] == "no-store"
+    assert call().status_code == 200
+
+
+# What blocks need, and what must hold after them
+
+
+@given("quickstart:mysite")
+def _() -> Names:
+    return {"INSTALLED_APPS": []}
+
+
+@after("quickstart:mysite")
+def _(names: Names) -> None:
+    assert names["settings"].INSTALLED_APPS == ["django_redis_locks"]
+    assert [*conf.problems("default", names["settings"].REDIS_LOCKS["default"])] == []
+    client = Client()
+    is_one_lock(lambda: client.get("/checkout/1/"), "checkout:1")
+    with hold_elsewhere("checkout:1"):
+        refused = client.get("/checkout/1/")
+        assert client.get("/checkout/2/").status_code == 200
+    shown = next(block.code for block in BLOCKS if block.page.name == "quickstart.md" and "curl" in block.code)
+    assert f"HTTP/1.1 409 {refused.reason_phrase}\n" in shown
+    for header in ("Content-Type", "Retry-After", "Cache-Control"):
+        assert f"{header}: {refused[header]}\n" in shown
+    assert shown.endswith(f"\n\n{refused.text}")
+
+
+@after("quickstart:shell")
+def _(names: Names) -> None:
+    assert names["grant"].key == "checkout:1"
+    assert not locks.lock("checkout:1").locked()
+
+
+@after("quickstart:function")
+def _(names: Names) -> None:
+    charged: list[int] = []
+
+    def charge(fence: int) -> None:
+        charged.append(fence)
+
+    names["settle"](SimpleNamespace(pk=1, charge=charge))
+    assert charged[0] > 10**15
+
+
+@after("quickstart:coroutine")
+def _(names: Names) -> None:
+    owned: list[bool] = []
+
+    async def charge() -> None:
+        owned.append(locks.lock("order:1").owned())
+
+    asyncio.run(names["settle"](SimpleNamespace(pk=1, acharge=charge)))
+    assert owned == [True]
+
+
+@after("howto/views:function-view")
+def _(names: Names) -> None:
+    is_one_lock(lambda: names["checkout"](get(), product_id=1), "checkout:1")
+
+
+@after("howto/views:keys")
+def _(names: Names) -> None:
+    key = names["invoice"](User(3), ["a:b"], "ada@example.com")
+    assert re.fullmatch(r"invoice:3:a%3Ab:[0-9a-f]{32}:", key)
+
+
+@after("howto/views:key-callable")
+def _(names: Names) -> None:
+    assert names["transfer"](9, b=4) == "transfer:4:9"
+
+
+@after("howto/views:class-based")
+def _(names: Names) -> None:
+    view = names["OrderView"].as_view()
+    is_one_lock(lambda: view(get(), pk=5), "order:5")
+    is_one_lock(lambda: view(post(), pk=5), "order:5")
+
+
+@after("howto/views:one-method")
+def _(names: Names) -> None:
+    view = names["OrderView"].as_view()
+    is_one_lock(lambda: view(post(), pk=5), "order:5")
+    with hold_elsewhere("order:5"):
+        assert view(get(), pk=5).status_code == 200
+
+
+@after("howto/views:methods")
+def _(names: Names) -> None:
+    with hold_elsewhere("account:7"), pytest.raises(django_redis_locks.LockNotAcquired):
+        names["Account"](7).close()
+    assert names["Account"].close_all() == "all closed"
+
+
+@after("howto/views:async-view")
+def _(names: Names) -> None:
+    @async_unsafe
+    def ask_database() -> User:
+        return User(8)
+
+    async def user() -> User:
+        return User(8)
+
+    def call() -> HttpResponse:
+        request: Any = AsyncRequestFactory().get("/")
+        request.user, request.auser = SimpleLazyObject(ask_database), user
+        return asyncio.run(names["basket"](request))
+
+    is_one_lock(call, "basket:8")
+
+
+@after("howto/views:async-key")
+def _(names: Names) -> None:
+    async def team() -> int:
+        return 3
+
+    async def user() -> Any:
+        return SimpleNamespace(ateam=team)
+
+    def call() -> HttpResponse:
+        request: Any = AsyncRequestFactory().get("/")
+        request.auser = user
+        return asyncio.run(names["basket"](request))
+
+    is_one_lock(call, "team:3")
+
+
+@after("howto/views:waiting")
+def _(names: Names) -> None:
+    assert names["report"](None, 2031) is None
+
+
+@after("howto/views:own-answer")
+def _(names: Names) -> None:
+    assert names["checkout"](None, 1).url == "/paid/"
+    with hold_elsewhere("checkout:1"):
+        assert names["checkout"](None, 1).url == "/please-wait/"
+
+
+@after("howto/views:inside")
+def _(names: Names) -> None:
+    assert names["import_rows"](get(), pk=1).text == "5 s were left"
+
+
+@after("howto/views:order")
+def _(names: Names) -> None:
+    assert names["basket"](get()).status_code == 405
+    anonymous = post(User(None))
+    anonymous.user.is_authenticated = False
+    with hold_elsewhere("basket:8"):
+        assert names["basket"](anonymous).status_code == 302
+    is_one_lock(lambda: names["basket"](post(User(8))), "basket:8")
+
+
+@given("howto/views:task")
+def _() -> Names:
+    celery: Any = ModuleType("celery")
+
+    def shared_task(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+        return lambda function: SimpleNamespace(run=function, apply_async=print, options=options)
+
+    celery.shared_task = shared_task
+    return {"celery": celery}
+
+
+@after("howto/views:task")
+def _(names: Names) -> None:
+    task = names["build_report"]
+    assert task.run(2031) == "report of 2031"
+    with hold_elsewhere("report:2031"), pytest.raises(task.options["autoretry_for"]):
+        task.run(year=2031)
+    with pytest.raises(TypeError, match="below the task decorator"):
+        redis_lock(key="report:{year}")(task)
+
+
+@after("howto/views:atomic-inside")
+def _(names: Names) -> None:
+    assert released_in_transaction(names["pay"], pk=1) == [False]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_atomic_requests_are_as_described(memory: None) -> None:
+    """Once the lock outlives the request's transaction, the section "Transactions" and the limits have to say so."""
+
+    @redis_lock(key="order:{pk}")
+    def pay(request: HttpRequest, pk: int) -> HttpResponse:
+        return HttpResponse()
+
+    assert released_in_transaction(pay, pk=1) == [True]
+
+
+def released_in_transaction(view: Callable[..., HttpResponse], **kwargs: Any) -> list[bool]:
+    """Whether the transaction of a request under ATOMIC_REQUESTS is open when the view's locks are released."""
+    found: list[bool] = []
+
+    def note(**_: Any) -> None:
+        found.append(connection.in_atomic_block)
+
+    signals.lock_released.connect(note)
+    connection.settings_dict["ATOMIC_REQUESTS"] = True
+    try:
+        assert BaseHandler().make_view_atomic(view)(get(), **kwargs).status_code == 200
+    finally:
+        connection.settings_dict["ATOMIC_REQUESTS"] = False
+        signals.lock_released.disconnect(note)
+    return found
+
+
+@given("howto/locks:fence")
+def _() -> Names:
+    from django.apps import apps
+
+    class Account(models.Model):
+        balance = models.IntegerField()
+        fence = models.BigIntegerField(default=0)
+
+        class Meta:
+            app_label = "shop"
+            db_table = "account"
+
+        def __str__(self) -> str:
+            return f"{self.balance}, fence {self.fence}"
+
+    apps.all_models["shop"].clear()
+    apps.clear_cache()
+    shop: Any = ModuleType("shop.models")
+    shop.Account = Account
+    return {"shop.models": shop, "fixtures": ["accounts"]}
+
+
+@pytest.fixture
+def accounts(db: None) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE account (id integer PRIMARY KEY, balance integer, fence bigint)")
+        cursor.execute("INSERT INTO account VALUES (1, 100, 0)")
+
+
+@after("howto/locks:fence")
+def _(names: Names) -> None:
+    account = names["Account"].objects.get(pk=1)
+    assert (account.balance, account.fence) == (90, names["grant"].fence)
+    sql = next(block.code for block in BLOCKS if block.page.name == "locks.md" and block.language == "sql")
+    with connection.cursor() as cursor:
+        for fence, rows in ((account.fence, 1), (account.fence - 1, 0)):
+            cursor.execute(sql.replace(":fence", "%(fence)s"), {"fence": fence})
+            assert cursor.rowcount == rows
+
+
+@after("howto/locks:rlock")
+def _(names: Names) -> None:
+    assert names["outer"]() > 10**15
+
+
+@after("howto/locks:hand-over")
+def _(names: Names) -> None:
+    assert not locks.lock("upload:9").locked()
+
+
+@after("howto/locks:child-task")
+def _(names: Names) -> None:
+    assert names["answer"] == "refused"
+
+
+@after("howto/locks:open")
+def _(names: Names) -> None:
+    assert names["grant"].held
+
+
+@after("howto/testing:refused")
+def _(names: Names) -> None:
+    client = SimpleNamespace(get=lambda url: redis_lock(key="checkout:1")(lambda request: HttpResponse())(get()))
+    names["test_a_second_checkout_is_refused"](client)
+
+
+@after("howto/testing:contention")
+def _(names: Names) -> None:
+    names["test_no_sale_is_lost"]()
+
+
+@given("howto/testing:freezegun")
+def _() -> Names:
+    return {"hold_elsewhere": hold_elsewhere}
+
+
+@after("howto/testing:freezegun")
+def _(names: Names) -> None:
+    names["test_a_crashed_import_can_be_repeated"]()
+
+
+@after("howto/testing:lost")
+def _(names: Names) -> None:
+    names["test_the_import_stops_when_its_lock_is_lost"]()
+
+
+@given("howto/testing:down")
+def _() -> Names:
+    return {"fixtures": ["settings"]}
+
+
+@after("howto/testing:down")
+def _(names: Names) -> None:
+    view = redis_lock(key="checkout:1")(lambda request: HttpResponse())
+    client = SimpleNamespace(get=lambda url: view(get()))
+    names["test_the_shop_is_closed_while_redis_is_down"](client, names["settings"])
+
+
+@after("howto/operations:signals")
+def _(names: Names) -> None:
+    with pytest.raises(LockLost), locks.lock("order:42"):
+        locks.lock("order:42").force_release()
+    signals.lock_lost.disconnect(names["page_somebody"])
+    assert names["lost"] == ["order was lost after 0 s: taken"]
+
+
+@given("howto/operations:stuck")
+def _() -> Names:
+    return {"somebody": hold_elsewhere("order:42")}
+
+
+@after("howto/operations:stuck")
+def _(names: Names) -> None:
+    assert not names["lock"].locked()
+
+
+@after("howto/testing:settings")
+@after("howto/testing:xdist")
+@after("reference/settings:settings")
+@after("reference/settings:names")
+def _(names: Names) -> None:
+    for alias, entry in names["REDIS_LOCKS"].items():
+        assert [*conf.problems(alias, entry)] == []
+
+
+# Answers
+
+
+def test_the_answer_for_json_is_as_shown(memory: None) -> None:
+    (shown,) = (json.loads(block.code) for block in BLOCKS if block.name == "problem")
+    view = redis_lock(key="checkout")(lambda request: HttpResponse())
+    with hold_elsewhere("checkout"):
+        response = view(get(accept="application/json"))
+    assert response["Content-Type"] == "application/problem+json"
+    assert json.loads(response.content) == shown
+
+
+# Links
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^[ ]*```.*?^[ ]*```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
+        slug = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        numbered = (f"{slug}-{number}" for number in itertools.count(1))
+        found.add(next(name for name in itertools.chain([slug], numbered) if name not in found))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"^[ ]*```.*?^[ ]*```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.is_relative_to(ROOT), link
+        assert target.exists(), f"{link} leads nowhere"
+        if anchor:
+            assert anchor in anchors(target), f"{link}: {target.name} has no such heading"
+
+
+def test_every_page_is_in_the_index() -> None:
+    linked = set(re.findall(r"\]\(([^)#\s]+)", (DOCS / "README.md").read_text()))
+    assert {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - linked == {"README.md"}
+
+
+# Tables
+
+
+def rows(page: str, *, first: str) -> dict[str, list[str]]:
+    """The tables of a page: the cells of each row, by the code in its first cell, if it matches."""
+    found: dict[str, list[str]] = {}
+    for line in (DOCS / page).read_text().splitlines():
+        if line.startswith("|"):
+            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+            for code in re.findall(r"`([^`]+)`", cells[0]):
+                if re.fullmatch(first, code):
+                    found.setdefault(code, cells)
+    return found
+
+
+def test_settings_name_every_key_and_its_default() -> None:
+    table = rows("reference/settings.md", first="[A-Z_]+")
+    assert set(conf.DEFAULTS) | set(conf.PER_NAME) <= set(table)
+    for key, default in conf.DEFAULTS.items():
+        assert ast.literal_eval(table[key][2].strip("`")) == default, key
+    text = (DOCS / "reference/settings.md").read_text()
+    for name in itertools.chain(*conf.LATER.values()):
+        assert f"`{name}`" in text or f'`"{name}"`' in text, name
+
+
+def test_settings_name_every_check() -> None:
+    package = Path(django_redis_locks.__file__).parent
+    used = {id for path in package.rglob("*.py") for id in re.findall(r'"([EW]\d{3})"', path.read_text())}
+    assert set(rows("reference/settings.md", first=r"[EW]\d{3}")) == used
+    assert f"`{checks.TAG}.W010`" in (DOCS / "reference/settings.md").read_text()
+
+
+def test_api_names_everything_public() -> None:
+    text = (DOCS / "reference/api.md").read_text()
+    assert [name for name in django_redis_locks.__all__ if not re.search(rf"`{name}[`(]", text)] == []
+    (imports,) = (block.code for block in BLOCKS if block.page.name == "api.md" and block.language == "python")
+    assert set(re.findall(r"\w+", imports.partition("import (")[2])) == set(django_redis_locks.__all__)
+
+
+def test_api_names_every_method() -> None:
+    table = rows("reference/api.md", first=r".+")
+    words = set(re.findall(r"\w+", " ".join(itertools.chain(*table.values()))))
+    for face in (django_redis_locks.Lock, django_redis_locks.Grant, django_redis_locks.Holder, type(locks)):
+        public = {name for name, _ in inspect.getmembers(face, callable) if not name.startswith("_")}
+        internal = {"acquiring", "entering", "extending", "forcing", "inspecting", "releasing", "misplaced"}
+        assert public - internal - words - {"configuration"} == set(), face
+
+
+def test_api_names_every_argument() -> None:
+    text = (DOCS / "reference/api.md").read_text()
+    for function in (locks.lock, redis_lock):
+        named = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        for parameter in named:
+            default = json.dumps(parameter.default) if isinstance(parameter.default, str) else repr(parameter.default)
+            assert re.search(rf"\b{parameter.name}={re.escape(default)}", text), parameter
+
+
+def test_operations_name_every_signal_with_its_event() -> None:
+    table = rows("howto/operations.md", first=r"lock_\w+")
+    assert set(table) == {name for name in vars(signals) if name.startswith("lock_")}
+    for event, signal in signals._signals.items():
+        (name,) = (name for name, value in vars(signals).items() if value is signal)
+        _, _, fields, level, logger = table[name]
+        own = [field for field in event.__slots__ if field not in ("key", "name", "alias")]
+        assert re.findall(r"`(\w+)`", fields) == own
+        assert level == {10: "DEBUG", 20: "INFO", 30: "WARNING", 40: "ERROR"}[event.level]
+        assert logger == f"`django_redis_locks.{event.kind}`"
+
+
+def test_wire_format_names_every_script() -> None:
+    table = rows("reference/wire-format.md", first=r"lock/\w+")
+    package = Path(django_redis_locks.__file__).parent / "backends" / "redis" / "lua"
+    assert set(table) == {str(path.relative_to(package).with_suffix("")) for path in package.rglob("*.lua")}
+    for name, (_, keys, args, _) in table.items():
+        source = script(name).source
+        assert len(keys.split(",")) == len(set(re.findall(r"KEYS\[(\d)\]", source))), name
+        assert len(args.split("; ")) == len(set(re.findall(r"ARGV\[(\d)\]", source))), name
+
+
+# Redis
+
+
+def test_wire_format_names_what_lies_in_redis(redis_url: str, redis_server: RedisServer, settings: Any) -> None:
+    settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}}
+    with locks.lock("order:42"):
+        keys = rows("reference/wire-format.md", first=r"lock:.+")
+        assert set(redis_server.command("KEYS", "*")) == set(keys)
+        for key, cells in keys.items():
+            kind = {"sorted set": "zset"}.get(cells[1], cells[1])
+            assert redis_server.command("TYPE", key) == kind
+        fields = redis_server.command("HGETALL", "lock:{0}:k:order:42")[::2]
+        assert set(rows("reference/wire-format.md", first=r"v|kind|token|fence|holder|since")) == set(fields)
+        shown = next(block.code for block in BLOCKS if block.page.name == "operations.md" and "HGETALL" in block.code)
+        assert re.findall(r'"(v|kind|token|fence|holder|since)"', shown) == fields
+    used = {command for name in rows("reference/wire-format.md", first=r"lock/\w+") for command in commands_of(name)}
+    text = (DOCS / "reference/wire-format.md").read_text().rpartition("Commands they use:")[2]
+    assert set(re.findall(r"`([A-Z]+)`", text)) == used
+
+
+def commands_of(name: str) -> set[str]:
+    return set(re.findall(r"redis\.p?call\('(\w+)'", script(name).source))
+
+
+def test_code_runs_without_django(redis_url: str) -> None:
+    (block,) = STORIES["howto/locks:no-django"]
+    assert "redis://127.0.0.1:6379/0" in block.code
+    code = block.code.replace("redis://127.0.0.1:6379/0", redis_url).replace(
+        "    ...", "    print(locks.lock('nightly').holder())"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "pid" in done.stdout
+    assert done.stderr == ""
+
+
+def test_the_rights_are_enough(redis_url: str, redis_server: RedisServer, settings: Any) -> None:
+    (shown,) = (block.code for block in BLOCKS if block.code.startswith("ACL SETUSER"))
+    words = shlex.split(shown)
+    scripts = {command for name in rows("reference/wire-format.md", first=r"lock/\w+") for command in commands_of(name)}
+    assert {word[1:].upper() for word in words if word.startswith("+")} == scripts | {"EVAL", "EVALSHA"}
+    redis_server.command("SCRIPT", "FLUSH")
+    redis_server.command(*words)
+    try:
+        url = urlsplit(redis_url)
+        location = urlunsplit(url._replace(netloc=f"locks:secret@{url.hostname}:{url.port}"))
+        settings.REDIS_LOCKS = {"default": {"LOCATION": location}}
+        with locks.lock("order:42", expire=0.3, renew=True) as grant:
+            grant.extend(5)
+            grant.ensure_held(confirm=True)
+            holder = locks.lock("order:42").holder()
+            assert holder is not None
+            assert holder.fence == grant.fence
+        grant = locks.lock("order:42").acquire()
+        assert locks.lock("order:42").force_release(fence=grant.fence)
+        with pytest.raises(LockLost):
+            grant.release()
+    finally:
+        locks.close_all()
+        redis_server.command("ACL", "DELUSER", "locks")

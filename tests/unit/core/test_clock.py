@@ -1,0 +1,43 @@
+"""The engine's clock goes on whatever happens to the others."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+
+import pytest
+from freezegun import freeze_time
+
+from django_redis_locks.core import clock
+from django_redis_locks.core.grant import validity
+
+
+def test_frozen_time_does_not_stop_it() -> None:
+    """[H14] freezegun stands every other clock still; waits would never end and deadlines never pass."""
+    with freeze_time("2012-01-14"):
+        frozen, begin = time.monotonic(), clock.now()
+        threading.Event().wait(0.02)
+        assert time.monotonic() == frozen
+        assert 0.02 <= clock.now() - begin < 5
+
+
+def test_a_tick_does_not_move_it() -> None:
+    """[H14] A test that plays an hour in an instant ends no lease of the engine's."""
+    with freeze_time("2012-01-14") as freezer:
+        begin = clock.now()
+        freezer.tick(3600)
+        assert 0 <= clock.now() - begin < 5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_it_counts_while_the_machine_sleeps() -> None:
+    """[H14] [L2] As the server's lease does: CLOCK_BOOTTIME, where there is one."""
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert before <= clock.now() <= time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@pytest.mark.parametrize(("lease", "seconds"), [(30_000, 29.698), (1_000, 0.988), (10, 0.0079)])
+def test_a_hold_ends_a_little_before_its_lease(lease: int, seconds: float) -> None:
+    """[H14] Two clocks may differ by 1 % and 2 ms: the holder stops first."""
+    assert validity(lease) == pytest.approx(seconds)

@@ -1,0 +1,98 @@
+"""What happens is logged and told, and no listener breaks a lock."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from django_redis_locks.core import events
+from django_redis_locks.core.events import (
+    Acquired,
+    BackendFailed,
+    Contended,
+    Event,
+    ForceReleased,
+    Lost,
+    Released,
+    emit,
+    listen,
+)
+
+ABOUT = ("order:jane", "order", "default")
+
+EVENTS = [
+    (Acquired(*ABOUT, 7, 0.25), "acquire", logging.DEBUG, "Lock order acquired after 0.250 s"),
+    (Contended(*ABOUT, 0.25), "acquire", logging.INFO, "Lock order is busy, given up after 0.250 s"),
+    (Released(*ABOUT, 7, 1.5, True), "release", logging.DEBUG, "Lock order released after 1.500 s"),
+    (ForceReleased(*ABOUT, "stuck"), "release", logging.WARNING, "Lock order was released by force: stuck"),
+    (Lost(*ABOUT, 7, 1.5, "expired"), "lost", logging.ERROR, "Lock order was lost while it was held (expired)"),
+    (BackendFailed(*ABOUT, "release", "down"), "backend", logging.ERROR, "the store failed during release: down"),
+]
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "_listeners", [])
+
+
+@pytest.mark.parametrize(("event", "logger", "level", "text"), EVENTS, ids=[type(case[0]).__name__ for case in EVENTS])
+def test_an_event_is_logged(event: Event, logger: str, level: int, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Its level says how bad it is, the message shows the name, and the extras have everything, the key too."""
+    with caplog.at_level(logging.DEBUG, "django_redis_locks"):
+        emit(event)
+    (record,) = caplog.records
+    assert (record.name, record.levelno) == (f"django_redis_locks.{logger}", level)
+    assert text in record.getMessage()
+    assert "jane" not in record.getMessage()
+    extras = {field: getattr(record, f"lock_{field}") for field in event.__dataclass_fields__}
+    assert extras == {field: getattr(event, field) for field in event.__dataclass_fields__}
+
+
+def test_every_kind_of_event_is_tried_here() -> None:
+    """A new one needs its line in the table above."""
+    kinds = {
+        kind
+        for kind in vars(events).values()
+        if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
+    }
+    assert kinds == {type(case[0]) for case in EVENTS}
+
+
+def test_listeners_hear_once_and_in_order() -> None:
+    """Twice the same listener counts once."""
+    heard: list[Any] = []
+
+    def first(event: Event) -> None:
+        heard.append(("first", event))
+
+    def second(event: Event) -> None:
+        heard.append(("second", event))
+
+    for listener in (first, second, first):
+        listen(listener)
+    event = EVENTS[0][0]
+    emit(event)
+    assert heard == [("first", event), ("second", event)]
+
+
+def test_a_listener_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """Its failure is logged; the others hear, and the lock goes on."""
+    heard: list[Event] = []
+
+    def broken(event: Event) -> None:
+        raise ZeroDivisionError
+
+    listen(broken)
+    listen(heard.append)
+    emit(EVENTS[0][0])
+    assert heard == [EVENTS[0][0]]
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ZeroDivisionError]
+
+
+def test_what_nobody_wants_to_read_is_not_written(caplog: pytest.LogCaptureFixture) -> None:
+    """The hot path formats no message that its level hides."""
+    with caplog.at_level(logging.INFO, "django_redis_locks"):
+        emit(EVENTS[0][0])
+    assert caplog.records == []

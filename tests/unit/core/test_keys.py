@@ -1,0 +1,131 @@
+"""The spelling of keys is wire format: processes of two versions meet in these bytes, so they are pinned here."""
+
+from __future__ import annotations
+
+import random
+import re
+from hashlib import blake2b
+from zlib import crc32
+
+import pytest
+
+from django_redis_locks.core.errors import LockKeyError
+from django_redis_locks.core.keys import LONGEST_KEY, LockKeys, Spelling, escape
+
+LITERAL = {
+    "order:42": "order:42",
+    "a/b?c=d&e|f~": "a/b?c=d&e|f~",
+    "[x](y)!$'\"`^\\": "[x](y)!$'\"`^\\",
+    "100%": "100%25",
+    "{user}": "%7Buser%7D",
+    "a b\tc\nd": "a%20b%09c%0Ad",
+    "nul\0": "nul%00",
+    "del\x7f": "del%7F",
+    "next line\x85": "next%20line%C2%85",
+    "no\u00a0break": "no%C2%A0break",
+    "zero\u200bwidth\ufeff": "zero%E2%80%8Bwidth%EF%BB%BF",
+    "wide\u3000space": "wide%E3%80%80space",
+    "smörgås": "smörgås",
+    "锁🔒": "锁🔒",
+    "e\u0301": "e\u0301",
+    "%7Buser%7D": "%257Buser%257D",
+    "%~": "%25~",
+}
+
+
+@pytest.mark.parametrize(("key", "spelled"), LITERAL.items(), ids=map(repr, LITERAL))
+def test_a_key_is_spelled_so(key: str, spelled: str) -> None:
+    """[F7] Braces, percent signs, white space and control characters are percent-encoded; all else stays readable."""
+    assert escape(key) == spelled
+    assert Spelling("lock").of(key) == (f"lock:{{0}}:k:{spelled}", "lock:{0}:fence", "lock:{0}:index")
+    assert Spelling("lock").key_of(f"lock:{{0}}:k:{spelled}") == key
+
+
+@pytest.mark.parametrize(
+    ("key", "head"),
+    [
+        ("x" * 201, "x" * 166),
+        ("x" * 10_000, "x" * 166),
+        ("ö" * 101, "ö" * 83),
+        ("x" + "ö" * 100, "x" + "ö" * 82),
+        (" " * 67, "%20" * 55),
+        ("xx" + " " * 67, "xx" + "%20" * 54),
+        ("x" + " " * 67, "x" + "%20" * 55),
+        ("🔒" * 51, "🔒" * 41),
+    ],
+    ids=lambda text: f"{text[:3]!r}{len(text)}",
+)
+def test_the_tail_of_a_long_key_is_hashed(key: str, head: str) -> None:
+    """[F7] Beyond 200 bytes: whole characters and whole escapes of the head, then %~ and the BLAKE2b-128 of it all."""
+    whole = "".join(f"%{byte:02X}" for byte in key.encode()) if key.isspace() else key.replace(" ", "%20")
+    assert escape(key) == f"{head}%~{blake2b(whole.encode(), digest_size=16).hexdigest()}"
+    assert len(escape(key).encode()) <= LONGEST_KEY
+
+
+def test_the_longest_literal_key_has_200_bytes() -> None:
+    """[F7] The border is pinned: 200 bytes stay as they are."""
+    assert escape("x" * 200) == "x" * 200
+    assert escape("ö" * 100) == "ö" * 100
+    assert escape(" " * 66) == "%20" * 66
+
+
+def test_the_hash_is_pinned() -> None:
+    """[F7] One hashed tail, byte for byte."""
+    assert escape("order:" + "x" * 300) == "order:" + "x" * 160 + "%~a6c14b475e1c4e051a9bfc474bfd5ae7"
+
+
+def test_a_hashed_key_is_never_the_spelling_of_a_short_one() -> None:
+    """[L45] Every % of a literal spelling is followed by two hex digits, so none can hold the %~ of a hashed tail."""
+    chance = random.Random(7)
+    letters = "%~{} 0aAfx\0ö🔒"
+    for _ in range(2000):
+        short = escape("".join(chance.choices(letters, k=chance.randrange(1, 12))))
+        assert re.fullmatch(r"(?:[^%{}\s]|%[0-9A-F]{2})+", short)
+        tail = escape("".join(chance.choices(letters, k=chance.randrange(201, 260))))
+        assert re.fullmatch(r"(?:[^%{}\s]|%[0-9A-F]{2})*%~[0-9a-f]{32}", tail)
+    assert escape(escape("x" * 300)) != escape("x" * 300)
+
+
+def test_different_keys_are_spelled_differently() -> None:
+    """[L45] Literal or hashed, spelling loses nothing: keys that look alike don't exclude each other."""
+    chance = random.Random(11)
+    keys = {"".join(chance.choices("%2{5 }~", k=chance.randrange(1, 6))) for _ in range(5000)}
+    keys |= {f"{'x' * 300}{number}" for number in range(100)} | {f"{number}{'x' * 300}" for number in range(100)}
+    assert len({escape(key) for key in keys}) == len(keys)
+
+
+@pytest.mark.parametrize("key", ["order:42", "{user} 1", "锁", "x" * 300])
+def test_the_bucket_is_crc32_of_the_spelling(key: str) -> None:
+    """[H1] With several buckets the number in braces is crc32 modulo their count; with one it is 0."""
+    spelled = escape(key)
+    bucket = crc32(spelled.encode()) % 256
+    assert Spelling("lock", 256).of(key) == LockKeys(
+        f"lock:{{{bucket}}}:k:{spelled}", f"lock:{{{bucket}}}:fence", f"lock:{{{bucket}}}:index"
+    )
+    assert Spelling("lock", 1).of(key).lock == f"lock:{{0}}:k:{spelled}"
+
+
+def test_buckets_are_pinned() -> None:
+    """[H1] The number of a bucket, written out: a change of the function moves every lock."""
+    assert Spelling("lock", 256).of("a").lock == "lock:{67}:k:a"  # crc32 of "a" is 0xE8B7BE43
+    assert Spelling("shop", 256).of("order:42").fence == "shop:{43}:fence"
+
+
+def test_all_keys_of_a_lock_share_their_hash_tag() -> None:
+    """[L44] One slot of a Cluster, although the user's key may hold braces of its own."""
+    for key in ("order:42", "{a}{b}", "}{", "a{b"):
+        tags = {re.search(r"\{(.*?)\}", name)[1] for name in Spelling("p", 16).of(key)}
+        assert len(tags) == 1
+
+
+@pytest.mark.parametrize("key", [None, 1, b"order", ("a",), "", "\ud800", "x" * 300 + "\udfff"], ids=repr)
+def test_what_is_no_text_is_refused(key: object) -> None:
+    """[F7] Not a str, empty, or not encodable: LockKeyError, a ValueError."""
+    with pytest.raises(LockKeyError) as caught:
+        Spelling("lock").of(key)  # type: ignore[arg-type]
+    assert isinstance(caught.value, ValueError)
+
+
+def test_a_hashed_key_is_shown_as_far_as_it_goes() -> None:
+    """People see the head of a long key, and its mark, instead of an error."""
+    assert Spelling("lock").key_of(Spelling("lock").of("a b" + "x" * 300).lock).startswith("a bxxx")

@@ -1,0 +1,463 @@
+"""The program that acquires, stepped through every turn that a store and a queue can take."""
+
+from __future__ import annotations
+
+import asyncio
+from math import inf
+from typing import Any
+
+import pytest
+
+from django_redis_locks import LockBackendError, LockKeyError, LockLost
+from django_redis_locks.core import owners
+from django_redis_locks.core.grant import Hold, State, validity
+from django_redis_locks.primitives.programs import Ask, Busy, Foreign, Granted
+from tests.unit.primitives.stepping import a_lock, at, play
+
+BUSY = Busy(5.0, None)
+
+
+def an_ask(wait: float = 3.0) -> Ask:
+    return Ask(wait, owners.me(), None)
+
+
+def lost_answer(**about: Any) -> LockBackendError:
+    return LockBackendError("no answer", unanswered=True, passing=True, **about)
+
+
+def unreachable() -> LockBackendError:
+    return LockBackendError("can't connect", passing=True)
+
+
+def test_granted_at_once() -> None:
+    """One command; the deadline counts from its sending, less the drift [H14]; the next waiter is told to be patient."""
+    ask = an_ask()
+    hold = play(
+        a_lock().acquiring(ask),
+        [
+            ("now", 100.0),
+            ("join", None),
+            ("wait until 103", True),
+            ("now", 100.5),
+            ("lock/acquire A", at(100.75, Granted(7))),
+            ("leave, pause 2", None),
+            ("now", 101.0),
+        ],
+    )
+    assert isinstance(hold, Hold)
+    assert (hold.token, hold.fence, hold.lease, hold.state) == (ask.token, 7, 10_000, State.HELD)
+    assert hold.deadline == 100.5 + validity(10_000)
+    assert not hold.unanswered
+    assert ask.waited == 1.0
+
+
+@pytest.mark.parametrize("verdict", [Granted(7), BUSY], ids=["granted", "busy"])
+def test_without_wait_it_asks_once_and_joins_no_queue(verdict: Granted | Busy) -> None:
+    """[L30] [H12] Exactly one attempt."""
+    story: list[tuple[str, Any]] = [("now", 100.0), ("now", 100.0), ("lock/acquire A", verdict), ("now", 100.1)]
+    if verdict is BUSY:
+        story.append(("now", 100.1))
+    outcome = play(a_lock().acquiring(an_ask(0)), story)
+    assert outcome is BUSY if verdict is BUSY else isinstance(outcome, Hold)
+
+
+def test_granted_after_a_wait() -> None:
+    """Busy: sleep until woken, two seconds are over [F26], or the lease ends, and ask again with the same token."""
+    ask = an_ask(wait=60)
+    first = ask.token
+    hold = play(
+        a_lock().acquiring(ask),
+        [
+            ("now", 100.0),
+            ("join", None),
+            ("wait until 160", True),
+            ("now", 100.0),
+            ("lock/acquire A", Busy(5.0, None)),
+            ("now", 100.1),
+            ("wait until 160, pause 2", True),
+            ("now", 102.1),
+            ("lock/acquire A", Busy(0.5, None)),
+            ("now", 102.2),
+            ("wait until 160, pause 0.5", True),
+            ("now", 102.7),
+            ("lock/acquire A", at(102.8, Granted(7))),
+            ("leave, pause 2", None),
+            ("now", 102.8),
+        ],
+    )
+    assert hold.token == first
+    assert ask.waited == pytest.approx(2.8)
+
+
+@pytest.mark.parametrize(("lease", "pause"), [(200, "0.2"), (2_000, "2"), (60_000, "2")])
+def test_the_next_waiter_sleeps_no_longer_than_the_lease(lease: int, pause: str) -> None:
+    """[L24] It is woken by the release; a holder that dies wakes nobody."""
+    play(
+        a_lock(lease=lease).acquiring(an_ask()),
+        [
+            ("now", 100.0),
+            ("join", None),
+            ("wait until 103", True),
+            ("now", 100.0),
+            ("lock/acquire A", Granted(7)),
+            (f"leave, pause {pause}", None),
+            ("now", 100.0),
+        ],
+    )
+
+
+def test_a_last_try_at_the_deadline() -> None:
+    """[L30] The queue wakes the head at its deadline, and the answer to that question is the outcome."""
+    last = Busy(1.0, None)
+    ask = an_ask()
+    outcome = play(
+        a_lock().acquiring(ask),
+        [
+            ("now", 100.0),
+            ("join", None),
+            ("wait until 103", True),
+            ("now", 100.0),
+            ("lock/acquire A", BUSY),
+            ("now", 100.1),
+            ("wait until 103, pause 2", True),
+            ("now", 103.0),
+            ("lock/acquire A", last),
+            ("now", 103.1),
+            ("leave", None),
+            ("now", 103.1),
+        ],
+    )
+    assert outcome is last
+    assert ask.waited == pytest.approx(3.1)
+
+
+def test_never_at_the_head() -> None:
+    """[H22] It ends without a question, and without a reproach that it makes up."""
+    outcome = play(
+        a_lock().acquiring(an_ask()),
+        [("now", 100.0), ("join", None), ("wait until 103", False), ("leave", None), ("now", 103.0)],
+    )
+    assert outcome == Busy(0.0, None)
+
+
+def test_a_lost_answer_is_asked_for_again_with_the_same_token() -> None:
+    """[H2] [L12] "Already mine" is then what success looks like; the deadline counts from the answered attempt."""
+    ask = an_ask()
+    first = ask.token
+    hold = play(
+        a_lock().acquiring(ask),
+        [
+            ("now", 100.0),
+            ("join", None),
+            ("wait until 103", True),
+            ("now", 100.0),
+            ("lock/acquire A", lost_answer()),
+            ("now", 102.0),
+            ("pause 0.05", None),
+            ("now", 102.05),
+            ("lock/acquire A", at(102.1, Granted(7))),
+            ("leave, pause 2", None),
+            ("now", 102.1),
+        ],
+    )
+    assert hold.token == first
+    assert hold.deadline == 102.05 + validity(10_000)
+    assert hold.unanswered, "so that it is swept after its release"
+
+
+def test_busy_after_a_lost_answer_spends_the_token() -> None:
+    """[H2] A late copy may still come: the token is swept, so what is granted later must have another one."""
+    ask = an_ask()
+    hold = play(
+        a_lock().acquiring(ask),
+        [
+            ("now", 100.0),
+            ("join", None),
+            ("wait until 103", True),
+            ("now", 100.0),
+            ("lock/acquire A", lost_answer()),
+            ("now", 100.1),
+            ("pause 0.05", None),
+            ("now", 100.15),
+            ("lock/acquire A", BUSY),
+            ("sweep A for 10", None),
+            ("now", 100.2),
+            ("wait until 103, pause 2", True),
+            ("now", 101.0),
+            ("lock/acquire B", Granted(7)),
+            ("leave, pause 2", None),
+            ("now", 101.0),
+        ],
+    )
+    assert hold.token == ask.token
+    assert not hold.unanswered
+
+
+def test_a_lost_answer_without_time_for_another_is_swept() -> None:
+    """[L16] [H2] It may have been granted: nobody will have it."""
+    failure = lost_answer()
+    with pytest.raises(LockBackendError) as caught:
+        play(
+            a_lock().acquiring(an_ask(0)),
+            [("now", 100.0), ("now", 100.0), ("lock/acquire A", failure), ("now", 102.0), ("sweep A for 10", None)],
+        )
+    assert caught.value is failure
+    assert caught.value.unanswered
+    assert (failure.key, failure.name, failure.alias) == ("order:42", "order", "default")
+
+
+def test_an_unreachable_store_after_a_lost_answer_is_swept_too() -> None:
+    """[H2] The last failure was harmless, an earlier one was not."""
+    with pytest.raises(LockBackendError) as caught:
+        play(
+            a_lock().acquiring(an_ask()),
+            [
+                ("now", 100.0),
+                ("join", None),
+                ("wait until 103", True),
+                ("now", 100.0),
+                ("lock/acquire A", lost_answer()),
+                ("now", 102.0),
+                ("pause 0.05", None),
+                ("now", 102.9),
+                ("lock/acquire A", unreachable()),
+                ("now", 103.0),
+                ("sweep A for 10", None),
+                ("leave", None),
+            ],
+        )
+    assert caught.value.unanswered
+
+
+def test_a_store_that_was_never_reached_leaves_nothing() -> None:
+    """Pauses double while it can't be reached, and never go beyond the caller's deadline; there is nothing to sweep."""
+    story: list[tuple[str, Any]] = [("now", 100.0), ("join", None), ("wait until 103", True)]
+    for sent, pause in ((100.0, 0.05), (100.1, 0.1), (100.3, 0.2), (100.6, 0.4), (101.1, 0.8), (102.0, 1)):
+        story += [("now", sent), ("lock/acquire A", unreachable()), ("now", sent), (f"pause {pause:g}", None)]
+    story += [("now", 103.0), ("lock/acquire A", unreachable()), ("now", 103.0), ("leave", None)]
+    with pytest.raises(LockBackendError) as caught:
+        play(a_lock().acquiring(an_ask()), story)
+    assert not caught.value.unanswered
+
+
+def test_who_waits_for_ever_does_not_wait_for_a_store_that_is_down() -> None:
+    """After thirty seconds of trouble it is an error, also for a wait of -1."""
+    story: list[tuple[str, Any]] = [("now", 100.0), ("join", None), ("wait until inf", True)]
+    story += [("now", 100.0), ("lock/acquire A", unreachable()), ("now", 129.98), ("pause 0.02", None)]
+    story += [("now", 130.0), ("lock/acquire A", unreachable()), ("now", 130.0), ("leave", None)]
+    with pytest.raises(LockBackendError):
+        play(a_lock().acquiring(an_ask(inf)), story)
+
+
+def test_a_refusal_is_not_asked_again() -> None:
+    """A wrong password doesn't get better; nothing was carried out, so nothing is swept."""
+    with pytest.raises(LockBackendError):
+        play(
+            a_lock().acquiring(an_ask()),
+            [
+                ("now", 100.0),
+                ("join", None),
+                ("wait until 103", True),
+                ("now", 100.0),
+                ("lock/acquire A", LockBackendError("WRONGPASS")),
+                ("now", 100.1),
+                ("leave", None),
+            ],
+        )
+
+
+def test_an_idle_connection_that_was_closed_is_no_failure() -> None:
+    """[H24] It is tried again at once, although there is no time left, and the copy that went is remembered."""
+    hold = play(
+        a_lock().acquiring(an_ask(0)),
+        [
+            ("now", 100.0),
+            ("now", 100.0),
+            ("lock/acquire A", lost_answer(stale=True)),
+            ("now", 100.0),
+            ("lock/acquire A", Granted(7)),
+            ("now", 100.0),
+        ],
+    )
+    assert hold.unanswered
+
+
+def test_a_grant_that_comes_too_late_is_swept_and_tried_again() -> None:
+    """[H14] The answer took longer than the lease: that token is spent, and the next attempt has another one."""
+    ask = an_ask(wait=60)
+    hold = play(
+        a_lock().acquiring(ask),
+        [
+            ("now", 100.0),
+            ("join", None),
+            ("wait until 160", True),
+            ("now", 100.0),
+            ("lock/acquire A", at(109.9, Granted(7))),
+            ("sweep A for 10", None),
+            ("now", 109.9),
+            ("wait until 160, pause 0", True),
+            ("now", 110.0),
+            ("lock/acquire B", at(110.1, Granted(8))),
+            ("leave, pause 2", None),
+            ("now", 110.1),
+        ],
+    )
+    assert (hold.token, hold.fence) == (ask.token, 8)
+    assert ask.hold is hold
+
+
+@pytest.mark.parametrize("terms", [{"renew_for": 60.0}, {"on_lost": print}, {"on_lost": "cancel"}], ids=str)
+def test_a_hold_that_is_renewed_or_told_of_is_watched(terms: dict[str, Any]) -> None:
+    """[L8] [H23] From before it is given to the caller; a fixed lease that nobody asked about needs nothing."""
+    play(
+        a_lock(**terms).acquiring(an_ask(0)),
+        [("now", 100.0), ("now", 100.0), ("lock/acquire A", Granted(7)), ("watch A", None), ("now", 100.0)],
+    )
+
+
+def test_a_stranger_under_the_key_is_an_error() -> None:
+    """[F6] It isn't waited for, and named with what to do."""
+    with pytest.raises(LockKeyError, match=r"'order'.*a string.*KEY_PREFIX") as caught:
+        play(
+            a_lock().acquiring(an_ask()),
+            [
+                ("now", 100.0),
+                ("join", None),
+                ("wait until 103", True),
+                ("now", 100.0),
+                ("lock/acquire A", Foreign("a string")),
+                ("leave", None),
+            ],
+        )
+    assert caught.value.key == "order:42"
+
+
+INTERRUPTIONS = [KeyboardInterrupt, asyncio.CancelledError, SystemExit]
+
+
+@pytest.mark.parametrize("interruption", INTERRUPTIONS)
+@pytest.mark.parametrize(
+    ("last", "cleared"),
+    [
+        (0, []),
+        (1, ["leave"]),
+        (2, ["leave"]),
+        (3, ["sweep A for 10", "leave"]),
+        (4, ["sweep A for 10", "leave"]),
+        (5, ["sweep A for 10", "leave"]),
+        (6, ["sweep A for 10", "leave"]),
+        (7, ["sweep A for 10", "leave"]),
+        (8, ["sweep A for 10", "leave"]),
+        (9, ["leave"]),
+        (10, ["leave"]),
+        (11, ["leave"]),
+        (12, ["sweep B for 10", "leave"]),
+        (13, ["sweep B for 10", "leave"]),
+        (14, ["leave"]),
+    ],
+)
+def test_an_interruption_anywhere_clears_the_table(
+    interruption: type[BaseException], last: int, cleared: list[str]
+) -> None:
+    """[L16] [X2] Struck at any effect, the program gives up its seat, has its token swept, and lets the error pass."""
+    story: list[tuple[str, Any]] = [
+        ("now", 100.0),
+        ("join", None),
+        ("wait until 103", True),
+        ("now", 100.0),
+        ("lock/acquire A", lost_answer()),
+        ("now", 100.1),
+        ("pause 0.05", None),
+        ("now", 100.15),
+        ("lock/acquire A", BUSY),
+        ("sweep A for 10", None),
+        ("now", 100.2),
+        ("wait until 103, pause 2", True),
+        ("now", 101.0),
+        ("lock/acquire B", Granted(7)),
+        ("watch B", None),
+    ]
+    struck = interruption()
+    with pytest.raises(interruption) as caught:
+        play(
+            a_lock(renew_for=60.0).acquiring(an_ask()),
+            [*story[:last], (story[last][0], struck), *((line, None) for line in cleared)],
+        )
+    assert caught.value is struck
+
+
+# Re-entry
+
+
+def held(lease: int = 10_000, renew_for: float = 0.0) -> Hold:
+    """A hold of the caller's, acquired at 100."""
+    lock = a_lock(lease=lease, renew_for=renew_for)
+    story: list[tuple[str, Any]] = [("now", 100.0), ("now", 100.0), ("lock/acquire A", Granted(7))]
+    hold = play(lock.acquiring(an_ask(0)), [*story, *([("watch A", None)] if renew_for else []), ("now", 100.0)])
+    assert isinstance(hold, Hold)
+    return hold
+
+
+def re_entry(hold: Hold) -> Ask:
+    ask = an_ask()
+    ask.inner = hold
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner"),
+    [({}, {}), ({"lease": 60_000}, {}), ({"renew_for": 60.0}, {"lease": 60_000, "renew_for": 60.0})],
+    ids=["the same lease", "a shorter one", "both renewed"],
+)
+def test_re_entry_asks_nobody(outer: dict[str, Any], inner: dict[str, Any]) -> None:
+    """[L13] [H17] Counted in the process."""
+    hold = held(**outer)
+    deadline = hold.deadline
+    assert play(a_lock(reentrant=True, **inner).entering(re_entry(hold)), []) is hold
+    assert len(hold.inside) == 2
+    assert hold.deadline == deadline
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner"),
+    [({}, {"lease": 60_000}), ({"renew_for": 60.0}, {"lease": 60_000}), ({}, {"lease": 60_000, "renew_for": 60.0})],
+    ids=["fixed in fixed", "fixed in renewed", "renewed in fixed"],
+)
+def test_a_longer_inner_lease_is_asked_for(outer: dict[str, Any], inner: dict[str, Any]) -> None:
+    """[H17] [L11] One round trip, and the hold then has the longer lease, for later renewals too."""
+    hold = held(**outer)
+    story: list[tuple[str, Any]] = [("now", 101.0), ("lock/renew A 60000", True)]
+    assert play(a_lock(reentrant=True, **inner).entering(re_entry(hold)), story) is hold
+    assert hold.deadline == 101.0 + validity(60_000)
+    assert hold.lease == 60_000
+
+
+def test_re_entry_that_finds_the_lock_taken_is_a_loss() -> None:
+    """[H17] And no entry."""
+    hold = held()
+    with pytest.raises(LockLost):
+        play(
+            a_lock(reentrant=True, lease=60_000).entering(re_entry(hold)),
+            [("now", 101.0), ("lock/renew A 60000", False)],
+        )
+    assert hold.lost_why == "taken"
+    assert len(hold.inside) == 1
+
+
+def test_a_hold_that_is_being_released_is_not_re_entered() -> None:
+    """[H17] Somebody else's grant.release() is in flight: this caller waits for the lock like anybody."""
+    hold = held()
+    assert hold.leave(next(iter(hold.inside)))
+    outcome = play(
+        a_lock(reentrant=True).entering(re_entry(hold)),
+        [
+            ("now", 101.0),
+            ("join", None),
+            ("wait until 104", True),
+            ("now", 101.0),
+            ("lock/acquire A", Granted(8)),
+            ("leave, pause 2", None),
+            ("now", 101.0),
+        ],
+    )
+    assert outcome is not hold

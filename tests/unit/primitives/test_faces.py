@@ -1,0 +1,289 @@
+"""The public methods over a modelled world: both faces ask for the same, and an exception that strikes anywhere leaves
+nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from django_redis_locks import Grant, Lock, LockBackendError, LockError, LockLost
+from django_redis_locks.core import clock
+from django_redis_locks.core.effects import (
+    Command,
+    Effect,
+    Join,
+    Leave,
+    Now,
+    Pause,
+    Sweep,
+    Unwatch,
+    Wait,
+    Watch,
+)
+from django_redis_locks.core.grant import State
+from django_redis_locks.core.owners import registry
+from django_redis_locks.primitives.programs import Busy, Granted
+from tests.unit.primitives.stepping import PLACE, Teller, a_lock
+
+LOST = partial(LockBackendError, "no answer", unanswered=True, passing=True)
+DOWN = partial(LockBackendError, "can't connect", passing=True)
+BUSY = Busy(1.0, None)
+
+STORIES: dict[str, list[Any]] = {
+    "granted at once": [Granted(7), True],
+    "granted after a wait": [BUSY, BUSY, Granted(7), True],
+    "granted the second time": [LOST, Granted(7), True],
+    "busy after a lost answer": [LOST, BUSY, Granted(7), True],
+    "lost on the way back": [Granted(7), LOST],
+    "lost while it was held": [Granted(7), False],
+    "never reached": [DOWN] * 20,
+    "never granted": [BUSY] * 20,
+}
+"""What the store answers to the commands of an acquire and its release."""
+
+
+class World:
+    """Keeps account of what is left behind. ``strike`` is the effect at which an exception strikes, just before it is
+    performed or just after."""
+
+    def __init__(self, answers: list[Any], strike: int | None = None, after: bool = False, error: Any = None) -> None:
+        self.answers = list(answers)
+        self.strike, self.after, self.error = strike, after, error
+        self.told: list[str] = []
+        self.seats: set[Any] = set()
+        self._watched: set[Any] = set()
+        self.dirty: set[str] = set()
+        """Tokens that may be in the store, and that nobody has."""
+        self._teller = Teller()
+        self.struck = False
+        self.now = clock.now()
+
+    @property
+    def watched(self) -> set[Any]:
+        """The holds that the janitor goes on renewing."""
+        return {hold for hold in self._watched if hold.state is State.HELD}
+
+    def perform(self, effect: Effect[Any]) -> Any:
+        self.told.append(type(effect).__name__ if isinstance(effect, Now | Wait) else self._teller.line(effect))
+        here = not self.struck and len(self.told) - 1 == self.strike
+        self.struck = self.struck or here
+        if here and not self.after:
+            raise self.error
+        try:
+            return self._perform(effect)
+        finally:
+            if here:
+                raise self.error
+
+    async def aperform(self, effect: Effect[Any]) -> Any:
+        return self.perform(effect)
+
+    def _perform(self, effect: Effect[Any]) -> Any:
+        match effect:
+            case Now():
+                self.now += 0.001
+                return self.now
+            case Wait(_, until, pause):
+                self.now = min(until, self.now + (pause or 0.0))
+                return True
+            case Pause(seconds):
+                self.now += seconds
+            case Join(seat):
+                self.seats.add(seat)
+            case Leave(seat):
+                self.seats.discard(seat)
+            case Watch(hold):
+                self._watched.add(hold)
+            case Unwatch(hold):
+                self._watched.discard(hold)
+            case Sweep(delete=delete):
+                self.dirty.discard(str(delete.args[0]))
+            case Command(name, _, args):
+                return self._answer(name, str(args[0]))
+        return None
+
+    def _answer(self, name: str, token: str) -> Any:
+        answer = self.answers.pop(0) if self.answers else True
+        if name == "lock/acquire" and answer is not DOWN:
+            self.dirty.add(token)
+        if callable(answer):
+            raise answer()
+        if isinstance(answer, Busy) or name == "lock/free":
+            self.dirty.discard(token)
+        return answer
+
+
+def use(lock: Lock) -> Grant | None:
+    grant = lock.acquire(timeout=3)
+    if grant is not None:
+        grant.release()
+    return grant
+
+
+async def ause(lock: Lock) -> Grant | None:
+    grant = await lock.aacquire(timeout=3)
+    if grant is not None:
+        await grant.arelease()
+    return grant
+
+
+def by_thread(lock: Lock) -> Any:
+    return use(lock)
+
+
+def by_task(lock: Lock) -> Any:
+    return asyncio.run(ause(lock))
+
+
+def live_grants() -> list[Grant]:
+    """Grants that somebody might take for held. One whose release failed is kept, so that it may be released again."""
+    grants = registry._at(PLACE)
+    for grant in grants:
+        registry.forget(grant)
+    return [grant for grant in grants if grant.hold.live or not grant.given_back]
+
+
+@pytest.fixture(autouse=True)
+def forgetful() -> Iterator[None]:
+    yield
+    live_grants()
+
+
+Drive = Callable[[Lock], Any]
+both = pytest.mark.parametrize("drive", [by_thread, by_task], ids=["sync", "async"])
+stories = pytest.mark.parametrize("answers", STORIES.values(), ids=STORIES)
+
+
+@stories
+def test_both_faces_ask_for_the_same(answers: list[Any]) -> None:
+    """[F25] acquire and aacquire, release and arelease yield the same list of effects."""
+    told = []
+    for drive in (by_thread, by_task):
+        world = World(answers)
+        try:
+            outcome = repr(type(drive(a_lock(world, renew_for=60.0))))
+        except LockError as error:
+            outcome = repr(error)
+        told.append((world.told, outcome))
+    assert told[0] == told[1]
+    assert len(told[0][0]) > 5
+
+
+@both
+@stories
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_exception_that_strikes_anywhere_leaves_nothing_behind(
+    drive: Drive, answers: list[Any], after: bool, error: type[BaseException]
+) -> None:
+    """[L16] [H21] [X2] At every effect, before it and after it: no seat, no renewal, no token that nobody has, no grant."""
+    calm = World(answers)
+    try:
+        drive(a_lock(calm, renew_for=60.0))
+    except LockError:
+        pass
+    for strike in range(len(calm.told)):
+        world = World(answers, strike, after, error(strike))
+        with pytest.raises((error, LockError)) as caught:
+            drive(a_lock(world, renew_for=60.0))
+        where = f"struck at {strike}, {world.told[strike]!r}: {world.told[strike:]}"
+        assert world.struck, where
+        assert caught.value is world.error or world.error in (caught.value.__context__, caught.value.__cause__), where
+        assert world.seats == set(), where
+        assert world.watched == set(), where
+        assert world.dirty == set(), where
+        assert live_grants() == [], where
+
+
+def test_a_cancelled_task_leaves_nothing_behind() -> None:
+    """[L16] As above, struck by cancellation wherever the program may be waiting."""
+    for answers in STORIES.values():
+        calm = World(answers)
+        try:
+            by_task(a_lock(calm, renew_for=60.0))
+        except LockError:
+            pass
+        for strike in range(len(calm.told)):
+            world = World(answers, strike, error=asyncio.CancelledError())
+            with pytest.raises((asyncio.CancelledError, LockError)):
+                by_task(a_lock(world, renew_for=60.0))
+            assert (world.seats, world.watched, world.dirty) == (set(), set(), set()), world.told
+            assert live_grants() == []
+
+
+@both
+def test_a_release_that_failed_may_be_tried_again(drive: Drive) -> None:
+    """[L15] The grant is still its owner's to release, and is forgotten when that is answered."""
+    lock = a_lock(World([Granted(7), DOWN, True]))
+
+    async def story() -> Grant:
+        act: Any = lock.acquire if drive is by_thread else lock.aacquire
+        grant = await _maybe(act(timeout=0))
+        release: Any = lock.release if drive is by_thread else lock.arelease
+        with pytest.raises(LockBackendError):
+            await _maybe(release())
+        await _maybe(release())
+        return grant
+
+    grant = asyncio.run(story())
+    assert grant.given_back
+    assert not registry.knows(PLACE)
+
+
+@both
+def test_the_end_of_a_with_spoils_nothing_when_the_store_is_down(
+    drive: Drive, caplog: pytest.LogCaptureFixture
+) -> None:
+    """[F12] What was protected until now is fine: an ERROR is logged, and the janitor goes on releasing."""
+    world = World([Granted(7), DOWN])
+    lock = a_lock(world)
+
+    async def story() -> None:
+        if drive is by_thread:
+            with lock:
+                pass
+        else:
+            async with lock:
+                pass
+
+    asyncio.run(story())
+    assert [record.levelname for record in caplog.records if record.name.endswith(".backend")] == ["ERROR"]
+    assert world.dirty == set()
+    assert world.told[-1].startswith("sweep")
+
+
+@both
+def test_without_a_store_an_open_lock_goes_on_unprotected(drive: Drive) -> None:
+    """[F14] held is False, there is no fence, ensure_held() raises, and its release asks nobody."""
+    world = World([DOWN] * 20)
+    lock = a_lock(world, fail_open=True)
+    grant = drive(lock)
+    assert not grant.held
+    assert grant.fence is None
+    with pytest.raises(LockBackendError, match="no lock"):
+        grant.ensure_held()
+    assert not any("lock/free" in line for line in world.told if line.startswith("lock"))
+    assert not registry.knows(PLACE)
+
+
+@both
+def test_a_closed_lock_never_runs_unprotected(drive: Drive) -> None:
+    """[F14] The default: a store that is down is an error."""
+    with pytest.raises(LockBackendError, match="can't connect"):
+        drive(a_lock(World([DOWN] * 20)))
+
+
+@both
+def test_an_open_lock_still_tells_a_loss(drive: Drive) -> None:
+    """[F14] Open is about a store that is down at the beginning, and about nothing else."""
+    with pytest.raises(LockLost):
+        drive(a_lock(World([Granted(7), False]), fail_open=True))
+
+
+async def _maybe(result: Any) -> Any:
+    return await result if inspect.isawaitable(result) else result

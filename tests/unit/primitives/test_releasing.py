@@ -1,0 +1,247 @@
+"""The programs of a holder, stepped by hand: release, extension, inspection, force."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from django_redis_locks import Holder, LockBackendError, LockLost
+from django_redis_locks.core import events, owners
+from django_redis_locks.core.grant import Hold, State, validity
+from django_redis_locks.primitives.programs import Ask, Granted
+from tests.unit.primitives.stepping import a_lock, at, play
+
+END = 100.0 + validity(10_000)
+"""When the hold ends that was acquired at 100."""
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[events.Event]:
+    heard: list[events.Event] = []
+    monkeypatch.setattr(events, "_listeners", [heard.append])
+    return heard
+
+
+@pytest.fixture
+def hold() -> Hold:
+    """A hold that was acquired at 100, for ten seconds."""
+    ask = Ask(0, owners.me(), None)
+    story: list[tuple[str, Any]] = [("now", 100.0), ("now", 100.0), ("lock/acquire A", Granted(7)), ("now", 100.0)]
+    hold = play(a_lock().acquiring(ask), story)
+    assert isinstance(hold, Hold)
+    return hold
+
+
+def leave(hold: Hold) -> None:
+    assert hold.leave(next(iter(hold.inside)))
+
+
+def lost_answer(**about: Any) -> LockBackendError:
+    return LockBackendError("no answer", unanswered=True, passing=True, **about)
+
+
+def test_released(hold: Hold, heard: list[events.Event]) -> None:
+    """[L8] [H6] No renewal from before the first byte is sent; those who wait here are woken after the answer."""
+    leave(hold)
+    story: list[tuple[str, Any]] = [
+        ("unwatch A", None),
+        ("now", 105.0),
+        ("now", 105.0),
+        ("lock/free A", True),
+        ("wake", None),
+    ]
+    assert play(a_lock().releasing(hold), story) is True
+    assert hold.state is State.GONE
+    assert heard == []
+
+
+def test_released_after_an_unanswered_acquire(hold: Hold) -> None:
+    """[H2] A late copy of the acquire may come after the release: the token is swept."""
+    hold.unanswered = True
+    leave(hold)
+    story: list[tuple[str, Any]] = [
+        ("unwatch A", None),
+        ("now", 105.0),
+        ("now", 105.0),
+        ("lock/free A", True),
+        ("wake", None),
+        ("sweep A for 10", None),
+    ]
+    assert play(a_lock().releasing(hold), story) is True
+
+
+@pytest.mark.parametrize(
+    ("now", "why"), [(105.0, "taken"), (END - 0.001, "taken"), (END, "expired"), (200.0, "expired")], ids=str
+)
+def test_not_mine_is_a_loss(hold: Hold, heard: list[events.Event], now: float, why: str) -> None:
+    """[L14] Without a lost answer it can only mean that the lease ended, or that somebody took the lock away."""
+    leave(hold)
+    with pytest.raises(LockLost, match=why) as caught:
+        play(
+            a_lock().releasing(hold),
+            [("unwatch A", None), ("now", now), ("now", now), ("lock/free A", False), ("wake", None)],
+        )
+    assert (caught.value.key, caught.value.name, caught.value.alias) == ("order:42", "order", "default")
+    assert [event.why for event in heard if isinstance(event, events.Lost)] == [why]
+    assert hold.state is State.GONE
+
+
+def again(now: float, answer: bool) -> list[tuple[str, Any]]:
+    """A release whose first copy went unanswered on a connection that had lain idle."""
+    return [
+        ("unwatch A", None),
+        ("now", now),
+        ("now", now),
+        ("lock/free A", lost_answer(stale=True)),
+        ("now", now),
+        ("lock/free A", answer),
+        ("wake", None),
+        ("sweep A for 10", None),
+    ]
+
+
+def test_not_mine_after_a_lost_answer_is_released(hold: Hold, heard: list[events.Event]) -> None:
+    """[H15] [L14] It is what success looks like the second time; it isn't confirmed."""
+    leave(hold)
+    assert play(a_lock().releasing(hold), again(105.0, answer=False)) is False
+    assert hold.state is State.GONE
+    assert heard == []
+
+
+def test_mine_after_a_lost_answer_is_confirmed(hold: Hold) -> None:
+    """[H15] Only the first copy was lost, not the release."""
+    leave(hold)
+    assert play(a_lock().releasing(hold), again(105.0, answer=True)) is True
+
+
+def test_a_lost_answer_after_the_lease_explains_nothing(hold: Hold) -> None:
+    """[H15] It was sent too late to be the reason."""
+    leave(hold)
+    with pytest.raises(LockLost, match="expired"):
+        play(a_lock().releasing(hold), again(END, answer=False))
+
+
+def fail_to_release(hold: Hold, failure: LockBackendError) -> None:
+    leave(hold)
+    story: list[tuple[str, Any]] = [
+        ("unwatch A", None),
+        ("now", 105.0),
+        ("now", 105.0),
+        ("lock/free A", failure),
+        ("now", 105.0),
+        ("sweep A for 10", None),
+    ]
+    with pytest.raises(LockBackendError) as caught:
+        play(a_lock().releasing(hold), story)
+    assert caught.value is failure
+
+
+@pytest.mark.parametrize("failure", [lost_answer(), LockBackendError("can't connect", passing=True)], ids=str)
+def test_a_store_that_is_down_keeps_the_state(hold: Hold, failure: LockBackendError) -> None:
+    """[L15] [F12] The release goes to the janitor, the caller is told, and may try again."""
+    fail_to_release(hold, failure)
+    assert (failure.key, failure.name, failure.alias) == ("order:42", "order", "default")
+    assert hold.state is State.RELEASING
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_second_release_may_find_what_the_janitor_did(hold: Hold, heard: list[events.Event], answer: bool) -> None:
+    """[L15] [H15] "Not mine" is then the janitor's success, and no loss."""
+    grant = next(iter(hold.inside))
+    fail_to_release(hold, LockBackendError("can't connect", passing=True))
+    assert hold.leave(grant)
+    story: list[tuple[str, Any]] = [
+        ("unwatch A", None),
+        ("now", 106.0),
+        ("now", 106.0),
+        ("lock/free A", answer),
+        ("wake", None),
+    ]
+    assert play(a_lock().releasing(hold), story) is answer
+    assert heard == []
+
+
+def test_a_store_that_is_down_until_the_lease_is_over_is_a_loss(hold: Hold) -> None:
+    """[L2] [L3] The local deadline tells, although nobody can be asked."""
+    leave(hold)
+    failure = lost_answer()
+    with pytest.raises(LockLost, match="expired") as caught:
+        play(
+            a_lock().releasing(hold),
+            [
+                ("unwatch A", None),
+                ("now", 109.0),
+                ("now", 109.0),
+                ("lock/free A", failure),
+                ("now", 111.0),
+                ("sweep A for 10", None),
+            ],
+        )
+    assert caught.value.__cause__ is failure
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt(), asyncio.CancelledError()], ids=repr)
+def test_an_interrupted_release_goes_on_in_the_background(hold: Hold, interruption: BaseException) -> None:
+    """[L16] [X2] The janitor has the token, and the error passes."""
+    leave(hold)
+    with pytest.raises(type(interruption)) as caught:
+        play(
+            a_lock().releasing(hold),
+            [
+                ("unwatch A", None),
+                ("now", 105.0),
+                ("now", 105.0),
+                ("lock/free A", interruption),
+                ("sweep A for 10", None),
+            ],
+        )
+    assert caught.value is interruption
+
+
+# Extension
+
+
+@pytest.mark.parametrize(
+    ("lease", "deadline"),
+    [(60_000, 105.0 + validity(60_000)), (1_000, END), (1, END)],
+    ids=["longer", "shorter", "ask"],
+)
+def test_an_extension_never_shortens(hold: Hold, lease: int, deadline: float) -> None:
+    """[F10] [H2] The deadline counts from the sending, and never moves back."""
+    play(a_lock().extending(hold, lease), [("now", 105.0), (f"lock/renew A {lease}", at(105.5, True))])
+    assert hold.deadline == deadline
+
+
+def test_an_extension_of_what_is_not_mine_is_a_loss(hold: Hold, heard: list[events.Event]) -> None:
+    """[L3] It is told once, with the reason."""
+    with pytest.raises(LockLost, match="taken"):
+        play(a_lock().extending(hold, 60_000), [("now", 105.0), ("lock/renew A 60000", False)])
+    assert [event.why for event in heard if isinstance(event, events.Lost)] == ["taken"]
+    assert not hold.live
+
+
+def test_an_extension_that_fails_changes_nothing(hold: Hold) -> None:
+    """The lease is as it was, as far as anybody knows; a longer one than known harms nobody."""
+    with pytest.raises(LockBackendError):
+        play(a_lock().extending(hold, 60_000), [("now", 105.0), ("lock/renew A 60000", lost_answer()), ("now", 105.0)])
+    assert hold.deadline == END
+    assert hold.state is State.HELD
+
+
+# Looking, and force
+
+
+def test_looking_is_one_command() -> None:
+    """What the store tells is what is returned."""
+    holder = Holder(7, 1.0, 2.0)
+    assert play(a_lock().inspecting(), [("now", 100.0), ("lock/inspect", holder)]) is holder
+
+
+@pytest.mark.parametrize(("fence", "line"), [(None, "lock/force any"), (7, "lock/force 7")])
+@pytest.mark.parametrize("freed", [True, False])
+def test_force_wakes_who_waits_here(fence: int | None, line: str, freed: bool) -> None:
+    """[L24] Freed or not: the lock may be free now."""
+    story: list[tuple[str, Any]] = [("now", 100.0), (line, freed), ("wake", None)]
+    assert play(a_lock().forcing(fence), story) is freed
