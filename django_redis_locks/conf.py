@@ -83,8 +83,8 @@ class AliasSettings:
 
     alias: str
     backend: type[Backend]
-    location: str
-    options: Mapping[str, Any]
+    location: str = field(repr=False)  # these two may hold passwords
+    options: Mapping[str, Any] = field(repr=False)
     key_prefix: str
     lease: int
     wait: float

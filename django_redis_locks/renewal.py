@@ -258,7 +258,7 @@ class Janitor:
                 "Lock %s couldn't be renewed: %s",
                 hold.name,
                 reply,
-                extra={"lock_name": hold.name, "lock_key": hold.key},
+                extra={"lock_name": hold.name, "lock_key": hold.key, "lock_alias": hold.alias},
             )
             now = clock.now()
             if now < hold.deadline:

@@ -32,7 +32,7 @@ def patience(value: Duration, what: str = "wait") -> float:
     Raises:
         ValueError: not a number of seconds, or negative and not -1.
     """
-    if value == -1 and not isinstance(value, bool):
+    if isinstance(value, int | float) and value == -1:
         return inf
     seconds = _seconds(value, what)
     if seconds < 0:

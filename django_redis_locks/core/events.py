@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar, TypeAlias
 
 _log = logging.getLogger("django_redis_locks")
@@ -110,7 +110,7 @@ def listen(listener: Listener) -> None:
 def emit(event: Event) -> None:
     log = _loggers[event.kind]
     if log.isEnabledFor(event.level):
-        about = {f"lock_{field}": getattr(event, field) for field in event.__dataclass_fields__}
+        about = {f"lock_{field.name}": getattr(event, field.name) for field in fields(event)}
         log.log(event.level, event.text, about, extra=about)
     for listener in _listeners:
         try:

@@ -307,7 +307,13 @@ class Grant:
         if hold.fence is None:
             raise LockBackendError("the store was down when this section began: there is no lock", **about)
         if self.given_back or not hold.live:
-            raise LockLost(f"lock {hold.name!r} isn't held any more: {hold.lost_why or hold.state.value}", **about)
+            if hold.lost_why is not None:
+                why = hold.lost_why
+            elif hold.foreign:
+                why = "this process was forked from its holder"
+            else:
+                why = "released" if self.given_back or hold.state is not State.HELD else "expired"
+            raise LockLost(f"lock {hold.name!r} isn't held any more: {why}", **about)
 
     def __enter__(self) -> Self:
         return self

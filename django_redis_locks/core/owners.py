@@ -163,7 +163,7 @@ class Registry:
         """The newest grant in the caller's context that isn't released."""
         for id in reversed(_mine.get()):
             grant = self._grants.get(id)
-            if grant is not None:
+            if grant is not None and not grant.given_back:
                 return grant
         return None
 

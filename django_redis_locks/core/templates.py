@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
 from string import Formatter
 from types import NoneType
@@ -105,7 +105,13 @@ def compile_template(template: str, function: Callable[..., Any], bound: Mapping
     if all(isinstance(part, str) for part in parts):
         constant = "".join(part for part in parts if isinstance(part, str))
         return lambda _args, _kwargs: constant
+    roots = {part.root for part in parts if isinstance(part, Field)}
     signature = inspect.signature(function, follow_wrapped=False)
+    # A wrapper that takes anything, around a function that has names for it. Not so what `method_decorator` hands over,
+    # a partial, and what `as_view` makes: both wrap a method, which takes one argument more.
+    methodic = isinstance(function, partial) or hasattr(function, "view_class")
+    if not methodic and not roots <= {*signature.parameters, *(bound or {})}:
+        signature = inspect.signature(function)
     known = {**signature.parameters, **(bound or {})}
     catch_all = next((name for name, p in signature.parameters.items() if p.kind is p.VAR_KEYWORD), None)
     for part in parts:

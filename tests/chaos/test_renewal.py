@@ -211,3 +211,19 @@ else:
 def _bare() -> dict[str, str]:
     """An environment without Django's settings."""
     return {**{k: v for k, v in os.environ.items() if k != "DJANGO_SETTINGS_MODULE"}, "PYTHONPATH": str(Path.cwd())}
+
+
+def test_a_silent_server_ends_the_hold_in_time(make_server: Callable[..., RedisServer], open_locks: Open) -> None:
+    """[L2] [L10] The server is stopped and its port accepts connections all the same: neither the answer nor the
+    handshake of a new connection delays the notice."""
+    server = make_server()
+    told: list[float] = []
+    client = open_locks(server.url(), OPTIONS={"socket_timeout": 2})
+    begin = clock.now()
+    client.lock("a", expire=1, renew=True, on_lost=lambda grant: told.append(clock.now() - begin)).acquire()
+    server.pause()
+    try:
+        eventually(lambda: told, seconds=5)
+    finally:
+        server.resume()
+    assert told[0] < 1.6

@@ -69,21 +69,40 @@ def test_a_user_without_script_rights_says_so(make_server: Make, open_locks: Ope
     assert "pw" not in str(caught.value)
 
 
+RIGHTS = ["eval", "evalsha", "del", "get", "hget", "hmget", "hset", "pexpire", "pttl", "set", "time", "type", "zadd", "zrangebyscore", "zrem"]
+
+
+def limited(server: RedisServer, rights: list[str]) -> str:
+    """The URL of a user who has these rights only."""
+    with redis.Redis.from_url(server.url()) as admin:
+        commands = [f"+{command}" for command in (*rights, "hello", "client")]
+        admin.execute_command("ACL", "SETUSER", "app", "reset", "on", ">pw", "~lock:*", "-@all", *commands)
+    return f"redis://app:pw@127.0.0.1:{server.port}/0"
+
+
 def test_the_rights_that_the_message_lists_are_enough(make_server: Make, open_locks: Open) -> None:
     """Whoever follows the advice can do everything with a lock."""
-    server = make_server()
-    needed = "eval evalsha del exists get hget hmget hset pexpire pttl set time type zadd zrangebyscore zrem"
-    with redis.Redis.from_url(server.url()) as admin:
-        rights = [f"+{command}" for command in needed.split()]
-        admin.execute_command("ACL", "SETUSER", "app", "on", ">pw", "~lock:*", "-@all", "+hello", "+client", *rights)
-    client = open_locks(f"redis://app:pw@127.0.0.1:{server.port}/0")
-    lock = client.lock("a")
+    lock = open_locks(limited(make_server(), RIGHTS)).lock("a")
     with lock as grant:
         grant.extend(60)
         assert lock.locked()
         assert lock.force_release()
         with pytest.raises(LockLost):
             grant.release()
+
+
+def test_a_missing_right_is_no_loss(make_server: Make, open_locks: Open) -> None:
+    """A denial inside a script is told as what it is, and not as "not mine"."""
+    server = make_server()
+    url = limited(server, RIGHTS)
+    client = open_locks(url)
+    grant = client.lock("a", expire=30).acquire()
+    limited(server, [right for right in RIGHTS if right != "hget"])
+    for attempt in (lambda: grant.ensure_held(confirm=True), lambda: grant.extend(60), grant.release):
+        with pytest.raises(LockBackendError, match=r"NOPERM.*\+hget"):
+            attempt()
+    limited(server, RIGHTS)
+    grant.release()
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,14 @@ class TestRenewal:
         else:
             assert redis_lock("order:5", name="order", **site)(is_renewed)() is renewed
 
+    def test_for_how_long(self, memory_locks: Any) -> None:
+        """MAX_HOLD of LOCKS counts too where the call site turns renewal on again."""
+        memory_locks(MAX_HOLD=1800, LOCKS={"order": {"MAX_HOLD": 900, "RENEW": False}})
+        assert locks.lock("order").terms.renew_for == 0.0
+        assert locks.lock("order", renew=True).terms.renew_for == 900.0
+        assert locks.lock("order", expire=5, renew=True).terms.renew_for == 900.0
+        assert locks.lock("cart", expire=5, renew=True).terms.renew_for == 1800.0
+
     def test_in_fact(self, memory_locks: Any) -> None:
         """[F8] An alias's short EXPIRE is outlived, the same lease given at the call site is not."""
         memory_locks(EXPIRE=0.6)

@@ -374,7 +374,7 @@ class TestPasswords:
         location = f"redis://user:{PASSWORD}@example.org:6380/1"
         settings.REDIS_LOCKS = {"default": {"LOCATION": location}}
         client = locks["default"]
-        shown = f"{locks!r} {client!r} {client.engine.backend!r} {client.lock('x')!r}"
+        shown = f"{locks!r} {client!r} {client.engine.backend!r} {client.lock('x')!r} {client.settings!r}"
         assert PASSWORD not in shown
         assert "redis://user:***@example.org:6380/1" in shown
         assert PASSWORD not in client.engine.backend.identity

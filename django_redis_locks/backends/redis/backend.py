@@ -119,8 +119,9 @@ _CLUSTER = ". This is a Redis Cluster of several nodes: locks need a single serv
 _HINTS = {
     "NOAUTH": _LOGIN,
     "WRONGPASS": _LOGIN,
-    "NOPERM": ". The user needs +eval +evalsha and the commands of the scripts (+del +exists +get +hget +hmget +hset "
-    "+pexpire +pttl +set +time +type +zadd +zrangebyscore +zrem) on the keys that begin with KEY_PREFIX",
+    "NOPERM": ". The user needs +eval +evalsha (+select for another database than 0) and the commands of the scripts "
+    "(+del +get +hget +hmget +hset +pexpire +pttl +set +time +type +zadd +zrangebyscore +zrem) on the keys that begin "
+    "with KEY_PREFIX",
     "OOM": ". The server is at maxmemory; raise it, or move the locks to a server of their own with noeviction",
     "CROSSSLOT": _CLUSTER,
     "MOVED": _CLUSTER,

@@ -106,7 +106,7 @@ class Wire:
         packed = [b"".join(map(pack, requests))]
         line, reused = self._stack.pop(_hang_up), True
         if line is None:
-            line, reused = self._connect(), False
+            line, reused = self._connect(timeout), False
         connection = line.connection
         try:
             connection.send_packed_command(packed, check_health=False)
@@ -125,11 +125,17 @@ class Wire:
         self._stack.push(line)
         return replies
 
-    def _connect(self) -> _Line[redis.Connection]:
+    def _connect(self, timeout: float | None) -> _Line[redis.Connection]:
         connection = self._make()
+        usual = connection.socket_timeout
+        if timeout is not None and (usual is None or timeout < usual):  # for the handshake too
+            connection.socket_timeout = connection.socket_connect_timeout = timeout
         try:
             connection.connect()
-            _linger(connection._sock)
+            sock: Any = connection._sock
+            _linger(sock)
+            sock.settimeout(usual)
+            connection.socket_timeout = usual
         except _FAILURES as failure:
             _drop(connection)
             raise Failure(failure, sent=False, stale=False) from failure
@@ -247,6 +253,8 @@ def code_of(error: ResponseError | AuthenticationError) -> str:
     code = _CODES.get(type(error).__name__)
     if code is None and (isinstance(error, AuthenticationError) or "uthenticated" in text):
         code = "NOAUTH"
+    if code is None and "user executing the script can't" in text:
+        code = "NOPERM"
     return code or text.partition(" ")[0]
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from django_redis_locks.core.durations import lease_ms, patience
 
-NO_TIME = [None, True, False, "5", "", b"5", [], {}, (), Decimal(5), Fraction(5), 5j, object(), nan, inf, -inf, 10**400]
+OTHER_NUMBERS = [Decimal(5), Decimal(-1), Fraction(5), Fraction(-1), 5j, -1 + 0j]
+NO_TIME = [None, True, False, "5", "", b"5", [], {}, (), *OTHER_NUMBERS, object(), nan, inf, -inf, 10**400]
 NEGATIVE = [-2, -1.5, -0.001, -(10**400), timedelta(seconds=-1), timedelta(seconds=-5), timedelta.min]
 
 

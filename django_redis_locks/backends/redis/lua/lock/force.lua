@@ -2,9 +2,10 @@
 -- stays. A lock without expiry, which nothing else can free, may be freed so.
 --
 -- KEYS  lock, index
--- ARGV  fence, or '' for any
+-- ARGV  fence ('': any)
 -- returns  1 freed, 0 nothing to free
 local found = redis.pcall('HMGET', KEYS[1], 'token', 'fence')
+if found.err and not string.find(found.err, 'WRONGTYPE') then return found end -- a right is missing
 if found.err or not found[1] then return 0 end
 if ARGV[1] ~= '' and ARGV[1] ~= found[2] then return 0 end
 redis.call('DEL', KEYS[1])

@@ -6,6 +6,7 @@
 -- returns  1 mine, 0 not mine
 local lease = tonumber(ARGV[2])
 local token = redis.pcall('HGET', KEYS[1], 'token')
+if type(token) == 'table' and not string.find(token.err, 'WRONGTYPE') then return token end -- a right is missing
 if token ~= ARGV[1] then return 0 end
 if redis.call('PTTL', KEYS[1]) < lease then
   redis.call('PEXPIRE', KEYS[1], lease)

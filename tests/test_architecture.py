@@ -1,0 +1,274 @@
+"""The rules of the house that a reader relies on and no linter knows."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+import subprocess
+import sys
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import celery_locks
+import django_redis_locks
+from django_redis_locks import Grant, Lock
+from django_redis_locks.backends import memory
+from django_redis_locks.backends.base import Backend
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("django_redis_locks", "celery_locks")
+FILES = sorted(path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+SCRIPTS = ROOT / "django_redis_locks" / "backends" / "redis" / "lua"
+COMMANDS = sorted(str(path.relative_to(SCRIPTS).with_suffix("")) for path in SCRIPTS.rglob("*.lua"))
+SUITES = sorted(path.stem for path in (ROOT / "tests" / "contract").glob("suite_*.py"))
+
+every_file = pytest.mark.parametrize("file", FILES, ids=str)
+
+
+@cache
+def tree_of(file: Path) -> ast.Module:
+    return ast.parse((ROOT / file).read_text(encoding="utf-8"))
+
+
+# The public face
+
+
+PUBLIC = {
+    "django_redis_locks": [
+        "Grant",
+        "Holder",
+        "InvalidLockBackend",
+        "Lock",
+        "LockAlreadyHeld",
+        "LockBackendError",
+        "LockError",
+        "LockKeyError",
+        "LockLost",
+        "LockNotAcquired",
+        "LockNotOwned",
+        "current_grant",
+        "locks",
+        "redis_lock",
+    ],
+    "celery_locks": [],
+}
+
+
+@pytest.mark.parametrize("package", [django_redis_locks, celery_locks], ids=lambda package: package.__name__)
+def test_the_public_face_is_the_reviewed_one(package: ModuleType) -> None:
+    """[Y 17] A name that is added or removed is a decision: it is made in this list too."""
+    assert package.__all__ == PUBLIC[package.__name__]
+    assert package.__all__ == sorted(package.__all__)
+    assert all(hasattr(package, name) for name in package.__all__)
+
+
+LOCAL = {
+    Lock: {"owned", "misplaced"},
+    Grant: {"remaining"},
+    Backend: {"complaint", "close", "after_fork_in_child", "call_many"},
+}
+"""Methods without twin: they do no I/O, or only the janitor calls them. Programs are neither: they are run."""
+
+
+@pytest.mark.parametrize("face", LOCAL, ids=lambda face: face.__name__)
+def test_every_method_with_io_has_its_twin(face: type) -> None:
+    """Each x stands beside its ax, awaitable and with the same signature; each __enter__ has its __aenter__."""
+    methods = {
+        name: method
+        for name, method in inspect.getmembers(face, inspect.isfunction)
+        if not (name.startswith("_") or name in LOCAL[face] or inspect.isgeneratorfunction(method))
+    }
+    plain = {name for name in methods if not (name.startswith("a") and name[1:] in methods)}
+    assert plain | {f"a{name}" for name in plain} == set(methods)
+    for name in plain:
+        twin = methods[f"a{name}"]
+        assert inspect.signature(twin) == inspect.signature(methods[name]), name
+        assert inspect.iscoroutinefunction(twin), name
+        assert not inspect.iscoroutinefunction(methods[name]), name
+        assert twin.__doc__, name
+    if hasattr(face, "__enter__"):
+        assert inspect.iscoroutinefunction(face.__aenter__)
+        assert inspect.iscoroutinefunction(face.__aexit__)
+        assert inspect.signature(face.__aexit__) == inspect.signature(face.__exit__)
+
+
+# Commands
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_script_tells_its_face(command: str) -> None:
+    """[Y 5] Prose, then KEYS, ARGV and what it returns, in comments before the first statement."""
+    text = (SCRIPTS / f"{command}.lua").read_text(encoding="utf-8")
+    header = [line.removeprefix("--").strip() for line in text.splitlines()]
+    header = header[: next(index for index, line in enumerate(text.splitlines()) if not line.startswith("--"))]
+    assert "." in header[0] + header[1]
+    sections = [line.split()[0] for line in header if line.startswith(("KEYS ", "ARGV ", "returns "))]
+    assert sections == ["KEYS", "ARGV", "returns"]
+    for name in ("KEYS", "ARGV"):
+        used = {int(number) for number in re.findall(rf"{name}\[(\d+)\]", text)}
+        (told,) = (line for line in header if line.startswith(f"{name} "))
+        assert used == set(range(1, len(re.sub(r"\(.*?\)", "", told).split(",")) + 1)), f"{name}: {told}"
+
+
+def commands_named_by_primitives() -> set[str]:
+    names = set()
+    for file in FILES:
+        if "primitives" in file.parts:
+            for node in ast.walk(tree_of(file)):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Command":
+                    assert isinstance(node.args[0], ast.Constant), f"{file}: a command's name is a literal"
+                    names.add(node.args[0].value)
+    return names
+
+
+def test_every_command_has_its_script_and_its_specification() -> None:
+    """[Y 17] What the primitives name, Redis has as a script and memory as a step, and neither has more."""
+    named = commands_named_by_primitives()
+    assert named == set(COMMANDS)
+    assert named == set(memory._steps)
+
+
+def test_scripts_are_found_where_the_package_is_installed() -> None:
+    """A wheel without its scripts would fail at the first lock."""
+    folder = resources.files("django_redis_locks.backends.redis").joinpath("lua")
+    assert all(folder.joinpath(f"{command}.lua").is_file() for command in COMMANDS)
+
+
+# Files
+
+
+@every_file
+def test_a_file_begins_with_its_role(file: Path) -> None:
+    """[Y 4] A module without a docstring leaves its reader to guess."""
+    assert ast.get_docstring(tree_of(file)), f"{file} has no docstring"
+
+
+@pytest.mark.parametrize("file", [*FILES, *(path.relative_to(ROOT) for path in SCRIPTS.rglob("*.lua"))], ids=str)
+def test_a_file_is_small(file: Path) -> None:
+    """Above 350 lines a file wants to be two."""
+    assert len((ROOT / file).read_text(encoding="utf-8").splitlines()) <= 350
+
+
+@every_file
+def test_nothing_happens_in_the_garbage_collector(file: Path) -> None:
+    """[H13] [L47] No __del__: it runs in the middle of anything, with any mutex held."""
+    defined = {
+        node.name for node in ast.walk(tree_of(file)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert "__del__" not in defined
+
+
+CLOCKS = {"django_redis_locks/core/clock.py", "django_redis_locks/backends/memory.py"}
+"""The engine's clock, and the store whose leases run on the user's clock, on purpose."""
+
+
+def clocks_read(tree: ast.Module) -> set[str]:
+    """What a module takes from `time`, `datetime` and the loops' clock, other than types."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name == "time"}
+        elif isinstance(node, ast.ImportFrom) and node.module == "time":
+            found |= {f"time.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Attribute) and node.attr in {"now", "utcnow", "today", "localtime"}:
+            if not (isinstance(node.value, ast.Name) and node.value.id == "clock"):
+                found.add(ast.unparse(node))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("loop.time"):
+            found.add(ast.unparse(node))
+    return found
+
+
+@every_file
+def test_one_module_reads_a_clock(file: Path) -> None:
+    """[H14] A second clock would be one that a suspended machine or frozen time stops."""
+    if file.as_posix() in CLOCKS:
+        assert clocks_read(tree_of(file))
+    else:
+        assert clocks_read(tree_of(file)) == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["import time", "from time import monotonic", "from datetime import datetime\ndatetime.now()", "loop.time()"],
+)
+def test_a_hidden_clock_is_seen(text: str) -> None:
+    """The test above can fail."""
+    assert clocks_read(ast.parse(text))
+
+
+def test_importing_is_quiet() -> None:
+    """[L47] No thread, no connection, no file, and no Celery, by importing all there is without Django's settings."""
+    program = (
+        "import sys, threading, pkgutil, importlib\n"
+        "import django_redis_locks, celery_locks\n"
+        "for module in pkgutil.walk_packages(django_redis_locks.__path__, 'django_redis_locks.'):\n"
+        "    importlib.import_module(module.name)\n"
+        "assert threading.active_count() == 1, threading.enumerate()\n"
+        "assert not {'celery', 'kazoo'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", program], cwd=ROOT, check=True, env={"PATH": ""})
+
+
+def test_every_module_is_listed() -> None:
+    """No file escapes these rules by standing elsewhere."""
+    modules = {
+        name
+        for package in (django_redis_locks, celery_locks)
+        for _, name, _ in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    } | set(PACKAGES)
+    listed = {".".join(file.with_suffix("").parts).removesuffix(".__init__") for file in FILES}
+    assert modules == listed
+
+
+# Floors
+
+
+def test_an_import_only_points_down() -> None:
+    """[Y 3.3] The floors of pyproject.toml, where import-linter is installed; `make lint` checks them everywhere."""
+    pytest.importorskip("importlinter", reason="import-linter is in the group `lint`")
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"]
+    run = subprocess.run([*command, "--no-cache"], cwd=ROOT, check=False, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert re.search(r"[1-9]\d* kept, 0 broken", run.stdout)
+
+
+# Tests
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_promise_of_a_suite_is_bound(suite: str) -> None:
+    """[Y 17] A suite that isn't bound to the table proves nothing, nor does a promise that another one hides."""
+    binding = importlib.import_module("tests.contract.test_contract")
+    module = importlib.import_module(f"tests.contract.{suite}")
+    promises = {name: value for name, value in vars(module).items() if name.startswith("test_")}
+    assert promises
+    for name, promise in promises.items():
+        assert getattr(binding, name, None) is promise, name
+
+
+def test_every_kind_of_lock_has_its_suite() -> None:
+    """The guessing rule: a kind in primitives/<kind>.py has its promises in tests/contract/suite_<kind>.py."""
+    kinds = {file.stem for file in FILES if file.parent.name == "primitives"} - {
+        "__init__",
+        "base",
+        "programs",
+        "asking",
+    }
+    assert kinds
+    assert {f"suite_{kind}" for kind in kinds} <= set(SUITES)
+
+
+def test_every_backend_has_its_row() -> None:
+    """[Y 17] A backend that isn't in the table keeps no promise."""
+    matrix: Any = importlib.import_module("tests.contract.matrix")
+    folder = ROOT / "django_redis_locks" / "backends"
+    backends = {path.stem for path in folder.iterdir() if path.stem not in {"__init__", "base", "__pycache__"}}
+    assert backends <= {row.id for row in matrix.BACKENDS}
