@@ -307,7 +307,11 @@ class Janitor:
             due.append(heapq.heappop(self._sweeps)[2:])
         if not due:
             return
-        replies = self._backend.call_many([effect.delete for effect, _ in due], SOCKET_TIMEOUT)
+        with self._mutex:
+            patience = self._next() - clock.now()  # a silent server must not keep the renewals waiting
+        replies = self._backend.call_many(
+            [effect.delete for effect, _ in due], max(0.05, min(SOCKET_TIMEOUT, patience))
+        )
         again = clock.now() + 1.0
         for (effect, end), reply in zip(due, replies, strict=True):
             if isinstance(reply, LockBackendError):

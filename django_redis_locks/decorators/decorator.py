@@ -189,6 +189,9 @@ class _Call:
                 _close(key)
                 raise TypeError(_ASYNC_KEY)
             grant = self._lock(key).acquire()
+        except LockKeyError as mistake:
+            self._sign(mistake)
+            raise
         except (LockNotAcquired, LockBackendError) as failure:
             return self._answer(request if view else None, failure)
         self._enter(request if view else None)
@@ -213,6 +216,9 @@ class _Call:
         try:
             key = await self._amake_key(request, args, kwargs)
             grant = await self._lock(key).aacquire()
+        except LockKeyError as mistake:
+            self._sign(mistake)
+            raise
         except (LockNotAcquired, LockBackendError) as failure:
             return self._answer(request if view else None, failure)
         self._enter(request if view else None)
@@ -237,7 +243,7 @@ class _Call:
     def _lock(self, key: Any) -> Lock:
         if not isinstance(key, str) or not key:
             what = "an empty one" if key == "" else type(key).__name__
-            raise LockKeyError(f"the key callable of {self.name} must return a text, not {what}", name=self.name)
+            raise LockKeyError(f"the key callable of {self.name} must return a text, not {what}")
         plan = self.plan
         client = locks[plan.using]
         wait: Duration | None = plan.wait
@@ -245,6 +251,11 @@ class _Call:
             wait = 0
         make = client.rlock if plan.reentrant else client.lock
         return make(key, wait=wait, name=self.name, **plan.options)
+
+    def _sign(self, mistake: LockKeyError) -> None:
+        """Who makes keys doesn't know whose they are."""
+        mistake.name = mistake.name or self.name
+        mistake.alias = mistake.alias or self.plan.using
 
     def _enter(self, request: HttpRequest | None) -> None:
         if request is not None and not self.stacked:

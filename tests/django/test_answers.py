@@ -8,9 +8,11 @@ import logging
 import os
 import socket
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
+import redis
 from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient, Client, RequestFactory
 from django.urls import path
@@ -19,11 +21,13 @@ from django.utils.decorators import method_decorator
 from django.views import View
 
 from django_redis_locks import (
+    LockAlreadyHeld,
     LockBackendError,
     LockError,
     LockKeyError,
     LockLost,
     LockNotAcquired,
+    LockNotOwned,
     current_grant,
     locks,
     redis_lock,
@@ -393,6 +397,62 @@ class TestWhoIsAnswered:
         assert (error.holder.host, error.holder.pid) == (socket.gethostname(), os.getpid())
         assert str(error).startswith("lock 'order:{pk}' is busy, held by ")
         assert "order:5" not in str(error)
+
+
+class DrfRequest:
+    """Django REST framework wraps Django's request."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        self._request = request
+
+
+def test_a_wrapped_request(rf: RequestFactory) -> None:
+    """The request of Django REST framework is a request too."""
+    request: Any = DrfRequest(rf.get("/", headers={"accept": "application/json"}))
+    with held_elsewhere("get of service"):
+        response = DecoratedGet().get(request)
+    assert (response.status_code, response["Content-Type"]) == (409, "application/problem+json")
+
+
+def already_held() -> None:
+    with locks.lock("order:5"):
+        locks.lock("order:5").acquire()
+
+
+def released_twice() -> None:
+    with locks.lock("order:5") as grant:
+        grant.release()
+        grant.ensure_held()
+
+
+class TestMessages:
+    @pytest.mark.parametrize(
+        ("kind", "fail"),
+        [
+            (LockAlreadyHeld, already_held),
+            (LockNotOwned, lambda: locks.lock("order:5").release()),
+            (LockLost, released_twice),
+            (LockNotAcquired, lambda: in_thread(locks.lock("order:5", wait=0).acquire)),
+        ],
+    )
+    def test_name_and_no_key(self, kind: type[LockError], fail: Callable[[], object], store: str) -> None:
+        """Every error of a lock has its key, name and alias; its message has the name only."""
+        other = held_elsewhere("order:5") if kind is LockNotAcquired else nullcontext()
+        with other, pytest.raises(kind) as raised:
+            fail()
+        error = raised.value
+        assert (error.key, error.name, error.alias) == ("order:5", "order", "default")
+        assert "'order'" in str(error)
+        assert "order:5" not in f"{error} {error!r}"
+
+    def test_of_a_foreign_key(self, redis_locks: str) -> None:
+        """[F6] So has the one that found something else under the key; it says what, and what to do."""
+        with redis.Redis.from_url(redis_locks) as client:
+            client.set("lock:{0}:k:order:5", "x")
+        with pytest.raises(LockKeyError, match=r"can't lock 'order' of alias 'default': its key holds") as raised:
+            locks.lock("order:5").acquire()
+        assert (raised.value.key, raised.value.name, raised.value.alias) == ("order:5", "order", "default")
+        assert "order:5" not in str(raised.value)
 
 
 class TestLostLease:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -208,8 +209,6 @@ class TestViews:
     @pytest.mark.django_db(transaction=True)
     def test_the_user_of_an_async_view(self, settings: Any) -> None:
         """[23] In an async view `request.user` asks the database synchronously; the key awaits `auser()` instead."""
-        import asyncio
-
         settings.MIDDLEWARE = [
             "django.contrib.sessions.middleware.SessionMiddleware",
             "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -291,13 +290,12 @@ class TestCallables:
 
         with pytest.raises(LockKeyError, match=r"the key callable of orders must return a text, not") as raised:
             work()
-        assert raised.value.name == "orders"
+        assert (raised.value.name, raised.value.alias) == ("orders", "default")
         assert "jane" not in str(raised.value)
         assert " 5" not in str(raised.value)
 
     def test_async(self) -> None:
         """An async function's key may be made by an async callable, or a plain one."""
-        import asyncio
 
         async def akey(pk: int) -> str:
             return f"order:{pk}"
@@ -311,7 +309,6 @@ class TestCallables:
     @pytest.mark.parametrize("value", [None, "", 5])
     def test_async_nothing(self, value: object) -> None:
         """What an async callable returns is checked too."""
-        import asyncio
 
         async def akey() -> object:
             return value
@@ -411,6 +408,23 @@ class TestWithoutAKey:
 
         assert redis_lock(functools.partial(work, 5))() == f"{prefix}work"
         assert redis_lock(Work())() == f"{prefix}Work"
+
+    @pytest.mark.parametrize("asynchronous", [False, True])
+    def test_a_wrong_key_says_whose_it_is(self, asynchronous: bool) -> None:
+        """A LockKeyError has name and alias of the lock, whoever found the mistake."""
+
+        async def awork(pk: object) -> None: ...
+
+        def call(pk: object) -> None:
+            if asynchronous:
+                asyncio.run(redis_lock("order:{pk}")(awork)(pk))
+            else:
+                redis_lock("order:{pk}")(lambda pk: None)(pk)
+
+        for value in (None, {}, object(), "\ud800"):
+            with pytest.raises(LockKeyError) as raised:
+                call(value)
+            assert (raised.value.name, raised.value.alias) == ("order:{pk}", "default")
 
     def test_two_functions_are_two_locks(self) -> None:
         """A function that holds its own lock may call another one's."""

@@ -82,7 +82,7 @@ def test_i_am_my_thread_or_my_task() -> None:
 
 
 def test_two_requests_in_one_thread_are_strangers(rlock: Lock, thread: ThreadPoolExecutor) -> None:
-    """[H5a] Without this the second request would re-enter the first one's lock: both run in the executor's thread."""
+    """[F3] [H5a] Without this the second request would re-enter the first one's lock: both run in the executor's thread."""
     first, second = contextvars.Context(), contextvars.Context()
     grant = thread.submit(first.run, rlock.acquire).result()
     thread.submit(second.run, refused, rlock, "share an executor's thread").result()
@@ -142,7 +142,7 @@ def test_hops_of_one_request_are_one_owner(rlock: Lock) -> None:
 
 
 def test_hops_of_two_requests_are_strangers(rlock: Lock) -> None:
-    """[H5a] Outside Django's per-request context all their synchronous code shares one thread."""
+    """[F3] [H5a] Outside Django's per-request context all their synchronous code shares one thread."""
 
     async def first(held: asyncio.Event, done: asyncio.Event) -> None:
         await sync_to_async(rlock.acquire)()
