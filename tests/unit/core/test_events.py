@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import Any
 
@@ -46,8 +47,8 @@ def test_an_event_is_logged(event: Event, logger: str, level: int, text: str, ca
     assert (record.name, record.levelno) == (f"django_redis_locks.{logger}", level)
     assert text in record.getMessage()
     assert "jane" not in record.getMessage()
-    extras = {field: getattr(record, f"lock_{field}") for field in event.__dataclass_fields__}
-    assert extras == {field: getattr(event, field) for field in event.__dataclass_fields__}
+    extras = {name.removeprefix("lock_"): value for name, value in vars(record).items() if name.startswith("lock_")}
+    assert extras == dataclasses.asdict(event)
 
 
 def test_every_kind_of_event_is_tried_here() -> None:
