@@ -55,7 +55,7 @@ def shares_database(location: str) -> bool:
 
 def _identity(location: str) -> str | None:
     try:
-        return identity(location) if "://" in location else None
+        return identity(location)
     except ValueError:  # no port: that cache doesn't work either
         return None
 

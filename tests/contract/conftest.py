@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from django_redis_locks.core import events
-from django_redis_locks.core.owners import registry
 
 for path in Path(__file__).parent.glob("suite_*.py"):
     pytest.register_assert_rewrite(f"tests.contract.{path.stem}")
@@ -36,14 +35,6 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     yield loop
     loop.call_soon_threadsafe(end.set)
     thread.join(5)
-
-
-@pytest.fixture(autouse=True)
-def forgetful() -> Iterator[None]:
-    """A test that leaves a lock held, on purpose or because it fails, leaves it to nobody: all share this thread."""
-    yield
-    for grant in list(registry._grants.values()):
-        registry.forget(grant)
 
 
 @pytest.fixture(params=BACKENDS)

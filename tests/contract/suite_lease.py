@@ -74,12 +74,12 @@ def test_with_tells_a_loss_only_if_its_body_raised_nothing(face: Face, alice: Ca
 
 
 def test_a_renewed_lock_outlives_its_lease(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F8] Renewed if told so, or if the lease is the alias's own; two leases later it is still held."""
+    """[F8] Renewed if told so, or if the lease is the alias's own; when the first lease is over it is still held."""
     face.configure(EXPIRE=0.2)
     told = face.lock(key=f"{face.key}/told", expire=0.2, renew=True)
     usual = face.lock(key=f"{face.key}/usual")
     grants = [alice(told.acquire), alice(usual.acquire)]
-    assert bob(told.acquire, timeout=0.45) is None
+    assert bob(told.acquire, timeout=0.3) is None
     assert bob(usual.acquire, timeout=0) is None
     for grant in grants:
         assert 0 < grant.remaining() <= 0.2
@@ -123,7 +123,7 @@ def test_a_grant_outlives_its_dead_owner_in_other_hands(face: Face, bob: Caller)
     owner = face.caller()
     grant = owner(lock.acquire)
     owner.close()
-    assert bob(lock.acquire, timeout=0.45) is None
+    assert bob(lock.acquire, timeout=0.3) is None
     bob(grant.release)
     assert bob(lock.acquire, timeout=0)
 

@@ -110,7 +110,7 @@ def test_a_lock_acquired_by_a_child_task_is_its_parents_to_keep(face: Face, alic
         return await asyncio.get_running_loop().create_task(lock.aacquire())
 
     grant = alice(acquire)
-    assert bob(lock.acquire, timeout=0.35) is None
+    assert bob(lock.acquire, timeout=0.25) is None
     alice(grant.ensure_held, confirm=True)
     alice(grant.release)
     assert bob(lock.acquire, timeout=0)

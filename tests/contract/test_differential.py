@@ -30,6 +30,7 @@ class Side:
 
     def __init__(self, alias: str) -> None:
         self.backend = locks[alias].engine.backend
+        self.backend.close()  # another test may have killed what lies idle, and nobody tries again here
         self.fences: list[int] = []
         self.ranks: dict[int, int] = {}
 

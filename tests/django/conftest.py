@@ -29,11 +29,14 @@ def nothing_left_held() -> Iterator[None]:
     """A lock that outlives its test is a lock that somebody forgot to free; what the janitor frees comes a bit later."""
     yield
     stores = list(memory._stores.values())
+
+    def held() -> dict[str, object]:
+        return {key: record for store in stores for key, record in list(store.records.items()) if record.left()}
+
     try:
-        until(lambda: not any(record.left() for store in stores for record in list(store.records.values())), seconds=2)
-    finally:
-        for store in stores:
-            store.records.clear()
+        until(lambda: not held(), seconds=2)
+    except AssertionError:
+        pytest.fail(f"left held: {sorted(held())[:5]}")
     assert current_grant() is None
 
 

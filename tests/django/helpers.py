@@ -15,6 +15,9 @@ T = TypeVar("T")
 PATIENCE = 10.0
 """Seconds after which a test that hangs fails instead."""
 
+LEASE = 0.2
+"""Seconds of a lease that is to run out: short, but longer than a busy machine takes to bring the news of it."""
+
 MEMORY = "django_redis_locks.backends.memory.MemoryBackend"
 
 
