@@ -5,6 +5,7 @@ Only the address is borrowed, never the cache's client: a cache may swallow erro
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
@@ -12,7 +13,7 @@ from django.core.cache.backends.redis import RedisCache
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from .backends.redis.backend import identity
+from .backends.redis.address import identity
 
 _NOT_OURS = {"pool_class", "max_connections", "timeout", "queue_class", "parser_class", "serializer"}
 """Options of a cache that concern its pool and its values, not a connection."""
@@ -31,6 +32,10 @@ def problem_with(alias: object) -> tuple[str, str] | None:
 def connection_of(alias: str) -> tuple[str, dict[str, Any]]:
     """The URL of a cache's first server, the one it writes to, and the options of the connection."""
     entry = _caches()[alias]
+    return _locations(entry)[0], _options(entry)
+
+
+def _options(entry: dict[str, Any]) -> dict[str, Any]:
     options = dict(entry.get("OPTIONS", {}))
     if _is_django_redis(entry):
         pool = dict(options.get("CONNECTION_POOL_KWARGS", {}))
@@ -40,22 +45,25 @@ def connection_of(alias: str) -> tuple[str, dict[str, Any]]:
             "SOCKET_CONNECT_TIMEOUT": "socket_connect_timeout",
         }
         options = pool | {ours: options[theirs] for theirs, ours in names.items() if theirs in options}
-    return _locations(entry)[0], {key: value for key, value in options.items() if key not in _NOT_OURS}
+    return {key: value for key, value in options.items() if key not in _NOT_OURS}
 
 
-def shares_database(location: str) -> bool:
-    """Whether a cache lives in the database that a URL names."""
+def shares_database(location: str, options: Mapping[str, Any]) -> bool:
+    """Whether a cache lives in the database that a URL and its options name."""
     if "://" not in location:
         return False
-    mine = identity(location)
+    mine = identity(location, options)
     return any(
-        _identity(other) == mine for entry in _caches().values() if _is_redis(entry) for other in _locations(entry)
+        _identity(other, _options(entry)) == mine
+        for entry in _caches().values()
+        if _is_redis(entry)
+        for other in _locations(entry)
     )
 
 
-def _identity(location: str) -> str | None:
+def _identity(location: str, options: Mapping[str, Any]) -> str | None:
     try:
-        return identity(location)
+        return identity(location, options)
     except ValueError:  # no port: that cache doesn't work either
         return None
 

@@ -277,7 +277,7 @@ def _address(entry: Mapping[str, Any], where: str, backend: type[Backend]) -> It
     if complaint is not None:
         id = "E032" if "argument" in complaint or "option" in complaint else "E005"
         yield Problem(id, f"{where}: {complaint}.")
-    elif caches.shares_database(location):
+    elif caches.shares_database(location, options):
         yield Problem(
             "W010",
             f"{where} shares its database with a cache.",

@@ -228,9 +228,9 @@ class Programs:
         yield from Wake(self.place)
         if hold.unanswered or answer.unanswered:
             yield from self._sweeping(hold.token)
-        if answer.reply:
+        if answer.reply and hold.lost_why is None:  # who was told of a loss isn't told of a release
             return True
-        if in_time and (answer.unanswered or hold.doubted):
+        if in_time and hold.lost_why is None and (answer.unanswered or hold.doubted):
             return False
         raise self._lost(hold, "taken" if in_time else "expired")
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 from redis.exceptions import AuthenticationError, NoScriptError, ResponseError
 
 from ...core.constants import SOCKET_TIMEOUT
 from ...core.errors import LockBackendError
 from ..base import Backend
+from .address import identity, masked, redis_url
 from .scripts import script
 from .wire import AsyncWire, Failure, Wire, code_of, connection_makers
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ...core.effects import Command
-
-SCHEMES = ("redis", "rediss", "unix", "valkey", "valkeys")
 
 MAX_CONNECTION_AGE = 3600.0
 """Connections are replaced after an hour, so that a changed password or address reaches all of them."""
@@ -34,16 +32,11 @@ class RedisBackend(Backend):
     announces: ClassVar[bool] = False
 
     def __init__(self, location: str, options: Mapping[str, Any]) -> None:
-        if urlsplit(location).scheme not in SCHEMES:
-            raise ValueError(
-                f"LOCATION {masked(location)!r} is no URL of a Redis server, such as redis://127.0.0.1:6379/0; "
-                f"its scheme is one of {', '.join(SCHEMES)}"
-            )
+        url = redis_url(location)
         wanted = {"socket_timeout": SOCKET_TIMEOUT, "socket_connect_timeout": SOCKET_TIMEOUT, **options}
         max_age = wanted.pop("max_connection_age", MAX_CONNECTION_AGE)
-        url = location.replace("valkey", "redis", 1) if location.startswith("valkey") else location
         make, amake = connection_makers(url, wanted)
-        self.identity = identity(url)
+        self.identity = identity(url, options)
         self.location = masked(location)
         self._wire = Wire(make, max_age)
         self._awire = AsyncWire(amake, max_age)
@@ -134,22 +127,3 @@ def _evalsha(command: Command[Any]) -> tuple[Any, ...]:
 
 def _eval(command: Command[Any]) -> tuple[Any, ...]:
     return "EVAL", script(command.name).source, len(command.keys), *command.keys, *command.args
-
-
-def identity(url: str) -> str:
-    """Equal for two URLs of one database of one server, whoever logs in."""
-    parts = urlsplit(url)
-    query = parse_qs(parts.query)
-    if parts.scheme == "unix":
-        return f"unix:{parts.path}?db={query.get('db', ['0'])[0]}"
-    db = query.get("db", [parts.path.strip("/") or "0"])[0]
-    return f"redis:{(parts.hostname or 'localhost').lower()}:{parts.port or 6379}/{db}"
-
-
-def masked(url: str) -> str:
-    """The URL without its password, for messages."""
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    user = parts.username or ""
-    login = f"{user}:***@" if parts.password else f"{user}@" if user else ""
-    return urlunsplit((parts.scheme, login + host, parts.path, "", ""))

@@ -1,0 +1,59 @@
+"""What a LOCATION says: which database of which server, and what of it may be shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+SCHEMES = ("redis", "rediss", "unix", "valkey", "valkeys")
+
+
+def redis_url(location: str) -> str:
+    """The URL as redis-py spells it.
+
+    Raises:
+        ValueError: it isn't one; the message never shows a password.
+    """
+    scheme, _, rest = location.partition("://")
+    if scheme not in SCHEMES or not rest:
+        raise ValueError(
+            f"LOCATION {masked(location)!r} is no URL of a Redis server, such as redis://127.0.0.1:6379/0; "
+            f"its scheme is one of {', '.join(SCHEMES)}"
+        )
+    try:
+        identity(location)
+    except ValueError:
+        raise ValueError(
+            f"LOCATION {masked(location)!r} can't be read as a URL; percent-encode what is special in its user and "
+            "password"
+        ) from None
+    return location.replace("valkey", "redis", 1) if scheme.startswith("valkey") else location
+
+
+def identity(location: str, options: Mapping[str, Any] | None = None) -> str:
+    """Equal for two ways to name one database of one server, whoever logs in. What the URL leaves out, ``OPTIONS`` say.
+
+    Raises:
+        ValueError: its port is no number.
+    """
+    given = options or {}
+    parts = urlsplit(location)
+    db = parse_qs(parts.query).get("db", [""])[0]
+    if parts.scheme == "unix":
+        return f"unix:{parts.path}?db={db or given.get('db', 0)}"
+    host = (parts.hostname or str(given.get("host", "localhost"))).lower()
+    return f"redis:{host}:{parts.port or given.get('port', 6379)}/{db or parts.path.strip('/') or given.get('db', 0)}"
+
+
+def masked(location: str) -> str:
+    """The address without its password, for messages. Whatever stands before the last ``@`` may be one: a URL that
+    can't be read has none where it should."""
+    scheme, mark, rest = location.partition("://")
+    if not mark:
+        scheme, rest = "", location
+    login, at, address = rest.partition("?")[0].rpartition("@")
+    user, colon, _ = login.partition(":")
+    if colon:
+        login = f"{user}:***"
+    return f"{scheme}{mark}{login}{at}{address}"
