@@ -3,45 +3,81 @@ alone. Only the leases of the memory backend run on the frozen clock, so that ``
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from freezegun import freeze_time
 
-from django_redis_locks import LockNotAcquired
+from django_redis_locks import Lock, LockNotAcquired, locks
 from tests.contract.matrix import BACKENDS, Caller, Face
+
+MEMORY = "django_redis_locks.backends.memory.MemoryBackend"
 
 
 def real() -> float:
-    """Seconds on a clock that isn't frozen."""
+    """Seconds that no freezer stops."""
     return time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 def spent() -> float:
-    """Seconds that all threads of this process have computed."""
-    return time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID)
+    """Seconds that this thread has computed."""
+    return time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)
 
 
-def test_locks_live_on_while_time_is_frozen(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H14] A renewed lock outlives three leases, a wait ends when it should and costs no CPU, a release frees."""
-    lock = face.lock(expire=0.2, renew=True, wait=0.5)
-    with freeze_time("2012-01-14"):
-        begin = real()
-        grant = alice(lock.acquire)
-        threading.Event().wait(0.15)
+def told_by_a_thread(lock: Lock) -> None:
+    begin = real()
+    with ThreadPoolExecutor(1) as elsewhere:
+        grant = elsewhere.submit(lock.acquire).result()
         start, cost = real(), spent()
         with pytest.raises(LockNotAcquired):
-            bob(lock.acquire)
-        assert 0.4 < real() - start < 0.8
-        assert spent() - cost < 0.02
-        assert real() - begin > 3 * 0.2
+            lock.acquire()
+        took, cost = real() - start, spent() - cost
+        threading.Event().wait(begin + 3 - real())
+        grant.ensure_held(confirm=True)
         assert not grant.lost
-        alice(grant.ensure_held, confirm=True)
-        waiting = face.start_waiting(bob, lock)
-        alice(grant.release)
-        assert waiting.result(5)
-        bob(lock.release)
+        waiting = elsewhere.submit(lock.acquire, timeout=5)
+        grant.release()
+        waiting.result().release()
+    assert 0.4 < took < 0.8
+    assert cost < 0.02
+
+
+def told_by_tasks(lock: Lock) -> None:
+    async def story() -> None:
+        begin = real()
+        grant = await asyncio.create_task(lock.aacquire())
+        start, cost = real(), spent()
+        with pytest.raises(LockNotAcquired):
+            await lock.aacquire()
+        took, cost = real() - start, spent() - cost
+        await asyncio.get_running_loop().run_in_executor(None, threading.Event().wait, begin + 3 - real())
+        await grant.aensure_held(confirm=True)
+        assert not grant.lost
+        waiting = asyncio.create_task(lock.aacquire(timeout=5))
+        await grant.arelease()
+        await (await waiting).arelease()
+        assert 0.4 < took < 0.8
+        assert cost < 0.02
+
+    asyncio.run(story())
+
+
+def test_locks_live_on_while_time_is_frozen(redis_url: str, settings: Any) -> None:
+    """[H14] Acquire, wait, renew, release of each backend and face: a lease of one second is renewed for three, a wait
+    ends when it should and costs no CPU. All at once, because real seconds pass."""
+    settings.REDIS_LOCKS = {"memory": {"BACKEND": MEMORY}, "redis": {"LOCATION": redis_url}}
+    stories = [(alias, story) for alias in ("memory", "redis") for story in (told_by_a_thread, told_by_tasks)]
+    with freeze_time("2012-01-14"), ThreadPoolExecutor(len(stories)) as threads:
+        ends = [
+            threads.submit(story, locks[alias].lock(story.__name__, expire=1, renew=True, wait=0.5))
+            for alias, story in stories
+        ]
+        for end in ends:
+            end.result()
 
 
 @pytest.mark.parametrize("backend", BACKENDS[:1], indirect=True)
