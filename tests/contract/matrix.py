@@ -64,7 +64,7 @@ class Caller(Protocol):
 class Thread:
     """A caller who is a thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._executor = ThreadPoolExecutor(1)
 
     def start(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:

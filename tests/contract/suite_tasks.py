@@ -13,7 +13,7 @@ import pytest
 from django.core.exceptions import SynchronousOnlyOperation
 
 from django_redis_locks import locks
-from tests.contract.matrix import FACES, Caller, Face, eventually
+from tests.contract.matrix import FACES, Caller, Face, Thread, eventually
 
 tasks_only = pytest.mark.parametrize("face", FACES[1:], indirect=True)
 
@@ -25,7 +25,8 @@ def test_synchronous_methods_are_refused_in_a_loop(face: Face, alice: Caller, bo
     """[F17] At once, before anything is sent or waited for, and naming the a-twin."""
     lock = face.lock(expire=30)
     grant = alice(lock.acquire)
-    waiting = face.start_waiting(face.caller(), lock, timeout=5)
+    thread = Thread()
+    waiting = face.start_waiting(thread, lock, timeout=5)
     begin = time.monotonic()
     for method in (lock.acquire, lock.holder, lock.force_release):
         with pytest.raises(SynchronousOnlyOperation, match="a-twin"):
@@ -34,6 +35,7 @@ def test_synchronous_methods_are_refused_in_a_loop(face: Face, alice: Caller, bo
     alice(grant.ensure_held, confirm=True)
     alice(grant.release)
     assert waiting.result(5)
+    thread.close()
 
 
 @tasks_only

@@ -12,6 +12,7 @@ never will.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import struct
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -255,7 +256,13 @@ def code_of(error: ResponseError | AuthenticationError) -> str:
         code = "NOAUTH"
     if code is None and "user executing the script can't" in text:
         code = "NOPERM"
+    if code is None and (inside := _inside_script(text)):
+        code = inside[1]
     return code or text.partition(" ")[0]
+
+
+_inside_script = re.compile(r"@user_script: ?\d+: -?([A-Z]{3,}) ").search
+"""Where Redis 6.2 puts the code of an error that a script met."""
 
 
 _CODES = {
