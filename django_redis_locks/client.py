@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from .conf import ON_BACKEND_ERROR, AliasSettings, Overrides
 from .core import durations
@@ -20,22 +20,26 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NOTHING = Overrides()
-_NOT_GIVEN = (None,) * 5
 
 
-class Locks:
-    """Makes the locks of one alias. The objects it makes are cheap; make one where you need it."""
+class Options(NamedTuple):
+    """What a call site says of a lock's terms; None where it says nothing."""
 
-    def __init__(self, settings: AliasSettings, engine: Engine) -> None:
-        self.settings = settings
-        self.engine = engine
-        self._spelling = Spelling(settings.key_prefix, engine.backend.buckets)
-        self._terms: dict[str | None, Terms] = {None: self._usual(_NOTHING)}
-        for name, overrides in settings.names.items():
-            self._terms[name] = self._usual(overrides)
+    expire: Duration | None = None
+    wait: Duration | None = None
+    renew: bool | None = None
+    on_lost: OnLost = None
+    on_backend_error: str | None = None
 
-    def __repr__(self) -> str:
-        return f"<Locks {self.settings.alias!r} on {self.engine.backend!r}>"
+
+_SILENT = Options()
+
+
+class LockMaker:
+    """The kinds of locks, each as a method. ``locks`` has them, and each of its aliases."""
+
+    def _make(self, key: str, options: Options, name: str | None, *, reentrant: bool) -> Lock:
+        raise NotImplementedError
 
     def lock(
         self,
@@ -65,7 +69,7 @@ class Locks:
             LockKeyError: not a str, or empty.
             ValueError: an argument is out of its range.
         """
-        return self._lock(key, expire, wait, renew, name, on_lost, on_backend_error, reentrant=False)
+        return self._make(key, Options(expire, wait, renew, on_lost, on_backend_error), name, reentrant=False)
 
     def rlock(
         self,
@@ -79,7 +83,22 @@ class Locks:
         on_backend_error: str | None = None,
     ) -> Lock:
         """The same lock, which its owner may enter again, without a round trip. The last exit frees it."""
-        return self._lock(key, expire, wait, renew, name, on_lost, on_backend_error, reentrant=True)
+        return self._make(key, Options(expire, wait, renew, on_lost, on_backend_error), name, reentrant=True)
+
+
+class Locks(LockMaker):
+    """Makes the locks of one alias. The objects it makes are cheap; make one where you need it."""
+
+    def __init__(self, settings: AliasSettings, engine: Engine) -> None:
+        self.settings = settings
+        self.engine = engine
+        self._spelling = Spelling(settings.key_prefix, engine.backend.buckets)
+        self._terms: dict[str | None, Terms] = {None: self._usual(_NOTHING)}
+        for name, overrides in settings.names.items():
+            self._terms[name] = self._usual(overrides)
+
+    def __repr__(self) -> str:
+        return f"<Locks {self.settings.alias!r} on {self.engine.backend!r}>"
 
     def close(self) -> None:
         """Close idle connections."""
@@ -89,25 +108,13 @@ class Locks:
         """What ``LOCKS[name]`` says of waiting, in seconds; None if nothing."""
         return self.settings.names.get(name, _NOTHING).wait
 
-    def _lock(
-        self,
-        key: str,
-        expire: Duration | None,
-        wait: Duration | None,
-        renew: bool | None,
-        name: str | None,
-        on_lost: OnLost,
-        on_backend_error: str | None,
-        *,
-        reentrant: bool,
-    ) -> Lock:
+    def _make(self, key: str, options: Options, name: str | None, *, reentrant: bool) -> Lock:
         keys = self._spelling.of(key)
         if name is None:
             name = key.partition(":")[0]
         terms = self._terms.get(name) or self._terms[None]
-        given = (expire, wait, renew, on_lost, on_backend_error)
-        if given != _NOT_GIVEN:
-            terms = self._special(terms, name, expire, wait, renew, on_lost, on_backend_error)
+        if options != _SILENT:
+            terms = self._special(terms, name, options)
         place = Place(self.engine.backend.identity, keys.lock)
         return Lock(self.engine, place, keys, key, name, self.settings.alias, terms, reentrant)
 
@@ -126,16 +133,8 @@ class Locks:
             on_lost=None,
         )
 
-    def _special(
-        self,
-        terms: Terms,
-        name: str,
-        expire: Duration | None,
-        wait: Duration | None,
-        renew: bool | None,
-        on_lost: OnLost,
-        on_backend_error: str | None,
-    ) -> Terms:
+    def _special(self, terms: Terms, name: str, options: Options) -> Terms:
+        expire, wait, renew, on_lost, on_backend_error = options
         overrides = self.settings.names.get(name, _NOTHING)
         if expire is not None:
             terms = replace(terms, lease=durations.lease_ms(expire))

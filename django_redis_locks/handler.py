@@ -15,19 +15,17 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
 from . import caches
-from .client import Locks
+from .client import LockMaker, Locks, Options
 from .conf import SETTING, InvalidLockBackend, read
 from .engine import Engine
 
 if TYPE_CHECKING:
-    from .core.durations import Duration
-    from .core.grant import OnLost
     from .primitives.lock import Lock
 
 DEFAULT = "default"
 
 
-class LockHandler:
+class LockHandler(LockMaker):
     """``locks["alias"]`` gives the locks of an alias, ``locks.lock(...)`` is ``locks["default"].lock(...)``."""
 
     def __init__(self) -> None:
@@ -45,43 +43,14 @@ class LockHandler:
         client = self._clients.get(alias)
         if client is None:
             with self._mutex:
-                client = self._clients.get(alias) or self._clients.setdefault(alias, self._make(alias))
+                client = self._clients.get(alias) or self._clients.setdefault(alias, self._open(alias))
         return client
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.configuration())
 
-    def lock(
-        self,
-        key: str,
-        *,
-        expire: Duration | None = None,
-        wait: Duration | None = None,
-        renew: bool | None = None,
-        name: str | None = None,
-        on_lost: OnLost = None,
-        on_backend_error: str | None = None,
-    ) -> Lock:
-        """``locks["default"].lock(...)``."""
-        return self[DEFAULT].lock(
-            key, expire=expire, wait=wait, renew=renew, name=name, on_lost=on_lost, on_backend_error=on_backend_error
-        )
-
-    def rlock(
-        self,
-        key: str,
-        *,
-        expire: Duration | None = None,
-        wait: Duration | None = None,
-        renew: bool | None = None,
-        name: str | None = None,
-        on_lost: OnLost = None,
-        on_backend_error: str | None = None,
-    ) -> Lock:
-        """``locks["default"].rlock(...)``."""
-        return self[DEFAULT].rlock(
-            key, expire=expire, wait=wait, renew=renew, name=name, on_lost=on_lost, on_backend_error=on_backend_error
-        )
+    def _make(self, key: str, options: Options, name: str | None, *, reentrant: bool) -> Lock:
+        return self[DEFAULT]._make(key, options, name, reentrant=reentrant)
 
     def configure(self, configuration: Mapping[str, Any] | None) -> None:
         """Settings for a program without Django's. Where Django is configured with ``REDIS_LOCKS``, that wins."""
@@ -114,7 +83,7 @@ class LockHandler:
         with self._mutex:
             self._clients = {}
 
-    def _make(self, alias: str) -> Locks:
+    def _open(self, alias: str) -> Locks:
         table = self.configuration()
         if alias not in table:
             known = (
