@@ -90,3 +90,15 @@ def test_a_tick_ends_a_lease_in_memory(face: Face, alice: Caller, bob: Caller) -
         assert bob(lock.acquire, timeout=0) is None
         freezer.tick(2)
         assert bob(lock.acquire, timeout=0)
+
+
+@pytest.mark.parametrize("backend", BACKENDS[:1], indirect=True)
+def test_fences_rise_while_time_is_frozen(face: Face, alice: Caller) -> None:
+    """[H1] [L41] Two holds in one instant of the clock have two fences."""
+    lock = face.lock()
+    fences: list[int] = []
+    with freeze_time("2012-01-14"):
+        for _ in range(3):
+            fences.append(alice(lock.acquire).fence)
+            alice(lock.release)
+    assert fences == sorted(set(fences))
