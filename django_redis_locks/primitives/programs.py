@@ -169,6 +169,7 @@ class Programs:
             raise
         verdict = answer.reply
         if isinstance(verdict, Foreign):
+            ask.sent = False
             raise self.misplaced(verdict)
         if isinstance(verdict, Busy):
             if answer.unanswered:  # a swept token is spent: the janitor would free what it is granted later
