@@ -210,7 +210,7 @@ class BaseLock(Programs):
 
         The program did so already, unless the exception struck outside of it; each step may be done twice."""
         if ask.seat is not None:
-            self.world.perform(Leave(ask.seat))
+            self.world.perform(Leave(ask.seat, 0.0))
         if ask.inner is not None:
             ask.inner.inside.discard(ask.grant)
         hold = ask.hold

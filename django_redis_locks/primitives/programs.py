@@ -12,7 +12,7 @@ from ..core import owners
 from ..core.constants import CAP
 from ..core.effects import Command, Join, Leave, Now, Program, Seat, Sweep, Unwatch, Wait, Wake, Watch
 from ..core.errors import LockBackendError, LockKeyError, LockLost
-from ..core.grant import Hold, State, mint_id
+from ..core.grant import Hold, State, mint_id, validity
 from .asking import Answer, asking
 
 if TYPE_CHECKING:
@@ -118,16 +118,26 @@ class Programs:
         raise NotImplementedError
 
     def entering(self, ask: Ask) -> Program[Hold | Busy]:
-        """Re-enter the caller's own hold, without the store unless this entry needs a longer lease; else acquire."""
+        """Re-enter the caller's own hold, without the store unless this entry needs it for longer; else acquire."""
         hold = ask.inner
-        if hold is not None:
-            lease = self.terms.lease
-            if lease > hold.lease and not (self.terms.renew_for and hold.renew_until):
-                yield from self.extending(hold, lease)
-                hold.lease = lease
+        if hold is not None and hold.held:
+            yield from self._lasting(hold)
             if hold.enter(ask.grant):
                 return hold
         return (yield from self.acquiring(ask))
+
+    def _lasting(self, hold: Hold) -> Program[None]:
+        """Let a hold last as long as an entry on these terms expects: until then, or renewed."""
+        renew_for, lease = self.terms.renew_for, self.terms.lease
+        if renew_for and hold.renew_until:
+            return
+        now = yield from Now()
+        if hold.deadline < now + validity(lease):
+            yield from self.extending(hold, lease)
+            hold.lease = max(hold.lease, lease)
+        if renew_for:
+            hold.renew_until = now + renew_for
+            yield from Watch(hold, self._prolong(hold.token, hold.lease))
 
     def acquiring(self, ask: Ask) -> Program[Hold | Busy]:
         """Ask the store, wait, ask again, until it is granted or the caller's wait is over."""
@@ -136,6 +146,7 @@ class Programs:
         verdict: Hold | Busy = Busy(0.0, None)
         seat: Seat | None = None
         turn = True
+        pause: float | None = 0.0  # of whoever is next, if an exception strikes: it may have spent a wake-up
         try:
             if ask.wait > 0:
                 seat = ask.seat = Seat(self.place, ask.home)
@@ -150,9 +161,11 @@ class Programs:
                 if seat is None or now >= give_up:
                     break
                 turn = yield from Wait(seat, give_up, min(CAP, verdict.lease_left))
+            # the next one asks when it is woken, or when this one's lease is over
+            pause = min(CAP, verdict.lease / 1000) if isinstance(verdict, Hold) else None
         finally:
-            if seat is not None:  # the next head asks when it is woken, or when this one's lease is over
-                yield from Leave(seat, min(CAP, verdict.lease / 1000) if isinstance(verdict, Hold) else None)
+            if seat is not None:
+                yield from Leave(seat, pause)
                 ask.seat = None
         ask.waited = (yield from Now()) - begin
         return verdict

@@ -223,7 +223,7 @@ def test_an_unreachable_store_after_a_lost_answer_is_swept_too() -> None:
                 ("lock/acquire A", unreachable()),
                 ("now", 103.0),
                 ("sweep A for 10", None),
-                ("leave", None),
+                ("leave, pause 0", None),
             ],
         )
     assert caught.value.unanswered
@@ -234,7 +234,7 @@ def test_a_store_that_was_never_reached_leaves_nothing() -> None:
     story: list[tuple[str, Any]] = [("now", 100.0), ("join", None), ("wait until 103", True)]
     for sent, pause in ((100.0, 0.05), (100.1, 0.1), (100.3, 0.2), (100.6, 0.4), (101.1, 0.8), (102.0, 1)):
         story += [("now", sent), ("lock/acquire A", unreachable()), ("now", sent), (f"pause {pause:g}", None)]
-    story += [("now", 103.0), ("lock/acquire A", unreachable()), ("now", 103.0), ("leave", None)]
+    story += [("now", 103.0), ("lock/acquire A", unreachable()), ("now", 103.0), ("leave, pause 0", None)]
     with pytest.raises(LockBackendError) as caught:
         play(a_lock().acquiring(an_ask()), story)
     assert not caught.value.unanswered
@@ -244,7 +244,7 @@ def test_who_waits_for_ever_does_not_wait_for_a_store_that_is_down() -> None:
     """After thirty seconds of trouble it is an error, also for a wait of -1."""
     story: list[tuple[str, Any]] = [("now", 100.0), ("join", None), ("wait until inf", True)]
     story += [("now", 100.0), ("lock/acquire A", unreachable()), ("now", 129.98), ("pause 0.02", None)]
-    story += [("now", 130.0), ("lock/acquire A", unreachable()), ("now", 130.0), ("leave", None)]
+    story += [("now", 130.0), ("lock/acquire A", unreachable()), ("now", 130.0), ("leave, pause 0", None)]
     with pytest.raises(LockBackendError):
         play(a_lock().acquiring(an_ask(inf)), story)
 
@@ -261,7 +261,7 @@ def test_a_refusal_is_not_asked_again() -> None:
                 ("now", 100.0),
                 ("lock/acquire A", LockBackendError("WRONGPASS")),
                 ("now", 100.1),
-                ("leave", None),
+                ("leave, pause 0", None),
             ],
         )
 
@@ -326,7 +326,7 @@ def test_a_stranger_under_the_key_is_an_error() -> None:
                 ("wait until 103", True),
                 ("now", 100.0),
                 ("lock/acquire A", Foreign("a string")),
-                ("leave", None),
+                ("leave, pause 0", None),
             ],
         )
     assert caught.value.key == "order:42"
@@ -340,20 +340,20 @@ INTERRUPTIONS = [KeyboardInterrupt, asyncio.CancelledError, SystemExit]
     ("last", "cleared"),
     [
         (0, []),
-        (1, ["leave"]),
-        (2, ["leave"]),
-        (3, ["sweep A for 10", "leave"]),
-        (4, ["sweep A for 10", "leave"]),
-        (5, ["sweep A for 10", "leave"]),
-        (6, ["sweep A for 10", "leave"]),
-        (7, ["sweep A for 10", "leave"]),
-        (8, ["sweep A for 10", "leave"]),
-        (9, ["leave"]),
-        (10, ["leave"]),
-        (11, ["leave"]),
-        (12, ["sweep B for 10", "leave"]),
-        (13, ["sweep B for 10", "leave"]),
-        (14, ["leave"]),
+        (1, ["leave, pause 0"]),
+        (2, ["leave, pause 0"]),
+        (3, ["sweep A for 10", "leave, pause 0"]),
+        (4, ["sweep A for 10", "leave, pause 0"]),
+        (5, ["sweep A for 10", "leave, pause 0"]),
+        (6, ["sweep A for 10", "leave, pause 0"]),
+        (7, ["sweep A for 10", "leave, pause 0"]),
+        (8, ["sweep A for 10", "leave, pause 0"]),
+        (9, ["leave, pause 0"]),
+        (10, ["leave, pause 0"]),
+        (11, ["leave, pause 0"]),
+        (12, ["sweep B for 10", "leave, pause 0"]),
+        (13, ["sweep B for 10", "leave, pause 0"]),
+        (14, ["leave, pause 0"]),
     ],
 )
 def test_an_interruption_anywhere_clears_the_table(
@@ -405,31 +405,50 @@ def re_entry(hold: Hold) -> Ask:
 
 
 @pytest.mark.parametrize(
-    ("outer", "inner"),
-    [({}, {}), ({"lease": 60_000}, {}), ({"renew_for": 60.0}, {"lease": 60_000, "renew_for": 60.0})],
-    ids=["the same lease", "a shorter one", "both renewed"],
+    ("outer", "inner", "story"),
+    [
+        ({"lease": 60_000}, {}, [("now", 101.0)]),
+        ({"renew_for": 60.0}, {"lease": 60_000, "renew_for": 60.0}, []),
+    ],
+    ids=["a shorter lease", "both renewed"],
 )
-def test_re_entry_asks_nobody(outer: dict[str, Any], inner: dict[str, Any]) -> None:
+def test_re_entry_asks_nobody(outer: dict[str, Any], inner: dict[str, Any], story: list[tuple[str, Any]]) -> None:
     """[L13] [H17] Counted in the process."""
     hold = held(**outer)
     deadline = hold.deadline
-    assert play(a_lock(reentrant=True, **inner).entering(re_entry(hold)), []) is hold
+    assert play(a_lock(reentrant=True, **inner).entering(re_entry(hold)), story) is hold
     assert len(hold.inside) == 2
     assert hold.deadline == deadline
 
 
 @pytest.mark.parametrize(
     ("outer", "inner"),
-    [({}, {"lease": 60_000}), ({"renew_for": 60.0}, {"lease": 60_000}), ({}, {"lease": 60_000, "renew_for": 60.0})],
-    ids=["fixed in fixed", "fixed in renewed", "renewed in fixed"],
+    [({}, {"lease": 60_000}), ({"renew_for": 60.0}, {"lease": 60_000})],
+    ids=["fixed in fixed", "fixed in renewed"],
 )
 def test_a_longer_inner_lease_is_asked_for(outer: dict[str, Any], inner: dict[str, Any]) -> None:
     """[H17] [L11] One round trip, and the hold then has the longer lease, for later renewals too."""
     hold = held(**outer)
-    story: list[tuple[str, Any]] = [("now", 101.0), ("lock/renew A 60000", True)]
+    story: list[tuple[str, Any]] = [("now", 101.0), ("now", 101.0), ("lock/renew A 60000", True)]
     assert play(a_lock(reentrant=True, **inner).entering(re_entry(hold)), story) is hold
     assert hold.deadline == 101.0 + validity(60_000)
     assert hold.lease == 60_000
+
+
+def test_an_entry_that_expects_renewal_gets_it() -> None:
+    """[H17] In a fixed hold its section would outlive the lease, however long it asked for."""
+    hold = held()
+    story = [("now", 101.0), ("now", 101.0), ("lock/renew A 10000", True), ("watch A", None)]
+    assert play(a_lock(reentrant=True, renew_for=60.0).entering(re_entry(hold)), story) is hold
+    assert hold.renew_until == 161.0
+
+
+def test_a_late_entry_with_the_same_lease_gets_all_of_it() -> None:
+    """[H17] What counts is when the hold ends, not how long it was meant to be."""
+    hold = held()
+    story = [("now", 109.0), ("now", 109.0), ("lock/renew A 10000", True)]
+    assert play(a_lock(reentrant=True).entering(re_entry(hold)), story) is hold
+    assert hold.deadline == 109.0 + validity(10_000)
 
 
 def test_re_entry_that_finds_the_lock_taken_is_a_loss() -> None:
@@ -438,7 +457,7 @@ def test_re_entry_that_finds_the_lock_taken_is_a_loss() -> None:
     with pytest.raises(LockLost):
         play(
             a_lock(reentrant=True, lease=60_000).entering(re_entry(hold)),
-            [("now", 101.0), ("lock/renew A 60000", False)],
+            [("now", 101.0), ("now", 101.0), ("lock/renew A 60000", False)],
         )
     assert hold.lost_why == "taken"
     assert len(hold.inside) == 1
