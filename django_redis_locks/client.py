@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Never, TypeVar
 
 from .conf import ON_BACKEND_ERROR, AliasSettings, Overrides
 from .core import durations
@@ -35,6 +37,28 @@ class Options(NamedTuple):
 _SILENT = Options()
 
 
+def refuse_unknown(arguments: Mapping[str, object]) -> None:
+    """Say what an unknown argument is called here.
+
+    Raises:
+        TypeError: there is one.
+    """
+    for name in arguments:
+        close = _MEANT.get(name) or difflib.get_close_matches(name, (*Options._fields, "name"), 1)
+        hint = f"; did you mean {close[0]}=?" if close else f"; there are {', '.join((*Options._fields, 'name'))}"
+        raise TypeError(f"a lock has no argument {name!r}{hint}")
+
+
+_MEANT = {
+    "timeout": ["expire"],
+    "ttl": ["expire"],
+    "lease": ["expire"],
+    "blocking_timeout": ["wait"],
+    "sleep": ["wait"],
+}
+"""What other libraries call our arguments."""
+
+
 class LockMaker:
     """The kinds of locks, each as a method. ``locks`` has them, and each of its aliases."""
 
@@ -51,6 +75,7 @@ class LockMaker:
         name: str | None = None,
         on_lost: OnLost = None,
         on_backend_error: str | None = None,
+        **unknown: Never,
     ) -> Lock:
         """A mutex. One holder at a time, on all hosts; not re-entrant.
 
@@ -68,7 +93,9 @@ class LockMaker:
         Raises:
             LockKeyError: not a str, or empty.
             ValueError: an argument is out of its range.
+            TypeError: an unknown argument.
         """
+        refuse_unknown(unknown)
         return self._make(key, Options(expire, wait, renew, on_lost, on_backend_error), name, reentrant=False)
 
     def rlock(
@@ -81,8 +108,10 @@ class LockMaker:
         name: str | None = None,
         on_lost: OnLost = None,
         on_backend_error: str | None = None,
+        **unknown: Never,
     ) -> Lock:
         """The same lock, which its owner may enter again, without a round trip. The last exit frees it."""
+        refuse_unknown(unknown)
         return self._make(key, Options(expire, wait, renew, on_lost, on_backend_error), name, reentrant=True)
 
 

@@ -46,6 +46,9 @@ LATER = {
 }
 """What is designed and not built yet, so that it is answered as such and not as a typing error."""
 
+_MEANT = {"TIMEOUT": ["EXPIRE"], "TTL": ["EXPIRE"], "LEASE": ["EXPIRE"], "BLOCKING_TIMEOUT": ["WAIT"]}
+"""What other libraries call our settings."""
+
 ON_BACKEND_ERROR = ("closed", "open")
 
 
@@ -168,7 +171,7 @@ def _unknown(
         if key in later:
             yield Problem("E034", f"{where}: {key!r} comes in a later version.", "Leave it out for now.")
         elif key not in known:
-            close = difflib.get_close_matches(str(key).upper(), known, 1)
+            close = _MEANT.get(str(key).upper()) or difflib.get_close_matches(str(key).upper(), known, 1)
             hint = f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(known)}."
             yield Problem("E031" if known is PER_NAME else "E001", f"{where}: unknown key {key!r}.", hint)
 
@@ -184,7 +187,9 @@ def _times(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
     if lease.get("EXPIRE", 1000) < 1000:
         yield Problem("W014", f"{where}: EXPIRE is below one second.", "A pause of the process outlasts it easily.")
     if len(lease) == 2 and lease["MAX_HOLD"] < lease["EXPIRE"]:
-        yield Problem("E016", f"{where}: MAX_HOLD is shorter than EXPIRE.")
+        yield Problem(
+            "E016", f"{where}: MAX_HOLD is shorter than EXPIRE: {entry['MAX_HOLD']} against {entry['EXPIRE']} seconds."
+        )
     if "WAIT" in entry:
         try:
             wait = durations.patience(entry["WAIT"], "WAIT")

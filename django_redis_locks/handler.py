@@ -6,6 +6,7 @@ to the process.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -89,7 +90,11 @@ class LockHandler(LockMaker):
             known = (
                 ", ".join(map(repr, table)) or f"nothing: set {SETTING} = {{'default': {{'LOCATION': 'redis://…'}}}}"
             )
-            raise InvalidLockBackend(f"There is no alias {alias!r} in {SETTING}; there is {known}.")
+            loaded = settings.configured or "DJANGO_SETTINGS_MODULE" in os.environ
+            hint = (
+                "" if loaded else " Django's settings aren't loaded: set DJANGO_SETTINGS_MODULE, or locks.configure()."
+            )
+            raise InvalidLockBackend(f"There is no alias {alias!r} in {SETTING}; there is {known}.{hint}")
         found = read(alias, table[alias])
         key = (found.backend, found.location, repr(sorted(found.options.items())))
         engine = self._engines.get(key)

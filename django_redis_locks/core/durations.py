@@ -50,5 +50,8 @@ def _seconds(value: Duration, what: str) -> float:
     except OverflowError:
         seconds = inf
     if not isfinite(seconds):
-        raise ValueError(f"{what} must be finite, not {value!r}" + (" (-1 waits for ever)" if value == inf else ""))
+        raise ValueError(
+            f"{what} must be finite, not {value!r}"
+            + (" (-1 waits for ever)" if value == inf and what != "expire" else "")
+        )
     return seconds

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from django.core.exceptions import SynchronousOnlyOperation
@@ -95,6 +96,10 @@ def redis_lock(
         if key is not None:
             raise TypeError(f"@redis_lock was given two keys, {target!r} and key=...")
         target, key = None, target
+    if isinstance(target, FunctionType) and target.__name__ == "<lambda>":
+        raise TypeError(
+            "@redis_lock was given a lambda to decorate: a callable that makes keys is named, key=lambda ..."
+        )
     plan = _Plan(key, expire, wait, renew, reentrant, name, using, on_lost, on_backend_error)
     return functools.partial(_decorate, plan=plan) if target is None else _decorate(target, plan)
 

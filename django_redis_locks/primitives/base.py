@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from ..core.holder import Holder
 
 
+_HELD = (
+    "the caller holds it already. What may be entered again is rlock(), or @redis_lock(reentrant=True); "
+    "a test of contention lets another thread hold it"
+)
+
+
 class BaseLock(Programs):
     """What all kinds of locks offer. Times are seconds or a ``timedelta``; None is the default, -1 for ever."""
 
@@ -168,7 +174,7 @@ class BaseLock(Programs):
                         raise self._lost(newest.hold, "expired")
                     ask.inner = newest.hold
                     return ask
-                why = None if newest.hold.over else "the caller holds it already; rlock() may be entered again"
+                why = None if newest.hold.over else _HELD
             else:
                 why = registry.entangled(self.place)
             if why is not None:

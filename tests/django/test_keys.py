@@ -272,11 +272,24 @@ class TestCallables:
     @pytest.mark.parametrize("options", [{"expire": 5}, {"using": "default"}, {"reentrant": True}, {"name": "n"}])
     def test_a_positional_callable_is_the_function(self, options: dict[str, Any]) -> None:
         """`redis_lock(function, …)` decorates it, with the options."""
-        assert redis_lock(lambda x: f"{x} {key_now()}", **options)(5).startswith("5 ")
+
+        def work(x: int) -> str:
+            return f"{x} {key_now()}"
+
+        assert redis_lock(work, **options)(5).startswith("5 ")
+
+    def test_a_positional_lambda_was_meant_as_the_key(self) -> None:
+        """Decorated, it would take its lock while the module is imported, and give the view away for a text."""
+        with pytest.raises(TypeError, match="key=lambda"):
+            redis_lock(lambda request: "order")
 
     def test_a_positional_callable_with_a_key(self) -> None:
         """… and with `key=`."""
-        assert redis_lock(lambda x: key_now(), key="order:{x}")(5) == "order:5"
+
+        def work(x: int) -> str:
+            return key_now()
+
+        assert redis_lock(work, key="order:{x}")(5) == "order:5"
         with pytest.raises(TypeError, match="two keys"):
             redis_lock("order", key="order")  # type: ignore[call-overload]
 

@@ -35,7 +35,7 @@ def test_one_database_has_one_identity(location: str, options: dict[str, int], d
         ("redis://h:1/0", "redis://h:1/0"),
         ("redis://me:secret@h/0", "redis://me:***@h/0"),
         ("redis://:secret@h/0", "redis://:***@h/0"),
-        ("redis://me@h/0", "redis://me@h/0"),
+        ("redis://secret@h/0", "redis://***@h/0"),
         ("redis://me:sec/ret@h:1/0", "redis://me:***@h:1/0"),
         ("redis://me:sec#r@et@h:1/0", "redis://me:***@h:1/0"),
         ("redis://h/0?password=secret", "redis://h/0"),
@@ -49,7 +49,17 @@ def test_no_password_is_shown(location: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "location", ["redis://me:sec/ret@h:1/0", "redis://h:port/0", "redis://", "redis:h", "http://h"]
+    "location",
+    [
+        "",
+        "redis://h/abc",
+        "redis://h/-1",
+        "redis://me:sec/ret@h:1/0",
+        "redis://h:port/0",
+        "redis://",
+        "redis:h",
+        "http://h",
+    ],
 )
 def test_what_is_no_url_says_so(location: str) -> None:
     """[D54] A parser's own message would show a part of the password."""

@@ -15,6 +15,8 @@ def redis_url(location: str) -> str:
     Raises:
         ValueError: it isn't one; the message never shows a password.
     """
+    if not location:
+        raise ValueError("LOCATION is missing; '' is no URL of a Redis server, such as redis://127.0.0.1:6379/0")
     scheme, _, rest = location.partition("://")
     if scheme not in SCHEMES or not rest:
         raise ValueError(
@@ -25,9 +27,14 @@ def redis_url(location: str) -> str:
         identity(location)
     except ValueError:
         raise ValueError(
-            f"LOCATION {masked(location)!r} can't be read as a URL; percent-encode what is special in its user and "
-            "password"
+            f"LOCATION {masked(location)!r} can't be read as a URL: its port is a number below 65536, and what is special "
+            "in its user and password is percent-encoded"
         ) from None
+    database = urlsplit(location).path.strip("/")
+    if scheme != "unix" and database and not database.isdecimal():
+        raise ValueError(
+            f"LOCATION {masked(location)!r}: what follows the port is the number of a database, such as /0"
+        )
     return location.replace("valkey", "redis", 1) if scheme.startswith("valkey") else location
 
 
@@ -54,6 +61,6 @@ def masked(location: str) -> str:
         scheme, rest = "", location
     login, at, address = rest.partition("?")[0].rpartition("@")
     user, colon, _ = login.partition(":")
-    if colon:
-        login = f"{user}:***"
+    if login:  # without a colon it is more often a password than a user
+        login = f"{user}:***" if colon else "***"
     return f"{scheme}{mark}{login}{at}{address}"

@@ -10,8 +10,9 @@ from ...core.constants import SOCKET_TIMEOUT
 from ...core.errors import LockBackendError
 from ..base import Backend
 from .address import identity, masked, redis_url
+from .refusals import HINTS, PASSING, code_of
 from .scripts import script
-from .wire import AsyncWire, Failure, Wire, code_of, connection_makers
+from .wire import AsyncWire, Failure, Wire, connection_makers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,26 +100,8 @@ class RedisBackend(Backend):
 
     def _refused(self, error: AuthenticationError | ResponseError) -> LockBackendError:
         code = code_of(error)
-        text = f"{self.location} refuses ({code}): {error}{_HINTS.get(code, '')}"
-        return LockBackendError(text, passing=code in _PASSING)
-
-
-_PASSING = {"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY"}
-"""A failover, a restart or a slow script of somebody else: over soon."""
-
-_LOGIN = ". Correct the user and password in LOCATION: redis://user:password@host:port/db"
-_CLUSTER = ". This is a Redis Cluster of several nodes: locks need a single server"
-
-_HINTS = {
-    "NOAUTH": _LOGIN,
-    "WRONGPASS": _LOGIN,
-    "NOPERM": ". The user needs +eval +evalsha (+select for another database than 0) and the commands of the scripts "
-    "(+del +get +hget +hmget +hset +pexpire +pttl +set +time +type +zadd +zrangebyscore +zrem) on the keys that begin "
-    "with KEY_PREFIX",
-    "OOM": ". The server is at maxmemory; raise it, or move the locks to a server of their own with noeviction",
-    "CROSSSLOT": _CLUSTER,
-    "MOVED": _CLUSTER,
-}
+        text = f"{self.location} refuses ({code}): {str(error).rstrip('.')}{HINTS.get(code, '')}"
+        return LockBackendError(text, passing=code in PASSING)
 
 
 def _evalsha(command: Command[Any]) -> tuple[Any, ...]:

@@ -12,7 +12,6 @@ never will.
 from __future__ import annotations
 
 import os
-import re
 import socket
 import struct
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -22,11 +21,12 @@ import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, RedisError, ResponseError
+from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
 from ...core import clock
 from ...core.owners import running_loop
+from .refusals import unknown_option
 
 if TYPE_CHECKING:
     import asyncio
@@ -241,40 +241,14 @@ def connection_makers(url: str, options: dict[str, Any]) -> tuple[Callable[[], A
     settings = {"retry_on_timeout": False, "health_check_interval": 0, "decode_responses": False}
     pool = redis.ConnectionPool.from_url(url, **options | settings, retry=Retry(NoBackoff(), 0))
     apool = redis.asyncio.ConnectionPool.from_url(url, **options | settings, retry=AsyncRetry(NoBackoff(), 0))
-    pool.connection_class(**pool.connection_kwargs)
+    try:
+        pool.connection_class(**pool.connection_kwargs)
+    except TypeError as error:
+        raise unknown_option(error, pool.connection_class) from None
     return (
         lambda: pool.connection_class(**pool.connection_kwargs),
         lambda: apool.connection_class(**apool.connection_kwargs),
     )
-
-
-def code_of(error: ResponseError | AuthenticationError) -> str:
-    """The code of a server's refusal, such as OOM. redis-py makes classes of some and strips them from the text."""
-    text = str(error)
-    code = _CODES.get(type(error).__name__)
-    if code is None and (isinstance(error, AuthenticationError) or "uthenticated" in text):
-        code = "NOAUTH"
-    if code is None and "user executing the script can't" in text:
-        code = "NOPERM"
-    if code is None and (inside := _inside_script(text)):
-        code = inside[1]
-    return code or text.partition(" ")[0]
-
-
-_inside_script = re.compile(r"@user_script: ?\d+: -?([A-Z]{3,}) ").search
-"""Where Redis 6.2 puts the code of an error that a script met."""
-
-
-_CODES = {
-    "BusyLoadingError": "LOADING",
-    "ClusterDownError": "CLUSTERDOWN",
-    "MasterDownError": "MASTERDOWN",
-    "MovedError": "MOVED",
-    "NoPermissionError": "NOPERM",
-    "OutOfMemoryError": "OOM",
-    "ReadOnlyError": "READONLY",
-    "TryAgainError": "TRYAGAIN",
-}
 
 
 def pack(request: tuple[str | int, ...]) -> bytes:

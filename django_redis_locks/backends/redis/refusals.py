@@ -1,0 +1,67 @@
+"""What a server refuses, in words that help; and what redis-py refuses to be told."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+
+from redis.exceptions import AuthenticationError, ResponseError
+
+PASSING = {"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY"}
+"""A failover, a restart or a slow script of somebody else: over soon."""
+
+_LOGIN = (
+    ". Correct the login in LOCATION: redis://user:password@host:port/db, or redis://:password@… for a password alone"
+)
+_CLUSTER = ". This is a Redis Cluster of several nodes: locks need a single server"
+
+HINTS = {
+    "NOAUTH": _LOGIN,
+    "WRONGPASS": _LOGIN,
+    "NOPERM": ". The user needs +eval +evalsha (+select for another database than 0) and the commands of the scripts "
+    "(+del +get +hget +hmget +hset +pexpire +pttl +set +time +type +zadd +zrangebyscore +zrem) on the keys that begin "
+    "with KEY_PREFIX",
+    "OOM": ". The server is at maxmemory; raise it, or move the locks to a server of their own with noeviction",
+    "CROSSSLOT": _CLUSTER,
+    "MOVED": _CLUSTER,
+}
+
+
+def code_of(error: ResponseError | AuthenticationError) -> str:
+    """The code of a server's refusal, such as OOM. redis-py makes classes of some and strips them from the text."""
+    text = str(error)
+    code = _CODES.get(type(error).__name__)
+    if code is None and (isinstance(error, AuthenticationError) or "uthenticated" in text):
+        code = "WRONGPASS" if "invalid" in text.lower() else "NOAUTH"
+    if code is None and "user executing the script can't" in text:
+        code = "NOPERM"
+    if code is None and (inside := _inside_script(text)):
+        code = inside[1]
+    return code or text.partition(" ")[0]
+
+
+_inside_script = re.compile(r"@user_script: ?\d+: -?([A-Z]{3,}) ").search
+"""Where Redis 6.2 puts the code of an error that a script met."""
+
+
+_CODES = {
+    "BusyLoadingError": "LOADING",
+    "ClusterDownError": "CLUSTERDOWN",
+    "MasterDownError": "MASTERDOWN",
+    "MovedError": "MOVED",
+    "NoPermissionError": "NOPERM",
+    "OutOfMemoryError": "OOM",
+    "ReadOnlyError": "READONLY",
+    "TryAgainError": "TRYAGAIN",
+}
+
+
+def unknown_option(error: TypeError, kind: type) -> TypeError:
+    found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    if found is None:
+        return error
+    known = {name for cls in kind.__mro__ for name in inspect.signature(cls).parameters if cls is not object}
+    close = difflib.get_close_matches(found[1], known, 1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return TypeError(f"OPTIONS, or the query of LOCATION, has an unknown argument {found[1]!r}{hint}")
