@@ -109,6 +109,13 @@ class LockHandler(LockMaker):
 locks = LockHandler()
 
 
+def _after_fork_in_child() -> None:
+    locks._mutex = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 def _reread(*, setting: str, **_: object) -> None:
     if setting in (SETTING, "CACHES"):
         locks.reset()

@@ -10,10 +10,12 @@ reachable. While its owner lives the registry reaches it; afterwards only the us
 from __future__ import annotations
 
 import atexit
+import contextlib
 import heapq
 import itertools
 import logging
 import os
+import sys
 import threading
 import weakref
 from math import inf
@@ -27,6 +29,7 @@ from .core.grant import Hold, State
 from .core.notice import notify
 from .core.owners import alive, registry
 from .core.queues import Gate
+from .core.rounds import Lease, Rounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,13 +44,6 @@ BATCH = 500
 """Renewals in one write: some 50 kB, and some ms of the server's time."""
 
 
-class _Round:
-    """The holds that are renewed with one period, by the time they are due: the order in which they came."""
-
-    def __init__(self) -> None:
-        self.due: dict[int, tuple[float, weakref.ref[Hold], Command[bool]]] = {}
-
-
 class Janitor:
     """The thread of one backend. It begins with the first thing to do."""
 
@@ -59,10 +55,11 @@ class Janitor:
 
     def after_fork_in_child(self) -> None:
         """The parent's thread doesn't exist here, and its holds aren't ours."""
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._mailbox: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._rounds: dict[float, _Round] = {}
-        self._timers: list[tuple[float, int, Callable[[], object]]] = []
+        self._rounds = Rounds()
+        self._timers: list[tuple[float, int, Callable[[], object], Callable[[], object]]] = []
+        self._crowded = 64
         self._sweeps: list[tuple[float, int, Sweep, float]] = []
         self._count = itertools.count().__next__
         self._sleeps_until = -inf
@@ -75,17 +72,14 @@ class Janitor:
         """Renew a hold, or ring when its fixed lease ends."""
         hold = effect.hold
         if hold.renew_until:
-            self._enter(hold, effect.prolong, hold.since, hold.lease / 1000 * RENEW_AT)
+            self._enter(hold, effect.prolong, effect.lease, hold.since, effect.lease / 1000 * RENEW_AT)
         else:
             self._ring_at_end(hold, "expired")
         self._start()
 
     def unwatch(self, hold: Hold) -> None:
         if hold.renew_until:
-            with self._mutex:
-                for round in self._rounds.values():
-                    if round.due.pop(id(hold), None) is not None:
-                        break
+            self._rounds.remove(hold)
 
     def sweep(self, effect: Sweep) -> None:
         self.put(lambda: self._plan_sweeps(effect))
@@ -96,7 +90,7 @@ class Janitor:
         box: list[Callable[[], object]] = [ring]
 
         def plan() -> None:
-            self._at(at, lambda: box[0]() if box else None)
+            self._at(at, lambda: box[0]() if box else None, lambda: box)
 
         self.put(plan)
         self._start()
@@ -138,16 +132,19 @@ class Janitor:
                     thread = threading.Thread(target=self._work, name="django-redis-locks janitor", daemon=True)
                     try:
                         thread.start()
-                    except RuntimeError:  # the interpreter is shutting down: leases end by themselves
-                        return
+                    except RuntimeError:
+                        if sys.is_finalizing():  # leases end by themselves
+                            return
+                        raise
                     self._thread = thread
 
     def _work(self) -> None:
         while True:
             try:
                 self._once()
-            except Exception:  # noqa: BLE001 - locks of others depend on this thread
-                _log.exception("The janitor of %r stumbled and goes on", self._backend)
+            except BaseException:  # noqa: BLE001 - locks of others depend on this thread
+                with contextlib.suppress(Exception):  # a logging filter may be what fails
+                    _log.exception("The janitor of %r stumbled and goes on", self._backend)
                 Gate().sleep(0.1)
 
     def _once(self) -> None:
@@ -168,13 +165,17 @@ class Janitor:
         self._sweep(clock.now())
 
     def _next(self) -> float:
-        first = min((next(iter(round.due.values()))[0] for round in self._rounds.values() if round.due), default=inf)
         timer = self._timers[0][0] if self._timers else inf
         sweep = self._sweeps[0][0] if self._sweeps else inf
-        return min(first, timer, sweep)
+        return min(self._rounds.first(), timer, sweep)
 
-    def _at(self, at: float, job: Callable[[], object]) -> None:
-        heapq.heappush(self._timers, (at, self._count(), job))
+    def _at(self, at: float, job: Callable[[], object], wanted: Callable[[], object]) -> None:
+        """Do a job at a time of our clock. Once many wait, those that nobody wants any more are forgotten."""
+        heapq.heappush(self._timers, (at, self._count(), job, wanted))
+        if len(self._timers) > self._crowded:
+            self._timers = [timer for timer in self._timers if timer[3]()]
+            heapq.heapify(self._timers)
+            self._crowded = 64 + 2 * len(self._timers)
 
     def _ring(self) -> None:
         while self._timers and self._timers[0][0] <= clock.now():
@@ -182,48 +183,41 @@ class Janitor:
 
     # Renewal.
 
-    def _enter(self, hold: Hold, prolong: Command[bool], since: float, period: float) -> None:
-        due = since + period
+    def _enter(self, hold: Hold, prolong: Command[bool], lease: int, since: float, period: float) -> None:
+        due = self._rounds.enter(hold, prolong, lease, since, period)
         with self._mutex:
-            holds = self._rounds.setdefault(period, _Round()).due
-            holds.pop(id(hold), None)  # of a dead hold, whose place in the order this one mustn't inherit with its id
-            holds[id(hold)] = (due, weakref.ref(hold), prolong)
             early = due < self._sleeps_until
             if early:
                 self._sleeps_until = due
         if early:
             self._mailbox.put(None)
 
-    def _due(self, now: float) -> list[tuple[weakref.ref[Hold], Command[bool]]]:
-        due: list[tuple[weakref.ref[Hold], Command[bool]]] = []
-        with self._mutex:
-            for period, round in list(self._rounds.items()):
-                while round.due and len(due) < BATCH:
-                    first = next(iter(round.due))
-                    if round.due[first][0] > now:
-                        break
-                    due.append(round.due.pop(first)[1:])
-                if not round.due:
-                    del self._rounds[period]
-        return due
-
     def _renew(self) -> None:
         while True:
             sent = clock.now()
             holds: list[Hold] = []
-            commands: list[Command[bool]] = []
-            for ref, prolong in self._due(sent):
-                hold = self._reachable(ref)
+            entries: list[Lease] = []
+            for entry in self._rounds.due(sent, BATCH):
+                hold = self._reachable(entry.hold)
                 if hold is not None and self._wanted(hold, sent):
                     holds.append(hold)
-                    commands.append(prolong)
+                    entries.append(entry)
             if not holds:
                 return
             first_end = min(hold.deadline for hold in holds)
             patience = (first_end - sent) / 3  # silence must leave room for other tries
-            replies = self._backend.call_many(commands, max(0.05, min(SOCKET_TIMEOUT, patience)))
-            for hold, prolong, reply in zip(holds, commands, replies, strict=True):
-                self._renewed(hold, prolong, sent, reply)
+            replies: list[Any]
+            try:
+                replies = self._backend.call_many(
+                    [entry.prolong for entry in entries], max(0.05, min(SOCKET_TIMEOUT, patience))
+                )
+            except Exception as error:  # noqa: BLE001 - whatever it is, these holds must stay in the rounds
+                replies = [LockBackendError(repr(error))] * len(holds)
+            for hold, entry, reply in zip(holds, entries, replies, strict=True):
+                try:
+                    self._renewed(hold, entry, sent, reply)
+                except Exception:  # noqa: BLE001 - what fails over one hold must not cost the others
+                    self._try_soon(hold, entry)
 
     def _reachable(self, ref: weakref.ref[Hold]) -> Hold | None:
         hold = ref()
@@ -249,43 +243,46 @@ class Janitor:
             return False
         return True
 
-    def _renewed(self, hold: Hold, prolong: Command[bool], sent: float, reply: Any) -> None:
+    def _renewed(self, hold: Hold, entry: Lease, sent: float, reply: Any) -> None:
         if hold.state is not State.HELD:
             return
-        lease = hold.lease / 1000
         if isinstance(reply, LockBackendError):
-            _log.warning(
-                "Lock %s couldn't be renewed: %s",
-                hold.name,
-                reply,
-                extra={"lock_name": hold.name, "lock_key": hold.key, "lock_alias": hold.alias},
-            )
-            now = clock.now()
-            if now < hold.deadline:
-                self._enter(hold, prolong, now, min(lease / 10, 1.0, hold.deadline - now))
-            else:
-                self._tell(hold, "expired")
-        elif prolong.parse(reply):
-            hold.prolong(sent, hold.lease)
-            self._enter(hold, prolong, sent, lease * RENEW_AT)
+            self._try_soon(hold, entry)
+            about = {"lock_name": hold.name, "lock_key": hold.key, "lock_alias": hold.alias}
+            _log.warning("Lock %s couldn't be renewed: %s", hold.name, reply, extra=about)
+        elif entry.prolong.parse(reply):
+            hold.prolong(sent, entry.lease)
+            self._enter(hold, entry.prolong, entry.lease, sent, entry.lease / 1000 * RENEW_AT)
         else:
             self._tell(hold, "taken")
+
+    def _try_soon(self, hold: Hold, entry: Lease) -> None:
+        now = clock.now()
+        if now < hold.deadline:
+            pause = min(entry.lease / 10_000, 1.0, hold.deadline - now)
+            self._enter(hold, entry.prolong, entry.lease, now, pause)
+        else:
+            self._tell(hold, "expired")
 
     # Loss.
 
     def _ring_at_end(self, hold: Hold, why: str) -> None:
         ref = weakref.ref(hold)
 
-        def end() -> None:
+        def held() -> Hold | None:
             hold = ref()
-            if hold is None or hold.state is not State.HELD:
+            return hold if hold is not None and hold.state is State.HELD else None
+
+        def end() -> None:
+            hold = held()
+            if hold is None:
                 return
             if clock.now() < hold.deadline:  # extended meanwhile
-                self._at(hold.deadline, end)
+                self._at(hold.deadline, end, held)
             else:
                 self._tell(hold, why)
 
-        self.put(lambda: self._at(hold.deadline, end))
+        self.put(lambda: self._at(hold.deadline, end, held))
 
     def _tell(self, hold: Hold, why: str) -> None:
         if hold.lose(why) and hold.on_lost is not None:

@@ -40,7 +40,7 @@ class _Record:
 
 @dataclass(slots=True)
 class _Store:
-    mutex: threading.Lock = field(default_factory=threading.Lock)
+    mutex: Any = field(default_factory=threading.RLock)
     records: dict[str, _Record] = field(default_factory=dict)
     fences: dict[str, int] = field(default_factory=dict)
 
@@ -75,7 +75,7 @@ class MemoryBackend(Backend):
         return self.call(command)
 
     def after_fork_in_child(self) -> None:
-        self._store.mutex = threading.Lock()
+        self._store.mutex = threading.RLock()
         self._store.records.clear()
 
 

@@ -125,10 +125,12 @@ class Wake(Effect[None]):
 
 @dataclass(frozen=True, slots=True)
 class Watch(Effect[None]):
-    """Renew this hold from now on with ``prolong``, or at least tell when its lease ends."""
+    """Renew this hold from now on with ``prolong``, which asks for ``lease`` milliseconds, or at least tell when its
+    lease ends."""
 
     hold: Hold
     prolong: Command[bool]
+    lease: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -108,15 +109,19 @@ def listen(listener: Listener) -> None:
 
 
 def emit(event: Event) -> None:
+    for listen in (_write, *_listeners):
+        try:
+            listen(event)
+        except Exception:  # noqa: BLE001 - whatever a listener does, the lock goes on
+            with contextlib.suppress(Exception):  # a logging filter may be what fails
+                _log.exception("A listener to lock events failed")
+
+
+def _write(event: Event) -> None:
     log = _loggers[event.kind]
     if log.isEnabledFor(event.level):
         about = {f"lock_{field.name}": getattr(event, field.name) for field in fields(event)}
         log.log(event.level, event.text, about, extra=about)
-    for listener in _listeners:
-        try:
-            listener(event)
-        except Exception:  # noqa: BLE001 - whatever a listener does, the lock goes on
-            _log.exception("A listener to lock events failed")
 
 
 _loggers = {kind: _log.getChild(kind) for kind in ("acquire", "release", "lost", "backend", "renew")}

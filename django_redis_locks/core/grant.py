@@ -54,6 +54,7 @@ class Hold:
         "deadline",
         "doubted",
         "fence",
+        "freed_in_time",
         "grant",
         "home",
         "inside",
@@ -108,7 +109,9 @@ class Hold:
         self.inside = {grant}
         """The ids of the grants that aren't given back."""
         self.doubted = False
-        """An earlier release failed, and the janitor may have done it since."""
+        """An earlier release failed; it may be tried again."""
+        self.freed_in_time = False
+        """That release was sent before the deadline, so that it, or the janitor, may have freed the lock since."""
         self.lost_why: str | None = None
         self.state = State.HELD
         self.grant: Callable[[], Grant | None] = _no_grant
@@ -165,8 +168,8 @@ class Hold:
             if self.fence is None:
                 self.state = State.GONE
                 return False
-            if self.state is State.RELEASING:
-                self.doubted = True
+            if self.state is State.RELEASING and not self.doubted:
+                return False  # another thread is at it
             self.state = State.RELEASING
             return True
 

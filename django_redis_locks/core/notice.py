@@ -25,7 +25,7 @@ def notify(hold: Hold) -> None:
                 grant = hold.grant()
                 if grant is not None:
                     react(grant)
-        except Exception:  # noqa: BLE001 - the user's code, in our thread
+        except BaseException:  # noqa: BLE001 - the user's code, in our thread: not even sys.exit() may end that
             _log.exception("on_lost of lock %s failed", hold.name)
 
     if loop is None:

@@ -76,13 +76,17 @@ def leave(place: Place) -> Grant | None:
 
 
 class Registry:
-    """The grants of this process that aren't released, strongly held."""
+    """The grants of this process that aren't released, strongly held.
+
+    Its mutex, as those of the queues and the janitor, may be entered again: the collector may choose a moment inside of
+    it to end an abandoned generator, whose ``with`` block then releases a lock in this same thread.
+    """
 
     FEW = 64
     """Below so many grants nobody looks for forgotten ones."""
 
     def __init__(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._grants: dict[int, Grant] = {}
         self._by_place: dict[Place, list[Grant]] = {}
 
@@ -92,7 +96,7 @@ class Registry:
     def after_fork_in_child(self) -> None:
         """The parent's grants stay findable, so that a ``with`` of the parent ends quietly in the child, but none of
         them is live here. Another thread may have been at work on the tables when the process forked."""
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._by_place = {}
         for grant in self._grants.values():
             self._by_place.setdefault(grant.hold.place, []).append(grant)
@@ -101,7 +105,7 @@ class Registry:
         """Register a grant of the caller, in his context too."""
         with self._mutex:
             self._grants[grant.id] = grant
-            self._by_place.setdefault(grant.hold.place, []).append(grant)
+            self._by_place[grant.hold.place] = [*self._by_place.get(grant.hold.place, ()), grant]
             if len(self._grants) > self.FEW:
                 self._second_chance()
         ids = _mine.get()
@@ -134,6 +138,11 @@ class Registry:
             if grant.id in ids and grant.hold.state is not State.GONE and grant.hold.owner() is owner:
                 return grant
         return None
+
+    def of_this_thread(self, place: Place) -> Grant | None:
+        """The newest grant there that the caller's thread or task acquired, whatever its context."""
+        owner = me()
+        return next((grant for grant in self._at(place) if grant.hold.owner() is owner), None)
 
     def own(self, place: Place) -> Grant | None:
         """The caller's newest grant there that is live."""
@@ -174,10 +183,10 @@ class Registry:
     def _forget(self, grant: Grant) -> None:
         if self._grants.pop(grant.id, None) is None:
             return
-        grants = self._by_place.get(grant.hold.place, [])
-        if grant in grants:
-            grants.remove(grant)
-        if not grants:
+        grants = [other for other in self._by_place.get(grant.hold.place, ()) if other is not grant]
+        if grants:
+            self._by_place[grant.hold.place] = grants
+        else:
             self._by_place.pop(grant.hold.place, None)
 
     def _second_chance(self) -> None:

@@ -109,7 +109,7 @@ class Queues:
 
     def clear(self) -> None:
         """A fork's child has none of its parent's waiters."""
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._queues: dict[Place, dict[object, _Queue]] = {}
 
     def join(self, effect: Join, alarm: Alarm) -> None:

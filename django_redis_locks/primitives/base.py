@@ -147,7 +147,9 @@ class BaseLock(Programs):
         return grant
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._entered(error).__exit__(kind, error, tb)
+        grant = self._entered(error)
+        if grant is not None:
+            grant.__exit__(kind, error, tb)
 
     async def __aenter__(self) -> Grant:
         grant = await self.aacquire()
@@ -157,7 +159,9 @@ class BaseLock(Programs):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        await self._entered(error).__aexit__(kind, error, tb)
+        grant = self._entered(error)
+        if grant is not None:
+            await grant.__aexit__(kind, error, tb)
 
     # What acquire and aacquire share.
 
@@ -235,12 +239,15 @@ class BaseLock(Programs):
     def _newest(self) -> Grant:
         return self._owned(registry.newest(self.place))
 
-    def _entered(self, error: BaseException | None) -> Grant:
-        return self._owned(owners.leave(self.place), error)
+    def _entered(self, error: BaseException | None) -> Grant | None:
+        """The grant that a ``with`` block began with, also if it began in another context of this thread, as a
+        generator's may. None if it can't be found and an exception of the block's own is on its way."""
+        grant = owners.leave(self.place) or registry.of_this_thread(self.place)
+        return grant if grant is not None or error is not None else self._owned(None)
 
-    def _owned(self, grant: Grant | None, error: BaseException | None = None) -> Grant:
+    def _owned(self, grant: Grant | None) -> Grant:
         if grant is None:
-            raise LockNotOwned(f"lock {self.name!r} isn't held by this thread or task", **self.about) from error
+            raise LockNotOwned(f"lock {self.name!r} isn't held by this thread or task", **self.about)
         return grant
 
     def _forced(self, freed: bool, reason: str) -> bool:

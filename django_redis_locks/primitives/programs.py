@@ -134,10 +134,9 @@ class Programs:
         now = yield from Now()
         if hold.deadline < now + validity(lease):
             yield from self.extending(hold, lease)
-            hold.lease = max(hold.lease, lease)
         if renew_for:
             hold.renew_until = now + renew_for
-            yield from Watch(hold, self._prolong(hold.token, hold.lease))
+            yield from Watch(hold, self._prolong(hold.token, lease), lease)
 
     def acquiring(self, ask: Ask) -> Program[Hold | Busy]:
         """Ask the store, wait, ask again, until it is granted or the caller's wait is over."""
@@ -198,7 +197,7 @@ class Programs:
             ask.token = owners.mint_token()
             return Busy(0.0, None)
         if self.terms.renew_for or self.terms.on_lost is not None:
-            yield from Watch(hold, self._prolong(hold.token, hold.lease))
+            yield from Watch(hold, self._prolong(hold.token, hold.lease), hold.lease)
         return hold
 
     def _hold(self, ask: Ask, fence: int | None, sent: float, unanswered: bool) -> Hold:
@@ -235,6 +234,7 @@ class Programs:
         except BaseException as failure:
             yield from self._sweeping(hold.token)
             hold.doubted = True
+            hold.freed_in_time = hold.freed_in_time or in_time
             if isinstance(failure, LockBackendError) and hold.over:
                 raise self._lost(hold, "expired") from failure
             raise
@@ -244,7 +244,7 @@ class Programs:
             yield from self._sweeping(hold.token)
         if answer.reply and hold.lost_why is None:  # who was told of a loss isn't told of a release
             return True
-        if in_time and hold.lost_why is None and (answer.unanswered or hold.doubted):
+        if hold.lost_why is None and (hold.freed_in_time or (in_time and answer.unanswered)):
             return False
         raise self._lost(hold, "taken" if in_time else "expired")
 
@@ -252,6 +252,8 @@ class Programs:
         """Let the lease end so many milliseconds from now, or later if it did anyway."""
         answer = yield from self._answer(self._prolong(hold.token, lease))
         if not answer.reply:
+            if hold.state is not State.HELD:  # by a release of this process, in another thread
+                raise LockLost(f"lock {self.name!r} was released meanwhile", **self.about)
             raise self._lost(hold, "taken")
         hold.prolong(answer.sent, lease)
 

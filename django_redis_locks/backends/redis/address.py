@@ -59,7 +59,10 @@ def masked(location: str) -> str:
     scheme, mark, rest = location.partition("://")
     if not mark:
         scheme, rest = "", location
-    login, at, address = rest.partition("?")[0].rpartition("@")
+    if "password=" in rest:
+        return f"{scheme}{mark}***"
+    login, at, address = rest.rpartition("@")
+    address = address.partition("?")[0]
     user, colon, _ = login.partition(":")
     if login:  # without a colon it is more often a password than a user
         login = f"{user}:***" if colon else "***"

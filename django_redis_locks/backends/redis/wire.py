@@ -21,7 +21,7 @@ import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 from redis.retry import Retry
 
 from ...core import clock
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 C = TypeVar("C")
 
 _DROP = struct.pack("ii", 1, 0)
-
-_FAILURES = (RedisError, OSError, EOFError)
-"""What redis-py raises when a connection fails. Its ResponseErrors are answers, and never get here."""
 
 
 class Failure(Exception):
@@ -114,7 +111,7 @@ class Wire:
             if timeout is not None and not connection.can_read(timeout):
                 raise TimeoutError("no answer in time")
             replies = [_read(connection) for _ in requests]
-        except _FAILURES as failure:
+        except Exception as failure:
             _drop(connection)
             stale = reused and _closed(failure)
             if stale:
@@ -137,7 +134,7 @@ class Wire:
             _linger(sock)
             sock.settimeout(usual)
             connection.socket_timeout = usual
-        except _FAILURES as failure:
+        except Exception as failure:
             _drop(connection)
             raise Failure(failure, sent=False, stale=False) from failure
         except BaseException:
@@ -174,7 +171,7 @@ class AsyncWire:
         try:
             await connection.send_packed_command(packed, check_health=False)
             replies = [await _aread(connection) for _ in requests]
-        except _FAILURES as failure:
+        except Exception as failure:
             _adrop(connection)
             stale = reused and _closed(failure)
             if stale:
@@ -192,7 +189,7 @@ class AsyncWire:
         try:
             await connection.connect()
             _linger(_socket_of(connection))
-        except _FAILURES as failure:
+        except Exception as failure:
             _adrop(connection)
             raise Failure(failure, sent=False, stale=False) from failure
         except BaseException:

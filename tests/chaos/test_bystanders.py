@@ -1,0 +1,254 @@
+"""What goes wrong over one lock, or in the code of one user, costs no other lock anything."""
+
+from __future__ import annotations
+
+import contextvars
+import gc
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from django_redis_locks import LockBackendError, LockLost, locks
+from django_redis_locks.client import Locks
+from django_redis_locks.core import events
+from django_redis_locks.core.owners import registry
+from tests.chaos.helpers import elsewhere, eventually
+from tests.chaos.test_processes import in_child
+
+Open = Callable[..., Locks]
+
+
+@pytest.fixture
+def memory(settings: Any, request: pytest.FixtureRequest) -> Locks:
+    """A store of its own, with a janitor of its own."""
+    location = request.node.name
+    settings.REDIS_LOCKS = {
+        "default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "LOCATION": location}
+    }
+    return locks["default"]
+
+
+def test_a_renewal_promises_no_more_than_it_asked_for(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[H17] [H2] After an inner entry with a longer lease the renewals ask for the outer one, and count with that:
+    otherwise the holder would believe in a lock that is another's already."""
+    outer = memory.rlock("a", expire=0.4, renew=True).acquire()
+    memory.rlock("a", expire=0.8).acquire()
+    time.sleep(0.6)  # some renewals
+    down = LockBackendError("down", passing=True)
+    monkeypatch.setattr(memory.engine.backend, "call_many", lambda commands, timeout: [down] * len(commands))
+    other = elsewhere(lambda: memory.lock("a").acquire(timeout=3))
+    assert other
+    assert outer.lost
+
+
+def test_on_lost_cannot_end_the_thread_of_all_locks(memory: Locks) -> None:
+    """[E8] Not even by sys.exit()."""
+    memory.lock("bad", expire=0.1, on_lost=lambda grant: sys.exit(1)).acquire()
+    good = memory.lock("good", expire=0.3, renew=True).acquire()
+    time.sleep(0.7)
+    assert not good.lost
+    good.release()
+
+
+def test_a_logging_filter_that_fails_costs_no_lock(memory: Locks) -> None:
+    """[L9] The holds that were renewed in the same write as the one whose loss was to be logged."""
+
+    class Filter(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:
+            raise KeyError("request_id")
+
+    log = logging.getLogger("django_redis_locks.lost")
+    broken = Filter()
+    log.addFilter(broken)
+    try:
+        bad = memory.lock("bad", expire=0.3, renew=True).acquire()
+        good = [memory.lock(f"good:{number}", expire=0.3, renew=True).acquire() for number in range(3)]
+        memory.lock("bad").force_release()
+        eventually(lambda: bad.lost)
+        time.sleep(0.5)
+        assert not [grant for grant in good if grant.lost]
+    finally:
+        log.removeFilter(broken)
+
+
+def test_whatever_a_connection_raises_is_a_store_that_failed(open_locks: Open, redis_url: str) -> None:
+    """[L9] A provider of credentials has exceptions of its own; renewal goes on when it does."""
+
+    class Credentials(redis.CredentialProvider):
+        broken = False
+
+        def get_credentials(self) -> tuple[str, str]:
+            if self.broken:
+                raise ZeroDivisionError("the vault is closed")
+            return ("default", "")
+
+    credentials = Credentials()
+    with redis.Redis.from_url(redis_url) as admin:
+        admin.execute_command("ACL", "SETUSER", "default", "on", "nopass")
+    options = {"credential_provider": credentials, "max_connection_age": 0.1}
+    client = open_locks(redis_url, OPTIONS=options)
+    grant = client.lock("a", expire=1.5, renew=True).acquire()
+    credentials.broken = True
+    time.sleep(0.8)
+    with pytest.raises(LockBackendError, match="the vault is closed"):
+        client.lock("b", wait=0).acquire()
+    credentials.broken = False
+    time.sleep(1.2)
+    assert not grant.lost
+    grant.release()
+
+
+def test_a_question_that_crosses_a_release_is_no_loss(
+    memory: Locks, monkeypatch: pytest.MonkeyPatch, heard: list[events.Event]
+) -> None:
+    """[L8] ensure_held(confirm=True) in one thread, release in another: LockLost there, but nothing is reported lost."""
+    grant = memory.lock("a").acquire()
+    backend, call = memory.engine.backend, memory.engine.backend.call
+    asked, freed = threading.Event(), threading.Event()
+
+    def crossing(command: Any) -> Any:
+        if command.name == "lock/renew":
+            asked.set()
+            assert freed.wait(5)
+        reply = call(command)
+        if command.name == "lock/free":
+            freed.set()
+        return reply
+
+    monkeypatch.setattr(backend, "call", crossing)
+    told: list[BaseException] = []
+
+    def confirm() -> None:
+        try:
+            grant.ensure_held(confirm=True)
+        except LockLost as error:
+            told.append(error)
+
+    asker = threading.Thread(target=confirm)
+    asker.start()
+    assert asked.wait(5)
+    grant.release()
+    asker.join(5)
+    assert "released meanwhile" in str(told[0])
+    assert not [event for event in heard if isinstance(event, events.Lost)]
+
+
+def test_a_release_that_succeeded_unheard_stays_one(
+    memory: Locks, monkeypatch: pytest.MonkeyPatch, heard: list[events.Event]
+) -> None:
+    """[H15] Tried again after the lease: the first attempt was in time, so nothing was lost."""
+    grant = memory.lock("a", expire=0.2).acquire()
+    backend, call = memory.engine.backend, memory.engine.backend.call
+
+    def unheard(command: Any) -> Any:
+        call(command)
+        raise LockBackendError("no answer", unanswered=True, passing=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "call", unheard)
+        with pytest.raises(LockBackendError):
+            grant.release()
+    time.sleep(0.3)
+    grant.release()
+    assert [event.confirmed for event in heard if isinstance(event, events.Released)] == [False]
+    assert not [event for event in heard if isinstance(event, events.Lost)]
+
+
+def test_three_threads_release_one_grant_once(
+    memory: Locks, monkeypatch: pytest.MonkeyPatch, heard: list[events.Event]
+) -> None:
+    """[F4] Idempotent, also while the first one is under way."""
+    grant = memory.lock("a").acquire()
+    backend, call = memory.engine.backend, memory.engine.backend.call
+    under_way, go_on = threading.Event(), threading.Event()
+
+    def slow(command: Any) -> Any:
+        under_way.set()
+        assert go_on.wait(5)
+        return call(command)
+
+    monkeypatch.setattr(backend, "call", slow)
+    first = threading.Thread(target=grant.release)
+    first.start()
+    assert under_way.wait(5)
+    for _ in range(2):
+        elsewhere(lambda: grant.release() or True)
+    go_on.set()
+    first.join(5)
+    assert len([event for event in heard if isinstance(event, events.Released)]) == 1
+
+
+def test_a_with_block_in_another_context_masks_nothing(memory: Locks) -> None:
+    """[L4] A generator's `with` may begin and end in different contexts of one thread: released, and its own exception
+    is the one that is seen."""
+
+    def work() -> Iterator[int]:
+        with memory.lock("a"):
+            yield 1
+            raise ZeroDivisionError("the body's own")
+
+    running = work()
+    contextvars.copy_context().run(next, running)
+    with pytest.raises(ZeroDivisionError):
+        next(running)
+    assert not memory.lock("a").locked()
+
+
+def test_the_collector_may_end_a_with_block_inside_our_tables(memory: Locks) -> None:
+    """[H13] An abandoned generator in a cycle is closed where the collector pleases: its release needs the same mutexes,
+    in the same thread."""
+
+    def work() -> Iterator[None]:
+        with memory.lock("a"):
+            yield
+
+    running = work()
+    next(running)
+    cycle: list[object] = [running]
+    cycle.append(cycle)
+    del running, cycle
+    engine = memory.engine
+    with registry._mutex, engine._queues._mutex, engine._janitor._mutex, engine.backend._store.mutex:
+        gc.collect()
+    assert not memory.lock("a").locked()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_may_open_an_alias_that_its_parent_was_opening(memory: Locks) -> None:
+    """[H18] The mutex of the aliases was held by a thread that the child doesn't have."""
+    held, done = threading.Event(), threading.Event()
+
+    def opening() -> None:
+        with locks._mutex:
+            held.set()
+            done.wait(20)
+
+    thread = threading.Thread(target=opening)
+    thread.start()
+    assert held.wait(5)
+
+    def child() -> None:
+        locks._clients.clear()
+        assert locks["default"]
+
+    try:
+        in_child(child)
+    finally:
+        done.set()
+        thread.join(5)
+
+
+def test_timers_that_nobody_waits_for_are_forgotten(memory: Locks) -> None:
+    """[H16] Released long before their leases end, thousands of locks with `on_lost` leave nothing in the janitor."""
+    for _ in range(3000):
+        with memory.lock("a", expire=3600, on_lost=print):
+            pass
+    memory.engine.settle(5)
+    assert len(memory.engine._janitor._timers) < 300
