@@ -130,13 +130,16 @@ class Janitor:
             with self._mutex:
                 if self._thread is None:
                     thread = threading.Thread(target=self._work, name="django-redis-locks janitor", daemon=True)
+                    self._thread = thread
                     try:
                         thread.start()
-                    except RuntimeError:
-                        if sys.is_finalizing():  # leases end by themselves
-                            return
-                        raise
-                    self._thread = thread
+                    except BaseException as error:
+                        if thread not in threading.enumerate():  # it may run although this thread was interrupted
+                            self._thread = None
+                        if not (
+                            isinstance(error, RuntimeError) and sys.is_finalizing()
+                        ):  # then leases end by themselves
+                            raise
 
     def _work(self) -> None:
         while True:
@@ -234,11 +237,7 @@ class Janitor:
             self._tell(hold, "expired")
             return False
         if now >= hold.renew_until:
-            _log.warning(
-                "Lock %s is held for its MAX_HOLD and isn't renewed any more",
-                hold.name,
-                extra={"lock_name": hold.name, "lock_key": hold.key, "lock_alias": hold.alias},
-            )
+            self._warn("Lock %s is held for its MAX_HOLD and isn't renewed any more", hold)
             self._ring_at_end(hold, "max_hold")
             return False
         return True
@@ -248,13 +247,17 @@ class Janitor:
             return
         if isinstance(reply, LockBackendError):
             self._try_soon(hold, entry)
-            about = {"lock_name": hold.name, "lock_key": hold.key, "lock_alias": hold.alias}
-            _log.warning("Lock %s couldn't be renewed: %s", hold.name, reply, extra=about)
+            self._warn("Lock %s couldn't be renewed: %s", hold, reply)
         elif entry.prolong.parse(reply):
             hold.prolong(sent, entry.lease)
             self._enter(hold, entry.prolong, entry.lease, sent, entry.lease / 1000 * RENEW_AT)
         else:
             self._tell(hold, "taken")
+
+    def _warn(self, text: str, hold: Hold, *more: object) -> None:
+        about = {"lock_name": hold.name, "lock_key": hold.key, "lock_alias": hold.alias}
+        with contextlib.suppress(Exception):  # a logging filter that fails is no reason to leave a lease
+            _log.warning(text, hold.name, *more, extra=about)
 
     def _try_soon(self, hold: Hold, entry: Lease) -> None:
         now = clock.now()

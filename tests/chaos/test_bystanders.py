@@ -252,3 +252,30 @@ def test_timers_that_nobody_waits_for_are_forgotten(memory: Locks) -> None:
             pass
     memory.engine.settle(5)
     assert len(memory.engine._janitor._timers) < 300
+
+
+def test_connections_of_a_rush_are_closed_one_by_one(open_locks: Open, redis_url: str) -> None:
+    """[H24] The last one in is the first one out: what lies below would stay open for ever, with its old password."""
+    client = open_locks(redis_url, OPTIONS={"max_connection_age": 0.3})
+    wire = client.engine.backend._wire
+    lines = [wire._connect(None) for _ in range(10)]
+    for line in lines:
+        wire._stack.push(line)
+    time.sleep(0.4)
+    for _ in range(12):
+        with client.lock("a", expire=5):
+            pass
+    assert len(wire._stack._idle) == 1
+
+
+def test_a_renewal_on_a_closed_connection_is_no_trouble(
+    open_locks: Open, redis_url: str, direct: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """[H24] A server's timeout closes what lies idle between two renewals: tried again at once, without a warning."""
+    client = open_locks(redis_url)
+    with client.lock("a", expire=0.9, renew=True) as grant:
+        for _ in range(3):
+            direct.client_kill_filter(_type="normal", skipme=True)
+            time.sleep(0.4)
+        assert not grant.lost
+    assert "couldn't be renewed" not in caplog.text

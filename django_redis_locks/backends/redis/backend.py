@@ -66,7 +66,13 @@ class RedisBackend(Backend):
     def call_many(self, commands: Sequence[Command[Any]], timeout: float) -> list[Any]:
         """One write for all; its replies come within ``timeout`` seconds or not at all."""
         try:
-            replies = self._wire.exchange([_evalsha(command) for command in commands], timeout)
+            requests = [_evalsha(command) for command in commands]
+            try:
+                replies = self._wire.exchange(requests, timeout)
+            except Failure as failure:
+                if not failure.stale:
+                    raise
+                replies = self._wire.exchange(requests, timeout)
             missing = [index for index, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
             if missing:
                 again = self._wire.exchange([_eval(commands[index]) for index in missing], timeout)

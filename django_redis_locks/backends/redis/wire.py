@@ -67,6 +67,7 @@ class _Stack(Generic[C]):
         self._idle: list[_Line[C]] = []
 
     def pop(self, close: Callable[[C], None]) -> _Line[C] | None:
+        self._close_oldest(close)
         while self._idle:
             try:
                 line = self._idle.pop()
@@ -78,6 +79,16 @@ class _Stack(Generic[C]):
                 return line
             close(line.connection)
         return None
+
+    def _close_oldest(self, close: Callable[[C], None]) -> None:
+        """What lies at the bottom since a rush is never taken again, and would stay open for ever."""
+        try:
+            oldest = self._idle[0]
+            if clock.now() - oldest.used > self._max_age and oldest.pid == os.getpid():
+                self._idle.remove(oldest)
+                close(oldest.connection)
+        except (IndexError, ValueError):  # another thread took it
+            pass
 
     def push(self, line: _Line[C]) -> None:
         line.used = clock.now()
