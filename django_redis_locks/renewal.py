@@ -83,14 +83,15 @@ class Janitor:
 
     def sweep(self, effect: Sweep) -> None:
         self.put(lambda: self._plan_sweeps(effect))
-        self._start()
+        with contextlib.suppress(RuntimeError):  # no thread to be had: the error that is on its way is the one to see
+            self._start()
 
     def alarm(self, at: float, ring: Callable[[], object]) -> Callable[[], None]:
         """Call ``ring`` in the janitor's thread at a time of our clock; what is returned takes that back."""
         box: list[Callable[[], object]] = [ring]
 
         def plan() -> None:
-            self._at(at, lambda: box[0]() if box else None, lambda: box)
+            self._at(at, lambda: [ring() for ring in tuple(box)], lambda: box)
 
         self.put(plan)
         self._start()
@@ -202,7 +203,14 @@ class Janitor:
             entries: list[Lease] = []
             for entry in self._rounds.due(sent, BATCH):
                 hold = self._reachable(entry.hold)
-                if hold is not None and self._wanted(hold, sent):
+                if hold is None:
+                    continue
+                try:
+                    wanted = self._wanted(hold, sent)
+                except Exception:  # noqa: BLE001 - as below
+                    self._try_soon(hold, entry)
+                    continue
+                if wanted:
                     holds.append(hold)
                     entries.append(entry)
             if not holds:

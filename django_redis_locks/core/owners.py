@@ -65,11 +65,12 @@ def enter(grant: Grant) -> None:
     _entered.set((*_entered.get(), grant))
 
 
-def leave(place: Place) -> Grant | None:
-    """The innermost ``with`` block of a lock ends: the grant it began with. None if it began in another context."""
+def leave(lock: object) -> Grant | None:
+    """The innermost ``with`` block of this lock object ends: the grant it began with. Another object for the same key has
+    blocks of its own. None if it began in another context."""
     grants = _entered.get()
     for index in range(len(grants) - 1, -1, -1):
-        if grants[index].hold.place == place:
+        if grants[index]._keeper is lock:
             _entered.set(grants[:index] + grants[index + 1 :])
             return grants[index]
     return None
@@ -139,10 +140,14 @@ class Registry:
                 return grant
         return None
 
-    def of_this_thread(self, place: Place) -> Grant | None:
-        """The newest grant there that the caller's thread or task acquired, whatever its context."""
+    def of_block(self, place: Place, lock: object) -> Grant | None:
+        """The newest grant of this lock object that the caller's thread or task acquired, whatever its context, or one
+        that is dead by now: a loop that ends closes its generators in another task."""
         owner = me()
-        return next((grant for grant in self._at(place) if grant.hold.owner() is owner), None)
+        for grant in self._at(place):
+            if grant._keeper is lock and (grant.hold.owner() is owner or not alive(grant.hold)):
+                return grant
+        return None
 
     def own(self, place: Place) -> Grant | None:
         """The caller's newest grant there that is live."""

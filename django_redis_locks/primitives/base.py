@@ -242,7 +242,7 @@ class BaseLock(Programs):
     def _entered(self, error: BaseException | None) -> Grant | None:
         """The grant that a ``with`` block began with, also if it began in another context of this thread, as a
         generator's may. None if it can't be found and an exception of the block's own is on its way."""
-        grant = owners.leave(self.place) or registry.of_this_thread(self.place)
+        grant = owners.leave(self) or registry.of_block(self.place, self)
         return grant if grant is not None or error is not None else self._owned(None)
 
     def _owned(self, grant: Grant | None) -> Grant:

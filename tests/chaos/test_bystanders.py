@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import gc
 import logging
@@ -9,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -279,3 +280,36 @@ def test_a_renewal_on_a_closed_connection_is_no_trouble(
             time.sleep(0.4)
         assert not grant.lost
     assert "couldn't be renewed" not in caplog.text
+
+
+def test_a_with_block_ends_with_its_own_grant(memory: Locks) -> None:
+    """[L1] [L4] A block whose lease is over ends inside of another block of the same key: the other one stays locked."""
+
+    def work() -> Iterator[None]:
+        with memory.lock("a", expire=0.1):
+            yield
+
+    running = work()
+    next(running)
+    time.sleep(0.2)
+    with memory.lock("a", expire=30) as mine:
+        running.close()
+        mine.ensure_held(confirm=True)
+        assert elsewhere(lambda: memory.lock("a").acquire(timeout=0)) is None
+
+
+def test_a_generator_that_its_loop_closes_frees_its_lock(memory: Locks) -> None:
+    """[D39] `asyncio.run` closes what is left in a task of its own, when the one that acquired is done."""
+    kept: list[Any] = []
+
+    async def work() -> AsyncIterator[None]:
+        async with memory.lock("a"):
+            yield
+
+    async def main() -> None:
+        running = work()
+        kept.append(running)
+        await anext(running)
+
+    asyncio.run(main())
+    assert not memory.lock("a").locked()
