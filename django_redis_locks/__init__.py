@@ -22,6 +22,7 @@ from .core.owners import registry as _registry
 from .decorators import redis_lock
 from .handler import locks
 from .primitives.lock import Lock
+from .primitives.record import Record, RecordRef
 
 __all__ = [
     "Grant",
@@ -35,6 +36,8 @@ __all__ = [
     "LockLost",
     "LockNotAcquired",
     "LockNotOwned",
+    "Record",
+    "RecordRef",
     "current_grant",
     "locks",
     "redis_lock",

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple, Never, TypeVar
 from .conf import ON_BACKEND_ERROR, AliasSettings, Overrides
 from .core import durations
 from .core.effects import Place
-from .core.keys import Spelling
+from .core.keys import LockKeys, Spelling
 from .primitives.lock import Lock
-from .primitives.programs import Terms
+from .primitives.record import RecordRef
+from .primitives.wishes import Terms
 
 if TYPE_CHECKING:
     from .core.durations import Duration
-    from .core.grant import OnLost
+    from .core.hold import OnLost
     from .engine import Engine
 
 T = TypeVar("T")
@@ -63,6 +64,14 @@ class LockMaker:
     """The kinds of locks, each as a method. ``locks`` has them, and each of its aliases."""
 
     def _make(self, key: str, options: Options, name: str | None, *, reentrant: bool) -> Lock:
+        raise NotImplementedError
+
+    def record(self, key: str, *, name: str | None = None) -> RecordRef:
+        """A small value with a version and a lease, changed by compare-and-set. It can't share a key with a lock.
+
+        Raises:
+            LockKeyError: not a str, or empty.
+        """
         raise NotImplementedError
 
     def lock(
@@ -131,21 +140,30 @@ class Locks(LockMaker):
 
     def close(self) -> None:
         """Close idle connections."""
-        self.engine.backend.close()
+        self.engine.close()
 
     def wait_of(self, name: str) -> float | None:
         """What ``LOCKS[name]`` says of waiting, in seconds; None if nothing."""
         return self.settings.names.get(name, _NOTHING).wait
 
+    def record(self, key: str, *, name: str | None = None) -> RecordRef:
+        return RecordRef(*self._address(key, name))
+
     def _make(self, key: str, options: Options, name: str | None, *, reentrant: bool) -> Lock:
+        engine, place, keys, key, name, alias, terms = self._address(key, name)
+        if options != _SILENT:
+            terms = self._special(terms, name, options)
+        return Lock(engine, place, keys, key, name, alias, terms, reentrant)
+
+    def _address(self, key: str, name: str | None) -> tuple[Engine, Place, LockKeys, str, str, str, Terms]:
+        """What locks and records are made of."""
         keys = self._spelling.of(key)
         if name is None:
             name = key.partition(":")[0]
-        terms = self._terms.get(name) or self._terms[None]
-        if options != _SILENT:
-            terms = self._special(terms, name, options)
+        elif not isinstance(name, str):
+            raise ValueError(f"name must be a str, not {name!r}")
         place = Place(self.engine.backend.identity, keys.lock)
-        return Lock(self.engine, place, keys, key, name, self.settings.alias, terms, reentrant)
+        return self.engine, place, keys, key, name, self.settings.alias, self._terms.get(name) or self._terms[None]
 
     def _usual(self, overrides: Overrides) -> Terms:
         """The terms of a lock without arguments: its lease is renewed unless ``LOCKS`` says otherwise."""
@@ -164,6 +182,8 @@ class Locks(LockMaker):
 
     def _special(self, terms: Terms, name: str, options: Options) -> Terms:
         expire, wait, renew, on_lost, on_backend_error = options
+        if renew is not None and type(renew) is not bool:
+            raise ValueError(f"renew is True or False, not {renew!r}")
         overrides = self.settings.names.get(name, _NOTHING)
         if expire is not None:
             terms = replace(terms, lease=durations.lease_ms(expire))

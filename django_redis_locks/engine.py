@@ -9,8 +9,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django.core.exceptions import SynchronousOnlyOperation
 
 from .core import clock
-from .core.constants import FIRST_RETRY
-from .core.effects import Command, Effect, Join, Leave, Now, Pause, Sweep, Unwatch, Wait, Wake, Watch
+from .core.effects import (
+    Command,
+    Effect,
+    Freed,
+    HandOver,
+    Join,
+    Leave,
+    LineUp,
+    Listen,
+    Now,
+    Pause,
+    Place,
+    Sweep,
+    Unwatch,
+    Wait,
+    Watch,
+)
+from .core.keys import waiters_of
 from .core.owners import running_loop
 from .core.queues import Gate, LoopGate, Queues
 from .renewal import Janitor
@@ -19,11 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .backends.base import Backend
+    from .core.effects import Handed
 
 R = TypeVar("R")
-
-POLL = 2 * FIRST_RETRY
-"""How often the first waiter of a process asks a store that doesn't announce releases."""
 
 
 class Engine:
@@ -32,14 +46,19 @@ class Engine:
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self._queues = _queues.setdefault(backend.identity, Queues())
-        self._janitor = Janitor(backend, self._queues)
+        self._janitor = Janitor(backend, self._freed)
+        self._inbox = backend.inbox(self)
+        hear = self._inbox.hears
         self._perform: dict[type[Effect[Any]], Callable[[Any], Any]] = {
             Now: lambda _: clock.now(),
             Command: self._call,
-            Join: lambda effect: self._queues.join(effect, self._janitor.alarm),
+            Join: lambda effect: self._queues.join(effect, self._janitor.alarm, self._left),
             Wait: self._wait,
-            Leave: self._queues.leave,
-            Wake: lambda effect: self._queues.wake(effect.place),
+            Leave: lambda effect: self._queues.leave(effect, self._left),
+            Listen: self._listen,
+            HandOver: self._queues.hand_over,
+            LineUp: lambda effect: self._queues.line_up(effect, hear),
+            Freed: self._freed,
             Watch: self._janitor.watch,
             Unwatch: lambda effect: self._janitor.unwatch(effect.hold),
             Sweep: self._janitor.sweep,
@@ -56,15 +75,23 @@ class Engine:
         if isinstance(effect, Command):
             reply = effect.parse(await self.backend.acall(effect))
         elif isinstance(effect, Wait):
-            reply = await self._queues.await_(self._polling(effect))
+            reply = await self._queues.await_(effect, self._inbox.hears)
+        elif isinstance(effect, Listen):
+            gate = self._loop_gate()
+            self._inbox.open(effect.channel, gate.open)
+            await gate.asleep(effect.seconds)
+            reply = bool(self._inbox.hears(effect.channel))
         elif isinstance(effect, Pause):
-            loop = running_loop()
-            assert loop is not None  # noqa: S101 - we are in a coroutine
-            await LoopGate(loop, self._janitor.alarm).asleep(effect.seconds)
+            await self._loop_gate().asleep(effect.seconds)
             reply = None
         else:
             reply = self.perform(effect)
         return reply  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Close idle connections, and the inbox."""
+        self._inbox.close()
+        self.backend.close()
 
     def settle(self, seconds: float) -> None:
         """Wait until what was left to the janitor so far has been tried, at most so long. A barrier for tests."""
@@ -74,17 +101,48 @@ class Engine:
         _refuse_to_block_a_loop()
         return command.parse(self.backend.call(command))
 
-    def _wait(self, effect: Wait) -> bool:
+    def _wait(self, effect: Wait) -> Any:
         _refuse_to_block_a_loop()
-        return self._queues.wait(self._polling(effect))
+        return self._queues.wait(effect, self._inbox.hears)
 
-    def _polling(self, effect: Wait) -> Wait:
-        if self.backend.announces or effect.pause is None or effect.pause <= POLL:
-            return effect
-        return Wait(effect.seat, effect.until, POLL)
+    def _listen(self, effect: Listen) -> bool:
+        gate = Gate()
+        self._inbox.open(effect.channel, gate.open)
+        gate.sleep(effect.seconds)
+        return bool(self._inbox.hears(effect.channel))
+
+    def _loop_gate(self) -> LoopGate:
+        loop = running_loop()
+        assert loop is not None  # noqa: S101 - we are in a coroutine
+        return LoopGate(loop, self._janitor.alarm)
+
+    # What an inbox tells.
+
+    def told(self, number: str, lock: str) -> None:
+        """A wake-up came; if nobody here waits any more it is somebody else's."""
+        place = Place(self.backend.identity, lock)
+        if not self._queues.wake(place, number):
+            self._left(place, "", None)
+
+    def missed(self) -> None:
+        self._queues.wake_all()
+
+    def waiting(self) -> bool:
+        return len(self._queues) > 0
+
+    def _freed(self, effect: Freed) -> None:
+        self._queues.freed(effect, self._left)
+
+    def _left(self, place: Place, address: str, handed: Handed | None) -> None:
+        if handed is not None:
+            hold = handed.hold
+            self._janitor.sweep(Sweep(place, handed.free(hold.token), hold.lease / 1000))
+        keys = place.lock, waiters_of(place.lock)
+        self._janitor.send(Command("queue/leave", keys, (address,), int), place)
 
     def after_fork_in_child(self) -> None:
         self.backend.after_fork_in_child()
+        self._inbox.after_fork_in_child()
         self._queues.clear()
         self._janitor.after_fork_in_child()
 

@@ -22,6 +22,7 @@ from .engine import Engine
 
 if TYPE_CHECKING:
     from .primitives.lock import Lock
+    from .primitives.record import RecordRef
 
 DEFAULT = "default"
 
@@ -52,6 +53,9 @@ class LockHandler(LockMaker):
 
     def _make(self, key: str, options: Options, name: str | None, *, reentrant: bool) -> Lock:
         return self[DEFAULT]._make(key, options, name, reentrant=reentrant)
+
+    def record(self, key: str, *, name: str | None = None) -> RecordRef:
+        return self[DEFAULT].record(key, name=name)
 
     def configure(self, configuration: Mapping[str, Any] | None) -> None:
         """Settings for a program without Django's. Where Django is configured with ``REDIS_LOCKS``, that wins."""

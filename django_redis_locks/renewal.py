@@ -15,7 +15,6 @@ import heapq
 import itertools
 import logging
 import os
-import sys
 import threading
 import weakref
 from math import inf
@@ -23,33 +22,31 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from .core import clock
-from .core.constants import EXIT_FLUSH, RENEW_AT, SOCKET_TIMEOUT, SWEEPS
+from .core.constants import EXIT_FLUSH, LONGEST_SLEEP, RENEW_AT, SOCKET_TIMEOUT
+from .core.daemon import Daemon
 from .core.errors import LockBackendError
-from .core.grant import Hold, State
+from .core.hold import Hold, State
 from .core.notice import notify
 from .core.owners import alive, registry
 from .core.queues import Gate
 from .core.rounds import Lease, Rounds
+from .errands import BATCH, Errands
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .backends.base import Backend
-    from .core.effects import Command, Sweep, Watch
-    from .core.queues import Queues
+    from .core.effects import Command, Freed, Place, Sweep, Watch
 
 _log = logging.getLogger("django_redis_locks.renew")
-
-BATCH = 500
-"""Renewals in one write: some 50 kB, and some ms of the server's time."""
 
 
 class Janitor:
     """The thread of one backend. It begins with the first thing to do."""
 
-    def __init__(self, backend: Backend, queues: Queues) -> None:
+    def __init__(self, backend: Backend, tell: Callable[[Freed], object]) -> None:
         self._backend = backend
-        self._queues = queues
+        self._tell_waiters = tell
         self.after_fork_in_child()
         _janitors.add(self)
 
@@ -60,10 +57,10 @@ class Janitor:
         self._rounds = Rounds()
         self._timers: list[tuple[float, int, Callable[[], object], Callable[[], object]]] = []
         self._crowded = 64
-        self._sweeps: list[tuple[float, int, Sweep, float]] = []
+        self._errands = Errands(self._backend, self._tell_waiters)
         self._count = itertools.count().__next__
         self._sleeps_until = -inf
-        self._thread: threading.Thread | None = None
+        self._daemon = Daemon(self._work, "django-redis-locks janitor")
         self._pid = os.getpid()
 
     # Called from any thread.
@@ -71,20 +68,33 @@ class Janitor:
     def watch(self, effect: Watch) -> None:
         """Renew a hold, or ring when its fixed lease ends."""
         hold = effect.hold
+        self._settle_in()
+        try:
+            self._daemon.start()
+        except LockBackendError as error:
+            error.key, error.name, error.alias = hold.key, hold.name, hold.alias
+            raise
         if hold.renew_until:
             self._enter(hold, effect.prolong, effect.lease, hold.since, effect.lease / 1000 * RENEW_AT)
         else:
             self._ring_at_end(hold, "expired")
-        self._start()
 
     def unwatch(self, hold: Hold) -> None:
         if hold.renew_until:
             self._rounds.remove(hold)
 
     def sweep(self, effect: Sweep) -> None:
-        self.put(lambda: self._plan_sweeps(effect))
-        with contextlib.suppress(RuntimeError):  # no thread to be had: the error that is on its way is the one to see
-            self._start()
+        self._settle_in()
+        self.put(lambda: self._errands.sweep(effect))
+        with contextlib.suppress(LockBackendError):  # the error that is on its way is the one to see
+            self._daemon.start()
+
+    def send(self, command: Command[int], place: Place) -> None:
+        """Send a command that nobody waits for, soon, and again for a while if the store can't be reached."""
+        self._settle_in()
+        self.put(lambda: self._errands.send(command, place))
+        with contextlib.suppress(LockBackendError):
+            self._daemon.start()
 
     def alarm(self, at: float, ring: Callable[[], object]) -> Callable[[], None]:
         """Call ``ring`` in the janitor's thread at a time of our clock; what is returned takes that back."""
@@ -93,9 +103,17 @@ class Janitor:
         def plan() -> None:
             self._at(at, lambda: [ring() for ring in tuple(box)], lambda: box)
 
+        self._settle_in()
         self.put(plan)
-        self._start()
+        self._daemon.start()
         return box.clear
+
+    def _settle_in(self) -> None:
+        """A fork that didn't run Python's hooks is found out before anything is put or entered, which would be lost."""
+        if self._pid != os.getpid():
+            with _forked:
+                if self._pid != os.getpid():
+                    self.after_fork_in_child()
 
     def put(self, job: Callable[[], object]) -> None:
         """Have the thread call ``job``, if it runs."""
@@ -108,10 +126,10 @@ class Janitor:
 
     def flush(self, seconds: float) -> None:
         """The process ends: try all that is to be swept once more now, at most so long."""
-        self._do(lambda: self._sweep(inf), seconds)
+        self._do(lambda: self._errands.run(inf, inf), seconds)
 
     def _do(self, job: Callable[[], object], seconds: float) -> None:
-        if self._thread is None or not self._thread.is_alive():
+        if not self._daemon.runs:
             return
         gate = Gate()
 
@@ -123,24 +141,6 @@ class Janitor:
         gate.sleep(seconds)
 
     # The thread.
-
-    def _start(self) -> None:
-        if self._pid != os.getpid():  # a fork that didn't run Python's hooks
-            self.after_fork_in_child()
-        if self._thread is None:
-            with self._mutex:
-                if self._thread is None:
-                    thread = threading.Thread(target=self._work, name="django-redis-locks janitor", daemon=True)
-                    self._thread = thread
-                    try:
-                        thread.start()
-                    except BaseException as error:
-                        if thread not in threading.enumerate():  # it may run although this thread was interrupted
-                            self._thread = None
-                        if not (
-                            isinstance(error, RuntimeError) and sys.is_finalizing()
-                        ):  # then leases end by themselves
-                            raise
 
     def _work(self) -> None:
         while True:
@@ -156,7 +156,7 @@ class Janitor:
             until = self._next()
             self._sleeps_until = until
         try:
-            timeout = None if until == inf else max(0.0, until - clock.now())
+            timeout = None if until == inf else min(max(0.0, until - clock.now()), LONGEST_SLEEP)
             job = self._mailbox.get(timeout=timeout)
             while True:
                 if job is not None:
@@ -166,12 +166,13 @@ class Janitor:
             pass
         self._renew()
         self._ring()
-        self._sweep(clock.now())
+        with self._mutex:
+            until = self._next()
+        self._errands.run(clock.now(), until)
 
     def _next(self) -> float:
         timer = self._timers[0][0] if self._timers else inf
-        sweep = self._sweeps[0][0] if self._sweeps else inf
-        return min(self._rounds.first(), timer, sweep)
+        return min(self._rounds.first(), timer, self._errands.first())
 
     def _at(self, at: float, job: Callable[[], object], wanted: Callable[[], object]) -> None:
         """Do a job at a time of our clock. Once many wait, those that nobody wants any more are forgotten."""
@@ -299,37 +300,11 @@ class Janitor:
         if hold.lose(why) and hold.on_lost is not None:
             notify(hold)
 
-    # Sweeps.
-
-    def _plan_sweeps(self, effect: Sweep) -> None:
-        now = clock.now()
-        for after in (*SWEEPS, effect.lease):
-            self._sweep_at(now + after, effect, now + effect.lease)
-
-    def _sweep_at(self, due: float, effect: Sweep, end: float) -> None:
-        heapq.heappush(self._sweeps, (due, self._count(), effect, end))
-
-    def _sweep(self, now: float) -> None:
-        due: list[tuple[Sweep, float]] = []
-        while self._sweeps and self._sweeps[0][0] <= now and len(due) < BATCH:
-            due.append(heapq.heappop(self._sweeps)[2:])
-        if not due:
-            return
-        with self._mutex:
-            patience = self._next() - clock.now()  # a silent server must not keep the renewals waiting
-        replies = self._backend.call_many(
-            [effect.delete for effect, _ in due], max(0.05, min(SOCKET_TIMEOUT, patience))
-        )
-        again = clock.now() + 1.0
-        for (effect, end), reply in zip(due, replies, strict=True):
-            if isinstance(reply, LockBackendError):
-                if again < end:  # the store is down: until the lease is over by itself
-                    self._sweep_at(again, effect, end)
-            elif effect.delete.parse(reply):
-                self._queues.wake(effect.place)
-
 
 _janitors: weakref.WeakSet[Janitor] = weakref.WeakSet()
+
+_forked = threading.RLock()
+"""Taken only in a child that nobody told of its fork, so its parent's threads never had it."""
 
 
 def _flush_at_exit() -> None:

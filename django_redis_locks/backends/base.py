@@ -6,14 +6,45 @@ A backend meets the locks only at ``Command.name`` and the shape of the reply. W
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ..core.errors import LockBackendError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ..core.effects import Command
+
+
+class Listener(Protocol):
+    """Whom an inbox tells, from a thread of its own."""
+
+    def told(self, number: str, lock: str) -> None:
+        """The queue of this number was taken out of the line, since this lock may be free."""
+
+    def missed(self) -> None:
+        """Wake-ups may have been lost."""
+
+    def waiting(self) -> bool:
+        """Whether anybody waits."""
+
+
+class Inbox:
+    """How a store's wake-ups reach this process. This one is deaf: waiters ask now and then."""
+
+    def hears(self, channel: str) -> str:
+        """The whole name of our inbox among the channels that begin so; "" unless wake-ups sent there reach us."""
+        return ""
+
+    def open(self, channel: str, then: Callable[[], object]) -> None:
+        """Begin to listen, and call ``then`` when we do, or can't. Doesn't wait for it."""
+        then()
+
+    def close(self) -> None:
+        """Stop listening. It may be opened again."""
+
+    def after_fork_in_child(self) -> None:
+        """Forget what belongs to the parent, its name above all."""
 
 
 class Backend:
@@ -23,9 +54,6 @@ class Backend:
 
     buckets: ClassVar[int] = 1
     """Into how many parts the keys are divided; a script touches keys of one part."""
-
-    announces: ClassVar[bool] = False
-    """Whether a waiter hears of every release; otherwise it has to ask now and then."""
 
     def __init__(self, location: str, options: Mapping[str, Any]) -> None:
         raise NotImplementedError
@@ -56,6 +84,10 @@ class Backend:
             except LockBackendError as failure:
                 replies.append(failure)
         return replies
+
+    def inbox(self, listener: Listener) -> Inbox:
+        """An inbox of this process."""
+        return Inbox()
 
     def close(self) -> None:
         """Close idle connections. The backend stays usable."""

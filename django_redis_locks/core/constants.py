@@ -10,8 +10,15 @@ CAP: Final = 2.0
 JITTER: Final = 0.1
 """Spread of the retries, so that the waiters of many processes don't ask in one burst."""
 
+HAND_OVERS: Final = 16
+"""So many times in a row a lock may stay within a process while another one waits for it."""
+
+POLITE: Final = 0.005
+"""How long a process that gave the lock to another one lets pass before it asks again: the other one needs a message
+and a round trip, and would always lose."""
+
 FIRST_RETRY: Final = 0.05
-"""First pause before asking a store again that can't be reached, or a lock that nobody announces; doubles."""
+"""First pause before asking a store again that can't be reached; doubles."""
 
 TROUBLE: Final = 30.0
 """A store that can't be reached for so long is down, also for a caller who is willing to wait for ever."""
@@ -29,15 +36,18 @@ LONGEST_LEASE: Final = 10 * 365 * 86400.0
 RENEW_AT: Final = 1 / 3
 """Renewed after a third of the lease: two more tries fit in before it ends."""
 
-SWEEPS: Final = (0.0, 1.0, 3.0)
-"""When a token with an unanswered attempt is deleted, besides after one lease: a late copy of the request comes out of
-socket buffers within a second or so, or not at all."""
+SWEEPS: Final = (0.0, 0.1, 1.0, 3.0)
+"""When a token with an unanswered attempt is deleted, besides after one lease: the request may just be on its way, and a
+late copy comes out of socket buffers within a second or so, or not at all."""
 
 REMEMBER: Final = 3600.0
 """How long the index, and this process, remember a hold whose lease ended without a release."""
 
 SOCKET_TIMEOUT: Final = 2.0
 """How long one attempt may take, whatever its caller's wait."""
+
+LONGEST_SLEEP: Final = 3600.0
+"""Of the janitor. Somebody may be willing to wait for longer than the operating system can count."""
 
 EXIT_FLUSH: Final = 1.0
 """What the end of the interpreter may spend on releases that are still queued."""

@@ -5,7 +5,7 @@ no socket and know neither threads nor event loops, so that one text serves sync
 a test can step it with a list of replies. ``reply = yield from Effect(...)`` gives the reply with its type. A failure
 is thrown into the program at its ``yield``.
 
-Only ``Command``, ``Wait`` and ``Pause`` may block. Everything else is *local*: it ends at once, so a program may ask
+Only ``Command``, ``Wait``, ``Listen`` and ``Pause`` may block. Everything else is *local*: it ends at once, so a program may ask
 for it while it unwinds.
 """
 
@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from .grant import Hold
+    from .errors import LockBackendError
+    from .hold import Hold
 
 R = TypeVar("R")
 
@@ -72,18 +73,85 @@ class Pause(Effect[None]):
     seconds: float
 
 
+class Trouble:
+    """What those who wait for one key in one queue know of a store that can't be reached: since when, and how it failed
+    last. Who asks notes it, so that nobody behind him takes it for a busy lock, or is patient with it all over again."""
+
+    __slots__ = ("failure", "since")
+
+    def __init__(self) -> None:
+        self.failure: str | None = None
+        self.since = 0.0
+
+    def note(self, failure: LockBackendError, at: float) -> float:
+        """It failed at this moment; returns since when it does."""
+        if self.failure is None:
+            self.since = at
+        self.failure = str(failure.args[0])
+        return self.since
+
+
 class Seat:
     """A seat in the queue of one key in this process. ``home`` is an event loop, or None for threads: each has a queue
-    of its own, so that a blocked loop holds up nobody else. Who made a seat can give it up at any moment, whether or not
-    he got to join; ``queue`` and ``gate`` belong to the queues."""
+    of its own, so that a blocked loop holds up nobody else. ``channel`` is how the names of inboxes begin that may hear
+    of this key. Who made a seat can give it up at any moment, whether or not he got to join; the rest belongs to the
+    queues."""
 
-    __slots__ = ("gate", "home", "place", "queue")
+    __slots__ = ("channel", "gate", "home", "place", "queue", "trouble", "turn")
 
-    def __init__(self, place: Place, home: object) -> None:
+    def __init__(self, place: Place, home: object, channel: str) -> None:
         self.place = place
         self.home = home
+        self.channel = channel
         self.queue: Any = None
         self.gate: Any = None
+        self.trouble = Trouble()
+        self.turn: Turn | None = None
+
+
+class Handed:
+    """A lock that a hold of this process gave back without telling the store: the next in the queue takes it over.
+
+    Attributes:
+        hold: whose it was; its token is still in the store.
+        free: makes the command that frees the lock if it is still a token's.
+        doubtful: an attempt to take it over went unanswered, so nothing can be said of a token that isn't there.
+    """
+
+    __slots__ = ("doubtful", "free", "hold")
+
+    def __init__(self, hold: Hold, free: Callable[[str], Command[int]]) -> None:
+        self.hold = hold
+        self.free = free
+        self.doubtful = False
+
+
+class Turn(NamedTuple):
+    """It is this seat's turn to ask the store.
+
+    Attributes:
+        address: where the store reaches this queue, to be registered if the answer is "busy"; "" if nobody listens.
+        arrival: when the queue lined up in the store, on its clock; 0 if it is to line up now.
+        more: others wait behind this seat.
+        handed: what to take over.
+    """
+
+    address: str = ""
+    arrival: int = 0
+    more: bool = False
+    handed: Handed | None = None
+
+
+class Standing(NamedTuple):
+    """What the store says of the line of processes before a lock.
+
+    Attributes:
+        arrival: since when this queue stands in it, on the store's clock; 0 if it doesn't.
+        others: other queues do.
+    """
+
+    arrival: int = 0
+    others: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +162,12 @@ class Join(Effect[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class Wait(Effect[bool]):
-    """Sleep until it is this seat's turn to ask the store; False if that doesn't come before ``until``.
+class Wait(Effect["Turn | None"]):
+    """Sleep until it is this seat's turn to ask the store; None if that doesn't come before ``until``.
 
-    Only the head of a queue asks: at once if nobody asked before it, and later when a wake-up has come since the last
-    time somebody asked, when ``pause`` seconds are over (None: whatever the last head chose), or at ``until``.
+    Only the head of a queue asks: at once if nobody asked before it or something was handed over, and later when a
+    wake-up has come since the last time somebody asked, when ``pause`` seconds are over (None: whatever the last head
+    chose), or at ``until``. ``standing`` is what the answer to its last question said.
     """
 
     local: ClassVar[bool] = False
@@ -106,21 +175,55 @@ class Wait(Effect[bool]):
     seat: Seat
     until: float
     pause: float | None = None
+    standing: Standing | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Leave(Effect[None]):
-    """Give the seat up; twice is once. Whoever is head then asks not before ``pause`` seconds or a wake-up (None: no change)."""
+    """Give the seat up; twice is once. Whoever is head then asks not before ``pause`` seconds or a wake-up (None: no
+    change). ``standing`` is what the answer to its last question said; None if there was none: what the queue was told
+    or handed then goes to the next head, and from an empty queue to the janitor."""
 
     seat: Seat
     pause: float | None = None
+    standing: Standing | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Wake(Effect[None]):
-    """The lock may be free: every queue of this process for it has its head ask."""
+class Listen(Effect[bool]):
+    """Have the store's wake-ups reach this process; returns whether they do, after ``seconds`` at most."""
+
+    local: ClassVar[bool] = False
+
+    channel: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver(Effect[bool]):
+    """Give a hold's token to whoever is next in the caller's own queue; False if nobody waits there."""
+
+    handed: Handed
+    home: object
+
+
+@dataclass(frozen=True, slots=True)
+class LineUp(Effect[str]):
+    """The address of the caller's own queue, to line up again in the store; "" if nobody waits there."""
 
     place: Place
+    home: object
+
+
+@dataclass(frozen=True, slots=True)
+class Freed(Effect[None]):
+    """The lock was freed. If the store ``woke`` another process this one lets that go first, for a moment; otherwise
+    every queue of this process for it has its head ask. ``address`` is the queue that was to line up again in the
+    same step: it may be gone by now."""
+
+    place: Place
+    woke: bool
+    address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +250,7 @@ class Sweep(Effect[None]):
     time after ``lease`` seconds."""
 
     place: Place
-    delete: Command[bool]
+    delete: Command[int]
     lease: float
 
 

@@ -3,6 +3,7 @@
 A lock's keys, on a prefix ``lock``::
 
     lock:{0}:k:order:42      the lock: a hash while it is held, absent otherwise
+    lock:{0}:w:order:42      its waiters: the inboxes of the processes that wait for it, by their arrival
     lock:{0}:fence           the fence counter of the bucket
     lock:{0}:index           the held locks of the bucket, by the end of their lease
 
@@ -33,11 +34,13 @@ _unsafe = re.compile(r"[\x00-\x20%{}\x7f-\xa0\u1680\u2000-\u200f\u2028-\u202f\u2
 
 
 class LockKeys(NamedTuple):
-    """The three keys that the scripts of a lock touch, in the order of their KEYS."""
+    """The keys that the scripts of a lock touch, in the order of their KEYS, and how the channels of inboxes begin."""
 
     lock: str
+    waiters: str
     fence: str
     listing: str
+    inbox: str
 
 
 class Spelling(NamedTuple):
@@ -54,8 +57,8 @@ class Spelling(NamedTuple):
         """
         escaped = escape(key)
         bucket = crc32(escaped.encode()) % self.buckets if self.buckets > 1 else 0
-        lock, fence, listing = _bucket(self.prefix, bucket)
-        return LockKeys(lock + escaped, fence, listing)
+        lock, waiters, fence, listing, inbox = _bucket(self.prefix, bucket)
+        return LockKeys(lock + escaped, waiters + escaped, fence, listing, inbox)
 
     def key_of(self, lock: str) -> str:
         """The user's key, for people to read, out of the spelled one. A hashed tail stays as it is."""
@@ -65,7 +68,12 @@ class Spelling(NamedTuple):
 @lru_cache(maxsize=1024)
 def _bucket(prefix: str, bucket: int) -> LockKeys:
     tag = f"{prefix}:{{{bucket}}}:"
-    return LockKeys(tag + "k:", tag + "fence", tag + "index")
+    return LockKeys(tag + "k:", tag + "w:", tag + "fence", tag + "index", tag + "inbox:")
+
+
+def waiters_of(lock: str) -> str:
+    """The key of the waiters of a lock, out of the lock's own."""
+    return "}:w:".join(lock.split("}:k:", 1))
 
 
 def escape(key: str) -> str:

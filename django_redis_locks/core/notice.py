@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from .grant import Hold, State
+from .hold import Hold, State
 
 _log = logging.getLogger("django_redis_locks.lost")
 

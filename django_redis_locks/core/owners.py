@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import weakref
 from asyncio import events
 from base64 import urlsafe_b64encode
 from contextvars import ContextVar
@@ -21,13 +22,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from . import clock
 from .constants import REMEMBER
-from .grant import State
+from .hold import State
 
 if TYPE_CHECKING:
-    from .effects import Place
-    from .grant import Grant, Hold
+    from collections.abc import Callable
 
-Owner: TypeAlias = "threading.Thread | asyncio.Task[object]"
+    from .effects import Place
+    from .grant import Grant
+    from .hold import Hold
+
+Owner: TypeAlias = "threading.Thread | asyncio.Task[object] | Foreign"
 
 _mine: ContextVar[tuple[int, ...]] = ContextVar("django_redis_locks_grants", default=())
 
@@ -38,6 +42,34 @@ running_loop = events._get_running_loop
 """The loop that runs in this thread, or None: the one in C that doesn't raise."""
 
 
+class Foreign:
+    """A thread that ``threading`` didn't start, as C code does. Its dummy there never looks dead before Python 3.13, and
+    serves the next thread that the system gives the same number, too."""
+
+    __slots__ = ("__weakref__", "life", "name")
+
+    def __init__(self, name: str, life: object) -> None:
+        self.name = name
+        self.life = weakref.ref(life)
+
+
+class _Life:
+    """What nothing but its thread keeps."""
+
+    __slots__ = ("__weakref__",)
+
+
+class _Foreigner(threading.local):
+    """The foreign thread that looks here, made by its first look."""
+
+    def __init__(self) -> None:
+        self.life = _Life()
+        self.me = Foreign(threading.current_thread().name, self.life)
+
+
+_foreigner = _Foreigner()
+
+
 def me() -> Owner:
     """The running task, or the thread outside of one."""
     loop = running_loop()
@@ -45,24 +77,38 @@ def me() -> Owner:
         task = asyncio.current_task(loop)
         if task is not None:
             return task
-    return threading.current_thread()
+    thread = threading.current_thread()
+    return _foreigner.me if type(thread) is threading._DummyThread else thread
 
 
 def name_of(owner: Owner) -> str:
-    return owner.name if isinstance(owner, threading.Thread) else owner.get_name()
+    return owner.name if isinstance(owner, threading.Thread | Foreign) else owner.get_name()
 
 
 def alive(hold: Hold) -> bool:
-    """Whether the thread or task that acquired it still runs."""
+    """Whether the thread or task that acquired it still runs.
+
+    ``Thread.is_alive()`` isn't asked: up to CPython 3.12 a signal handler that raises inside of it makes a living thread
+    dead, for everybody and for ever."""
     owner = hold.owner()
     if owner is None:
         return False
-    return owner.is_alive() if isinstance(owner, threading.Thread) else not owner.done()  # type: ignore[attr-defined]
+    if isinstance(owner, threading.Thread):
+        return owner in threading.enumerate()
+    if isinstance(owner, Foreign):
+        return owner.life() is not None
+    return not owner.done()  # type: ignore[attr-defined]
 
 
 def enter(grant: Grant) -> None:
     """A ``with`` block begins."""
     _entered.set((*_entered.get(), grant))
+
+
+def enter_not(grant: Grant) -> None:
+    """The block never began, or its end was interrupted."""
+    if grant in _entered.get():
+        _entered.set(tuple(other for other in _entered.get() if other is not grant))
 
 
 def leave(lock: object) -> Grant | None:
@@ -80,7 +126,8 @@ class Registry:
     """The grants of this process that aren't released, strongly held.
 
     Its mutex, as those of the queues and the janitor, may be entered again: the collector may choose a moment inside of
-    it to end an abandoned generator, whose ``with`` block then releases a lock in this same thread.
+    it to end an abandoned generator, whose ``with`` block then releases a lock in this same thread. A signal handler
+    may do so too, or raise there: so a grant may be in one table only, and is forgotten by both all the same.
     """
 
     FEW = 64
@@ -99,7 +146,7 @@ class Registry:
         them is live here. Another thread may have been at work on the tables when the process forked."""
         self._mutex = threading.RLock()
         self._by_place = {}
-        for grant in self._grants.values():
+        for grant in list(self._grants.values()):
             self._by_place.setdefault(grant.hold.place, []).append(grant)
 
     def keep(self, grant: Grant) -> None:
@@ -107,8 +154,8 @@ class Registry:
         with self._mutex:
             self._grants[grant.id] = grant
             self._by_place[grant.hold.place] = [*self._by_place.get(grant.hold.place, ()), grant]
-            if len(self._grants) > self.FEW:
-                self._second_chance()
+        if len(self._grants) > self.FEW:
+            self._second_chance()
         ids = _mine.get()
         if len(ids) >= 8:
             ids = tuple(id for id in ids if id in self._grants)
@@ -124,8 +171,9 @@ class Registry:
     def forget_hold(self, hold: Hold) -> None:
         """Let go of whatever the registry has on a hold: its owner is dead."""
         with self._mutex:
-            for grant in [grant for grant in self._by_place.get(hold.place, ()) if grant.hold is hold]:
-                self._forget(grant)
+            for grant in self._at(hold.place):
+                if grant.hold is hold:
+                    self._forget(grant)
 
     def knows(self, place: Place) -> bool:
         """Whether anybody in this process has a grant there."""
@@ -186,26 +234,45 @@ class Registry:
         return grants[::-1] if grants else []
 
     def _forget(self, grant: Grant) -> None:
-        if self._grants.pop(grant.id, None) is None:
-            return
-        grants = [other for other in self._by_place.get(grant.hold.place, ()) if other is not grant]
+        """Every step may be done again: a signal handler may have raised between any two of them."""
+        place = grant.hold.place
+        grants = [other for other in self._by_place.get(place, ()) if other is not grant]
         if grants:
-            self._by_place[grant.hold.place] = grants
+            self._by_place[place] = grants
         else:
-            self._by_place.pop(grant.hold.place, None)
+            self._by_place.pop(place, None)
+        self._grants.pop(grant.id, None)
 
     def _second_chance(self) -> None:
-        """Look at the oldest grant: forget it if nobody can need it, else put it behind the others."""
-        grant = next(iter(self._grants.values()))
-        hold = grant.hold
-        if hold.state is State.GONE or not alive(hold) or clock.now() > hold.deadline + REMEMBER:
-            self._forget(grant)
-        else:
-            self._grants[grant.id] = self._grants.pop(grant.id)
+        """Look at the oldest grant: forget it if nobody can need it, else put it behind the others.
+
+        While its lease lasts this isn't the place to find out that its owner died: the janitor does."""
+        with self._mutex:
+            grant = self._oldest()
+        if grant is None:
+            return
+        late = clock.now() - grant.hold.deadline
+        # not inside of the mutex: who is alive takes one of Python's own, and there too the collector may release
+        if grant.hold.state is State.GONE or late > REMEMBER or (late > 0 and not alive(grant.hold)):
+            with self._mutex:
+                self._forget(grant)
+
+    def _oldest(self) -> Grant | None:
+        """Take the first grant and put it last."""
+        for grant in self._grants.values():
+            try:
+                self._grants.pop(grant.id, None)
+            finally:
+                self._grants[grant.id] = grant
+            return grant
+        return None
 
 
 registry = Registry()
 """The grants of this process."""
+
+
+_Source: TypeAlias = "tuple[int, str, Callable[[], int]]"
 
 
 class _Tokens:
@@ -216,15 +283,17 @@ class _Tokens:
     def __init__(self) -> None:
         self.renew()
 
-    def renew(self) -> None:
-        self._pid = os.getpid()
-        self._prefix = urlsafe_b64encode(os.urandom(9)).decode()
-        self._next = count(1).__next__
+    def renew(self) -> _Source:
+        """Begin anew. In one assignment: of two threads that do so at once none may mix the halves of both, and none
+        may go on with the parent's."""
+        source = self._source = os.getpid(), urlsafe_b64encode(os.urandom(9)).decode(), count(1).__next__
+        return source
 
     def mint(self) -> str:
-        if self._pid != os.getpid():  # a fork that didn't run Python's hooks
-            self.renew()
-        return f"{self._prefix}{self._next():x}"
+        pid, prefix, number = self._source
+        if pid != os.getpid():  # a fork that didn't run Python's hooks
+            _, prefix, number = self.renew()
+        return f"{prefix}{number():x}"
 
 
 _tokens = _Tokens()

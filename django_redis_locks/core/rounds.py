@@ -13,7 +13,7 @@ from . import clock
 
 if TYPE_CHECKING:
     from .effects import Command
-    from .grant import Hold
+    from .hold import Hold
 
 
 class Lease(NamedTuple):
@@ -26,7 +26,11 @@ class Lease(NamedTuple):
 
 
 class Rounds:
-    """The leases of one store, weakly held."""
+    """The leases of one store, weakly held.
+
+    Its mutex may be entered again: by a release or an acquire that a signal handler or the collector begins within this
+    same thread. So whoever iterates does so over a copy, and looks again if the round changed while it was made.
+    """
 
     def __init__(self) -> None:
         self._mutex = threading.RLock()
@@ -38,7 +42,8 @@ class Rounds:
         with self._mutex:
             round = self._rounds.setdefault(period, {})
             round.pop(id(hold), None)  # left by a dead hold, whose place in the order isn't ours
-            if round and due < next(reversed(round.values())).due:
+            last = _last(round)
+            if last is not None and due < last.due:
                 # Its answer took long: it must not wait behind those that came meanwhile
                 round = self._rounds.setdefault(due - clock.now(), {})
             round[id(hold)] = Lease(due, weakref.ref(hold), prolong, lease)
@@ -46,24 +51,45 @@ class Rounds:
 
     def remove(self, hold: Hold) -> None:
         with self._mutex:
-            for round in self._rounds.values():
+            for round in [*self._rounds.values()]:
                 round.pop(id(hold), None)
 
     def first(self) -> float:
         """When the next one is due; infinity if there is none."""
         with self._mutex:
-            return min((next(iter(round.values())).due for round in self._rounds.values() if round), default=inf)
+            heads = [_head(round, 1) for round in list(self._rounds.values())]
+            return min((entry.due for head in heads for _, entry in head), default=inf)
 
     def due(self, now: float, most: int) -> list[Lease]:
         """Take out what is due, at most so many."""
         due: list[Lease] = []
         with self._mutex:
-            for period, round in list(self._rounds.items()):
-                for key, entry in list(islice(round.items(), most)):
+            for period in list(self._rounds):
+                round = self._rounds[period]
+                for key, entry in _head(round, most):
                     if entry.due > now or len(due) >= most:
                         break
-                    if round.pop(key, None) is not None:
-                        due.append(entry)
+                    taken = round.pop(key, None)
+                    if taken is not None:
+                        due.append(taken)
                 if not round:
                     self._rounds.pop(period, None)
         return due
+
+
+def _last(round: dict[int, Lease]) -> Lease | None:
+    while True:
+        try:
+            return next(reversed(round.values()), None)
+        except RuntimeError as error:
+            if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+                raise  # a signal handler's own
+
+
+def _head(round: dict[int, Lease], most: int) -> list[tuple[int, Lease]]:
+    """For the janitor's thread, in which no signal handler runs."""
+    while True:
+        try:
+            return list(islice(round.items(), most))
+        except RuntimeError:
+            pass

@@ -2,6 +2,9 @@
 
 A failure of an effect, whatever it is (a lost connection, KeyboardInterrupt, a cancelled task, a soft time limit), is
 thrown into the program, which may go on, or name what is left behind and let it pass.
+
+A ``StopIteration`` ends the program only if it is the program's: one that an effect raises finds the program suspended.
+The inner loops stand inside of the ``try``, so that a signal that strikes between two steps is thrown in as well.
 """
 
 from __future__ import annotations
@@ -18,38 +21,36 @@ R = TypeVar("R")
 def run(program: Program[R], world: Performer) -> R:
     """Drive a program to its end in this thread and return its result."""
     reply: Any = None
-    failure: BaseException | None = None
+    failures: list[BaseException] = []  # popped when it is thrown: a frame and an error that know each other stay
     while True:
         try:
-            if failure is None:
-                effect = program.send(reply)
-            else:
-                thrown, failure = failure, None
-                effect = program.throw(thrown)
-            reply = world.perform(effect)
+            while True:
+                effect = program.throw(failures.pop()) if failures else program.send(reply)
+                reply = world.perform(effect)
         except StopIteration as done:
-            return cast("R", done.value)
+            if program.gi_frame is None:  # type: ignore[attr-defined]
+                return cast("R", done.value)
+            failures.append(done)
         except BaseException as error:
             if getgeneratorstate(program) == GEN_CLOSED:
                 raise
-            failure = error
+            failures.append(error)
 
 
 async def arun(program: Program[R], world: Performer) -> R:
     """Drive a program to its end in this task and return its result."""
     reply: Any = None
-    failure: BaseException | None = None
+    failures: list[BaseException] = []  # popped when it is thrown: a frame and an error that know each other stay
     while True:
         try:
-            if failure is None:
-                effect = program.send(reply)
-            else:
-                thrown, failure = failure, None
-                effect = program.throw(thrown)
-            reply = world.perform(effect) if effect.local else await world.aperform(effect)
+            while True:
+                effect = program.throw(failures.pop()) if failures else program.send(reply)
+                reply = world.perform(effect) if effect.local else await world.aperform(effect)
         except StopIteration as done:
-            return cast("R", done.value)
+            if program.gi_frame is None:  # type: ignore[attr-defined]
+                return cast("R", done.value)
+            failures.append(done)
         except BaseException as error:
             if getgeneratorstate(program) == GEN_CLOSED:
                 raise
-            failure = error
+            failures.append(error)

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
 
     from ..core.durations import Duration
-    from ..core.grant import Grant, OnLost
+    from ..core.grant import Grant
+    from ..core.hold import OnLost
     from ..primitives.lock import Lock
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from ..core.constants import FIRST_RETRY, TROUBLE
-from ..core.effects import Command, Now, Pause, Program
+from ..core.effects import Command, Now, Pause, Program, Trouble
 from ..core.errors import LockBackendError
 
 R = TypeVar("R")
@@ -25,8 +25,9 @@ class Answer(Generic[R]):
     unanswered: bool
 
 
-def asking(command: Command[R], until: float) -> Program[Answer[R]]:
-    """Send a command until it is answered, but not after ``until`` on the engine's clock; at least once.
+def asking(command: Command[R], until: float, trouble: Trouble | None = None) -> Program[Answer[R]]:
+    """Send a command until it is answered, but not after ``until`` on the engine's clock, nor for longer than a store may
+    be in ``trouble``; at least once.
 
     A connection that turns out to have been closed while it lay idle is not the store's failure: it is tried again at
     once, whatever ``until``.
@@ -35,9 +36,9 @@ def asking(command: Command[R], until: float) -> Program[Answer[R]]:
         LockBackendError: the store refuses, or no attempt was answered; ``unanswered`` says whether one may have been
             carried out.
     """
+    trouble = trouble or Trouble()
     unanswered = False
     pause = FIRST_RETRY
-    begin: float | None = None
     while True:
         sent = yield from Now()
         try:
@@ -47,12 +48,14 @@ def asking(command: Command[R], until: float) -> Program[Answer[R]]:
             failure.unanswered = unanswered
             if failure.stale:
                 continue
+            if not failure.passing:
+                raise
             now = yield from Now()
-            begin = sent if begin is None else begin
-            left = min(until, begin + TROUBLE) - now
-            if not failure.passing or left <= 0:
+            left = min(until, trouble.note(failure, sent) + TROUBLE) - now
+            if left <= 0:
                 raise
             yield from Pause(min(pause, left))
             pause = min(2 * pause, 1.0)
         else:
+            trouble.failure = None
             return Answer(reply, sent, unanswered)

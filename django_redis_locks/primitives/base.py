@@ -6,16 +6,18 @@ A lock object is immutable, cheap, and shared between threads and tasks; whoever
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 from ..core import events, owners
 from ..core.durations import Duration, patience
-from ..core.effects import Leave, Sweep, Unwatch
-from ..core.errors import LockAlreadyHeld, LockBackendError, LockLost, LockNotAcquired, LockNotOwned
-from ..core.grant import Grant, Hold, State
+from ..core.effects import Freed, Leave, Sweep, Unwatch
+from ..core.errors import LockAlreadyHeld, LockBackendError, LockError, LockLost, LockNotAcquired, LockNotOwned
+from ..core.grant import Grant
+from ..core.hold import Hold, State
 from ..core.owners import registry
 from ..core.runner import arun, run
-from .programs import Ask, Busy, Programs
+from .programs import Programs
+from .wishes import Ask, Busy
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -68,11 +70,8 @@ class BaseLock(Programs):
             return None
         try:
             return self._finish(ask, run(self.entering(ask), self.world))
-        except BaseException as failure:
-            grant = self._failed(ask, failure)
-            if grant is None:
-                raise
-            return grant
+        except BaseException as failure:  # noqa: BLE001 - raised again
+            return self._failed(ask, failure)
 
     @overload
     async def aacquire(self) -> Grant: ...
@@ -85,11 +84,8 @@ class BaseLock(Programs):
             return None
         try:
             return self._finish(ask, await arun(self.entering(ask), self.world))
-        except BaseException as failure:
-            grant = self._failed(ask, failure)
-            if grant is None:
-                raise
-            return grant
+        except BaseException as failure:  # noqa: BLE001 - raised again
+            return self._failed(ask, failure)
 
     def release(self) -> None:
         """Release the caller's newest grant of this lock.
@@ -133,7 +129,10 @@ class BaseLock(Programs):
             fence: free only the hold with this fence, not one that came since.
 
         Returns:
-            Whether there was anything to free.
+            Whether there was anything to free; True if an answer was lost on the way.
+
+        Raises:
+            ValueError: ``fence`` is no int.
         """
         return self._forced(run(self.forcing(fence), self.world), reason)
 
@@ -141,30 +140,50 @@ class BaseLock(Programs):
         """As ``force_release``."""
         return self._forced(await arun(self.forcing(fence), self.world), reason)
 
+    # An exception may strike between any two instructions: a signal handler's. What a block holds then ends with it.
+
     def __enter__(self) -> Grant:
-        grant = self.acquire()
-        owners.enter(grant)
-        return grant
+        ask = self._begin(True, None, None)
+        try:
+            return self._enter(self._finish(ask, run(self.entering(ask), self.world)))
+        except BaseException as failure:  # noqa: BLE001 - raised again
+            return self._enter(self._failed(ask, failure))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        grant = self._entered(error)
-        if grant is not None:
-            grant.__exit__(kind, error, tb)
+        grant: Grant | None = None
+        try:
+            grant = self._entered(error)
+            if grant is not None:
+                grant.__exit__(kind, error, tb)
+        except BaseException as failure:
+            self._not_left(grant, failure)
+            raise
 
     async def __aenter__(self) -> Grant:
-        grant = await self.aacquire()
-        owners.enter(grant)
-        return grant
+        ask = self._begin(True, None, owners.running_loop())
+        try:
+            return self._enter(self._finish(ask, await arun(self.entering(ask), self.world)))
+        except BaseException as failure:  # noqa: BLE001 - raised again
+            return self._enter(self._failed(ask, failure))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        grant = self._entered(error)
-        if grant is not None:
-            await grant.__aexit__(kind, error, tb)
+        grant: Grant | None = None
+        try:
+            grant = self._entered(error)
+            if grant is not None:
+                await grant.__aexit__(kind, error, tb)
+        except BaseException as failure:
+            self._not_left(grant, failure)
+            raise
 
     # What acquire and aacquire share.
 
+    @overload
+    def _begin(self, blocking: Literal[True], timeout: None, home: object) -> Ask: ...
+    @overload
+    def _begin(self, blocking: bool, timeout: Duration | None, home: object) -> Ask | None: ...
     def _begin(self, blocking: bool, timeout: Duration | None, home: object) -> Ask | None:
         """The caller's wish; None if the answer is no without asking the store."""
         if home is None and self.terms.on_lost == "cancel":
@@ -198,8 +217,7 @@ class BaseLock(Programs):
 
     def _finish(self, ask: Ask, verdict: Hold | Busy) -> Grant | None:
         if isinstance(verdict, Hold):
-            grant = Grant(verdict, self, ask.grant)
-            registry.keep(grant)
+            grant = self._give(ask, verdict)
             events.emit(events.Acquired(self.key, self.name, self.alias, verdict.fence, ask.waited))
             return grant
         events.emit(events.Contended(self.key, self.name, self.alias, ask.waited))
@@ -214,13 +232,26 @@ class BaseLock(Programs):
             **self.about,
         )
 
-    def _failed(self, ask: Ask, failure: BaseException) -> Grant | None:
-        """Nobody will ever have the grant: what the wish left behind is cleared away. With ``ON_BACKEND_ERROR`` "open" a
-        store that is down gives a grant that protects nothing.
+    def _give(self, ask: Ask, hold: Hold) -> Grant:
+        grant = ask.given = Grant(hold, self, ask.grant)
+        registry.keep(grant)
+        return grant
+
+    def _enter(self, grant: Grant | None) -> Grant:
+        assert grant is not None  # noqa: S101 - this wish raises
+        owners.enter(grant)
+        return grant
+
+    def _failed(self, ask: Ask, failure: BaseException) -> Grant:
+        """Nobody will ever have the grant: what the wish left behind is cleared away, and the failure raised again. With
+        ``ON_BACKEND_ERROR`` "open" a store that is down gives a grant that protects nothing.
 
         The program did so already, unless the exception struck outside of it; each step may be done twice."""
         if ask.seat is not None:
             self.world.perform(Leave(ask.seat, 0.0))
+        if ask.given is not None:
+            owners.enter_not(ask.given)
+            registry.forget(ask.given)
         if ask.inner is not None:
             ask.inner.inside.discard(ask.grant)
         hold = ask.hold
@@ -230,11 +261,9 @@ class BaseLock(Programs):
         if hold is not None or ask.sent:
             self.world.perform(Sweep(self.place, self._free(ask.token), self.terms.lease / 1000))
         if not (isinstance(failure, LockBackendError) and self.terms.fail_open):
-            return None
+            raise failure
         events.emit(events.BackendFailed(self.key, self.name, self.alias, "acquire, going on unlocked", str(failure)))
-        grant = Grant(self._hold(ask, None, sent=0.0, unanswered=False), self, ask.grant)
-        registry.keep(grant)
-        return grant
+        return self._give(ask, self._hold(ask, None, sent=0.0, unanswered=False))
 
     def _newest(self) -> Grant:
         return self._owned(registry.newest(self.place))
@@ -258,20 +287,12 @@ class BaseLock(Programs):
     # What a grant calls.
 
     def _release(self, grant: Grant) -> None:
-        try:
-            if self._leaving(grant):
-                self._released(grant, run(self.releasing(grant.hold), self.world))
-        except BaseException as failure:
-            self._not_released(grant, failure)
-            raise
+        if self._leaving(grant):
+            self._released(grant, run(self.releasing(grant.hold, owners.running_loop()), self.world))
 
     async def _arelease(self, grant: Grant) -> None:
-        try:
-            if self._leaving(grant):
-                self._released(grant, await arun(self.releasing(grant.hold), self.world))
-        except BaseException as failure:
-            self._not_released(grant, failure)
-            raise
+        if self._leaving(grant):
+            self._released(grant, await arun(self.releasing(grant.hold, owners.running_loop()), self.world))
 
     def _leaving(self, grant: Grant) -> bool:
         """Take the grant back; True if that was the last one, so that the lock is to be freed in the store."""
@@ -297,12 +318,27 @@ class BaseLock(Programs):
         events.emit(events.Released(self.key, self.name, self.alias, hold.fence, hold.age(), confirmed))
 
     def _not_released(self, grant: Grant, failure: BaseException) -> None:
+        """What an exception interrupted, wherever it struck, the janitor brings to its end."""
         hold = grant.hold
-        if hold.state is State.GONE or isinstance(failure, LockLost):
+        if hold.foreign:  # the warning was made an error
+            return
+        failed = isinstance(failure, LockError) and not isinstance(failure, LockLost)  # it may be tried again
+        if not isinstance(failure, LockError):
+            hold.leave(grant.id)
+        if not failed or hold.state is not State.RELEASING:
             registry.forget(grant)
-        elif hold.state is State.RELEASING and not hold.doubted:  # an exception that struck outside of the program
+        if hold.state is State.RELEASING and not hold.doubted:
             hold.doubted = True
+            self.world.perform(Unwatch(hold))
             self.world.perform(Sweep(self.place, self._free(hold.token), self.terms.lease / 1000))
+            self.world.perform(Freed(self.place, False))  # it may have been: who waits here asks
+
+    def _not_left(self, grant: Grant | None, failure: BaseException) -> None:
+        if not isinstance(failure, LockError):
+            grant = grant or registry.of_block(self.place, self)
+            if grant is not None:
+                owners.enter_not(grant)
+                self._not_released(grant, failure)
 
     def _extend(self, hold: Hold, lease: int) -> None:
         run(self.extending(hold, lease), self.world)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import AuthenticationError, NoScriptError, ResponseError
+from redis.exceptions import AuthenticationError, NoScriptError
 
 from ...core.constants import SOCKET_TIMEOUT
 from ...core.errors import LockBackendError
-from ..base import Backend
+from ..base import Backend, Inbox
 from .address import identity, masked, redis_url
-from .refusals import HINTS, PASSING, code_of
+from .inbox import RedisInbox
+from .refusals import HINTS, PASSING, REFUSALS, WHOLE, code_of, way_out
 from .scripts import script
 from .wire import AsyncWire, Failure, Wire, connection_makers
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ...core.effects import Command
+    from ..base import Listener
 
 MAX_CONNECTION_AGE = 3600.0
 """Connections are replaced after an hour, so that a changed password or address reaches all of them."""
@@ -30,15 +32,14 @@ class RedisBackend(Backend):
     for ``max_connection_age``: seconds after which a connection is replaced (default 3600).
     """
 
-    announces: ClassVar[bool] = False
-
     def __init__(self, location: str, options: Mapping[str, Any]) -> None:
         url = redis_url(location)
         wanted = {"socket_timeout": SOCKET_TIMEOUT, "socket_connect_timeout": SOCKET_TIMEOUT, **options}
         max_age = wanted.pop("max_connection_age", MAX_CONNECTION_AGE)
-        make, amake = connection_makers(url, wanted)
+        make, amake, self._make_ear = connection_makers(url, wanted)
         self.identity = identity(url, options)
         self.location = masked(location)
+        self._max_age = max_age
         self._wire = Wire(make, max_age)
         self._awire = AsyncWire(amake, max_age)
 
@@ -80,7 +81,10 @@ class RedisBackend(Backend):
                     replies[index] = reply
         except Failure as failure:
             return [self._failed(failure)] * len(commands)
-        return [self._refused(reply) if isinstance(reply, ResponseError) else reply for reply in replies]
+        return [self._refused(reply) if isinstance(reply, REFUSALS) else reply for reply in replies]
+
+    def inbox(self, listener: Listener) -> Inbox:
+        return RedisInbox(self._make_ear, listener, self.location, self._max_age)
 
     def close(self) -> None:
         self._wire.close()
@@ -90,24 +94,24 @@ class RedisBackend(Backend):
         self._awire.after_fork_in_child()
 
     def _understood(self, reply: Any) -> Any:
-        if isinstance(reply, ResponseError):
+        if isinstance(reply, REFUSALS):
             raise self._refused(reply) from reply
         return reply
 
     def _failed(self, failure: Failure) -> LockBackendError:
         cause = failure.cause
-        if isinstance(cause, AuthenticationError | ResponseError):
+        if isinstance(cause, (AuthenticationError, *REFUSALS)):
             return self._refused(cause)
         if failure.sent:
             text = f"no answer from {self.location}: {failure}"
         else:
-            text = f"can't reach {self.location}: {failure}. Start that server, or correct LOCATION in REDIS_LOCKS"
+            text = f"can't reach {self.location}: {failure}. {way_out(str(failure))}"
         return LockBackendError(text, unanswered=failure.sent, passing=True, stale=failure.stale)
 
-    def _refused(self, error: AuthenticationError | ResponseError) -> LockBackendError:
+    def _refused(self, error: Exception) -> LockBackendError:
         code = code_of(error)
         text = f"{self.location} refuses ({code}): {str(error).rstrip('.')}{HINTS.get(code, '')}"
-        return LockBackendError(text, passing=code in PASSING)
+        return LockBackendError(text, unanswered=code not in WHOLE, passing=code in PASSING)
 
 
 def _evalsha(command: Command[Any]) -> tuple[Any, ...]:

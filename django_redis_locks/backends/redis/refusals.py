@@ -6,10 +6,16 @@ import difflib
 import inspect
 import re
 
-from redis.exceptions import AuthenticationError, ResponseError
+from redis.exceptions import AuthenticationError, BusyLoadingError, ResponseError
+
+REFUSALS = (ResponseError, BusyLoadingError)
+"""Answers all the same: to redis-py a server that is loading has no connection."""
 
 PASSING = {"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY"}
 """A failover, a restart or a slow script of somebody else: over soon."""
+
+WHOLE = PASSING | {"OOM", "NOAUTH", "WRONGPASS", "CROSSSLOT", "MOVED"}
+"""Said before anything was done. What else stops a script, such as a right that is missing, may stop it half-way."""
 
 _LOGIN = (
     ". Correct the login in LOCATION: redis://user:password@host:port/db, or redis://:password@… for a password alone"
@@ -20,15 +26,23 @@ HINTS = {
     "NOAUTH": _LOGIN,
     "WRONGPASS": _LOGIN,
     "NOPERM": ". The user needs +eval +evalsha (+select for another database than 0) and the commands of the scripts "
-    "(+del +get +hget +hmget +hset +pexpire +pttl +set +time +type +zadd +zrangebyscore +zrem) on the keys that begin "
-    "with KEY_PREFIX",
+    "(+del +exists +get +hdel +hget +hmget +hset +pexpire +pttl +publish +set +time +type +zadd +zcard +zpopmin "
+    "+zrangebyscore +zrem) on the keys ~<KEY_PREFIX>:*; and for waiters to be woken +subscribe, +ping and the channels "
+    "&<KEY_PREFIX>:*",
     "OOM": ". The server is at maxmemory; raise it, or move the locks to a server of their own with noeviction",
     "CROSSSLOT": _CLUSTER,
     "MOVED": _CLUSTER,
 }
 
 
-def code_of(error: ResponseError | AuthenticationError) -> str:
+def way_out(problem: str) -> str:
+    """What to do about a server that can't be reached."""
+    if "max number of clients" in problem:
+        return "Raise its maxclients, or let fewer processes connect"
+    return "Start that server, or correct LOCATION in REDIS_LOCKS"
+
+
+def code_of(error: Exception) -> str:
     """The code of a server's refusal, such as OOM. redis-py makes classes of some and strips them from the text."""
     text = str(error)
     code = _CODES.get(type(error).__name__)

@@ -1,9 +1,9 @@
-"""All contact with redis-py's internals.
+"""All contact with redis-py's internals, but for what ``bounded`` does to a connection.
 
 redis-py makes, authenticates and encrypts a connection; its command layer, pool and retries are left out, because they
 cost more than the round trip and hide which request went unanswered.
 
-The idle connections of a server are a stack; each is taken for one exchange. Anything that interrupts an exchange
+The idle connections of a server are a stack (``idle``); each is taken for one exchange. Anything that interrupts an exchange
 between the first byte sent and the last byte read, be it a lost connection or a KeyboardInterrupt, costs the connection:
 an unread reply would answer the next caller. Its socket is closed with SO_LINGER 0, so that bytes that haven't left yet
 never will.
@@ -11,30 +11,26 @@ never will.
 
 from __future__ import annotations
 
-import os
-import socket
-import struct
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+import asyncio
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
-from redis.exceptions import ResponseError
+from redis.connection import PythonRespSerializer
 from redis.retry import Retry
 
 from ...core import clock
 from ...core.owners import running_loop
-from .refusals import unknown_option
+from .bounded import bind, connect, unbind
+from .idle import Line, Stack
+from .refusals import REFUSALS, unknown_option
+from .sockets import close_copy, linger
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import AsyncGenerator, Callable, Sequence
-
-C = TypeVar("C")
-
-_DROP = struct.pack("ii", 1, 0)
 
 
 class Failure(Exception):
@@ -48,119 +44,66 @@ class Failure(Exception):
         self.stale = stale
 
 
-class _Line(Generic[C]):
-    """A connection, and what we know of it."""
-
-    __slots__ = ("born", "connection", "pid", "used")
-
-    def __init__(self, connection: C) -> None:
-        self.connection = connection
-        self.pid = os.getpid()
-        self.born = self.used = clock.now()
-
-
-class _Stack(Generic[C]):
-    """The idle connections of one server and home; the last one in is the first one out."""
-
-    def __init__(self, max_age: float) -> None:
-        self._max_age = max_age
-        self._idle: list[_Line[C]] = []
-
-    def pop(self, close: Callable[[C], None]) -> _Line[C] | None:
-        self._close_oldest(close)
-        while self._idle:
-            try:
-                line = self._idle.pop()
-            except IndexError:  # another thread took the last one
-                return None
-            if line.pid != os.getpid():  # a fork that didn't run Python's hooks
-                continue
-            if clock.now() - line.born < self._max_age:
-                return line
-            close(line.connection)
-        return None
-
-    def _close_oldest(self, close: Callable[[C], None]) -> None:
-        """What lies at the bottom since a rush is never taken again, and would stay open for ever."""
-        try:
-            oldest = self._idle[0]
-            if clock.now() - oldest.used > self._max_age and oldest.pid == os.getpid():
-                self._idle.remove(oldest)
-                close(oldest.connection)
-        except (IndexError, ValueError):  # another thread took it
-            pass
-
-    def push(self, line: _Line[C]) -> None:
-        line.used = clock.now()
-        self._idle.append(line)
-
-    def clear(self) -> list[_Line[C]]:
-        lines, self._idle = self._idle, []
-        return lines
-
-
 class Wire:
     """Connections to one server for threads."""
 
     def __init__(self, make: Callable[[], redis.Connection], max_age: float) -> None:
         self._make = make
-        self._stack: _Stack[redis.Connection] = _Stack(max_age)
+        self._stack: Stack[redis.Connection] = Stack(max_age)
 
     def exchange(self, requests: Sequence[tuple[Any, ...]], timeout: float | None = None) -> list[Any]:
-        """Send requests in one write and return their replies; an error reply is returned, not raised.
+        """Send requests in one write and return their replies, the last one within ``timeout`` seconds; an error reply
+        is returned, not raised.
 
         Raises:
             Failure: the connection failed.
         """
         packed = [b"".join(map(pack, requests))]
-        line, reused = self._stack.pop(_hang_up), True
+        end = None if timeout is None else clock.now() + timeout
+        line, reused = self._stack.pop(redis.Connection.disconnect, _is_closed), True
         if line is None:
-            line, reused = self._connect(timeout), False
+            line, reused = self._connect(end), False
         connection = line.connection
         try:
+            if end is not None:
+                bind(connection, end)
             connection.send_packed_command(packed, check_health=False)
-            if timeout is not None and not connection.can_read(timeout):
-                raise TimeoutError("no answer in time")
             replies = [_read(connection) for _ in requests]
+            if end is not None:
+                unbind(connection)
         except Exception as failure:
-            _drop(connection)
+            drop(connection)
             stale = reused and _closed(failure)
             if stale:
                 self.close()
             raise Failure(failure, sent=True, stale=stale) from failure
         except BaseException:
-            _drop(connection)
+            drop(connection)
             raise
         self._stack.push(line)
         return replies
 
-    def _connect(self, timeout: float | None) -> _Line[redis.Connection]:
+    def _connect(self, end: float | None) -> Line[redis.Connection]:
         connection = self._make()
-        usual = connection.socket_timeout
-        if timeout is not None and (usual is None or timeout < usual):  # for the handshake too
-            connection.socket_timeout = connection.socket_connect_timeout = timeout
         try:
-            connection.connect()
-            sock: Any = connection._sock
-            _linger(sock)
-            sock.settimeout(usual)
-            connection.socket_timeout = usual
+            connect(connection, end)
+            linger(connection._sock)
         except Exception as failure:
-            _drop(connection)
+            drop(connection)
             raise Failure(failure, sent=False, stale=False) from failure
         except BaseException:
-            _drop(connection)
+            drop(connection)
             raise
-        return _Line(connection)
+        return Line(connection)
 
     def close(self) -> None:
         for line in self._stack.clear():
-            _hang_up(line.connection)
+            line.connection.disconnect()
 
     def after_fork_in_child(self) -> None:
         """The sockets are the parent's: close our copies of them without shutdown or close_notify."""
         for line in self._stack.clear():
-            _close_copy(line.connection._sock)
+            close_copy(line.connection._sock)
 
 
 class AsyncWire:
@@ -173,75 +116,105 @@ class AsyncWire:
 
     async def exchange(self, requests: Sequence[tuple[Any, ...]]) -> list[Any]:
         """As ``Wire.exchange``."""
-        packed = [b"".join(map(pack, requests))]
-        stack = (await self._home()).stack
-        line, reused = stack.pop(_adrop), True
+        packed = b"".join(map(pack, requests))
+        home = await self._home()
+        line, reused = home.stack.pop(_adrop, _ais_closed), True
         if line is None:
             line, reused = await self._connect(), False
         connection = line.connection
         try:
-            await connection.send_packed_command(packed, check_health=False)
+            _write(connection, packed)
             replies = [await _aread(connection) for _ in requests]
         except Exception as failure:
             _adrop(connection)
             stale = reused and _closed(failure)
             if stale:
-                for idle in stack.clear():
-                    _adrop(idle.connection)
+                home.clear()
             raise Failure(failure, sent=True, stale=stale) from failure
         except BaseException:
             _adrop(connection)
             raise
-        stack.push(line)
+        home.push(line)
         return replies
 
-    async def _connect(self) -> _Line[redis.asyncio.Connection]:
+    async def _connect(self) -> Line[redis.asyncio.Connection]:
         connection = self._make()
+        before = _cancellations()
         try:
             await connection.connect()
-            _linger(_socket_of(connection))
+            if _cancellations() > before:  # it was swallowed, see _write
+                raise asyncio.CancelledError
+            linger(_asocket_of(connection))
         except Exception as failure:
             _adrop(connection)
             raise Failure(failure, sent=False, stale=False) from failure
         except BaseException:
             _adrop(connection)
             raise
-        return _Line(connection)
+        return Line(connection)
 
     async def _home(self) -> _Home:
         loop = running_loop()
         assert loop is not None  # noqa: S101 - we are in a coroutine
         home = self._homes.get(loop)
         if home is None:
-            home = self._homes[loop] = _Home(self._max_age)
+            home = _Home(self._max_age)
             await anext(home.parked)
+            self._homes[loop] = home
+            self._leave_closed_loops()
         return home
+
+    def _leave_closed_loops(self) -> None:
+        """Some are closed before their generators: what is kept for such a loop would keep the loop as well."""
+        for ref in self._homes.keyrefs():
+            loop = ref()
+            home = self._homes.pop(loop, None) if loop is not None and loop.is_closed() else None
+            if home is not None:
+                home.clear()
 
     def after_fork_in_child(self) -> None:
         for home in self._homes.values():
             for line in home.stack.clear():
-                _close_copy(_socket_of(line.connection))
+                close_copy(_asocket_of(line.connection))
         self._homes = WeakKeyDictionary()
 
 
 class _Home:
     """The connections of one loop. They are closed when the loop ends: a generator is parked on it, and whoever runs
-    loops properly (``asyncio.run``, asgiref, pytest) closes the generators that are left."""
+    loops properly (``asyncio.run``, asgiref, pytest) closes the generators that are left.
+
+    Others of these may use a lock at their own end, earlier or later: after ours their connections are closed at once.
+    """
 
     def __init__(self, max_age: float) -> None:
-        self.stack: _Stack[redis.asyncio.Connection] = _Stack(max_age)
+        self.stack: Stack[redis.asyncio.Connection] = Stack(max_age)
         self.parked = self._park()
+        self.ended = False
 
     async def _park(self) -> AsyncGenerator[None]:
         try:
             yield
         finally:
-            for line in self.stack.clear():
-                _adrop(line.connection)
+            self.ended = True
+            del self.parked  # it knows the loop, which would live as long as its home
+            self.clear()
+
+    def push(self, line: Line[redis.asyncio.Connection]) -> None:
+        if self.ended:
+            _adrop(line.connection)
+        else:
+            self.stack.push(line)
+
+    def clear(self) -> None:
+        for line in self.stack.clear():
+            _adrop(line.connection)
 
 
-def connection_makers(url: str, options: dict[str, Any]) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """What makes a synchronous and an asynchronous connection to a URL, with redis-py's keyword options.
+def connection_makers(
+    url: str, options: dict[str, Any]
+) -> tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any]]:
+    """What makes a connection to a URL, with redis-py's keyword options: a synchronous one, an asynchronous one, and one to
+    listen on, where messages are replies like others.
 
     Raises:
         ValueError, TypeError: the URL or an option is unknown to redis-py.
@@ -253,10 +226,14 @@ def connection_makers(url: str, options: dict[str, Any]) -> tuple[Callable[[], A
         pool.connection_class(**pool.connection_kwargs)
     except TypeError as error:
         raise unknown_option(error, pool.connection_class) from None
-    return (
-        lambda: pool.connection_class(**pool.connection_kwargs),
-        lambda: apool.connection_class(**apool.connection_kwargs),
-    )
+
+    def make(**more: Any) -> Any:
+        connection: Any = pool.connection_class(**pool.connection_kwargs | more)
+        # What a connection says when it begins goes through redis-py's packer, and hiredis's crashes, see pack()
+        connection._command_packer = PythonRespSerializer(connection._buffer_cutoff, connection.encoder.encode)
+        return connection
+
+    return make, lambda: apool.connection_class(**apool.connection_kwargs), lambda: make(protocol=2)
 
 
 def pack(request: tuple[str | int, ...]) -> bytes:
@@ -272,15 +249,28 @@ def pack(request: tuple[str | int, ...]) -> bytes:
 def _read(connection: redis.Connection) -> Any:
     try:
         return connection.read_response(disconnect_on_error=False)
-    except ResponseError as refused:
-        return refused
+    except REFUSALS as refused:
+        return refused.with_traceback(None)  # it would keep its frames, and so the caller's hold, in a cycle
+
+
+def _cancellations() -> int:
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
+def _write(connection: redis.asyncio.Connection, packed: bytes) -> None:
+    """redis-py's own waits, with ``asyncio.wait_for``: in Python 3.11 that swallows a cancellation now and then."""
+    writer = connection._writer
+    if writer is None:
+        raise redis.ConnectionError("the connection was closed")
+    writer.write(packed)
 
 
 async def _aread(connection: redis.asyncio.Connection) -> Any:
     try:
         return await connection.read_response(disconnect_on_error=False)
-    except ResponseError as refused:
-        return refused
+    except REFUSALS as refused:
+        return refused.with_traceback(None)  # it would keep its frames, and so the caller's hold, in a cycle
 
 
 def _closed(failure: BaseException) -> bool:
@@ -288,19 +278,21 @@ def _closed(failure: BaseException) -> bool:
     return not isinstance(failure, redis.TimeoutError | TimeoutError)
 
 
-def _linger(sock: socket.socket | None) -> None:
-    if sock is not None:
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DROP)
-        except OSError:
-            pass  # a unix socket: nothing of it travels any more
+def _is_closed(connection: redis.Connection) -> bool:
+    """By the other side, while it lay idle. Nobody has asked for what can be read from it."""
+    try:
+        return bool(connection.can_read(0))
+    except Exception:  # noqa: BLE001 - redis-py's, or the operating system's
+        return True
 
 
-def _hang_up(connection: redis.Connection) -> None:
-    connection.disconnect()
+def _ais_closed(connection: redis.asyncio.Connection) -> bool:
+    reader = connection._reader
+    return reader is None or reader.at_eof() or reader.exception() is not None
 
 
-def _drop(connection: redis.Connection) -> None:
+def drop(connection: redis.Connection) -> None:
+    """Close it, and nothing of what wasn't sent will be."""
     sock: Any = connection._sock
     connection._sock = None
     if sock is not None:
@@ -312,17 +304,15 @@ def _adrop(connection: redis.asyncio.Connection) -> None:
     writer = connection._writer
     connection._reader = connection._writer = None
     if writer is not None:
-        writer.transport.abort()
+        try:
+            writer.transport.abort()
+        except RuntimeError:
+            pass  # its loop is closed: the collector closes it
 
 
-def _socket_of(connection: redis.asyncio.Connection) -> socket.socket | None:
+def _asocket_of(connection: redis.asyncio.Connection) -> Any:
     return connection._writer.get_extra_info("socket") if connection._writer is not None else None
 
 
-def _close_copy(sock: Any) -> None:
-    if sock is not None:
-        plain = getattr(sock, "_sock", sock)  # asyncio wraps it
-        try:
-            os.close(plain.detach())
-        except OSError:
-            pass
+def socket_of(connection: redis.Connection) -> Any:
+    return connection._sock

@@ -1,0 +1,206 @@
+"""The inbox of this process: one connection that hears of every lock that its waiters wait for.
+
+A script that answers "busy" registers the inbox's name, and a script that frees something publishes to the name that
+has waited longest. So only an inbox whose subscription is confirmed has a name to register, and whenever a connection
+was lost every waiter asks once, since what was published meanwhile is lost too.
+
+The thread ends when nobody has waited for a while, and begins again with the next waiter.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from base64 import urlsafe_b64encode
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import ResponseError
+
+from ...core import clock, constants
+from ...core.constants import FIRST_RETRY, SOCKET_TIMEOUT
+from ...core.queues import Gate
+from ..base import Inbox
+from .sockets import close_copy, interrupt, linger
+from .wire import drop, socket_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    import redis
+
+    from ..base import Listener
+
+_log = logging.getLogger("django_redis_locks.backend")
+
+IDLE = 60.0
+"""Seconds without a waiter after which the connection is closed."""
+
+REFUSED = 60.0
+"""Seconds after which a server that refused to let us subscribe is asked once more."""
+
+
+class RedisInbox(Inbox):
+    def __init__(self, make: Callable[[], redis.Connection], listener: Listener, where: str, max_age: float) -> None:
+        self._make = make
+        self._listener = listener
+        self._where = where
+        self._max_age = max_age
+        self._connection: redis.Connection | None = None
+        self._warned = False
+        self.after_fork_in_child()
+
+    def after_fork_in_child(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            close_copy(socket_of(connection))
+        self._pid = os.getpid()
+        self._id = urlsafe_b64encode(os.urandom(9)).decode()
+        self._mutex = threading.RLock()
+        self._wanted: set[str] = set()
+        self._heard: dict[str, str] = {}
+        self._thens: list[tuple[str, Callable[[], object]]] = []
+        self._thread: threading.Thread | None = None
+        self._refused_until = 0.0
+        self._pause = FIRST_RETRY
+
+    def hears(self, channel: str) -> str:
+        if self._pid != os.getpid():  # a fork that didn't run Python's hooks
+            self.after_fork_in_child()
+        return self._heard.get(channel, "")
+
+    def open(self, channel: str, then: Callable[[], object]) -> None:
+        with self._mutex:
+            if self._heard.get(channel) or clock.now() < self._refused_until:
+                then()
+                return
+            self._thens.append((channel, then))
+            if channel not in self._wanted:
+                self._wanted.add(channel)
+                self._interrupt()  # and subscribe to all of them anew
+            if self._thread is None:
+                self._start()
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._work, name="django-redis-locks inbox", daemon=True)
+        try:
+            self._thread = thread
+            thread.start()
+        except BaseException as error:
+            self._thread = None
+            self._answer()
+            if not isinstance(error, RuntimeError):  # no thread to be had: waiters ask now and then
+                raise
+
+    def close(self) -> None:
+        with self._mutex:
+            self._thread = None
+            self._heard = {}
+            self._interrupt()
+        self._answer()
+
+    def _interrupt(self) -> None:
+        if self._connection is not None:
+            interrupt(socket_of(self._connection))
+
+    def _answer(self, channels: Collection[str] | None = None) -> None:
+        """Those who wait for these channels, or for any."""
+        with self._mutex:
+            ready = [each for each in self._thens if channels is None or each[0] in channels]
+            self._thens = [each for each in self._thens if each not in ready]
+        for _, then in ready:
+            then()
+
+    # The thread.
+
+    def _mine(self) -> bool:
+        return self._thread is threading.current_thread()
+
+    def _work(self) -> None:
+        self._pause = FIRST_RETRY
+        while self._mine():
+            wanted = len(self._wanted)
+            try:
+                self._listen()
+            except ResponseError as refusal:
+                self._refuse(refusal)
+            except Exception as failure:  # noqa: BLE001 - whatever it is, waiters ask now and then until it is over
+                if len(self._wanted) > wanted:  # interrupted, for another channel
+                    continue
+                _log.info("The inbox at %s was lost: %s", self._where, failure)
+                if self._mine():
+                    self._answer()
+                    Gate().sleep(self._pause)
+                    self._pause = min(2 * self._pause, constants.CAP)
+            with self._mutex:
+                if self._mine() and not self._thens and not self._listener.waiting():
+                    self._thread = None
+
+    def _refuse(self, refusal: ResponseError) -> None:
+        with self._mutex:
+            self._refused_until = clock.now() + REFUSED
+            self._thread = None
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "Waiters ask %s every %g s instead of being woken, since it doesn't let us listen: %s. "
+                'Allow the channels "&<KEY_PREFIX>:*"',
+                self._where,
+                constants.CAP,
+                refusal,
+            )
+        self._answer()
+
+    def _listen(self) -> None:
+        """Subscribe, and hear until nobody has waited for a while or other channels are wanted."""
+        connection = self._make()
+        try:
+            connection.connect()
+            linger(socket_of(connection))
+            with self._mutex:
+                if not self._mine():
+                    return
+                self._connection = connection
+                names = {channel: channel + self._id for channel in self._wanted}
+            connection.send_command("SUBSCRIBE", *names.values(), check_health=False)
+            for _ in names:
+                if not connection.can_read(SOCKET_TIMEOUT):
+                    raise TimeoutError("no answer to SUBSCRIBE")
+                connection.read_response(disconnect_on_error=False)
+            with self._mutex:
+                if not self._mine():
+                    return
+                self._heard = names
+            self._pause = FIRST_RETRY
+            self._listener.missed()
+            self._answer(names)
+            self._hear(connection, names)
+        finally:
+            with self._mutex:
+                if self._connection is connection:
+                    self._connection = None
+                    self._heard = {}
+            drop(connection)
+
+    def _hear(self, connection: redis.Connection, names: dict[str, str]) -> None:
+        silent = False
+        born = used = clock.now()
+        while self._mine() and names.keys() >= self._wanted:
+            if connection.can_read(constants.CAP):
+                silent, used = False, clock.now()
+                self._read(connection.read_response(disconnect_on_error=False))
+            elif silent:
+                raise TimeoutError("no answer to PING")
+            elif clock.now() - born > self._max_age:  # so that a changed password or address reaches this one too
+                return
+            elif self._listener.waiting():
+                used = clock.now()
+                connection.send_command("PING", check_health=False)
+                silent = True
+            elif clock.now() - used > IDLE:
+                return
+
+    def _read(self, reply: Any) -> None:
+        if reply[0] == b"message":
+            number, _, lock = reply[2].decode().partition(" ")
+            self._listener.told(number, lock)

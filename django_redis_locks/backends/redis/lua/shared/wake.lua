@@ -1,0 +1,17 @@
+-- Tells the process that has waited longest that the lock may be free. A dead one, which nobody hears, is passed over.
+-- Who may not publish tells nobody; the waiters then ask now and then.
+local function wake(lock, waiters)
+  while true do
+    local first = redis.pcall('ZPOPMIN', waiters)[1]
+    if not first then return false end
+    local channel, number = string.match(first, '^(.*) (%x+)$')
+    local heard = redis.pcall('PUBLISH', channel, number .. ' ' .. lock)
+    if type(heard) == 'table' then return false end
+    if heard > 0 then return true end
+  end
+end
+
+-- Tells all of them.
+local function wake_all(lock, waiters)
+  while wake(lock, waiters) do end
+end

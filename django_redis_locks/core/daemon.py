@@ -1,0 +1,60 @@
+"""A thread of ours that serves others: it begins with the first thing to do, and ends with the process."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from .errors import LockBackendError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Daemon:
+    def __init__(self, work: Callable[[], object], name: str) -> None:
+        self._work = work
+        self._name = name
+        self._mutex = threading.RLock()
+        self._thread: threading.Thread | None = None
+        self._pid = os.getpid()
+
+    @property
+    def runs(self) -> bool:
+        """Started, in this process."""
+        return self._thread is not None and self._pid == os.getpid()
+
+    def start(self) -> None:
+        """Have it run from now on; twice is once.
+
+        Raises:
+            LockBackendError: this process can't start a thread.
+        """
+        if self._thread is None:
+            with self._mutex:
+                if self._thread is None:
+                    self._begin()
+
+    def _begin(self) -> None:
+        claim = threading.Lock()
+        self._thread = threading.Thread(target=self._run, args=(claim,), name=self._name, daemon=True)
+        try:
+            self._thread.start()
+        except BaseException as error:
+            # A signal handler may have raised before it was started or after, and Python doesn't tell. Whoever has the
+            # claim decides: if we do, it never works
+            if claim.acquire(blocking=False):
+                self._thread = None
+            if not isinstance(error, RuntimeError):
+                raise
+            if not sys.is_finalizing() and "shutdown" not in str(error):  # the process ends, and leases by themselves
+                raise LockBackendError(
+                    f"this process can't start the thread {self._name!r}: {error}. It has reached a limit of threads or of "
+                    "memory: raise that (ulimit -u, the pids limit of a container), or run fewer threads"
+                ) from error
+
+    def _run(self, claim: threading.Lock) -> None:
+        if claim.acquire(blocking=False):
+            self._work()

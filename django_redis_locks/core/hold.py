@@ -1,0 +1,185 @@
+"""A hold is one possession of a lock in this process.
+
+Ownership lives here and never in the lock object, which threads and tasks share. Re-entries share the hold: the count
+is kept here, in the process, so that the store's steps stay idempotent.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import weakref
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from . import clock, events
+from .constants import DRIFT, DRIFT_SHARE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .effects import Place
+    from .grant import Grant
+
+OnLost: TypeAlias = "Literal['cancel'] | Callable[[Grant], Any] | None"
+
+mint_id = itertools.count(1).__next__
+"""Ids of grants."""
+
+
+def no_grant() -> None:
+    """Of a hold whose grant isn't made yet."""
+    return
+
+
+def validity(lease: int) -> float:
+    """For how many seconds after the request a lease of so many milliseconds counts here."""
+    return lease / 1000 * (1 - DRIFT_SHARE) - DRIFT
+
+
+class State(Enum):
+    HELD = "held"
+    RELEASING = "releasing"
+    GONE = "gone"
+
+
+class Hold:
+    """One possession of a lock: token, fence, lease and state. ``mutex`` guards what several threads change."""
+
+    __slots__ = (
+        "__weakref__",
+        "alias",
+        "deadline",
+        "doubted",
+        "fence",
+        "freed_in_time",
+        "grant",
+        "hand_overs",
+        "home",
+        "inside",
+        "key",
+        "lease",
+        "lost_why",
+        "mutex",
+        "name",
+        "on_lost",
+        "owner",
+        "pid",
+        "place",
+        "renew_until",
+        "since",
+        "state",
+        "token",
+        "unanswered",
+    )
+
+    def __init__(
+        self,
+        place: Place,
+        key: str,
+        name: str,
+        alias: str,
+        token: str,
+        *,
+        grant: int,
+        fence: int | None,
+        lease: int,
+        sent: float,
+        renew_for: float,
+        owner: object,
+        home: object,
+        on_lost: OnLost,
+        unanswered: bool,
+    ) -> None:
+        self.place = place
+        self.key = key
+        self.name = name
+        self.alias = alias
+        self.token = token
+        self.fence = fence
+        self.lease = lease
+        self.since = sent
+        self.deadline = sent + validity(lease)
+        self.renew_until = sent + renew_for if renew_for else 0.0
+        self.owner = weakref.ref(owner)
+        self.home = home
+        self.on_lost = on_lost
+        self.unanswered = unanswered
+        self.inside = {grant}
+        """The ids of the grants that aren't given back."""
+        self.doubted = False
+        """An earlier release failed; it may be tried again."""
+        self.freed_in_time = False
+        """That release was sent before the deadline, so that it, or the janitor, may have freed the lock since."""
+        self.hand_overs = 0
+        """How many times in a row it was handed over within this process while another one waited."""
+        self.lost_why: str | None = None
+        self.state = State.HELD
+        self.grant: Callable[[], Grant | None] = no_grant
+        """The grant of the outermost entry, if somebody still has it."""
+        self.pid = os.getpid()
+        self.mutex = threading.Lock()
+
+    @property
+    def foreign(self) -> bool:
+        """A fork's child looks at its parent's hold."""
+        return self.pid != os.getpid()
+
+    @property
+    def over(self) -> bool:
+        """The lease ended, as far as this process can know, or the lock was found in other hands."""
+        return self.lost_why is not None or clock.now() >= self.deadline
+
+    @property
+    def held(self) -> bool:
+        """Not released, by this process, of a lock that was there; it may be lost."""
+        return self.state is State.HELD and self.fence is not None and not self.foreign
+
+    @property
+    def live(self) -> bool:
+        """Held now: it may be re-entered and renewed."""
+        return self.held and not self.over
+
+    def age(self) -> float:
+        """Seconds since it was acquired."""
+        return clock.now() - self.since
+
+    def prolong(self, sent: float, lease: int) -> None:
+        """The store gave a lease of so many milliseconds to a request sent then. A deadline never moves back."""
+        with self.mutex:
+            self.deadline = max(self.deadline, sent + validity(lease))
+
+    def enter(self, grant: int) -> bool:
+        """One more grant on it; False if the hold isn't held any more."""
+        with self.mutex:
+            if self.state is not State.HELD:
+                return False
+            self.inside.add(grant)
+            return True
+
+    def leave(self, grant: int) -> bool:
+        """A grant is given back; True if that was the last one, so that the lock is to be freed now.
+
+        Once more after a release that failed, it is to be freed once more. Every step may be done again: a signal handler
+        may have raised between any two of them."""
+        with self.mutex:
+            self.inside.discard(grant)
+            if self.inside or self.state is State.GONE:
+                return False
+            if self.fence is None:
+                self.state = State.GONE
+                return False
+            if self.state is State.RELEASING and not self.doubted:
+                return False  # another thread is at it
+            self.state = State.RELEASING
+            return True
+
+    def lose(self, why: str, states: tuple[State, ...] = (State.HELD,)) -> bool:
+        """Note that the lock is lost, and tell. A renewal's news of a hold that is being released is out of date."""
+        with self.mutex:
+            if self.lost_why is not None or self.state not in states:
+                return False
+            self.lost_why = why
+        events.emit(events.Lost(self.key, self.name, self.alias, self.fence, self.age(), why))
+        return True

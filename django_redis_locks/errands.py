@@ -1,0 +1,73 @@
+"""Commands that the janitor sends for nobody who waits: what unanswered requests may have left is deleted, a place in the
+store's line is given up, a wake-up is passed on. Each may be repeated, and is while the store can't be reached."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from dataclasses import replace
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from .core import clock
+from .core.constants import CAP, SOCKET_TIMEOUT, SWEEPS
+from .core.effects import Freed
+from .core.errors import LockBackendError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .backends.base import Backend
+    from .core.effects import Command, Place, Sweep
+
+BATCH = 500
+"""Commands in one write: some 50 kB, and some ms of the server's time."""
+
+
+class Errands:
+    """What is to be sent to one store, and when. Only the janitor's thread touches it."""
+
+    def __init__(self, backend: Backend, tell: Callable[[Freed], object]) -> None:
+        self._backend = backend
+        self._tell = tell
+        self._due: list[tuple[float, int, Command[int], Place, float]] = []
+        self._count = itertools.count().__next__
+
+    def sweep(self, effect: Sweep) -> None:
+        now = clock.now()
+        # It counts as freed for us alone, whoever was told: a late copy of our request took us out of the line with it
+        delete = replace(effect.delete, parse=bool)
+        for after in (*SWEEPS, effect.lease):
+            self._plan(now + after, delete, effect.place, now + effect.lease)
+
+    def send(self, command: Command[int], place: Place) -> None:
+        now = clock.now()
+        self._plan(now, command, place, now + CAP)
+
+    def _plan(self, due: float, command: Command[int], place: Place, end: float) -> None:
+        heapq.heappush(self._due, (due, self._count(), command, place, end))
+
+    def first(self) -> float:
+        """When the next one is due; infinity if there is none."""
+        return self._due[0][0] if self._due else inf
+
+    def run(self, now: float, until: float) -> None:
+        """Send what is due; a silent server is waited for until then."""
+        due: list[tuple[Command[int], Place, float]] = []
+        while self._due and self._due[0][0] <= now and len(due) < BATCH:
+            due.append(heapq.heappop(self._due)[2:])
+        if not due:
+            return
+        replies: list[Any]
+        try:
+            patience = max(0.05, min(SOCKET_TIMEOUT, until - clock.now()))
+            replies = self._backend.call_many([command for command, _, _ in due], patience)
+        except Exception as error:  # noqa: BLE001 - whatever it is, these are tried again
+            replies = [LockBackendError(repr(error))] * len(due)
+        again = clock.now() + 1.0
+        for (command, place, end), reply in zip(due, replies, strict=True):
+            if isinstance(reply, LockBackendError):
+                if again < end:  # the store is down: until the lease is over by itself
+                    self._plan(again, command, place, end)
+            elif freed := command.parse(reply):
+                self._tell(Freed(place, freed > 1))

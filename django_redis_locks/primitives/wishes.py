@@ -1,0 +1,102 @@
+"""What a caller wishes, on which terms, and what the store says to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..core import owners
+from ..core.effects import Standing
+from ..core.hold import mint_id
+
+if TYPE_CHECKING:
+    from ..core.effects import Seat
+    from ..core.grant import Grant
+    from ..core.hold import Hold, OnLost
+    from ..core.holder import Holder
+
+_NOWHERE = Standing()
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms on which a lock is taken, settled from the settings and the call site.
+
+    Attributes:
+        lease: milliseconds.
+        wait: seconds; infinity waits for ever.
+        renew_for: seconds for which the lease is renewed after it was acquired; 0 if not at all.
+        fail_open: run without a lock while the store is down.
+        index: list the lock among the held ones.
+        metadata: which fields of the holder are stored.
+    """
+
+    lease: int
+    wait: float
+    renew_for: float
+    fail_open: bool
+    index: bool
+    metadata: tuple[str, ...]
+    on_lost: OnLost
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """Ours now. ``free``: it was nobody's, as opposed to ours or handed to us already."""
+
+    fence: int
+    free: bool = True
+    standing: Standing = _NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Somebody else has it, for at most ``lease_left`` more seconds unless he renews it."""
+
+    lease_left: float
+    holder: Holder | None
+    standing: Standing = _NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """Under this key lives ``what``, which is no lock of this kind."""
+
+    what: str
+
+
+class Wish:
+    """One caller's wish to wait for something."""
+
+    __slots__ = ("home", "listened", "seat", "standing", "wait")
+
+    def __init__(self, wait: float, home: object) -> None:
+        self.wait = wait
+        self.home = home
+        self.listened = False
+        """Tried to have the store's wake-ups reach us."""
+        self.standing: Standing | None = None
+        """What the answer to the last question said, until the queue knows it."""
+        self.seat: Seat | None = None
+        """To be given up if the wish fails, wherever an exception strikes."""
+
+
+class Ask(Wish):
+    """A wish to acquire. ``token`` is minted before the first attempt and kept by its retries."""
+
+    __slots__ = ("given", "grant", "hold", "inner", "owner", "raises", "sent", "token", "waited")
+
+    def __init__(self, wait: float, owner: owners.Owner, home: object, *, raises: bool = False) -> None:
+        super().__init__(wait, home)
+        self.owner = owner
+        self.raises = raises
+        self.token = owners.mint_token()
+        self.grant = mint_id()
+        """The id of the grant to come."""
+        self.inner: Hold | None = None
+        """The hold of the caller that this wish re-enters."""
+        self.waited = 0.0
+        # What else must not be left behind if the wish fails:
+        self.sent = False
+        self.hold: Hold | None = None
+        self.given: Grant | None = None
