@@ -16,7 +16,10 @@ from django_redis_locks.core import events
 for path in Path(__file__).parent.glob("suite_*.py"):
     pytest.register_assert_rewrite(f"tests.contract.{path.stem}")
 
-from tests.contract.matrix import BACKENDS, FACES, Caller, Face  # noqa: E402 - not before the lines above
+from tests.contract.faulty import Weather  # noqa: E402 - not before the lines above
+from tests.contract.matrix import BACKENDS, FACES, Caller, Face  # noqa: E402
+from tests.proxy import Proxy  # noqa: E402
+from tools.redis_server import RedisServer  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +38,26 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     yield loop
     loop.call_soon_threadsafe(end.set)
     thread.join(5)
+
+
+@pytest.fixture(scope="session")
+def proxy(redis_server: RedisServer) -> Iterator[Proxy]:
+    with Proxy(redis_server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def bad_network(
+    request: pytest.FixtureRequest, proxy: Proxy, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """The way to the shared server, through a network on which each test meets the faults of its own."""
+    weather = Weather(request.node.name)
+    weather.watch(monkeypatch)
+    proxy.policy = weather
+    yield proxy.url
+    for call in proxy.calls:  # for who looks into a failure
+        print(call)  # noqa: T201
+    proxy.reset()
 
 
 @pytest.fixture(params=BACKENDS)

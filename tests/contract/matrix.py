@@ -22,6 +22,8 @@ import pytest
 from django_redis_locks import Grant, Lock, locks
 from django_redis_locks.core import clock
 from django_redis_locks.core.effects import Command, Effect
+from django_redis_locks.primitives.record import RecordRef
+from tests.contract.faulty import SILENCE
 
 PATIENCE = 10.0
 """Seconds after which a test that waits for something has failed."""
@@ -40,6 +42,15 @@ def redis(request: pytest.FixtureRequest) -> dict[str, Any]:
 def cluster(request: pytest.FixtureRequest) -> dict[str, Any]:
     """One node in cluster mode: a key that a script doesn't declare, or one in another slot, fails at once."""
     return {"LOCATION": request.getfixturevalue("cluster_url")}
+
+
+def faulty(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """A server behind a bad network, see ``faulty.py``. Tests that it would disturb, because they measure time or count
+    commands, carry the marker ``exact``, with the reason."""
+    exact = request.node.get_closest_marker("exact")
+    if exact is not None:
+        pytest.skip(f"behind a bad network: {exact.args[0]}")
+    return {"LOCATION": request.getfixturevalue("bad_network"), "OPTIONS": {"socket_timeout": SILENCE}}
 
 
 # The faces: who calls, and how.
@@ -137,7 +148,12 @@ def inside(caller: Caller, lock: Lock | Grant) -> Iterator[Grant]:
     caller(lock.__exit__, None, None, None)
 
 
-BACKENDS = [pytest.param(memory, id="memory"), pytest.param(redis, id="redis"), pytest.param(cluster, id="cluster")]
+BACKENDS = [
+    pytest.param(memory, id="memory"),
+    pytest.param(redis, id="redis"),
+    pytest.param(cluster, id="cluster"),
+    pytest.param(faulty, id="faulty"),
+]
 FACES = [pytest.param(Thread, id="sync"), pytest.param(Task, id="async")]
 
 _OWN = object()
@@ -171,6 +187,9 @@ class Face:
     def rlock(self, **options: Any) -> Lock:
         return locks.rlock(self.key, **options)
 
+    def record(self) -> RecordRef:
+        return locks.record(self.key)
+
     def caller(self) -> Caller:
         caller: Caller = self._kind(self._loop)
         self._callers.append(caller)
@@ -200,16 +219,23 @@ class Face:
             patch.setattr(engine, "aperform", acount)
             yield names
 
-    def queued(self, lock: Lock) -> int:
+    def queued(self, lock: Lock | RecordRef) -> int:
         """How many callers of this process wait for a lock."""
         homes = locks["default"].engine._queues._queues.get(lock.place, {})
         return sum(len(queue.seats) for queue in list(homes.values()))
 
     def start_waiting(self, caller: Caller, lock: Lock, **how: Any) -> Future[Any]:
         """Have a caller wait for a lock, and return when it does."""
-        before = self.queued(lock)
-        future = caller.start(lock.acquire, **how)
-        eventually(lambda: self.queued(lock) > before or future.done())
+        return self._start_queueing(lock, caller, lock.acquire, **how)
+
+    def start_watching(self, caller: Caller, record: RecordRef, *how: Any) -> Future[Any]:
+        """Have a caller wait for a change of a record, and return when it does."""
+        return self._start_queueing(record, caller, record.wait_for_change, *how)
+
+    def _start_queueing(self, what: Lock | RecordRef, caller: Caller, *call: Any, **how: Any) -> Future[Any]:
+        before = self.queued(what)
+        future = caller.start(*call, **how)
+        eventually(lambda: self.queued(what) > before or future.done())
         return future
 
 

@@ -19,6 +19,7 @@ from tests.contract.matrix import Caller, Face, eventually, inside
 # The end of a lease
 
 
+@pytest.mark.exact("measures a wait")
 def test_a_fixed_lease_ends_and_the_lock_is_free(face: Face, alice: Caller, bob: Caller) -> None:
     """[F8] [L17] Whoever waits gets it then, without anybody's release; the holder knows without asking."""
     lock = face.lock(expire=0.2)
@@ -32,6 +33,7 @@ def test_a_fixed_lease_ends_and_the_lock_is_free(face: Face, alice: Caller, bob:
     assert not alice(lock.owned)
 
 
+@pytest.mark.exact("measures a wait")
 def test_a_lease_that_ends_is_noticed_by_who_queued_before_it_began(face: Face, alice: Caller, bob: Caller) -> None:
     """[L24] The next in the queue expects to be woken by the holder, and doesn't count on it."""
     first = alice(face.lock().acquire)
@@ -73,6 +75,7 @@ def test_with_tells_a_loss_only_if_its_body_raised_nothing(face: Face, alice: Ca
 # Renewal
 
 
+@pytest.mark.exact("its lease is too short for a bad network on a busy machine")
 def test_a_renewed_lock_outlives_its_lease(face: Face, alice: Caller, bob: Caller) -> None:
     """[F8] Renewed if told so, or if the lease is the alias's own; when the first lease is over it is still held."""
     face.configure(EXPIRE=0.2)
@@ -190,6 +193,7 @@ def test_a_forced_release_frees_whoever_holds_it(
     assert [event.why for event in happened if isinstance(event, events.Lost)] == ["taken"]
 
 
+@pytest.mark.exact("measures a wait")
 def test_a_forced_release_wakes_who_waits(face: Face, alice: Caller, bob: Caller) -> None:
     """[L24] Who waits in this process gets the lock at once."""
     lock = face.lock(expire=30)
@@ -268,6 +272,7 @@ def test_a_fixed_lease_tells_its_end_if_asked(face: Face, alice: Caller) -> None
     assert grant.lost
 
 
+@pytest.mark.exact("its leases are over before a connection is made anew")
 def test_no_loss_is_told_of_what_was_released(face: Face, alice: Caller, happened: list[events.Event]) -> None:
     """[L8] A lease that ends after the release is nobody's loss."""
     told: list[Grant] = []
@@ -308,6 +313,7 @@ def test_a_senseless_on_lost_is_refused(face: Face, on_lost: Any) -> None:
         face.lock(on_lost=on_lost)
 
 
+@pytest.mark.exact("a release whose first answer is lost is told as unconfirmed")
 def test_what_happens_is_told(face: Face, alice: Caller, bob: Caller, happened: list[events.Event]) -> None:
     """Acquired, given up, released: each once, with what the signals and metrics need."""
     lock = face.lock(name="things", wait=0)

@@ -96,6 +96,7 @@ def test_bare_acquire_raises_when_its_wait_is_over(face: Face, alice: Caller, bo
     assert (error.key, error.name, error.alias) == (face.key, "thing", "default")
 
 
+@pytest.mark.exact("one attempt, which a delay makes an unanswered one")
 def test_with_raises_when_the_wait_is_over(face: Face, alice: Caller, bob: Caller) -> None:
     """[F1] The body of a `with` never runs unlocked either."""
     alice(face.lock().acquire)
@@ -103,6 +104,7 @@ def test_with_raises_when_the_wait_is_over(face: Face, alice: Caller, bob: Calle
         pytest.fail("the body ran")
 
 
+@pytest.mark.exact("counts commands")
 @pytest.mark.parametrize("how", [{"blocking": False}, {"timeout": 0}, {"timeout": timedelta(0)}], ids=str)
 def test_a_question_without_wait_is_one_command(face: Face, alice: Caller, bob: Caller, how: dict[str, Any]) -> None:
     """[L30] [H12] It is answered by exactly one attempt, whether the lock is free or not, and doesn't queue up."""
@@ -153,6 +155,7 @@ def test_senseless_waits_are_refused(face: Face, alice: Caller, how: dict[str, A
 # Waiting
 
 
+@pytest.mark.exact("measures a wait")
 def test_a_waiter_gets_the_lock_when_it_is_released(face: Face, alice: Caller, bob: Caller) -> None:
     """Within one process a release wakes the next one at once, without polling."""
     lock = face.lock()

@@ -85,6 +85,7 @@ def test_each_with_gives_back_its_own_grant(face: Face, alice: Caller, bob: Call
     assert bob(lock.acquire, blocking=False)
 
 
+@pytest.mark.exact("counts commands")
 def test_a_longer_inner_lease_extends_and_a_shorter_one_changes_nothing(face: Face, alice: Caller, bob: Caller) -> None:
     """[H17] [L11] The inner section has what it asked for; the outer one keeps what it had."""
     outer = alice(face.rlock(expire=10).acquire)

@@ -77,7 +77,7 @@ def test_the_token_is_a_secret_of_fixed_kind(lock: Lock, direct: redis.Redis) ->
 
 
 def test_the_index_follows_the_lease(lock: Lock, direct: redis.Redis) -> None:
-    """[H16] Its score is the end of the lease in ms on the server's clock, also after an extension."""
+    """[H16] [L31] Its score is the end of the lease in ms on the server's clock, also after an extension."""
     grant = lock.acquire()
     first = direct.zscore(INDEX, LOCK)
     grant.extend(60)

@@ -1,0 +1,142 @@
+"""A bad network before Redis: a stream of faults, the same for each run of a test, such as the contract promises to
+survive. Behind it a suite must give the answers that it gives on a good one.
+
+What is promised differs. Who waits for a lock asks until he is answered, so that anything may happen to his requests.
+Everything else is tried once, because its caller waits for no more than one answer [F15]: a request or reply that is
+lost is his to know, and no answer of the suites. But everybody survives requests that arrive twice, late copies, and
+an idle connection that turns out to be closed [H24]. Who is who can't be seen on the wire, so callers are watched.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import random
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import pytest
+
+from django_redis_locks import Grant, Lock
+from tests.proxy import Fault, Link
+
+SILENCE = 0.25
+"""The socket timeout of this row, in seconds: what a lost request costs."""
+
+SHORT = 250
+"""Leases below so many milliseconds may end while a holder connects again."""
+
+LONG = 2.0
+"""Who waits so long has time for some tries."""
+
+MILD, SEVERE = 0.4, 0.15
+"""How many of the calls suffer a fault. A severe one costs its caller some time, so the next attempt gets through."""
+
+ANYTHING = [
+    Fault("drop", "request"),
+    Fault("drop", "reply"),
+    Fault("cut", "request"),
+    Fault("cut", "reply"),
+    Fault("delay", "request", behind="lock/acquire"),
+]
+"""For who waits. What is delayed comes when its caller has given up that try: right behind some acquire, when the key is
+somebody's in any case. If it were free by then, the late copy would take it, for nobody; the janitor sweeps that away,
+but not at once [H2a]."""
+
+LATE_COPIES = {"lock/free", "lock/renew", "lock/inspect"}
+"""Harmless whenever they come. Not that of an acquire, see above; nor that of a force, which is meant for whoever holds
+the lock."""
+
+ANSWERS_THAT_MAY_BE_LOST = {"lock/acquire", "lock/free", "lock/renew", "lock/inspect"}
+"""Who asks again gets the same answer. Not a force: there is nothing left to free."""
+
+
+class Weather:
+    """A proxy's policy. The faults of a key's calls of one name come from a generator of their own, so that neither the
+    janitor nor other keys change them."""
+
+    def __init__(self, seed: str) -> None:
+        self._seed = f"{os.environ.get('FAULTS_SEED', '0')} {seed}"
+        self._chances: dict[tuple[str, bytes], random.Random] = {}
+        self._suffered: set[bytes] = set()
+        """Keys of which the last attempt met a severe fault."""
+        self._leases: dict[bytes, int] = {}
+        self._forced: set[bytes] = set()
+        """Keys that somebody freed by force."""
+        self._once_only: list[str] = []
+        """Calls under way whose requests are tried once."""
+
+    def __call__(self, name: str, value: list[Any], link: Link) -> Fault | None:
+        if "/" not in name:
+            return None
+        key = value[3]
+        chance = self._chances.get((name, key))
+        if chance is None:
+            place = re.sub(rb"thing:\d+", b"thing", key)  # the suites' keys are numbered
+            chance = self._chances[name, key] = random.Random(f"{self._seed} {name} {place!r}")
+        mild, severe = chance.random() < MILD, chance.random() < SEVERE
+        if name == "lock/acquire":
+            self._leases[key] = int(value[3 + int(value[2]) + 1])
+            if severe and not self._once_only and key not in self._suffered:
+                self._suffered.add(key)
+                return chance.choice(ANYTHING)
+            self._suffered.discard(key)
+        elif name == "lock/force":
+            self._forced.add(key)
+        return chance.choice(self._harmless(name, key, link)) if mild else None
+
+    def _harmless(self, name: str, key: bytes, link: Link) -> list[Fault]:
+        faults = [Fault("duplicate", "request")]
+        if name in LATE_COPIES:
+            faults.append(Fault("late copy", "request", behind="lock/acquire"))
+        idle = link.answered and not link.slots
+        hurry = name in {"lock/free", "lock/renew"} and self._leases.get(key, SHORT) < SHORT
+        doubt = name == "lock/free" and key in self._forced  # a second try can't tell a theft from the first [H15]
+        if idle and not hurry and not doubt:
+            faults.append(Fault("cut", "request"))
+            if name in ANSWERS_THAT_MAY_BE_LOST:
+                faults.append(Fault("cut", "reply"))
+        return faults
+
+    def watch(self, patch: pytest.MonkeyPatch) -> None:
+        """Know what callers do: whatever may ask the store has a twin."""
+        for owner in (Lock, Grant):
+            for name in ("__exit__", *dir(owner)):
+                other = f"__a{name[2:]}" if name == "__exit__" else f"a{name}"
+                if hasattr(owner, other):
+                    patch.setattr(owner, name, self._watched(getattr(owner, name)))
+                    patch.setattr(owner, other, self._watched(getattr(owner, other)))
+
+    def _watched(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def call(who: Lock | Grant, *args: Any, **how: Any) -> Any:
+            with self._under_way(method.__name__, who, *args, **how):
+                return method(who, *args, **how)
+
+        @wraps(method)
+        async def acall(who: Lock | Grant, *args: Any, **how: Any) -> Any:
+            with self._under_way(method.__name__, who, *args, **how):
+                return await method(who, *args, **how)
+
+        return acall if inspect.iscoroutinefunction(method) else call
+
+    @contextmanager
+    def _under_way(self, name: str, who: Lock | Grant, *args: Any, **how: Any) -> Iterator[None]:
+        if name in {"acquire", "aacquire"} and isinstance(who, Lock) and _waits_long(who, *args, **how):
+            yield
+            return
+        self._once_only.append(name)
+        try:
+            yield
+        finally:
+            self._once_only.remove(name)
+
+
+def _waits_long(lock: Lock, blocking: Any = True, timeout: Any = None) -> bool:
+    if lock.reentrant or not blocking:  # re-entry may renew, which is tried once
+        return False
+    wait = lock.terms.wait if timeout is None else timeout
+    return isinstance(wait, int | float) and (wait == -1 or wait >= LONG)

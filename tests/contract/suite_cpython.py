@@ -1,0 +1,341 @@
+"""Python's own lock tests, told of our locks: each bears the name that it has in CPython's ``Lib/test/lock_tests.py``.
+
+Whoever knows ``threading.Lock`` and ``threading.RLock`` finds here what he may count on, and each docstring says what
+is different. In general: a lock is its key, not its object; ``acquire`` answers with a ``Grant``, which is true, or with
+None; an owner is a thread or a task, and its context; ``lock`` minds its owner too, as ``rlock`` does.
+
+Three of CPython's tests have no sense here. ``test_release_save_unacquired`` is of ``_release_save`` and
+``_acquire_restore``, by which ``threading.Condition`` lets go of an RLock however often it was entered: there is no
+Condition over a store. ``test_at_fork_reinit`` is of ``_at_fork_reinit``, which makes a lock free in a forked child: ours
+stays its parent's (``suite_bad_input``). ``test_recursion_count`` asks for a number that ours doesn't tell; here it
+counts releases.
+"""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import gc
+import re
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from django_redis_locks import Lock, LockAlreadyHeld, LockNotOwned
+from tests.contract.matrix import FACES, PATIENCE, Caller, Face, eventually, inside
+
+Make = Callable[..., Lock]
+
+
+@pytest.fixture(params=["lock", "rlock"])
+def make(request: pytest.FixtureRequest, face: Face) -> Make:
+    """Makes an object for the test's key, as ``threading.Lock`` and ``threading.RLock`` do in CPython's tests."""
+    made: Make = getattr(face, request.param)
+    return made
+
+
+def nothing() -> None:
+    """What a caller does last, so that he remembers nothing of the call before."""
+
+
+# Both kinds: BaseLockTests
+
+
+def test_constructor(face: Face, make: Make, alice: Caller, bob: Caller) -> None:
+    """A lock is made and dropped for nothing. Here that asks no store, and one more object is no new lock."""
+    with face.commands() as commands:
+        lock = make()
+        del lock
+    assert commands == []
+    assert not alice(make().locked)
+    alice(make().acquire)
+    with face.commands() as commands:
+        make()
+    assert commands == []
+    assert bob(make().acquire, False) is None
+
+
+def test_repr(face: Face, make: Make) -> None:
+    """The repr tells which lock it is. Not whether it is free, as that of CPython does: the store would have to say."""
+    with face.commands() as commands:
+        assert repr(make()) == "<Lock 'thing' of 'default'>"
+    assert commands == []
+
+
+def test_locked_repr(face: Face, make: Make, alice: Caller) -> None:
+    """It is the same while the lock is held. What is told is the grant's to tell, by its own knowledge."""
+    lock = make()
+    free = repr(lock)
+    grant = alice(lock.acquire)
+    with face.commands() as commands:
+        assert repr(lock) == free
+        assert re.fullmatch(r"<Grant 'thing' fence=\d+ held>", repr(grant))
+    assert commands == []
+    alice(grant.release)
+    assert re.fullmatch(r"<Grant 'thing' fence=\d+ released>", repr(grant))
+
+
+def test_acquire_destroy(make: Make, alice: Caller, bob: Caller) -> None:
+    """A lock object may be dropped while it is held. Here the lock stays held, and another object of its key frees it."""
+    lock = make()
+    alice(lock.acquire)
+    del lock
+    alice(nothing)
+    gc.collect()
+    assert bob(make().acquire, False) is None
+    alice(make().release)
+    assert bob(make().acquire, False)
+
+
+def test_acquire_release(make: Make, alice: Caller) -> None:
+    """It is held from acquire to release. The answer isn't True but a grant, which is true."""
+    lock = make()
+    assert alice(lock.acquire)
+    assert alice(lock.locked)
+    alice(lock.release)
+    assert not alice(lock.locked)
+
+
+def test_try_acquire(make: Make, alice: Caller) -> None:
+    """``acquire(False)`` gets a lock that is free."""
+    lock = make()
+    assert alice(lock.acquire, False)
+    alice(lock.release)
+
+
+def test_try_acquire_contended(make: Make, alice: Caller, bob: Caller) -> None:
+    """``acquire(False)`` doesn't get one that is held. The answer isn't False but None."""
+    lock = make()
+    alice(lock.acquire)
+    assert bob(lock.acquire, False) is None
+    alice(lock.release)
+    assert bob(lock.acquire, False)
+
+
+def test_acquire_contended(face: Face, make: Make, alice: Caller) -> None:
+    """Five wait for as long as it is held, and then each of them gets it. For ever only if told so, by ``wait=-1``."""
+    lock = make(wait=PATIENCE)
+    alice(lock.acquire)
+    callers = [face.caller() for _ in range(5)]
+    waiting = [face.start_waiting(caller, lock) for caller in callers]
+    after = [caller.start(lock.release) for caller in callers]
+    assert not any(future.done() for future in waiting)
+    alice(lock.release)
+    assert all(future.result(PATIENCE) for future in waiting)
+    assert [future.result(PATIENCE) for future in after] == [None] * 5
+    assert not alice(lock.locked)
+
+
+def test_with(make: Make, alice: Caller, bob: Caller) -> None:
+    """The block frees the lock at its end, and when it raises."""
+    lock = make()
+    with inside(alice, lock):
+        assert bob(lock.acquire, False) is None
+    assert bob(lock.acquire, False)
+    bob(lock.release)
+    with pytest.raises(TypeError, match="of the body"), inside(alice, lock):
+        raise TypeError("of the body")
+    assert bob(lock.acquire, False)
+
+
+def test_thread_leak(face: Face, make: Make) -> None:
+    """The lock keeps no thread or task that used it. Neither does a grant that somebody still has."""
+    lock = make()
+    me = asyncio.current_task if face.is_async else threading.current_thread
+    grants, owners = [], []
+    for _ in range(5):
+        caller = face.caller()
+        grants.append(caller(lock.acquire))
+        caller(lock.release)
+        owners.append(caller(lambda: weakref.ref(me())))
+        caller.close()
+        face._callers.remove(caller)
+        del caller
+    gc.collect()
+    assert [owner() for owner in owners] == [None] * 5
+    assert all(grant.given_back for grant in grants)
+
+
+@pytest.mark.parametrize("face", FACES[:1], indirect=True)
+def test_thread_leak_of_foreign_threads(face: Face, make: Make, alice: Caller) -> None:
+    """Threads that ``threading`` didn't start use it too, each as an owner of its own."""
+    lock = make(wait=PATIENCE)
+    used: list[int | None] = []
+    ended = threading.Semaphore(0)
+
+    def use() -> None:
+        with lock as grant:
+            used.append(grant.fence)
+        ended.release()
+
+    alice(lock.acquire)
+    for _ in range(15):
+        _thread.start_new_thread(use, ())
+    eventually(lambda: face.queued(lock) == 15)
+    assert not used
+    alice(lock.release)
+    assert all(ended.acquire(timeout=PATIENCE) for _ in range(15))
+    assert len(set(used)) == 15
+    assert not alice(lock.locked)
+
+
+def test_timeout(face: Face, make: Make, alice: Caller, bob: Caller) -> None:
+    """A wait ends when its time is over, with None. There is no longest one, hence no OverflowError; -1 is for ever, and
+    other negative times are a ValueError, as is a timeout of a call that doesn't wait."""
+    lock = make()
+    with pytest.raises(ValueError, match="takes no timeout"):
+        alice(lock.acquire, False, 1)
+    with pytest.raises(ValueError, match="timeout must be 0 or more"):
+        alice(lock.acquire, timeout=-100)
+    for timeout in (threading.TIMEOUT_MAX, threading.TIMEOUT_MAX + 1, 1e100, timedelta.max, -1):
+        assert alice(lock.acquire, timeout=timeout)
+        alice(lock.release)
+    begin = time.monotonic()
+    assert alice(lock.acquire, timeout=5)
+    assert time.monotonic() - begin < 1
+    begin = time.monotonic()
+    assert bob(lock.acquire, timeout=0.3) is None
+    assert 0.3 <= time.monotonic() - begin < 1
+
+
+def test_weakref_exists(make: Make) -> None:
+    """A lock object can be referred to weakly."""
+    lock = make()
+    assert weakref.ref(lock)() is lock
+
+
+def test_weakref_deleted(make: Make, alice: Caller) -> None:
+    """It is gone with its last reference, as soon as it isn't held. A grant refers to its lock, to be released by it."""
+    lock = make()
+    ref = weakref.ref(lock)
+    alice(lock.acquire)
+    alice(lock.release)
+    del lock
+    alice(nothing)
+    gc.collect()
+    assert ref() is None
+
+
+# The mutex: LockTests
+
+
+def test_reacquire_lock(face: Face, alice: Caller, bob: Caller) -> None:
+    """[F5] It must be released before it is acquired again. Who would wait for himself is told so instead of waiting."""
+    lock = face.lock(wait=1)
+    grant = alice(lock.acquire)
+    with pytest.raises(LockAlreadyHeld):
+        alice(lock.acquire)
+    bob(grant.release)
+    assert alice(lock.acquire)
+
+
+def test_different_thread_lock(face: Face, alice: Caller, bob: Caller) -> None:
+    """[F4] Another thread may release it. Not by the lock, since that might be anybody's by now, but by the grant."""
+    lock = face.lock()
+    grant = alice(lock.acquire)
+    with pytest.raises(LockNotOwned):
+        bob(lock.release)
+    assert bob(lock.locked)
+    bob(grant.release)
+    assert alice(lock.acquire)
+    alice(lock.release)
+
+
+def test_state_after_timeout(make: Make, alice: Caller, bob: Caller) -> None:
+    """A wait that ended in vain leaves the lock as it was: held, then free, then somebody's."""
+    lock = make()
+    alice(lock.acquire)
+    assert bob(lock.acquire, timeout=0.01) is None
+    assert alice(lock.owned)
+    alice(lock.release)
+    assert not alice(lock.locked)
+    assert bob(lock.acquire, blocking=False)
+
+
+# The re-entrant one: RLockTests
+
+
+def test_reacquire_rlock(face: Face, alice: Caller, bob: Caller) -> None:
+    """[F4] It is entered as often as its owner likes, and is free after as many releases."""
+    lock = face.rlock()
+    alice(lock.acquire)
+    alice(lock.acquire)
+    alice(lock.release)
+    alice(lock.acquire)
+    alice(lock.release)
+    assert bob(lock.acquire, False) is None
+    alice(lock.release)
+    assert bob(lock.acquire, False)
+
+
+def test_release_unacquired(make: Make, face: Face, alice: Caller) -> None:
+    """A release of what isn't held is a RuntimeError: LockNotOwned. The mutex minds that as well. Nothing is asked."""
+    lock = make()
+    entries = 2 if lock.reentrant else 1
+    for _ in range(2):
+        with face.commands() as commands, pytest.raises(RuntimeError) as caught:
+            alice(lock.release)
+        assert commands == []
+        assert type(caught.value) is LockNotOwned
+        for _ in range(entries):
+            alice(lock.acquire)
+        for _ in range(entries):
+            alice(lock.release)
+
+
+def test_recursion_count(face: Face, alice: Caller, bob: Caller) -> None:
+    """[F4] How often it was entered is counted for its owner alone, and is the number of releases that he has left."""
+    lock = face.rlock()
+
+    def count(caller: Caller) -> int:
+        """Release as often as it goes."""
+        for releases in range(10):
+            try:
+                caller(lock.release)
+            except LockNotOwned:
+                return releases
+        pytest.fail("there is always one more release")
+
+    assert count(alice) == 0
+    for entries in (1, 3):
+        grants = [alice(lock.acquire) for _ in range(entries)]
+        assert count(bob) == 0
+        assert bob(lock.locked)
+        assert not any(grant.given_back for grant in grants)
+        assert count(alice) == entries
+        assert not bob(lock.locked)
+    grants = [alice(lock.acquire) for _ in range(3)]
+    alice(grants[1].release)
+    assert count(alice) == 2
+
+
+def test_different_thread_rlock(face: Face, alice: Caller, bob: Caller) -> None:
+    """[F4] Nobody but its owner releases it, however often it was entered."""
+    lock = face.rlock()
+    for _ in range(2):
+        alice(lock.acquire)
+        with pytest.raises(RuntimeError):
+            bob(lock.release)
+    for _ in range(2):
+        assert bob(lock.acquire, False) is None
+        alice(lock.release)
+    assert bob(lock.acquire, False)
+
+
+def test__is_owned(make: Make, alice: Caller, bob: Caller) -> None:
+    """``owned()`` is whether the caller himself holds it, by the process's own knowledge. ``Lock`` has it too."""
+    lock = make()
+    assert not alice(lock.owned)
+    alice(lock.acquire)
+    if lock.reentrant:
+        alice(lock.acquire)
+        alice(lock.release)
+    assert alice(lock.owned)
+    assert alice(make().owned)
+    assert not bob(lock.owned)
+    alice(lock.release)
+    assert not alice(lock.owned)

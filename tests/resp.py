@@ -1,0 +1,126 @@
+"""RESP, the protocol of Redis, cut into frames: a frame is one request, one reply, or one message that the server pushed.
+
+A frame keeps its bytes, so that what is passed on is what came, and its value, so that it can be told what it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+
+class Push(list[Any]):
+    """What a server says unasked, in RESP3."""
+
+
+class Refusal(bytes):
+    """An error reply."""
+
+
+class Frame(NamedTuple):
+    raw: bytes
+    value: Any
+
+
+class Frames:
+    """Bytes in, as they come; whole frames out."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """The frames that these bytes complete.
+
+        Raises:
+            ValueError: this is no RESP.
+        """
+        self._rest += data
+        while self._rest:
+            try:
+                value, end = _parse(self._rest, 0)
+            except _IncompleteError:
+                return
+            raw, self._rest = self._rest[:end], self._rest[end:]
+            yield Frame(raw, value)
+
+
+class Stream:
+    """One end of a connection, in frames."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._frames = Frames()
+        self._ready: deque[Frame] = deque()
+        self.writer = writer
+
+    async def next(self) -> Frame | None:
+        """The next frame; None when the other side is gone."""
+        while not self._ready:
+            try:
+                data = await self._reader.read(65536)
+            except OSError:
+                return None
+            if not data:
+                return None
+            self._ready.extend(self._frames.feed(data))
+        return self._ready.popleft()
+
+    def write(self, raw: bytes) -> None:
+        if not self.writer.is_closing():
+            self.writer.write(raw)
+
+    def close(self) -> None:
+        """Close it, when what was written has left."""
+        self.writer.close()
+
+
+class _IncompleteError(Exception):
+    """The rest hasn't come yet."""
+
+
+def _parse(data: bytes, at: int) -> tuple[Any, int]:
+    """The value that begins there, and where it ends."""
+    line_end = data.find(b"\r\n", at)
+    if line_end < 0:
+        raise _IncompleteError
+    kind, line, end = data[at : at + 1], data[at + 1 : line_end], line_end + 2
+    match kind:
+        case b"+" | b"," | b"(":
+            return line, end
+        case b"-":
+            return Refusal(line), end
+        case b":":
+            return int(line), end
+        case b"#":
+            return line == b"t", end
+        case b"_":
+            return None, end
+        case b"$" | b"=" | b"!":
+            return _text(data, kind, int(line), end)
+        case b"*" | b"~" | b">" | b"%" | b"|":
+            return _many(data, kind, int(line), end)
+    raise ValueError(f"no RESP: {data[at:line_end]!r}")
+
+
+def _text(data: bytes, kind: bytes, size: int, begin: int) -> tuple[Any, int]:
+    if size < 0:
+        return None, begin
+    end = begin + size
+    if len(data) < end + 2:
+        raise _IncompleteError
+    text = data[begin:end]
+    return (Refusal(text) if kind == b"!" else text), end + 2
+
+
+def _many(data: bytes, kind: bytes, size: int, at: int) -> tuple[Any, int]:
+    if size < 0:
+        return None, at
+    items = []
+    for _ in range(2 * size if kind in b"%|" else size):
+        item, at = _parse(data, at)
+        items.append(item)
+    if kind == b"|":  # an attribute belongs to the value behind it
+        return _parse(data, at)
+    return (Push(items) if kind == b">" else items), at

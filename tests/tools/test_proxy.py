@@ -1,0 +1,331 @@
+"""The proxy that other tests trust: each fault does what it says, to what it is meant for, and to nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from django_redis_locks.backends.redis.scripts import script
+from tests.chaos.helpers import eventually
+from tests.proxy import Fault, Proxy
+from tests.tools.raw import Client
+from tools.redis_server import RedisServer
+
+# What passes
+
+
+def test_calls_have_names(proxy: Proxy, client: Client) -> None:
+    """A script by its hash or its source, a command in capitals; in their order."""
+    client.ask(f"EVALSHA {script('lock/free').sha} 0")
+    client.ask("eval return{1} 0")
+    client.ask("get a")
+    assert [(call.name, call.fate) for call in proxy.calls] == [
+        ("lock/free", "pass"),
+        ("EVAL", "pass"),
+        ("GET", "pass"),
+    ]
+    assert proxy.fates() == ["pass", "pass"]
+    assert proxy.fates("GET") == ["pass"]
+
+
+def test_a_script_is_known_by_its_source(proxy: Proxy, direct: redis.Redis) -> None:
+    with redis.Redis.from_url(proxy.url) as client, pytest.raises(redis.ResponseError):
+        client.eval(script("lock/renew").source, 0)
+    assert proxy.fates("lock/renew") == ["pass"]
+
+
+def test_pipelines_and_large_values_pass_unharmed(proxy: Proxy, client: Client) -> None:
+    large = "x" * 3_000_000
+    client.send(*(f"SET key:{number} {number}" for number in range(500)), f"SET large {large}")
+    assert [client.hear() for _ in range(501)] == [b"OK"] * 501
+    client.send("GET large", "GET key:499")
+    assert client.hear() == large.encode()
+    assert client.hear() == b"499"
+    assert len(proxy.calls) == 503
+
+
+def test_connections_are_told_apart(proxy: Proxy, client: Client, other: Client) -> None:
+    for each in (client, other, client):
+        each.ask("PING")
+    assert [call.link for call in proxy.calls] == [1, 2, 1]
+
+
+# What is planned
+
+
+def test_plans_are_used_up_in_their_order(proxy: Proxy, client: Client, direct: redis.Redis) -> None:
+    proxy.plan("pass", of="INCR")
+    proxy.plan("duplicate", "request", of="INCR", times=2)
+    proxy.plan("drop", "request", of="DECR")
+    for _ in range(4):
+        client.ask("INCR n")
+    assert proxy.fates("INCR") == ["pass", "duplicate request", "duplicate request", "pass"]
+    assert direct.get("n") == "6"
+
+
+def test_a_plan_without_name_is_for_scripts(proxy: Proxy, client: Client) -> None:
+    """Whatever a client sends when it connects isn't meant."""
+    proxy.plan("cut", "request")
+    assert client.ask("PING") == b"PONG"
+    client.send("EVAL return{1} 0")
+    assert client.cut
+
+
+@pytest.mark.parametrize(
+    ("action", "direction", "more"),
+    [
+        ("lose", "reply", {}),
+        ("drop", "answer", {}),
+        ("late copy", "reply", {}),
+        ("drop", "request", {"of": "message"}),
+        ("drop", "request", {"seconds": 1}),
+        ("cut", "request", {"behind": "GET"}),
+    ],
+)
+def test_senseless_plans_are_refused(proxy: Proxy, action: str, direction: str, more: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{action}|message"):
+        proxy.plan(action, direction, **more)
+
+
+def test_a_policy_is_asked_for_what_is_not_planned(proxy: Proxy, client: Client) -> None:
+    seen: list[tuple[str, Any]] = []
+
+    def policy(name: str, value: list[Any], link: Any) -> Fault | None:
+        seen.append((name, value[1]))
+        return Fault("cut", "request") if len(seen) == 2 else None
+
+    proxy.policy = policy
+    proxy.plan("duplicate", "reply", of="GET")
+    for command in ("GET planned", "GET first"):
+        client.ask(command)
+    client.hear()
+    client.send("GET second")
+    assert client.cut
+    assert seen == [("GET", b"first"), ("GET", b"second")]
+
+
+# drop
+
+
+def test_a_dropped_request_takes_along_what_follows(
+    proxy: Proxy, client: Client, other: Client, direct: redis.Redis
+) -> None:
+    """A stream has no holes: otherwise the next answer would be taken for the one that is missing."""
+    proxy.plan("drop", "request", of="INCR")
+    client.send("SET before 1", "INCR n", "SET after 1")
+    assert client.hear() == b"OK"
+    assert other.ask("PING") == b"PONG"
+    assert client.silent
+    assert direct.keys() == ["before"]
+
+
+def test_a_dropped_reply_takes_along_what_follows(
+    proxy: Proxy, client: Client, other: Client, direct: redis.Redis
+) -> None:
+    """The requests are carried out all the same."""
+    proxy.plan("drop", "reply", of="INCR")
+    client.send("SET before 1", "INCR n", "SET after 1")
+    assert client.hear() == b"OK"
+    assert other.ask("PING") == b"PONG"
+    assert client.silent
+    assert sorted(direct.keys()) == ["after", "before", "n"]
+
+
+# cut
+
+
+def test_a_cut_request_never_arrives(proxy: Proxy, client: Client, other: Client, direct: redis.Redis) -> None:
+    proxy.plan("cut", "request", of="INCR")
+    assert client.ask("SET before 1") == b"OK"
+    client.send("INCR n", "SET after 1")
+    assert client.cut
+    assert other.ask("PING") == b"PONG"
+    assert direct.keys() == ["before"]
+
+
+def test_a_cut_reply_is_of_a_request_that_was_carried_out(proxy: Proxy, client: Client, direct: redis.Redis) -> None:
+    proxy.plan("cut", "reply", of="INCR")
+    client.send("SET before 1", "INCR n", "SET after 1")
+    assert client.hear() == b"OK"
+    assert client.cut
+    eventually(lambda: sorted(direct.keys()) == ["after", "before", "n"])
+
+
+# delay
+
+
+def test_a_delayed_request_holds_back_what_follows(
+    proxy: Proxy, client: Client, other: Client, direct: redis.Redis
+) -> None:
+    """On its own connection."""
+    proxy.plan("delay", "request", of="INCR")
+    client.send("SET n 5", "INCR n", "SET n 1")
+    assert client.hear() == b"OK"
+    assert other.ask("INCRBY n 2") == 7
+    assert client.silent
+    proxy.deliver()
+    assert [client.hear(), client.hear()] == [8, b"OK"]
+    assert [call.name for call in proxy.calls] == ["SET", "INCR", "INCRBY", "SET"]
+
+
+def test_a_delayed_request_survives_its_client(proxy: Proxy, client: Client, direct: redis.Redis) -> None:
+    """As one does that is on its way when its client gives up."""
+    proxy.plan("delay", "request", of="INCR")
+    client.send("INCR n")
+    eventually(lambda: proxy.fates("INCR"))
+    client.close()
+    proxy.deliver()
+    assert direct.get("n") == "1"
+
+
+def test_a_delayed_reply_holds_back_what_follows(
+    proxy: Proxy, client: Client, other: Client, direct: redis.Redis
+) -> None:
+    proxy.plan("delay", "reply", of="INCR")
+    client.send("INCR n", "INCR n")
+    eventually(lambda: direct.get("n") == "2")
+    assert other.ask("PING") == b"PONG"
+    assert client.silent
+    proxy.deliver()
+    assert [client.hear(), client.hear()] == [1, 2]
+
+
+@pytest.mark.parametrize("direction", ["request", "reply"])
+def test_a_delay_may_end_by_itself(proxy: Proxy, client: Client, direction: str) -> None:
+    proxy.plan("delay", direction, of="INCR", seconds=0.01)
+    client.send("INCR n", "INCR n")
+    assert [client.hear(), client.hear()] == [1, 2]
+
+
+def test_what_goes_behind_another_is_carried_out_before_that_is_answered(
+    proxy: Proxy, client: Client, other: Client, direct: redis.Redis
+) -> None:
+    proxy.plan("delay", "request", of="INCR", behind="GET")
+    proxy.plan("late copy", "request", of="INCR", behind="GET", times=10)
+    client.send("INCR n")
+    for number in range(1, 11):
+        assert other.ask("INCR n") == number
+    assert direct.get("n") == "10"
+    assert other.ask("GET n") == b"10"
+    assert direct.get("n") == "21"
+    assert client.hear() == 11
+
+
+# duplicate, late copy
+
+
+def test_a_duplicate_request_is_carried_out_twice_and_answered_once(
+    proxy: Proxy, client: Client, direct: redis.Redis
+) -> None:
+    proxy.plan("duplicate", "request", of="INCR")
+    client.send("INCR n", "GET n")
+    assert [client.hear(), client.hear()] == [1, b"2"]
+
+
+def test_a_duplicate_reply_comes_twice(proxy: Proxy, client: Client, direct: redis.Redis) -> None:
+    proxy.plan("duplicate", "reply", of="INCR")
+    client.send("INCR n", "INCR n")
+    assert [client.hear() for _ in range(3)] == [1, 1, 2]
+
+
+def test_a_late_copy_comes_on_a_connection_of_its_own(proxy: Proxy, client: Client, redis_url: str) -> None:
+    """To the same database, though nobody is there any more."""
+    proxy.plan("late copy", "request", of="INCR", times=10)
+    client.send("SELECT 3", *["INCR n"] * 10)
+    assert [client.hear() for _ in range(11)] == [b"OK", *range(1, 11)]
+    client.close()
+    with redis.Redis.from_url(redis_url.replace("/0", "/3")) as later:
+        assert later.get("n") == b"10"
+        proxy.deliver()
+        assert later.get("n") == b"20"
+        proxy.deliver()
+        assert later.get("n") == b"20"
+
+
+# freeze
+
+
+@pytest.mark.parametrize(("direction", "carried_out"), [("request", None), ("reply", "1")])
+def test_a_frozen_connection_stays_open_and_is_silent(
+    proxy: Proxy, client: Client, other: Client, direct: redis.Redis, direction: str, carried_out: str | None
+) -> None:
+    proxy.plan("freeze", direction, of="INCR")
+    client.send("INCR n")
+    eventually(lambda: direct.get("n") == carried_out and proxy.fates("INCR"))
+    client.send("SET after 1")
+    assert other.ask("PING") == b"PONG"
+    assert client.silent
+    assert not direct.exists("after")
+
+
+def test_neither_side_of_a_frozen_connection_hears_of_the_others_end(
+    proxy: Proxy, client: Client, connect: Callable[[], Client], direct: redis.Redis
+) -> None:
+    """The server goes on to count a subscriber who is gone; new connections work."""
+    client.ask("SUBSCRIBE a")
+    busy = connect()
+    busy.ask("PING")
+    proxy.freeze(of="SUBSCRIBE")
+    client.close()
+    assert busy.ask("PING") == b"PONG"
+    assert connect().ask("PING") == b"PONG"
+    assert direct.publish("a", "unheard") == 1
+    proxy.freeze()
+    direct.client_kill_filter(_type="normal", skipme=True)
+    busy.send("PING")
+    assert connect().ask("PING") == b"PONG"
+    assert busy.silent
+
+
+# down, up, reset
+
+
+def test_down_cuts_and_refuses_until_up(proxy: Proxy, client: Client, connect: Callable[[], Client]) -> None:
+    client.ask("PING")
+    proxy.down()
+    assert client.cut
+    refused = connect()
+    with contextlib.suppress(OSError):
+        refused.send("PING")
+    assert refused.cut
+    proxy.up()
+    assert connect().ask("PING") == b"PONG"
+
+
+def test_a_reset_forgets_everything(
+    proxy: Proxy, client: Client, connect: Callable[[], Client], direct: redis.Redis
+) -> None:
+    proxy.plan("late copy", "request", of="INCR")
+    proxy.plan("drop", "request", of="GET", times=2)
+    silent, held, frozen, well = connect(), connect(), connect(), client
+    well.ask("INCR n")
+    silent.send("GET n")
+    proxy.plan("delay", "reply", of="ECHO")
+    held.send("ECHO 1")
+    proxy.plan("freeze", "request", of="TIME")
+    frozen.send("TIME")
+    eventually(lambda: len(proxy.calls) == 4)
+    proxy.reset()
+    assert silent.cut
+    assert held.cut
+    assert frozen.cut
+    proxy.deliver()
+    assert well.ask("GET n") == b"1"
+    assert proxy.fates("GET") == ["pass"]
+
+
+def test_a_server_that_goes_away_is_heard_of(make_server: Callable[..., RedisServer]) -> None:
+    server = make_server()
+    with Proxy(server.port) as proxy:
+        client = Client(proxy.url)
+        assert client.ask("PING") == b"PONG"
+        server.kill()
+        assert client.cut
+        client.close()
+        later = Client(proxy.url)
+        assert later.cut
+        later.close()
