@@ -10,7 +10,7 @@ import pytest
 from freezegun import freeze_time
 
 from django_redis_locks.core import clock
-from django_redis_locks.core.grant import validity
+from django_redis_locks.core.hold import validity
 
 
 def test_frozen_time_does_not_stop_it() -> None:

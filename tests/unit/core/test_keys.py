@@ -10,7 +10,7 @@ from zlib import crc32
 import pytest
 
 from django_redis_locks.core.errors import LockKeyError
-from django_redis_locks.core.keys import LONGEST_KEY, LockKeys, Spelling, escape
+from django_redis_locks.core.keys import LONGEST_KEY, LockKeys, Spelling, escape, waiters_of
 
 LITERAL = {
     "order:42": "order:42",
@@ -37,7 +37,13 @@ LITERAL = {
 def test_a_key_is_spelled_so(key: str, spelled: str) -> None:
     """[F7] Braces, percent signs, white space and control characters are percent-encoded; all else stays readable."""
     assert escape(key) == spelled
-    assert Spelling("lock").of(key) == (f"lock:{{0}}:k:{spelled}", "lock:{0}:fence", "lock:{0}:index")
+    assert Spelling("lock").of(key) == (
+        f"lock:{{0}}:k:{spelled}",
+        f"lock:{{0}}:w:{spelled}",
+        "lock:{0}:fence",
+        "lock:{0}:index",
+        "lock:{0}:inbox:",
+    )
     assert Spelling("lock").key_of(f"lock:{{0}}:k:{spelled}") == key
 
 
@@ -100,7 +106,11 @@ def test_the_bucket_is_crc32_of_the_spelling(key: str) -> None:
     spelled = escape(key)
     bucket = crc32(spelled.encode()) % 256
     assert Spelling("lock", 256).of(key) == LockKeys(
-        f"lock:{{{bucket}}}:k:{spelled}", f"lock:{{{bucket}}}:fence", f"lock:{{{bucket}}}:index"
+        f"lock:{{{bucket}}}:k:{spelled}",
+        f"lock:{{{bucket}}}:w:{spelled}",
+        f"lock:{{{bucket}}}:fence",
+        f"lock:{{{bucket}}}:index",
+        f"lock:{{{bucket}}}:inbox:",
     )
     assert Spelling("lock", 1).of(key).lock == f"lock:{{0}}:k:{spelled}"
 
@@ -116,6 +126,14 @@ def test_all_keys_of_a_lock_share_their_hash_tag() -> None:
     for key in ("order:42", "{a}{b}", "}{", "a{b"):
         tags = {re.search(r"\{(.*?)\}", name)[1] for name in Spelling("p", 16).of(key)}
         assert len(tags) == 1
+
+
+@pytest.mark.parametrize("prefix", ["lock", ":k:", "w:k"])
+@pytest.mark.parametrize("key", ["order:42", "}:k:", "k:}:w:x", "x" * 300])
+def test_the_waiters_are_found_from_the_lock(prefix: str, key: str) -> None:
+    """Who knows a lock's own key knows where those who wait for it line up."""
+    keys = Spelling(prefix).of(key)
+    assert waiters_of(keys.lock) == keys.waiters
 
 
 @pytest.mark.parametrize("key", [None, 1, b"order", ("a",), "", "\ud800", "x" * 300 + "\udfff"], ids=repr)

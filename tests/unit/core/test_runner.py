@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from django_redis_locks.core import effects
-from django_redis_locks.core.effects import Command, Effect, Leave, Now, Pause, Place, Program, Seat, Wait
+from django_redis_locks.core.effects import Command, Effect, Leave, Listen, Now, Pause, Place, Program, Seat, Wait
 from django_redis_locks.core.runner import arun, run
 
-SEAT = Seat(Place("store", "lock"), None)
+SEAT = Seat(Place("store", "lock"), None, "inbox:")
 COMMAND = Command("lock/free", ("lock", "index"), ("token",), bool)
 
 
@@ -185,8 +185,8 @@ def test_a_coroutine_that_is_thrown_away_unwinds() -> None:
     loop.close()
 
 
-def test_only_commands_waits_and_pauses_may_block() -> None:
+def test_only_what_asks_the_store_or_sleeps_may_block() -> None:
     """[F25] Everything else is local: a program may ask for it while it unwinds."""
     kinds = {kind for kind in vars(effects).values() if isinstance(kind, type) and issubclass(kind, Effect)}
-    assert {kind for kind in kinds if not kind.local} == {Command, Wait, Pause}
-    assert len(kinds) > 8
+    assert {kind for kind in kinds if not kind.local} == {Command, Wait, Listen, Pause}
+    assert len(kinds) > 11

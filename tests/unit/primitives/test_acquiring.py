@@ -10,11 +10,16 @@ import pytest
 
 from django_redis_locks import LockBackendError, LockKeyError, LockLost
 from django_redis_locks.core import owners
-from django_redis_locks.core.grant import Hold, State, validity
-from django_redis_locks.primitives.programs import Ask, Busy, Foreign, Granted
+from django_redis_locks.core.effects import Standing, Turn
+from django_redis_locks.core.hold import Hold, State, validity
+from django_redis_locks.primitives.wishes import Ask, Busy, Foreign, Granted
 from tests.unit.primitives.stepping import a_lock, at, play
 
-BUSY = Busy(5.0, None)
+BUSY = Busy(5.0, None, Standing(7))
+TURN = Turn("inbox 0")
+"""The head's turn, in a queue that the store can reach."""
+AGAIN = Turn("inbox 0", 7)
+"""The next one, after the store has registered it."""
 
 
 def an_ask(wait: float = 3.0) -> Ask:
@@ -37,10 +42,10 @@ def test_granted_at_once() -> None:
         [
             ("now", 100.0),
             ("join", None),
-            ("wait until 103", True),
+            ("wait until 103", TURN),
             ("now", 100.5),
-            ("lock/acquire A", at(100.75, Granted(7))),
-            ("leave, pause 2", None),
+            ("lock/acquire A at inbox 0", at(100.75, Granted(7))),
+            ("leave, pause 2, nowhere", None),
             ("now", 101.0),
         ],
     )
@@ -55,8 +60,6 @@ def test_granted_at_once() -> None:
 def test_without_wait_it_asks_once_and_joins_no_queue(verdict: Granted | Busy) -> None:
     """[L30] [H12] Exactly one attempt."""
     story: list[tuple[str, Any]] = [("now", 100.0), ("now", 100.0), ("lock/acquire A", verdict), ("now", 100.1)]
-    if verdict is BUSY:
-        story.append(("now", 100.1))
     outcome = play(a_lock().acquiring(an_ask(0)), story)
     assert outcome is BUSY if verdict is BUSY else isinstance(outcome, Hold)
 
@@ -70,18 +73,18 @@ def test_granted_after_a_wait() -> None:
         [
             ("now", 100.0),
             ("join", None),
-            ("wait until 160", True),
+            ("wait until 160", TURN),
             ("now", 100.0),
-            ("lock/acquire A", Busy(5.0, None)),
+            ("lock/acquire A at inbox 0", BUSY),
             ("now", 100.1),
-            ("wait until 160, pause 2", True),
+            ("wait until 160, pause 2, since 7", AGAIN),
             ("now", 102.1),
-            ("lock/acquire A", Busy(0.5, None)),
+            ("lock/acquire A at inbox 0 since 7", Busy(0.5, None, Standing(7))),
             ("now", 102.2),
-            ("wait until 160, pause 0.5", True),
+            ("wait until 160, pause 0.5, since 7", AGAIN),
             ("now", 102.7),
-            ("lock/acquire A", at(102.8, Granted(7))),
-            ("leave, pause 2", None),
+            ("lock/acquire A at inbox 0 since 7", at(102.8, Granted(7))),
+            ("leave, pause 2, nowhere", None),
             ("now", 102.8),
         ],
     )
@@ -97,10 +100,10 @@ def test_the_next_waiter_sleeps_no_longer_than_the_lease(lease: int, pause: str)
         [
             ("now", 100.0),
             ("join", None),
-            ("wait until 103", True),
+            ("wait until 103", TURN),
             ("now", 100.0),
-            ("lock/acquire A", Granted(7)),
-            (f"leave, pause {pause}", None),
+            ("lock/acquire A at inbox 0", Granted(7)),
+            (f"leave, pause {pause}, nowhere", None),
             ("now", 100.0),
         ],
     )
@@ -108,22 +111,22 @@ def test_the_next_waiter_sleeps_no_longer_than_the_lease(lease: int, pause: str)
 
 def test_a_last_try_at_the_deadline() -> None:
     """[L30] The queue wakes the head at its deadline, and the answer to that question is the outcome."""
-    last = Busy(1.0, None)
+    last = Busy(1.0, None, Standing(7))
     ask = an_ask()
     outcome = play(
         a_lock().acquiring(ask),
         [
             ("now", 100.0),
             ("join", None),
-            ("wait until 103", True),
+            ("wait until 103", TURN),
             ("now", 100.0),
-            ("lock/acquire A", BUSY),
+            ("lock/acquire A at inbox 0", BUSY),
             ("now", 100.1),
-            ("wait until 103, pause 2", True),
+            ("wait until 103, pause 2, since 7", AGAIN),
             ("now", 103.0),
-            ("lock/acquire A", last),
+            ("lock/acquire A at inbox 0 since 7", last),
             ("now", 103.1),
-            ("leave", None),
+            ("leave, since 7", None),
             ("now", 103.1),
         ],
     )
@@ -135,7 +138,7 @@ def test_never_at_the_head() -> None:
     """[H22] It ends without a question, and without a reproach that it makes up."""
     outcome = play(
         a_lock().acquiring(an_ask()),
-        [("now", 100.0), ("join", None), ("wait until 103", False), ("leave", None), ("now", 103.0)],
+        [("now", 100.0), ("join", None), ("wait until 103", None), ("leave", None), ("now", 103.0)],
     )
     assert outcome == Busy(0.0, None)
 
@@ -149,14 +152,14 @@ def test_a_lost_answer_is_asked_for_again_with_the_same_token() -> None:
         [
             ("now", 100.0),
             ("join", None),
-            ("wait until 103", True),
+            ("wait until 103", TURN),
             ("now", 100.0),
-            ("lock/acquire A", lost_answer()),
+            ("lock/acquire A at inbox 0", lost_answer()),
             ("now", 102.0),
             ("pause 0.05", None),
             ("now", 102.05),
-            ("lock/acquire A", at(102.1, Granted(7))),
-            ("leave, pause 2", None),
+            ("lock/acquire A at inbox 0", at(102.1, Granted(7))),
+            ("leave, pause 2, nowhere", None),
             ("now", 102.1),
         ],
     )
@@ -173,19 +176,19 @@ def test_busy_after_a_lost_answer_spends_the_token() -> None:
         [
             ("now", 100.0),
             ("join", None),
-            ("wait until 103", True),
+            ("wait until 103", TURN),
             ("now", 100.0),
-            ("lock/acquire A", lost_answer()),
+            ("lock/acquire A at inbox 0", lost_answer()),
             ("now", 100.1),
             ("pause 0.05", None),
             ("now", 100.15),
-            ("lock/acquire A", BUSY),
+            ("lock/acquire A at inbox 0", BUSY),
             ("sweep A for 10", None),
             ("now", 100.2),
-            ("wait until 103, pause 2", True),
+            ("wait until 103, pause 2, since 7", AGAIN),
             ("now", 101.0),
-            ("lock/acquire B", Granted(7)),
-            ("leave, pause 2", None),
+            ("lock/acquire B at inbox 0 since 7", Granted(7)),
+            ("leave, pause 2, nowhere", None),
             ("now", 101.0),
         ],
     )
@@ -214,13 +217,13 @@ def test_an_unreachable_store_after_a_lost_answer_is_swept_too() -> None:
             [
                 ("now", 100.0),
                 ("join", None),
-                ("wait until 103", True),
+                ("wait until 103", TURN),
                 ("now", 100.0),
-                ("lock/acquire A", lost_answer()),
+                ("lock/acquire A at inbox 0", lost_answer()),
                 ("now", 102.0),
                 ("pause 0.05", None),
                 ("now", 102.9),
-                ("lock/acquire A", unreachable()),
+                ("lock/acquire A at inbox 0", unreachable()),
                 ("now", 103.0),
                 ("sweep A for 10", None),
                 ("leave, pause 0", None),
@@ -231,10 +234,15 @@ def test_an_unreachable_store_after_a_lost_answer_is_swept_too() -> None:
 
 def test_a_store_that_was_never_reached_leaves_nothing() -> None:
     """Pauses double while it can't be reached, and never go beyond the caller's deadline; there is nothing to sweep."""
-    story: list[tuple[str, Any]] = [("now", 100.0), ("join", None), ("wait until 103", True)]
+    story: list[tuple[str, Any]] = [("now", 100.0), ("join", None), ("wait until 103", TURN)]
     for sent, pause in ((100.0, 0.05), (100.1, 0.1), (100.3, 0.2), (100.6, 0.4), (101.1, 0.8), (102.0, 1)):
-        story += [("now", sent), ("lock/acquire A", unreachable()), ("now", sent), (f"pause {pause:g}", None)]
-    story += [("now", 103.0), ("lock/acquire A", unreachable()), ("now", 103.0), ("leave, pause 0", None)]
+        story += [
+            ("now", sent),
+            ("lock/acquire A at inbox 0", unreachable()),
+            ("now", sent),
+            (f"pause {pause:g}", None),
+        ]
+    story += [("now", 103.0), ("lock/acquire A at inbox 0", unreachable()), ("now", 103.0), ("leave, pause 0", None)]
     with pytest.raises(LockBackendError) as caught:
         play(a_lock().acquiring(an_ask()), story)
     assert not caught.value.unanswered
@@ -242,9 +250,9 @@ def test_a_store_that_was_never_reached_leaves_nothing() -> None:
 
 def test_who_waits_for_ever_does_not_wait_for_a_store_that_is_down() -> None:
     """After thirty seconds of trouble it is an error, also for a wait of -1."""
-    story: list[tuple[str, Any]] = [("now", 100.0), ("join", None), ("wait until inf", True)]
-    story += [("now", 100.0), ("lock/acquire A", unreachable()), ("now", 129.98), ("pause 0.02", None)]
-    story += [("now", 130.0), ("lock/acquire A", unreachable()), ("now", 130.0), ("leave, pause 0", None)]
+    story: list[tuple[str, Any]] = [("now", 100.0), ("join", None), ("wait until inf", TURN)]
+    story += [("now", 100.0), ("lock/acquire A at inbox 0", unreachable()), ("now", 129.98), ("pause 0.02", None)]
+    story += [("now", 130.0), ("lock/acquire A at inbox 0", unreachable()), ("now", 130.0), ("leave, pause 0", None)]
     with pytest.raises(LockBackendError):
         play(a_lock().acquiring(an_ask(inf)), story)
 
@@ -257,10 +265,9 @@ def test_a_refusal_is_not_asked_again() -> None:
             [
                 ("now", 100.0),
                 ("join", None),
-                ("wait until 103", True),
+                ("wait until 103", TURN),
                 ("now", 100.0),
-                ("lock/acquire A", LockBackendError("WRONGPASS")),
-                ("now", 100.1),
+                ("lock/acquire A at inbox 0", LockBackendError("WRONGPASS")),
                 ("leave, pause 0", None),
             ],
         )
@@ -290,15 +297,15 @@ def test_a_grant_that_comes_too_late_is_swept_and_tried_again() -> None:
         [
             ("now", 100.0),
             ("join", None),
-            ("wait until 160", True),
+            ("wait until 160", TURN),
             ("now", 100.0),
-            ("lock/acquire A", at(109.9, Granted(7))),
+            ("lock/acquire A at inbox 0", at(109.9, Granted(7))),
             ("sweep A for 10", None),
             ("now", 109.9),
-            ("wait until 160, pause 0", True),
+            ("wait until 160, pause 0, nowhere", TURN),
             ("now", 110.0),
-            ("lock/acquire B", at(110.1, Granted(8))),
-            ("leave, pause 2", None),
+            ("lock/acquire B at inbox 0", at(110.1, Granted(8))),
+            ("leave, pause 2, nowhere", None),
             ("now", 110.1),
         ],
     )
@@ -323,9 +330,9 @@ def test_a_stranger_under_the_key_is_an_error() -> None:
             [
                 ("now", 100.0),
                 ("join", None),
-                ("wait until 103", True),
+                ("wait until 103", TURN),
                 ("now", 100.0),
-                ("lock/acquire A", Foreign("a string")),
+                ("lock/acquire A at inbox 0", Foreign("a string")),
                 ("leave, pause 0", None),
             ],
         )
@@ -363,18 +370,18 @@ def test_an_interruption_anywhere_clears_the_table(
     story: list[tuple[str, Any]] = [
         ("now", 100.0),
         ("join", None),
-        ("wait until 103", True),
+        ("wait until 103", TURN),
         ("now", 100.0),
-        ("lock/acquire A", lost_answer()),
+        ("lock/acquire A at inbox 0", lost_answer()),
         ("now", 100.1),
         ("pause 0.05", None),
         ("now", 100.15),
-        ("lock/acquire A", BUSY),
+        ("lock/acquire A at inbox 0", BUSY),
         ("sweep A for 10", None),
         ("now", 100.2),
-        ("wait until 103, pause 2", True),
+        ("wait until 103, pause 2, since 7", AGAIN),
         ("now", 101.0),
-        ("lock/acquire B", Granted(7)),
+        ("lock/acquire B at inbox 0 since 7", Granted(7)),
         ("watch B", None),
     ]
     struck = interruption()
@@ -471,10 +478,10 @@ def test_a_hold_that_is_being_released_is_not_re_entered() -> None:
         [
             ("now", 101.0),
             ("join", None),
-            ("wait until 104", True),
+            ("wait until 104", TURN),
             ("now", 101.0),
-            ("lock/acquire A", Granted(8)),
-            ("leave, pause 2", None),
+            ("lock/acquire A at inbox 0", Granted(8)),
+            ("leave, pause 2, nowhere", None),
             ("now", 101.0),
         ],
     )

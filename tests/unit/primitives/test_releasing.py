@@ -9,8 +9,8 @@ import pytest
 
 from django_redis_locks import Holder, LockBackendError, LockLost
 from django_redis_locks.core import events, owners
-from django_redis_locks.core.grant import Hold, State, validity
-from django_redis_locks.primitives.programs import Ask, Granted
+from django_redis_locks.core.hold import Hold, State, validity
+from django_redis_locks.primitives.wishes import Ask, Granted
 from tests.unit.primitives.stepping import a_lock, at, play
 
 END = 100.0 + validity(10_000)
@@ -38,38 +38,40 @@ def leave(hold: Hold) -> None:
     assert hold.leave(next(iter(hold.inside)))
 
 
+def begin(now: float, *, offered: bool = True) -> list[tuple[str, Any]]:
+    """How a release begins at a time: within the lease the lock is offered to those who wait here, and nobody does."""
+    offer = [("hand over A", False)] if offered and now < END else []
+    return [("unwatch A", None), ("now", now), *offer, ("now", now)]
+
+
 def lost_answer(**about: Any) -> LockBackendError:
     return LockBackendError("no answer", unanswered=True, passing=True, **about)
 
 
 def test_released(hold: Hold, heard: list[events.Event]) -> None:
-    """[L8] [H6] No renewal from before the first byte is sent; those who wait here are woken after the answer."""
+    """[L8] [H6] No renewal from before the first byte is sent; those who came meanwhile are woken after the answer."""
     leave(hold)
     story: list[tuple[str, Any]] = [
-        ("unwatch A", None),
-        ("now", 105.0),
-        ("now", 105.0),
-        ("lock/free A", True),
-        ("wake", None),
+        *begin(105.0),
+        ("lock/free A", 1),
+        ("freed", None),
     ]
-    assert play(a_lock().releasing(hold), story) is True
+    assert play(a_lock().releasing(hold, None), story) is True
     assert hold.state is State.GONE
     assert heard == []
 
 
 def test_released_after_an_unanswered_acquire(hold: Hold) -> None:
-    """[H2] A late copy of the acquire may come after the release: the token is swept."""
+    """[H2] [H3] A late copy of the acquire may come after the release: the token is swept, and nobody takes it over."""
     hold.unanswered = True
     leave(hold)
     story: list[tuple[str, Any]] = [
-        ("unwatch A", None),
-        ("now", 105.0),
-        ("now", 105.0),
-        ("lock/free A", True),
-        ("wake", None),
+        *begin(105.0, offered=False),
+        ("lock/free A", 1),
+        ("freed", None),
         ("sweep A for 10", None),
     ]
-    assert play(a_lock().releasing(hold), story) is True
+    assert play(a_lock().releasing(hold, None), story) is True
 
 
 @pytest.mark.parametrize(
@@ -80,8 +82,8 @@ def test_not_mine_is_a_loss(hold: Hold, heard: list[events.Event], now: float, w
     leave(hold)
     with pytest.raises(LockLost, match=why) as caught:
         play(
-            a_lock().releasing(hold),
-            [("unwatch A", None), ("now", now), ("now", now), ("lock/free A", False), ("wake", None)],
+            a_lock().releasing(hold, None),
+            [*begin(now), ("lock/free A", 0), ("freed", None)],
         )
     assert (caught.value.key, caught.value.name, caught.value.alias) == ("order:42", "order", "default")
     assert [event.why for event in heard if isinstance(event, events.Lost)] == [why]
@@ -91,13 +93,11 @@ def test_not_mine_is_a_loss(hold: Hold, heard: list[events.Event], now: float, w
 def again(now: float, answer: bool) -> list[tuple[str, Any]]:
     """A release whose first copy went unanswered on a connection that had lain idle."""
     return [
-        ("unwatch A", None),
-        ("now", now),
-        ("now", now),
+        *begin(now),
         ("lock/free A", lost_answer(stale=True)),
         ("now", now),
-        ("lock/free A", answer),
-        ("wake", None),
+        ("lock/free A", int(answer)),
+        ("freed", None),
         ("sweep A for 10", None),
     ]
 
@@ -105,7 +105,7 @@ def again(now: float, answer: bool) -> list[tuple[str, Any]]:
 def test_not_mine_after_a_lost_answer_is_released(hold: Hold, heard: list[events.Event]) -> None:
     """[H15] [L14] It is what success looks like the second time; it isn't confirmed."""
     leave(hold)
-    assert play(a_lock().releasing(hold), again(105.0, answer=False)) is False
+    assert play(a_lock().releasing(hold, None), again(105.0, answer=False)) is False
     assert hold.state is State.GONE
     assert heard == []
 
@@ -113,28 +113,27 @@ def test_not_mine_after_a_lost_answer_is_released(hold: Hold, heard: list[events
 def test_mine_after_a_lost_answer_is_confirmed(hold: Hold) -> None:
     """[H15] Only the first copy was lost, not the release."""
     leave(hold)
-    assert play(a_lock().releasing(hold), again(105.0, answer=True)) is True
+    assert play(a_lock().releasing(hold, None), again(105.0, answer=True)) is True
 
 
 def test_a_lost_answer_after_the_lease_explains_nothing(hold: Hold) -> None:
     """[H15] It was sent too late to be the reason."""
     leave(hold)
     with pytest.raises(LockLost, match="expired"):
-        play(a_lock().releasing(hold), again(END, answer=False))
+        play(a_lock().releasing(hold, None), again(END, answer=False))
 
 
 def fail_to_release(hold: Hold, failure: LockBackendError) -> None:
     leave(hold)
     story: list[tuple[str, Any]] = [
-        ("unwatch A", None),
-        ("now", 105.0),
-        ("now", 105.0),
+        *begin(105.0),
         ("lock/free A", failure),
         ("now", 105.0),
         ("sweep A for 10", None),
+        ("freed", None),
     ]
     with pytest.raises(LockBackendError) as caught:
-        play(a_lock().releasing(hold), story)
+        play(a_lock().releasing(hold, None), story)
     assert caught.value is failure
 
 
@@ -153,13 +152,11 @@ def test_a_second_release_may_find_what_the_janitor_did(hold: Hold, heard: list[
     fail_to_release(hold, LockBackendError("can't connect", passing=True))
     assert hold.leave(grant)
     story: list[tuple[str, Any]] = [
-        ("unwatch A", None),
-        ("now", 106.0),
-        ("now", 106.0),
-        ("lock/free A", answer),
-        ("wake", None),
+        *begin(106.0, offered=False),
+        ("lock/free A", int(answer)),
+        ("freed", None),
     ]
-    assert play(a_lock().releasing(hold), story) is answer
+    assert play(a_lock().releasing(hold, None), story) is answer
     assert heard == []
 
 
@@ -169,14 +166,13 @@ def test_a_store_that_is_down_until_the_lease_is_over_is_a_loss(hold: Hold) -> N
     failure = lost_answer()
     with pytest.raises(LockLost, match="expired") as caught:
         play(
-            a_lock().releasing(hold),
+            a_lock().releasing(hold, None),
             [
-                ("unwatch A", None),
-                ("now", 109.0),
-                ("now", 109.0),
+                *begin(109.0),
                 ("lock/free A", failure),
                 ("now", 111.0),
                 ("sweep A for 10", None),
+                ("freed", None),
             ],
         )
     assert caught.value.__cause__ is failure
@@ -188,13 +184,12 @@ def test_an_interrupted_release_goes_on_in_the_background(hold: Hold, interrupti
     leave(hold)
     with pytest.raises(type(interruption)) as caught:
         play(
-            a_lock().releasing(hold),
+            a_lock().releasing(hold, None),
             [
-                ("unwatch A", None),
-                ("now", 105.0),
-                ("now", 105.0),
+                *begin(105.0),
                 ("lock/free A", interruption),
                 ("sweep A for 10", None),
+                ("freed", None),
             ],
         )
     assert caught.value is interruption
@@ -240,8 +235,10 @@ def test_looking_is_one_command() -> None:
 
 
 @pytest.mark.parametrize(("fence", "line"), [(None, "lock/force any"), (7, "lock/force 7")])
-@pytest.mark.parametrize("freed", [True, False])
-def test_force_wakes_who_waits_here(fence: int | None, line: str, freed: bool) -> None:
-    """[L24] Freed or not: the lock may be free now."""
-    story: list[tuple[str, Any]] = [("now", 100.0), (line, freed), ("wake", None)]
-    assert play(a_lock().forcing(fence), story) is freed
+@pytest.mark.parametrize(
+    ("answer", "then"), [(0, []), (1, ["freed"]), (2, ["freed, another woken"])], ids=["nothing", "freed", "told"]
+)
+def test_force_wakes_who_waits_here(fence: int | None, line: str, answer: int, then: list[str]) -> None:
+    """[L24] As a release does, if there was anything to free."""
+    story: list[tuple[str, Any]] = [("now", 100.0), (line, answer), *((line, None) for line in then)]
+    assert play(a_lock().forcing(fence), story) is bool(answer)

@@ -1,0 +1,24 @@
+"""Queues to sit in, and threads to sleep in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from django_redis_locks.core import queues
+from tests.unit.core.waiters import Line
+
+
+@pytest.fixture
+def line(monkeypatch: pytest.MonkeyPatch) -> Line:
+    """Queues without the spread of their retries."""
+    monkeypatch.setattr(queues, "random", lambda: 0.0)
+    return Line()
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as executor:
+        yield executor

@@ -1,0 +1,141 @@
+"""A thread that serves others begins once, whatever strikes while it begins."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from django_redis_locks import LockBackendError
+from django_redis_locks.core.daemon import Daemon
+
+start = threading.Thread.start
+
+
+class Strike(BaseException):
+    """What a signal handler raises."""
+
+
+class Work:
+    """Counts who works, and ends with the test."""
+
+    def __init__(self) -> None:
+        self.workers = 0
+        self.begun = threading.Semaphore(0)
+        self._end = threading.Event()
+
+    def __call__(self) -> None:
+        self.workers += 1
+        self.begun.release()
+        self._end.wait(20)
+
+    def end(self) -> None:
+        self._end.set()
+
+
+@pytest.fixture
+def work() -> Iterator[Work]:
+    work = Work()
+    yield work
+    work.end()
+
+
+@pytest.fixture
+def daemon(work: Work) -> Daemon:
+    return Daemon(work, "a daemon")
+
+
+def test_it_begins_once(daemon: Daemon, work: Work) -> None:
+    """However many ask for it at once."""
+    assert not daemon.runs
+    threads = [threading.Thread(target=daemon.start) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert work.begun.acquire(timeout=5)
+    assert daemon.runs
+    assert work.workers == 1
+
+
+def test_a_limit_of_threads_is_named(daemon: Daemon, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And later, with threads to be had, it begins."""
+
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with pytest.raises(LockBackendError, match=r"'a daemon': can't start new thread.*limit of threads.*ulimit -u"):
+        daemon.start()
+    assert not daemon.runs
+    monkeypatch.undo()
+    daemon.start()
+    assert work.begun.acquire(timeout=5)
+
+
+def test_the_end_of_the_process_is_no_limit(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python starts no threads any more by then: what is locked there is locked for its lease."""
+
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    daemon.start()
+    assert not daemon.runs
+
+
+def test_a_signal_before_it_begins(daemon: Daemon, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python counts the thread among the others by then, but it never runs: all renewals of the process would be over."""
+    unborn: list[threading.Thread] = []
+
+    def struck(thread: threading.Thread) -> None:
+        unborn.append(thread)
+        threading._limbo[thread] = thread
+        raise Strike
+
+    monkeypatch.setattr(threading.Thread, "start", struck)
+    try:
+        with pytest.raises(Strike):
+            daemon.start()
+        monkeypatch.undo()
+        assert unborn[0] in threading.enumerate()
+        daemon.start()
+        assert work.begun.acquire(timeout=5)
+    finally:
+        threading._limbo.pop(unborn[0])
+
+
+def test_a_signal_after_it_began(daemon: Daemon, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It works already: no second one beside it."""
+
+    def struck(thread: threading.Thread) -> None:
+        start(thread)
+        assert work.begun.acquire(timeout=5)
+        raise Strike
+
+    monkeypatch.setattr(threading.Thread, "start", struck)
+    with pytest.raises(Strike):
+        daemon.start()
+    assert daemon.runs
+    daemon.start()
+    assert work.workers == 1
+
+
+def test_a_signal_while_it_begins(daemon: Daemon, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was given up before its first step, so it takes none."""
+    late: list[threading.Thread] = []
+
+    def struck(thread: threading.Thread) -> None:
+        late.append(thread)
+        raise Strike
+
+    monkeypatch.setattr(threading.Thread, "start", struck)
+    with pytest.raises(Strike):
+        daemon.start()
+    monkeypatch.undo()
+    daemon.start()
+    assert work.begun.acquire(timeout=5)
+    late[0].start()
+    late[0].join(5)
+    assert work.workers == 1

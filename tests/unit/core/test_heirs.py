@@ -1,0 +1,262 @@
+"""Locks that stay in the process, and how its queues behave after a release."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from django_redis_locks.core import clock, queues
+from django_redis_locks.core.constants import POLITE
+from django_redis_locks.core.effects import Handed, HandOver, LineUp, Place, Standing, Turn, Wait
+from tests.unit.core.waiters import NEVER, NOWHERE, OTHER, PLACE, SOON, Line, address, in_loop
+
+
+def a_lock_of(token: str = "token", place: Place = PLACE) -> Handed:
+    hold: Any = SimpleNamespace(place=place, token=token)
+    return Handed(hold, lambda token: pytest.fail("nobody frees it here"))
+
+
+def hand_over(line: Line, home: Any = None) -> Handed:
+    handed = a_lock_of()
+    assert line.hand_over(HandOver(handed, home))
+    return handed
+
+
+# Hand-overs
+
+
+def test_there_must_be_an_heir(line: Line) -> None:
+    """[H3] [H12] Somebody who waits for this very lock in the caller's own home; a busy loop's tasks are no heirs of a
+    thread."""
+    handed = a_lock_of()
+    assert not line.hand_over(HandOver(handed, None))
+    seat = line.sit(place=OTHER)
+    assert not line.hand_over(HandOver(handed, None))
+
+    async def story(loop: asyncio.AbstractEventLoop) -> None:
+        mine = line.sit(loop)
+        assert not line.hand_over(HandOver(handed, None))
+        hand_over(line, loop)
+        line.stand(mine)
+
+    in_loop(story)
+    line.stand(seat)
+    line.stand(line.sit())
+    assert not line.hand_over(HandOver(handed, None)), "he has left"
+
+
+def test_an_heir_asks_at_once(line: Line, threads: ThreadPoolExecutor) -> None:
+    """[H3] However patient the last answer made it; and what is handed over is named until the store has answered."""
+    seat = line.sit()
+    line.ask(seat)
+    waiting = line.sleeping(threads, Wait(seat, NEVER, 60, Standing(7)))
+    handed = hand_over(line)
+    assert waiting.result(5) == Turn(address(seat), 7, False, handed)
+    assert line.ask(seat, NOWHERE) == Turn(address(seat), 0, False, None)
+    line.stand(seat)
+    assert line.left == []
+
+
+def test_a_lock_that_is_handed_over_while_the_head_asks_is_not_lost(line: Line) -> None:
+    """[H3] [H8] The answer is about another question."""
+    seat = line.sit()
+    line.ask(seat)
+    handed = hand_over(line)
+    assert line.ask(seat, Standing(7)).handed is handed
+    assert not handed.doubtful
+
+
+def test_the_answer_to_one_hand_over_settles_no_other(line: Line) -> None:
+    """[H3] A second one may come before the first one's heir was answered: its token is the one in the store."""
+    seat = line.sit()
+    hand_over(line)
+    line.ask(seat)
+    second = hand_over(line)
+    assert line.ask(seat, NOWHERE).handed is second
+
+
+def test_an_heir_that_leaves_unasked_passes_it_on(line: Line) -> None:
+    """[H3] Its time was up, or it was cancelled: the next one takes over, and asks at once."""
+    first, second = line.sit(), line.sit()
+    line.ask(first)
+    handed = hand_over(line)
+    line.stand(first, 60, Standing(7))
+    begin = clock.now()
+    turn = line.wait(Wait(second, NEVER), line.hear)
+    assert turn is not None
+    assert turn.handed is handed
+    assert clock.now() - begin < 1
+    assert not handed.doubtful
+
+
+def test_an_heir_whose_question_was_not_answered_leaves_a_doubt(line: Line) -> None:
+    """[H3] [H15] It may have taken the lock over: that the next one doesn't find it is no theft."""
+    first, second = line.sit(), line.sit()
+    handed = hand_over(line)
+    line.ask(first)
+    line.stand(first, 0.0, None)
+    assert line.ask(second).handed is handed
+    assert handed.doubtful
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_what_the_last_heir_leaves_goes_to_the_janitor(line: Line, asked: bool) -> None:
+    """[H3] [H9] The token is still in the store, and nobody would free it."""
+    seat = line.sit()
+    handed = hand_over(line)
+    if asked:
+        line.ask(seat)
+    line.stand(seat, 0.0, None)
+    assert line.left == [(PLACE, address(seat) if asked else "", handed)]
+    assert handed.doubtful is asked
+
+
+def test_one_behind_leaves_the_heir_alone(line: Line) -> None:
+    """[H3] Whoever leaves from the middle says nothing about the head's question."""
+    first, second = line.sit(), line.sit()
+    handed = hand_over(line)
+    line.ask(first)
+    line.stand(second, None, None)
+    assert not handed.doubtful
+    assert line.ask(first).handed is handed
+
+
+# After a release
+
+
+def test_a_release_that_woke_nobody_wakes_every_home(line: Line, threads: ThreadPoolExecutor) -> None:
+    """[H12] Each may try; one of them gets it."""
+    seat = line.sit()
+    line.ask(seat)
+    thread = line.sleeping(threads, Wait(seat, NEVER, 60, Standing(7)))
+
+    async def story(loop: asyncio.AbstractEventLoop) -> None:
+        mine = line.sit(loop)
+        await line.aturn(mine, NEVER)
+        task = asyncio.create_task(line.aturn(mine, NEVER, 60))
+        await asyncio.sleep(0)
+        line.free()
+        assert await asyncio.wait_for(task, 5)
+
+    in_loop(story)
+    assert thread.result(5)
+
+
+def slept(line: Line, seat: Any, until: float = NEVER) -> float:
+    begin = clock.now()
+    assert line.turn(seat, until)
+    return clock.now() - begin
+
+
+@pytest.fixture
+def polite(monkeypatch: pytest.MonkeyPatch) -> float:
+    """How long a process is polite, so long that it shows."""
+    assert POLITE == 0.005
+    monkeypatch.setattr(queues, "POLITE", 4 * SOON)
+    return 4 * SOON
+
+
+def test_whoever_comes_after_a_release_lets_the_one_go_first_that_was_woken(line: Line, polite: float) -> None:
+    """[H4] It needs a message and a round trip, and would always lose."""
+    line.free(woke=True)
+    assert newcomer_slept(line) >= 0.9 * polite
+    assert newcomer_slept(line) < 0.5 * polite, "the time is over"
+    line.free(OTHER, woke=True)
+    assert newcomer_slept(line) < 0.5 * polite, "another lock's time"
+
+
+def newcomer_slept(line: Line) -> float:
+    seat = line.sit()
+    seconds = slept(line, seat)
+    line.stand(seat)
+    return seconds
+
+
+def test_whoever_waits_already_and_is_not_in_line_asks_when_that_time_is_over(line: Line, polite: float) -> None:
+    """[H4] [H12] It can't be told by the store; neither at once nor only at the next try that was planned."""
+    line.me = ""
+    seat = line.sit()
+    line.ask(seat)
+    line.turn(seat, clock.now() - 1, 60, NOWHERE)
+    line.free(woke=True)
+    assert 0.9 * polite <= slept(line, seat) < 5
+
+
+def test_politeness_delays_nobody_who_would_ask_sooner(line: Line, polite: float) -> None:
+    """[H4] A next try that is due keeps its time."""
+    line.me = ""
+    seat = line.sit()
+    line.ask(seat)
+    line.turn(seat, clock.now() - 1, 0.0, NOWHERE)
+    line.free(woke=True)
+    assert slept(line, seat) < 0.5 * polite
+
+
+def test_whoever_is_in_line_is_left_to_the_store(line: Line, polite: float) -> None:
+    """[H4] It is told when it is its turn, and asks not before."""
+    seat = line.sit()
+    line.ask(seat)
+    line.turn(seat, clock.now() - 1, 2 * polite, Standing(7))
+    line.free(woke=True)
+    assert slept(line, seat) >= 1.8 * polite
+
+
+def test_politeness_is_forgotten(line: Line, polite: float) -> None:
+    """A process that frees a million locks keeps no list of them."""
+    for number in range(1000):
+        line.free(Place("store", f"lock:{number}"), woke=True)
+        if number % 100 == 50:
+            line._polite = dict.fromkeys(line._polite, clock.now() - 1)
+    assert len(line._polite) < 200
+
+
+def test_a_queue_that_lined_up_for_nobody_leaves_the_line(line: Line) -> None:
+    """[H4] [H9] Its last one left before the release that lined it up was carried out; another queue of this home has
+    another number."""
+    seat = line.sit()
+    where = line.line_up(LineUp(PLACE, None), line.hear)
+    line.free(woke=True, address=where)
+    assert line.left == [], "somebody waits there"
+    line.stand(seat)
+    assert line.left == [(PLACE, where, None)]
+    line.free(woke=True, address=where)
+    assert line.left == [(PLACE, where, None)] * 2
+    line.sit()
+    line.free(address=where)
+    assert line.left == [(PLACE, where, None)] * 3
+    line.free(woke=True)
+    assert len(line.left) == 3, "nobody was to line up"
+
+
+# Loops that were closed
+
+
+@pytest.mark.parametrize("handing", [False, True])
+def test_what_a_closed_loop_was_told_is_passed_on(line: Line, handing: bool) -> None:
+    """[H3] [H9] [H12] Nobody of it will ever leave: the next one who joins tells the janitor, once."""
+    loop = asyncio.new_event_loop()
+    seat = line.sit(loop)
+    loop.run_until_complete(line.aturn(seat, NEVER))
+    handed = hand_over(line, loop) if handing else None
+    loop.close()
+    line.sit()
+    line.sit()
+    assert line.left == [(PLACE, address(seat), handed)]
+    assert list(line._queues[PLACE]) == [None]
+
+
+def test_a_closed_loop_that_was_told_nothing_is_dropped(line: Line) -> None:
+    """[H12] And a later leave of its seats harms nobody."""
+    loop = asyncio.new_event_loop()
+    seat = line.sit(loop)
+    loop.close()
+    mine = line.sit()
+    line.stand(seat, 0.0, None)
+    assert line.left == []
+    line.ask(mine)
+    line.stand(mine)
+    assert line._queues == {}

@@ -1,0 +1,228 @@
+"""What comes for a waiter is the queue's: a wake-up, a place in the store's line, a lock that is handed over."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from django_redis_locks.core import clock
+from django_redis_locks.core.effects import Handed, HandOver, LineUp, Place, Standing, Turn, Wait
+from tests.unit.core.waiters import NEVER, NOWHERE, OTHER, PLACE, Line, address, in_loop
+
+
+def a_lock_of(token: str = "token", place: Place = PLACE) -> Handed:
+    hold: Any = SimpleNamespace(place=place, token=token)
+    return Handed(hold, lambda token: pytest.fail("nobody frees it here"))
+
+
+def hand_over(line: Line, home: Any = None) -> Handed:
+    handed = a_lock_of()
+    assert line.hand_over(HandOver(handed, home))
+    return handed
+
+
+# Addresses, and the place in line
+
+
+def test_a_turn_tells_where_to_be_told(line: Line) -> None:
+    """[H7] The name of the inbox and the number of the queue; nothing while nobody listens."""
+    seat = line.sit()
+    assert line.ask(seat) == Turn(address(seat), 0, False, None)
+    line.me = ""
+    assert line.ask(seat) == Turn("", 0, False, None)
+    line.me = "me"
+    line.sit()
+    assert line.ask(seat) == Turn(address(seat), 0, True, None)
+
+
+def test_every_queue_has_a_number_of_its_own(line: Line) -> None:
+    """[H9] [H12] In hex, which the script knows that tells them. Neither another home nor a later queue gets it: what an
+    earlier one left in the line is taken away later."""
+    addresses = []
+
+    async def story(loop: asyncio.AbstractEventLoop) -> None:
+        seat = line.sit(loop)
+        turn = await line.await_(Wait(seat, NEVER), line.hear)
+        assert turn is not None
+        addresses.append(turn.address)
+        line.stand(seat)
+
+    for _ in range(20):
+        in_loop(story)
+        seat = line.sit()
+        addresses.append(line.ask(seat).address)
+        line.stand(seat)
+    assert len(set(addresses)) == 40
+    assert all(re.fullmatch(r"inbox:me [0-9a-f]+", address) for address in addresses)
+
+
+def test_the_place_in_line_is_the_queues(line: Line) -> None:
+    """[H4] [H9] Whoever is head asks with the first arrival, until the store takes the queue out of the line."""
+    first, second = line.sit(), line.sit()
+    line.ask(first)
+    assert line.ask(first, Standing(7)) == Turn(address(first), 7, True, None)
+    line.stand(first, 0.0, Standing(7, others=True))
+    assert line.ask(second) == Turn(address(second), 7, False, None)
+    assert line.ask(second, NOWHERE) == Turn(address(second), 0, False, None)
+
+
+def test_a_question_without_an_address_changes_no_place(line: Line) -> None:
+    """[H9] Asked while the inbox is away: the queue is in line as before, or not, and leaves it when it is done."""
+    seat = line.sit()
+    line.ask(seat)
+    line.ask(seat, Standing(7))
+    line.stand(line.sit(), None, None)
+    line.me = ""
+    line.turn(seat, clock.now() - 1, None, Standing(7))
+    assert line.ask(seat, NOWHERE) == Turn("", 7, False, None)
+    line.stand(seat)
+    assert line.left == [(PLACE, address(seat), None)]
+
+
+def test_lining_up_again_is_at_the_end(line: Line) -> None:
+    """[H4] A queue whose process had its share gives its arrival up."""
+    seat = line.sit()
+    line.ask(seat)
+    line.ask(seat, Standing(7))
+    assert line.line_up(LineUp(PLACE, None), line.hear) == address(seat)
+    assert line.ask(seat) == Turn(address(seat), 0, False, None)
+
+
+def test_only_a_queue_lines_up_that_can_be_told(line: Line) -> None:
+    """[H7] [H9] [H12] Somebody waits there, in the caller's own home, and the process listens."""
+    assert line.line_up(LineUp(PLACE, None), line.hear) == ""
+    seat = line.sit()
+    assert line.line_up(LineUp(OTHER, None), line.hear) == ""
+    assert line.line_up(LineUp(PLACE, asyncio), line.hear) == ""
+    line.me = ""
+    assert line.line_up(LineUp(PLACE, None), line.hear) == ""
+    line.stand(seat, None, None)
+    assert line.left == []
+
+
+# What the last one leaves behind
+
+
+def test_who_never_asked_leaves_nothing(line: Line) -> None:
+    """[H9] Nor does one who was answered, and isn't in line."""
+    line.stand(line.sit(), 0.0, None)
+    seat = line.sit()
+    line.ask(seat)
+    line.stand(seat, None, NOWHERE)
+    assert line.left == []
+
+
+@pytest.mark.parametrize("standing", [None, Standing(7)], ids=["no answer", "in line"])
+def test_the_last_one_leaves_the_line(line: Line, standing: Standing | None) -> None:
+    """[H9] Also if nobody knows whether it was lined up. A registration exists while somebody waits behind it."""
+    seats = [line.sit() for _ in range(3)]
+    line.ask(seats[0])
+    for seat in (seats[2], seats[0], seats[1]):
+        assert line.left == []
+        line.stand(seat, None, standing if seat is seats[0] else None)
+    for seat in seats:
+        line.stand(seat, None, None)  # twice is once
+    assert line.left == [(PLACE, address(seats[0]), None)]
+
+
+@pytest.mark.parametrize("standing", [None, NOWHERE], ids=["no answer", "answered"])
+def test_a_wake_up_that_nobody_used_is_passed_on(line: Line, standing: Standing | None) -> None:
+    """[H9] [L29] The head had asked before it came. It isn't in line any more, so there is no address to take out."""
+    seat = line.sit()
+    line.ask(seat)
+    assert line.wake(PLACE, seat.queue.number)
+    line.stand(seat, None, standing)
+    assert line.left == [(PLACE, "", None)]
+
+
+def test_a_wake_up_that_was_used_is_not_passed_on(line: Line) -> None:
+    """[H8] [H9] Whoever asked since, and was answered, is what it was for."""
+    seat = line.sit()
+    line.ask(seat)
+    line.wake(PLACE, seat.queue.number)
+    line.ask(seat, Standing(7))
+    line.stand(seat, None, NOWHERE)
+    assert line.left == []
+
+
+def test_a_wake_up_whose_question_was_not_answered_is_passed_on(line: Line) -> None:
+    """[H8] [H9] Counted as used only when the store has answered."""
+    seat = line.sit()
+    line.ask(seat)
+    line.wake(PLACE, seat.queue.number)
+    line.ask(seat, Standing(7))
+    line.stand(seat, None, None)
+    assert line.left == [(PLACE, address(seat), None)]
+
+
+def test_a_wake_up_goes_to_the_next_head(line: Line) -> None:
+    """[H8] [L29] The one it was meant for leaves: the next one asks at once, although it was told to be patient."""
+    first, second = line.sit(), line.sit()
+    line.ask(first)
+    line.wake(PLACE, first.queue.number)
+    line.stand(first, 60, Standing(7))
+    begin = clock.now()
+    assert line.turn(second, NEVER)
+    assert clock.now() - begin < 1
+    assert line.left == []
+
+
+# Wake-ups of the store
+
+
+def test_a_wake_up_addresses_one_queue(line: Line, threads: ThreadPoolExecutor) -> None:
+    """[H9] [H12] The one of that number; nobody else asks because of it."""
+    seat = line.sit()
+    line.ask(seat)
+    thread = line.sleeping(threads, Wait(seat, NEVER, 60, Standing(7)))
+
+    async def story(loop: asyncio.AbstractEventLoop) -> None:
+        mine = line.sit(loop)
+        turn = await line.await_(Wait(mine, NEVER), line.hear)
+        assert turn is not None
+        number = turn.address.rpartition(" ")[2]
+        task = asyncio.create_task(line.aturn(mine, NEVER, 60))
+        await asyncio.sleep(0)
+        assert line.wake(PLACE, number)
+        assert await asyncio.wait_for(task, 5)
+        line.stand(mine)
+        assert not line.wake(PLACE, number), "nobody waits there any more"
+
+    in_loop(story)
+    assert not thread.done()
+    assert line.wake(PLACE, seat.queue.number)
+    assert thread.result(5) == Turn(address(seat), 7, False, None)
+
+
+def test_a_wake_up_for_nobody_is_refused(line: Line) -> None:
+    """[H9] So that whoever brings it passes it on."""
+    seat = line.sit()
+    assert not line.wake(OTHER, seat.queue.number)
+    assert not line.wake(PLACE, "0")
+    assert line.wake(PLACE, seat.queue.number)
+    line.stand(seat)
+    assert not line.wake(PLACE, seat.queue.number)
+
+
+def test_a_closed_loop_hears_nothing(line: Line) -> None:
+    """[H9] [H12] Its tasks were never cancelled, and are still in the queue: a wake-up would be lost with them."""
+    loop = asyncio.new_event_loop()
+    seat = line.sit(loop)
+    loop.close()
+    assert not line.wake(PLACE, seat.queue.number)
+
+
+def test_missed_wake_ups_may_have_been_anybodys(line: Line, threads: ThreadPoolExecutor) -> None:
+    """[H10] [L19] When the inbox comes back every head asks once."""
+    seats = [line.sit(), line.sit(place=OTHER)]
+    waiting = []
+    for seat in seats:
+        line.ask(seat)
+        waiting.append(line.sleeping(threads, Wait(seat, NEVER, 60, Standing(7))))
+    line.wake_all()
+    assert all(future.result(5) for future in waiting)

@@ -1,0 +1,136 @@
+"""What a process keeps from its forks: the secrets that make its tokens, and its grants."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+import warnings
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pytest
+
+from django_redis_locks import Lock, locks
+from django_redis_locks.core import owners
+from django_redis_locks.core.owners import mint_token, registry
+
+_numbers = count()
+
+
+@pytest.fixture
+def lock() -> Lock:
+    return locks.lock(f"forks:{next(_numbers)}", expire=30, wait=0)
+
+
+# Tokens
+
+
+def test_tokens_differ() -> None:
+    """In one process by their count, in two by their prefix."""
+    assert len({mint_token() for _ in range(1000)}) == 1000
+    assert owners._Tokens().mint() != owners._Tokens().mint()
+
+
+# Forks
+
+
+def in_child(function: Callable[[], Any]) -> Any:
+    """What it returns in a forked child; its exception as text."""
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns that there are threads
+        child = os.fork()
+    if child == 0:
+        try:
+            os.close(reader)
+            try:
+                result = function()
+            except BaseException as error:  # noqa: BLE001 - it is told
+                result = repr(error)
+            with os.fdopen(writer, "wb") as pipe:
+                pickle.dump(result, pipe)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        result = pickle.load(pipe)
+    os.waitpid(child, 0)
+    return result
+
+
+def test_a_forked_child_holds_nothing_of_its_parent(lock: Lock) -> None:
+    """[H18] [F16] [L47] Lost, not owned, released without a word to the store; and one warning."""
+
+    def look() -> Any:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with grant:
+                seen = [grant.lost, grant.remaining(), lock.owned(), repr(grant)[-5:-1]]
+            grant.release()
+            lock.__exit__(None, None, None)
+        return seen, [(warning.category, "forked" in str(warning.message)) for warning in caught]
+
+    with lock as grant:
+        seen, caught = in_child(look)
+        grant.ensure_held(confirm=True)
+        assert lock.owned()
+    assert seen == [True, 0.0, False, "lost"]
+    assert caught == [(RuntimeWarning, True)]
+
+
+def test_a_forked_child_has_secrets_of_its_own() -> None:
+    """[H18] No token of the child is one of the parent, whoever mints first."""
+    theirs = in_child(lambda: [mint_token() for _ in range(3)])
+    ours = [mint_token() for _ in range(3)]
+    assert not {token[:12] for token in theirs} & {token[:12] for token in ours}
+
+
+def test_a_fork_unseen_by_python_changes_the_secrets_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[H18] A C extension forks without the hooks of Python: the process id tells."""
+    tokens = owners._Tokens()
+    before = tokens.mint()
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    after = tokens.mint(), tokens.mint()
+    assert after[0][:12] == after[1][:12] != before[:12]
+
+
+def test_no_thread_of_an_unseen_child_uses_the_parents_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[H18] While one of them is about to change the secrets another one mints: a token that the parent mints too would be
+    taken for its own by either."""
+    tokens = owners._Tokens()
+    theirs = tokens.mint()
+    changing, minted = threading.Event(), threading.Event()
+    urandom = os.urandom
+
+    def slowly(size: int) -> bytes:
+        if not changing.is_set():
+            changing.set()
+            assert minted.wait(5)
+        return urandom(size)
+
+    monkeypatch.setattr(os, "urandom", slowly)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    ours: list[str] = []
+    first = threading.Thread(target=lambda: ours.extend(tokens.mint() for _ in range(3)))
+    first.start()
+    assert changing.wait(5)
+    ours.append(tokens.mint())
+    minted.set()
+    first.join(5)
+    ours += [tokens.mint() for _ in range(3)]
+    assert theirs[:12] not in {token[:12] for token in ours}
+    assert len(set(ours)) == 7
+
+
+def test_a_forked_child_uses_locks_of_its_own(lock: Lock) -> None:
+    """[H18] Although another thread held the registry's mutex when the process forked."""
+
+    def use() -> Any:
+        other = locks.lock(f"{lock.key}/child", expire=30)
+        with other as grant:
+            return grant.lost, other.owned(), other.locked()
+
+    with registry._mutex:
+        assert in_child(use) == (False, True, True)

@@ -1,0 +1,115 @@
+"""Whatever an effect raises, and wherever a signal strikes, the program hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import signal
+from collections.abc import Callable
+from itertools import repeat
+from typing import Any
+
+import pytest
+
+from django_redis_locks.core.effects import Command, Effect, Now, Program
+from django_redis_locks.core.runner import arun, run
+
+COMMAND = Command("lock/free", ("lock", "index"), ("token",), bool)
+LOCAL = Now()
+
+
+class Raises:
+    """A world in which every effect fails with this, as far as a coroutine can."""
+
+    def __init__(self, failure: BaseException) -> None:
+        self._failure = failure
+
+    def perform(self, effect: Effect[Any]) -> Any:
+        raise self._failure
+
+    async def aperform(self, effect: Effect[Any]) -> Any:
+        raise self._failure
+
+
+def run_as_task(program: Program[Any], world: Any) -> Any:
+    return asyncio.run(arun(program, world))
+
+
+both = pytest.mark.parametrize("drive", [run, run_as_task], ids=["sync", "async"])
+Drive = Callable[[Program[Any], Any], Any]
+
+
+@both
+@pytest.mark.parametrize("effect", [LOCAL, COMMAND], ids=["local", "store"])
+def test_an_effect_cannot_end_a_program(drive: Drive, effect: Effect[Any]) -> None:
+    """A StopIteration out of a user's parser or listener isn't the program's result: a lock would be granted by it."""
+    heard: list[BaseException] = []
+
+    def program() -> Program[str]:
+        try:
+            yield from effect
+        except BaseException as failure:
+            heard.append(failure)
+            raise
+        return "done"
+
+    with pytest.raises(RuntimeError):
+        drive(program(), Raises(StopIteration("granted")))
+    assert len(heard) == 1, "it was thrown in"
+
+
+@both
+def test_a_program_may_go_on_after_such_an_effect(drive: Drive) -> None:
+    """Its own end is its result as ever, also in the moment in which it is told."""
+
+    def program() -> Program[str]:
+        try:
+            yield LOCAL
+        except StopIteration:
+            return "went on"
+        return "never"
+
+    assert drive(program(), Raises(StopIteration("granted"))) == "went on"
+
+
+class Strike(BaseException):
+    """What a signal handler raises."""
+
+
+class Silent:
+    """Performs nothing, without a single line of Python in which a signal could strike."""
+
+    perform = {}.get
+
+
+def test_a_signal_between_two_steps_is_thrown_in() -> None:
+    """[L16] [E7] A program that is just dropped can't name what it leaves behind. The strikes hit where they please; not
+    one may pass the program by."""
+    unwound = 0
+
+    def program() -> Program[None]:
+        nonlocal unwound
+        try:
+            yield from repeat(None)
+        except Strike:
+            unwound += 1
+            raise
+
+    def strike(*_: object) -> None:
+        raise Strike
+
+    before = signal.signal(signal.SIGALRM, strike)
+    passed_by = 0
+    try:
+        for number in range(400):
+            endless = program()
+            with contextlib.suppress(Strike):
+                signal.setitimer(signal.ITIMER_REAL, 0.0003 + number * 1e-6)
+                run(endless, Silent)
+            passed_by += inspect.getgeneratorstate(endless) == inspect.GEN_SUSPENDED
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert unwound > 200
+    assert passed_by == 0

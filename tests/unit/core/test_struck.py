@@ -1,0 +1,201 @@
+"""A signal handler may raise between any two statements of a queue: whoever made a seat gives it up once more, and nothing
+is left."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import linecache
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType, SimpleNamespace
+from typing import Any, Self
+
+import pytest
+
+from django_redis_locks.core import clock, queues
+from django_redis_locks.core.effects import Handed, HandOver, Join, Leave, Seat, Standing
+from tests.unit.core.waiters import NEVER, PLACE, Line, address, alarm
+
+
+class Struck(BaseException):
+    """What the handler raises."""
+
+
+class Strike:
+    """Raises before the n-th line of queues.py that is run under it, but not where a mutex is let go, at the second
+    coming of a ``with``: no signal is handled there."""
+
+    def __init__(self, number: int) -> None:
+        self._left = number
+        self._entered: set[tuple[FrameType, int]] = set()
+        self.struck = False
+
+    def __enter__(self) -> Self:
+        sys.settrace(self._frame)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *about: object) -> bool:
+        sys.settrace(None)
+        return kind is Struck
+
+    def _frame(self, frame: FrameType, event: str, arg: object) -> Any:
+        return self._line if frame.f_code.co_filename == queues.__file__ else None
+
+    def _line(self, frame: FrameType, event: str, arg: object) -> Any:
+        if event == "line":
+            here = frame, frame.f_lineno
+            again = here in self._entered
+            self._entered.add(here)
+            if not (again and linecache.getline(queues.__file__, frame.f_lineno).lstrip().startswith("with ")):
+                if self._left == 0:
+                    self.struck = True
+                    raise Struck
+                self._left -= 1
+        return self._line
+
+
+def strikes() -> Iterator[Strike]:
+    """One for each line, until there is none left to strike at."""
+    for number in itertools.count():
+        strike = Strike(number)
+        yield strike
+        if not strike.struck:
+            assert number > 8, "it hardly ran"
+            return
+
+
+def free(line: Line) -> None:
+    """Nobody has the mutex: another thread gets it."""
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(line._mutex.acquire, timeout=5).result()
+        threads.submit(line._mutex.release).result()
+
+
+def a_handed_lock() -> Handed:
+    hold: Any = SimpleNamespace(place=PLACE, token="token")
+    return Handed(hold, lambda token: pytest.fail("nobody frees it here"))
+
+
+def give_up(line: Line, seat: Seat) -> None:
+    """As whoever is interrupted does."""
+    line.leave(Leave(seat, 0.0), line.leave_behind)
+    free(line)
+
+
+def ended(line: Line) -> None:
+    assert line._queues == {}
+
+
+@pytest.mark.parametrize("home", ["threads", "loop"])
+@pytest.mark.parametrize("others", ["nobody", "one before", "a closed loop"])
+def test_a_join_that_is_struck(home: str, others: str) -> None:
+    """[L16] [H9] The seat may be in the queue or not; given up, it is gone, and the others are as they were."""
+    for strike in strikes():
+        line = Line()
+        loop = asyncio.new_event_loop()
+        mine = loop if home == "loop" else None
+        before = line.sit(mine) if others == "one before" else None
+        told: list[Any] = []
+        if others == "a closed loop":
+            closed = asyncio.new_event_loop()
+            stale = line.sit(closed)
+            closed.run_until_complete(line.aturn(stale, NEVER))
+            closed.close()
+            told = [(PLACE, address(stale), None)]
+        seat = Seat(PLACE, mine, "inbox:")
+        with strike:
+            line.join(Join(seat), alarm, line.leave_behind)
+        give_up(line, seat)
+        if before is not None:
+            assert list(before.queue.seats) == [before]
+            line.stand(before)
+        line.stand(line.sit())  # who comes next finds the closed loop, if it is still there
+        assert line.left[:1] == told
+        ended(line)
+        loop.close()
+
+
+@pytest.mark.parametrize("standing", [None, Standing(7), Standing()], ids=["no answer", "in line", "nowhere"])
+@pytest.mark.parametrize("asked", [True, False])
+def test_the_last_one_is_struck_as_it_leaves(standing: Standing | None, asked: bool) -> None:
+    """[H3] [H9] What it leaves behind is told, at least once: its place in line, and what was handed to it and not
+    taken. Told in doubt, never forgotten."""
+    for strike in strikes():
+        line = Line()
+        seat = line.sit()
+        line.ask(seat)
+        where = address(seat)
+        handed = a_handed_lock()
+        line.hand_over(HandOver(handed, None))
+        if asked:
+            line.ask(seat)
+        with strike:
+            line.leave(Leave(seat, None, standing), line.leave_behind)
+        if seat not in seat.queue.seats:
+            assert not line.hand_over(HandOver(a_handed_lock(), None)), "nobody sits there any more"
+        give_up(line, seat)
+        ended(line)
+        taken = asked and standing is not None
+        if not taken:
+            assert any(left[2] is handed for left in line.left)
+        if not (taken and standing == Standing()):
+            assert any(left[1] == where for left in line.left) or (standing == Standing() and not asked)
+        assert {left[0] for left in line.left} <= {PLACE}
+
+
+@pytest.mark.parametrize("standing", [None, Standing(7)], ids=["no answer", "in line"])
+def test_the_head_is_struck_as_it_leaves(standing: Standing | None) -> None:
+    """[H3] [H8] The next one asks at once, since a wake-up may have been spent; what wasn't taken is his, and nothing is
+    left to the janitor while he waits."""
+    for strike in strikes():
+        line = Line()
+        seat, heir = line.sit(), line.sit()
+        line.ask(seat)
+        handed = a_handed_lock()
+        line.hand_over(HandOver(handed, None))
+        with strike:
+            line.leave(Leave(seat, 60, standing), line.leave_behind)
+        give_up(line, seat)
+        assert line.left == []
+        begin = clock.now()
+        turn = line.ask(heir)
+        assert clock.now() - begin < 1
+        assert turn.handed is handed
+        assert not handed.doubtful, "nobody has asked for it"
+        line.stand(heir)
+        ended(line)
+
+
+def test_the_one_behind_is_struck_as_it_leaves() -> None:
+    """[L29] The head has lost nothing."""
+    for strike in strikes():
+        line = Line()
+        head, seat = line.sit(), line.sit()
+        line.ask(head)
+        with strike:
+            line.leave(Leave(seat), line.leave_behind)
+        give_up(line, seat)
+        assert list(head.queue.seats) == [head]
+        assert line.left == []
+        line.stand(head)
+        ended(line)
+
+
+def test_a_hand_over_that_is_struck() -> None:
+    """[H3] Whoever gives may have given: the heir has it or not, and asks or sleeps on; nothing in between."""
+    for strike in strikes():
+        line = Line()
+        seat = line.sit()
+        line.ask(seat)
+        line.turn(seat, clock.now() - 1, 60, Standing(7))
+        handed = a_handed_lock()
+        with strike:
+            line.hand_over(HandOver(handed, None))
+        free(line)
+        given = seat.queue.handed is handed
+        assert given or strike.struck
+        line.stand(seat, None, None)
+        assert line.left == [(PLACE, address(seat), handed if given else None)]
+        ended(line)

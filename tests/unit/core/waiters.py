@@ -1,0 +1,102 @@
+"""Seats in queues, without the programs that take them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+from django_redis_locks.core import clock
+from django_redis_locks.core.effects import Freed, Handed, Join, Leave, Place, Seat, Standing, Turn, Wait
+from django_redis_locks.core.queues import Queues
+
+PLACE = Place("store", "lock")
+OTHER = Place("store", "other")
+NEVER = inf
+SOON = 0.05
+NOWHERE = Standing()
+
+
+def alarm(at: float, ring: Callable[[], object]) -> Callable[[], None]:
+    """As the janitor's: rings from another thread."""
+    timer = threading.Timer(max(0.0, at - clock.now()), ring)
+    timer.daemon = True
+    timer.start()
+    return timer.cancel
+
+
+class Line(Queues):
+    """Queues that write down what is left to the janitor, in a process whose inbox is called ``me``, or that is deaf."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left: list[tuple[Place, str, Handed | None]] = []
+        self.me = "me"
+        self.alarm = alarm
+
+    def hear(self, channel: str) -> str:
+        return channel + self.me if self.me else ""
+
+    def leave_behind(self, place: Place, address: str, handed: Handed | None) -> None:
+        self.left.append((place, address, handed))
+
+    def sit(self, home: Any = None, place: Place = PLACE) -> Seat:
+        """Somebody joins."""
+        seat = Seat(place, home, "inbox:")
+        self.join(Join(seat), self.alarm, self.leave_behind)
+        return seat
+
+    def stand(self, seat: Seat, pause: float | None = None, standing: Standing | None = NOWHERE) -> None:
+        """Somebody leaves; his last question was answered."""
+        self.leave(Leave(seat, pause, standing), self.leave_behind)
+
+    def turn(self, seat: Seat, until: float, pause: float | None = None, standing: Standing | None = None) -> bool:
+        """Sleep; returns whether it was this seat's turn in time. A test that would sleep for ever goes on, too late."""
+        return self.wait(Wait(seat, min(until, clock.now() + 10), pause, standing), self.hear) is not None
+
+    async def aturn(self, seat: Seat, until: float, pause: float | None = None) -> bool:
+        return await self.await_(Wait(seat, until, pause), self.hear) is not None
+
+    def ask(self, seat: Seat, standing: Standing | None = None) -> Turn:
+        """It is this seat's turn, now."""
+        turn = self.wait(Wait(seat, clock.now() - 1, None, standing), self.hear)
+        assert turn is not None
+        return turn
+
+    def free(self, place: Place = PLACE, *, woke: bool = False, address: str = "") -> None:
+        """The lock was freed by this process."""
+        self.freed(Freed(place, woke, address), self.leave_behind)
+
+    def sleeping(self, threads: ThreadPoolExecutor, wait: Wait) -> Future[Turn | None]:
+        """Have a thread wait, and return when it sleeps. It doesn't wait for ever, whatever the test comes to."""
+        wait = replace(wait, until=min(wait.until, clock.now() + 10))
+        asleep = threading.Event()
+        gate = wait.seat.gate
+
+        class Watched:
+            open = gate.open
+
+            def sleep(self, seconds: float) -> None:
+                asleep.set()
+                gate.sleep(seconds)
+
+        wait.seat.gate = Watched()
+        future = threads.submit(self.wait, wait, self.hear)
+        assert asleep.wait(5)
+        return future
+
+
+def address(seat: Seat) -> str:
+    """Where the store reaches the queue that somebody sits in."""
+    return f"inbox:me {seat.queue.number}"
+
+
+def in_loop(story: Callable[[asyncio.AbstractEventLoop], Any]) -> Any:
+    async def main() -> Any:
+        return await story(asyncio.get_running_loop())
+
+    return asyncio.run(main())

@@ -1,0 +1,341 @@
+"""One process: its contenders, and the engine that they share, with its queues and its janitor. All of it is the real
+code, without threads: each step of a contender is taken when the explorer says so.
+
+A contender's *step* is one blocking effect, or one local effect that others may notice, and the program up to the next
+such effect. What is done together with the step before it commutes with whatever others do in between:
+
+- ``Now``, ``Watch``, ``Unwatch``: nobody else sees them. (Time stands still while anything can move.)
+- ``Sweep``: an errand is put into the janitor's list, where it may stay as long as it pleases anyway.
+- the beginning of a program up to ``Join`` or ``HandOver``: nobody knows of this contender yet, and who is about to
+  release may as well still be inside.
+- a ``Wait`` that tells the queue nothing begins with what came before.
+- a sleeper whose gate was opened for nothing sleeps again at once: had he been slower he would find what comes after,
+  and whatever that is must open his gate again. If it doesn't he misses it here, and that is an error worth finding.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from django_redis_locks import engine as engines
+from django_redis_locks.backends.base import Backend, Inbox, Listener
+from django_redis_locks.core import owners
+from django_redis_locks.core.effects import (
+    Command,
+    HandOver,
+    Join,
+    Listen,
+    Now,
+    Pause,
+    Place,
+    Program,
+    Sweep,
+    Unwatch,
+    Wait,
+    Watch,
+)
+from django_redis_locks.core.errors import LockBackendError, LockLost
+from django_redis_locks.core.grant import Grant
+from django_redis_locks.core.hold import Hold
+from django_redis_locks.core.keys import LockKeys
+from django_redis_locks.engine import Engine
+from django_redis_locks.primitives.lock import Lock
+from django_redis_locks.primitives.wishes import Ask, Terms
+
+from .moments import Gate, Moment, world
+from .plans import Plan
+
+ME = "~"
+"""Stands for the number of the process in whatever it names, so that all processes are alike."""
+
+KEYS = LockKeys("}:k:lock", "}:w:lock", "fence", "index", "inbox:")
+PLACE = Place("store", KEYS.lock)
+
+Input = tuple[Any, ...]
+
+
+@dataclass
+class Contender:
+    plan: Plan
+    name: str
+    phase: str = "new"
+    rounds: int = 0
+    minted: int = 0
+    program: Program[Any] | None = None
+    effect: Any = None
+    """What the program waits to be told."""
+    until: float | None = None
+    """How long he sleeps; None if he doesn't."""
+    awake: bool = False
+    """It is his turn."""
+    unwinding: str = ""
+    """An exception is on its way up through the program: its ``finally`` blocks are asking for something. Frames don't
+    show that."""
+    ask: Ask | None = None
+    grant: Grant | None = None
+    leaves: float = 0.0
+    extended: bool = False
+
+    def mint(self) -> str:
+        self.minted += 1
+        return f"{ME}{self.name}{self.minted}"
+
+
+class _Backend(Backend):
+    identity = PLACE.store
+
+    def __init__(self) -> None:
+        self.listening = False
+        self.reply: Any = None
+
+    def inbox(self, listener: Listener) -> Inbox:
+        return _Inbox(self)
+
+    def call_many(self, commands: Any, timeout: float) -> list[Any]:
+        return [self.reply]
+
+
+class _Inbox(Inbox):
+    def __init__(self, backend: _Backend) -> None:
+        self._backend = backend
+
+    def hears(self, channel: str) -> str:
+        return channel + ME if self._backend.listening else ""
+
+
+class Process:
+    """Takes inputs, which are its steps and what it is told from outside, one at a time."""
+
+    def __init__(self, plans: tuple[Plan, ...]) -> None:
+        self.now = Moment(0.0)
+        self.backend = _Backend()
+        self.engine = Engine(self.backend)
+        del engines._queues[PLACE.store]  # each process has its own
+        self.janitor = self.engine._janitor
+        self.janitor._daemon.start = lambda: None  # type: ignore[method-assign]
+        self.contenders = [Contender(plan, name) for plan, name in zip(plans, "abcdef", strict=False)]
+        self.locks = [self._lock(plan) for plan in plans]
+        self.holds: list[Hold] = []
+        self.complaint = ""
+        self.deaf = False
+        self.gave_up = False
+        """The janitor has just given an errand up that wasn't answered again and again."""
+
+    def _lock(self, plan: Plan) -> Lock:
+        terms = Terms(round(plan.lease * 1000), plan.wait, 0.0, False, False, (), None)
+        return Lock(self.engine, PLACE, KEYS, "lock", "lock", "default", terms)
+
+    def take(self, input: Input) -> None:
+        """One step."""
+        world.now = self.now
+        self.gave_up = False
+        kind, *rest = input
+        getattr(self, f"_{kind}")(*rest)
+        jobs = self.janitor._mailbox
+        while not jobs.empty():
+            job = jobs.get_nowait()
+            if job is not None:
+                job()
+        for contender in self.contenders:
+            self._doze(contender)
+        for hold in self.holds:
+            if hold.lost_why is not None and self.now < hold.deadline:
+                self.complaint = f"somebody was told without reason that he lost the lock ({hold.lost_why})"
+
+    # What contenders do.
+
+    def _begin(self, index: int, number: int) -> None:
+        """``number`` is for a new queue."""
+        contender = self.contenders[index]
+        world.number = number
+        contender.rounds += 1
+        world.mint = contender.mint
+        contender.ask = Ask(contender.plan.wait, owners.me(), contender.plan.home)
+        contender.phase = "asking"
+        contender.program = self.locks[index].acquiring(contender.ask)
+        self._go_on(index, contender.program.send, None)
+        if isinstance(contender.effect, Join):
+            self._do(index)
+
+    def _do(self, index: int) -> None:
+        """What the program asked for is done."""
+        contender = self.contenders[index]
+        effect, send = contender.effect, contender.program.send  # type: ignore[union-attr]
+        if isinstance(effect, Wait):
+            self.engine._queues._begin(effect)
+            contender.effect = Wait(effect.seat, effect.until)
+            contender.until = -inf
+        elif isinstance(effect, Pause):
+            self._go_on(index, send, None)
+        else:
+            self._go_on(index, send, self.engine.perform(effect))
+
+    def _wake(self, index: int) -> None:
+        contender = self.contenders[index]
+        turn = self.engine._queues._turn(contender.effect.seat, contender.effect.until, self._hear)
+        assert not isinstance(turn, float)
+        contender.until, contender.awake = None, False
+        self._go_on(index, contender.program.send, turn)  # type: ignore[union-attr]
+
+    def _listen(self, index: int) -> None:
+        self.backend.listening = True
+        self._go_on(index, self.contenders[index].program.send, True)  # type: ignore[union-attr]
+
+    def _reply(self, index: int, reply: Any) -> None:
+        contender = self.contenders[index]
+        self._go_on(index, contender.program.send, contender.effect.parse(reply))  # type: ignore[union-attr]
+
+    def _fail(self, index: int) -> None:
+        self._throw(index, LockBackendError("no answer", unanswered=True, passing=True))
+
+    def _cancel(self, index: int) -> None:
+        self._throw(index, asyncio.CancelledError())
+
+    def _signal(self, index: int, done: bool) -> None:
+        """A signal handler raises at a local effect."""
+        if done:
+            self.engine.perform(self.contenders[index].effect)
+        self._throw(index, KeyboardInterrupt())
+
+    def _extend(self, index: int) -> None:
+        contender = self.contenders[index]
+        contender.extended = True
+        contender.phase = "extending"
+        assert contender.grant is not None
+        contender.program = self.locks[index].extending(contender.grant.hold, round(contender.plan.extend * 1000))
+        self._go_on(index, contender.program.send, None)
+
+    def _release(self, index: int) -> None:
+        contender, lock = self.contenders[index], self.locks[index]
+        assert contender.grant is not None
+        assert lock._leaving(contender.grant)
+        contender.phase = "leaving"
+        contender.program = lock.releasing(contender.grant.hold, contender.plan.home)
+        self._go_on(index, contender.program.send, None)
+        if isinstance(contender.effect, HandOver):
+            self._do(index)
+
+    def _throw(self, index: int, failure: BaseException) -> None:
+        contender = self.contenders[index]
+        contender.unwinding = type(failure).__name__
+        contender.until, contender.awake = None, False
+        self._go_on(index, contender.program.throw, failure)  # type: ignore[union-attr]
+
+    def _go_on(self, index: int, resume: Callable[[Any], Any], told: Any) -> None:
+        contender = self.contenders[index]
+        world.mint = contender.mint
+        if isinstance(contender.effect, (Command, Wait, Listen, Pause)) and not isinstance(told, BaseException):
+            contender.unwinding = ""
+        send = contender.program.send  # type: ignore[union-attr]
+        try:
+            effect = resume(told)
+            while isinstance(effect, (Now, Sweep, Watch, Unwatch)):
+                effect = send(self.now if isinstance(effect, Now) else self.engine.perform(effect))
+        except StopIteration as done:
+            contender.effect = contender.program = None
+            self._ended(index, done.value)
+        except BaseException as failure:  # noqa: BLE001 - judged
+            contender.effect = contender.program = None
+            self._failed(index, failure)
+        else:
+            contender.effect = effect
+            if isinstance(effect, Wait) and effect.pause is None and effect.standing is None:
+                self._do(index)
+
+    def _ended(self, index: int, result: Any) -> None:
+        contender = self.contenders[index]
+        if isinstance(result, Hold):
+            assert contender.ask is not None
+            contender.grant = Grant(result, self.locks[index], contender.ask.grant)
+            contender.ask = None
+            contender.extended = not contender.plan.extend
+            contender.leaves = self.now + contender.plan.stay
+            self.holds.append(result)
+        elif contender.phase != "extending":
+            contender.ask = contender.grant = None
+            contender.leaves, contender.extended = 0.0, False
+        if contender.grant is not None:
+            contender.phase = "inside"
+        else:
+            contender.phase = "new" if contender.rounds < contender.plan.rounds else "over"
+
+    def _failed(self, index: int, failure: BaseException) -> None:
+        contender, lock = self.contenders[index], self.locks[index]
+        if not isinstance(failure, (LockBackendError, LockLost, asyncio.CancelledError, KeyboardInterrupt)):
+            raise failure
+        if contender.phase == "extending":  # his block goes on, or ends
+            contender.phase, contender.unwinding = "inside", ""
+            return
+        if contender.ask is not None:
+            try:
+                lock._failed(contender.ask, failure)
+            except type(failure):
+                pass
+        elif contender.grant is not None:
+            lock._not_released(contender.grant, failure)
+            if contender.plan.insists and isinstance(failure, LockBackendError):
+                contender.phase, contender.unwinding = "inside", ""
+                return
+        contender.ask = contender.grant = None
+        contender.leaves, contender.extended = 0.0, False
+        contender.phase, contender.unwinding = "over", ""
+
+    # What comes from outside.
+
+    def _told(self, number: str) -> None:
+        self.engine.told(number, KEYS.lock)
+
+    def _deafen(self) -> None:
+        """The connection of its inbox is lost."""
+        self.deaf, self.backend.listening = True, False
+
+    def _hear_again(self) -> None:
+        self.deaf, self.backend.listening = False, True
+        self.engine.missed()
+
+    def errands(self) -> list[Any]:
+        """What the janitor is about to send, the first one first."""
+        return sorted(self.janitor._errands._due, key=lambda errand: (errand[0], errand[2].name, errand[2].args))
+
+    def _errand(self, index: int, reply: Any) -> None:
+        """The janitor's request was answered, or not (None)."""
+        errands = self.janitor._errands
+        due = self.errands()
+        before = len(due)
+        self.backend.reply = LockBackendError("no answer", unanswered=True) if reply is None else reply
+        errands._due = [due.pop(index)]
+        errands.run(inf, inf)
+        for errand in due:
+            heapq.heappush(errands._due, errand)
+        self.gave_up = reply is None and len(errands._due) < before
+
+    def _time(self, passed: float) -> None:
+        self.now = world.now = self.now + passed
+
+    # Sleep.
+
+    def _hear(self, channel: str) -> str:
+        return self.engine._inbox.hears(channel)
+
+    def _doze(self, contender: Contender) -> None:
+        """Whoever has no reason to be awake sleeps on."""
+        if contender.until is None or contender.awake:
+            return
+        wait = contender.effect
+        gate: Gate = wait.seat.gate
+        if not (gate.opened or contender.until <= self.now):
+            return
+        queue, turn = copy.copy(wait.seat.queue), wait.seat.turn
+        verdict = queue.turn(wait.seat, wait.until, self.now, self._hear)  # of a copy: nothing happens
+        wait.seat.turn = turn
+        gate.opened = False
+        if isinstance(verdict, float):
+            contender.until = self.now + verdict
+        else:
+            contender.awake, contender.until = True, -inf

@@ -1,0 +1,178 @@
+"""When are two states the same? A *shape* is equal for objects that will behave alike.
+
+It is made of everything that can be reached: attributes, and the frames of suspended programs with their place and
+their locals. Moments count by their distance from now. Only what is listed here is left out or simplified.
+"""
+
+from __future__ import annotations
+
+import threading
+import types
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from enum import Enum
+from functools import cache
+from math import inf
+from typing import Any, ClassVar
+
+from django_redis_locks.core.effects import Command, Trouble
+from django_redis_locks.core.grant import Grant
+from django_redis_locks.core.hold import Hold
+from django_redis_locks.core.queues import Queues, _Queue
+from django_redis_locks.engine import Engine
+from django_redis_locks.primitives.programs import Programs
+
+from .moments import ARRIVALS, Moment
+from .plans import Plan
+
+_OPAQUE = (
+    Engine,
+    Programs,
+    threading.Thread,
+    Plan,
+    types.FunctionType,
+    types.MethodType,
+    types.BuiltinFunctionType,
+    type,
+)
+"""Equal wherever a path leads, or seen from elsewhere: closures share the locals of frames."""
+
+_NO_MATTER = {
+    Hold: {"fence", "since", "owner", "grant", "mutex", "pid", "inside", "place", "key", "name", "alias"},
+    Grant: {"_keeper"},
+    Queues: {"_mutex"},
+}
+"""Attributes on which nothing that follows depends."""
+
+_ONCE_DUE = {"next_try", "begin"}
+"""Moments of which only the future matters: all that is past is alike."""
+
+_COUNTS = ("answered", "seen", "wakes")
+"""Counters of a queue that are only ever compared with each other, and raised."""
+
+
+class Shaper:
+    """Shapes of things at one time. An object met again is named by its number: who shares what is part of a shape."""
+
+    def __init__(self, now: Moment) -> None:
+        self.now = now
+        self._numbers: dict[int, int] = {}
+        self.last = ARRIVALS
+        """The last arrival among the things."""
+
+    def of(self, thing: Any) -> Any:
+        return _hows[type(thing)](self, thing)
+
+    def named(self, name: str, value: Any) -> Any:
+        if name in _ONCE_DUE and isinstance(value, float) and value <= self.now:
+            return "past"
+        return _hows[type(value)](self, value)
+
+    # How to shape the things of one type.
+
+    def _itself(self, thing: Any) -> Any:
+        return thing
+
+    def _int(self, thing: int) -> int:
+        self.last = max(self.last, thing)
+        return thing
+
+    def _moment(self, thing: Moment) -> Any:
+        return thing if thing in {inf, -inf} else (round(thing - self.now, 6),)
+
+    def _parts(self, thing: Any) -> Any:
+        return tuple([_hows[type(part)](self, part) for part in thing])
+
+    def _dict(self, thing: dict[Any, Any]) -> Any:
+        return tuple(sorted([(repr(self.of(key)), self.of(value)) for key, value in thing.items()]))
+
+    def _set(self, thing: Any) -> Any:
+        return tuple(sorted(repr(self.of(part)) for part in thing))
+
+    def _kind(self, thing: Any) -> str:
+        return type(thing).__name__
+
+    def _failure(self, thing: BaseException) -> Any:
+        return type(thing).__name__, getattr(thing, "unanswered", None)
+
+    def _command(self, thing: Command[Any]) -> Any:
+        return thing.name, self._parts(thing.args)
+
+    def _met(self, thing: Any) -> Any:
+        """Its number if it is met again."""
+        numbers = self._numbers
+        number = numbers.setdefault(id(thing), len(numbers))
+        return number if number != len(numbers) - 1 else None
+
+    def _program(self, thing: Any) -> Any:
+        frames: list[Any] = []
+        while isinstance(thing, Generator):
+            frame = thing.gi_frame  # type: ignore[attr-defined]
+            if frame is None or frame.f_code.co_name == "__iter__":  # an effect's own: the contender has it
+                break
+            locals = [(name, self.named(name, value)) for name, value in frame.f_locals.items()]
+            frames.append((frame.f_code.co_name, frame.f_lasti, *sorted(locals)))
+            thing = thing.gi_yieldfrom  # type: ignore[attr-defined]
+        return tuple(frames)
+
+    def _object(self, thing: Any) -> Any:
+        number = self._met(thing)
+        if number is not None:
+            return f"^{number}"
+        kind: Any = type(thing)
+        return kind.__name__, *[self.named(name, value) for name, value in attributes(thing)]
+
+    def _trouble(self, thing: Trouble) -> Any:
+        return thing.failure and self.of(thing.since)
+
+    def _queue(self, thing: _Queue) -> Any:
+        counts = [getattr(thing, name) for name in _COUNTS]
+        ranks = sorted(set(counts))
+        return self._object(thing), *[ranks.index(count) for count in counts]
+
+
+class _Hows(dict[type, Callable[[Shaper, Any], Any]]):
+    def __missing__(self, kind: type) -> Callable[[Shaper, Any], Any]:
+        how = next((how for kinds, how in self._by_kind if issubclass(kind, kinds)), Shaper._object)
+        self[kind] = how
+        return how
+
+    _by_kind: ClassVar[Sequence[tuple[Any, Callable[[Shaper, Any], Any]]]] = (
+        ((type(None), bool, str, Enum), Shaper._itself),
+        (int, Shaper._int),
+        (Moment, Shaper._moment),
+        (float, Shaper._itself),
+        ((tuple, list, deque), Shaper._parts),
+        (dict, Shaper._dict),
+        ((set, frozenset), Shaper._set),
+        (Command, Shaper._command),
+        (_OPAQUE, Shaper._kind),
+        (BaseException, Shaper._failure),
+        (types.GeneratorType, Shaper._program),
+        (Trouble, Shaper._trouble),
+        (_Queue, Shaper._queue),
+    )
+
+
+_hows = _Hows()
+
+
+def attributes(thing: Any) -> list[tuple[str, Any]]:
+    """Name and value of all that matters of an object."""
+    kind: Any = type(thing)
+    if hasattr(thing, "__dict__"):
+        return [(name, value) for name, value in sorted(vars(thing).items()) if name not in _unmattering(kind)]
+    return [(name, getattr(thing, name)) for name in _slots(kind) if hasattr(thing, name)]
+
+
+@cache
+def _slots(kind: Any) -> list[str]:
+    names = {name for base in kind.__mro__ for name in getattr(base, "__slots__", ())}
+    return sorted(names - _unmattering(kind) - {"__weakref__"})
+
+
+@cache
+def _unmattering(kind: Any) -> set[str]:
+    if issubclass(kind, _Queue):
+        return set(_COUNTS)
+    return next((names for base, names in _NO_MATTER.items() if issubclass(kind, base)), set())

@@ -1,0 +1,234 @@
+"""[H3] [X1] The heir of a lock that stays within its process: its own question takes it over."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from django_redis_locks import LockBackendError
+from django_redis_locks.core import events, owners
+from django_redis_locks.core.effects import Handed, Standing, Turn
+from django_redis_locks.core.hold import Hold, State, validity
+from django_redis_locks.primitives.wishes import Ask, Busy, Granted
+from tests.unit.primitives.stepping import a_lock, at, play
+
+END = 100.0 + validity(10_000)
+"""When a hold ends that was acquired at 100."""
+
+BUSY = Busy(5.0, None, Standing(7))
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[events.Event]:
+    heard: list[events.Event] = []
+    monkeypatch.setattr(events, "_listeners", [heard.append])
+    return heard
+
+
+def a_hold() -> Hold:
+    """Acquired at 100, for ten seconds."""
+    story: list[tuple[str, Any]] = [("now", 100.0), ("now", 100.0), ("lock/acquire A", Granted(7)), ("now", 100.0)]
+    hold = play(a_lock().acquiring(Ask(0, owners.me(), None)), story)
+    assert isinstance(hold, Hold)
+    return hold
+
+
+def given_back(hold: Hold) -> Hold:
+    """Its last grant is given back, so that its lock is to be freed."""
+    assert hold.leave(next(iter(hold.inside)))
+    return hold
+
+
+def handed_over() -> Handed:
+    """By the one who held it since 100."""
+    hold = given_back(a_hold())
+    hold.state = State.GONE
+    return Handed(hold, a_lock()._free)
+
+
+def lost_answer() -> LockBackendError:
+    return LockBackendError("no answer", unanswered=True, passing=True)
+
+
+def ask(wait: float = 3.0) -> Ask:
+    return Ask(wait, owners.me(), None)
+
+
+def losses(heard: list[events.Event]) -> list[str]:
+    return [event.why for event in heard if isinstance(event, events.Lost)]
+
+
+@pytest.mark.parametrize("others", [True, False])
+@pytest.mark.parametrize("before", [0, 7, 15])
+def test_only_others_patience_is_counted(before: int, others: bool) -> None:
+    """[H4] A lock that nobody else waits for stays as long as it likes."""
+    handed = handed_over()
+    handed.hold.hand_overs = before
+    hold = take_over(handed, Granted(8, free=False, standing=Standing(0, others)))
+    assert hold.hand_overs == (before + 1 if others else 0)
+
+
+def take_over(handed: Handed, answer: Granted) -> Hold:
+    """Acquire at 105, in a process that doesn't hear the store."""
+    hold = play(
+        a_lock().acquiring(ask()),
+        [
+            ("now", 104.0),
+            ("join", None),
+            ("wait until 107", Turn(handed=handed)),
+            ("now", 105.0),
+            ("lock/acquire A, handed B", answer),
+            ("leave, pause 2, nowhere" + " with others" * answer.standing.others, None),
+            ("now", 105.0),
+        ],
+    )
+    assert isinstance(hold, Hold)
+    return hold
+
+
+def test_the_heir_has_a_hold_of_its_own(heard: list[events.Event]) -> None:
+    """[H3] Its own token, fence and lease, which counts from its own question; the predecessor lost nothing."""
+    handed = handed_over()
+    hold = take_over(handed, Granted(8, free=False))
+    assert hold.token != handed.hold.token
+    assert (hold.fence, hold.deadline) == (8, 105.0 + validity(10_000))
+    assert hold.state is State.HELD
+    assert losses(heard) == []
+
+
+@pytest.mark.parametrize("answer", [Granted(8), BUSY], ids=["free", "busy"])
+@pytest.mark.parametrize(
+    ("now", "doubtful", "why"),
+    [(END - 0.001, False, ["taken"]), (END, False, []), (105.0, True, [])],
+    ids=["in time", "after its deadline", "doubtful"],
+)
+def test_a_lock_that_was_not_there_any_more_is_the_predecessors_loss(
+    heard: list[events.Event], answer: Granted | Busy, now: float, doubtful: bool, why: list[str]
+) -> None:
+    """[H3] Nobody else can tell him. Not if its lease had ended, nor if the janitor may have freed it."""
+    handed = handed_over()
+    handed.doubtful = doubtful
+    told: list[tuple[str, Any]] = [] if doubtful else [("now", now)]
+    end: list[tuple[str, Any]] = [("leave, pause 2, nowhere", None)]
+    if answer is BUSY:
+        end = [("now", 107.0), ("leave, since 7", None)]
+    play(
+        a_lock().acquiring(ask()),
+        [
+            ("now", 104.0),
+            ("join", None),
+            ("wait until 107", Turn("inbox 0", handed=handed)),
+            ("now", 105.0),
+            ("lock/acquire A at inbox 0, handed B", answer),
+            *told,
+            *end,
+            ("now", 107.0),
+        ],
+    )
+    assert losses(heard) == why
+    assert handed.hold.lost_why == (why[0] if why else None)
+
+
+@pytest.mark.parametrize("answer", [Granted(8), BUSY], ids=["free", "busy"])
+def test_after_a_lost_answer_nothing_is_said_of_the_predecessor(
+    heard: list[events.Event], answer: Granted | Busy
+) -> None:
+    """[H3] [H15] The first copy may have taken it over, and the lock may have gone on since. Asked again it is the same
+    question."""
+    swept: list[tuple[str, Any]] = [("sweep A for 10", None), ("now", 107.0)] if answer is BUSY else []
+    play(
+        a_lock().acquiring(ask()),
+        [
+            ("now", 104.0),
+            ("join", None),
+            ("wait until 107", Turn("inbox 0", handed=handed_over())),
+            ("now", 105.0),
+            ("lock/acquire A at inbox 0, handed B", lost_answer()),
+            ("now", 105.0),
+            ("pause 0.05", None),
+            ("now", 105.1),
+            ("lock/acquire A at inbox 0, handed B", answer),
+            *swept,
+            ("leave, since 7" if answer is BUSY else "leave, pause 2, nowhere", None),
+            ("now", 107.0),
+        ],
+    )
+    assert losses(heard) == []
+
+
+def test_it_is_taken_once(heard: list[events.Event]) -> None:
+    """[H3] The next question doesn't name it any more: the queue has been told."""
+    hold = play(
+        a_lock().acquiring(ask()),
+        [
+            ("now", 104.0),
+            ("join", None),
+            ("wait until 107", Turn("inbox 0", handed=handed_over())),
+            ("now", 105.0),
+            ("lock/acquire A at inbox 0, handed B", BUSY),
+            ("now", 105.0),
+            ("now", 105.0),
+            ("wait until 107, pause 2, since 7", Turn("inbox 0", 7)),
+            ("now", 106.0),
+            ("lock/acquire A at inbox 0 since 7", Granted(9)),
+            ("leave, pause 2, nowhere", None),
+            ("now", 106.0),
+        ],
+    )
+    assert hold.fence == 9
+    assert losses(heard) == ["taken"]
+
+
+def test_a_lock_that_was_taken_over_too_late_is_swept() -> None:
+    """[H14] The heir's answer took longer than its lease: its token is spent, and the old one isn't there any more."""
+    play(
+        a_lock().acquiring(ask(60)),
+        [
+            ("now", 104.0),
+            ("join", None),
+            ("wait until 164", Turn("inbox 0", handed=handed_over())),
+            ("now", 105.0),
+            ("lock/acquire A at inbox 0, handed B", at(115.0, Granted(8, free=False))),
+            ("sweep A for 10", None),
+            ("now", 115.0),
+            ("wait until 164, pause 0, nowhere", Turn("inbox 0")),
+            ("now", 115.0),
+            ("lock/acquire C at inbox 0", Granted(9)),
+            ("leave, pause 2, nowhere", None),
+            ("now", 115.0),
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("last", "cleared"),
+    [
+        (2, ["leave, pause 0"]),
+        (3, ["sweep A for 10", "leave, pause 0"]),
+        (4, ["sweep A for 10", "leave, pause 0"]),
+        (5, ["leave, pause 0"]),
+        (6, ["leave, pause 0"]),
+    ],
+)
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, asyncio.CancelledError])
+def test_an_heir_that_is_interrupted_clears_the_table(
+    heard: list[events.Event], interruption: type[BaseException], last: int, cleared: list[str]
+) -> None:
+    """[H3] [X2] Its own token is the janitor's; what was handed over stays the queue's, where it is doubtful now."""
+    story: list[tuple[str, Any]] = [
+        ("now", 104.0),
+        ("join", None),
+        ("wait until 107", Turn("inbox 0", handed=handed_over())),
+        ("now", 105.0),
+        ("lock/acquire A at inbox 0, handed B", Granted(8)),
+        ("now", 105.0),
+        ("watch A", None),
+    ]
+    with pytest.raises(interruption):
+        play(
+            a_lock(renew_for=60.0).acquiring(ask()),
+            [*story[:last], (story[last][0], interruption()), *((line, None) for line in cleared)],
+        )
+    assert losses(heard) == (["taken"] if last > 5 else [])

@@ -1,0 +1,261 @@
+"""Hand-over, registration, wake-ups and release, in every interleaving of a few processes: the real programs, queues and
+janitors, and the memory backend's commands. What goes wrong on the way is a part of the scenario.
+
+EXPLORE=full explores larger ones too, for some minutes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+import pytest
+
+from django_redis_locks.backends import memory
+from django_redis_locks.core.effects import Handed, Turn
+from django_redis_locks.core.queues import Queues, _Queue
+from django_redis_locks.engine import Engine
+from django_redis_locks.primitives import programs
+from django_redis_locks.primitives.programs import Programs
+from tests.unit.interleavings import process
+from tests.unit.interleavings.explorer import Failure, explore
+from tests.unit.interleavings.moments import world
+from tests.unit.interleavings.moves import Scenario
+from tests.unit.interleavings.plans import Plan
+from tests.unit.interleavings.rules import ORPHAN
+
+A = Plan()
+TWICE = Plan(rounds=2)
+STAYS = Plan(stay=3.0)
+GIVES_UP = Plan(wait=1.75, rounds=2)
+ASKS_ONCE = Plan(wait=0.0)
+INSISTS = Plan(insists=True)
+TOO_LONG = Plan(lease=5.3, stay=15.0)
+EXTENDS = Plan(lease=5.3, extend=60.0, stay=15.0)
+SHORT, SHORT_TOO = Plan(lease=5.3, stay=3.0), Plan(lease=5.3, stay=5.0)
+ELSEWHERE = Plan(home="a loop")
+
+LOSSES = {"reply", "request", "late"}
+ALL = LOSSES | {"cancel", "signal", "death", "deaf", "slow"}
+FULL = os.environ.get("EXPLORE") == "full"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A scenario, with the limit of hand-overs that its processes keep to. It has ``floor`` states at least: a tool that
+    doesn't see them proves nothing."""
+
+    scenario: Scenario
+    floor: int = 0
+    hand_overs: int = 16
+
+
+def case(
+    *plans: tuple[Plan, ...],
+    faults: int = 0,
+    kinds: Any = ALL,
+    floor: int = 0,
+    hand_overs: int = 16,
+    most: float = inf,
+) -> Case:
+    """The contenders of each process, and what may go wrong."""
+    return Case(Scenario(plans, faults, frozenset(kinds), hand_overs or inf, most), floor, hand_overs)
+
+
+CASES = {
+    "two by two": case((A, A), (A, A), floor=25_000),
+    "two by one, two faults": case((A,), (A,), faults=2, kinds=ALL - {"slow"}, floor=40_000),
+    "one by two, one fault": case((A, A), faults=1, floor=3_500),
+    "one by two, two lost replies": case((A, A), faults=2, kinds={"reply"}, floor=2_500),
+    "three by one": case((A,), (A,), (A,), faults=1, kinds={"late", "cancel"}, floor=40_000),
+    "who gives up and comes again": case((STAYS,), (GIVES_UP,), faults=1, kinds=LOSSES | {"cancel"}, floor=5_000),
+    "who asks once": case((STAYS,), (ASKS_ONCE,), faults=1, floor=1_500),
+    "who extends": case((EXTENDS,), (A,), faults=1, floor=5_000),
+    "who insists": case((INSISTS,), (A,), faults=2, kinds={"reply"}, floor=2_000),
+    "no hand-over": case((A, A), faults=1, kinds={"cancel"}, hand_overs=0, floor=2_000),
+}
+
+MORE = {
+    "two by two, a cancelled one": case((A, A), (A, A), faults=1, kinds={"cancel"}, floor=700_000),
+    "two by two, an end": case((A, A), (A, A), faults=1, kinds={"death", "signal"}, floor=200_000),
+    # There are half a million states and more of these:
+    "two by two, a lost reply": case((A, A), (A, A), faults=1, kinds={"reply"}, most=200_000),
+    "two by two, a late request": case((A, A), (A, A), faults=1, kinds={"late"}, most=200_000),
+    "two by two, a lost inbox": case((A, A), (A, A), faults=1, kinds={"deaf"}, most=200_000),
+    "two and one": case((A, A), (A,), faults=1, floor=200_000),
+    "one by two, two faults": case((A, A), faults=2, kinds={"reply", "cancel", "signal"}, floor=10_000),
+    "one by two, twice": case((TWICE, TWICE), faults=1, kinds={"signal"}, floor=5_000),
+    "two by one, twice": case((TWICE,), (TWICE,), faults=1, floor=40_000),
+    "three by one, one fault": case((A,), (A,), (A,), faults=1, floor=60_000),
+    "two homes": case((A, ELSEWHERE), faults=1, floor=10_000),
+    "no hand-over, a late request": case((A, A), faults=1, kinds={"late"}, hand_overs=0, floor=4_000),
+    "no hand-over between two and one": case((A, A), (A,), faults=1, kinds={"cancel"}, hand_overs=0, floor=30_000),
+    "who stays, two faults": case((STAYS,), (Plan(stay=3.0, wait=1.5),), faults=2, floor=50_000),
+    "who extends, two losses": case((EXTENDS,), (A,), faults=2, kinds=LOSSES, floor=20_000),
+    "who insists with others": case((INSISTS, A), (A,), faults=1, kinds={"reply", "signal"}, floor=20_000),
+}
+
+
+@pytest.mark.parametrize("name", [*CASES, *(MORE if FULL else ())])
+def test_no_interleaving_breaks_a_rule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[H2-H4, H7-H10, H12, H15, H21] Never two inside; nobody sleeps while the lock is free; nothing is left behind;
+    everybody comes to an end; nobody is told without reason that he lost it."""
+    check({**CASES, **MORE}[name], monkeypatch)
+
+
+def check(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "HAND_OVERS", case.hand_overs)
+    found = explore(case.scenario)
+    assert found.complete or found.states > case.scenario.most
+    assert found.states >= case.floor
+
+
+# The tool sees what it is made for: each rule, switched off, is a story that it tells.
+
+
+def no_sweep(patch: pytest.MonkeyPatch) -> None:
+    """[H2] Nobody deletes what an unanswered request left."""
+
+    def sweeping(self: Programs, token: str) -> Iterator[Any]:
+        return
+        yield
+
+    patch.setattr(Programs, "_sweeping", sweeping)
+
+
+def lowered(patch: pytest.MonkeyPatch) -> None:
+    """[H2] A step lowers the lease of a live token."""
+
+    def prolong(self: Any, lease: int) -> None:
+        self.ends = world.now + lease / 1000
+
+    patch.setattr(memory._Record, "prolong", prolong)
+
+
+def dropped(patch: pytest.MonkeyPatch) -> None:
+    """[H3] An heir that leaves forgets what was handed to it."""
+    real = _Queue.leave_behind
+
+    def leave_behind(self: _Queue, *args: Any) -> None:
+        self.handed = None
+        real(self, *args)
+
+    patch.setattr(_Queue, "leave_behind", leave_behind)
+
+
+def taken_unasked(patch: pytest.MonkeyPatch) -> None:
+    """[H3] An heir believes that the lock is his without asking for it."""
+    real = Programs._attempting
+
+    def attempting(self: Programs, ask: Any, turn: Turn, give_up: float) -> Any:
+        if turn.handed is None:
+            return (yield from real(self, ask, turn, give_up))
+        hold = ask.hold = self._hold(ask, 1, world.now, unanswered=False)
+        hold.token = turn.handed.hold.token
+        return hold
+
+    patch.setattr(Programs, "_attempting", attempting)
+
+
+def no_doubt(patch: pytest.MonkeyPatch) -> None:
+    """[H3] What isn't there any more was stolen, although an heir before this one wasn't answered."""
+    patch.setattr(Handed, "doubtful", property(lambda self: False, lambda self, doubt: None))
+
+
+def no_limit(patch: pytest.MonkeyPatch) -> None:
+    """[H4] The lock is handed over as often as anybody waits for it."""
+    patch.setattr(programs, "HAND_OVERS", inf)
+
+
+def named_too_early(patch: pytest.MonkeyPatch) -> None:
+    """[H7] A process is registered before it listens."""
+    patch.setattr(process._Inbox, "hears", lambda self, channel: channel + process.ME)
+
+
+def counter_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """[H8] A wake-up that overtakes the answer "busy" is forgotten with it."""
+    real = _Queue.told
+
+    def told(self: _Queue, *args: Any) -> None:
+        real(self, *args)
+        self.seen = self.answered = self.wakes
+
+    patch.setattr(_Queue, "told", told)
+
+
+def left_behind(patch: pytest.MonkeyPatch) -> None:
+    """[H9] The last waiter leaves his process registered."""
+    patch.setattr(_Queue, "unsettled", lambda self: self.wakes != self.answered or self.handed is not None)
+
+
+def kept_to_itself(patch: pytest.MonkeyPatch) -> None:
+    """[H9] A woken head that leaves doesn't pass the wake-up on."""
+    patch.setattr(_Queue, "unsettled", lambda self: bool(self.address) or self.handed is not None)
+
+
+def told_in_vain(patch: pytest.MonkeyPatch) -> None:
+    """[H9] A wake-up for a process that doesn't wait any more isn't passed on."""
+    patch.setattr(Engine, "told", lambda self, number, lock: self._queues.wake(process.PLACE, number))
+
+
+def one_queue(patch: pytest.MonkeyPatch) -> None:
+    """[H12] Threads queue up behind the tasks of a loop."""
+    real = Queues.join
+
+    def join(self: Queues, effect: Any, *args: Any) -> None:
+        effect.seat.home = None
+        real(self, effect, *args)
+
+    patch.setattr(Queues, "join", join)
+
+
+def one_number(patch: pytest.MonkeyPatch) -> None:
+    """A new queue answers to the number of an old one."""
+    patch.setattr(_Queue, "number", property(lambda self: "1", lambda self, number: None), raising=False)
+
+
+Mutation = Callable[[pytest.MonkeyPatch], None]
+
+
+MUTATIONS: list[tuple[Mutation, str, Case]] = [
+    (no_sweep, ORPHAN, case((A,), (A,), faults=1, kinds={"late"})),
+    (lowered, "lost the lock", case((EXTENDS,), (A,), faults=1, kinds={"late"})),
+    (dropped, ORPHAN, case((A, A), faults=1, kinds={"cancel"})),
+    (taken_unasked, "two are inside", case((SHORT, SHORT_TOO), (A,))),
+    (no_doubt, "lost the lock", case((A, A, A), faults=1, kinds={"cancel"})),
+    (no_limit, "stays within a process", case((TWICE, TWICE), (A,), hand_overs=1)),
+    (named_too_early, "sleeps", case((A,), (A,))),
+    (counter_forgotten, "sleeps", case((A,), (A,))),
+    (left_behind, "stays in line", case((TOO_LONG,), (A,), faults=1, kinds={"cancel"})),
+    (kept_to_itself, "sleeps", case((A,), (A,), (A,), faults=1, kinds={"cancel"})),
+    (told_in_vain, "sleeps", case((A,), (A,), (A,), faults=1, kinds={"cancel"})),
+    (one_queue, "stuck", case((Plan(home="a loop", blocked=True), A), (A,))),
+    (one_number, "sleeps", case((STAYS,), (GIVES_UP,))),
+]
+
+every_mutation = pytest.mark.parametrize(
+    ("mutation", "why", "case"), MUTATIONS, ids=[mutation.__name__ for mutation, *_ in MUTATIONS]
+)
+
+
+@every_mutation
+def test_a_rule_that_is_switched_off_is_found(
+    mutation: Mutation, why: str, case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[H2, H3, H4, H7, H8, H9, H12] Else the silence of the other tests would mean nothing."""
+    monkeypatch.setattr(programs, "HAND_OVERS", case.hand_overs)
+    mutation(monkeypatch)
+    with pytest.raises(Failure, match=why):
+        explore(case.scenario)
+
+
+@pytest.mark.skipif(not FULL, reason="takes minutes: EXPLORE=full")
+@every_mutation
+def test_it_is_the_mutation_that_was_found(
+    mutation: Mutation, why: str, case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same scenarios are fine as things are."""
+    check(case, monkeypatch)
