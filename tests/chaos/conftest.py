@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 import redis
 
-from django_redis_locks import locks
+from django_redis_locks import Lock, locks
+from django_redis_locks.backends.redis import inbox as inbox_module
+from django_redis_locks.backends.redis.inbox import RedisInbox
+from django_redis_locks.backends.redis.wire import connection_makers
 from django_redis_locks.client import Locks
-from django_redis_locks.core import events
-from tests.chaos.proxy import Proxy
+from django_redis_locks.core import constants, events
+from tests.chaos.inboxes import TICK, Ear
+from tests.chaos.jobs import take
+from tests.chaos.workers import CAP, Worker
+from tests.proxy import Proxy
 from tools.redis_server import RedisServer
 
 SILENCE = 0.25
@@ -27,6 +34,33 @@ def open_locks(settings) -> Callable[..., Locks]:
         return locks["default"]
 
     return open_locks
+
+
+@pytest.fixture
+def open_both(settings) -> Callable[..., list[Locks]]:
+    """`here, there = open_both(url)`: two aliases that name one server differently. Each has an inbox, a janitor and queues
+    of its own, as two processes have."""
+
+    def open_both(url: str, **entry: object) -> list[Locks]:
+        options = {"socket_timeout": SILENCE, **entry.pop("OPTIONS", {})}
+        settings.REDIS_LOCKS = {
+            host: {"LOCATION": url.replace("127.0.0.1", host), "OPTIONS": options, **entry}
+            for host in ("127.0.0.1", "localhost")
+        }
+        return [locks[host] for host in settings.REDIS_LOCKS]
+
+    return open_both
+
+
+@pytest.fixture
+def open_lock(open_both: Callable[..., list[Locks]]) -> Callable[..., list[Lock]]:
+    """`theirs, ours = open_lock(url, expire=60)`: the lock "a", as a neighbour sees it and as we do. Only the server can
+    tell one of them what the other one did."""
+
+    def open_lock(url: str, **terms: object) -> list[Lock]:
+        return [client.lock("a", **terms) for client in open_both(url)]
+
+    return open_lock
 
 
 @pytest.fixture
@@ -60,3 +94,60 @@ def heard() -> Iterator[list[events.Event]]:
     events.listen(heard.append)
     yield heard
     events._listeners.remove(heard.append)
+
+
+@pytest.fixture
+def workers(redis_url: str) -> Iterator[Callable[..., Worker]]:
+    """`workers("waiter", CAP=60)`: a process that locks on the shared server when it is told to, with this constant
+    of the engine changed. Its connections bear its name."""
+    with ExitStack() as stack:
+
+        def start(name: str, **constants: float) -> Worker:
+            worker = Worker(redis_url, name, constants)
+            stack.callback(worker.close)
+            return worker
+
+        yield start
+
+
+@pytest.fixture
+def holder(workers: Callable[..., Worker]) -> Worker:
+    """A process that holds the lock "a", until it is told to `give` it."""
+    holder = workers("holder", CAP=CAP)
+    assert holder.call(take, "a")
+    return holder
+
+
+# Inboxes
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks after itself every fifty milliseconds, and waits half a second for a server."""
+    monkeypatch.setattr(constants, "CAP", TICK)
+    monkeypatch.setattr(inbox_module, "SOCKET_TIMEOUT", 0.5)
+
+
+@pytest.fixture
+def ear() -> Ear:
+    return Ear()
+
+
+@pytest.fixture
+def make_inbox(ear: Ear) -> Iterator[Callable[..., RedisInbox]]:
+    """`make_inbox(url)`: an inbox that tells the ear."""
+    made: list[RedisInbox] = []
+
+    def make(url: str, max_age: float = 3600.0) -> RedisInbox:
+        ears = connection_makers(url, {"socket_timeout": 0.5, "socket_connect_timeout": 0.5})[2]
+        made.append(RedisInbox(ears, ear, "the server", max_age))
+        return made[-1]
+
+    yield make
+    for inbox in made:
+        inbox.close()
+
+
+@pytest.fixture
+def inbox(make_inbox: Callable[..., RedisInbox], proxy: Proxy) -> RedisInbox:
+    return make_inbox(proxy.url)

@@ -11,7 +11,7 @@ from django_redis_locks import LockBackendError, LockLost
 from django_redis_locks.client import Locks
 from django_redis_locks.core import events
 from tests.chaos.helpers import Async, Sync, eventually
-from tests.chaos.proxy import Proxy
+from tests.proxy import Proxy
 
 
 @pytest.fixture(params=[Sync, Async], ids=["sync", "async"])
@@ -25,13 +25,13 @@ def names(direct: redis.Redis) -> list[str]:
     return [key for key in direct.keys("lock:*") if ":k:" in key]
 
 
-@pytest.mark.parametrize("fate", ["lose reply", "cut reply", "lose request", "cut request"])
+@pytest.mark.parametrize("fate", ["drop reply", "cut reply", "drop request", "cut request"])
 def test_acquire_survives_a_lost_answer(face: Sync | Async, proxied: Locks, proxy: Proxy, fate: str) -> None:
     """[L12] [E1] The repeated request carries the same token, so the answer is "mine" and not "somebody else's"."""
-    proxy.plan(fate)
+    proxy.plan(*fate.split(), of="lock/acquire")
     grant = face.acquire(proxied.lock("a"), timeout=3)
     assert grant is not None
-    assert "pass" in proxy.calls
+    assert proxy.fates("lock/acquire") == [fate, "pass"]
     grant.ensure_held()
     face.release(grant)
 
@@ -40,7 +40,7 @@ def test_an_attempt_without_wait_that_goes_unanswered_is_an_error_and_leaves_not
     face: Sync | Async, proxied: Locks, proxy: Proxy, direct: redis.Redis
 ) -> None:
     """[L16] [F15] "I don't know" is no "no"; what it may have left is deleted at once, not after a lease."""
-    proxy.plan("lose reply")
+    proxy.plan("drop", "reply", of="lock/acquire")
     with pytest.raises(LockBackendError, match=r"alias 'default'.*no answer"):
         face.acquire(proxied.lock("a", expire=30), timeout=0)
     eventually(lambda: not names(direct), seconds=1)
@@ -50,7 +50,7 @@ def test_a_late_copy_of_acquire_blocks_nobody(
     face: Sync | Async, proxied: Locks, proxy: Proxy, direct: redis.Redis
 ) -> None:
     """[H2a] The first copy comes after the release: a token that nobody holds is swept within seconds."""
-    proxy.plan("hold request")
+    proxy.plan("delay", "request", of="lock/acquire")
     grant = face.acquire(proxied.lock("a", expire=60), timeout=3)
     assert grant is not None
     assert grant.hold.unanswered
@@ -65,7 +65,7 @@ def test_a_late_copy_of_acquire_never_shortens_a_lease(
     face: Sync | Async, proxied: Locks, proxy: Proxy, direct: redis.Redis
 ) -> None:
     """[H2b] acquire(expire=5) arrives once more after extend(60): the lease stays at 60 seconds."""
-    proxy.plan("hold request")
+    proxy.plan("delay", "request", of="lock/acquire")
     grant = face.acquire(proxied.lock("a", expire=5), timeout=3)
     assert grant is not None
     grant_key = names(direct)[0]
@@ -81,7 +81,7 @@ def test_release_survives_a_lost_answer(
     """[H15] [L14] After an unanswered release "not mine" is success, told as unconfirmed."""
     grant = face.acquire(proxied.lock("a"))
     assert grant is not None
-    proxy.plan("cut reply")
+    proxy.plan("cut", "reply", of="lock/free")
     face.release(grant)
     assert names(direct) == []
     released = [event for event in heard if isinstance(event, events.Released)]
@@ -94,7 +94,7 @@ def test_a_release_that_is_never_answered_goes_on_in_the_background(
     """[L15] [E6] The error is raised, the token isn't forgotten: the janitor frees the lock."""
     grant = face.acquire(proxied.lock("a", expire=60))
     assert grant is not None
-    proxy.plan("lose request")
+    proxy.plan("drop", "request", of="lock/free")
     with pytest.raises(LockBackendError):
         face.release(grant)
     eventually(lambda: not names(direct), seconds=2)
@@ -111,6 +111,20 @@ def test_a_release_may_be_tried_again_after_an_error(face: Sync | Async, proxied
     face.release(grant)
     face.release(grant)
     assert face.acquire(proxied.lock("a"), timeout=0)
+
+
+def test_a_forced_release_survives_a_lost_answer(
+    proxied: Locks, proxy: Proxy, direct: redis.Redis, heard: list[events.Event]
+) -> None:
+    """[H15] [E1] The first attempt freed the lock, and nobody heard: that is told, and is in the log."""
+    proxied.lock("warm up").force_release()
+    lock = proxied.lock("a", expire=30)
+    assert lock.acquire()
+    proxy.plan("cut", "reply", of="lock/force")
+    freed = lock.force_release(reason="a test")
+    assert names(direct) == []
+    assert freed
+    assert [event.reason for event in heard if isinstance(event, events.ForceReleased)] == ["a test"]
 
 
 def test_not_mine_without_doubt_is_a_loss(
@@ -154,7 +168,7 @@ def test_an_idle_connection_that_was_closed_costs_nothing(
 
 def test_the_deadline_counts_from_the_attempt_that_was_answered(proxied: Locks, proxy: Proxy) -> None:
     """[H2] The first attempt is lost for a while; what is left is counted from the second one."""
-    proxy.plan("lose request")
+    proxy.plan("drop", "request", of="lock/acquire")
     grant = proxied.lock("a", expire=5).acquire(timeout=3)
     assert grant is not None
     assert 4.5 < grant.remaining() < 5

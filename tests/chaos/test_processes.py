@@ -7,10 +7,8 @@ import contextlib
 import gc
 import os
 import signal
-import sys
 import threading
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Iterator
 
@@ -21,38 +19,11 @@ from django_redis_locks import LockNotOwned
 from django_redis_locks.client import Locks
 from django_redis_locks.core.owners import mint_token
 from tests.chaos.helpers import eventually
-from tests.chaos.proxy import Proxy
+from tests.forks import in_child
+from tests.proxy import Proxy
 
 Open = Callable[..., Locks]
 KEY = "lock:{0}:k:a"
-
-
-def in_child(story: Callable[[], None]) -> None:
-    """Run it in a forked child; its failure is the test's."""
-    sys.stdout.flush()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12: forking a process that has threads
-        pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            story()
-            status = 0
-        except BaseException:  # noqa: BLE001 - the child must not run on into pytest
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    deadline = time.monotonic() + 20
-    while True:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            assert status == 0, "the child failed, see above"
-            return
-        if time.monotonic() > deadline:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            pytest.fail("the child hangs")
-        time.sleep(0.01)
 
 
 def test_a_forked_child_has_no_hold_of_its_parent(open_locks: Open, redis_url: str, direct: redis.Redis) -> None:
@@ -161,7 +132,7 @@ def interrupt_after(seconds: float) -> Iterator[None]:
 
 def test_an_interrupted_read_spoils_no_later_answer(proxied: Locks, proxy: Proxy, direct: redis.Redis) -> None:
     """[H21] [H15] The connection with the unread reply is gone, and so is what the request left."""
-    proxy.plan("lose reply")
+    proxy.plan("drop", "reply", of="lock/acquire")
     with pytest.raises(Interrupted), interrupt_after(0.1):
         proxied.lock("a", expire=60).acquire(timeout=0)
     for number in range(3):
@@ -201,9 +172,9 @@ def test_a_cancelled_acquire_leaves_nothing_behind(proxied: Locks, proxy: Proxy,
     async def main() -> None:
         async with proxied.lock("warm up"):
             pass
-        proxy.plan("lose reply")
+        proxy.plan("drop", "reply", of="lock/acquire")
         task = asyncio.create_task(proxied.lock("a", expire=60).aacquire(timeout=5))
-        await asyncio.to_thread(eventually, lambda: "lose reply" in proxy.calls)
+        await asyncio.to_thread(eventually, lambda: "drop reply" in proxy.fates())
         task.cancel()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -244,11 +215,11 @@ def test_a_cancelled_release_is_finished_by_the_janitor(proxied: Locks, proxy: P
         async def section() -> None:
             async with proxied.lock("a", expire=60):
                 entered.set()
-                proxy.plan("lose request")
+                proxy.plan("drop", "request", of="lock/free")
 
         task = asyncio.create_task(section())
         await entered.wait()
-        await asyncio.to_thread(eventually, lambda: "lose request" in proxy.calls)
+        await asyncio.to_thread(eventually, lambda: "drop request" in proxy.fates())
         task.cancel()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -21,19 +21,33 @@ from django_redis_locks.core import clock, events
 from django_redis_locks.core.owners import registry
 from django_redis_locks.renewal import Janitor
 from tests.chaos.helpers import elsewhere, eventually
-from tests.chaos.proxy import Proxy
+from tests.proxy import Proxy
 from tools.redis_server import RedisServer
 
 Open = Callable[..., Locks]
 KEY = "lock:{0}:k:a"
 
 
+def test_a_reloaded_script_keeps_no_hold(open_locks: Open, redis_url: str, direct: redis.Redis) -> None:
+    """[H6] The refusal that comes first, NOSCRIPT, has no frames that would keep the lock of a dead owner renewed until
+    the collector comes by."""
+    lock = open_locks(redis_url, EXPIRE=0.15).lock("a")
+    gc.disable()
+    try:
+        direct.script_flush()
+        assert elsewhere(lambda: bool(lock.acquire()))
+        eventually(lambda: not direct.exists(KEY), seconds=1.5)
+    finally:
+        gc.enable()
+
+
 def test_renewal_outlives_network_trouble(proxied: Locks, proxy: Proxy, direct: redis.Redis) -> None:
     """[L9] [E8] Lost answers and a cut network end nothing before the lease does; "unknown" isn't "lost"."""
     grant = proxied.lock("a", expire=1.2, renew=True).acquire()
-    proxy.plan("lose reply", "cut reply", "lose request")
+    for action, direction in (("drop", "reply"), ("cut", "reply"), ("drop", "request")):
+        proxy.plan(action, direction, of="lock/renew")
     begin = clock.now()
-    eventually(lambda: len([call for call in proxy.calls if call == "pass"]) >= 4, seconds=5)
+    eventually(lambda: proxy.fates("lock/renew").count("pass") >= 3, seconds=5)
     assert not grant.lost, f"after {clock.now() - begin} s"
     assert direct.pttl(KEY) > 0
     grant.release()
@@ -58,16 +72,30 @@ def test_renewal_follows_reachability(open_locks: Open, redis_url: str, direct: 
     """[H6] [L7] A thread that died without a release leaves a lock that ends with its lease; a grant that somebody
     still has is renewed although its thread is gone."""
     client = open_locks(redis_url)
-    lost = client.lock("lost", expire=0.4, renew=True)
-    kept = client.lock("kept", expire=0.4, renew=True)
+    lost = client.lock("lost", expire=1, renew=True)
+    kept = client.lock("kept", expire=1, renew=True)
     elsewhere(lambda: bool(lost.acquire()))
     grant = elsewhere(kept.acquire)
     gc.collect()
-    eventually(lambda: not direct.exists("lock:{0}:k:lost"), seconds=3)
-    time.sleep(0.5)
+    eventually(lambda: not direct.exists("lock:{0}:k:lost"), seconds=5)
+    time.sleep(1.1)
     assert direct.exists("lock:{0}:k:kept")
     assert not grant.lost
     grant.release()
+
+
+def test_a_retried_attempt_keeps_no_hold_alive(proxied: Locks, proxy: Proxy, direct: redis.Redis) -> None:
+    """[H6] [X5] A thread dies whose lock was granted at the second try: its lease ends, whether or not the collector of
+    cycles ever comes."""
+    lock = proxied.lock("a", expire=0.4, renew=True)
+    proxy.plan("cut", "request", of="lock/acquire")
+    gc.collect()
+    gc.disable()
+    try:
+        elsewhere(lambda: bool(lock.acquire()))
+        eventually(lambda: not direct.exists(KEY), seconds=2)
+    finally:
+        gc.enable()
 
 
 def test_a_hold_acquired_in_a_child_task_is_renewed(open_locks: Open, redis_url: str) -> None:
@@ -188,13 +216,13 @@ def test_the_end_of_the_interpreter_flushes(redis_server: RedisServer, redis_url
     """[H13] What is left to the janitor when the program ends is done within a second."""
     program = f"""
 from django_redis_locks import locks, LockBackendError
-from tests.chaos.proxy import Proxy
+from tests.proxy import Proxy
 proxy = Proxy({redis_server.port})
 locks.configure({{"default": {{"LOCATION": proxy.url, "OPTIONS": {{"socket_timeout": 0.2}}}}}})
 with locks.lock("warm up"):
     pass
 grant = locks.lock("a", expire=60).acquire()
-proxy.plan("lose request")
+proxy.plan("drop", "request", of="lock/free")
 try:
     grant.release()
 except LockBackendError:

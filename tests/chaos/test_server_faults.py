@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Callable
 
@@ -13,112 +12,12 @@ import redis
 from django_redis_locks import LockBackendError, LockKeyError, LockLost
 from django_redis_locks.client import Locks
 from django_redis_locks.core import clock
-from tests.chaos.helpers import elsewhere, eventually
+from tests.chaos.helpers import eventually
+from tests.chaos.test_rights import RIGHTS
 from tools.redis_server import RedisServer
 
 Make = Callable[..., RedisServer]
 Open = Callable[..., Locks]
-
-
-def test_a_full_server_releases_and_renews(make_server: Make, open_locks: Open) -> None:
-    """[H11] [E5] [L43] At maxmemory a lock can be held, prolonged and freed; a new one is refused with a reason."""
-    server = make_server(maxmemory="3mb", maxmemory_policy="noeviction")
-    client = open_locks(server.url())
-    grant = client.lock("a", expire=30).acquire()
-    assert grant is not None
-    with redis.Redis.from_url(server.url()) as filler:
-        with contextlib.suppress(redis.ResponseError):
-            for number in range(10_000):
-                filler.set(f"filler:{number}", "x" * 10_000)
-        filler.config_set("maxmemory", "1mb")
-        grant.extend(60)
-        with pytest.raises(LockBackendError, match="maxmemory; raise it"):
-            client.lock("b").acquire()
-        assert elsewhere(lambda: client.lock("a").acquire(timeout=0)) is None, "busy is answered as ever"
-        grant.release()
-        assert not [key for key in filler.keys("lock:*") if b":k:" in key]
-
-
-@pytest.mark.parametrize("password", ["", "wrong"])
-def test_a_wrong_password_says_so(make_server: Make, open_locks: Open, password: str) -> None:
-    """The message names the alias, the server without its password, and what to correct."""
-    server = make_server(requirepass="right")
-    login = f":{password}@" if password else ""
-    client = open_locks(f"redis://{login}127.0.0.1:{server.port}/0")
-    begin = clock.now()
-    with pytest.raises(LockBackendError) as caught:
-        client.lock("a", wait=5).acquire()
-    assert clock.now() - begin < 1, "it can't pass, so nobody waits for it"
-    text = str(caught.value)
-    assert "alias 'default'" in text
-    assert "password" in text
-    assert "LOCATION" in text
-    assert "wrong" not in text.replace("WRONGPASS", "")
-    with pytest.raises(LockBackendError, match="password"):
-        asyncio.run(client.lock("a", wait=5).aacquire())
-
-
-def test_a_user_without_script_rights_says_so(make_server: Make, open_locks: Open) -> None:
-    """The message lists what the user needs."""
-    server = make_server()
-    with redis.Redis.from_url(server.url()) as admin:
-        admin.execute_command("ACL", "SETUSER", "app", "on", ">pw", "~*", "+@all", "-@scripting")
-    client = open_locks(f"redis://app:pw@127.0.0.1:{server.port}/0")
-    with pytest.raises(LockBackendError, match=r"alias 'default'.*NOPERM.*\+evalsha") as caught:
-        client.lock("a").acquire()
-    assert "pw" not in str(caught.value)
-
-
-RIGHTS = [
-    "eval",
-    "evalsha",
-    "del",
-    "get",
-    "hget",
-    "hmget",
-    "hset",
-    "pexpire",
-    "pttl",
-    "set",
-    "time",
-    "type",
-    "zadd",
-    "zrangebyscore",
-    "zrem",
-]
-
-
-def limited(server: RedisServer, rights: list[str]) -> str:
-    """The URL of a user who has these rights only."""
-    with redis.Redis.from_url(server.url()) as admin:
-        commands = [f"+{command}" for command in (*rights, "hello", "client")]
-        admin.execute_command("ACL", "SETUSER", "app", "reset", "on", ">pw", "~lock:*", "-@all", *commands)
-    return f"redis://app:pw@127.0.0.1:{server.port}/0"
-
-
-def test_the_rights_that_the_message_lists_are_enough(make_server: Make, open_locks: Open) -> None:
-    """Whoever follows the advice can do everything with a lock."""
-    lock = open_locks(limited(make_server(), RIGHTS)).lock("a")
-    with lock as grant:
-        grant.extend(60)
-        assert lock.locked()
-        assert lock.force_release()
-        with pytest.raises(LockLost):
-            grant.release()
-
-
-def test_a_missing_right_is_no_loss(make_server: Make, open_locks: Open) -> None:
-    """A denial inside a script is told as what it is, and not as "not mine"."""
-    server = make_server()
-    url = limited(server, RIGHTS)
-    client = open_locks(url)
-    grant = client.lock("a", expire=30).acquire()
-    limited(server, [right for right in RIGHTS if right != "hget"])
-    for attempt in (lambda: grant.ensure_held(confirm=True), lambda: grant.extend(60), grant.release):
-        with pytest.raises(LockBackendError, match=r"NOPERM.*\+hget"):
-            attempt()
-    limited(server, RIGHTS)
-    grant.release()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,109 @@
+"""The journal's lines, told as the story of each hold and of each worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+from tests.chaos.fuzz.journal import GO_ON, KILL, STOP, Entry, Exit, Line, Record, Signal, Told
+
+
+@dataclass(eq=False)
+class Hold:
+    """One hold, from its entry to what its release was told. Whoever was killed may lack the rest."""
+
+    number: int
+    """By the order of the entries in the journal."""
+    entry: Entry
+    exit: Exit | None = None
+    told: Told | None = None
+
+    def __str__(self) -> str:
+        worker, caller, hold, fence, *_ = self.entry
+        return f"hold {hold} of caller {worker}.{caller}, fence {fence}"
+
+    @property
+    def until(self) -> float:
+        """The end of its lease, or before: a renewed one that was killed or stopped may have had a little more."""
+        return max(self.entry.until, self.exit.until if self.exit else 0.0)
+
+    @property
+    def end(self) -> float:
+        """The end of its lease or of its section, whichever came first: until then it had to be alone."""
+        return min(self.until, self.exit.left) if self.exit else self.until
+
+
+@dataclass
+class Worker:
+    killed: bool = False
+    stops: list[list[float]] = field(default_factory=list)
+    """When it was stopped, and when it went on."""
+
+    def stopped(self, begin: float, end: float) -> bool:
+        """Whether it was, at any time in between."""
+        return any(stop <= end and go_on >= begin for stop, go_on in self.stops)
+
+
+class Event(NamedTuple):
+    time: float
+    line: Line
+    hold: Hold | None
+    """Whose entry, exit or outcome it is."""
+
+
+class Story:
+    """Everything in the order of the journal."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self.holds: list[Hold] = []
+        self.workers: dict[int, Worker] = {}
+        self.nonsense: list[str] = []
+        """Lines that can't be: the fuzz itself is broken."""
+        self._newest: dict[tuple[int, int], Hold] = {}
+        self.events = [Event(time, line, self._tell(line)) for time, line in records]
+
+    def worker(self, number: int) -> Worker:
+        return self.workers.setdefault(number, Worker())
+
+    def worker_of(self, hold: Hold) -> Worker:
+        return self.worker(hold.entry.worker)
+
+    def _tell(self, line: Line) -> Hold | None:
+        match line:
+            case Entry():
+                return self._begin(line)
+            case Exit() | Told():
+                return self._end(line)
+            case Signal():
+                self._signal(line)
+        return None
+
+    def _begin(self, line: Entry) -> Hold:
+        before = self._newest.get((line.worker, line.caller))
+        if line.hold != (before.entry.hold if before else 0) + 1 or (before and not before.told):
+            self.nonsense.append(f"{line} doesn't follow {before}")
+        hold = self._newest[line.worker, line.caller] = Hold(len(self.holds), line)
+        self.holds.append(hold)
+        return hold
+
+    def _end(self, line: Exit | Told) -> Hold | None:
+        hold = self._newest.get((line.worker, line.caller))
+        if hold is None or hold.entry.hold != line.hold or hold.told or bool(hold.exit) is isinstance(line, Exit):
+            self.nonsense.append(f"{line} doesn't follow {hold}")
+            return None
+        if isinstance(line, Exit):
+            hold.exit = line
+        else:
+            hold.told = line
+        return hold
+
+    def _signal(self, line: Signal) -> None:
+        worker = self.worker(line.worker)
+        if line.what == KILL:
+            worker.killed = True
+        elif line.what == STOP:
+            worker.stops.append([line.at, inf])
+        elif line.what == GO_ON:
+            worker.stops[-1][1] = line.at

@@ -1,0 +1,244 @@
+"""One of the processes that contend for the lock, with four threads or four tasks.
+
+    python -m tests.chaos.fuzz.worker '{"worker": 1, ...}'
+
+It says that it is ready, contends until its standard input is closed, and then ends with status 0. It is killed and
+stopped meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from random import Random
+from time import monotonic as now
+from typing import Any
+
+from django_redis_locks import LockBackendError, LockLost, locks
+from tests.chaos.fuzz.journal import LOST, RELEASED, UNREACHABLE, Entry, Exit, Failed, Journal, Refused, Told
+
+LEASE = 1.0
+PATIENCE = 30.0
+"""For how long a caller waits who waits. Whoever gets nothing in all that time has starved: that is a failure."""
+
+SECTION = (0.0002, 0.002)
+"""Seconds in the section."""
+
+LONG_SECTION = 1.2
+"""Longer than the lease: only a renewed lock survives it, so only where it is renewed,"""
+LONG_SECTIONS = 1 / 1500
+"""and so rarely that it costs little."""
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What a worker is told to be."""
+
+    worker: int
+    url: str
+    journal: str
+    face: str
+    """threads or tasks"""
+    callers: int = 4
+    renew: bool = False
+    seed: int = 0
+    broken: str = ""
+    """The name of a broken lock, to show that the referee sees it."""
+    parent: int = 0
+
+    def __str__(self) -> str:
+        return json.dumps(asdict(self))
+
+    def lock(self) -> Any:
+        if self.broken:
+            from tests.chaos.fuzz import broken
+
+            return broken.LOCKS[self.broken](self.url)
+        locks.configure({"default": {"LOCATION": self.url}})
+        return locks.lock("fuzz", expire=LEASE, renew=self.renew, wait=PATIENCE)
+
+
+class Caller:
+    """One thread or task: what it wants, what it sees, what it notes. It does no I/O."""
+
+    def __init__(self, orders: Orders, number: int) -> None:
+        self._chance = Random(f"{orders.seed} {orders.worker} {number}")
+        self._renew = orders.renew
+        self._worker = orders.worker
+        self._caller = number
+        self._hold = 0
+        self._asked = 0.0
+        self._until = 0.0
+
+    @property
+    def _me(self) -> tuple[int, int, int]:
+        return self._worker, self._caller, self._hold
+
+    def wish(self) -> dict[str, Any]:
+        """How to acquire: most wait, some give up soon, some only ask."""
+        draw = self._chance.random()
+        self._asked = now()
+        if draw < 0.75:
+            return {}
+        return {"blocking": False} if draw < 0.8 else {"timeout": self._chance.uniform(0, 0.05)}
+
+    def enter(self, grant: Any) -> Entry:
+        got = now()
+        self._hold += 1
+        self._until = deadline(grant)
+        return Entry(*self._me, grant.fence, self._asked, got, self._until)
+
+    def pauses(self, grant: Any) -> Iterator[float]:
+        """The section, in sleeps."""
+        if not self._renew or self._chance.random() > LONG_SECTIONS:
+            yield self._chance.uniform(*SECTION)
+            return
+        end = now() + LONG_SECTION
+        while now() < end:
+            yield 0.05
+            self._until = max(self._until, deadline(grant))
+
+    def leave(self, grant: Any) -> Exit:
+        left = now()
+        self._until = max(self._until, deadline(grant))
+        lost = grant.lost
+        return Exit(*self._me, left, self._until, lost, now())
+
+    def told(self, outcome: str) -> Told:
+        return Told(*self._me, outcome, now())
+
+    def refused(self, error: Exception) -> Refused:
+        return Refused(self._worker, self._caller, self._asked, now(), repr(error))
+
+    def failed(self) -> Failed:
+        return Failed(self._worker, self._caller, traceback.format_exc())
+
+
+def deadline(grant: Any) -> float:
+    """The end of the lease on our clock, less at most a millisecond; 0.0 if it is over.
+
+    Who is stopped between the two looks looks again.
+    """
+    while True:
+        before = now()
+        left = grant.remaining()
+        if now() - before < 0.001:
+            return before + left if left else 0.0
+
+
+def contend(lock: Any, journal: Journal, caller: Caller, over: threading.Event) -> None:
+    while not over.is_set():
+        try:
+            grant = lock.acquire(**caller.wish())
+        except LockBackendError as error:
+            journal.write(caller.refused(error))
+            continue
+        if grant is None:
+            continue
+        journal.write(caller.enter(grant))
+        for pause in caller.pauses(grant):
+            time.sleep(pause)
+        journal.write(caller.leave(grant))
+        outcome = RELEASED
+        try:
+            grant.release()
+        except LockLost:
+            outcome = LOST
+        except LockBackendError:
+            outcome = UNREACHABLE
+        journal.write(caller.told(outcome))
+
+
+async def acontend(lock: Any, journal: Journal, caller: Caller, over: threading.Event) -> None:
+    while not over.is_set():
+        try:
+            grant = await lock.aacquire(**caller.wish())
+        except LockBackendError as error:
+            await journal.awrite(caller.refused(error))
+            continue
+        if grant is None:
+            continue
+        await journal.awrite(caller.enter(grant))
+        for pause in caller.pauses(grant):
+            await asyncio.sleep(pause)
+        await journal.awrite(caller.leave(grant))
+        outcome = RELEASED
+        try:
+            await grant.arelease()
+        except LockLost:
+            outcome = LOST
+        except LockBackendError:
+            outcome = UNREACHABLE
+        await journal.awrite(caller.told(outcome))
+
+
+class Worker:
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
+        self._journal = Journal(orders.journal)
+        self._lock = orders.lock()
+        self._over = threading.Event()
+        self._failed = False
+
+    def run(self) -> int:
+        threading.Thread(target=self._listen, daemon=True).start()
+        callers = [Caller(self._orders, number) for number in range(self._orders.callers)]
+        if self._orders.face == "tasks":
+            asyncio.run(self._tasks(callers))
+        else:
+            threads = [threading.Thread(target=self._thread, args=(caller,)) for caller in callers]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        self._journal.close()
+        return int(self._failed)
+
+    def _listen(self) -> None:
+        os.write(1, b"ready\n")
+        os.read(0, 1)
+        self._over.set()
+
+    def _thread(self, caller: Caller) -> None:
+        with self._noted(caller):
+            contend(self._lock, self._journal, caller, self._over)
+
+    async def _tasks(self, callers: list[Caller]) -> None:
+        await asyncio.gather(*(self._task(caller) for caller in callers))
+        await self._journal.aclose()
+
+    async def _task(self, caller: Caller) -> None:
+        with self._noted(caller):
+            await acontend(self._lock, self._journal, caller, self._over)
+
+    @contextlib.contextmanager
+    def _noted(self, caller: Caller) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:  # noqa: BLE001 - whatever ends a caller is a failure
+            self._failed = True
+            self._journal.write(caller.failed())
+
+
+def die_with(parent: int) -> None:
+    """Linux ends this process when the one that started it dies, also if it is stopped. Elsewhere its input ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        sys.exit("The parent is gone.")
+
+
+if __name__ == "__main__":
+    orders = Orders(**json.loads(sys.argv[1]))
+    die_with(orders.parent)
+    sys.exit(Worker(orders).run())

@@ -1,0 +1,62 @@
+"""Five hundred callers of one process who wait for one lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from tests.chaos import jobs
+from tests.chaos.jobs import give, order, take
+from tests.chaos.workers import AT_ONCE, CAP, PATIENCE, Worker, connected, in_line
+
+Start = Callable[..., Worker]
+
+SIZE = 500
+
+
+def scripts(direct: redis.Redis) -> int:
+    """How many scripts the server has run, by hash or by text."""
+    stats = direct.info("commandstats")
+    return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha"))
+
+
+@pytest.mark.parametrize("gather", [jobs.gather, jobs.agather], ids=["threads", "tasks"])
+def test_a_crowd_costs_one_process_next_to_nothing(
+    workers: Start, direct: redis.Redis, gather: Callable[..., object]
+) -> None:
+    """[L26] [L27] [X1] Three connections at most, not one command while they wait, and one or so per pass: the lock
+    goes from hand to hand, in the order in which they came."""
+    holder, crowd = workers("holder", CAP=CAP), workers("crowd", CAP=CAP)
+    assert holder.call(take, "a")
+    crowd.call(gather, "a", SIZE)
+    in_line(direct, 1)
+    before = scripts(direct)
+    assert crowd.call(jobs.queued, "a") == SIZE
+    assert connected(direct, "crowd") <= 3
+    assert scripts(direct) == before
+    holder.call(give, "a")
+    assert crowd.call(order, "a") == list(range(SIZE))
+    assert connected(direct, "crowd") <= 3
+    assert scripts(direct) - before <= 1.5 * SIZE
+    assert crowd.call(jobs.queued, "a") == 0
+    in_line(direct, 0)
+    assert holder.call(take, "a", timeout=AT_ONCE)
+
+
+def test_two_crowds_take_turns(workers: Start, direct: redis.Redis) -> None:
+    """[H4] [X1] Two processes of fifty threads and fifty tasks each: everybody once, and each home in its order,
+    although the lock goes from home to home."""
+    holder = workers("holder", CAP=CAP)
+    assert holder.call(take, "a")
+    crowds = [workers(f"crowd{number}", CAP=CAP) for number in range(2)]
+    for crowd in crowds:
+        crowd.call(jobs.gather, "a", 50)
+        crowd.call(jobs.agather, "a", 50, "tasks")
+    in_line(direct, 4)
+    holder.call(give, "a")
+    for crowd in crowds:
+        for name in ("a", "tasks"):
+            assert crowd.start(order, name).result(PATIENCE) == list(range(50))
+    in_line(direct, 0)

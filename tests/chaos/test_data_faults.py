@@ -1,0 +1,178 @@
+"""The server comes back with its data, without them, or with those of yesterday, while one holds a lock and two wait."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from django_redis_locks import LockLost
+from django_redis_locks.core import clock, constants, events
+from tests.chaos.crowd import KEY, lined_up, listening, pair, start
+from tests.chaos.helpers import eventually
+from tools.redis_server import RedisServer
+
+Make = Callable[..., RedisServer]
+Open = Callable[..., list[Any]]
+
+ALL_AT_ONCE = 3.0
+"""Seconds within which a waiter has noticed a restart: pauses between attempts double up to a second."""
+
+
+@pytest.fixture
+def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who gets a lock within a minute was told."""
+    monkeypatch.setattr(constants, "CAP", 60.0)
+
+
+@pytest.mark.parametrize("persistence", ["snapshot", "log"])
+def test_data_kept(make_server: Make, open_lock: Open, no_polling: None, persistence: str) -> None:
+    """[L22] [H1] Nothing has happened to holders and waiters: the lock is held, and its release is heard of."""
+    log = {"appendonly": "yes", "appendfsync": "always"} if persistence == "log" else {}
+    server = make_server(**log)
+    theirs, ours = open_lock(server.url(), expire=3, renew=True)
+    grant = theirs.acquire()
+    waiters = pair(ours)
+    lined_up(server)
+    if log:
+        server.kill()
+    server.restart(keep_data=True)
+    listening(server)
+    lined_up(server)
+    grant.ensure_held(confirm=True)
+    assert not any(waiter.done() for waiter in waiters)
+    begin = clock.now()
+    grant.release()
+    fences = sorted(waiter.result(5).fence for waiter in waiters)
+    assert clock.now() - begin < 1, "told, both of them"
+    assert grant.fence < fences[0] < fences[1]
+    eventually(lambda: not server.command("EXISTS", KEY))
+
+
+def test_restarted_empty(make_server: Make, open_lock: Open, no_polling: None) -> None:
+    """[H1] [L3] [L22] The lock is free: waiters have it as soon as they see the server, with larger fences; the holder
+    is told."""
+    server = make_server()
+    theirs, ours = open_lock(server.url(), expire=3, renew=True)
+    grant = theirs.acquire()
+    waiters = pair(ours)
+    lined_up(server)
+    server.restart()
+    begin = clock.now()
+    for waiter in waiters:
+        had = waiter.result(5)
+        assert had.at - begin < ALL_AT_ONCE
+        assert had.fence > grant.fence
+    eventually(lambda: grant.lost, seconds=3)
+    with pytest.raises(LockLost, match="taken"):
+        grant.release()
+
+
+def test_flushed(make_server: Make, open_lock: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[L24] [L3] Nobody hears of FLUSHALL: waiters ask at the cap, and line up again if they find it taken already."""
+    monkeypatch.setattr(constants, "CAP", 0.5)
+    server = make_server()
+    theirs, ours = open_lock(server.url(), expire=3, renew=True)
+    grant = theirs.acquire()
+    waiters = pair(ours)
+    lined_up(server)
+    begin = clock.now()
+    server.flush()
+    fences = [grant.fence]
+    for waiter in waiters:
+        had = waiter.result(5)
+        assert had.at - begin < 0.5 + constants.JITTER + 1.5
+        fences.append(had.fence)
+    assert min(fences) == grant.fence
+    assert len(set(fences)) == 3
+    eventually(lambda: grant.lost, seconds=3)
+    with pytest.raises(LockLost, match="taken"):
+        grant.release()
+
+
+def test_an_older_snapshot(make_server: Make, open_both: Open, no_polling: None) -> None:
+    """[H1] [L41] Killed, and back with the data of some hundred locks ago: fences still rise, a lock that was released
+    since comes back and ends with its lease, one that was acquired since is gone and its holder told."""
+    server = make_server()
+    there, here = open_both(server.url())
+    old = there.lock("old", expire=1)
+    begin = clock.now()
+    grant = old.acquire()
+    server.command("SAVE")
+    shutil.copy(server.folder / "dump.rdb", server.folder / "older.rdb")
+    grant.release()
+    for _ in range(300):
+        with here.lock("b") as other:
+            last = other.fence
+    grant = there.lock("a", expire=3, renew=True).acquire()
+    waiters = pair(here.lock("a"))
+    lined_up(server)
+    server.kill()
+    shutil.move(server.folder / "older.rdb", server.folder / "dump.rdb")
+    server.restart(keep_data=True)
+    with here.lock("b") as other:
+        assert other.fence > last
+    assert old.locked()
+    (had_old, also) = (waiter.result(5) for waiter in pair(old))
+    assert 0.9 < min(had_old.at, also.at) - begin < 2.5, "when its lease is over: nobody holds it who could prolong it"
+    fences = [waiter.result(5).fence for waiter in waiters]
+    assert min(fences) > grant.fence
+    eventually(lambda: grant.lost, seconds=3)
+    with pytest.raises(LockLost, match="taken"):
+        grant.release()
+
+
+def test_flushed_before_it_was_handed_over(
+    make_server: Make, open_lock: Open, no_polling: None, heard: list[events.Event]
+) -> None:
+    """[H3] [L3] A holder that hands its lock over asks nobody. The heir finds out that a neighbour has it: the holder is
+    told by the signal, and the heir goes on waiting."""
+    server = make_server()
+    theirs, ours = open_lock(server.url(), expire=60)
+    grant = ours.acquire()
+    heir = start(lambda: ours.acquire(timeout=20))
+    lined_up(server, 1)
+    server.flush()
+    theft = theirs.acquire()
+    grant.release()
+    eventually(lambda: [event.fence for event in heard if isinstance(event, events.Lost)] == [grant.fence])
+    lined_up(server, 1)
+    assert not heir.done()
+    begin = clock.now()
+    theft.release()
+    heir.result(5).release()
+    assert clock.now() - begin < 1
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "empty"])
+def test_the_first_word_after_a_restart_is_a_release(
+    make_server: Make, open_locks: Open, heard: list[events.Event], kept: bool
+) -> None:
+    """[H15] [H24] The connection was closed while it lay idle. That leaves nothing in doubt: released and confirmed, or
+    lost and told, although it was held for too short a time to be renewed."""
+    server = make_server()
+    client = open_locks(server.url())
+    told = contextlib.nullcontext() if kept else pytest.raises(LockLost)
+
+    def restart() -> None:
+        server.restart(keep_data=kept)
+        time.sleep(0.1)  # connections that were used a moment ago aren't looked at
+
+    async def task() -> None:
+        grant = await client.lock("b", expire=60).aacquire()
+        await asyncio.to_thread(restart)
+        with told:
+            await grant.arelease()
+
+    grant = client.lock("a", expire=60).acquire()
+    restart()
+    with told:
+        grant.release()
+    asyncio.run(task())
+    ends = [event for event in heard if isinstance(event, events.Lost | events.Released)]
+    assert [getattr(event, "confirmed", "lost") for event in ends] == [True if kept else "lost"] * 2

@@ -1,0 +1,128 @@
+"""Who waits longest when everybody wants one lock all the time.
+
+Waits are counted in passes of others, not in seconds, which a busy machine stretches at will.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from statistics import median
+
+import pytest
+import redis
+
+from tests.chaos import jobs
+from tests.chaos.jobs import Pass, acompete, compete, give, lift, take
+from tests.chaos.workers import AT_ONCE, CAP, LINE, PATIENCE, Worker, in_line
+
+Start = Callable[..., Worker]
+Competition = Callable[..., list[Pass]]
+
+SECTION = 0.001
+RUN = 0.7
+"""Seconds that a competition lasts: some 400 passes on an idle machine."""
+
+SHORT_RUN = 0.4
+"""Enough to see that somebody starves."""
+
+NO_LIMIT = 1e9
+
+
+@pytest.fixture
+def competition(workers: Start, direct: redis.Redis) -> Callable[..., list[Pass]]:
+    """`competition([(1, 0), (4, 4)], run=0.5, POLITE=0)`: the passes of two processes, the second one with four threads
+    and four tasks, in the order of the fences. It begins when all homes stand in line."""
+
+    def competition(callers: Sequence[tuple[int, int]], run: float = RUN, **constants: float) -> list[Pass]:
+        starter = workers("starter", **constants)
+        starter.call(take, "a")
+        processes = [workers(f"process{number}", **constants) for number in range(len(callers))]
+        futures = []
+        for process, (threads, tasks) in zip(processes, callers, strict=True):
+            futures += [process.start(compete, "a", f"{process.name} threads", SECTION) for _ in range(threads)]
+            futures += [process.start(acompete, "a", f"{process.name} tasks", SECTION) for _ in range(tasks)]
+        in_line(direct, count(callers))
+        starter.call(give, "a")
+        time.sleep(run)
+        end = jobs.ping()
+        for process in processes:
+            process.start(lift, "stop")
+        passes = [one for future in futures for one in future.result(PATIENCE)]
+        return sorted((one for one in passes if one.got < end), key=lambda one: one.fence)
+
+    return competition
+
+
+def count(callers: Sequence[tuple[int, int]]) -> int:
+    """The homes of processes with so many threads and tasks each."""
+    return sum(bool(number) for process in callers for number in process)
+
+
+def waits(passes: list[Pass], homes: int) -> list[int]:
+    """How many passes of others each home saw whenever it waited; also before its first one, and after its last one."""
+    last = dict.fromkeys((one.who for one in passes), -1)
+    waits = [len(passes)] * (homes - len(last))
+    for number, one in enumerate(passes):
+        waits.append(number - last[one.who] - 1)
+        last[one.who] = number
+    waits += [len(passes) - 1 - number for number in last.values()]
+    return [wait for wait in waits if wait]
+
+
+def same_again(passes: list[Pass]) -> float:
+    """Which share of the passes went to the home that had the one before."""
+    return sum(one.who == next_one.who for one, next_one in pairwise(passes)) / len(passes)
+
+
+def test_eight_processes_take_turns(competition: Competition) -> None:
+    """[H4] They wait for about one round of all, and nobody for more than twenty. Without politeness who gives the lock
+    back has it again before the one that was woken has asked, and most passes go so."""
+    passes = competition([(1, 0)] * 8)
+    assert median(waits(passes, 8)) <= 2 * 8
+    assert max(waits(passes, 8)) <= 20 * 8
+    assert same_again(passes) < 0.25
+
+    assert same_again(competition([(1, 0)] * 8, POLITE=0)) > 0.3
+
+
+CROWDED = {
+    "processes": [(4, 0)] * 4,
+    "a loop beside threads": [(4, 4)],
+    "processes with both": [(4, 4)] * 2,
+    "loops": [(0, 4)] * 2,
+}
+
+
+@pytest.mark.parametrize("processes", CROWDED.values(), ids=CROWDED.keys())
+def test_a_home_keeps_the_lock_for_sixteen_hand_overs(
+    competition: Competition, processes: list[tuple[int, int]]
+) -> None:
+    """[H4] [H12] [X1] Then it is the next one's, who keeps it as long. Nobody waits for more than four such rounds: a
+    home that was woken, and that the machine then leaves asleep, is no longer in line. Without the limit the first one
+    keeps it for ever."""
+    homes = count(processes)
+    passes = competition(processes)
+    assert 16 <= median(waits(passes, homes)) <= (1 + 16) * (homes - 1) + 3
+    assert max(waits(passes, homes)) <= 4 * (1 + 16) * homes
+
+    unlimited = competition(processes, SHORT_RUN, HAND_OVERS=NO_LIMIT)
+    assert max(waits(unlimited, homes)) > len(unlimited) / 2
+
+
+def test_who_has_had_his_share_goes_to_the_end_of_the_line(workers: Start, direct: redis.Redis) -> None:
+    """[H4] A process that reaches the limit, here at once, frees the lock and lines up behind those who came later than
+    its own next waiter."""
+    process, other = workers("process", CAP=CAP, HAND_OVERS=0), workers("other", CAP=CAP)
+    assert process.call(take, "a")
+    own = process.start(take, "a")
+    in_line(direct, 1)
+    waiting = other.start(take, "a")
+    in_line(direct, 2)
+    process.call(give, "a")
+    assert waiting.result(AT_ONCE)
+    assert direct.zcard(LINE) == 1
+    assert not own.done()
+    other.call(give, "a")
+    assert own.result(AT_ONCE)

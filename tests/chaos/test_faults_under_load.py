@@ -1,0 +1,167 @@
+"""A crowd is at work while the server suffers: nobody hangs, nothing stays locked, and there is never more than one holder,
+unless the server forgot the first one, who is then told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+from django_redis_locks import LockBackendError
+from django_redis_locks.client import Locks
+from django_redis_locks.core import constants
+from tests.chaos.conftest import SILENCE
+from tests.chaos.crowd import KEY, LINE, Crowd
+from tests.chaos.helpers import eventually
+from tools.redis_server import RedisServer
+
+Make = Callable[..., RedisServer]
+Fault = Callable[[RedisServer, Crowd], object]
+CAP = 0.5
+SOON = 2.0
+"""Pauses between attempts double up to a second."""
+
+
+@pytest.fixture
+def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who gets a lock within a minute was told."""
+    monkeypatch.setattr(constants, "CAP", 60.0)
+
+
+@pytest.fixture
+def polling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "CAP", CAP)
+
+
+@pytest.fixture
+def server(make_server: Make) -> RedisServer:
+    return make_server(maxmemory_policy="noeviction", repl_diskless_sync_delay=0)
+
+
+@pytest.fixture
+def crowd(server: RedisServer, open_both: Callable[..., list[Locks]]) -> Iterator[Crowd]:
+    """At work, and in the end everybody has left and nothing is locked."""
+    with Crowd(open_both(server.url())).at_work() as crowd:
+        yield crowd
+    eventually(lambda: not server.command("EXISTS", KEY, LINE))
+
+
+def killed(kind: str) -> Fault:
+    """Connections are closed again and again, as soon as everybody has had his turn."""
+
+    def fault(server: RedisServer, crowd: Crowd) -> None:
+        for _ in range(6):
+            server.command("CLIENT", "KILL", "TYPE", kind)
+            crowd.goes_on(0.8)
+
+    return fault
+
+
+def paused(seconds: float, mode: str = "ALL") -> Fault:
+    """It answers nobody, or nobody who may write."""
+
+    def fault(server: RedisServer, crowd: Crowd) -> None:
+        server.command("CLIENT", "PAUSE", round(seconds * 1000), mode)
+        eventually(lambda: server.command("PING"))
+
+    return fault
+
+
+def restarted(server: RedisServer, crowd: Crowd) -> None:
+    server.restart(keep_data=True)
+
+
+def demoted(server: RedisServer, crowd: Crowd) -> None:
+    """It is a replica for a while, and nothing is lost on the way."""
+    with RedisServer({"repl-diskless-sync-delay": 0}) as other:
+        other.command("REPLICAOF", "127.0.0.1", server.port)
+        eventually(lambda: "master_link_status:up" in other.command("INFO", "replication"))
+        server.command("CLIENT", "PAUSE", 10_000, "WRITE")
+        eventually(lambda: offset(other) == offset(server))
+        other.command("REPLICAOF", "NO", "ONE")
+        server.command("REPLICAOF", "127.0.0.1", other.port)
+        server.command("CLIENT", "UNPAUSE")
+        refused = redis.ReadOnlyError
+        with redis.Redis.from_url(server.url()) as client, pytest.raises(refused):
+            client.set("a", "b")
+        eventually(lambda: "master_link_status:up" in server.command("INFO", "replication"))
+        server.command("REPLICAOF", "NO", "ONE")
+
+
+def offset(server: RedisServer) -> int:
+    text = server.command("INFO", "replication")
+    (found,) = re.findall(r"^(?:slave|master)_repl_offset:(\d+)", text, re.MULTILINE)[-1:]
+    return int(found)
+
+
+def crowded_out(server: RedisServer, crowd: Crowd) -> None:
+    """There is no room for any of them."""
+    with redis.Redis.from_url(server.url(), single_connection_client=True) as admin:
+        admin.config_set("maxclients", 1)
+        for kind in ("normal", "pubsub"):
+            admin.client_kill_filter(_type=kind, skipme=True)
+        refused = admin.info("stats")["rejected_connections"]
+        eventually(lambda: admin.info("stats")["rejected_connections"] > refused + 10)
+        admin.config_set("maxclients", 1000)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(killed("normal"), id="connections killed"),
+        pytest.param(killed("pubsub"), id="inboxes killed"),
+        pytest.param(paused(SILENCE / 2), id="paused shortly"),
+        pytest.param(paused(3 * SILENCE), id="paused"),
+        pytest.param(paused(3 * SILENCE, "WRITE"), id="paused for writers"),
+        restarted,
+        demoted,
+        crowded_out,
+    ],
+)
+def test_all_go_on(fault: Fault, no_polling: None, server: RedisServer, crowd: Crowd) -> None:
+    """[L22] [H10] [H24] When the fault is over each of them has his turn soon, nobody was told a failure by a `with`
+    block, and no hold was lost."""
+    fault(server, crowd)
+    crowd.goes_on(SOON)
+    crowd.leaves()
+    assert crowd.failures == []
+    assert crowd.overlaps == []
+    assert crowd.lost == set()
+    assert crowd.kept == 2
+
+
+def flushed(server: RedisServer, crowd: Crowd) -> None:
+    for _ in range(2):
+        server.flush()
+        crowd.goes_on(2 * CAP + 0.5)
+
+
+def emptied(server: RedisServer, crowd: Crowd) -> None:
+    server.restart()
+
+
+@pytest.mark.parametrize("fault", [flushed, emptied])
+def test_those_who_are_forgotten_are_told(fault: Fault, polling: None, server: RedisServer, crowd: Crowd) -> None:
+    """[L3] [H1] [L22] Whoever held a lock beside another one learns of it; the others go on as if nothing had been."""
+    fault(server, crowd)
+    crowd.goes_on(SOON)
+    crowd.leaves()
+    assert set(crowd.overlaps) <= crowd.lost
+    assert crowd.kept == 0
+
+
+def test_a_full_server_refuses_and_then_serves(polling: None, server: RedisServer, crowd: Crowd) -> None:
+    """[H11] [L43] As soon as there is room again everybody has his turn; until then they are told why not."""
+    server.command("CONFIG", "SET", "maxmemory", 1000)
+    eventually(lambda: len(crowd.failures) > 20)
+    server.command("CONFIG", "SET", "maxmemory", 0)
+    crowd.goes_on(SOON)
+    crowd.leaves()
+    for failure in crowd.failures:
+        assert isinstance(failure, LockBackendError)
+        assert "OOM" in str(failure)
+    assert crowd.overlaps == []
+    assert crowd.lost == set()
+    assert crowd.kept == 2

@@ -1,0 +1,268 @@
+"""The referee of the fuzz, on journals written by hand: what is right, and every way to be wrong."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import pytest
+
+from tests.chaos.fuzz.journal import (
+    BEGIN,
+    END,
+    GO_ON,
+    KILL,
+    LOST,
+    RELEASED,
+    STOP,
+    UNREACHABLE,
+    Entry,
+    Exit,
+    Failed,
+    Line,
+    Mark,
+    Record,
+    Refused,
+    Signal,
+    Told,
+    read,
+    spell,
+)
+from tests.chaos.fuzz.referee import Rules, judge
+
+Lines = list[Record]
+
+LEASE = 1.0
+VALID = 0.99
+
+
+def visit(
+    worker: int,
+    fence: int,
+    got: float,
+    left: float | None,
+    *,
+    until: float | None = None,
+    renewed: float = 0.0,
+    lost: bool = False,
+    outcome: str | None = RELEASED,
+    written: float = 0.0,
+    exited: float = 0.0,
+    released: float = 0.0,
+) -> Lines:
+    """A hold by the only caller of a worker. It ends in `left`, or there is no exit; `written`, `exited` and `released`
+    are when its lines reach the journal, if that isn't at once."""
+    until = got + VALID if until is None else until
+    lines = [Record(written or got, Entry(worker, 0, 1, fence, got, got, until))]
+    if left is not None:
+        exited = exited or left
+        lines += [Record(exited, Exit(worker, 0, 1, left, max(until, renewed), lost, left))]
+        if outcome:
+            released = released or exited
+            lines += [Record(released + 0.0001, Told(worker, 0, 1, outcome, released))]
+    return lines
+
+
+def killed(worker: int, at: float, *, hit: bool = True) -> Lines:
+    return [Record(at, Signal(worker, KILL, at, hit))]
+
+
+def stopped(worker: int, at: float, until: float, *, hit: bool = True) -> Lines:
+    return [Record(at, Signal(worker, STOP, at, hit)), Record(until, Signal(worker, GO_ON, until))]
+
+
+def line(time: float, line: Line) -> Lines:
+    return [Record(time, line)]
+
+
+def complaints(*parts: Lines, end: float = 3.0, pace: float = 0.0) -> list[str]:
+    records = sorted(chain(*parts, line(0.0, Mark(BEGIN)), line(end, Mark(END))), key=lambda record: record.time)
+    return judge(records, Rules(LEASE, pace)).complaints
+
+
+STALE = {"lost": True, "outcome": LOST}
+"""What somebody is told who was stopped for too long."""
+
+RIGHT = {
+    "one after the other": [visit(1, 11, 0.1, 0.2), visit(2, 12, 1.0, 1.1), visit(3, 13, 2.0, 2.1)],
+    "the lease of the dead runs out": [visit(1, 11, 0.1, None), killed(1, 0.2), visit(2, 12, 1.2, 1.3)],
+    "killed before it was told": [visit(1, 11, 0.1, 0.2, outcome=None), killed(1, 0.3), visit(2, 12, 1.2, 1.3)],
+    "stopped, overtaken and told": [
+        visit(1, 11, 0.1, 2.1, **STALE),
+        stopped(1, 0.2, 2.0),
+        visit(2, 12, 1.2, 1.3),
+        visit(3, 13, 1.4, 1.5),
+    ],
+    "stopped for a moment": [
+        visit(1, 11, 0.1, 0.6),
+        stopped(1, 0.2, 0.5),
+        visit(2, 12, 0.7, 0.8),
+        visit(3, 13, 2, 2.1),
+    ],
+    "its entry is written late": [
+        visit(1, 11, 0.1, 2.1, written=2.0, **STALE),
+        stopped(1, 0.2, 1.9),
+        visit(2, 12, 1.2, 1.3),
+    ],
+    "its exit is written late": [
+        visit(1, 11, 0.1, 0.2, exited=2.0, outcome=LOST),
+        stopped(1, 0.3, 1.9),
+        visit(2, 12, 1.2, 1.3),
+    ],
+    "stopped on its way out of acquire": [
+        visit(1, 11, 1.8, 1.9, until=0.0, **STALE),
+        [Record(0.1, Signal(1, STOP, 0.1, True)), Record(1.81, Signal(1, GO_ON, 1.81))],
+        visit(2, 12, 1.2, 1.3),
+    ],
+    "renewed": [visit(1, 11, 0.1, 1.3, renewed=1.9), visit(2, 12, 1.4, 1.5)],
+    "the network gives up on who is stopped": [
+        visit(1, 11, 0.1, 0.2, outcome=UNREACHABLE, released=2.3),
+        stopped(1, 0.2, 2.2),
+        visit(2, 12, 1.2, 1.3),
+        line(2.9, Refused(1, 0, 2.0, 2.9, "")),
+    ],
+}
+
+
+LATER = visit(9, 99, 2.5, 2.6)
+"""So that there is no gap at the end."""
+
+
+@pytest.mark.parametrize("story", RIGHT.values(), ids=list(RIGHT))
+def test_right(story: list[Lines]) -> None:
+    assert complaints(*story, LATER) == []
+
+
+WRONG = {
+    "two inside": ([visit(1, 11, 0.1, 0.3), visit(2, 12, 0.2, 0.4)], "before the end of hold"),
+    "two inside, said the second one later": (
+        [visit(1, 11, 0.1, 0.3), visit(2, 12, 0.2, 0.5, written=0.4)],
+        "before the end of hold",
+    ),
+    "the dead are robbed": (
+        [visit(1, 11, 0.1, None), killed(1, 0.2), visit(2, 12, 0.9, 1.1)],
+        "before the lease of hold 1 of caller 1.0, fence 11 was over",
+    ),
+    "the stopped are robbed": (
+        [visit(1, 11, 0.1, 0.9), stopped(1, 0.2, 0.8), visit(2, 12, 0.7, 0.75)],
+        "before the lease of hold 1 of caller 1.0, fence 11 was over",
+    ),
+    "robbed on the way out": (
+        [visit(1, 11, 0.1, 0.2, exited=0.9, outcome=LOST), stopped(1, 0.3, 0.8), visit(2, 12, 0.7, 0.75)],
+        "before the lease of hold 1 of caller 1.0, fence 11 was over",
+    ),
+    "robbed before it could write": (
+        [visit(1, 11, 0.1, 1.4, written=1.3, **STALE), stopped(1, 0.2, 1.2), visit(2, 12, 0.7, 0.75)],
+        "before the lease of hold 1 of caller 1.0, fence 11 was over",
+    ),
+    "not told": (
+        [visit(1, 11, 0.1, 2.1), stopped(1, 0.2, 2.0), visit(2, 12, 1.2, 1.3)],
+        "outlived its lease by 1.010 s and wasn't told",
+    ),
+    "told by the release only": (
+        [visit(1, 11, 0.1, 2.1, outcome=LOST), stopped(1, 0.2, 2.0), visit(2, 12, 1.2, 1.3)],
+        "outlived its lease by 1.010 s and wasn't told",
+    ),
+    "told before, not by the release": (
+        [visit(1, 11, 0.1, 2.1, lost=True), stopped(1, 0.2, 2.0), visit(2, 12, 1.2, 1.3)],
+        "was told 'released' although hold 1 of caller 2.0",
+    ),
+    "overtaken on the way out without having been stopped": (
+        [visit(1, 11, 0.1, 0.2, exited=1.5, outcome=LOST), stopped(1, 1.3, 1.4), visit(2, 12, 1.2, 1.25)],
+        "was inside together with",
+    ),
+    "a loss out of the blue": (
+        [visit(1, 11, 0.1, 0.2, lost=True, outcome=RELEASED), stopped(1, 0.2, 0.3)],
+        "was told of a loss 0.890 s before",
+    ),
+    "a release that fails out of the blue": (
+        [visit(1, 11, 0.1, 0.2, outcome=LOST), stopped(1, 0.2, 0.3)],
+        "was told of a loss 0.890 s before",
+    ),
+    "a lease that ends while its process runs": (
+        [visit(1, 11, 0.1, 1.2, **STALE)],
+        "lost its lock although its process ran on",
+    ),
+    "a store that is down only for a release": (
+        [visit(1, 11, 0.1, 0.2, outcome=UNREACHABLE)],
+        "was told 'unreachable' although its process ran on",
+    ),
+    "a store that is down only for an acquire": ([line(0.3, Refused(1, 0, 0.1, 0.3, "no"))], "ran on: no"),
+    "the same fence": ([visit(1, 11, 0.1, 0.2), visit(2, 11, 0.3, 0.4)], "has the fence of"),
+    "a smaller fence": (
+        [visit(1, 12, 0.1, 0.2), visit(2, 11, 0.3, 0.4)],
+        "before the lease of hold 1 of caller 2.0, fence 11 was over",
+    ),
+    "a lease longer than asked for": ([visit(1, 11, 0.1, 0.2, until=1.2)], "believed in a lease of 1.100 s"),
+    "a renewed lease longer than asked for": ([visit(1, 11, 0.1, 0.2, renewed=1.4)], "believed in a lease of 1.200 s"),
+    "leases shorter than asked for": (
+        [visit(1, 11, 0.1, 0.2, until=0.5), visit(2, 12, 0.3, 0.4, until=0.8)],
+        "half of the callers believed in a lease of less than",
+    ),
+    "somebody who isn't heard of again": ([visit(1, 11, 0.1, None)], "has no end although nobody killed it"),
+    "a release that isn't heard of again": (
+        [visit(1, 11, 0.1, 0.2, outcome=None)],
+        "has no end although nobody killed it",
+    ),
+    "an exception": ([line(0.1, Failed(1, 0, "ValueError"))], "caller 1.0 failed:\nValueError"),
+    "a line that is written twice": (
+        [visit(1, 11, 0.1, 0.2), line(0.15, Exit(1, 0, 1, 0.15, 1.09, False, 0.15))],
+        "doesn't follow",
+    ),
+    "a lock that stays with the dead": ([visit(1, 11, 0.1, None), killed(1, 0.2)], "nobody entered for 2.300 s"),
+    "a lock that nobody is told of": ([visit(1, 11, 0.1, 0.2), visit(2, 12, 1.8, 1.9)], "nobody entered for 1.600 s"),
+    "a bystander's death is no excuse": (
+        [visit(1, 11, 0.1, None), killed(1, 0.2), killed(2, 1.2, hit=False), visit(3, 13, 1.8, 1.9)],
+        "nobody entered for 1.600 s",
+    ),
+}
+
+
+@pytest.mark.parametrize(("story", "complaint"), WRONG.values(), ids=list(WRONG))
+def test_wrong(story: list[Lines], complaint: str) -> None:
+    assert any(complaint in found for found in complaints(*story, LATER)), complaints(*story, LATER)
+
+
+def test_signals_that_hit_one_after_the_other_are_an_excuse() -> None:
+    """The second one strikes whoever got the lock and had no time to write it down."""
+    story = [visit(1, 11, 0.1, None), killed(1, 0.2), killed(2, 1.2), LATER]
+    assert complaints(*story) == []
+
+
+def test_too_few_entries() -> None:
+    assert complaints(visit(1, 11, 1.0, 1.1), end=2.0, pace=2) == ["only 1 entries in 2.0 s"]
+
+
+def test_a_run_that_never_began() -> None:
+    assert judge([], Rules()).complaints == ["the fuzz has no begin or no end"]
+
+
+def test_nobody_ever_came() -> None:
+    assert complaints(end=2.0) == ["nobody entered for 2.000 s, until end"]
+
+
+def many(worker: int, entries: int, begin: float) -> Lines:
+    """Entries every two milliseconds; the fences are the time."""
+    times = [begin + number / 500 for number in range(entries)]
+    return [
+        Record(time + later, line)
+        for number, time in enumerate(times, 1)
+        for later, line in (
+            (0.0, Entry(worker, 0, number, int(time * 1e6), time, time, time + VALID)),
+            (0.001, Exit(worker, 0, number, time + 0.001, time + VALID, False, time + 0.001)),
+            (0.001, Told(worker, 0, number, RELEASED, time + 0.001)),
+        )
+    ]
+
+
+def test_somebody_is_left_out() -> None:
+    """Others enter again and again; who was stopped, who is dead and who hasn't begun isn't waiting."""
+    story = [many(1, 1, 0.1), many(2, 1200, 0.2), many(1, 0, 2.7)]
+    late = many(3, 1, 2.7)
+    assert complaints(*story, late) == ["worker 1 waited for 1201 entries of others"]
+    assert complaints(*story, late, stopped(1, 0.15, 2.0, hit=False)) == []
+    assert complaints(*story, late, killed(1, 0.15, hit=False)) == []
+
+
+@pytest.mark.parametrize("line", [Entry(1, 2, 3, 4, 0.5, 0.6, 0.7), Told(1, 2, 3, LOST, 0.5), Mark(BEGIN)])
+def test_lines_are_read_as_they_were_spelled(line: Line) -> None:
+    assert read(f"1700000000123456 {spell(line)}") == Record(1700000000.123456, line)

@@ -1,0 +1,233 @@
+"""The inbox of a process, on a real server: it has a name only while it is heard."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import redis
+
+from django_redis_locks.backends.redis import inbox as module
+from django_redis_locks.backends.redis.inbox import RedisInbox
+from django_redis_locks.core import clock, constants
+from tests.chaos.helpers import eventually
+from tests.chaos.inboxes import LOCKS, SHOP, TICK, Ear, Opened, begin, opened, subscriptions, thread_of
+from tests.proxy import Proxy
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+Make = Callable[..., RedisInbox]
+
+
+def test_it_has_a_name_of_its_own(inbox: RedisInbox, make_inbox: Make, proxy: Proxy) -> None:
+    """[H10] Random for each process and store, behind the prefix that its rights are given for. Without one before it is
+    opened."""
+    assert inbox.hears(LOCKS) == ""
+    name = opened(inbox)
+    assert re.fullmatch(r"lock:\{0\}:inbox:[\w-]{12}", name)
+    assert inbox.hears(LOCKS) == name
+    assert inbox.hears(SHOP) == ""
+    assert opened(make_inbox(proxy.url)) != name
+
+
+def test_it_tells_what_it_is_told(inbox: RedisInbox, ear: Ear, direct: redis.Redis) -> None:
+    """The number of the queue, and the whole key of the lock, whatever stands in it."""
+    name = opened(inbox)
+    messages = [("1", "lock:{0}:k:order:42"), ("7f", "lock:{0}:k:a|b"), ("2", "lock:{0}:k:ключ")]
+    for number, lock in messages:
+        assert direct.publish(name, f"{number} {lock}") == 1
+    eventually(lambda: len(ear.heard) == 3)
+    assert ear.heard == messages
+
+
+def test_it_is_opened_once(inbox: RedisInbox, ear: Ear, direct: redis.Redis, proxy: Proxy) -> None:
+    """[L25] However many waiters ask for it, at once and later: one thread, one connection, one subscription."""
+    proxy.plan("delay", "reply", of="SUBSCRIBE")
+    first = begin(inbox)
+    thread = thread_of(inbox)
+    eventually(lambda: proxy.fates("SUBSCRIBE"))
+    with ThreadPoolExecutor(8) as threads:
+        results = [first, *threads.map(lambda _: begin(inbox), range(16))]
+    proxy.deliver()
+    names = {each.wait() for each in [*results, begin(inbox)]}
+    assert names == {inbox.hears(LOCKS)}
+    assert [each.calls for each in results] == [1] * 17
+    assert thread_of(inbox) is thread
+    assert subscriptions(direct, inbox) == 1
+    assert proxy.fates("SUBSCRIBE") == ["delay reply"]
+    assert ear.missings == 1
+
+
+def test_it_has_no_name_before_the_subscription_is_confirmed(
+    inbox: RedisInbox, direct: redis.Redis, proxy: Proxy
+) -> None:
+    """[H7] Registered earlier it would be passed over as dead. Who asked for it is answered then, and not before."""
+    proxy.plan("delay", "reply", of="SUBSCRIBE")
+    asked = begin(inbox)
+    eventually(lambda: subscriptions(direct, inbox))
+    assert inbox.hears(LOCKS) == ""
+    assert asked.calls == 0
+    proxy.deliver()
+    assert asked.wait() == inbox.hears(LOCKS) != ""
+
+
+def test_nobody_is_pinged_for_nobody(inbox: RedisInbox, ear: Ear, proxy: Proxy) -> None:
+    """[L25] While no one waits the connection costs nothing."""
+    ear.waits = False
+    opened(inbox)
+    threading.Event().wait(4 * TICK)
+    assert proxy.fates("PING") == []
+
+
+def test_it_is_closed_when_nobody_has_waited_for_a_while(
+    inbox: RedisInbox, ear: Ear, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[L25] Its connection and its thread are gone; the next waiter has it opened again, under its name."""
+    monkeypatch.setattr(module, "IDLE", 3 * TICK)
+    name = opened(inbox)
+    threading.Event().wait(6 * TICK)
+    assert inbox.hears(LOCKS) == name, "somebody waits"
+    thread = thread_of(inbox)
+    ear.waits = False
+    eventually(lambda: not thread.is_alive())
+    assert inbox.hears(LOCKS) == ""
+    eventually(lambda: not subscriptions(direct, inbox))
+    assert opened(inbox) == name
+
+
+def test_a_message_is_a_use(
+    inbox: RedisInbox, ear: Ear, direct: redis.Redis, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[L25] An inbox that is told all the time isn't idle, although nobody happens to wait at its first quiet moment."""
+    monkeypatch.setattr(constants, "CAP", 0.3)
+    name = opened(inbox)
+    ear.waits = False
+    now = clock.now
+    monkeypatch.setattr(clock, "now", lambda: now() + 100)
+    direct.publish(name, "1 lock")
+    threading.Event().wait(0.5)
+    assert inbox.hears(LOCKS) == name
+    monkeypatch.setattr(clock, "now", lambda: now() + 200)
+    eventually(lambda: not subscriptions(direct, inbox))
+
+
+def test_who_begins_to_wait_as_it_closes_is_heard(inbox: RedisInbox, ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[H7] [H9] He may have lined up under its name: it goes on, and he asks once more."""
+    monkeypatch.setattr(module, "IDLE", 0.0)
+    ear.waits = False
+    closing = threading.Event()
+    drop = module.drop
+
+    def closed(connection: Any) -> None:
+        ear.waits = True
+        drop(connection)
+        closing.set()
+
+    monkeypatch.setattr(module, "drop", closed)
+    opened(inbox)
+    assert closing.wait(5)
+    eventually(lambda: inbox.hears(LOCKS))
+    assert ear.missings == 2
+
+
+def test_a_second_prefix_shares_the_connection(inbox: RedisInbox, ear: Ear, direct: redis.Redis, proxy: Proxy) -> None:
+    """[H7] [L25] Two aliases of one server: both channels on one connection, and whoever has the second one opened is
+    answered when it is heard, as the first one was."""
+    name = opened(inbox)
+    other = opened(inbox, SHOP)
+    assert other == SHOP + name.removeprefix(LOCKS)
+    assert inbox.hears(LOCKS) == name
+    for channel in (name, other):
+        assert direct.publish(channel, f"1 {channel}") == 1
+    eventually(lambda: ear.heard == [("1", name), ("1", other)])
+    assert len({call.link for call in proxy.calls if call.name == "message"}) == 1
+    assert ear.missings == 2, "what was published meanwhile is lost"
+
+
+def test_a_second_prefix_has_not_to_wait_for_a_quiet_moment(inbox: RedisInbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[H7] The thread that listens is interrupted."""
+    monkeypatch.setattr(constants, "CAP", 30.0)
+    opened(inbox)
+    assert opened(inbox, SHOP)
+
+
+def test_a_second_prefix_as_the_first_one_is_confirmed(inbox: RedisInbox, ear: Ear) -> None:
+    """[H7] Only whoever waits for what was confirmed is answered by that."""
+    second: list[Opened] = []
+
+    def missed() -> None:
+        if not second:
+            second.append(begin(inbox, SHOP))
+
+    ear.missed = missed  # type: ignore[method-assign]
+    opened(inbox)
+    assert second[0].wait() == inbox.hears(SHOP) != ""
+
+
+def test_a_second_prefix_before_the_first_one_is_heard(inbox: RedisInbox, proxy: Proxy) -> None:
+    """[H7] The subscription that is on its way doesn't have it: it begins anew, and both are answered."""
+    proxy.plan("delay", "reply", of="SUBSCRIBE")
+    first = begin(inbox)
+    eventually(lambda: proxy.fates("SUBSCRIBE"))
+    second = begin(inbox, SHOP)
+    assert (first.wait(), second.wait()) == (inbox.hears(LOCKS), inbox.hears(SHOP))
+    assert first.name
+    assert second.name
+
+
+def test_it_may_be_closed_and_opened_again(inbox: RedisInbox, direct: redis.Redis) -> None:
+    """As the locks of an alias may: its thread and its connection end, its name stays."""
+    name = opened(inbox)
+    thread = thread_of(inbox)
+    inbox.close()
+    inbox.close()
+    assert inbox.hears(LOCKS) == ""
+    eventually(lambda: not (thread.is_alive() or subscriptions(direct, inbox)))
+    assert opened(inbox) == name
+    assert subscriptions(direct, inbox) == 1
+
+
+def test_closed_and_opened_at_once_it_listens(inbox: RedisInbox, direct: redis.Redis, ear: Ear) -> None:
+    """The thread that ends must not take the new one's connection, nor its name."""
+    for _ in range(20):
+        name = opened(inbox)
+        inbox.close()
+        assert opened(inbox) == name != ""
+    eventually(lambda: subscriptions(direct, inbox) == 1)
+    direct.publish(name, "1 lock")
+    eventually(lambda: ear.heard)
+
+
+def test_the_thread_that_ends_takes_nothing_of_the_next_one(inbox: RedisInbox, ear: Ear, direct: redis.Redis) -> None:
+    """Closed while it told somebody something, and opened before it was done with that."""
+    telling, go_on = threading.Event(), threading.Event()
+
+    def told(number: str, lock: str) -> None:
+        telling.set()
+        go_on.wait(5)
+
+    ear.told = told  # type: ignore[method-assign]
+    name = opened(inbox)
+    thread = thread_of(inbox)
+    direct.publish(name, "1 lock")
+    assert telling.wait(5)
+    inbox.close()
+    assert opened(inbox) == name
+    go_on.set()
+    eventually(lambda: not thread.is_alive())
+    assert inbox.hears(LOCKS) == name
+    inbox.close()
+    eventually(lambda: not subscriptions(direct, inbox))
+
+
+def test_who_waits_for_it_is_answered_when_it_is_closed(inbox: RedisInbox, proxy: Proxy) -> None:
+    """Not only when his patience ends."""
+    proxy.plan("delay", "reply", of="SUBSCRIBE")
+    asked = begin(inbox)
+    eventually(lambda: proxy.fates("SUBSCRIBE"))
+    inbox.close()
+    assert asked.calls == 1

@@ -1,0 +1,95 @@
+"""The connection on which a process hears of its locks breaks, with a word or without, while others are well; or all of
+them fall silent at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from django_redis_locks import Lock
+from django_redis_locks.core import clock, constants
+from tests.chaos.crowd import lined_up, listening, pair
+from tests.chaos.helpers import eventually
+from tests.proxy import Proxy
+from tools.redis_server import RedisServer
+
+Make = Callable[..., RedisServer]
+Open = Callable[..., list[Lock]]
+CAP = 0.4
+
+
+def heard_by(server: RedisServer) -> int:
+    """How many connections, dead ones too, a message to the only inbox would reach."""
+    (channel,) = server.command("PUBSUB", "CHANNELS", "lock:*")
+    return int(server.command("PUBSUB", "NUMSUB", channel)[1])
+
+
+def test_half_open(make_server: Make, open_lock: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[H10] [L24] What is published reaches a dead connection: the waiters ask at the cap. While somebody waits the silence
+    is noticed within two caps, and the next release is heard of."""
+    monkeypatch.setattr(constants, "CAP", CAP)
+    server = make_server()
+    with Proxy(server.port) as proxy:
+        theirs, ours = open_lock(proxy.url, expire=60)
+        grant = theirs.acquire()
+        waiters = pair(ours)
+        lined_up(server)
+        proxy.freeze("SUBSCRIBE")
+        begin = clock.now()
+        grant.release()
+        had = [waiter.result(5) for waiter in waiters]
+        assert max(one.at for one in had) - begin < CAP + constants.JITTER + 1.5
+
+        grant = theirs.acquire()
+        waiters = pair(ours)
+        assert eventually(lambda: heard_by(server) == 2) < 3 * CAP + 1.5
+        grant.release()
+        assert all(waiter.result(5) for waiter in waiters)
+
+        monkeypatch.setattr(constants, "CAP", 60.0)
+        grant = theirs.acquire()
+        waiters = pair(ours)
+        lined_up(server)
+        begin = clock.now()
+        grant.release()
+        assert all(waiter.result(5) for waiter in waiters)
+        assert clock.now() - begin < 1
+
+
+def test_closed_while_the_lock_is_released(make_server: Make, open_lock: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[H7] [H10] Nobody hears that release. Everybody asks once when the inbox is back, which is at once, every time."""
+    monkeypatch.setattr(constants, "CAP", 60.0)
+    server = make_server()
+    theirs, ours = open_lock(server.url(), expire=60)
+    for _ in range(8):
+        grant = theirs.acquire()
+        waiters = pair(ours)
+        listening(server)
+        lined_up(server)
+        begin = clock.now()
+        server.command("CLIENT", "KILL", "TYPE", "pubsub")
+        grant.release()
+        assert all(waiter.result(5) for waiter in waiters)
+        assert clock.now() - begin < 1.6
+
+
+def test_silent_for_longer_than_a_lease(make_server: Make, open_lock: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[L2] [L3] [H14] The holder learns in time that its lease must have ended; the waiters have the lock when the server
+    speaks again."""
+    monkeypatch.setattr(constants, "CAP", CAP)
+    server = make_server()
+    theirs, ours = open_lock(server.url(), expire=0.6, renew=True)
+    begin = clock.now()
+    grant = theirs.acquire()
+    waiters = pair(ours)
+    lined_up(server)
+    server.command("CLIENT", "PAUSE", 1200, "ALL")
+    eventually(lambda: grant.lost)
+    assert clock.now() - begin < 0.6 + 0.2 + 0.6, "a lease, and a third of one at most since its last renewal"
+    assert not any(waiter.done() for waiter in waiters)
+    server.command("PING")
+    begin = clock.now()
+    had = [waiter.result(5) for waiter in waiters]
+    assert max(one.at for one in had) - begin < 2.5
+    assert min(one.fence for one in had) > grant.fence

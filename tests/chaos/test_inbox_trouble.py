@@ -1,0 +1,205 @@
+"""The inbox over lost connections, silent servers, refusals and forks: it comes back by itself."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from django_redis_locks.backends.redis.inbox import RedisInbox
+from django_redis_locks.core import clock
+from tests.chaos.helpers import eventually
+from tests.chaos.inboxes import LOCKS, SHOP, TICK, Ear, begin, opened, subscriptions
+from tests.forks import in_child
+from tests.proxy import Proxy
+from tools.redis_server import RedisServer
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+Make = Callable[..., RedisInbox]
+
+
+def test_a_subscription_without_answer_is_tried_again(inbox: RedisInbox, proxy: Proxy) -> None:
+    """[L19] Who asked for it is answered that it isn't heard, and hears so when it is."""
+    proxy.plan("drop", "reply", of="SUBSCRIBE")
+    assert opened(inbox) == ""
+    eventually(lambda: inbox.hears(LOCKS))
+    assert proxy.fates("SUBSCRIBE") == ["drop reply", "pass"]
+
+
+def test_a_lost_connection_is_replaced(inbox: RedisInbox, ear: Ear, direct: redis.Redis) -> None:
+    """[H10] [L25] What was published meanwhile is lost, so everybody is to ask once; the name stays."""
+    name = opened(inbox)
+    assert ear.missings == 1
+    direct.client_kill_filter(_type="pubsub")
+    eventually(lambda: ear.missings == 2)
+    assert inbox.hears(LOCKS) == name
+    direct.publish(name, "1 lock")
+    eventually(lambda: ear.heard)
+    assert subscriptions(direct, inbox) == 1
+
+
+def test_it_has_no_name_while_the_server_is_gone(inbox: RedisInbox, ear: Ear, proxy: Proxy) -> None:
+    """[H7] [H10] And it comes back with the server, soon after it."""
+    name = opened(inbox)
+    proxy.down()
+    eventually(lambda: not inbox.hears(LOCKS))
+    assert opened(inbox) == "", "who asks meanwhile is told so, in time"
+    proxy.up()
+    assert eventually(lambda: inbox.hears(LOCKS) == name) < 1
+    assert ear.missings == 2
+
+
+@pytest.mark.parametrize("direction", ["request", "reply"])
+def test_a_half_open_connection_is_found_out(inbox: RedisInbox, ear: Ear, proxy: Proxy, direction: str) -> None:
+    """[L19] [H10] While somebody waits a silent server is pinged; two silences are one connection."""
+    opened(inbox)
+    eventually(lambda: "PING" in {call.name for call in proxy.calls})
+    assert ear.missings == 1
+    proxy.plan("drop", direction, of="PING")
+    eventually(lambda: ear.missings == 2)
+    assert inbox.hears(LOCKS)
+    assert len(proxy.fates("SUBSCRIBE")) == 2
+
+
+def test_a_server_that_answers_is_left_alone(inbox: RedisInbox, ear: Ear, proxy: Proxy) -> None:
+    """[L19] The test above can fail: pings that are answered cost no connection."""
+    opened(inbox)
+    eventually(lambda: len(proxy.fates("PING")) > 5)
+    assert ear.missings == 1
+
+
+def test_it_is_replaced_after_a_while(make_inbox: Make, ear: Ear, proxy: Proxy) -> None:
+    """[H24] A changed password or address reaches it, as it does the other connections; what was published meanwhile is
+    lost."""
+    inbox = make_inbox(proxy.url, 2 * TICK)
+    name = opened(inbox)
+    eventually(lambda: len(proxy.fates("SUBSCRIBE")) > 2)
+    eventually(lambda: inbox.hears(LOCKS) == name)
+    assert ear.missings > 2
+
+
+def test_without_a_thread_waiters_ask_now_and_then(inbox: RedisInbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks is answered; the next one may have more luck."""
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        assert opened(inbox) == ""
+    assert opened(inbox) != ""
+
+
+# Refused
+
+
+@pytest.fixture
+def guarded(redis_server: RedisServer, redis_url: str) -> Iterator[str]:
+    """The URL of a user who may subscribe to no channel."""
+    redis_server.command("ACL", "SETUSER", "deaf", "reset", "on", ">pw", "~*", "+@all")
+    yield redis_url.replace("redis://", "redis://deaf:pw@")
+    redis_server.command("ACL", "DELUSER", "deaf")
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.name == "django_redis_locks.backend"]
+
+
+def test_a_refusal_is_told_once(
+    make_inbox: Make, guarded: str, redis_server: RedisServer, caplog: pytest.LogCaptureFixture, monkeypatch: Any
+) -> None:
+    """[L28] Waiters go on without it; a warning says what to allow; the server is asked again a minute later, and it works
+    when it is allowed."""
+    inbox = make_inbox(guarded)
+    assert opened(inbox) == ""
+    (warning,) = warnings_of(caplog)
+    assert warning.levelname == "WARNING"
+    assert re.search(r"the server.*&<KEY_PREFIX>:\*", warning.getMessage())
+    assert "pw" not in warning.getMessage()
+
+    monkeypatch.setattr(inbox, "_make", lambda: pytest.fail("it was asked again"))
+    begin_ = clock.now()
+    assert opened(inbox) == ""
+    assert clock.now() - begin_ < 0.4, "answered at once"
+    monkeypatch.undo()
+
+    now = clock.now
+    monkeypatch.setattr(clock, "now", lambda: now() + 61)
+    assert opened(inbox) == ""
+    assert len(warnings_of(caplog)) == 1
+    redis_server.command("ACL", "SETUSER", "deaf", "&lock:*")
+    assert opened(inbox) == "", "not yet"
+    monkeypatch.setattr(clock, "now", lambda: now() + 122)
+    assert opened(inbox) == inbox.hears(LOCKS) != ""
+    assert len(warnings_of(caplog)) == 1
+
+
+def test_a_right_that_is_taken_away_is_found_out(
+    make_inbox: Make, guarded: str, redis_server: RedisServer, direct: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """[H7] [L28] The server hangs up, and refuses the next subscription: it has no name any more."""
+    redis_server.command("ACL", "SETUSER", "deaf", "&lock:*")
+    inbox = make_inbox(guarded)
+    assert opened(inbox)
+    redis_server.command("ACL", "SETUSER", "deaf", "resetchannels")
+    eventually(lambda: warnings_of(caplog))
+    assert inbox.hears(LOCKS) == ""
+    assert opened(inbox) == ""
+
+
+def test_a_wrong_password_is_no_reason_to_give_up(make_inbox: Make, guarded: str, redis_server: RedisServer) -> None:
+    """It may be corrected: who asks is answered, and it goes on trying while somebody waits."""
+    inbox = make_inbox(guarded.replace(":pw@", ":new@"))
+    assert opened(inbox) == ""
+    redis_server.command("ACL", "SETUSER", "deaf", ">new", "&lock:*")
+    eventually(lambda: inbox.hears(LOCKS))
+
+
+# Forks
+
+
+def test_a_forked_child_has_an_inbox_of_its_own(inbox: RedisInbox, ear: Ear, direct: redis.Redis) -> None:
+    """[H18] [L47] Under another name, on another connection; its parent's isn't hung up by the child's end."""
+    name = opened(inbox)
+
+    def child() -> None:
+        inbox.after_fork_in_child()
+        assert inbox.hears(LOCKS) == ""
+        assert opened(inbox) != name
+
+    in_child(child)
+    assert inbox.hears(LOCKS) == name
+    assert direct.publish(name, "1 lock") == 1
+    eventually(lambda: ear.heard)
+    assert ear.missings == 1
+
+
+def test_a_fork_without_pythons_hooks_is_found_out(inbox: RedisInbox) -> None:
+    """[H18] The name of the parent is no name here."""
+    name = opened(inbox)
+
+    def child() -> None:
+        assert inbox.hears(LOCKS) == ""
+        assert opened(inbox) not in {"", name}
+
+    in_child(child)
+
+
+def test_a_fork_in_the_middle_of_it_all(inbox: RedisInbox) -> None:
+    """[H18] Whatever the parent's threads were doing, and whoever had the mutex."""
+    opened(inbox)
+    asked = begin(inbox, SHOP)
+
+    def child() -> None:
+        inbox.after_fork_in_child()
+        assert opened(inbox)
+
+    with inbox._mutex:
+        in_child(child)
+    assert asked.wait()

@@ -1,0 +1,330 @@
+"""An exception out of nowhere, at every point: what a signal handler raises, what a cancelled task is thrown.
+
+A trace function counts the lines of the package that a story runs through, and raises at one of them; then the story is
+told again, and it raises at the next one, until it comes to its end. Nothing may be left: no lock, no queue, no place in
+the store's line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import linecache
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, Self
+
+import pytest
+
+import django_redis_locks
+from django_redis_locks import LockLost, locks
+from django_redis_locks.client import Locks
+from django_redis_locks.core import clock
+from django_redis_locks.core.owners import registry
+
+
+class SoftTimeLimitExceeded(Exception):
+    """As Celery's: an Exception, which a careless `except` would swallow."""
+
+
+PACKAGE = str(Path(django_redis_locks.__file__).parent)
+
+OUT_OF_REACH = {"__exit__", "release"}
+"""What strikes at the first line of these comes before any code of ours could have caught it."""
+
+
+@pytest.fixture(autouse=True)
+def uncollected() -> Iterator[None]:
+    """What an interruption leaves to the collector must not be collected while the next story is traced."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.fixture(params=["memory", "redis"])
+def client(request: pytest.FixtureRequest, settings: Any) -> Locks:
+    entry = {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "LOCATION": request.node.name}
+    if request.param == "redis":
+        entry = {"LOCATION": request.getfixturevalue("redis_url")}
+    settings.REDIS_LOCKS = {"default": {**entry, "EXPIRE": 30}}
+    with locks["default"].lock("warm up"):
+        pass
+    return locks["default"]
+
+
+class Strike:
+    """Raises at the n-th line of the package that this thread runs through."""
+
+    def __init__(self, number: int, error: type[BaseException]) -> None:
+        self._left = number
+        self._error = error
+        self._begun: set[object] = set()
+        self.struck = False
+        self.where = ""
+
+    def __enter__(self) -> Self:
+        sys.settrace(self._frame)
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        sys.settrace(None)
+        self._begun.clear()
+
+    def _frame(self, frame: FrameType, event: str, arg: object) -> Any:
+        return self._line if frame.f_code.co_filename.startswith(PACKAGE) else None
+
+    def _line(self, frame: FrameType, event: str, arg: object) -> Any:
+        if event == "line":
+            begun = frame, frame.f_lineno
+            if not self._out_of_reach(frame, begun):
+                if self._left == 0:
+                    self.struck = True
+                    self.where = f"{frame.f_code.co_qualname}, line {frame.f_lineno}"
+                    sys.settrace(None)
+                    raise self._error
+                self._left -= 1
+            self._begun |= {frame, begun}
+        return self._line
+
+    def _out_of_reach(self, frame: FrameType, begun: tuple[FrameType, int]) -> bool:
+        """No signal is handled at a ``try:``, nor between the body of a ``with`` and its end, where a mutex is released:
+        that is when a line with a ``with`` comes for the second time."""
+        if frame.f_code.co_name in OUT_OF_REACH and frame not in self._begun:
+            return True
+        text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        return text == "try:" or (begun in self._begun and text.startswith("with "))
+
+
+def at_every_line(client: Locks, error: type[BaseException], story: Callable[[Strike], object]) -> None:
+    number = 0
+    while True:
+        strike = Strike(number, error)
+        try:
+            story(strike)
+        except error:
+            assert strike.struck
+        nothing_left(client, strike.where)
+        if not strike.struck:
+            break
+        number += 1
+    assert number > 50, "it hardly ran"
+
+
+def nothing_left(client: Locks, where: str) -> None:
+    client.engine.settle(1)
+    lock = client.lock("a")
+    if lock.locked():
+        until = clock.now() + 1
+        while lock.locked():
+            assert clock.now() < until, f"locked after {where}"
+    assert not registry.knows(lock.place), where
+    assert len(client.engine._queues) == 0, where
+
+
+INTERRUPTIONS = pytest.mark.parametrize("error", [KeyboardInterrupt, SoftTimeLimitExceeded])
+
+
+@INTERRUPTIONS
+def test_acquire(client: Locks, error: type[BaseException]) -> None:
+    """[L16] [E7] Interrupted, it has left nothing; uninterrupted, it has the lock."""
+
+    def story(strike: Strike) -> None:
+        with strike:
+            grant = client.lock("a").acquire()
+        grant.release()
+
+    at_every_line(client, error, story)
+
+
+@INTERRUPTIONS
+def test_release(client: Locks, error: type[BaseException]) -> None:
+    """[L15] [H15] Interrupted anywhere, the lock is free a moment later: the janitor brings it to its end."""
+
+    def story(strike: Strike) -> None:
+        grant = client.lock("a").acquire()
+        with strike:
+            grant.release()
+
+    at_every_line(client, error, story)
+
+
+@INTERRUPTIONS
+def test_a_block(client: Locks, error: type[BaseException]) -> None:
+    """[L16] [L4] At its edges too."""
+    lock = client.lock("a")
+
+    def story(strike: Strike) -> None:
+        with strike, lock:
+            pass
+
+    at_every_line(client, error, story)
+
+
+@INTERRUPTIONS
+def test_re_entry(client: Locks, error: type[BaseException]) -> None:
+    """[H17] What interrupts the inner block leaves the outer one held."""
+    lock = client.rlock("a")
+
+    def story(strike: Strike) -> None:
+        with lock as outer:
+            try:
+                with strike, lock:
+                    pass
+            finally:
+                outer.ensure_held(confirm=True)
+
+    at_every_line(client, error, story)
+
+
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+def test_a_waiter(client: Locks, where: str) -> None:
+    """[H3] [H9] [L29] Woken, or handed the lock, or neither: it is passed on, and nobody is registered any more."""
+
+    def story(strike: Strike) -> None:
+        held, asked, done = threading.Event(), threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with contextlib.suppress(LockLost), client.lock("a"):
+                held.set()
+                while not done.is_set() and len(client.engine._queues) == 0:
+                    asked.wait(0.0005)
+                if where == "elsewhere":  # as another process does: by the store alone
+                    client.lock("a").force_release()
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        assert held.wait(5)
+        try:
+            with strike:
+                grant = client.lock("a").acquire()
+            grant.release()
+        finally:
+            done.set()
+            thread.join(5)
+
+    at_every_line(client, KeyboardInterrupt, story)
+
+
+class Cancelling:
+    """Awaits a coroutine, and throws a cancellation in at its n-th suspension and at each of the next ones."""
+
+    def __init__(self, coroutine: Any, at: int, times: int) -> None:
+        self._coroutine = coroutine
+        self._at = at
+        self._times = times
+        self.struck = False
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        steps = self._coroutine.__await__()
+        suspensions = 0
+        value: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                waited_for = steps.send(value) if error is None else steps.throw(error)
+            except StopIteration as done:
+                return done.value
+            error = None
+            if self._at <= suspensions < self._at + self._times:
+                self.struck = True
+                error = asyncio.CancelledError()
+                if waited_for is not None:
+                    waited_for._asyncio_future_blocking = False
+            else:
+                try:
+                    value = yield waited_for
+                except BaseException as thrown:  # noqa: BLE001 - passed on
+                    error = thrown
+            suspensions += 1
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("contended", [False, True])
+def test_a_task_that_is_cancelled_at_every_await(client: Locks, times: int, contended: bool) -> None:
+    """[L16] [H3] Once, and again while the first cancellation is under way."""
+
+    async def story(at: int) -> bool:
+        held, free = asyncio.Event(), asyncio.Event()
+
+        async def hold() -> None:
+            async with client.lock("a"):
+                held.set()
+                await free.wait()
+
+        async def work() -> None:
+            async with client.lock("a"):
+                pass
+
+        holder = asyncio.create_task(hold()) if contended else None
+        if holder is not None:
+            await held.wait()
+            asyncio.get_running_loop().call_later(0.002, free.set)
+        cancelling = Cancelling(work(), at, times)
+        task = asyncio.create_task(run_in_task(cancelling))
+        await asyncio.wait([task])
+        assert cancelling.struck or task.exception() is None
+        if holder is not None:
+            await holder
+        return cancelling.struck
+
+    number = 0
+    with asyncio.Runner() as runner:
+        while runner.run(story(number)):
+            nothing_left(client, f"suspension {number}")
+            number += 1
+    assert number or not contended, "it was never suspended"
+
+
+async def run_in_task(cancelling: Cancelling) -> None:
+    try:
+        await cancelling
+    except asyncio.CancelledError:
+        pass
+
+
+@pytest.fixture
+def struck() -> Iterator[Callable[[float], None]]:
+    """`struck(0.001)`: SIGALRM raises KeyboardInterrupt in so many seconds."""
+
+    def raise_it(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, raise_it)
+    yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds) and None
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a socket that was just being made
+def test_a_timer_that_strikes_within_system_calls(client: Locks, struck: Callable[[float], None]) -> None:
+    """[H21] [L16] Where no line of Python runs: in send, recv, and in the sleep of a waiter."""
+    rest = threading.Event()
+    end = clock.now() + 1.5
+    strikes = out_of_reach = 0
+    while clock.now() < end:
+        try:
+            try:
+                struck(random.uniform(0.0001, 0.002))
+                with client.lock("b"):
+                    pass
+                with client.lock("b"):
+                    time.sleep(0.0005)
+            finally:
+                struck(0)
+        except KeyboardInterrupt:
+            strikes += 1
+            rest.wait(0.001)
+            if client.lock("b").owned():  # at the first instruction of __exit__ or acquire's caller: out of reach
+                client.lock("b").release()
+                out_of_reach += 1
+    assert strikes > 50
+    assert out_of_reach < strikes / 10
+    assert len(client.engine._queues) == 0
+    assert client.lock("c", wait=0).acquire(), "no connection has an old answer waiting"

@@ -1,0 +1,154 @@
+"""The thread that renews can't be had, or belongs to a process that is another one by now."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from django_redis_locks import LockBackendError, locks
+from django_redis_locks.client import Locks
+from django_redis_locks.core import clock, constants
+from tests.chaos.helpers import elsewhere, eventually
+
+
+@pytest.fixture
+def memory(settings: Any, request: pytest.FixtureRequest) -> Locks:
+    """A store of its own, with a janitor of its own."""
+    location = request.node.name
+    settings.REDIS_LOCKS = {
+        "default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "LOCATION": location}
+    }
+    return locks["default"]
+
+
+def refused(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_lease_that_cannot_be_renewed_is_not_granted(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the system's limit of threads: an error of ours that names the lock and says what to do, no grant, and nothing
+    stays locked once there are threads again."""
+    lock = memory.lock("a", expire=60, renew=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        with pytest.raises(LockBackendError, match=r"lock 'a', alias 'default'.*limit of threads") as caught:
+            lock.acquire()
+        assert (caught.value.key, caught.value.name, caught.value.alias) == ("a", "a", "default")
+        assert not lock.owned()
+        with memory.lock("fixed", expire=5):
+            pass  # needs no thread
+    with memory.lock("b", renew=True):
+        eventually(lambda: not lock.locked())
+    with lock as grant:
+        grant.ensure_held(confirm=True)
+
+
+def test_a_task_that_cannot_be_served_is_told_so(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for tasks."""
+
+    async def main() -> None:
+        with pytest.raises(LockBackendError, match="limit of threads"):
+            await memory.lock("a", expire=60, renew=True).aacquire()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        asyncio.run(main())
+
+
+def test_a_failing_store_stays_the_error_that_is_seen(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[X2] What the attempt may have left is for the janitor; that there is none isn't what went wrong."""
+
+    def silent(command: Any) -> Any:
+        raise LockBackendError("no answer", unanswered=True, passing=True)
+
+    monkeypatch.setattr(memory.engine.backend, "call", silent)
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with pytest.raises(LockBackendError, match="no answer"):
+        memory.lock("a", wait=0).acquire()
+
+
+@pytest.mark.parametrize("parents", [False, True], ids=["quiet parent", "parent with a janitor"])
+def test_the_first_hold_after_a_fork_unseen_by_python_is_renewed(memory: Locks, parents: bool) -> None:
+    """[H18] A C extension forks without the hooks of Python: what is entered here is entered after that was found out."""
+    if parents:
+        with memory.lock("parent's", renew=True):
+            pass
+    memory.engine._janitor._pid = -1
+    with memory.lock("a", expire=0.3, renew=True) as grant:
+        time.sleep(0.6)
+        grant.ensure_held(confirm=True)
+
+
+def test_the_first_sweep_after_a_fork_unseen_by_python_is_done(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[H18] [H2] What a request left that nobody answered."""
+    backend, call = memory.engine.backend, memory.engine.backend.call
+
+    def unheard(command: Any) -> Any:
+        call(command)
+        raise LockBackendError("no answer", unanswered=True, passing=True)
+
+    memory.engine._janitor._pid = -1
+    lock = memory.lock("a", expire=60, wait=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "call", unheard)
+        with pytest.raises(LockBackendError):
+            lock.acquire()
+    eventually(lambda: not lock.locked())
+
+
+def test_two_threads_find_the_fork_out_at_once(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[H18] The second one doesn't throw away what the first one has entered since."""
+    janitor, begin_anew, getpid = memory.engine._janitor, memory.engine._janitor.after_fork_in_child, os.getpid
+    found, looks, go_on = threading.Event(), threading.Event(), threading.Event()
+    times = 0
+
+    def slowly() -> None:
+        nonlocal times
+        times += 1
+        found.set()
+        assert go_on.wait(5)
+        begin_anew()
+
+    def looking() -> int:
+        if threading.current_thread() is threads[1]:
+            looks.set()
+        return getpid()
+
+    monkeypatch.setattr(janitor, "after_fork_in_child", slowly)
+    monkeypatch.setattr(os, "getpid", looking)
+    janitor._pid = -1
+    rung = threading.Semaphore(0)
+    threads = [threading.Thread(target=janitor.alarm, args=(clock.now(), rung.release)) for _ in range(2)]
+    threads[0].start()
+    assert found.wait(5)
+    threads[1].start()
+    assert looks.wait(5)
+    go_on.set()
+    assert rung.acquire(timeout=5)
+    assert rung.acquire(timeout=5)
+    assert times == 1
+
+
+def test_who_waits_for_centuries_holds_nobody_up(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[F2] The thread sleeps until the next thing to do, but no operating system sleeps for so long at once. What nobody
+    waits for any more is among what is to do."""
+    monkeypatch.setattr(constants, "CAP", 0.05)
+    lock = memory.lock("a", expire=60)
+    held = elsewhere(lock.acquire)
+    janitor = memory.engine._janitor
+
+    async def main() -> None:
+        patient = [asyncio.create_task(lock.aacquire(timeout=1e100)) for _ in range(2)]
+        assert await lock.aacquire(timeout=0.1) is None
+        for task in patient:
+            task.cancel()
+        await asyncio.to_thread(eventually, lambda: janitor._sleeps_until > 1e90)
+        assert await asyncio.wait_for(lock.aacquire(timeout=0.1), 2) is None
+
+    asyncio.run(main())
+    held.release()

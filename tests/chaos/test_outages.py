@@ -1,0 +1,267 @@
+"""The server is down, or says that it can't just now, for shorter and for longer than its callers wait."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+import redis
+
+from django_redis_locks import Lock, LockBackendError, LockLost
+from django_redis_locks.client import Locks
+from django_redis_locks.core import clock, constants
+from django_redis_locks.primitives import asking
+from tests.chaos.conftest import SILENCE
+from tests.chaos.crowd import asked, lined_up, listening, pair, start
+from tests.chaos.helpers import eventually
+from tools.redis_server import RedisServer
+
+Make = Callable[..., RedisServer]
+Open = Callable[..., Any]
+SOON = 1.3
+"""Pauses between attempts double up to a second."""
+
+
+@pytest.fixture
+def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who gets a lock within a minute was told."""
+    monkeypatch.setattr(constants, "CAP", 60.0)
+
+
+def failed(waiter: Future[object]) -> float:
+    """It ended with the store's failure; returns when."""
+    with pytest.raises(LockBackendError, match=r"can't reach|no answer"):
+        waiter.result(10)
+    return clock.now()
+
+
+def told_at_once(server: RedisServer, theirs: Lock, ours: Lock) -> None:
+    """Two wait, and are told of a neighbour's release. With `no_polling` that is the only way."""
+    grant = theirs.acquire()
+    waiters = pair(ours)
+    lined_up(server)
+    begin = clock.now()
+    grant.release()
+    assert all(waiter.result(5) for waiter in waiters)
+    assert clock.now() - begin < 1
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["gone", "silent"])
+def test_down_for_longer_than_they_wait(make_server: Make, open_lock: Open, no_polling: None, silent: bool) -> None:
+    """[L22] [F15] It is told at the deadline, or one answer that doesn't come later. Afterwards the same process locks as
+    ever, and the inbox is back: a release is heard of."""
+    server = make_server()
+    theirs, ours = open_lock(server.url(), expire=60)
+    grant = theirs.acquire()
+    begin = clock.now()
+    waiters = pair(ours, timeout=0.6)
+    lined_up(server)
+    server.pause() if silent else server.kill()
+    for waiter in waiters:
+        assert 0.5 < failed(waiter) - begin < 0.6 + (2 * SILENCE if silent else 0) + 1.5
+    with pytest.raises(LockBackendError):
+        grant.release()
+    if silent:
+        server.resume()
+    else:
+        server.restart()
+    eventually(lambda: not ours.locked(), seconds=3)
+    told_at_once(server, theirs, ours)
+
+
+def test_down_while_they_go_on_waiting(make_server: Make, open_lock: Open, no_polling: None) -> None:
+    """[L22] [H10] Waiters and their inbox outlive it, and hear of the next release; what was published meanwhile isn't
+    missed, since everybody asks once when the inbox is back."""
+    server = make_server(appendonly="yes", appendfsync="always")
+    theirs, ours = open_lock(server.url(), expire=60)
+    grant = theirs.acquire()
+    waiters = pair(ours)
+    lined_up(server)
+    server.kill()
+    with pytest.raises(LockBackendError):
+        ours.locked()
+    server.restart(keep_data=True)
+    listening(server)
+    lined_up(server)
+    begin = clock.now()
+    grant.release()
+    assert all(waiter.result(5) for waiter in waiters)
+    assert clock.now() - begin < 1
+
+
+def test_down_for_those_who_wait_for_ever(make_server: Make, open_lock: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[L22] There is an end to that: TROUBLE, once for all who stand in one queue. Then the process locks as ever."""
+    cap, trouble = 0.3, 0.8
+    monkeypatch.setattr(constants, "CAP", cap)
+    monkeypatch.setattr(asking, "TROUBLE", trouble)
+    server = make_server()
+    theirs, ours = open_lock(server.url(), expire=60)
+    grant = theirs.acquire()
+    waiters = [*pair(ours, timeout=-1), *(start(lambda: ours.acquire(timeout=-1)) for _ in range(5))]
+    lined_up(server)
+    server.kill()
+    begin = clock.now()
+    for waiter in waiters:
+        failed(waiter)
+    assert trouble - SILENCE < clock.now() - begin < cap + trouble + SILENCE + 1.5
+    monkeypatch.setattr(constants, "CAP", 60.0)
+    server.restart()
+    with pytest.raises(LockLost):
+        grant.release()
+    told_at_once(server, theirs, ours)
+
+
+def test_who_stands_behind_another_one_is_told_too(
+    make_server: Make, open_locks: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[H22] [F14] Only the first in a queue asks. Those behind him, whose wait ends first, don't take it for a busy lock;
+    and if they would rather go on without one, they do."""
+    monkeypatch.setattr(constants, "CAP", 0.2)
+    server = make_server()
+    client = open_locks(server.url())
+    lock = client.lock("a", expire=60)
+    lock.acquire()
+    first = start(lambda: lock.acquire(timeout=20))
+    lined_up(server, 1)
+    begin = clock.now()
+    second = start(lambda: lock.acquire(timeout=0.6))
+    third = start(lambda: client.lock("a", on_backend_error="open").acquire(timeout=0.6))
+    server.kill()
+    assert 0.5 < failed(second) - begin < 1.4
+    assert third.result(1).held is False
+    assert not first.done()
+    server.restart()
+    first.result(5).release()
+
+
+# Down in a way of its own
+
+
+def refused(client: Locks, why: str) -> None:
+    with pytest.raises(LockBackendError, match=why):
+        client.lock("b", expire=1).acquire(timeout=0)
+
+
+def test_read_only(make_server: Make, open_both: Open, no_polling: None) -> None:
+    """[L22] A server that was demoted to a replica refuses, in words that say so; waiters and renewals are patient until
+    it is promoted again. What couldn't be released is released then."""
+    server, other = make_server(**REPLICATED), make_server(**REPLICATED)
+    there, here = open_both(server.url())
+    grant = there.lock("a", expire=4, renew=True).acquire()
+    left = there.lock("left", expire=60).acquire()
+    waiters = pair(here.lock("a", expire=60))
+    lined_up(server)
+    follow(other, server)
+    other.command("REPLICAOF", "NO", "ONE")
+    follow(server, other)
+    refused(here, "READONLY")
+    with pytest.raises(LockBackendError, match="READONLY"):
+        grant.extend(60)
+    with pytest.raises(LockBackendError, match="READONLY"):
+        left.release()
+    assert here.lock("a").acquire(timeout=0) is None, "busy is answered as ever"
+    before = asked(server)
+    patient = pair(here.lock("c"))
+    eventually(lambda: asked(server) >= before + 4)
+    server.command("REPLICAOF", "NO", "ONE")
+    begin = clock.now()
+    grant.extend(60)
+    assert all(waiter.result(5) for waiter in patient)
+    eventually(lambda: not server.command("EXISTS", "lock:{0}:k:left"), seconds=3)
+    assert clock.now() - begin < SOON
+    assert not any(waiter.done() for waiter in waiters)
+    begin = clock.now()
+    grant.release()
+    assert all(waiter.result(5) for waiter in waiters)
+    assert clock.now() - begin < 1
+
+
+REPLICATED = {"repl_diskless_sync_delay": 0}
+
+
+def follow(server: RedisServer, master: RedisServer) -> None:
+    """Make it a replica, and wait until it has its master's data."""
+    server.command("REPLICAOF", "127.0.0.1", master.port)
+    eventually(lambda: "master_link_status:up" in server.command("INFO", "replication"))
+
+
+def test_loading(make_server: Make, open_both: Open, no_polling: None) -> None:
+    """[L22] A server that reads its data answers that it does: waiters and renewals are patient."""
+    server = make_server(rdbcompression="no")
+    there, here = open_both(server.url(), OPTIONS={"socket_timeout": 1})
+    grant = there.lock("a", expire=6, renew=True).acquire()
+    waiters = pair(here.lock("a"))
+    lined_up(server)
+    for number in range(12):  # it looks up from its reading every 2 MB
+        server.command("SET", f"much:{number}", "x" * 1_000_000)
+    server.config["key-load-delay"] = 60_000  # us for each key
+    seen = start(lambda: eventually(lambda: "LOADING" in complaint(here)))
+    server.restart(keep_data=True)
+    seen.result(5)
+    grant.ensure_held(confirm=True)
+    assert not any(waiter.done() for waiter in waiters)
+    begin = clock.now()
+    grant.release()
+    assert all(waiter.result(5) for waiter in waiters)
+    assert clock.now() - begin < SOON
+
+
+def complaint(client: Locks) -> str:
+    try:
+        client.lock("b").locked()
+    except LockBackendError as failure:
+        return str(failure)
+    return ""
+
+
+@contextlib.contextmanager
+def crowded(server: RedisServer) -> Iterator[None]:
+    """No more clients are let in, and those that were in are out."""
+    with redis.Redis.from_url(server.url(), single_connection_client=True) as admin:
+        admin.config_set("maxclients", 1)
+        for kind in ("normal", "pubsub"):
+            admin.client_kill_filter(_type=kind, skipme=True)
+        yield
+        admin.config_set("maxclients", 1000)
+
+
+def test_no_more_clients(make_server: Make, open_both: Open, no_polling: None) -> None:
+    """A server that is full of clients says so; waiters and renewals are patient, and the inbox comes back."""
+    server = make_server()
+    there, here = open_both(server.url())
+    grant = there.lock("a", expire=6, renew=True).acquire()
+    waiters = pair(here.lock("a"))
+    lined_up(server)
+    with crowded(server):
+        refused(here, "max number of clients reached. Raise its maxclients")
+        with pytest.raises(LockBackendError, match="max number of clients reached"):
+            grant.extend(60)
+    listening(server)
+    grant.ensure_held(confirm=True)
+    begin = clock.now()
+    grant.release()
+    assert all(waiter.result(5) for waiter in waiters)
+    assert clock.now() - begin < SOON
+
+
+def test_idle_connections_are_closed(make_server: Make, open_lock: Open, no_polling: None) -> None:
+    """[H24] By the server's `timeout`: nobody notices, and the inbox of those who wait isn't idle."""
+    server = make_server(timeout=1)
+    theirs, ours = open_lock(server.url(), expire=60)
+    grant = theirs.acquire()
+    waiters = pair(ours)
+    lined_up(server)
+    eventually(lambda: not clients(server, "normal"))
+    assert len(clients(server, "pubsub")) == 1
+    begin = clock.now()
+    grant.release()
+    assert all(waiter.result(5) for waiter in waiters)
+    assert clock.now() - begin < 1
+
+
+def clients(server: RedisServer, kind: str) -> list[str]:
+    lines = server.command("CLIENT", "LIST", "TYPE", kind).splitlines()
+    return [line for line in lines if "cmd=client" not in line]

@@ -1,0 +1,174 @@
+"""Processes that lock on command.
+
+    worker = workers("waiter", CAP=60)            # the fixture: its connections are called so, this constant is patched
+    future = worker.start(take, "a")              # in a thread of that process; a coroutine function: a task of its loop
+    worker.call(give, "a")                        # the same, and waits for what it returns
+
+What a worker can do are the functions in ``jobs``: they are sent by name, and what they return is sent back. A worker
+is forked off a server that has all modules loaded and has never locked anything, so that one costs some milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from multiprocessing.connection import Connection
+from typing import Any
+
+import redis
+from django.conf import settings
+
+from django_redis_locks import locks
+from django_redis_locks.core import clock
+
+PATIENCE = 20.0
+"""Seconds that a test waits for what it knows will come."""
+
+CAP = 60.0
+"""A cap so long that no waiter of a test asks because it is over."""
+
+AT_ONCE = 5.0
+"""Seconds within which a waiter goes on that was woken: far more than it takes, far less than the cap."""
+
+LINE = "lock:{0}:w:a"
+"""Where those stand who wait for the lock "a"."""
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["tests.chaos.jobs", "asyncio.runners", "redis.asyncio"])
+
+
+class Worker:
+    """One process, seen by the test."""
+
+    def __init__(self, url: str, name: str, constants: dict[str, float]) -> None:
+        self.name = name
+        self._pipe, theirs = _context.Pipe()
+        self._process = _context.Process(target=_main, args=(theirs, url, name, constants), daemon=True)
+        self._process.start()
+        theirs.close()
+        self.pid: int = self._process.pid
+        self._futures: list[Future[Any]] = []
+        self._mutex = threading.Lock()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def start(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
+        """Have it do a job. ``cancel`` takes what is returned."""
+        future: Future[Any] = Future()
+        with self._mutex:
+            self._futures.append(future)
+            self._pipe.send((len(self._futures) - 1, job, args, kwargs))
+        return future
+
+    def call(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Have it do a job, and return what that returns."""
+        return self.start(job, *args, **kwargs).result(PATIENCE)
+
+    def cancel(self, future: Future[Any]) -> None:
+        """Cancel the task that does this job."""
+        self.call(_cancel, self.number(future))
+
+    def number(self, future: Future[Any]) -> int:
+        """What a job is called in its process."""
+        return self._futures.index(future)
+
+    def signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until the process is gone."""
+        self._process.kill()
+        self._process.join(PATIENCE)
+
+    def close(self) -> None:
+        self.kill()
+        self._reader.join(PATIENCE)
+        self._pipe.close()
+        self._process.close()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                number, ok, result = self._pipe.recv()
+            except (EOFError, OSError):
+                break
+            (self._futures[number].set_result if ok else self._futures[number].set_exception)(result)
+        for future in self._futures:
+            if not future.done():
+                future.set_exception(ProcessLookupError(f"the worker {self.name} has ended"))
+
+
+def in_line(direct: redis.Redis, size: int) -> None:
+    """Wait until so many homes of processes stand in line."""
+    deadline = clock.now() + PATIENCE
+    while direct.zcard(LINE) != size:
+        assert clock.now() < deadline, f"in line are {direct.zrange(LINE, 0, -1)}, not {size}"
+        time.sleep(0.0005)
+
+
+def connected(direct: redis.Redis, name: str) -> int:
+    """How many connections bear the name of a worker."""
+    return sum(client["name"] == name for client in direct.client_list())
+
+
+# In the process.
+
+tasks: dict[int, asyncio.Task[Any]] = {}
+"""The jobs that are tasks, by their numbers."""
+
+
+def _cancel(number: int) -> None:
+    task = tasks[number]
+    task.get_loop().call_soon_threadsafe(task.cancel)
+
+
+def patch(constants: dict[str, float]) -> None:
+    """Give constants of the engine other values, wherever they were imported to."""
+    for name, value in constants.items():
+        modules = [module for path, module in sys.modules.items() if path.startswith("django_redis_locks")]
+        users = [module for module in modules if hasattr(module, name)]
+        assert users, f"there is no constant {name}"
+        for module in users:
+            setattr(module, name, value)
+
+
+def _main(pipe: Connection, url: str, name: str, constants: dict[str, float]) -> None:
+    settings.configure(REDIS_LOCKS={"default": {"LOCATION": url, "OPTIONS": {"client_name": name}}})
+    locks["default"]  # so that all modules are loaded
+    patch(constants)
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    mutex = threading.Lock()
+
+    def answer(number: int, ok: bool, result: Any) -> None:
+        with mutex:
+            pipe.send((number, ok, result))
+
+    def do(number: int, job: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        try:
+            answer(number, True, job(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - it is the caller's
+            answer(number, False, error)
+
+    async def ado(number: int, job: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        tasks[number] = task = asyncio.create_task(job(*args, **kwargs))
+        await asyncio.wait([task])
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        answer(number, error is None, task.result() if error is None else error)
+
+    while True:
+        try:
+            request = pipe.recv()
+        except EOFError:
+            os._exit(0)
+        if inspect.iscoroutinefunction(request[1]):
+            asyncio.run_coroutine_threadsafe(ado(*request), loop)
+        else:
+            threading.Thread(target=do, args=request, daemon=True).start()
