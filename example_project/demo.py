@@ -1,4 +1,4 @@
-"""A rush on a shop, first without a lock, then with one.
+"""A rush on a shop, first without a lock, then with one, then with one that is waited for.
 
     python demo.py            the rush, as a table; the exit code says whether it went as it must
     python demo.py --serve    the shop itself, to click through, until Ctrl-C
@@ -87,12 +87,14 @@ def show(stack: ExitStack, arguments: argparse.Namespace) -> int:
             break
     print(paint(line(naive), RED), flush=True)
     locked = stage.rush("locked", site.url, status)
-    wrong = failures(naive, locked)
-    print(paint(line(locked), RED if wrong else GREEN), flush=True)
+    print(paint(line(locked), RED if locked.oversold else GREEN), flush=True)
+    waiting = stage.rush("waiting", site.url, status)
+    wrong = failures(naive, locked, waiting)
+    print(paint(line(waiting), RED if wrong else GREEN), flush=True)
     if wrong:
         print("", *wrong, sep="\n", file=sys.stderr)
         return 1
-    print("", textwrap.fill(explanation(naive, locked), len(heading())), "", sep="\n")
+    print("", textwrap.fill(explanation(naive, locked, waiting), len(heading())), "", sep="\n")
     return 0
 
 

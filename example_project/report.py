@@ -53,31 +53,35 @@ def line(outcome: Outcome) -> str:
 
 def _line(cells: Sequence[str]) -> str:
     first, *numbers = cells
-    return GAP.join([first.ljust(6), *(cell.rjust(len(name)) for cell, name in zip(numbers, COLUMNS[1:], strict=True))])
+    return GAP.join([first.ljust(7), *(cell.rjust(len(name)) for cell, name in zip(numbers, COLUMNS[1:], strict=True))])
 
 
-def explanation(naive: Outcome, locked: Outcome) -> str:
-    """One sentence."""
+def explanation(naive: Outcome, locked: Outcome, waiting: Outcome) -> str:
+    """Two sentences."""
     return (
         f"Naive checkouts that overlap read the same stock and write back the same number, so {naive.sold} buyers paid "
         f"for {naive.supply} items; in the locked form one checkout of the product runs at a time in all processes, the "
         f"{locked.refused} requests that came meanwhile were told 409 and when to come back, and exactly {locked.sold} "
-        "items were sold."
+        f"items were sold. With wait=10 each of the {len(waiting.statuses)} requests waited for its turn, woken when the "
+        f"lock was free, and {waiting.refused or 'none'} was told 409."
     )
 
 
-def failures(naive: Outcome, locked: Outcome) -> list[str]:
+def failures(naive: Outcome, locked: Outcome, waiting: Outcome) -> list[str]:
     """What isn't as it must be; nothing, if the demo has shown what it promises."""
     found = []
     if not naive.oversold:
         found.append(f"The naive form sold {naive.sold} of {naive.supply}: its race didn't show.")
-    if locked.sold != locked.supply:
-        found.append(f"The locked form sold {locked.sold} of {locked.supply}.")
+    for outcome in (locked, waiting):
+        if outcome.sold != outcome.supply:
+            found.append(f"The {outcome.form} form sold {outcome.sold} of {outcome.supply}.")
+        if outcome.left != 0:
+            found.append(f"The {outcome.form} form left a stock of {outcome.left}.")
     if not locked.refused:
         found.append("The locked form refused nobody: no lock was at work.")
-    if locked.left != 0:
-        found.append(f"The locked form left a stock of {locked.left}.")
-    for outcome in (naive, locked):
+    if waiting.refused:
+        found.append(f"The waiting form refused {waiting.refused} requests.")
+    for outcome in (naive, locked, waiting):
         odd = [status for status in outcome.finals if status not in SETTLED]
         if odd:
             kinds = ", ".join(f"{odd.count(status)} x {status or 'no answer'}" for status in sorted(set(odd)))

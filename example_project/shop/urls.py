@@ -8,5 +8,6 @@ urlpatterns = [
     path("", views.index, name="index"),
     path("naive/<int:product_id>/buy", views.buy_naive, name="naive"),
     path("locked/<int:product_id>/buy", views.buy_locked, name="locked"),
+    path("waiting/<int:product_id>/buy", views.buy_waiting, name="waiting"),
     path("restock", views.restock, name="restock"),
 ]

@@ -1,4 +1,4 @@
-"""Two ways to buy. They differ in one line: the decorator."""
+"""Three ways to buy. They differ in one line: the decorator."""
 
 from __future__ import annotations
 
@@ -30,6 +30,13 @@ def buy_naive(request: HttpRequest, product_id: int) -> HttpResponse:
 def buy_locked(request: HttpRequest, product_id: int) -> HttpResponse:
     """One checkout per product at a time, whichever process serves it. The lock is around the transaction, so it is free
     only after the commit."""
+    return answer(request, *sell(product_id))
+
+
+@require_POST
+@redis_lock(key="shop:checkout:{product_id}", expire=5, wait=10)
+def buy_waiting(request: HttpRequest, product_id: int) -> HttpResponse:
+    """The same lock, but whoever finds it taken waits for his turn."""
     return answer(request, *sell(product_id))
 
 

@@ -20,10 +20,19 @@ LOCKED = Outcome(
     statuses=[200] * 40 + [410] * 20 + [409] * 65,
     seconds=[0.005] * 125,
 )
+WAITING = Outcome(
+    "waiting",
+    40,
+    sold=40,
+    left=0,
+    finals=[200] * 40 + [410] * 20,
+    statuses=[200] * 40 + [410] * 20,
+    seconds=[0.05] * 60,
+)
 
 
 def test_as_it_must_be():
-    assert failures(NAIVE, LOCKED) == []
+    assert failures(NAIVE, LOCKED, WAITING) == []
 
 
 @pytest.mark.parametrize(
@@ -38,16 +47,23 @@ def test_as_it_must_be():
     ],
 )
 def test_wrong_locked_form_fails(changes, message):
-    assert any(message in found for found in failures(NAIVE, replace(LOCKED, **changes)))
+    assert any(message in found for found in failures(NAIVE, replace(LOCKED, **changes), WAITING))
+
+
+def test_wrong_waiting_form_fails():
+    refused = replace(WAITING, statuses=[200] * 40 + [410] * 20 + [409] * 2)
+    assert failures(NAIVE, LOCKED, refused) == ["The waiting form refused 2 requests."]
+    oversold = replace(WAITING, sold=41, finals=[200] * 41 + [410] * 19)
+    assert failures(NAIVE, LOCKED, oversold) == ["The waiting form sold 41 of 40."]
 
 
 def test_naive_form_without_a_race_fails():
     lucky = replace(NAIVE, sold=40, left=0, finals=[200] * 40 + [410] * 20)
-    assert failures(lucky, LOCKED) == ["The naive form sold 40 of 40: its race didn't show."]
+    assert failures(lucky, LOCKED, WAITING) == ["The naive form sold 40 of 40: its race didn't show."]
 
 
 def test_buyer_who_is_still_refused_in_the_end_is_no_failure():
-    assert failures(NAIVE, replace(LOCKED, finals=[200] * 40 + [410] * 19 + [409])) == []
+    assert failures(NAIVE, replace(LOCKED, finals=[200] * 40 + [410] * 19 + [409]), WAITING) == []
 
 
 def test_table_has_a_number_below_every_column():
@@ -66,13 +82,15 @@ def test_table_has_a_number_below_every_column():
     ]
     assert line(LOCKED).split() == ["locked", "125", "40", "0", "0", "5", "5", "65"]
     assert line(NAIVE).split() == ["naive", "60", "60", "31", "20", "100", "100", "0"]
-    assert len(heading()) == len(line(LOCKED)) == len(line(NAIVE)) < 80
+    assert line(WAITING).split() == ["waiting", "60", "40", "0", "0", "50", "50", "0"]
+    assert len(heading()) == len(line(LOCKED)) == len(line(NAIVE)) == len(line(WAITING)) < 80
 
 
-def test_explanation_is_one_sentence():
-    text = explanation(NAIVE, LOCKED)
+def test_explanation_is_two_sentences():
+    text = explanation(NAIVE, LOCKED, WAITING)
     assert "60 buyers paid for 40 items" in text
-    assert text.count(".") == 1
+    assert "each of the 60 requests waited for its turn" in text
+    assert text.count(".") == 2
 
 
 def test_percentile():

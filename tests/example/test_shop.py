@@ -50,6 +50,11 @@ def test_gone_when_sold_out(shop: Shop, form: str):
     assert shop.product()["sold"] == STOCK
 
 
+def test_waiting_form_sells(shop: Shop):
+    assert shop.buy("waiting", 1)[0] == 200
+    assert shop.product()["sold"] == 1
+
+
 def test_unknown_product(shop: Shop):
     assert shop.buy("locked", 99)[0] == 404
 
@@ -60,7 +65,7 @@ def test_browser_gets_the_page_with_a_message(shop: Shop):
     with urlopen(Request(f"{shop.url}/locked/1/buy", data=b"", headers=headers), timeout=10) as response:
         page = response.read().decode()
     assert "Coffee grinder: sold. 39 left." in page
-    assert page.count("csrfmiddlewaretoken") == 3 * 2 + 1
+    assert page.count("csrfmiddlewaretoken") == 3 * 3 + 1
 
 
 def test_forged_forms_are_refused(shop: Shop):
