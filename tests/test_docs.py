@@ -36,7 +36,10 @@ from django.utils.functional import SimpleLazyObject
 import django_redis_locks
 from django_redis_locks import LockLost, checks, conf, current_grant, locks, redis_lock, signals
 from django_redis_locks.backends.memory import MemoryBackend
+from django_redis_locks.backends.redis import RedisBackend
+from django_redis_locks.backends.redis.refusals import HINTS
 from django_redis_locks.backends.redis.scripts import script
+from django_redis_locks.core import constants
 from tools.redis_server import RedisServer
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -653,14 +656,21 @@ def test_operations_name_every_signal_with_its_event() -> None:
         assert logger == f"`django_redis_locks.{event.kind}`"
 
 
+SCRIPT = r"(lock|queue|record)/\w+"
+
+
 def test_wire_format_names_every_script() -> None:
-    table = rows("reference/wire-format.md", first=r"lock/\w+")
+    table = rows("reference/wire-format.md", first=SCRIPT)
     package = Path(django_redis_locks.__file__).parent / "backends" / "redis" / "lua"
-    assert set(table) == {str(path.relative_to(package).with_suffix("")) for path in package.rglob("*.lua")}
+    assert set(table) == {
+        str(path.relative_to(package).with_suffix(""))
+        for path in package.rglob("*.lua")
+        if path.parent.name != "shared"  # parts of scripts
+    }
     for name, (_, keys, args, _) in table.items():
         source = script(name).source
-        assert len(keys.split(",")) == len(set(re.findall(r"KEYS\[(\d)\]", source))), name
-        assert len(args.split("; ")) == len(set(re.findall(r"ARGV\[(\d)\]", source))), name
+        assert len(keys.split(",")) == len(set(re.findall(r"KEYS\[(\d+)\]", source))), name
+        assert len(args.split("; ")) == len(set(re.findall(r"ARGV\[(\d+)\]", source))), name
 
 
 # Redis
@@ -668,17 +678,25 @@ def test_wire_format_names_every_script() -> None:
 
 def test_wire_format_names_what_lies_in_redis(redis_url: str, redis_server: RedisServer, settings: Any) -> None:
     settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}}
-    with locks.lock("order:42"):
-        keys = rows("reference/wire-format.md", first=r"lock:.+")
-        assert set(redis_server.command("KEYS", "*")) == set(keys)
-        for key, cells in keys.items():
-            kind = {"sorted set": "zset"}.get(cells[1], cells[1])
-            assert redis_server.command("TYPE", key) == kind
-        fields = redis_server.command("HGETALL", "lock:{0}:k:order:42")[::2]
-        assert set(rows("reference/wire-format.md", first=r"v|kind|token|fence|holder|since")) == set(fields)
-        shown = next(block.code for block in BLOCKS if block.page.name == "operations.md" and "HGETALL" in block.code)
-        assert re.findall(r'"(v|kind|token|fence|holder|since)"', shown) == fields
-    used = {command for name in rows("reference/wire-format.md", first=r"lock/\w+") for command in commands_of(name)}
+    table = rows("reference/wire-format.md", first=r"v|kind|token|fence|holder|since|version|nonce|fields")
+    keys = rows("reference/wire-format.md", first=r"lock:\{0\}:(k:.+|w:.+|fence|index)")
+    with ThreadPoolExecutor(1) as pool:
+        with locks.lock("order:42"):
+            waiting = pool.submit(lambda: locks.lock("order:42").acquire(timeout=10).release())
+            while redis_server.command("ZCARD", "lock:{0}:w:order:42") == 0:
+                assert not waiting.done()
+            assert set(redis_server.command("KEYS", "*")) == set(keys)
+            for key, cells in keys.items():
+                kind = {"sorted set": "zset"}.get(cells[1], cells[1])
+                assert redis_server.command("TYPE", key) == kind
+            fields = redis_server.command("HGETALL", "lock:{0}:k:order:42")[::2]
+        waiting.result(10)
+    shown = next(block.code for block in BLOCKS if block.page.name == "operations.md" and "HGETALL" in block.code)
+    assert re.findall(r'"(v|kind|token|fence|holder|since)"', shown) == fields
+    locks.record("record").put(None, {})
+    of_record = redis_server.command("HGETALL", "lock:{0}:k:record")[::2]
+    assert set(table) == {*fields, *of_record}
+    used = {command for name in rows("reference/wire-format.md", first=SCRIPT) for command in commands_of(name)}
     text = (DOCS / "reference/wire-format.md").read_text().rpartition("Commands they use:")[2]
     assert set(re.findall(r"`([A-Z]+)`", text)) == used
 
@@ -701,12 +719,20 @@ def test_code_runs_without_django(redis_url: str) -> None:
     assert done.stderr == ""
 
 
-def test_the_rights_are_enough(redis_url: str, redis_server: RedisServer, settings: Any) -> None:
+def test_the_rights_are_enough(
+    redis_url: str, redis_server: RedisServer, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "CAP", 60.0)  # who gets the lock before that was woken
     (shown,) = (block.code for block in BLOCKS if block.code.startswith("ACL SETUSER"))
     words = shlex.split(shown)
-    scripts = {command for name in rows("reference/wire-format.md", first=r"lock/\w+") for command in commands_of(name)}
-    assert {word[1:].upper() for word in words if word.startswith("+")} == scripts | {"EVAL", "EVALSHA"}
+    folder = Path(inspect.getfile(RedisBackend)).parent / "lua"
+    steps = [f"{path.parent.name}/{path.stem}" for path in folder.glob("*/*.lua") if path.parent.name != "shared"]
+    scripts = {command for step in steps for command in commands_of(step)}
+    rights = {word[1:].upper() for word in words if word.startswith("+")}
+    assert rights == scripts | {"EVAL", "EVALSHA", "PING", "SUBSCRIBE"}
+    assert rights == set(re.findall(r"\+(\w+)", HINTS["NOPERM"].upper())) - {"SELECT"}
     redis_server.command("SCRIPT", "FLUSH")
+    redis_server.command("ACL", "LOG", "RESET")
     redis_server.command(*words)
     try:
         url = urlsplit(redis_url)
@@ -722,6 +748,32 @@ def test_the_rights_are_enough(redis_url: str, redis_server: RedisServer, settin
         assert locks.lock("order:42").force_release(fence=grant.fence)
         with pytest.raises(LockLost):
             grant.release()
+
+        async def wait() -> bool:
+            async with locks.lock("order:42"):
+                return await locks.record("noted").aput(None, {}) is not None
+
+        with ThreadPoolExecutor(1) as pool:
+            with locks.lock("order:42"):
+                waiting = pool.submit(asyncio.run, wait())
+                while redis_server.command("ZCARD", "lock:{0}:w:order:42") == 0:
+                    assert not waiting.done()
+            assert waiting.result(10)
+        denied = [dict(zip(entry[::2], entry[1::2], strict=True)) for entry in redis_server.command("ACL", "LOG")]
+        assert {entry["object"] for entry in denied} <= {"client|setinfo"}
+        asyncio.run(_passed_on(redis_server))
     finally:
         locks.close_all()
         redis_server.command("ACL", "DELUSER", "locks")
+
+
+async def _passed_on(server: RedisServer) -> None:
+    """From a thread to a task: they queue apart, so it is the store that tells who is next."""
+    lock = locks.lock("order:42", expire=30)
+    grant = await asyncio.to_thread(lock.acquire)
+    waiter = asyncio.create_task(lock.aacquire(timeout=20))
+    while not server.command("ZCARD", "lock:{0}:w:order:42"):
+        assert not waiter.done()
+        await asyncio.sleep(0.01)
+    await asyncio.to_thread(grant.release)
+    await (await asyncio.wait_for(waiter, 5)).arelease()
