@@ -1,6 +1,6 @@
 # Every command of this project. All they need is make and Python 3.11 or newer:
 #   make PYTHON=python3.13 test       with another Python
-#   make test ARGS="-k renewal -x"    with arguments for pytest
+#   make test ARGS="-k renewal -x"    with arguments for pytest, such as -n 0 for one process
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -22,7 +22,7 @@ run: ## Serve the example project
 
 test: ## Run the tests
 	@$(BOOTSTRAP) test
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 4 $(ARGS)
 
 lint: ## Check style, format and floors
 	@$(BOOTSTRAP) lint

@@ -22,12 +22,16 @@ import django_redis_locks
 from django_redis_locks import Grant, Lock
 from django_redis_locks.backends import memory
 from django_redis_locks.backends.base import Backend
+from django_redis_locks.backends.redis.scripts import script
+from django_redis_locks.primitives.record import RecordRef
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("django_redis_locks", "celery_locks")
 FILES = sorted(path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 SCRIPTS = ROOT / "django_redis_locks" / "backends" / "redis" / "lua"
-COMMANDS = sorted(str(path.relative_to(SCRIPTS).with_suffix("")) for path in SCRIPTS.rglob("*.lua"))
+LUA = sorted(str(path.relative_to(SCRIPTS).with_suffix("")) for path in SCRIPTS.rglob("*.lua"))
+COMMANDS = [name for name in LUA if not name.startswith("shared/")]
+SHARED = [name.removeprefix("shared/") for name in LUA if name.startswith("shared/")]
 SUITES = sorted(path.stem for path in (ROOT / "tests" / "contract").glob("suite_*.py"))
 
 every_file = pytest.mark.parametrize("file", FILES, ids=str)
@@ -54,6 +58,8 @@ PUBLIC = {
         "LockLost",
         "LockNotAcquired",
         "LockNotOwned",
+        "Record",
+        "RecordRef",
         "current_grant",
         "locks",
         "redis_lock",
@@ -73,9 +79,10 @@ def test_the_public_face_is_the_reviewed_one(package: ModuleType) -> None:
 LOCAL = {
     Lock: {"owned", "misplaced"},
     Grant: {"remaining"},
-    Backend: {"complaint", "close", "after_fork_in_child", "call_many"},
+    RecordRef: set(),
+    Backend: {"complaint", "close", "after_fork_in_child", "call_many", "inbox"},
 }
-"""Methods without twin: they do no I/O, or only the janitor calls them. Programs are neither: they are run."""
+"""Methods without twin: they do no I/O, or only a thread of ours calls them. Programs are neither: they are run."""
 
 
 @pytest.mark.parametrize("face", LOCAL, ids=lambda face: face.__name__)
@@ -103,35 +110,103 @@ def test_every_method_with_io_has_its_twin(face: type) -> None:
 # Commands
 
 
+def lua(name: str) -> str:
+    return (SCRIPTS / f"{name}.lua").read_text(encoding="utf-8")
+
+
+def header_of(name: str) -> list[str]:
+    """The comments before the first statement."""
+    lines = lua(name).splitlines()
+    end = next(index for index, line in enumerate(lines) if not line.startswith("--"))
+    return [line.removeprefix("--").strip() for line in lines[:end]]
+
+
+def sections_of(header: list[str]) -> dict[str, str]:
+    """What a header says of KEYS, ARGV and the answer; such a section may take several lines."""
+    sections: dict[str, str] = {}
+    current = ""
+    for line in header:
+        word = line.partition(" ")[0]
+        current = word if word in ("KEYS", "ARGV", "returns") else current
+        if current:
+            sections[current] = f"{sections.get(current, '')} {line.removeprefix(current)}"
+    return sections
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_script_tells_its_face(command: str) -> None:
     """[Y 5] Prose, then KEYS, ARGV and what it returns, in comments before the first statement."""
-    text = (SCRIPTS / f"{command}.lua").read_text(encoding="utf-8")
-    header = [line.removeprefix("--").strip() for line in text.splitlines()]
-    header = header[: next(index for index, line in enumerate(text.splitlines()) if not line.startswith("--"))]
+    header = header_of(command)
     assert "." in header[0] + header[1]
-    sections = [line.split()[0] for line in header if line.startswith(("KEYS ", "ARGV ", "returns "))]
-    assert sections == ["KEYS", "ARGV", "returns"]
+    sections = sections_of(header)
+    assert list(sections) == ["KEYS", "ARGV", "returns"]
     for name in ("KEYS", "ARGV"):
-        used = {int(number) for number in re.findall(rf"{name}\[(\d+)\]", text)}
-        (told,) = (line for line in header if line.startswith(f"{name} "))
-        assert used == set(range(1, len(re.sub(r"\(.*?\)", "", told).split(",")) + 1)), f"{name}: {told}"
+        used = {int(number) for number in re.findall(rf"{name}\[(\d+)\]", lua(command))}
+        told = re.split(r",|\band [\w ]+:", re.sub(r"\(.*?\)", "", sections[name]))
+        assert used == set(range(1, len([word for word in told if word.strip()]) + 1)), f"{name}: {sections[name]}"
 
 
-def commands_named_by_primitives() -> set[str]:
+def functions_of(shared: str) -> set[str]:
+    return set(re.findall(r"^local function (\w+)\(", lua(f"shared/{shared}"), re.MULTILINE))
+
+
+def code_of(name: str) -> str:
+    return re.sub(r"--.*", "", lua(name))
+
+
+@pytest.mark.parametrize("shared", SHARED)
+def test_a_shared_part_is_functions_that_say_what_they_do(shared: str) -> None:
+    """[Y 5] Prose before each function. It knows no KEYS and no ARGV, so that what a script touches stands in the
+    script."""
+    assert functions_of(shared)
+    assert "." in " ".join(header_of(f"shared/{shared}"))
+    lines = lua(f"shared/{shared}").splitlines()
+    assert all(
+        lines[index - 1].startswith("--") for index, line in enumerate(lines) if line.startswith("local function")
+    )
+    assert all(line.startswith(("--", " ", "local function", "end")) for line in lines if line)
+    assert not re.search(r"\b(KEYS|ARGV)\b", code_of(f"shared/{shared}"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_script_uses_what_it_says_and_nothing_else(command: str) -> None:
+    """A part that is missing would be found by the first call, and one too many is sent for nothing."""
+    told = {name for line in header_of(command) if line.startswith("uses ") for name in line.split()[1:]}
+    called = {
+        name
+        for name in SHARED
+        if any(re.search(rf"\b{function}\(", code_of(command)) for function in functions_of(name))
+    }
+    assert told == called
+    source = script(command).source
+    for name in told:
+        assert all(source.count(f"local function {function}(") == 1 for function in functions_of(name))
+
+
+def test_every_shared_part_is_used() -> None:
+    """Nothing lies about that no script is made of."""
+    assert set(SHARED) == {
+        name
+        for command in COMMANDS
+        for line in header_of(command)
+        if line.startswith("uses ")
+        for name in line.split()[1:]
+    }
+
+
+def commands_named() -> set[str]:
     names = set()
     for file in FILES:
-        if "primitives" in file.parts:
-            for node in ast.walk(tree_of(file)):
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Command":
-                    assert isinstance(node.args[0], ast.Constant), f"{file}: a command's name is a literal"
-                    names.add(node.args[0].value)
+        for node in ast.walk(tree_of(file)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Command":
+                assert isinstance(node.args[0], ast.Constant), f"{file}: a command's name is a literal"
+                names.add(node.args[0].value)
     return names
 
 
 def test_every_command_has_its_script_and_its_specification() -> None:
-    """[Y 17] What the primitives name, Redis has as a script and memory as a step, and neither has more."""
-    named = commands_named_by_primitives()
+    """[Y 17] What programs and the engine name, Redis has as a script and memory as a step, and neither has more."""
+    named = commands_named()
     assert named == set(COMMANDS)
     assert named == set(memory._steps)
 
@@ -139,7 +214,7 @@ def test_every_command_has_its_script_and_its_specification() -> None:
 def test_scripts_are_found_where_the_package_is_installed() -> None:
     """A wheel without its scripts would fail at the first lock."""
     folder = resources.files("django_redis_locks.backends.redis").joinpath("lua")
-    assert all(folder.joinpath(f"{command}.lua").is_file() for command in COMMANDS)
+    assert all(folder.joinpath(f"{command}.lua").is_file() for command in LUA)
 
 
 # Files
@@ -261,6 +336,8 @@ def test_every_kind_of_lock_has_its_suite() -> None:
         "base",
         "programs",
         "asking",
+        "waiting",
+        "wishes",
     }
     assert kinds
     assert {f"suite_{kind}" for kind in kinds} <= set(SUITES)

@@ -215,12 +215,13 @@ class RedisServer:
     def restart(self, *, keep_data: bool = False) -> None:
         """Starts again on the same port and in the same folder, after an orderly end or after `kill()`.
 
-        With `keep_data` what the server holds now is saved first; after `kill()` it finds what was on the disk.
+        With `keep_data` what the server holds at its end is saved; after `kill()` it finds what was on the disk.
         """
         if self.running:
             self.resume()
             if keep_data:
-                self.command("SAVE")
+                with contextlib.suppress(OSError):  # one step: nothing that was done after the saving is undone
+                    self.command("SHUTDOWN", "SAVE")
             self._terminate()
         if not keep_data:
             (self.folder / "dump.rdb").unlink(missing_ok=True)
@@ -269,6 +270,7 @@ class RedisServer:
         """Whether *our* process answers: somebody else's server may have taken the port before us."""
         try:
             info = self.command("INFO", "server")
+            self.command("PING")  # while it is loading only the former is answered
         except ReplyError as error:
             return self.running and not str(error).startswith("LOADING")  # the rights may not reach as far as INFO
         except OSError:
@@ -277,7 +279,7 @@ class RedisServer:
 
     def _terminate(self) -> None:
         if self._process is not None:
-            self._process.terminate()
+            self._process.terminate()  # an orderly end that has begun goes on
             try:
                 self._process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
