@@ -308,7 +308,7 @@ def test_a_reset_forgets_everything(
     held.send("ECHO 1")
     proxy.plan("freeze", "request", of="TIME")
     frozen.send("TIME")
-    eventually(lambda: len(proxy.calls) == 4)
+    eventually(lambda: len(proxy.calls) == 4 and len(proxy._held) == 2)  # the copy, and the reply
     proxy.reset()
     assert silent.cut
     assert held.cut
