@@ -69,6 +69,30 @@ def test_a_fork_inside_with_leaves_the_parents_lock_alone(
     assert not direct.exists(KEY)
 
 
+def test_a_fork_while_threads_wait(open_locks: Open, redis_url: str, direct: redis.Redis) -> None:
+    """[H18] [L47] The child has none of the waiters, and waits in its own name; the parent's are woken as ever."""
+    client = open_locks(redis_url)
+    lock = client.lock("a", expire=30)
+    grant = lock.acquire()
+    got: list[bool] = []
+    waiter = threading.Thread(target=lambda: got.append(bool(lock.acquire(timeout=20))))
+    waiter.start()
+    eventually(lambda: direct.zcard("lock:{0}:w:a") == 1)
+
+    def child() -> None:
+        assert len(client.engine._queues) == 0
+        assert lock.acquire(timeout=0.3) is None, "it waits, is in line, and leaves"
+        with client.lock("b") as mine:
+            mine.ensure_held(confirm=True)
+        client.engine.settle(2)
+
+    in_child(child)
+    assert direct.zcard("lock:{0}:w:a") == 1, "the parent's"
+    grant.release()
+    waiter.join(10)
+    assert got == [True]
+
+
 def test_a_child_has_tokens_connections_and_a_janitor_of_its_own(
     open_locks: Open, redis_url: str, direct: redis.Redis
 ) -> None:
