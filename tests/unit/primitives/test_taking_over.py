@@ -7,60 +7,14 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks import LockBackendError
-from django_redis_locks.core import events, owners
+from django_redis_locks.core import events
 from django_redis_locks.core.effects import Handed, Standing, Turn
 from django_redis_locks.core.hold import Hold, State, validity
-from django_redis_locks.primitives.wishes import Ask, Busy, Granted
+from django_redis_locks.primitives.wishes import Busy, Granted
+from tests.unit.primitives.heirs import BUSY, END, ask, handed_over, losses, lost_answer
 from tests.unit.primitives.stepping import a_lock, at, play
 
-END = 100.0 + validity(10_000)
-"""When a hold ends that was acquired at 100."""
 
-BUSY = Busy(5.0, None, Standing(7))
-
-
-@pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch) -> list[events.Event]:
-    heard: list[events.Event] = []
-    monkeypatch.setattr(events, "_listeners", [heard.append])
-    return heard
-
-
-def a_hold() -> Hold:
-    """Acquired at 100, for ten seconds."""
-    story: list[tuple[str, Any]] = [("now", 100.0), ("now", 100.0), ("lock/acquire A", Granted(7)), ("now", 100.0)]
-    hold = play(a_lock().acquiring(Ask(0, owners.me(), None)), story)
-    assert isinstance(hold, Hold)
-    return hold
-
-
-def given_back(hold: Hold) -> Hold:
-    """Its last grant is given back, so that its lock is to be freed."""
-    assert hold.leave(next(iter(hold.inside)))
-    return hold
-
-
-def handed_over() -> Handed:
-    """By the one who held it since 100."""
-    hold = given_back(a_hold())
-    hold.state = State.GONE
-    return Handed(hold, a_lock()._free)
-
-
-def lost_answer() -> LockBackendError:
-    return LockBackendError("no answer", unanswered=True, passing=True)
-
-
-def ask(wait: float = 3.0) -> Ask:
-    return Ask(wait, owners.me(), None)
-
-
-def losses(heard: list[events.Event]) -> list[str]:
-    return [event.why for event in heard if isinstance(event, events.Lost)]
-
-
-@pytest.mark.parametrize("others", [True, False])
 @pytest.mark.parametrize("before", [0, 7, 15])
 def test_only_others_patience_is_counted(before: int, others: bool) -> None:
     """[H4] A lock that nobody else waits for stays as long as it likes."""

@@ -1,0 +1,50 @@
+"""Holds that are given back, for the tests of hand-overs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django_redis_locks import LockBackendError
+from django_redis_locks.core import events, owners
+from django_redis_locks.core.effects import Handed, Standing
+from django_redis_locks.core.hold import Hold, State, validity
+from django_redis_locks.primitives.wishes import Ask, Busy, Granted
+from tests.unit.primitives.stepping import a_lock, play
+
+END = 100.0 + validity(10_000)
+"""When a hold ends that was acquired at 100."""
+
+BUSY = Busy(5.0, None, Standing(7))
+
+
+def a_hold() -> Hold:
+    """Acquired at 100, for ten seconds."""
+    story: list[tuple[str, Any]] = [("now", 100.0), ("now", 100.0), ("lock/acquire A", Granted(7)), ("now", 100.0)]
+    hold = play(a_lock().acquiring(Ask(0, owners.me(), None)), story)
+    assert isinstance(hold, Hold)
+    return hold
+
+
+def given_back(hold: Hold) -> Hold:
+    """Its last grant is given back, so that its lock is to be freed."""
+    assert hold.leave(next(iter(hold.inside)))
+    return hold
+
+
+def handed_over() -> Handed:
+    """By the one who held it since 100."""
+    hold = given_back(a_hold())
+    hold.state = State.GONE
+    return Handed(hold, a_lock()._free)
+
+
+def lost_answer() -> LockBackendError:
+    return LockBackendError("no answer", unanswered=True, passing=True)
+
+
+def ask(wait: float = 3.0) -> Ask:
+    return Ask(wait, owners.me(), None)
+
+
+def losses(heard: list[events.Event]) -> list[str]:
+    return [event.why for event in heard if isinstance(event, events.Lost)]
