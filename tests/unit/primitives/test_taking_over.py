@@ -16,6 +16,8 @@ from tests.unit.primitives.stepping import a_lock, at, play
 
 
 @pytest.mark.parametrize("before", [0, 7, 15])
+@pytest.mark.parametrize("others", [True, False])
+@pytest.mark.parametrize("before", [0, 7, 15])
 def test_only_others_patience_is_counted(before: int, others: bool) -> None:
     """[H4] A lock that nobody else waits for stays as long as it likes."""
     handed = handed_over()
