@@ -15,7 +15,6 @@ from tests.unit.primitives.heirs import BUSY, END, ask, handed_over, losses, los
 from tests.unit.primitives.stepping import a_lock, at, play
 
 
-@pytest.mark.parametrize("before", [0, 7, 15])
 @pytest.mark.parametrize("others", [True, False])
 @pytest.mark.parametrize("before", [0, 7, 15])
 def test_only_others_patience_is_counted(before: int, others: bool) -> None:
