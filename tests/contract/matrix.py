@@ -224,6 +224,11 @@ class Face:
         homes = locks["default"].engine._queues._queues.get(lock.place, {})
         return sum(len(queue.seats) for queue in list(homes.values()))
 
+    def quiet(self, lock: Lock) -> bool:
+        """Those who wait for a lock are in line, and have used their wake-ups: nobody is about to ask."""
+        homes = locks["default"].engine._queues._queues.get(lock.place, {})
+        return all(queue.answered == queue.wakes and queue.arrival for queue in list(homes.values()))
+
     def start_waiting(self, caller: Caller, lock: Lock, **how: Any) -> Future[Any]:
         """Have a caller wait for a lock, and return when it does."""
         return self._start_queueing(lock, caller, lock.acquire, **how)

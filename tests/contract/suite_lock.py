@@ -20,6 +20,7 @@ from django_redis_locks import (
     LockNotOwned,
     current_grant,
 )
+from django_redis_locks.core import clock
 from tests.contract.matrix import Caller, Face, eventually, inside
 
 # Exclusion
@@ -165,6 +166,52 @@ def test_a_waiter_gets_the_lock_when_it_is_released(face: Face, alice: Caller, b
     alice(grant.release)
     assert waiting.result(5)
     assert time.monotonic() - begin < 0.15
+
+
+@pytest.mark.exact("counts commands")
+def test_a_release_to_one_who_waits_here_asks_nobody(face: Face, alice: Caller, bob: Caller) -> None:
+    """[H3] [X1] The lock is handed over within the process: one question of the heir's is all that is sent. It is another
+    hold, with a fence and a holder of its own, and nobody has lost anything."""
+    lock = face.lock()
+    first = alice(lock.acquire)
+    waiting = face.start_waiting(bob, lock, timeout=5)
+    eventually(lambda: face.quiet(lock))
+    with face.commands() as commands:
+        alice(first.release)
+        second = waiting.result(5)
+    assert commands == ["lock/acquire"]
+    assert second.fence > first.fence
+    assert bob(lock.holder).fence == second.fence
+    assert not alice(lock.owned)
+    bob(second.ensure_held, confirm=True)
+    assert not first.lost
+
+
+def test_the_heir_has_a_lease_of_its_own(face: Face, alice: Caller, bob: Caller) -> None:
+    """[H3] [H12] On the terms that it asked for, longer or shorter than its predecessor's."""
+    first = alice(face.lock(expire=20).acquire)
+    waiting = face.start_waiting(bob, face.lock(expire=60), timeout=5)
+    alice(first.release)
+    second = waiting.result(5)
+    assert 50 < second.remaining() <= 60
+    assert 50 < alice(face.lock().holder).lease_left <= 60
+    waiting = face.start_waiting(alice, face.lock(expire=5), timeout=5)
+    bob(second.release)
+    assert waiting.result(5).remaining() <= 5
+
+
+def test_an_heir_whose_time_is_up_passes_the_lock_on(face: Face, alice: Caller, bob: Caller) -> None:
+    """[H3] [L29] Handed over in the very moment: it is the next one's, or free, but never nobody's."""
+    lock = face.lock(expire=30)
+    for number in range(20):
+        grant = alice(lock.acquire, timeout=5)
+        short = face.start_waiting(bob, lock, timeout=0.02)
+        eventually(lambda: clock.now() >= grant.hold.since + 0.019 + number * 0.0002)  # noqa: B023 - called here
+        alice(grant.release)
+        heir = short.result(5)
+        if heir is not None:
+            bob(heir.release)
+        eventually(lambda: not alice(lock.locked))
 
 
 def test_minus_one_waits_for_ever(face: Face, alice: Caller, bob: Caller) -> None:

@@ -9,15 +9,18 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import redis
 
 from django_redis_locks import Lock, LockBackendError, LockKeyError, LockLost, locks
+from tests.contract.matrix import eventually
 from tools.redis_server import RedisServer
 
 LOCK, FENCE, INDEX = b"lock:{0}:k:order:42", b"lock:{0}:fence", b"lock:{0}:index"
+WAITERS = b"lock:{0}:w:order:42"
 
 
 @pytest.fixture
@@ -118,6 +121,78 @@ def test_a_prefix_keeps_projects_apart(redis_url: str, settings: Any, direct: re
     with locks.lock("order:42"), locks["other"].lock("order:42"):
         ours = {key for key in direct.scan_iter() if key.startswith(b"lock:{0}:")}
         assert set(direct.keys()) - ours == {b"shop:{0}:k:order:42", b"shop:{0}:fence", b"shop:{0}:index"}
+
+
+# The line
+
+
+@pytest.fixture
+def waiting(lock: Lock, direct: redis.Redis) -> Iterator[Future[float]]:
+    """Somebody waits in line for the lock, which the test holds, and gives it back at once when he has it."""
+
+    def wait() -> float:
+        with lock:
+            return time.time()
+
+    with ThreadPoolExecutor(1) as threads, lock:
+        future = threads.submit(wait)
+        eventually(lambda: direct.exists(WAITERS))
+        yield future
+
+
+def test_a_line_is_one_key(waiting: Future[float], direct: redis.Redis) -> None:
+    """[H9] The address of each queue, scored with its arrival in µs on the server's clock; it ends four seconds after the
+    last one was heard of."""
+    assert sorted(direct.keys()) == [FENCE, INDEX, LOCK, WAITERS]
+    ((address, arrival),) = direct.zrange(WAITERS, 0, -1, withscores=True)
+    assert re.fullmatch(rb"lock:\{0\}:inbox:[\w-]{12} [0-9a-f]+", address)
+    seconds, micros = direct.time()
+    assert 0 < seconds * 1_000_000 + micros - arrival < 5_000_000
+    assert 3_000 < direct.pttl(WAITERS) <= 4_000
+    channel = address.rpartition(b" ")[0]
+    assert direct.pubsub_numsub(channel) == [(channel, 1)]
+
+
+def test_a_message_is_the_number_of_a_queue_and_the_key_of_the_lock(direct: redis.Redis, lock: Lock) -> None:
+    """[H9] Told to whoever has waited longest and is alive; the dead are passed over, and the others stay in line."""
+    name = "lock:{0}:inbox:abcdefghijkl"
+    with direct.pubsub(ignore_subscribe_messages=True) as inbox:
+        inbox.subscribe(name)
+        assert inbox.get_message(timeout=5) is None
+        grant = lock.acquire()
+        line = {"lock:{0}:inbox:dead 1": 1, f"{name} 7f": 2, f"{name} 80": 3}
+        direct.zadd(WAITERS, line)
+        grant.release()
+        message = inbox.get_message(timeout=5)
+        assert message is not None
+        assert message["data"] == b"7f " + LOCK
+        assert inbox.get_message(timeout=0.05) is None
+        assert direct.zrange(WAITERS, 0, -1) == [f"{name} 80".encode()]
+
+
+def test_nothing_is_left_of_a_line(waiting: Future[float], lock: Lock, direct: redis.Redis) -> None:
+    """[H9] The last one takes its queue out of it."""
+    lock.release()
+    assert waiting.result(5)
+    eventually(lambda: direct.keys() == [FENCE])
+    lock.acquire()  # for the end of the fixture
+
+
+def test_a_record_is_a_hash(redis_url: str, settings: Any, direct: redis.Redis) -> None:
+    """[H19] Its version is a fence of the bucket, and its fields are JSON; dropped, nothing is left but the counter."""
+    settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}}
+    record = locks.record("order:42")
+    written = record.put(None, {"state": "ready"}, expire=30).record
+    assert written is not None
+    assert sorted(direct.keys()) == [FENCE, LOCK]
+    fields = direct.hgetall(LOCK)
+    assert re.fullmatch(rb"[A-Za-z0-9_-]{12}[0-9a-f]+", fields.pop(b"nonce"))
+    version = str(written.version).encode()
+    assert fields == {b"v": b"1", b"kind": b"record", b"version": version, b"fields": b'{"state":"ready"}'}
+    assert direct.get(FENCE) == version
+    assert 29_000 < direct.pttl(LOCK) <= 30_000
+    assert record.drop(written)
+    assert direct.keys() == [FENCE]
 
 
 # Fences
