@@ -1,0 +1,238 @@
+"""The world that programs run in, over a store that only takes notes: what goes to the queues, the inbox, the janitor."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from django_redis_locks.backends.base import Backend, Inbox, Listener
+from django_redis_locks.core import clock
+from django_redis_locks.core.effects import (
+    Command,
+    Freed,
+    Handed,
+    HandOver,
+    Join,
+    Leave,
+    LineUp,
+    Listen,
+    Place,
+    Seat,
+    Turn,
+    Wait,
+)
+from django_redis_locks.engine import Engine
+from tests.forks import in_child
+
+LOCK, WAITERS = "lock:{0}:k:order:42", "lock:{0}:w:order:42"
+_numbers = itertools.count()
+
+
+class Ear(Inbox):
+    """Is opened, and answers, as the test says."""
+
+    def __init__(self) -> None:
+        self.name = "me"
+        self.answers = True
+        self.asked: list[str] = []
+        self.events: list[str] = []
+
+    def hears(self, channel: str) -> str:
+        return channel + self.name if self.name else ""
+
+    def open(self, channel: str, then: Callable[[], object]) -> None:
+        self.asked.append(channel)
+        if self.answers:
+            then()
+
+    def close(self) -> None:
+        self.events.append("close")
+
+    def after_fork_in_child(self) -> None:
+        self.events.append("fork")
+
+
+class Notes(Backend):
+    """Carries nothing out."""
+
+    def __init__(self) -> None:
+        self.identity = f"notes:{next(_numbers)}"
+        self.ear = Ear()
+        self.told: Listener | None = None
+        self.sent: list[tuple[Any, ...]] = []
+        self.events: list[str] = []
+
+    def inbox(self, listener: Listener) -> Inbox:
+        self.told = listener
+        return self.ear
+
+    def call(self, command: Command[Any]) -> Any:
+        self.sent.append((command.name, command.keys, *command.args))
+        return 0
+
+    def close(self) -> None:
+        self.events.append("close")
+
+    def after_fork_in_child(self) -> None:
+        self.events.append("fork")
+
+
+@pytest.fixture
+def store() -> Notes:
+    return Notes()
+
+
+@pytest.fixture
+def engine(store: Notes) -> Iterator[Engine]:
+    engine = Engine(store)
+    yield engine
+    engine.settle(5)
+
+
+def sit(engine: Engine, home: Any = None) -> Seat:
+    seat = Seat(Place(engine.backend.identity, LOCK), home, "inbox:")
+    engine.perform(Join(seat))
+    return seat
+
+
+def sent(engine: Engine, store: Notes) -> list[tuple[Any, ...]]:
+    """What the janitor has sent."""
+    engine.settle(5)
+    return store.sent
+
+
+def test_it_is_the_one_whom_the_inbox_tells(engine: Engine, store: Notes) -> None:
+    """[H9] A wake-up reaches the queue of that number."""
+    assert store.told is engine
+    seat = sit(engine)
+    turn = engine.perform(Wait(seat, clock.now() - 1))
+    assert turn == Turn(f"inbox:me {seat.queue.number}")
+    engine.told(seat.queue.number, LOCK)
+    begin = clock.now()
+    assert engine.perform(Wait(seat, begin + 5, 5.0))
+    assert clock.now() - begin < 1
+    assert sent(engine, store) == []
+
+
+def test_a_wake_up_for_nobody_is_passed_on(engine: Engine, store: Notes) -> None:
+    """[H9] The store has taken that queue out of the line already; the next one is told if the lock is free."""
+    engine.told("7f", LOCK)
+    assert sent(engine, store) == [("queue/leave", (LOCK, WAITERS), "")]
+
+
+def test_what_was_missed_is_asked_for(engine: Engine) -> None:
+    """[H10] By every head."""
+    seat = sit(engine)
+    engine.perform(Wait(seat, clock.now() - 1))
+    engine.missed()
+    begin = clock.now()
+    assert engine.perform(Wait(seat, begin + 5, 5.0))
+    assert clock.now() - begin < 1
+
+
+def test_it_knows_whether_anybody_waits(engine: Engine) -> None:
+    """[L25] The inbox is closed when nobody does."""
+    assert not engine.waiting()
+    seat = sit(engine)
+    assert engine.waiting()
+    engine.perform(Leave(seat))
+    assert not engine.waiting()
+
+
+def test_the_last_one_leaves_the_line(engine: Engine, store: Notes) -> None:
+    """[H9] By the janitor: nothing is asked while a program unwinds."""
+    seat = sit(engine)
+    turn = engine.perform(Wait(seat, clock.now() - 1))
+    assert turn is not None
+    engine.perform(Leave(seat))
+    assert sent(engine, store) == [("queue/leave", (LOCK, WAITERS), turn.address)]
+
+
+def test_what_was_handed_over_for_nothing_is_freed(engine: Engine, store: Notes) -> None:
+    """[H3] [H9] By the janitor too, and before it passes anything on."""
+    seat = sit(engine)
+    hold: Any = SimpleNamespace(place=seat.place, token="secret", lease=1000)
+    handed = Handed(hold, lambda token: Command("lock/free", (LOCK, WAITERS, "index"), (token,), int))
+    assert engine.perform(HandOver(handed, None))
+    engine.perform(Leave(seat))
+    assert sent(engine, store)[:2] == [
+        ("lock/free", (LOCK, WAITERS, "index"), "secret"),
+        ("queue/leave", (LOCK, WAITERS), ""),
+    ]
+
+
+def test_a_queue_that_lined_up_for_nobody_leaves_the_line(engine: Engine, store: Notes) -> None:
+    """[H4] [H9] Its last one left while the release was on its way."""
+    seat = sit(engine)
+    address = engine.perform(LineUp(seat.place, None))
+    assert address == f"inbox:me {seat.queue.number}"
+    engine.perform(Leave(seat, None, None))
+    before = len(sent(engine, store))
+    engine.perform(Freed(seat.place, True, address))
+    assert sent(engine, store)[before:] == [("queue/leave", (LOCK, WAITERS), address)]
+
+
+# Listening
+
+
+def listen(engine: Engine, seconds: float) -> bool:
+    return engine.perform(Listen("inbox:", seconds))
+
+
+def alisten(engine: Engine, seconds: float) -> bool:
+    async def main() -> bool:
+        return await engine.aperform(Listen("inbox:", seconds))
+
+    return asyncio.run(main())
+
+
+both = pytest.mark.parametrize("listen", [listen, alisten], ids=["sync", "async"])
+
+
+@both
+@pytest.mark.parametrize("name", ["me", ""])
+def test_listening_tells_whether_it_is_heard(
+    engine: Engine, store: Notes, listen: Callable[[Engine, float], bool], name: str
+) -> None:
+    """[H7] When the inbox answers, whatever it answers."""
+    store.ear.name = name
+    begin = clock.now()
+    assert listen(engine, 5) is bool(name)
+    assert clock.now() - begin < 1
+    assert store.ear.asked == ["inbox:"]
+
+
+@both
+def test_listening_has_an_end(engine: Engine, store: Notes, listen: Callable[[Engine, float], bool]) -> None:
+    """[L19] [L30] An inbox that doesn't answer isn't waited for."""
+    store.ear.answers, store.ear.name = False, ""
+    begin = clock.now()
+    assert listen(engine, 0.05) is False
+    assert 0.05 <= clock.now() - begin < 1
+
+
+# Its end, and its children
+
+
+def test_it_closes_what_it_has_opened(engine: Engine, store: Notes) -> None:
+    """[L25] The inbox too."""
+    engine.close()
+    assert store.ear.events == store.events == ["close"]
+
+
+def test_a_forked_child_begins_anew(engine: Engine, store: Notes) -> None:
+    """[H18] Neither the parent's connections nor its inbox nor its waiters."""
+    sit(engine)
+
+    def child() -> None:
+        assert store.events == store.ear.events == ["fork"]
+        assert not engine.waiting()
+
+    in_child(child)
+    assert store.events == store.ear.events == []
+    assert engine.waiting()
