@@ -189,9 +189,7 @@ class Queues:
             homes = self._queues.setdefault(seat.place, {})
             queue = homes.get(home)
             if queue is None:
-                for stale in [other for other in homes.values() if other.closed()]:
-                    stale.leave_behind(seat.place, left)  # before it is forgotten: see leave()
-                    del homes[stale.home]
+                self._drop_closed(seat.place, homes, left)
                 next_try = self._polite.get(seat.place, -inf) if self._polite else -inf
                 queue = homes[home] = _Queue(home, next_try)
             seat.queue = queue
@@ -210,8 +208,15 @@ class Queues:
                 found = homes.get(seat.home)
                 if found is not None and not found.seats:
                     del homes[seat.home]
+                if homes:
+                    self._drop_closed(seat.place, homes, left)
                 if not homes:
                     self._queues.pop(seat.place, None)
+
+    def _drop_closed(self, place: Place, homes: dict[object, _Queue], left: Left) -> None:
+        for stale in [queue for queue in homes.values() if queue.closed()]:
+            stale.leave_behind(place, left)  # before it is forgotten: see leave()
+            del homes[stale.home]
 
     def _leave(self, queue: _Queue, effect: Leave, left: Left) -> None:
         seat = effect.seat

@@ -249,6 +249,18 @@ def test_what_a_closed_loop_was_told_is_passed_on(line: Line, handing: bool) -> 
     assert list(line._queues[PLACE]) == [None]
 
 
+def test_a_closed_loop_is_no_reason_to_go_on_listening(line: Line) -> None:
+    """[L25] [H9] When the last one leaves who is still alive nobody waits any more."""
+    loop = asyncio.new_event_loop()
+    seat = line.sit(loop)
+    mine = line.sit()
+    loop.run_until_complete(line.aturn(seat, NEVER))
+    loop.close()
+    line.stand(mine)
+    assert line.left == [(PLACE, address(seat), None)]
+    assert len(line) == 0
+
+
 def test_a_closed_loop_that_was_told_nothing_is_dropped(line: Line) -> None:
     """[H12] And a later leave of its seats harms nobody."""
     loop = asyncio.new_event_loop()
