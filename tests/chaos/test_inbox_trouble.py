@@ -102,7 +102,7 @@ def test_without_a_thread_waiters_ask_now_and_then(inbox: RedisInbox, monkeypatc
 @pytest.fixture
 def guarded(redis_server: RedisServer, redis_url: str) -> Iterator[str]:
     """The URL of a user who may subscribe to no channel."""
-    redis_server.command("ACL", "SETUSER", "deaf", "reset", "on", ">pw", "~*", "+@all")
+    redis_server.command("ACL", "SETUSER", "deaf", "reset", "resetchannels", "on", ">pw", "~*", "+@all")
     yield redis_url.replace("redis://", "redis://deaf:pw@")
     redis_server.command("ACL", "DELUSER", "deaf")
 
