@@ -123,9 +123,9 @@ def holder(workers: Callable[..., Worker]) -> Worker:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looks after itself every fifty milliseconds, and waits half a second for a server."""
+    """Looks after itself every 150 ms, and waits a second and a half for a server."""
     monkeypatch.setattr(constants, "CAP", TICK)
-    monkeypatch.setattr(inbox_module, "SOCKET_TIMEOUT", 0.5)
+    monkeypatch.setattr(inbox_module, "SOCKET_TIMEOUT", 1.5)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import redis
 from django_redis_locks.backends.redis.inbox import RedisInbox
 
 LOCKS, SHOP = "lock:{0}:inbox:", "shop:{0}:inbox:"
-TICK = 0.05
+TICK = 0.15
 """The cap of these tests: how long the inbox listens before it looks after itself."""
 
 
