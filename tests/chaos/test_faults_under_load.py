@@ -54,7 +54,7 @@ def killed(kind: str) -> Fault:
     def fault(server: RedisServer, crowd: Crowd) -> None:
         for _ in range(6):
             server.command("CLIENT", "KILL", "TYPE", kind)
-            crowd.goes_on(0.8)
+            crowd.goes_on(2.5)  # well before the end of a lease, which would help too
 
     return fault
 
