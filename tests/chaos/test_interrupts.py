@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import gc
 import linecache
+import logging
 import random
 import signal
 import sys
@@ -291,9 +292,15 @@ async def run_in_task(cancelling: Cancelling) -> None:
 
 @pytest.fixture
 def struck() -> Iterator[Callable[[float], None]]:
-    """`struck(0.001)`: SIGALRM raises KeyboardInterrupt in so many seconds."""
+    """`struck(0.001)`: SIGALRM raises KeyboardInterrupt in so many seconds; a little later if it struck inside of Python's
+    own logging, which redis-py asks for a logger with each connection: up to 3.12 it would keep its mutex for ever."""
 
-    def raise_it(number: int, frame: object) -> None:
+    def raise_it(number: int, frame: FrameType | None) -> None:
+        while frame is not None:
+            if frame.f_code.co_filename == logging.__file__:
+                signal.setitimer(signal.ITIMER_REAL, 0.0001)
+                return
+            frame = frame.f_back
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, raise_it)
