@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 BOOTSTRAP := $(PYTHON) tools/bootstrap.py
 
-.PHONY: help demo run test lint types build clean
+.PHONY: help demo run test bench lint types build clean
 .NOTPARALLEL:
 
 help: ## Show these commands
@@ -33,6 +33,10 @@ lint: ## Check style, format and floors
 types: ## Check types
 	@$(BOOTSTRAP) types
 	@$(BIN)/mypy
+
+bench: ## Measure the speed beside other libraries (ROWS=1,3 ROUNDS=3 narrow it)
+	@$(PYTHON) -m benchmarks.venvs
+	@.cache/bench/main/bin/python -m benchmarks $(if $(ROWS),--rows $(ROWS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
 build: ## Build the wheel and the source archive into dist/
 	@$(BOOTSTRAP) build

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, Never, TypeVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple, Never, TypeAlias, TypeVar
 
 from .conf import ON_BACKEND_ERROR, AliasSettings, Overrides
 from .core import durations
@@ -25,17 +26,25 @@ T = TypeVar("T")
 _NOTHING = Overrides()
 
 
-class Options(NamedTuple):
-    """What a call site says of a lock's terms; None where it says nothing."""
+Options: TypeAlias = "tuple[Duration | None, Duration | None, bool | None, str | None]"
+"""What a call site says of a lock's terms: ``expire``, ``wait``, ``renew``, ``on_backend_error``; None where nothing."""
 
-    expire: Duration | None = None
-    wait: Duration | None = None
-    renew: bool | None = None
-    on_lost: OnLost = None
-    on_backend_error: str | None = None
+_SILENT: Options = (None, None, None, None)
+
+_ARGUMENTS = ("expire", "wait", "renew", "on_lost", "on_backend_error", "name")
+
+MEMORY = 4096
+"""So many keys, and terms, are remembered as they were made: most locks are made again and again."""
 
 
-_SILENT = Options()
+class Address(NamedTuple):
+    """Where locks and records are, and what they are called."""
+
+    place: Place
+    keys: LockKeys
+    key: str
+    name: str
+    alias: str
 
 
 def refuse_unknown(arguments: Mapping[str, object]) -> None:
@@ -45,8 +54,8 @@ def refuse_unknown(arguments: Mapping[str, object]) -> None:
         TypeError: there is one.
     """
     for name in arguments:
-        close = _MEANT.get(name) or difflib.get_close_matches(name, (*Options._fields, "name"), 1)
-        hint = f"; did you mean {close[0]}=?" if close else f"; there are {', '.join((*Options._fields, 'name'))}"
+        close = _MEANT.get(name) or difflib.get_close_matches(name, _ARGUMENTS, 1)
+        hint = f"; did you mean {close[0]}=?" if close else f"; there are {', '.join(_ARGUMENTS)}"
         raise TypeError(f"a lock has no argument {name!r}{hint}")
 
 
@@ -63,7 +72,7 @@ _MEANT = {
 class LockMaker:
     """The kinds of locks, each as a method. ``locks`` has them, and each of its aliases."""
 
-    def _make(self, key: str, options: Options, name: str | None, *, reentrant: bool) -> Lock:
+    def _make(self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool) -> Lock:
         raise NotImplementedError
 
     def record(self, key: str, *, name: str | None = None) -> RecordRef:
@@ -104,8 +113,9 @@ class LockMaker:
             ValueError: an argument is out of its range.
             TypeError: an unknown argument.
         """
-        refuse_unknown(unknown)
-        return self._make(key, Options(expire, wait, renew, on_lost, on_backend_error), name, reentrant=False)
+        if unknown:
+            refuse_unknown(unknown)
+        return self._make(key, name, (expire, wait, renew, on_backend_error), on_lost, False)
 
     def rlock(
         self,
@@ -120,8 +130,9 @@ class LockMaker:
         **unknown: Never,
     ) -> Lock:
         """The same lock, which its owner may enter again, without a round trip. The last exit frees it."""
-        refuse_unknown(unknown)
-        return self._make(key, Options(expire, wait, renew, on_lost, on_backend_error), name, reentrant=True)
+        if unknown:
+            refuse_unknown(unknown)
+        return self._make(key, name, (expire, wait, renew, on_backend_error), on_lost, True)
 
 
 class Locks(LockMaker):
@@ -131,9 +142,8 @@ class Locks(LockMaker):
         self.settings = settings
         self.engine = engine
         self._spelling = Spelling(settings.key_prefix, engine.backend.buckets)
-        self._terms: dict[str | None, Terms] = {None: self._usual(_NOTHING)}
-        for name, overrides in settings.names.items():
-            self._terms[name] = self._usual(overrides)
+        self._addresses = lru_cache(MEMORY, typed=True)(self._address)  # a lazy string equals a str
+        self._special = lru_cache(MEMORY, typed=True)(self._terms_of)
 
     def __repr__(self) -> str:
         return f"<Locks {self.settings.alias!r} on {self.engine.backend!r}>"
@@ -147,23 +157,29 @@ class Locks(LockMaker):
         return self.settings.names.get(name, _NOTHING).wait
 
     def record(self, key: str, *, name: str | None = None) -> RecordRef:
-        return RecordRef(*self._address(key, name))
+        address = self._address(key, name)
+        return RecordRef(self.engine, *address, self._terms_of(address.name, *_SILENT))
 
-    def _make(self, key: str, options: Options, name: str | None, *, reentrant: bool) -> Lock:
-        engine, place, keys, key, name, alias, terms = self._address(key, name)
-        if options != _SILENT:
-            terms = self._special(terms, name, options)
-        return Lock(engine, place, keys, key, name, alias, terms, reentrant)
+    def _make(self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool) -> Lock:
+        try:
+            address = self._addresses(key, name)
+            terms = self._special(address.name, *options)
+        except TypeError:  # not hashable
+            address = self._address(key, name)
+            terms = self._terms_of(address.name, *options)
+        if on_lost is not None:
+            if on_lost != "cancel" and not callable(on_lost):
+                raise ValueError(f'on_lost is None, "cancel" or a callable, not {on_lost!r}')
+            terms = replace(terms, on_lost=on_lost)
+        return Lock(self.engine, *address, terms, reentrant)
 
-    def _address(self, key: str, name: str | None) -> tuple[Engine, Place, LockKeys, str, str, str, Terms]:
-        """What locks and records are made of."""
+    def _address(self, key: str, name: str | None) -> Address:
         keys = self._spelling.of(key)
         if name is None:
             name = key.partition(":")[0]
         elif not isinstance(name, str):
             raise ValueError(f"name must be a str, not {name!r}")
-        place = Place(self.engine.backend.identity, keys.lock)
-        return self.engine, place, keys, key, name, self.settings.alias, self._terms.get(name) or self._terms[None]
+        return Address(Place(self.engine.backend.identity, keys.lock), keys, key, name, self.settings.alias)
 
     def _usual(self, overrides: Overrides) -> Terms:
         """The terms of a lock without arguments: its lease is renewed unless ``LOCKS`` says otherwise."""
@@ -180,24 +196,28 @@ class Locks(LockMaker):
             on_lost=None,
         )
 
-    def _special(self, terms: Terms, name: str, options: Options) -> Terms:
-        expire, wait, renew, on_lost, on_backend_error = options
+    def _terms_of(
+        self,
+        name: str,
+        expire: Duration | None,
+        wait: Duration | None,
+        renew: bool | None,
+        on_backend_error: str | None,
+    ) -> Terms:
+        """The terms of a lock of this name, with what its call site says of them."""
+        overrides = self.settings.names.get(name, _NOTHING)
+        terms = self._usual(overrides)
         if renew is not None and type(renew) is not bool:
             raise ValueError(f"renew is True or False, not {renew!r}")
-        overrides = self.settings.names.get(name, _NOTHING)
         if expire is not None:
             terms = replace(terms, lease=durations.lease_ms(expire))
         if renew is None:
             renew = overrides.renew if expire is None or overrides.renew is not None else False
         if renew is not None:
-            max_hold = self.settings.max_hold if overrides.max_hold is None else overrides.max_hold
+            max_hold = _chosen(overrides.max_hold, self.settings.max_hold)
             terms = replace(terms, renew_for=max_hold if renew else 0.0)
         if wait is not None:
             terms = replace(terms, wait=durations.patience(wait))
-        if on_lost is not None:
-            if on_lost != "cancel" and not callable(on_lost):
-                raise ValueError(f'on_lost is None, "cancel" or a callable, not {on_lost!r}')
-            terms = replace(terms, on_lost=on_lost)
         if on_backend_error is not None:
             if on_backend_error not in ON_BACKEND_ERROR:
                 raise ValueError(f'on_backend_error is "closed" or "open", not {on_backend_error!r}')

@@ -7,8 +7,10 @@ error of it.
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
 from django.core.exceptions import ImproperlyConfigured
@@ -19,7 +21,12 @@ from .backends.base import Backend
 from .core import durations
 from .core.holder import FIELDS
 
+_log = logging.getLogger("django_redis_locks.backend")
+
 SETTING = "REDIS_LOCKS"
+
+DOUBT = "W036"
+"""The check that what is installed may not work."""
 
 DEFAULTS: dict[str, Any] = {
     "BACKEND": "django_redis_locks.backends.redis.RedisBackend",
@@ -107,6 +114,8 @@ def read(alias: str, entry: Mapping[str, Any]) -> AliasSettings:
     for problem in problems(alias, entry):
         if problem.serious:
             raise InvalidLockBackend(f"{problem.message} {problem.hint}".strip())
+        if problem.id == DOUBT:
+            _warn(problem.message)
     entry = {**DEFAULTS, **entry}
     location, options = _location(entry)
     general = _overrides(entry)
@@ -127,6 +136,12 @@ def read(alias: str, entry: Mapping[str, Any]) -> AliasSettings:
         metadata=general.metadata or (),
         names={name: _overrides(override) for name, override in entry["LOCKS"].items()},
     )
+
+
+@cache
+def _warn(doubt: str) -> None:
+    """Once, for a process that runs no checks, such as a worker."""
+    _log.warning(doubt)
 
 
 def _location(entry: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -256,6 +271,12 @@ def _store(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
     if not (isinstance(backend, type) and issubclass(backend, Backend)):
         yield Problem("E003", f"{where}: BACKEND {entry['BACKEND']!r} is no lock backend.")
         return
+    misfit, doubt = backend.misfit(), backend.doubt()
+    if misfit is not None:
+        yield Problem("E035", f"{where}: {misfit}.")
+        return
+    if doubt is not None:
+        yield Problem(DOUBT, f"{where}: {doubt}.")
     yield from _address(entry, where, backend)
 
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.core.exceptions import SynchronousOnlyOperation
 
-from .core import clock
+from .core import forks
 from .core.effects import (
+    NONSENSE,
     Command,
     Effect,
     Freed,
     HandOver,
-    Join,
     Leave,
     LineUp,
     Listen,
-    Now,
     Pause,
     Place,
     Sweep,
@@ -26,9 +26,11 @@ from .core.effects import (
     Wait,
     Watch,
 )
+from .core.gates import Gate, LoopGate
 from .core.keys import waiters_of
 from .core.owners import running_loop
-from .core.queues import Gate, LoopGate, Queues
+from .core.queues import Queues
+from .core.replies import freed
 from .renewal import Janitor
 
 if TYPE_CHECKING:
@@ -45,48 +47,34 @@ class Engine:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self._queues = _queues.setdefault(backend.identity, Queues())
-        self._janitor = Janitor(backend, self._freed)
+        queues = self._queues = _queues.setdefault(backend.identity, Queues())
+        freed = partial(queues.freed, outside=self)
+        janitor = self._janitor = Janitor(backend, freed)
         self._inbox = backend.inbox(self)
-        hear = self._inbox.hears
-        self._perform: dict[type[Effect[Any]], Callable[[Any], Any]] = {
-            Now: lambda _: clock.now(),
+        self.hear = self._inbox.hears
+        self.queued = queues.queued
+        self.calm = queues.calm
+        self.alarm = janitor.alarm
+        self.handlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
             Command: self._call,
-            Join: lambda effect: self._queues.join(effect, self._janitor.alarm, self._left),
-            Wait: self._wait,
-            Leave: lambda effect: self._queues.leave(effect, self._left),
+            Wait: partial(queues.wait, outside=self),
+            Leave: partial(queues.leave, outside=self),
             Listen: self._listen,
-            HandOver: self._queues.hand_over,
-            LineUp: lambda effect: self._queues.line_up(effect, hear),
-            Freed: self._freed,
-            Watch: self._janitor.watch,
-            Unwatch: lambda effect: self._janitor.unwatch(effect.hold),
-            Sweep: self._janitor.sweep,
+            HandOver: queues.hand_over,
+            LineUp: partial(queues.line_up, outside=self),
+            Freed: freed,
+            Watch: janitor.watch,
+            Unwatch: janitor.unwatch,
+            Sweep: janitor.sweep,
             Pause: lambda effect: Gate().sleep(effect.seconds),
         }
+        self.ahandlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
+            Command: self._acall,
+            Wait: partial(queues.await_, outside=self),
+            Listen: self._alisten,
+            Pause: lambda effect: self._loop_gate().asleep(effect.seconds),
+        }
         _engines.add(self)
-
-    def perform(self, effect: Effect[R]) -> R:
-        reply: R = self._perform[type(effect)](effect)
-        return reply
-
-    async def aperform(self, effect: Effect[R]) -> R:
-        reply: Any
-        if isinstance(effect, Command):
-            reply = effect.parse(await self.backend.acall(effect))
-        elif isinstance(effect, Wait):
-            reply = await self._queues.await_(effect, self._inbox.hears)
-        elif isinstance(effect, Listen):
-            gate = self._loop_gate()
-            self._inbox.open(effect.channel, gate.open)
-            await gate.asleep(effect.seconds)
-            reply = bool(self._inbox.hears(effect.channel))
-        elif isinstance(effect, Pause):
-            await self._loop_gate().asleep(effect.seconds)
-            reply = None
-        else:
-            reply = self.perform(effect)
-        return reply  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Close idle connections, and the inbox."""
@@ -97,24 +85,34 @@ class Engine:
         """Wait until what was left to the janitor so far has been tried, at most so long. A barrier for tests."""
         self._janitor.settle(seconds)
 
-    def _call(self, command: Command[Any]) -> Any:
-        _refuse_to_block_a_loop()
-        return command.parse(self.backend.call(command))
+    def _call(self, command: Command[R]) -> R:
+        if running_loop() is not None:
+            self.may_block()
+        reply = self.backend.call(command)
+        try:
+            return command.parse(reply)
+        except NONSENSE:
+            return command.read(reply)
 
-    def _wait(self, effect: Wait) -> Any:
-        _refuse_to_block_a_loop()
-        return self._queues.wait(effect, self._inbox.hears)
+    async def _acall(self, command: Command[R]) -> R:
+        return command.read(await self.backend.acall(command))
 
     def _listen(self, effect: Listen) -> bool:
         gate = Gate()
         self._inbox.open(effect.channel, gate.open)
         gate.sleep(effect.seconds)
-        return bool(self._inbox.hears(effect.channel))
+        return bool(self.hear(effect.channel))
+
+    async def _alisten(self, effect: Listen) -> bool:
+        gate = self._loop_gate()
+        self._inbox.open(effect.channel, gate.open)
+        await gate.asleep(effect.seconds)
+        return bool(self.hear(effect.channel))
 
     def _loop_gate(self) -> LoopGate:
         loop = running_loop()
         assert loop is not None  # noqa: S101 - we are in a coroutine
-        return LoopGate(loop, self._janitor.alarm)
+        return LoopGate(loop, self.alarm)
 
     # What an inbox tells.
 
@@ -122,7 +120,7 @@ class Engine:
         """A wake-up came; if nobody here waits any more it is somebody else's."""
         place = Place(self.backend.identity, lock)
         if not self._queues.wake(place, number):
-            self._left(place, "", None)
+            self.left(place, "", None)
 
     def missed(self) -> None:
         self._queues.wake_all()
@@ -130,29 +128,25 @@ class Engine:
     def waiting(self) -> bool:
         return len(self._queues) > 0
 
-    def _freed(self, effect: Freed) -> None:
-        self._queues.freed(effect, self._left)
+    def may_block(self) -> None:
+        if running_loop() is not None and not os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE"):
+            raise SynchronousOnlyOperation(
+                "You cannot call this from an async context - use the a-twin of the method "
+                "(acquire: aacquire, with: async with), or a thread or sync_to_async."
+            )
 
-    def _left(self, place: Place, address: str, handed: Handed | None) -> None:
+    def left(self, place: Place, address: str, handed: Handed | None) -> None:
         if handed is not None:
             hold = handed.hold
             self._janitor.sweep(Sweep(place, handed.free(hold.token), hold.lease / 1000))
         keys = place.lock, waiters_of(place.lock)
-        self._janitor.send(Command("queue/leave", keys, (address,), int), place)
+        self._janitor.send(Command("queue/leave", keys, (address,), freed), place)
 
     def after_fork_in_child(self) -> None:
         self.backend.after_fork_in_child()
         self._inbox.after_fork_in_child()
         self._queues.clear()
         self._janitor.after_fork_in_child()
-
-
-def _refuse_to_block_a_loop() -> None:
-    if running_loop() is not None and not os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE"):
-        raise SynchronousOnlyOperation(
-            "You cannot call this from an async context - use the a-twin of the method "
-            "(acquire: aacquire, with: async with), or a thread or sync_to_async."
-        )
 
 
 _queues: dict[str, Queues] = {}
@@ -166,4 +160,4 @@ def _after_fork_in_child() -> None:
         engine.after_fork_in_child()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+forks.in_child(_after_fork_in_child)

@@ -36,7 +36,7 @@ class Errands:
     def sweep(self, effect: Sweep) -> None:
         now = clock.now()
         # It counts as freed for us alone, whoever was told: a late copy of our request took us out of the line with it
-        delete = replace(effect.delete, parse=bool)
+        delete = replace(effect.delete, parse=lambda reply: bool(effect.delete.parse(reply)))
         for after in (*SWEEPS, effect.lease):
             self._plan(now + after, delete, effect.place, now + effect.lease)
 
@@ -66,8 +66,13 @@ class Errands:
             replies = [LockBackendError(repr(error))] * len(due)
         again = clock.now() + 1.0
         for (command, place, end), reply in zip(due, replies, strict=True):
-            if isinstance(reply, LockBackendError):
+            try:
+                if isinstance(reply, LockBackendError):
+                    raise reply
+                freed = command.read(reply)
+            except LockBackendError:
                 if again < end:  # the store is down: until the lease is over by itself
                     self._plan(again, command, place, end)
-            elif freed := command.parse(reply):
+                continue
+            if freed:
                 self._tell(Freed(place, freed > 1))

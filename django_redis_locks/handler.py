@@ -18,9 +18,11 @@ from django.core.signals import setting_changed
 from . import caches
 from .client import LockMaker, Locks, Options
 from .conf import SETTING, InvalidLockBackend, read
+from .core import forks
 from .engine import Engine
 
 if TYPE_CHECKING:
+    from .core.hold import OnLost
     from .primitives.lock import Lock
     from .primitives.record import RecordRef
 
@@ -51,8 +53,9 @@ class LockHandler(LockMaker):
     def __iter__(self) -> Iterator[str]:
         return iter(self.configuration())
 
-    def _make(self, key: str, options: Options, name: str | None, *, reentrant: bool) -> Lock:
-        return self[DEFAULT]._make(key, options, name, reentrant=reentrant)
+    def _make(self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool) -> Lock:
+        client = self._clients.get(DEFAULT) or self[DEFAULT]
+        return client._make(key, name, options, on_lost, reentrant)
 
     def record(self, key: str, *, name: str | None = None) -> RecordRef:
         return self[DEFAULT].record(key, name=name)
@@ -117,7 +120,7 @@ def _after_fork_in_child() -> None:
     locks._mutex = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+forks.in_child(_after_fork_in_child)
 
 
 def _reread(*, setting: str, **_: object) -> None:

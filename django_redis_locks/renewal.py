@@ -21,14 +21,15 @@ from math import inf
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from .batches import renew
 from .core import clock
 from .core.constants import EXIT_FLUSH, LONGEST_SLEEP, RENEW_AT, SOCKET_TIMEOUT
 from .core.daemon import Daemon
 from .core.errors import LockBackendError
+from .core.gates import Gate
 from .core.hold import Hold, State
 from .core.notice import notify
 from .core.owners import alive, registry
-from .core.queues import Gate
 from .core.rounds import Lease, Rounds
 from .errands import BATCH, Errands
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .backends.base import Backend
-    from .core.effects import Command, Freed, Place, Sweep, Watch
+    from .core.effects import Command, Freed, Place, Sweep, Unwatch, Watch
 
 _log = logging.getLogger("django_redis_locks.renew")
 
@@ -62,26 +63,34 @@ class Janitor:
         self._sleeps_until = -inf
         self._daemon = Daemon(self._work, "django-redis-locks janitor")
         self._pid = os.getpid()
+        self._works_in = 0
+        """The process in which the thread was started."""
 
     # Called from any thread.
 
     def watch(self, effect: Watch) -> None:
         """Renew a hold, or ring when its fixed lease ends."""
-        hold = effect.hold
+        hold, lease = effect.hold, effect.lease
+        if hold.pid != self._works_in:
+            self._begin_with(hold)
+        if hold.renew_until:
+            due = self._rounds.enter(hold, effect.prolong, lease, hold.since, lease / 1000 * RENEW_AT)
+            if due < self._sleeps_until:
+                self._wake(due)
+        else:
+            self._ring_at_end(hold, "expired")
+
+    def _begin_with(self, hold: Hold) -> None:
         self._settle_in()
         try:
             self._daemon.start()
         except LockBackendError as error:
             error.key, error.name, error.alias = hold.key, hold.name, hold.alias
             raise
-        if hold.renew_until:
-            self._enter(hold, effect.prolong, effect.lease, hold.since, effect.lease / 1000 * RENEW_AT)
-        else:
-            self._ring_at_end(hold, "expired")
+        self._works_in = self._pid
 
-    def unwatch(self, hold: Hold) -> None:
-        if hold.renew_until:
-            self._rounds.remove(hold)
+    def unwatch(self, effect: Unwatch) -> None:
+        self._rounds.remove(effect.hold)
 
     def sweep(self, effect: Sweep) -> None:
         self._settle_in()
@@ -152,9 +161,12 @@ class Janitor:
                 Gate().sleep(0.1)
 
     def _once(self) -> None:
-        with self._mutex:
+        while True:
             until = self._next()
-            self._sleeps_until = until
+            with self._mutex:
+                self._sleeps_until = until
+            if self._next() >= until:  # who entered something in between saw that it needn't wake us, or we see it
+                break
         try:
             timeout = None if until == inf else min(max(0.0, until - clock.now()), LONGEST_SLEEP)
             job = self._mailbox.get(timeout=timeout)
@@ -166,9 +178,7 @@ class Janitor:
             pass
         self._renew()
         self._ring()
-        with self._mutex:
-            until = self._next()
-        self._errands.run(clock.now(), until)
+        self._errands.run(clock.now(), self._next())
 
     def _next(self) -> float:
         timer = self._timers[0][0] if self._timers else inf
@@ -188,8 +198,7 @@ class Janitor:
 
     # Renewal.
 
-    def _enter(self, hold: Hold, prolong: Command[bool], lease: int, since: float, period: float) -> None:
-        due = self._rounds.enter(hold, prolong, lease, since, period)
+    def _wake(self, due: float) -> None:
         with self._mutex:
             early = due < self._sleeps_until
             if early:
@@ -202,8 +211,9 @@ class Janitor:
             sent = clock.now()
             holds: list[Hold] = []
             entries: list[Lease] = []
+            running = set(threading.enumerate())
             for entry in self._rounds.due(sent, BATCH):
-                hold = self._reachable(entry.hold)
+                hold = self._reachable(entry.hold, running)
                 if hold is None:
                     continue
                 try:
@@ -220,8 +230,10 @@ class Janitor:
             patience = (first_end - sent) / 3  # silence must leave room for other tries
             replies: list[Any]
             try:
-                replies = self._backend.call_many(
-                    [entry.prolong for entry in entries], max(0.05, min(SOCKET_TIMEOUT, patience))
+                replies = renew(
+                    [entry.prolong(hold.token, entry.lease) for hold, entry in zip(holds, entries, strict=True)],
+                    self._backend,
+                    max(0.05, min(SOCKET_TIMEOUT, patience)),
                 )
             except Exception as error:  # noqa: BLE001 - whatever it is, these holds must stay in the rounds
                 replies = [LockBackendError(repr(error))] * len(holds)
@@ -231,9 +243,9 @@ class Janitor:
                 except Exception:  # noqa: BLE001 - what fails over one hold must not cost the others
                     self._try_soon(hold, entry)
 
-    def _reachable(self, ref: weakref.ref[Hold]) -> Hold | None:
+    def _reachable(self, ref: weakref.ref[Hold], running: set[threading.Thread]) -> Hold | None:
         hold = ref()
-        if hold is not None and not alive(hold):
+        if hold is not None and hold.owner() not in running and not alive(hold):
             registry.forget_hold(hold)
             hold = None  # ours must not be the reference that keeps it
             hold = ref()
@@ -257,9 +269,9 @@ class Janitor:
         if isinstance(reply, LockBackendError):
             self._try_soon(hold, entry)
             self._warn("Lock %s couldn't be renewed: %s", hold, reply)
-        elif entry.prolong.parse(reply):
+        elif reply:
             hold.prolong(sent, entry.lease)
-            self._enter(hold, entry.prolong, entry.lease, sent, entry.lease / 1000 * RENEW_AT)
+            self._rounds.enter(hold, entry.prolong, entry.lease, sent, entry.lease / 1000 * RENEW_AT)
         else:
             self._tell(hold, "taken")
 
@@ -272,7 +284,7 @@ class Janitor:
         now = clock.now()
         if now < hold.deadline:
             pause = min(entry.lease / 10_000, 1.0, hold.deadline - now)
-            self._enter(hold, entry.prolong, entry.lease, now, pause)
+            self._rounds.enter(hold, entry.prolong, entry.lease, now, pause, exact=True)
         else:
             self._tell(hold, "expired")
 

@@ -5,22 +5,32 @@ they must not block."""
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from django.dispatch import Signal
 
 from .core import events
 
-lock_acquired = Signal()
+
+class LockSignal(Signal):
+    """Listens from its first receiver on: a lock of whose signals nobody hears doesn't pay for them."""
+
+    def connect(self, *args: Any, **kwargs: Any) -> None:
+        super().connect(*args, **kwargs)
+        events.listen(send)
+
+
+lock_acquired = LockSignal()
 """``event``: ``Acquired(key, name, alias, fence, waited)``."""
-lock_contended = Signal()
+lock_contended = LockSignal()
 """``event``: ``Contended(key, name, alias, waited)``: given up."""
-lock_released = Signal()
+lock_released = LockSignal()
 """``event``: ``Released(key, name, alias, fence, held, confirmed)``."""
-lock_lost = Signal()
+lock_lost = LockSignal()
 """``event``: ``Lost(key, name, alias, fence, held, why)``."""
-lock_force_released = Signal()
+lock_force_released = LockSignal()
 """``event``: ``ForceReleased(key, name, alias, reason)``."""
-lock_backend_failed = Signal()
+lock_backend_failed = LockSignal()
 """``event``: ``BackendFailed(key, name, alias, doing, problem)``: and the section ran, or had run, all the same."""
 
 _log = logging.getLogger("django_redis_locks")
@@ -41,6 +51,3 @@ def send(event: events.Event) -> None:
         for receiver, result in signal.send_robust(sender=type(event), event=event):
             if isinstance(result, Exception):
                 _log.error("Receiver %r of a lock signal failed", receiver, exc_info=result)
-
-
-events.listen(send)

@@ -67,6 +67,16 @@ class Backend:
             return str(error)
         return None
 
+    @classmethod
+    def misfit(cls) -> str | None:
+        """Why it can't work with what is installed, in one sentence."""
+        return None
+
+    @classmethod
+    def doubt(cls) -> str | None:
+        """Why it may not."""
+        return None
+
     def call(self, command: Command[Any]) -> Any:
         """Carry a command out, once, and return the raw reply."""
         raise NotImplementedError

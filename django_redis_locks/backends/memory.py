@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Told = Callable[[str, str], object]
 
 
-RECORD = "record"
+LOCK, RECORD = "lock", "record"
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class _Store:
 
     def mine(self, lock: str, token: str) -> _Record | None:
         record = self.find(lock)
-        return record if record is not None and record.token == token and record.kind != RECORD else None
+        return record if record is not None and record.token == token and record.kind == LOCK else None
 
     def wake(self, lock: str, waiters: str) -> bool:
         """Tell the one that has waited longest; a dead one is passed over."""
@@ -150,25 +150,28 @@ class MemoryBackend(Backend):
         self._store.inboxes.clear()
 
 
+def _what(record: _Record) -> str:
+    return "a record" if record.kind == RECORD else f"a lock of kind {record.kind}"
+
+
 def _acquire(
     store: _Store,
     keys: tuple[str, ...],
     token: str,
     lease: int,
-    kind: str,
     holder: str,
-    remember: int,
     handed: str | None = None,
     address: str | None = None,
     arrival: int = 0,
     more: int = 0,
     kept: int = 0,
-) -> list[Any]:
-    lock, waiters, counter = keys[:3]
+) -> list[Any] | int:
+    lock, counter = keys[:2]
 
     def stand(waits: bool, arrival: int = 0) -> list[int]:
         if address is None:
             return [0, 0]
+        waiters = keys[2]
         since = 0
         if address and waits:
             since = store.line_up(waiters, address, arrival)
@@ -178,16 +181,16 @@ def _acquire(
 
     record = store.find(lock)
     if record is not None:
-        if record.kind != kind:
-            return [-1, f"a lock of kind {record.kind}"]
+        if record.kind != LOCK:
+            return [-1, _what(record)]
         if record.token == token:
             record.prolong(lease)
             return [1, record.fence, 0, *stand(bool(more))]
         if record.token != handed:
             return [*record.busy(), *stand(True, arrival)]
     fence = store.next_fence(counter, record.fence if record is not None else 0)
-    store.records[lock] = _Record(kind, token, fence, _micros() // 1000, holder, time.monotonic() + lease / 1000)
-    return [1, fence, int(record is None), *stand(bool(more))]
+    store.records[lock] = _Record(LOCK, token, fence, _micros() // 1000, holder, time.monotonic() + lease / 1000)
+    return fence if handed is None else [1, fence, int(record is None), *stand(bool(more))]
 
 
 def _free(store: _Store, keys: tuple[str, ...], token: str, address: str = "", kept: int = 0) -> int:
@@ -200,19 +203,19 @@ def _free(store: _Store, keys: tuple[str, ...], token: str, address: str = "", k
     return 1 + store.wake(lock, waiters)
 
 
-def _renew(store: _Store, keys: tuple[str, ...], token: str, lease: int) -> int:
-    record = store.mine(keys[0], token)
-    if record is None:
-        return 0
-    record.prolong(lease)
-    return 1
+def _renew(store: _Store, keys: tuple[str, ...], lease: int, *tokens: str) -> list[int]:
+    records = [store.mine(lock, token) for lock, token in zip(keys, tokens, strict=False)]
+    for record in records:
+        if record is not None:
+            record.prolong(lease)
+    return [int(record is not None) for record in records]
 
 
 def _inspect(store: _Store, keys: tuple[str, ...], kind: str) -> list[Any]:
     record = store.find(keys[0])
     if record is None:
         return []
-    return record.busy() if record.kind == kind else [-1, f"a lock of kind {record.kind}"]
+    return record.busy() if record.kind == kind else [-1, _what(record)]
 
 
 def _force(store: _Store, keys: tuple[str, ...], fence: int | str) -> int:
@@ -235,7 +238,7 @@ def _look(store: _Store, key: str) -> list[Any]:
     if record is None:
         return [0]
     if record.kind != RECORD:
-        return [-1, f"a lock of kind {record.kind}"]
+        return [-1, _what(record)]
     return [0, record.left(), record.fence, record.holder]
 
 

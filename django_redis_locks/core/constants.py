@@ -17,6 +17,10 @@ POLITE: Final = 0.005
 """How long a process that gave the lock to another one lets pass before it asks again: the other one needs a message
 and a round trip, and would always lose."""
 
+HOT: Final = 1.0
+"""For so long after somebody waited for a lock the next one of his process expects to wait as well, and lines up with his
+first question."""
+
 FIRST_RETRY: Final = 0.05
 """First pause before asking a store again that can't be reached; doubles."""
 
@@ -35,6 +39,10 @@ LONGEST_LEASE: Final = 10 * 365 * 86400.0
 
 RENEW_AT: Final = 1 / 3
 """Renewed after a third of the lease: two more tries fit in before it ends."""
+
+SLOTS: Final = 60_000.0
+LONGEST_SLOT: Final = 0.5
+"""Leases that come due within the same sixtieth of their length (they are in ms), or half second, are renewed together."""
 
 SWEEPS: Final = (0.0, 0.1, 1.0, 3.0)
 """When a token with an unanswered attempt is deleted, besides after one lease: the request may just be on its way, and a

@@ -1,9 +1,9 @@
 """What a program may ask of the world.
 
-A lock's logic is written as *programs*: generators that yield effects and are sent replies. They read no clock, hold
-no socket and know neither threads nor event loops, so that one text serves synchronous and asynchronous callers, and
-a test can step it with a list of replies. ``reply = yield from Effect(...)`` gives the reply with its type. A failure
-is thrown into the program at its ``yield``.
+A lock's logic is written as *programs*: generators that yield effects and are sent replies. They hold no socket and
+know neither threads nor event loops, and the only clock they read is the engine's, so that one text serves synchronous
+and asynchronous callers, and a test can step it with a list of replies. ``reply = yield from Effect(...)`` gives the
+reply with its type; ``yield Effect(...)`` is the same at less cost. A failure is thrown into the program at its ``yield``.
 
 Only ``Command``, ``Wait``, ``Listen`` and ``Pause`` may block. Everything else is *local*: it ends at once, so a program may ask
 for it while it unwinds.
@@ -11,18 +11,21 @@ for it while it unwinds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from . import clock
+from .errors import LockBackendError, LockError
+from .hold import State
+
 if TYPE_CHECKING:
-    from .errors import LockBackendError
     from .hold import Hold
 
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Effect(Generic[R]):
     """One thing asked of the world; its reply has type ``R``."""
 
@@ -36,6 +39,10 @@ class Effect(Generic[R]):
 Program: TypeAlias = Generator[Effect[Any], Any, R]
 
 
+NONSENSE = (ValueError, TypeError, LookupError, AttributeError)
+"""What a parser raises over an answer that is none; not what a signal handler raises inside of it."""
+
+
 class Place(NamedTuple):
     """Where a lock is: its store, and its key there. Equal places exclude each other."""
 
@@ -43,12 +50,7 @@ class Place(NamedTuple):
     lock: str
 
 
-@dataclass(frozen=True, slots=True)
-class Now(Effect[float]):
-    """The engine's clock, in seconds."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Command(Effect[R]):
     """One atomic step on the store, sent exactly once.
 
@@ -63,8 +65,23 @@ class Command(Effect[R]):
     args: tuple[str | int, ...]
     parse: Callable[[Any], R]
 
+    def read(self, reply: Any) -> R:
+        """What a reply means.
 
-@dataclass(frozen=True, slots=True)
+        Raises:
+            LockBackendError: nothing, to this command: somebody else answered it, or something else was.
+        """
+        try:
+            return self.parse(reply)
+        except LockError:
+            raise
+        except NONSENSE as error:
+            raise LockBackendError(
+                f"that is no answer to {self.name}: {str(reply)[:80]}", unanswered=True, passing=True
+            ) from error
+
+
+@dataclass(slots=True)
 class Pause(Effect[None]):
     """Sleep for so many seconds."""
 
@@ -77,11 +94,8 @@ class Trouble:
     """What those who wait for one key in one queue know of a store that can't be reached: since when, and how it failed
     last. Who asks notes it, so that nobody behind him takes it for a busy lock, or is patient with it all over again."""
 
-    __slots__ = ("failure", "since")
-
-    def __init__(self) -> None:
-        self.failure: str | None = None
-        self.since = 0.0
+    failure: str | None = None
+    since = 0.0
 
     def note(self, failure: LockBackendError, at: float) -> float:
         """It failed at this moment; returns since when it does."""
@@ -97,7 +111,7 @@ class Seat:
     of this key. Who made a seat can give it up at any moment, whether or not he got to join; the rest belongs to the
     queues."""
 
-    __slots__ = ("channel", "gate", "home", "place", "queue", "trouble", "turn")
+    __slots__ = ("channel", "gate", "home", "place", "queue", "turn")
 
     def __init__(self, place: Place, home: object, channel: str) -> None:
         self.place = place
@@ -105,7 +119,6 @@ class Seat:
         self.channel = channel
         self.queue: Any = None
         self.gate: Any = None
-        self.trouble = Trouble()
         self.turn: Turn | None = None
 
 
@@ -124,6 +137,11 @@ class Handed:
         self.hold = hold
         self.free = free
         self.doubtful = False
+
+    def gone(self) -> None:
+        """It wasn't there any more: whose it was had lost it, unless nobody can tell."""
+        if not self.doubtful and not self.hold.doubted and clock.now() < self.hold.deadline:
+            self.hold.lose("taken", (State.GONE,))
 
 
 class Turn(NamedTuple):
@@ -154,16 +172,10 @@ class Standing(NamedTuple):
     others: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Join(Effect[None]):
-    """Queue up behind those who wait for this key in this process."""
-
-    seat: Seat
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Wait(Effect["Turn | None"]):
-    """Sleep until it is this seat's turn to ask the store; None if that doesn't come before ``until``.
+    """Sleep until it is this seat's turn to ask the store; None if that doesn't come before ``until``. The first time it
+    queues up behind those who wait for this key in this process.
 
     Only the head of a queue asks: at once if nobody asked before it or something was handed over, and later when a
     wake-up has come since the last time somebody asked, when ``pause`` seconds are over (None: whatever the last head
@@ -178,7 +190,7 @@ class Wait(Effect["Turn | None"]):
     standing: Standing | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Leave(Effect[None]):
     """Give the seat up; twice is once. Whoever is head then asks not before ``pause`` seconds or a wake-up (None: no
     change). ``standing`` is what the answer to its last question said; None if there was none: what the queue was told
@@ -189,7 +201,7 @@ class Leave(Effect[None]):
     standing: Standing | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Listen(Effect[bool]):
     """Have the store's wake-ups reach this process; returns whether they do, after ``seconds`` at most."""
 
@@ -199,7 +211,7 @@ class Listen(Effect[bool]):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HandOver(Effect[bool]):
     """Give a hold's token to whoever is next in the caller's own queue; False if nobody waits there."""
 
@@ -207,7 +219,7 @@ class HandOver(Effect[bool]):
     home: object
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LineUp(Effect[str]):
     """The address of the caller's own queue, to line up again in the store; "" if nobody waits there."""
 
@@ -215,7 +227,7 @@ class LineUp(Effect[str]):
     home: object
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Freed(Effect[None]):
     """The lock was freed. If the store ``woke`` another process this one lets that go first, for a moment; otherwise
     every queue of this process for it has its head ask. ``address`` is the queue that was to line up again in the
@@ -226,24 +238,25 @@ class Freed(Effect[None]):
     address: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Watch(Effect[None]):
-    """Renew this hold from now on with ``prolong``, which asks for ``lease`` milliseconds, or at least tell when its
+    """Renew this hold from now on with the commands that ``prolong`` makes for its token and ``lease`` milliseconds, or at
+    least tell when its
     lease ends."""
 
     hold: Hold
-    prolong: Command[bool]
+    prolong: Callable[[str, int], Command[bool]]
     lease: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Unwatch(Effect[None]):
     """No more renewal of this hold: its release is about to be sent."""
 
     hold: Hold
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sweep(Effect[None]):
     """Something may be left in the store under this token. ``delete`` frees it if it is still this token's, and may
     be repeated at will; the janitor does so, at once and again when late copies of a request may have come, the last
@@ -254,9 +267,21 @@ class Sweep(Effect[None]):
     lease: float
 
 
+Handlers: TypeAlias = Mapping[type[Effect[Any]], Callable[[Any], Any]]
+"""How each kind of effect is carried out."""
+
+
 class Performer(Protocol):
-    """Carries effects out. ``perform`` also serves the local ones of an asynchronous program."""
+    """Carries effects out, one handler for each kind. ``handlers`` serve the local ones of an asynchronous program as
+    well; for the others it has ``ahandlers``, whose replies are awaited."""
 
-    def perform(self, effect: Effect[R]) -> R: ...
+    @property
+    def handlers(self) -> Handlers: ...
+    @property
+    def ahandlers(self) -> Handlers: ...
+    @property
+    def queued(self) -> Callable[[Place], bool]:
+        """Whether anybody in this process waits for a place: if not, there is nobody to hand a lock over to, or to tell."""
 
-    async def aperform(self, effect: Effect[R]) -> R: ...
+    def calm(self, place: Place, /) -> bool:
+        """Whether nobody in this process waits for a place, or did lately."""

@@ -108,6 +108,11 @@ def listen(listener: Listener) -> None:
         _listeners.append(listener)
 
 
+def wanted(kind: type[Event]) -> bool:
+    """Whether anybody wants to hear of such events: the frequent ones aren't made for nobody."""
+    return True if _listeners else _loggers[kind.kind].isEnabledFor(kind.level)
+
+
 def emit(event: Event) -> None:
     for listen in (_write, *_listeners):
         try:

@@ -162,10 +162,7 @@ class Grant:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        try:
-            self.release()
-        except LockError as failure:
-            self._at_exit(failure, error)
+        self._leave(error)
 
     async def __aenter__(self) -> Self:
         return self
@@ -173,10 +170,29 @@ class Grant:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
+        await self._aleave(error)
+
+    def _leave(self, error: BaseException | None) -> None:
+        """The end of a ``with`` block, which may have raised an error of its own."""
         try:
-            await self.arelease()
+            self._keeper._release(self)
         except LockError as failure:
+            self._keeper._not_released(self, failure)
             self._at_exit(failure, error)
+        except BaseException as failure:
+            self._keeper._not_released(self, failure)
+            raise
+
+    async def _aleave(self, error: BaseException | None) -> None:
+        """As ``_leave``."""
+        try:
+            await self._keeper._arelease(self)
+        except LockError as failure:
+            self._keeper._not_released(self, failure)
+            self._at_exit(failure, error)
+        except BaseException as failure:
+            self._keeper._not_released(self, failure)
+            raise
 
     def _at_exit(self, failure: LockError, error: BaseException | None) -> None:
         """The end of a ``with``: the body's own exception is never masked, and a store that is down now spoils nothing

@@ -13,7 +13,7 @@ import weakref
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from . import clock, events
+from . import clock, events, forks
 from .constants import DRIFT, DRIFT_SHARE
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Hold:
 
     __slots__ = (
         "__weakref__",
+        "address",
         "alias",
         "deadline",
         "doubted",
@@ -100,7 +101,7 @@ class Hold:
         self.fence = fence
         self.lease = lease
         self.since = sent
-        self.deadline = sent + validity(lease)
+        self.deadline = sent + (lease / 1000 * (1 - DRIFT_SHARE) - DRIFT)  # as validity() has it
         self.renew_until = sent + renew_for if renew_for else 0.0
         self.owner = weakref.ref(owner)
         self.home = home
@@ -112,13 +113,15 @@ class Hold:
         """An earlier release failed; it may be tried again."""
         self.freed_in_time = False
         """That release was sent before the deadline, so that it, or the janitor, may have freed the lock since."""
+        self.address = ""
+        """Where the store reaches the queue that its release lines up again; "" if none."""
         self.hand_overs = 0
         """How many times in a row it was handed over within this process while another one waited."""
         self.lost_why: str | None = None
         self.state = State.HELD
         self.grant: Callable[[], Grant | None] = no_grant
         """The grant of the outermost entry, if somebody still has it."""
-        self.pid = os.getpid()
+        self.pid = forks.known
         self.mutex = threading.Lock()
 
     @property

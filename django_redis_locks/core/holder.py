@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 FIELDS = ("host", "pid", "thread", "name")
 """What ``METADATA`` may name."""
@@ -42,22 +42,23 @@ class Holder:
 
 def read(text: str, *, fence: int, since: float, lease_left: float) -> Holder:
     """The holder out of what ``describe`` wrote; unknown or broken descriptions leave the fields empty."""
+    return Holder(fence, since, lease_left, **_parse(text))
+
+
+@lru_cache(maxsize=512)
+def _parse(text: str) -> dict[str, Any]:
+    """Who waits reads the same description again and again."""
     try:
         values = json.loads(text or "[]")
     except ValueError:
         values = []
-    known = dict(zip(FIELDS, values, strict=False)) if isinstance(values, list) else {}
-    return Holder(fence, since, lease_left, **known)
-
-
-def describe(thread: str, name: str, fields: tuple[str, ...]) -> str:
-    """What the store keeps of the holder: a JSON array in the order of FIELDS, null for what isn't wanted. An array,
-    because the names of the fields would cost more memory than the values."""
-    return _describe(os.getpid(), thread, name, fields)
+    return dict(zip(FIELDS, values, strict=False)) if isinstance(values, list) else {}
 
 
 @lru_cache(maxsize=512)
-def _describe(pid: int, thread: str, name: str, fields: tuple[str, ...]) -> str:
+def describe(pid: int, thread: str, name: str, fields: tuple[str, ...]) -> str:
+    """What the store keeps of the holder: a JSON array in the order of FIELDS, null for what isn't wanted. An array,
+    because the names of the fields would cost more memory than the values."""
     about = {"host": socket.gethostname(), "pid": pid, "thread": thread[:40], "name": name[:80]}
     values = [about[field] if field in fields else None for field in FIELDS]
     return json.dumps(values, separators=(",", ":"))

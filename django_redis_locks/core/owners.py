@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
 
-from . import clock
+from . import clock, forks
 from .constants import REMEMBER
 from .hold import State
 
@@ -33,10 +33,9 @@ if TYPE_CHECKING:
 
 Owner: TypeAlias = "threading.Thread | asyncio.Task[object] | Foreign"
 
-_mine: ContextVar[tuple[int, ...]] = ContextVar("django_redis_locks_grants", default=())
-
-_entered: ContextVar[tuple[Grant, ...]] = ContextVar("django_redis_locks_entered", default=())
-"""The grants of the ``with lock:`` blocks that the caller is in; the lock object itself keeps nothing."""
+_mine: ContextVar[tuple[int | Grant, ...]] = ContextVar("django_redis_locks_grants", default=())
+"""The grants of the caller's context: their ids, which keep nothing alive; of a ``with lock:`` block the grant itself, until
+the block ends. The lock object keeps nothing."""
 
 running_loop = events._get_running_loop
 """The loop that runs in this thread, or None: the one in C that doesn't raise."""
@@ -59,15 +58,18 @@ class _Life:
     __slots__ = ("__weakref__",)
 
 
-class _Foreigner(threading.local):
-    """The foreign thread that looks here, made by its first look."""
+class _Here(threading.local):
+    """The thread that looks here, found by its first look."""
 
     def __init__(self) -> None:
-        self.life = _Life()
-        self.me = Foreign(threading.current_thread().name, self.life)
+        thread = threading.current_thread()
+        self.me: threading.Thread | Foreign = thread
+        if type(thread) is threading._DummyThread:
+            self.life = _Life()
+            self.me = Foreign(thread.name, self.life)
 
 
-_foreigner = _Foreigner()
+_here = _Here()
 
 
 def me() -> Owner:
@@ -77,12 +79,11 @@ def me() -> Owner:
         task = asyncio.current_task(loop)
         if task is not None:
             return task
-    thread = threading.current_thread()
-    return _foreigner.me if type(thread) is threading._DummyThread else thread
+    return _here.me
 
 
 def name_of(owner: Owner) -> str:
-    return owner.name if isinstance(owner, threading.Thread | Foreign) else owner.get_name()
+    return owner.get_name() if isinstance(owner, asyncio.Task) else owner.name
 
 
 def alive(hold: Hold) -> bool:
@@ -100,26 +101,27 @@ def alive(hold: Hold) -> bool:
     return not owner.done()  # type: ignore[attr-defined]
 
 
-def enter(grant: Grant) -> None:
-    """A ``with`` block begins."""
-    _entered.set((*_entered.get(), grant))
-
-
 def enter_not(grant: Grant) -> None:
     """The block never began, or its end was interrupted."""
-    if grant in _entered.get():
-        _entered.set(tuple(other for other in _entered.get() if other is not grant))
+    mine = _mine.get()
+    if grant in mine:
+        _mine.set(_without(mine, grant))
 
 
 def leave(lock: object) -> Grant | None:
     """The innermost ``with`` block of this lock object ends: the grant it began with. Another object for the same key has
     blocks of its own. None if it began in another context."""
-    grants = _entered.get()
-    for index in range(len(grants) - 1, -1, -1):
-        if grants[index]._keeper is lock:
-            _entered.set(grants[:index] + grants[index + 1 :])
-            return grants[index]
+    mine = _mine.get()
+    for entry in reversed(mine):
+        if type(entry) is not int and entry._keeper is lock:  # type: ignore[union-attr]
+            _mine.set(_without(mine, entry))
+            return entry  # type: ignore[return-value]
     return None
+
+
+def _without(mine: tuple[int | Grant, ...], entry: int | Grant) -> tuple[int | Grant, ...]:
+    place = mine.index(entry)
+    return mine[:place] + mine[place + 1 :]
 
 
 class Registry:
@@ -137,6 +139,8 @@ class Registry:
         self._mutex = threading.RLock()
         self._grants: dict[int, Grant] = {}
         self._by_place: dict[Place, list[Grant]] = {}
+        self.knows: Callable[[Place], bool] = self._by_place.__contains__
+        """Whether anybody in this process has a grant there."""
 
     def __len__(self) -> int:
         return len(self._grants)
@@ -145,28 +149,31 @@ class Registry:
         """The parent's grants stay findable, so that a ``with`` of the parent ends quietly in the child, but none of
         them is live here. Another thread may have been at work on the tables when the process forked."""
         self._mutex = threading.RLock()
-        self._by_place = {}
+        self._by_place.clear()
         for grant in list(self._grants.values()):
             self._by_place.setdefault(grant.hold.place, []).append(grant)
 
-    def keep(self, grant: Grant) -> None:
-        """Register a grant of the caller, in his context too."""
+    def keep(self, grant: Grant, block: bool = False) -> None:
+        """Register a grant of the caller, in his context too; there it stays until a ``block`` ends."""
+        place = grant.hold.place
         with self._mutex:
             self._grants[grant.id] = grant
-            self._by_place[grant.hold.place] = [*self._by_place.get(grant.hold.place, ()), grant]
+            others = self._by_place.get(place)
+            self._by_place[place] = [grant] if others is None else [*others, grant]
         if len(self._grants) > self.FEW:
             self._second_chance()
-        ids = _mine.get()
-        if len(ids) >= 8:
-            ids = tuple(id for id in ids if id in self._grants)
-        _mine.set((*ids, grant.id))
+        mine = _mine.get()
+        count = len(mine)
+        if count >= 8 and not count & (count - 1):  # at each power of two
+            mine = tuple(entry for entry in mine if type(entry) is not int or entry in self._grants)
+        _mine.set((*mine, grant if block else grant.id))
 
     def forget(self, grant: Grant) -> None:
         with self._mutex:
             self._forget(grant)
-        ids = _mine.get()
-        if grant.id in ids:
-            _mine.set(tuple(id for id in ids if id != grant.id))
+        mine = _mine.get()
+        if grant.id in mine:
+            _mine.set(_without(mine, grant.id))
 
     def forget_hold(self, hold: Hold) -> None:
         """Let go of whatever the registry has on a hold: its owner is dead."""
@@ -175,16 +182,16 @@ class Registry:
                 if grant.hold is hold:
                     self._forget(grant)
 
-    def knows(self, place: Place) -> bool:
-        """Whether anybody in this process has a grant there."""
-        return place in self._by_place
-
     def newest(self, place: Place) -> Grant | None:
         """The caller's newest grant there that he hasn't released; it may be lost."""
         owner = me()
-        ids = _mine.get()
+        mine = _mine.get()
         for grant in self._at(place):
-            if grant.id in ids and grant.hold.state is not State.GONE and grant.hold.owner() is owner:
+            if (
+                (grant.id in mine or grant in mine)
+                and grant.hold.state is not State.GONE
+                and grant.hold.owner() is owner
+            ):
                 return grant
         return None
 
@@ -205,7 +212,7 @@ class Registry:
     def entangled(self, place: Place) -> str | None:
         """Why the caller would wait for himself there: one sentence, or None if he wouldn't."""
         owner = me()
-        ids = _mine.get()
+        mine = _mine.get()
         for grant in self._at(place):
             if not grant.hold.live:
                 continue
@@ -214,7 +221,7 @@ class Registry:
                     "this thread holds it, on behalf of another context: they share an executor's thread. "
                     "Use the lock's a-methods, or give each request a thread of its own"
                 )
-            if grant.id in ids:
+            if grant.id in mine or grant in mine:
                 return (
                     "the task or thread that started this one holds it. "
                     "Acquire it here alone, or hand the grant down and release it there"
@@ -223,8 +230,8 @@ class Registry:
 
     def innermost(self) -> Grant | None:
         """The newest grant in the caller's context that isn't released."""
-        for id in reversed(_mine.get()):
-            grant = self._grants.get(id)
+        for entry in reversed(_mine.get()):
+            grant = self._grants.get(entry if type(entry) is int else entry.id)  # type: ignore[union-attr]
             if grant is not None and not grant.given_back:
                 return grant
         return None
@@ -236,11 +243,13 @@ class Registry:
     def _forget(self, grant: Grant) -> None:
         """Every step may be done again: a signal handler may have raised between any two of them."""
         place = grant.hold.place
-        grants = [other for other in self._by_place.get(place, ()) if other is not grant]
-        if grants:
-            self._by_place[place] = grants
-        else:
-            self._by_place.pop(place, None)
+        grants = self._by_place.get(place)
+        if grants is not None:
+            others = [] if grants == [grant] else [other for other in grants if other is not grant]
+            if others:
+                self._by_place[place] = others
+            else:
+                self._by_place.pop(place, None)
         self._grants.pop(grant.id, None)
 
     def _second_chance(self) -> None:
@@ -272,7 +281,7 @@ registry = Registry()
 """The grants of this process."""
 
 
-_Source: TypeAlias = "tuple[int, str, Callable[[], int]]"
+_Source: TypeAlias = "tuple[str, Callable[[], int]]"
 
 
 class _Tokens:
@@ -286,13 +295,11 @@ class _Tokens:
     def renew(self) -> _Source:
         """Begin anew. In one assignment: of two threads that do so at once none may mix the halves of both, and none
         may go on with the parent's."""
-        source = self._source = os.getpid(), urlsafe_b64encode(os.urandom(9)).decode(), count(1).__next__
+        source = self._source = urlsafe_b64encode(os.urandom(9)).decode(), count(1).__next__
         return source
 
     def mint(self) -> str:
-        pid, prefix, number = self._source
-        if pid != os.getpid():  # a fork that didn't run Python's hooks
-            _, prefix, number = self.renew()
+        prefix, number = self._source
         return f"{prefix}{number():x}"
 
 
@@ -305,4 +312,4 @@ def _after_fork_in_child() -> None:
     _tokens.renew()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+forks.in_child(_after_fork_in_child)

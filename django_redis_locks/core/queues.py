@@ -13,126 +13,98 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from itertools import count
 from math import inf
 from random import random
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 from . import clock
-from .constants import JITTER, POLITE
+from .constants import HOT, JITTER, POLITE
 from .effects import Trouble, Turn
+from .gates import Gate, LoopGate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from .effects import Freed, Handed, HandOver, Join, Leave, LineUp, Place, Seat, Standing, Wait
+    from .effects import Freed, Handed, HandOver, Leave, LineUp, Place, Seat, Standing, Wait
 
-    Hear: TypeAlias = Callable[[str], str]
 
+MANY = 1024
+"""So many keys are remembered for which somebody waited lately."""
 
 mint_number = count(1).__next__
 """Numbers of queues."""
 
 
-class Alarm(Protocol):
-    """Calls back, from another thread, at a time of our clock; returns what takes it back."""
+class Outside(Protocol):
+    """What queues know of the process and the store around them."""
 
-    def __call__(self, at: float, ring: Callable[[], object], /) -> Callable[[], None]: ...
+    def hear(self, channel: str, /) -> str:
+        """The name of the process's inbox on a channel; "" while nobody listens there."""
 
+    def left(self, place: Place, address: str, handed: Handed | None, /) -> object:
+        """Told what the last one in a queue leaves behind: its place in the store's line, and what was handed to it. May
+        be told twice."""
 
-class Left(Protocol):
-    """Told what the last one in a queue leaves behind: its place in the store's line, and what was handed to it. May be
-    told twice."""
+    def alarm(self, at: float, ring: Callable[[], object], /) -> Callable[[], object]:
+        """Call back, from another thread, at a time of our clock; returns what takes that back."""
 
-    def __call__(self, place: Place, address: str, handed: Handed | None, /) -> None: ...
-
-
-class Gate:
-    """Lets one thread sleep until it is opened, or for so long."""
-
-    def __init__(self) -> None:
-        self._closed = threading.Lock()
-        self._closed.acquire()
-
-    def open(self) -> None:
-        try:
-            self._closed.release()
-        except RuntimeError:
-            pass  # open already
-
-    def sleep(self, seconds: float) -> None:
-        self._closed.acquire(timeout=min(seconds, threading.TIMEOUT_MAX))
+    def may_block(self) -> object:
+        """Raise if this thread must not sleep."""
 
 
-class LoopGate:
-    """Lets one task sleep until it is opened, from any thread, or for so long.
-
-    An alarm rings on our own clock: a loop's timers stand still under freezegun, and the sleep would never end.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, alarm: Alarm) -> None:
-        self._loop = loop
-        self._alarm = alarm
-        self._opened = False
-        self._future: asyncio.Future[None] | None = None
-
-    def open(self) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._open)
-        except RuntimeError:
-            pass  # the loop is closed: nobody sleeps there any more
-
-    def _open(self) -> None:
-        self._opened = True
-        if self._future is not None and not self._future.done():
-            self._future.set_result(None)
-
-    async def asleep(self, seconds: float) -> None:
-        if not self._opened:
-            self._future = self._loop.create_future()
-            take_back = self._alarm(clock.now() + seconds, self.open) if seconds != inf else None
-            try:
-                await self._future
-            finally:
-                self._future = None
-                if take_back is not None:
-                    take_back()
-        self._opened = False
+_ALONE = Turn()
 
 
-class _Queue:
-    def __init__(self, home: object, next_try: float) -> None:
+class _Queue(Trouble):
+    wakes = 0
+    seen = 0
+    """The wake-ups that the last question knew of."""
+    answered = 0
+    """Those that the last question knew of that was answered."""
+    address = ""
+    """Where the store may have registered this queue; "" if it has not, or has told it since."""
+    arrival = 0
+    handed: Handed | None = None
+    _number = ""
+
+    def __init__(self, home: object, next_try: float, first: Seat) -> None:
         self.home = home
-        self.number = f"{mint_number():x}"
+        self.next_try = next_try
+        self.seats = [first]
+
+    @property
+    def number(self) -> str:
         """Tells the queues of a process apart, in the store. No other queue ever gets it: what an earlier one left there
         is taken away later, and must not be taken for this one's."""
-        self.seats: deque[Seat] = deque()
-        self.wakes = 0
-        self.seen = 0
-        """The wake-ups that the last question knew of."""
-        self.answered = 0
-        """Those that the last question knew of that was answered."""
-        self.next_try = next_try
-        self.address = ""
-        """Where the store may have registered this queue; "" if it has not, or has told it since."""
-        self.arrival = 0
-        self.handed: Handed | None = None
-        self.trouble = Trouble()
+        if not self._number:
+            self._number = f"{mint_number():x}"
+        return self._number
 
-    def turn(self, seat: Seat, until: float, now: float, hear: Hear) -> Turn | float | None:
-        """A turn: ask now. None: too late. Else so many seconds of sleep at most."""
+    def turn(self, seat: Seat, until: float, outside: Outside) -> Turn | float | None:
+        """A turn: ask now. None: too late. Else so many seconds of sleep at most, and the seat has a gate."""
         if self.seats[0] is not seat:
-            return until - now if now < until else None
-        due = min(self.next_try, until)
-        if self.handed is None and self.wakes == self.seen and now < due:
-            return due - now
+            now = clock.now()
+            return self._sleep(seat, until - now, outside) if now < until else None
+        if self.handed is None and self.wakes == self.seen and (now := clock.now()) < self.next_try and now < until:
+            return self._sleep(seat, min(self.next_try, until) - now, outside)
         self.seen = self.wakes
-        channel = hear(seat.channel)
+        channel = outside.hear(seat.channel)
         if channel:
             self.address = f"{channel} {self.number}"
-        seat.turn = Turn(self.address if channel else "", self.arrival, len(self.seats) > 1, self.handed)
-        return seat.turn
+            turn = Turn(self.address, self.arrival, self.seats[-1] is not seat, self.handed)
+        elif self.handed is not None:
+            turn = Turn("", self.arrival, self.seats[-1] is not seat, self.handed)
+        else:
+            turn = _ALONE
+        seat.turn = turn
+        return turn
+
+    def _sleep(self, seat: Seat, seconds: float, outside: Outside) -> float:
+        if seat.gate is None:
+            home = self.home
+            seat.gate = LoopGate(home, outside.alarm) if isinstance(home, asyncio.AbstractEventLoop) else Gate()
+        return seconds
 
     def told(self, seat: Seat, standing: Standing) -> None:
         """The store answered this seat's question."""
@@ -146,92 +118,112 @@ class _Queue:
         if self.handed is turn.handed:
             self.handed = None
 
-    def unsettled(self) -> bool:
-        """Something in the store, or on its way from it, counts on this queue."""
-        return bool(self.address) or self.wakes != self.answered or self.handed is not None
+    def rouse(self) -> None:
+        """The head looks again whether it is its turn."""
+        if self.seats:
+            gate = self.seats[0].gate
+            if gate is not None:
+                gate.open()
 
     def closed(self) -> bool:
         """Its loop was closed, and the tasks that wait on it were never cancelled."""
         return isinstance(self.home, asyncio.AbstractEventLoop) and self.home.is_closed()
 
-    def leave_behind(self, place: Place, left: Left) -> None:
-        if self.unsettled():
-            left(place, self.address, self.handed)
+    def leave_behind(self, place: Place, outside: Outside) -> None:
+        if self.address or self.wakes != self.answered or self.handed is not None:  # something counts on this queue
+            outside.left(place, self.address, self.handed)
             self.address, self.answered, self.handed = "", self.wakes, None
 
     def wake(self) -> None:
         self.wakes += 1
-        if self.seats:
-            self.seats[0].gate.open()
+        self.rouse()
 
 
 class Queues:
     """All queues of one store in this process."""
 
     def __init__(self) -> None:
+        self._queues: dict[Place, dict[object, _Queue]] = {}
+        self.queued: Callable[[Place], bool] = self._queues.__contains__
+        """Whether anybody waits for a place."""
         self.clear()
 
     def clear(self) -> None:
         """A fork's child has none of its parent's waiters."""
         self._mutex = threading.RLock()
-        self._queues: dict[Place, dict[object, _Queue]] = {}
+        self._queues.clear()
         self._polite: dict[Place, float] = {}
+        """Until when others go first."""
+        self._hot: dict[Place, float] = {}
+        """Until when it is likely that one has to wait."""
 
     def __len__(self) -> int:
         """How many keys somebody waits for."""
         return len(self._queues)
 
-    def join(self, effect: Join, alarm: Alarm, left: Left) -> None:
-        seat = effect.seat
-        home = seat.home
-        seat.gate = LoopGate(home, alarm) if isinstance(home, asyncio.AbstractEventLoop) else Gate()
-        with self._mutex:
-            homes = self._queues.setdefault(seat.place, {})
-            queue = homes.get(home)
-            if queue is None:
-                self._drop_closed(seat.place, homes, left)
-                next_try = self._polite.get(seat.place, -inf) if self._polite else -inf
-                queue = homes[home] = _Queue(home, next_try)
-            seat.queue = queue
-            seat.trouble = queue.trouble
-            queue.seats.append(seat)
+    def calm(self, place: Place) -> bool:
+        """Whether nobody waits for a place, or did lately."""
+        return place not in self._queues and (not self._hot or self._hot.get(place, 0.0) < clock.now())
 
-    def leave(self, effect: Leave, left: Left) -> None:
+    def _join(self, seat: Seat, outside: Outside) -> None:
+        place, home = seat.place, seat.home
+        homes = self._queues.get(place)
+        if homes is None:
+            homes = self._queues[place] = {}
+        queue = homes.get(home)
+        if queue is not None:
+            seat.queue = queue
+            queue.seats.append(seat)
+            return
+        if homes:
+            self._drop_closed(place, homes, outside)
+        next_try = self._polite.get(place, -inf) if self._polite else -inf
+        seat.queue = homes[home] = _Queue(home, next_try, seat)
+
+    def leave(self, effect: Leave, outside: Outside) -> None:
         """Every step may be done again: a signal handler may have raised between any two of them."""
         seat = effect.seat
-        queue: _Queue | None = seat.queue
+        place = seat.place
         with self._mutex:
-            if queue is not None:
-                self._leave(queue, effect, left)
-            homes = self._queues.get(seat.place)
+            if seat.queue is not None:
+                self._leave(seat.queue, effect, outside)
+            homes = self._queues.get(place)
             if homes is not None:
                 found = homes.get(seat.home)
                 if found is not None and not found.seats:
                     del homes[seat.home]
                 if homes:
-                    self._drop_closed(seat.place, homes, left)
+                    self._drop_closed(place, homes, outside)
                 if not homes:
-                    self._queues.pop(seat.place, None)
+                    self._note(self._hot, place, HOT)
+                    self._queues.pop(place, None)
 
-    def _drop_closed(self, place: Place, homes: dict[object, _Queue], left: Left) -> None:
+    def _note(self, until: dict[Place, float], place: Place, seconds: float) -> None:
+        """For so long. What is forgotten costs a round trip or two."""
+        if len(until) >= MANY:
+            until.clear()
+        until[place] = clock.now() + seconds
+
+    def _drop_closed(self, place: Place, homes: dict[object, _Queue], outside: Outside) -> None:
         for stale in [queue for queue in homes.values() if queue.closed()]:
-            stale.leave_behind(place, left)  # before it is forgotten: see leave()
+            stale.leave_behind(place, outside)  # before it is forgotten: see leave()
             del homes[stale.home]
 
-    def _leave(self, queue: _Queue, effect: Leave, left: Left) -> None:
-        seat = effect.seat
-        if effect.standing is not None:
-            queue.told(seat, effect.standing)
+    def _leave(self, queue: _Queue, effect: Leave, outside: Outside) -> None:
+        seat, standing = effect.seat, effect.standing
+        if standing is not None:
+            queue.told(seat, standing)
         elif queue.handed is not None and seat.turn is not None and seat.turn.handed is queue.handed:
             queue.handed.doubtful = True
         if effect.pause is not None:
             queue.next_try = clock.now() + effect.pause
-        if seat in queue.seats:
-            queue.seats.remove(seat)
-        if queue.seats:
-            queue.seats[0].gate.open()
-        else:
-            queue.leave_behind(seat.place, left)
+        seats = queue.seats
+        if seat in seats:
+            seats.remove(seat)
+        if seats:
+            queue.rouse()
+        elif queue.address or queue.wakes != queue.answered or queue.handed is not None:
+            queue.leave_behind(seat.place, outside)
 
     def hand_over(self, effect: HandOver) -> bool:
         place = effect.handed.hold.place
@@ -240,39 +232,37 @@ class Queues:
                 queue = self._queues.get(place, {}).get(effect.home)
                 if queue is not None and queue.seats:
                     queue.handed = effect.handed
-                    queue.seats[0].gate.open()
+                    queue.rouse()
                     return True
         return False
 
-    def line_up(self, effect: LineUp, hear: Hear) -> str:
+    def line_up(self, effect: LineUp, outside: Outside) -> str:
         with self._mutex:
             queue = self._queues.get(effect.place, {}).get(effect.home)
             if queue is None or not queue.seats:
                 return ""
-            channel = hear(queue.seats[0].channel)
+            channel = outside.hear(queue.seats[0].channel)
             if channel:
                 queue.address, queue.arrival = f"{channel} {queue.number}", 0
             return queue.address
 
-    def freed(self, effect: Freed, left: Left) -> None:
+    def freed(self, effect: Freed, outside: Outside) -> None:
         """Who hears of it from the store, because it is registered, is left to that."""
         place = effect.place
         if effect.address:
             number = effect.address.rpartition(" ")[2]
             with self._mutex:
                 if not any(queue.number == number and queue.seats for queue in self._of(place)):
-                    left(place, effect.address, None)
+                    outside.left(place, effect.address, None)
         if effect.woke:
             now = clock.now()
             with self._mutex:
-                if len(self._polite) > 64:
-                    self._polite = {place: until for place, until in self._polite.items() if until > now}
-                self._polite[place] = now + POLITE
+                self._note(self._polite, place, POLITE)
+                self._note(self._hot, place, HOT)
                 for queue in self._of(place):
                     if not queue.address:
                         queue.next_try = min(queue.next_try, now + POLITE)
-                        if queue.seats:
-                            queue.seats[0].gate.open()
+                        queue.rouse()
         elif place in self._queues:
             with self._mutex:
                 for queue in self._of(place):
@@ -298,36 +288,37 @@ class Queues:
     def _of(self, place: Place) -> Iterator[_Queue]:
         return iter(list(self._queues.get(place, {}).values()))
 
-    def wait(self, effect: Wait, hear: Hear) -> Turn | None:
-        seat = effect.seat
-        self._begin(effect)
-        while True:
-            turn = self._turn(seat, effect.until, hear)
-            if not isinstance(turn, float):
-                return turn
-            seat.gate.sleep(turn)
+    def wait(self, effect: Wait, outside: Outside) -> Turn | None:
+        turn = self.begin(effect, outside)
+        while type(turn) is float:
+            outside.may_block()
+            effect.seat.gate.sleep(turn)
+            turn = self.go_on(effect, outside)
+        return turn  # type: ignore[return-value]
 
-    async def await_(self, effect: Wait, hear: Hear) -> Turn | None:
-        seat = effect.seat
-        self._begin(effect)
-        while True:
-            turn = self._turn(seat, effect.until, hear)
-            if not isinstance(turn, float):
-                return turn
-            await seat.gate.asleep(turn)
+    async def await_(self, effect: Wait, outside: Outside) -> Turn | None:
+        turn = self.begin(effect, outside)
+        while type(turn) is float:
+            await effect.seat.gate.asleep(turn)
+            turn = self.go_on(effect, outside)
+        return turn  # type: ignore[return-value]
 
-    def _begin(self, effect: Wait) -> None:
-        seat = effect.seat
-        if effect.standing is not None or effect.pause is not None:
-            with self._mutex:
-                queue: _Queue = seat.queue
-                if effect.standing is not None:
-                    queue.told(seat, effect.standing)
-                if effect.pause is not None:
-                    spread = random() * JITTER if effect.pause else 0.0  # noqa: S311 - no secret
-                    queue.next_try = clock.now() + effect.pause + spread
-
-    def _turn(self, seat: Seat, until: float, hear: Hear) -> Turn | float | None:
+    def begin(self, effect: Wait, outside: Outside) -> Turn | float | None:
+        """A wait begins: as ``_Queue.turn``."""
+        seat, pause, standing = effect.seat, effect.pause, effect.standing
         with self._mutex:
+            if seat.queue is None:
+                self._join(seat, outside)
             queue: _Queue = seat.queue
-            return queue.turn(seat, until, clock.now(), hear)
+            if standing is not None:
+                queue.told(seat, standing)
+            if pause is not None:
+                spread = random() * JITTER if pause else 0.0  # noqa: S311 - no secret
+                queue.next_try = clock.now() + pause + spread
+            return queue.turn(seat, effect.until, outside)
+
+    def go_on(self, effect: Wait, outside: Outside) -> Turn | float | None:
+        """A sleeper woke up: as ``_Queue.turn``."""
+        with self._mutex:
+            queue: _Queue = effect.seat.queue
+            return queue.turn(effect.seat, effect.until, outside)

@@ -1,95 +1,127 @@
-"""Which leases are to be renewed next. Leases of one period come due in the order in which they were taken, so a round of
-one period is a plain dict: in and out cost the same with one hold as with ten thousand."""
+"""Which leases are to be renewed next.
+
+To take a lock and to give it back costs an insertion into a plain dict and its removal. When the first one that was put
+there is due the janitor sorts all that are still there into slots: leases of one length that come due within one slot
+are renewed together, at its beginning, from then on in one write. So nothing costs more with ten thousand holds than with
+one, and short holds are never sorted.
+"""
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import threading
 import weakref
-from itertools import islice
+from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from . import clock
+from .constants import LONGEST_SLOT, SLOTS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .effects import Command
     from .hold import Hold
 
 
 class Lease(NamedTuple):
-    """A hold to renew: when, whose, how, and for how many milliseconds."""
+    """A hold to renew: when, whose, how, and for how many milliseconds; ``exact``: not with others of its slot."""
 
     due: float
     hold: weakref.ref[Hold]
-    prolong: Command[bool]
+    prolong: Callable[[str, int], Command[bool]]
     lease: int
+    exact: bool
+
+
+_tuple, _ref = tuple.__new__, weakref.ref
 
 
 class Rounds:
     """The leases of one store, weakly held.
 
-    Its mutex may be entered again: by a release or an acquire that a signal handler or the collector begins within this
-    same thread. So whoever iterates does so over a copy, and looks again if the round changed while it was made.
+    A release or an acquire may begin at any moment within the thread that is at it here: a signal handler's, or the
+    collector's. So the mutex may be entered again, each change of a dict is one step of its own, and nothing is iterated
+    over.
     """
 
     def __init__(self) -> None:
+        self._new: dict[int, Lease] = {}
+        self._known: dict[int, Lease] = {}
+        self._first_new = inf
+        """No new one is due before; it may be gone by then."""
         self._mutex = threading.RLock()
-        self._rounds: dict[float, dict[int, Lease]] = {}
+        # The janitor's alone:
+        self._slots: dict[tuple[float, int], deque[tuple[int, Lease]]] = {}
+        self._order: list[tuple[float, int, tuple[float, int]]] = []
+        self._count = itertools.count().__next__
 
-    def enter(self, hold: Hold, prolong: Command[bool], lease: int, since: float, period: float) -> float:
-        """Renew this hold ``period`` seconds after ``since``, which is now or was a moment ago; returns that time."""
+    # From any thread.
+
+    def enter(
+        self,
+        hold: Hold,
+        prolong: Callable[[str, int], Command[bool]],
+        lease: int,
+        since: float,
+        period: float,
+        exact: bool = False,
+    ) -> float:
+        """Renew this hold ``period`` seconds after ``since``, which is now or was a moment ago; returns that time. Unless
+        it must be ``exact`` it may be a little earlier, together with others."""
         due = since + period
-        with self._mutex:
-            round = self._rounds.setdefault(period, {})
-            round.pop(id(hold), None)  # left by a dead hold, whose place in the order isn't ours
-            last = _last(round)
-            if last is not None and due < last.due:
-                # Its answer took long: it must not wait behind those that came meanwhile
-                round = self._rounds.setdefault(due - clock.now(), {})
-            round[id(hold)] = Lease(due, weakref.ref(hold), prolong, lease)
+        # What a dead hold left under the same id counts no more
+        self._new[id(hold)] = _tuple(Lease, (due, _ref(hold), prolong, lease, exact))
+        if due < self._first_new:
+            with self._mutex:
+                self._first_new = min(due, self._first_new)
         return due
 
     def remove(self, hold: Hold) -> None:
-        with self._mutex:
-            for round in [*self._rounds.values()]:
-                round.pop(id(hold), None)
+        key = id(hold)
+        if self._new.pop(key, None) is None:
+            self._known.pop(key, None)
+
+    # In the janitor's thread, in which no signal handler runs.
 
     def first(self) -> float:
-        """When the next one is due; infinity if there is none."""
-        with self._mutex:
-            heads = [_head(round, 1) for round in list(self._rounds.values())]
-            return min((entry.due for head in heads for _, entry in head), default=inf)
+        """When to look for what is due; infinity if there is nothing."""
+        return min(self._order[0][0], self._first_new) if self._order else self._first_new
 
     def due(self, now: float, most: int) -> list[Lease]:
         """Take out what is due, at most so many."""
+        if now >= self._first_new:
+            self._sort_in()
         due: list[Lease] = []
-        with self._mutex:
-            for period in list(self._rounds):
-                round = self._rounds[period]
-                for key, entry in _head(round, most):
-                    if entry.due > now or len(due) >= most:
-                        break
-                    taken = round.pop(key, None)
-                    if taken is not None:
-                        due.append(taken)
-                if not round:
-                    self._rounds.pop(period, None)
+        order, known = self._order, self._known
+        while order and order[0][0] <= now and len(due) < most:
+            slot = self._slots[order[0][2]]
+            while slot and len(due) < most:
+                key, entry = slot.popleft()
+                if known.get(key) is entry:
+                    known.pop(key, None)
+                    due.append(entry)
+            if not slot:
+                del self._slots[heapq.heappop(order)[2]]
         return due
 
-
-def _last(round: dict[int, Lease]) -> Lease | None:
-    while True:
-        try:
-            return next(reversed(round.values()), None)
-        except RuntimeError as error:
-            if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
-                raise  # a signal handler's own
-
-
-def _head(round: dict[int, Lease], most: int) -> list[tuple[int, Lease]]:
-    """For the janitor's thread, in which no signal handler runs."""
-    while True:
-        try:
-            return list(islice(round.items(), most))
-        except RuntimeError:
-            pass
+    def _sort_in(self) -> None:
+        with self._mutex:
+            self._first_new = inf  # before they are taken out: what comes in between is found, or sets it
+        new, known, slots = self._new, self._known, self._slots
+        while new:
+            try:
+                key, entry = new.popitem()
+            except KeyError:  # released in this moment
+                return
+            begin, lease = entry.due, entry.lease
+            if not entry.exact:
+                length = min(lease / SLOTS, LONGEST_SLOT)
+                begin = begin // length * length
+            known[key] = entry
+            slot = slots.get((begin, lease))
+            if slot is None:
+                slot = slots[begin, lease] = deque()
+                heapq.heappush(self._order, (begin, self._count(), (begin, lease)))
+            slot.append((key, entry))

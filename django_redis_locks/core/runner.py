@@ -10,9 +10,11 @@ The inner loops stand inside of the ``try``, so that a signal that strikes betwe
 from __future__ import annotations
 
 from inspect import GEN_CLOSED, getgeneratorstate
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .effects import Performer, Program
 
 R = TypeVar("R")
@@ -21,15 +23,16 @@ R = TypeVar("R")
 def run(program: Program[R], world: Performer) -> R:
     """Drive a program to its end in this thread and return its result."""
     reply: Any = None
+    handlers = world.handlers
     failures: list[BaseException] = []  # popped when it is thrown: a frame and an error that know each other stay
     while True:
         try:
             while True:
                 effect = program.throw(failures.pop()) if failures else program.send(reply)
-                reply = world.perform(effect)
+                reply = handlers[type(effect)](effect)
         except StopIteration as done:
             if program.gi_frame is None:  # type: ignore[attr-defined]
-                return cast("R", done.value)
+                return done.value  # type: ignore[no-any-return]
             failures.append(done)
         except BaseException as error:
             if getgeneratorstate(program) == GEN_CLOSED:
@@ -40,17 +43,29 @@ def run(program: Program[R], world: Performer) -> R:
 async def arun(program: Program[R], world: Performer) -> R:
     """Drive a program to its end in this task and return its result."""
     reply: Any = None
+    handlers, ahandlers = world.handlers, world.ahandlers
     failures: list[BaseException] = []  # popped when it is thrown: a frame and an error that know each other stay
     while True:
         try:
             while True:
                 effect = program.throw(failures.pop()) if failures else program.send(reply)
-                reply = world.perform(effect) if effect.local else await world.aperform(effect)
+                kind = type(effect)
+                reply = handlers[kind](effect) if effect.local else await ahandlers[kind](effect)
         except StopIteration as done:
             if program.gi_frame is None:  # type: ignore[attr-defined]
-                return cast("R", done.value)
+                return done.value  # type: ignore[no-any-return]
             failures.append(done)
         except BaseException as error:
             if getgeneratorstate(program) == GEN_CLOSED:
                 raise
             failures.append(error)
+
+
+def surely(clear_away: Callable[[], object]) -> None:
+    """Do what is left to be done after a failure. If an exception strikes meanwhile it is done once more, so that each of
+    its steps may be done twice."""
+    try:
+        clear_away()
+    except BaseException:
+        clear_away()
+        raise

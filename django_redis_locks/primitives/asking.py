@@ -6,26 +6,18 @@ lock means something else then.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, TypeAlias
 
+from ..core import clock
 from ..core.constants import FIRST_RETRY, TROUBLE
-from ..core.effects import Command, Now, Pause, Program, Trouble
+from ..core.effects import Command, Pause, Program, Trouble
 from ..core.errors import LockBackendError
 
-R = TypeVar("R")
+Answer: TypeAlias = tuple[Any, float, bool]
+"""A reply, when the request it answers was sent, and whether an earlier copy went unanswered."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer(Generic[R]):
-    """A reply, when the request it answers was sent, and whether an earlier copy went unanswered."""
-
-    reply: R
-    sent: float
-    unanswered: bool
-
-
-def asking(command: Command[R], until: float, trouble: Trouble | None = None) -> Program[Answer[R]]:
+def asking(command: Command[Any], until: float, trouble: Trouble | None = None) -> Program[Answer]:
     """Send a command until it is answered, but not after ``until`` on the engine's clock, nor for longer than a store may
     be in ``trouble``; at least once.
 
@@ -36,13 +28,12 @@ def asking(command: Command[R], until: float, trouble: Trouble | None = None) ->
         LockBackendError: the store refuses, or no attempt was answered; ``unanswered`` says whether one may have been
             carried out.
     """
-    trouble = trouble or Trouble()
     unanswered = False
     pause = FIRST_RETRY
     while True:
-        sent = yield from Now()
+        sent = clock.now()
         try:
-            reply = yield from command
+            reply = yield command
         except LockBackendError as failure:
             unanswered = unanswered or failure.unanswered
             failure.unanswered = unanswered
@@ -50,12 +41,13 @@ def asking(command: Command[R], until: float, trouble: Trouble | None = None) ->
                 continue
             if not failure.passing:
                 raise
-            now = yield from Now()
-            left = min(until, trouble.note(failure, sent) + TROUBLE) - now
+            trouble = trouble or Trouble()
+            left = min(until, trouble.note(failure, sent) + TROUBLE) - clock.now()
             if left <= 0:
                 raise
-            yield from Pause(min(pause, left))
+            yield Pause(min(pause, left))
             pause = min(2 * pause, 1.0)
         else:
-            trouble.failure = None
-            return Answer(reply, sent, unanswered)
+            if trouble is not None:
+                trouble.failure = None
+            return reply, sent, unanswered

@@ -5,18 +5,18 @@ A lock object is immutable, cheap, and shared between threads and tasks; whoever
 
 from __future__ import annotations
 
-import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Literal, overload
 
-from ..core import events, owners
+from ..core import events, forks, owners
 from ..core.durations import Duration, patience
-from ..core.effects import Freed, Leave, Sweep, Unwatch
-from ..core.errors import LockAlreadyHeld, LockBackendError, LockError, LockLost, LockNotAcquired, LockNotOwned
+from ..core.effects import Leave, Unwatch
+from ..core.errors import LockAlreadyHeld, LockBackendError, LockNotAcquired, LockNotOwned
 from ..core.grant import Grant
 from ..core.hold import Hold, State
 from ..core.owners import registry
-from ..core.runner import arun, run
-from .programs import Programs
+from ..core.runner import arun, run, surely
+from .returning import Returning
 from .wishes import Ask, Busy
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _HELD = (
 )
 
 
-class BaseLock(Programs):
+class BaseLock(Returning):
     """What all kinds of locks offer. Times are seconds or a ``timedelta``; None is the default, -1 for ever."""
 
     __slots__ = ()
@@ -69,7 +69,7 @@ class BaseLock(Programs):
         if ask is None:
             return None
         try:
-            return self._finish(ask, run(self.entering(ask), self.world))
+            return self._finish(ask, run(self.acquiring(ask), self.world))
         except BaseException as failure:  # noqa: BLE001 - raised again
             return self._failed(ask, failure)
 
@@ -83,7 +83,7 @@ class BaseLock(Programs):
         if ask is None:
             return None
         try:
-            return self._finish(ask, await arun(self.entering(ask), self.world))
+            return self._finish(ask, await arun(self.acquiring(ask), self.world))
         except BaseException as failure:  # noqa: BLE001 - raised again
             return self._failed(ask, failure)
 
@@ -144,36 +144,42 @@ class BaseLock(Programs):
 
     def __enter__(self) -> Grant:
         ask = self._begin(True, None, None)
+        ask.block = True
         try:
-            return self._enter(self._finish(ask, run(self.entering(ask), self.world)))
+            grant = self._finish(ask, run(self.acquiring(ask), self.world))
+            assert grant is not None  # noqa: S101 - this wish raises
+            return grant
         except BaseException as failure:  # noqa: BLE001 - raised again
-            return self._enter(self._failed(ask, failure))
+            return self._failed(ask, failure)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         grant: Grant | None = None
         try:
-            grant = self._entered(error)
+            grant = owners.leave(self) or self._entered(error)
             if grant is not None:
-                grant.__exit__(kind, error, tb)
+                grant._leave(error)
         except BaseException as failure:
             self._not_left(grant, failure)
             raise
 
     async def __aenter__(self) -> Grant:
         ask = self._begin(True, None, owners.running_loop())
+        ask.block = True
         try:
-            return self._enter(self._finish(ask, await arun(self.entering(ask), self.world)))
+            grant = self._finish(ask, await arun(self.acquiring(ask), self.world))
+            assert grant is not None  # noqa: S101 - this wish raises
+            return grant
         except BaseException as failure:  # noqa: BLE001 - raised again
-            return self._enter(self._failed(ask, failure))
+            return self._failed(ask, failure)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         grant: Grant | None = None
         try:
-            grant = self._entered(error)
+            grant = owners.leave(self) or self._entered(error)
             if grant is not None:
-                await grant.__aexit__(kind, error, tb)
+                await grant._aleave(error)
         except BaseException as failure:
             self._not_left(grant, failure)
             raise
@@ -188,7 +194,10 @@ class BaseLock(Programs):
         """The caller's wish; None if the answer is no without asking the store."""
         if home is None and self.terms.on_lost == "cancel":
             raise ValueError('on_lost="cancel" cancels a task: acquire the lock with aacquire() or "async with"')
-        ask = Ask(self._patience(blocking, timeout), owners.me(), home, raises=blocking and timeout is None)
+        forks.pid()
+        usual = blocking is True and timeout is None
+        wait = self.terms.wait if usual else self._patience(blocking, timeout)
+        ask = Ask(wait, owners.me(), home, raises=usual)
         if registry.knows(self.place):
             newest = registry.newest(self.place)
             if newest is not None and newest.hold.held:
@@ -217,8 +226,10 @@ class BaseLock(Programs):
 
     def _finish(self, ask: Ask, verdict: Hold | Busy) -> Grant | None:
         if isinstance(verdict, Hold):
-            grant = self._give(ask, verdict)
-            events.emit(events.Acquired(self.key, self.name, self.alias, verdict.fence, ask.waited))
+            grant = ask.given = Grant(verdict, self, ask.grant)
+            registry.keep(grant, ask.block)
+            if events.wanted(events.Acquired):
+                events.emit(events.Acquired(self.key, self.name, self.alias, verdict.fence, ask.waited))
             return grant
         events.emit(events.Contended(self.key, self.name, self.alias, ask.waited))
         if not ask.raises:
@@ -232,23 +243,23 @@ class BaseLock(Programs):
             **self.about,
         )
 
-    def _give(self, ask: Ask, hold: Hold) -> Grant:
-        grant = ask.given = Grant(hold, self, ask.grant)
-        registry.keep(grant)
-        return grant
-
-    def _enter(self, grant: Grant | None) -> Grant:
-        assert grant is not None  # noqa: S101 - this wish raises
-        owners.enter(grant)
-        return grant
-
     def _failed(self, ask: Ask, failure: BaseException) -> Grant:
         """Nobody will ever have the grant: what the wish left behind is cleared away, and the failure raised again. With
-        ``ON_BACKEND_ERROR`` "open" a store that is down gives a grant that protects nothing.
+        ``ON_BACKEND_ERROR`` "open" a store that is down gives a grant that protects nothing."""
+        surely(partial(self._clear_away, ask, failure))
+        if not isinstance(failure, LockBackendError):
+            raise failure
+        self._named(failure)
+        if not self.terms.fail_open:
+            raise failure
+        events.emit(events.BackendFailed(self.key, self.name, self.alias, "acquire, going on unlocked", str(failure)))
+        grant = ask.given = Grant(self._hold(ask, None, sent=0.0, unanswered=False), self, ask.grant)
+        registry.keep(grant, ask.block)
+        return grant
 
-        The program did so already, unless the exception struck outside of it; each step may be done twice."""
+    def _clear_away(self, ask: Ask, failure: BaseException) -> None:
         if ask.seat is not None:
-            self.world.perform(Leave(ask.seat, 0.0))
+            self._perform(Leave(ask.seat, 0.0))  # the next one asks at once: a wake-up may have been spent
         if ask.given is not None:
             owners.enter_not(ask.given)
             registry.forget(ask.given)
@@ -257,13 +268,10 @@ class BaseLock(Programs):
         hold = ask.hold
         if hold is not None:
             hold.state = State.GONE
-            self.world.perform(Unwatch(hold))
-        if hold is not None or ask.sent:
-            self.world.perform(Sweep(self.place, self._free(ask.token), self.terms.lease / 1000))
-        if not (isinstance(failure, LockBackendError) and self.terms.fail_open):
-            raise failure
-        events.emit(events.BackendFailed(self.key, self.name, self.alias, "acquire, going on unlocked", str(failure)))
-        return self._give(ask, self._hold(ask, None, sent=0.0, unanswered=False))
+            self._perform(Unwatch(hold))
+        refused = isinstance(failure, LockBackendError) and not failure.unanswered
+        if hold is not None or (ask.sent and not refused):
+            self._perform(self._sweep(ask.token))
 
     def _newest(self) -> Grant:
         return self._owned(registry.newest(self.place))
@@ -271,7 +279,7 @@ class BaseLock(Programs):
     def _entered(self, error: BaseException | None) -> Grant | None:
         """The grant that a ``with`` block began with, also if it began in another context of this thread, as a
         generator's may. None if it can't be found and an exception of the block's own is on its way."""
-        grant = owners.leave(self) or registry.of_block(self.place, self)
+        grant = registry.of_block(self.place, self)
         return grant if grant is not None or error is not None else self._owned(None)
 
     def _owned(self, grant: Grant | None) -> Grant:
@@ -283,65 +291,3 @@ class BaseLock(Programs):
         if freed:
             events.emit(events.ForceReleased(self.key, self.name, self.alias, reason))
         return freed
-
-    # What a grant calls.
-
-    def _release(self, grant: Grant) -> None:
-        if self._leaving(grant):
-            self._released(grant, run(self.releasing(grant.hold, owners.running_loop()), self.world))
-
-    async def _arelease(self, grant: Grant) -> None:
-        if self._leaving(grant):
-            self._released(grant, await arun(self.releasing(grant.hold, owners.running_loop()), self.world))
-
-    def _leaving(self, grant: Grant) -> bool:
-        """Take the grant back; True if that was the last one, so that the lock is to be freed in the store."""
-        hold = grant.hold
-        if hold.foreign:
-            if not grant.given_back:
-                hold.inside.discard(grant.id)
-                registry.forget(grant)
-                warnings.warn(
-                    f"lock {self.name!r} belongs to the process that this one was forked from; it isn't released here",
-                    RuntimeWarning,
-                    stacklevel=4,
-                )
-            return False
-        if hold.leave(grant.id):
-            return True
-        registry.forget(grant)
-        return False
-
-    def _released(self, grant: Grant, confirmed: bool) -> None:
-        registry.forget(grant)
-        hold = grant.hold
-        events.emit(events.Released(self.key, self.name, self.alias, hold.fence, hold.age(), confirmed))
-
-    def _not_released(self, grant: Grant, failure: BaseException) -> None:
-        """What an exception interrupted, wherever it struck, the janitor brings to its end."""
-        hold = grant.hold
-        if hold.foreign:  # the warning was made an error
-            return
-        failed = isinstance(failure, LockError) and not isinstance(failure, LockLost)  # it may be tried again
-        if not isinstance(failure, LockError):
-            hold.leave(grant.id)
-        if not failed or hold.state is not State.RELEASING:
-            registry.forget(grant)
-        if hold.state is State.RELEASING and not hold.doubted:
-            hold.doubted = True
-            self.world.perform(Unwatch(hold))
-            self.world.perform(Sweep(self.place, self._free(hold.token), self.terms.lease / 1000))
-            self.world.perform(Freed(self.place, False))  # it may have been: who waits here asks
-
-    def _not_left(self, grant: Grant | None, failure: BaseException) -> None:
-        if not isinstance(failure, LockError):
-            grant = grant or registry.of_block(self.place, self)
-            if grant is not None:
-                owners.enter_not(grant)
-                self._not_released(grant, failure)
-
-    def _extend(self, hold: Hold, lease: int) -> None:
-        run(self.extending(hold, lease), self.world)
-
-    async def _aextend(self, hold: Hold, lease: int) -> None:
-        await arun(self.extending(hold, lease), self.world)

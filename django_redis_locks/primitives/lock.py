@@ -13,18 +13,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
+from ..core import forks, owners
 from ..core import holder as holders
-from ..core import owners
-from ..core.constants import REMEMBER
 from ..core.effects import Command, Standing, Turn
 from ..core.holder import Holder
+from ..core.replies import freed, members, number, text, yes_or_no
 from .base import BaseLock
 from .waiting import kept
-from .wishes import Ask, Busy, Foreign, Granted
+from .wishes import NOWHERE, Ask, Busy, Foreign, Granted
 
 KIND: Final = "lock"
-
-_REMEMBER_MS: Final = int(REMEMBER * 1000)
 
 
 class Lock(BaseLock):
@@ -33,63 +31,85 @@ class Lock(BaseLock):
 
     __slots__ = ()
 
-    def _try(self, ask: Ask, turn: Turn) -> Command[Granted | Busy | Foreign]:
+    def _question(self, ask: Ask, turn: Turn) -> Command[Granted | Busy | Foreign]:
         terms = self.terms
-        about = holders.describe(owners.name_of(ask.owner), self.name, terms.metadata) if terms.metadata else ""
-        args: tuple[str | int, ...] = ask.token, terms.lease, KIND, about, _REMEMBER_MS if terms.index else 0
-        if turn.address or turn.handed is not None:
-            handed = "" if turn.handed is None else turn.handed.hold.token
-            args += handed, turn.address, turn.arrival, int(turn.more), kept()
-        return Command("lock/acquire", self.keys[:4], args, read_verdict)
+        keys = self.keys
+        about = ""
+        if terms.metadata:
+            about = holders.describe(forks.known, owners.name_of(ask.owner), self.name, terms.metadata)
+        if not turn.address and turn.handed is None:
+            free = (keys.lock, keys.fence, keys.listing) if terms.index else (keys.lock, keys.fence)
+            return Command("lock/acquire", free, (ask.token, terms.lease, about), read_verdict)
+        handed = "" if turn.handed is None else turn.handed.hold.token
+        args = ask.token, terms.lease, about, handed, turn.address, turn.arrival, int(turn.more), kept()
+        waited = (keys.lock, keys.fence, keys.waiters)
+        return Command("lock/acquire", (*waited, keys.listing) if terms.index else waited, args, read_verdict)
 
     def _free(self, token: str, address: str = "") -> Command[int]:
         args: tuple[str | int, ...] = (token, address, kept()) if address else (token,)
-        return Command("lock/free", self._lock_waiters_and_index, args, int)
+        return Command("lock/free", self._to_free, args, freed)
 
     def _prolong(self, token: str, lease: int) -> Command[bool]:
-        return Command("lock/renew", (self.keys.lock, self.keys.listing), (token, lease), bool)
+        keys = self.keys
+        listed = (keys.lock, keys.listing) if self.terms.index else (keys.lock,)
+        return Command("lock/renew", listed, (lease, token), read_renewed)
 
     def _inspect(self) -> Command[Holder | None]:
         return Command("lock/inspect", (self.keys.lock,), (KIND,), partial(read_holder, self))
 
     def _force(self, fence: int | None) -> Command[int]:
-        return Command("lock/force", self._lock_waiters_and_index, ("" if fence is None else fence,), int)
+        return Command("lock/force", self._to_free, ("" if fence is None else fence,), freed)
 
     @property
-    def _lock_waiters_and_index(self) -> tuple[str, ...]:
+    def _to_free(self) -> tuple[str, ...]:
         keys = self.keys
-        return keys.lock, keys.waiters, keys.listing
+        return (keys.lock, keys.waiters, keys.listing) if self.terms.index else (keys.lock, keys.waiters)
 
 
-def read_verdict(reply: list[Any]) -> Granted | Busy | Foreign:
-    """``[1, fence, free, arrival, others]``, ``[0, lease left ms, fence, since ms, holder, arrival, others]`` or
+def read_verdict(reply: Any) -> Granted | Busy | Foreign:
+    """A fence, ``[1, fence, free, arrival, others]``, ``[0, lease left ms, fence, since ms, holder, arrival, others]`` or
     ``[-1, what lives there]``."""
-    outcome = reply[0]
+    if type(reply) is int and reply > SMALLEST_FENCE:
+        return Granted(reply)
+    outcome = members(reply)[0]
     if outcome == 1:
-        return Granted(int(reply[1]), bool(reply[2]), _standing(reply[3:]))
+        _, fence, free, *standing = reply
+        return Granted(number(fence), yes_or_no(free), _standing(*standing))
     if outcome == 0:
-        return Busy(reply[1] / 1000, _holder(reply[1:5]), _standing(reply[5:]))
-    return Foreign(_text(reply[1]))
+        return Busy(reply[1] / 1000, _holder(reply[1:5]), _standing(*reply[5:]))
+    return _foreign(reply)
 
 
-def _standing(fields: list[Any]) -> Standing:
-    arrival, others = fields
-    return Standing(int(arrival), bool(others))
+SMALLEST_FENCE: Final = 99
+"""Fences are microseconds of a clock. A number as small as this is the answer to something else."""
 
 
-def read_holder(lock: Lock, reply: list[Any]) -> Holder | None:
+def _standing(arrival: Any, others: Any) -> Standing:
+    return Standing(number(arrival), yes_or_no(others)) if arrival or others else NOWHERE
+
+
+def _foreign(reply: Any) -> Foreign:
+    outcome, what = reply
+    if outcome != -1:
+        raise ValueError(reply)
+    return Foreign(text(what))
+
+
+def read_renewed(reply: Any) -> bool:
+    """Of one lock."""
+    (answer,) = members(reply)
+    return yes_or_no(answer)
+
+
+def read_holder(lock: Lock, reply: Any) -> Holder | None:
     """``[]`` if it is free, else the beginning of a busy verdict."""
-    if not reply:
+    if not members(reply):
         return None
-    if reply[0] == -1:
-        raise lock.misplaced(Foreign(_text(reply[1])))
-    return _holder(reply[1:5])
+    if reply[0] != 0:
+        raise lock.misplaced(_foreign(reply))
+    return _holder(reply[1:])
 
 
 def _holder(fields: list[Any]) -> Holder:
     left, fence, since, about = fields
-    return holders.read(_text(about), fence=int(fence or 0), since=int(since or 0) / 1000, lease_left=left / 1000)
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value or "")
+    return holders.read(text(about), fence=number(fence), since=number(since or 0) / 1000, lease_left=left / 1000)

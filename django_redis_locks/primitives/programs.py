@@ -6,9 +6,9 @@ A kind adds its commands; ``base`` adds the public methods that run the programs
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
-from ..core import owners
+from ..core import clock, owners
 from ..core.constants import HAND_OVERS
 from ..core.effects import (
     Command,
@@ -16,7 +16,6 @@ from ..core.effects import (
     Handed,
     HandOver,
     LineUp,
-    Now,
     Program,
     Seat,
     Sweep,
@@ -31,16 +30,18 @@ from .waiting import Outcome, waiting
 from .wishes import Ask, Busy, Foreign, Granted, Terms
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..core.effects import Performer, Place
     from ..core.holder import Holder
     from ..core.keys import LockKeys
 
-R = TypeVar("R")
+_UNASKED = Busy(0.0, None)
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(slots=True, weakref_slot=True, unsafe_hash=True)
 class Programs:
-    """A lock that excludes by one key. Immutable: the state is in the store, in the queue and in the grants."""
+    """A lock that excludes by one key. Nothing changes it (a frozen one would take thrice as long to make): the state is in the store, in the queue and in the grants."""
 
     world: Performer
     place: Place
@@ -53,7 +54,7 @@ class Programs:
 
     # What makes a kind of lock a kind: one command per step.
 
-    def _try(self, ask: Ask, turn: Turn) -> Command[Granted | Busy | Foreign]:
+    def _question(self, ask: Ask, turn: Turn) -> Command[Granted | Busy | Foreign]:
         raise NotImplementedError
 
     def _free(self, token: str, address: str = "") -> Command[int]:
@@ -70,13 +71,14 @@ class Programs:
         """As ``_free``."""
         raise NotImplementedError
 
-    def entering(self, ask: Ask) -> Program[Hold | Busy]:
-        """Re-enter the caller's own hold, without the store unless this entry needs it for longer; else acquire."""
-        hold = ask.inner
-        if hold is not None and hold.held:
+    def _reentering(self, ask: Ask, hold: Hold) -> Program[Hold | Busy]:
+        """Enter a hold once more, without the store unless this entry needs it for longer; acquire if it was released
+        meanwhile."""
+        if hold.held:
             yield from self._lasting(hold)
             if hold.enter(ask.grant):
                 return hold
+        ask.inner = None
         return (yield from self.acquiring(ask))
 
     def _lasting(self, hold: Hold) -> Program[None]:
@@ -84,83 +86,60 @@ class Programs:
         renew_for, lease = self.terms.renew_for, self.terms.lease
         if renew_for and hold.renew_until:
             return
-        now = yield from Now()
+        now = clock.now()
         if hold.deadline < now + validity(lease):
             yield from self.extending(hold, lease)
         if renew_for:
             hold.renew_until = now + renew_for
             try:
-                yield from Watch(hold, self._prolong(hold.token, lease), lease)
+                yield Watch(hold, self._prolong, lease)
             except BaseException:  # the next entry must not take it for a renewed one
                 hold.renew_until = 0.0
                 raise
 
     def acquiring(self, ask: Ask) -> Program[Hold | Busy]:
-        """Ask the store, wait, ask again, until it is granted or the caller's wait is over."""
-        begin = yield from Now()
-        give_up = begin + ask.wait
+        """Re-enter the caller's own hold; or ask the store, wait, ask again, until it is granted or the wait is over."""
+        if ask.inner is not None:
+            return self._reentering(ask, ask.inner)
+        return waiting(self, ask, self.world.calm(self.place), _UNASKED)
 
-        def attempt(turn: Turn) -> Program[Outcome[Hold | Busy]]:
-            verdict = yield from self._attempting(ask, turn, give_up)
-            if isinstance(verdict, Hold):  # the next one asks when it is woken, or when this one's lease is over
-                return Outcome(verdict, True, verdict.lease / 1000)
-            return Outcome(verdict, False, verdict.lease_left)
+    def _seat(self, ask: Ask) -> Seat:
+        return Seat(self.place, ask.home, self.keys.inbox)
 
-        seat = Seat(self.place, ask.home, self.keys.inbox) if ask.wait > 0 else None
-        unasked: Hold | Busy = Busy(0.0, None)
-        verdict = yield from waiting(ask, seat, give_up, attempt, unasked)
-        ask.waited = (yield from Now()) - begin
-        if verdict is unasked and seat is not None and seat.trouble.failure is not None:
-            # it never was our turn, and whoever's it was found the store down
-            raise self._named(LockBackendError(seat.trouble.failure, passing=True))
-        return verdict
-
-    def _attempting(self, ask: Ask, turn: Turn, give_up: float) -> Program[Hold | Busy]:
-        """One answered attempt. Whatever it may leave behind in the store is handed to the janitor."""
-        answer = yield from self._sending(ask, turn, give_up)
-        verdict = answer.reply
+    def _outcome(self, ask: Ask, turn: Turn, answer: Answer) -> Outcome[Hold | Busy]:
+        """Whatever the attempt may leave behind in the store is handed to the janitor."""
+        verdict: Granted | Busy | Foreign
+        verdict, sent, unanswered = answer
+        if isinstance(verdict, Foreign):
+            ask.sent = False
+            raise self.misplaced(verdict)
         ask.standing = verdict.standing
-        if turn.handed is not None and not answer.unanswered and (isinstance(verdict, Busy) or verdict.free):
-            yield from self._stolen(turn.handed)
+        handed = turn.handed
+        if handed is not None and not unanswered and (isinstance(verdict, Busy) or verdict.free):
+            handed.gone()
         if isinstance(verdict, Busy):
-            if answer.unanswered:  # a swept token is spent: the janitor would free what it is granted later
-                yield from self._sweeping(ask.token)
-                ask.token = owners.mint_token()
+            if unanswered:
+                return verdict, False, verdict.lease_left, self._spend(ask)
             ask.sent = False
-            return verdict
-        hold = self._hold(ask, verdict.fence, answer.sent, answer.unanswered)
-        if turn.handed is not None and verdict.standing.others:
-            hold.hand_overs = turn.handed.hold.hand_overs + 1
-        ask.hold = hold
-        if hold.over:  # the answer took longer than the lease: no grant, and the token is spent
-            yield from self._sweeping(ask.token)
+            return verdict, False, verdict.lease_left, ()
+        hold = ask.hold = self._hold(ask, verdict.fence, sent, unanswered)
+        if handed is not None and verdict.standing.others:
+            hold.hand_overs = handed.hold.hand_overs + 1
+        if clock.now() >= hold.deadline:  # the answer took longer than the lease: no grant
             ask.hold = None
-            ask.token = owners.mint_token()
-            return Busy(0.0, None)
-        if self.terms.renew_for or self.terms.on_lost is not None:
-            yield from Watch(hold, self._prolong(hold.token, hold.lease), hold.lease)
-        return hold
+            return _UNASKED, False, 0.0, self._spend(ask)
+        watch: tuple[Watch, ...] = ()
+        if hold.renew_until or hold.on_lost is not None:
+            watch = (Watch(hold, self._prolong, hold.lease),)
+        # the next one asks when it is woken, or when this one's lease is over
+        return hold, True, hold.lease / 1000, watch
 
-    def _sending(self, ask: Ask, turn: Turn, give_up: float) -> Program[Answer[Granted | Busy]]:
-        ask.sent = True
-        try:
-            answer = yield from self._answer(self._try(ask, turn), give_up, ask.seat)
-        except GeneratorExit:  # abandoned: whoever has the wish clears away
-            raise
-        except BaseException as failure:
-            if not isinstance(failure, LockBackendError) or failure.unanswered:
-                yield from self._sweeping(ask.token)
-            ask.sent = False
-            raise
-        if isinstance(answer.reply, Foreign):
-            ask.sent = False
-            raise self.misplaced(answer.reply)
-        return cast("Answer[Granted | Busy]", answer)
-
-    def _stolen(self, handed: Handed) -> Program[None]:
-        """What was handed over wasn't there any more, although its lease hadn't ended."""
-        if not handed.doubtful and (yield from Now()) < handed.hold.deadline:
-            handed.hold.lose("taken", (State.GONE,))
+    def _spend(self, ask: Ask) -> Iterator[Sweep]:
+        """A swept token is spent: the janitor would free what it is granted later. Not before: if the sweep is
+        interrupted it is still the one that the wish leaves behind."""
+        yield self._sweep(ask.token)
+        ask.token = owners.mint_token()
+        ask.sent = False
 
     def _hold(self, ask: Ask, fence: int | None, sent: float, unanswered: bool) -> Hold:
         return Hold(
@@ -180,8 +159,8 @@ class Programs:
             unanswered=unanswered,
         )
 
-    def _sweeping(self, token: str) -> Program[None]:
-        yield from Sweep(self.place, self._free(token), self.terms.lease / 1000)
+    def _sweep(self, token: str) -> Sweep:
+        return Sweep(self.place, self._free(token), self.terms.lease / 1000)
 
     def releasing(self, hold: Hold, home: object) -> Program[bool]:
         """Free the lock if it is still this hold's. Returns whether the store confirmed it.
@@ -189,59 +168,53 @@ class Programs:
         If others wait for it in this process it is handed over to them, and the store isn't asked. After an unanswered
         attempt "not mine" is what success looks like the second time.
         """
-        yield from Unwatch(hold)
-        in_time = (yield from Now()) < hold.deadline
-        address = ""
-        if in_time and not hold.unanswered and not hold.doubted and hold.lost_why is None:
-            if hold.hand_overs < HAND_OVERS:
-                if (yield from self._handing_over(hold, home)):
-                    return True
-            else:
-                address = yield from LineUp(self.place, home)
+        if hold.renew_until:
+            yield Unwatch(hold)
+        if self.world.queued(self.place) and (yield from self._handing_over(hold, home)):
+            return True
+        before, in_time = hold.freed_in_time, clock.now() < hold.deadline
+        hold.freed_in_time = before or in_time
         try:
-            answer = yield from self._answer(self._free(hold.token, address))
-        except GeneratorExit:  # as above
-            raise
-        except BaseException as failure:
-            yield from self._sweeping(hold.token)
-            yield from Freed(self.place, False, address)  # it may have been: who waits here asks
-            hold.doubted = True
-            hold.freed_in_time = hold.freed_in_time or in_time
-            if isinstance(failure, LockBackendError) and hold.over:
+            reply, _, unanswered = yield from asking(self._free(hold.token, hold.address), 0.0)
+        except LockBackendError as failure:
+            self._named(failure)
+            if hold.over:
                 raise self._lost(hold, "expired") from failure
             raise
-        yield from Freed(self.place, answer.reply > 1, address)
-        if hold.unanswered or answer.unanswered:
-            yield from self._sweeping(hold.token)
+        if reply > 1 or hold.address or self.world.queued(self.place):
+            yield Freed(self.place, reply > 1, hold.address)
+        if hold.unanswered or unanswered:
+            yield self._sweep(hold.token)
         hold.state = State.GONE  # not before: what is interrupted until here the caller does again
-        if answer.reply and hold.lost_why is None:  # who was told of a loss isn't told of a release
+        if reply and hold.lost_why is None:  # who was told of a loss isn't told of a release
             return True
-        if hold.lost_why is None and (hold.freed_in_time or (in_time and answer.unanswered)):
+        if hold.lost_why is None and (before or (in_time and unanswered)):
             return False
         raise self._lost(hold, "taken" if in_time else "expired")
 
     def _handing_over(self, hold: Hold, home: object) -> Program[bool]:
-        handed = Handed(hold, self._free)
-        try:
-            given = yield from HandOver(handed, home)
-            if given:
-                hold.state = State.GONE
-        except BaseException:  # it may have been given: that the janitor deletes it is no theft
-            handed.doubtful = True
-            raise
-        return given
+        """Give it to others who wait here, if it is there for sure; after so many times they have to line up instead."""
+        if hold.unanswered or hold.doubted or hold.lost_why is not None or clock.now() >= hold.deadline:
+            return False
+        if hold.hand_overs >= HAND_OVERS:
+            hold.address = yield LineUp(self.place, home)
+        elif (yield HandOver(Handed(hold, self._free), home)):
+            hold.state = State.GONE
+            return True
+        return False
 
     def extending(self, hold: Hold, lease: int) -> Program[None]:
         """Let the lease end so many milliseconds from now, or later if it did anyway."""
-        answer = yield from self._answer(self._prolong(hold.token, lease))
-        if not answer.reply:
+        reply, sent, _ = yield from self._answer(self._prolong(hold.token, lease))
+        if not reply:
             if hold.state is not State.HELD:  # by a release of this process, in another thread
                 raise LockLost(f"lock {self.name!r} was released meanwhile", **self.about)
             raise self._lost(hold, "taken")
-        hold.prolong(answer.sent, lease)
+        hold.prolong(sent, lease)
 
     def inspecting(self) -> Program[Holder | None]:
-        return (yield from self._answer(self._inspect())).reply
+        holder: Holder | None = (yield from self._answer(self._inspect()))[0]
+        return holder
 
     def forcing(self, fence: int | None) -> Program[bool]:
         """Free the lock whoever holds it, or only the hold with this fence."""
@@ -249,15 +222,15 @@ class Programs:
             raise ValueError(
                 f"fence must be an int, as grant.fence and holder.fence are, or None for whoever holds it, not {fence!r}"
             )
-        answer = yield from self._answer(self._force(fence))
-        freed = bool(answer.reply) or answer.unanswered  # by the attempt that nobody heard of
+        reply, _, unanswered = yield from self._answer(self._force(fence))
+        freed = bool(reply) or unanswered  # by the attempt that nobody heard of
         if freed:
-            yield from Freed(self.place, answer.reply > 1)
+            yield Freed(self.place, reply > 1)
         return freed
 
-    def _answer(self, command: Command[R], until: float = 0.0, seat: Seat | None = None) -> Program[Answer[R]]:
+    def _answer(self, command: Command[Any]) -> Program[Answer]:
         try:
-            return (yield from asking(command, until, None if seat is None else seat.trouble))
+            return (yield from asking(command, 0.0))
         except LockBackendError as failure:
             self._named(failure)
             raise

@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ..core import owners
+from ..core import clock, forks, owners
 from ..core.constants import CAP
 from ..core.durations import Duration, lease_ms, patience
-from ..core.effects import Command, Leave, Now, Program, Seat, Standing, Sweep, Turn, Unwatch, Watch
+from ..core.effects import Command, Leave, Program, Seat, Standing, Sweep, Turn, Unwatch, Watch
 from ..core.errors import LockBackendError, LockKeyError
 from ..core.hold import Hold, State, mint_id
-from ..core.runner import arun, run
-from .asking import asking
+from ..core.runner import arun, run, surely
+from .asking import Answer, asking
 from .waiting import Outcome, kept, waiting
 from .wishes import Wish
 
@@ -134,99 +135,108 @@ class RecordRef:
     def wait_for_change(self, expected: Record | None, timeout: Duration) -> Record | None:
         """The record once its version isn't the expected one any more, or as it is after ``timeout`` seconds; -1 waits for
         ever."""
-        wish = Wish(patience(timeout, "timeout"), None)
+        wish = _Change(expected, patience(timeout, "timeout"), None)
         try:
-            return run(self._changing(wish, expected), self.world)
-        except BaseException:
-            self._give_up(wish)
+            return run(self._changing(wish), self.world)
+        except BaseException as failure:
+            self._give_up(wish, failure)
             raise
 
     async def await_for_change(self, expected: Record | None, timeout: Duration) -> Record | None:
         """As ``wait_for_change``."""
-        wish = Wish(patience(timeout, "timeout"), owners.running_loop())
+        wish = _Change(expected, patience(timeout, "timeout"), owners.running_loop())
         try:
-            return await arun(self._changing(wish, expected), self.world)
-        except BaseException:
-            self._give_up(wish)
+            return await arun(self._changing(wish), self.world)
+        except BaseException as failure:
+            self._give_up(wish, failure)
             raise
 
     # The programs.
 
     def _getting(self) -> Program[Record | None]:
-        reply: _Reply = (yield from self._ask(self._get())).reply
+        reply: _Reply = (yield from self._ask(self._get()))[0]
         return reply.record
 
     def _putting(self, write: _Write) -> Program[Written]:
         yield from self._letting_go(write.expected)
         try:
-            answer = yield from self._ask(write.command)
+            reply, sent, _ = yield from self._ask(write.command)
         except GeneratorExit:  # abandoned: its lease ends it
             raise
         except BaseException as failure:
             if write.expected is None and not (isinstance(failure, LockBackendError) and not failure.unanswered):
-                yield from Sweep(self.place, self._drop(0, write.nonce, _dropped), write.lease / 1000)
+                yield Sweep(self.place, self._drop(0, write.nonce, _dropped), write.lease / 1000)
             raise
-        reply = answer.reply
         if not reply.ok or reply.record is None:
             return Written(False, reply.record)
         hold: Hold | None = None
         if write.renew:
-            hold = self._hold(write, reply.record.version, answer.sent)
-            yield from Watch(hold, self._prolong(reply.record.version, write.lease), write.lease)
+            hold = self._hold(write, reply.record.version, sent)
+            yield Watch(hold, partial(self._prolong, reply.record.version), write.lease)
         return Written(True, Record(reply.record.version, write.fields, write.lease / 1000, hold))
 
     def _touching(self, expected: Record, lease: int, shorten: bool) -> Program[Written]:
         command = Command("record/touch", (self.keys.lock,), (expected.version, lease, int(shorten)), self._read)
-        answer = yield from self._ask(command)
-        if not answer.reply.ok:
-            return Written(False, answer.reply.record)
+        reply, sent, _ = yield from self._ask(command)
+        if not reply.ok:
+            return Written(False, reply.record)
         if expected._hold is not None:
-            expected._hold.prolong(answer.sent, lease)
+            expected._hold.prolong(sent, lease)
         return Written(True, Record(expected.version, expected.fields, lease / 1000, expected._hold))
 
     def _dropping(self, expected: Record) -> Program[Written]:
         yield from self._letting_go(expected)
-        answer = yield from self._ask(self._drop(expected.version, "", self._read))
-        reply = answer.reply
-        return Written(reply.ok or (answer.unanswered and reply.record is None), reply.record)
+        reply, _, unanswered = yield from self._ask(self._drop(expected.version, "", self._read))
+        return Written(reply.ok or (unanswered and reply.record is None), reply.record)
 
-    def _changing(self, wish: Wish, expected: Record | None) -> Program[Record | None]:
-        begin = yield from Now()
-        give_up = begin + wish.wait
-        known = 0 if expected is None else expected.version
-
-        def attempt(turn: Turn) -> Program[Outcome[Record | None]]:
-            reply = (yield from self._ask(self._get(known, turn), give_up)).reply
-            wish.standing = reply.standing
-            record = reply.record
-            if (0 if record is None else record.version) != known:
-                return Outcome(record, True, 0.0)  # the next one, who may wait for another change, asks at once
-            return Outcome(record, False, CAP if record is None else record.lease_left)
-
+    def _changing(self, wish: _Change) -> Program[Record | None]:
         # Who has seen an older version than the head of the queue waits for something else
-        first = yield from attempt(Turn())
-        if first.settled or not wish.wait:
-            return first.verdict
-        seat = Seat(self.place, wish.home, self.keys.inbox)
-        return (yield from waiting(wish, seat, give_up, attempt, first.verdict))
+        begin = clock.now()
+        answer = yield from self._ask(self._question(wish, Turn()), begin + wish.wait)
+        record, settled, *_ = self._outcome(wish, Turn(), answer)
+        wish.wait -= clock.now() - begin
+        if settled or wish.wait <= 0:
+            return record
+        return (yield from waiting(self, wish, False, record))
+
+    def _seat(self, wish: _Change) -> Seat:
+        return Seat(self.place, wish.home, self.keys.inbox)
+
+    def _question(self, wish: _Change, turn: Turn) -> Command[_Reply]:
+        return self._get(wish.known, turn)
+
+    def _outcome(self, wish: _Change, turn: Turn, answer: Answer) -> Outcome[Record | None]:
+        reply: _Reply = answer[0]
+        wish.standing = reply.standing
+        record = reply.record
+        if (0 if record is None else record.version) != wish.known:
+            return record, True, 0.0, ()  # the next one, who may wait for another change, asks at once
+        return record, False, CAP if record is None else record.lease_left, ()
 
     def _letting_go(self, record: Record | None) -> Program[None]:
         if record is not None and record._hold is not None:
-            yield from Unwatch(record._hold)
+            yield Unwatch(record._hold)
             record._hold.state = State.GONE
 
-    def _give_up(self, wish: Wish) -> None:
+    def _give_up(self, wish: Wish, failure: BaseException) -> None:
         if wish.seat is not None:
-            self.world.perform(Leave(wish.seat, 0.0))
+            leave = Leave(wish.seat, 0.0)  # the next one asks at once: a wake-up may have been spent
+            surely(partial(self.world.handlers[Leave], leave))
+        if isinstance(failure, LockBackendError):
+            self._named(failure)
 
-    def _ask(self, command: Command[_Reply], until: float | None = None) -> Program[Any]:
+    def _ask(self, command: Command[_Reply], until: float | None = None) -> Program[Answer]:
         if until is None:
-            until = (yield from Now()) + self.terms.wait
+            until = clock.now() + self.terms.wait
         try:
             return (yield from asking(command, until))
         except LockBackendError as failure:
-            failure.key, failure.name, failure.alias = self.key, self.name, self.alias
+            self._named(failure)
             raise
+
+    def _named(self, failure: LockBackendError) -> LockBackendError:
+        failure.key, failure.name, failure.alias = self.key, self.name, self.alias
+        return failure
 
     # The commands.
 
@@ -247,6 +257,7 @@ class RecordRef:
         except (TypeError, ValueError) as error:
             raise TypeError(f"the fields of record {self.name!r} can't be written as JSON: {error}") from None
         lease = self.terms.lease if expire is None else lease_ms(expire)
+        forks.pid()
         nonce = owners.mint_token()
         args = 0 if expected is None else expected.version, nonce, lease, text
         command = Command("record/put", self.keys[:3], args, self._read)
@@ -255,7 +266,7 @@ class RecordRef:
     def _drop(self, version: int, nonce: str, parse: Any) -> Command[Any]:
         return Command("record/drop", self.keys[:2], (version, nonce), parse)
 
-    def _prolong(self, version: int, lease: int) -> Command[bool]:
+    def _prolong(self, version: int, token: str, lease: int) -> Command[bool]:
         return Command("record/touch", (self.keys.lock,), (version, lease, 0), _renewed)
 
     def _hold(self, write: _Write, version: int, sent: float) -> Hold:
@@ -301,6 +312,16 @@ class RecordRef:
         if reply[0] == -1:
             return self._read(reply)
         return self._read(reply[:-1])._replace(standing=Standing(int(reply[-1])))
+
+
+class _Change(Wish):
+    """A wish to see another version than the one expected."""
+
+    __slots__ = ("known",)
+
+    def __init__(self, expected: Record | None, wait: float, home: object) -> None:
+        super().__init__(wait, home)
+        self.known = 0 if expected is None else expected.version
 
 
 class _Write(NamedTuple):

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from ..core import constants
+from ..core import clock, constants
 from ..core.constants import SOCKET_TIMEOUT
-from ..core.effects import Join, Leave, Listen, Now, Program, Seat, Turn, Wait
+from ..core.effects import Command, Effect, Leave, Listen, Program, Seat, Turn, Wait
+from ..core.errors import LockBackendError
+from .asking import asking
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterable
 
+    from .asking import Answer
     from .wishes import Wish
 
 V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)
+W_contra = TypeVar("W_contra", bound="Wish", contravariant=True)
+
+_ONCE = Turn()
 
 
-class Outcome(NamedTuple, Generic[V]):
-    """What an attempt came to. ``settled``: no need to ask again. ``rest``: whoever asks next may sleep so many seconds,
-    unless he is woken."""
+Outcome: TypeAlias = "tuple[V, bool, float, Iterable[Effect[Any]]]"
+"""What an attempt came to: the verdict; whether that settles it, so that there is no need to ask again; for how many
+seconds whoever asks next may sleep, unless he is woken; and what is to be done about it at once."""
 
-    verdict: V
-    settled: bool
-    rest: float
+
+class Asker(Protocol[W_contra, V_co]):
+    """What asks the store for something, and makes sense of its answers."""
+
+    def _question(self, wish: W_contra, turn: Turn) -> Command[Any]: ...
+
+    def _seat(self, wish: W_contra) -> Seat: ...
+
+    def _outcome(self, wish: W_contra, turn: Turn, answer: Answer) -> Outcome[V_co]: ...
 
 
 def kept() -> int:
@@ -30,46 +43,46 @@ def kept() -> int:
     return round(2000 * constants.CAP)
 
 
-def waiting(
-    wish: Wish, seat: Seat | None, give_up: float, attempt: Callable[[Turn], Program[Outcome[V]]], verdict: V
-) -> Program[V]:
-    """Attempt whenever it is our turn, until that settles it or time is up; without a seat once. Returns the last
-    verdict, or the one given if it was never our turn: the head of the queue has asked for the whole process."""
-    if seat is None:
-        return (yield from attempt(Turn())).verdict
-    wish.seat = seat
-    try:
-        outcome = yield from _asking_in_turn(wish, seat, give_up, attempt, verdict)
-    except GeneratorExit:  # abandoned: whoever has the wish clears away
-        raise
-    except BaseException:
-        yield from Leave(seat, 0.0)  # the next one asks at once: a wake-up may have been spent
-        wish.seat = None
-        raise
-    yield from Leave(seat, min(constants.CAP, outcome.rest) if outcome.settled else None, wish.standing)
-    wish.seat = None
-    return outcome.verdict
+def waiting(asker: Asker[W_contra, V], wish: W_contra, calm: bool, verdict: V) -> Program[V]:
+    """Ask whenever it is our turn, until that settles it or the wish's wait is over; without a wait once. Returns the
+    last verdict, or the one given if it was never our turn: the head of the queue has asked for the whole process.
 
+    Where all is calm the first question is asked without queueing up: as a rule there is nothing to wait for.
 
-def _asking_in_turn(
-    wish: Wish, seat: Seat, give_up: float, attempt: Callable[[Turn], Program[Outcome[V]]], verdict: V
-) -> Program[Outcome[V]]:
-    outcome = Outcome(verdict, False, 0.0)
-    yield from Join(seat)
-    turn = yield from Wait(seat, give_up)
+    If it fails, wherever an exception strikes, whoever has the wish gives up what it holds."""
+    begin = clock.now()
+    give_up = begin + wish.wait
+    seat: Seat | None = None
+    asked = settled = False
+    rest = 0.0
+    turn: Turn | None = _ONCE
+    if wish.wait > 0 and not calm:
+        seat = wish.seat = asker._seat(wish)
+        turn = yield Wait(seat, give_up)
     while turn is not None:
-        wish.standing = None
-        outcome = yield from attempt(turn)
-        if outcome.settled:
+        wish.standing, wish.sent = None, True
+        answer = yield from asking(asker._question(wish, turn), give_up, None if seat is None else seat.queue)
+        asked = True
+        verdict, settled, rest, then = asker._outcome(wish, turn, answer)
+        for effect in then:  # noqa: UP028 - it may be sent replies
+            yield effect
+        if settled or not wish.wait or (now := clock.now()) >= give_up:
             break
-        now = yield from Now()
-        if now >= give_up:
-            break
-        rest = min(constants.CAP, outcome.rest)
+        if seat is None:
+            seat = wish.seat = asker._seat(wish)
+            turn = yield Wait(seat, give_up)
+            continue
         if not turn.address and not wish.listened:
             wish.listened = True
-            if (yield from Listen(seat.channel, min(SOCKET_TIMEOUT, give_up - now))):
+            if (yield Listen(seat.channel, min(SOCKET_TIMEOUT, give_up - now))):
                 rest = 0.0  # whoever changed it meanwhile couldn't tell us
         standing, wish.standing = wish.standing, None  # told once: a wake-up may come between
-        turn = yield from Wait(seat, give_up, rest, standing)
-    return outcome
+        turn = yield Wait(seat, give_up, min(constants.CAP, rest), standing)
+    if seat is not None:
+        yield Leave(seat, min(constants.CAP, rest) if settled else None, wish.standing)
+        wish.seat = None
+        if not asked and seat.queue is not None and seat.queue.failure is not None:
+            # it never was our turn, and whoever's it was found the store down
+            raise LockBackendError(seat.queue.failure, passing=True)
+    wish.waited = clock.now() - begin
+    return verdict

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..core.hold import Hold, OnLost
     from ..core.holder import Holder
 
-_NOWHERE = Standing()
+NOWHERE = Standing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +40,22 @@ class Terms:
     on_lost: OnLost
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Granted:
     """Ours now. ``free``: it was nobody's, as opposed to ours or handed to us already."""
 
     fence: int
     free: bool = True
-    standing: Standing = _NOWHERE
+    standing: Standing = NOWHERE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Busy:
     """Somebody else has it, for at most ``lease_left`` more seconds unless he renews it."""
 
     lease_left: float
     holder: Holder | None
-    standing: Standing = _NOWHERE
+    standing: Standing = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Foreign:
 class Wish:
     """One caller's wish to wait for something."""
 
-    __slots__ = ("home", "listened", "seat", "standing", "wait")
+    __slots__ = ("home", "listened", "seat", "sent", "standing", "wait", "waited")
 
     def __init__(self, wait: float, home: object) -> None:
         self.wait = wait
@@ -79,24 +79,31 @@ class Wish:
         """What the answer to the last question said, until the queue knows it."""
         self.seat: Seat | None = None
         """To be given up if the wish fails, wherever an exception strikes."""
+        self.sent = False
+        """A request may be in the store, or on its way."""
+        self.waited = 0.0
 
 
 class Ask(Wish):
     """A wish to acquire. ``token`` is minted before the first attempt and kept by its retries."""
 
-    __slots__ = ("given", "grant", "hold", "inner", "owner", "raises", "sent", "token", "waited")
+    __slots__ = ("block", "given", "grant", "hold", "inner", "owner", "raises", "token")
 
     def __init__(self, wait: float, owner: owners.Owner, home: object, *, raises: bool = False) -> None:
-        super().__init__(wait, home)
+        self.wait = wait  # as Wish does: a call less for every lock
+        self.home = home
+        self.listened = self.sent = False
+        self.standing = self.seat = None
+        self.waited = 0.0
         self.owner = owner
         self.raises = raises
+        self.block = False
+        """For a ``with`` block."""
         self.token = owners.mint_token()
         self.grant = mint_id()
         """The id of the grant to come."""
         self.inner: Hold | None = None
         """The hold of the caller that this wish re-enters."""
-        self.waited = 0.0
         # What else must not be left behind if the wish fails:
-        self.sent = False
         self.hold: Hold | None = None
         self.given: Grant | None = None

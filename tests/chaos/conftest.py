@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -14,11 +16,18 @@ from django_redis_locks.backends.redis.inbox import RedisInbox
 from django_redis_locks.backends.redis.wire import connection_makers
 from django_redis_locks.client import Locks
 from django_redis_locks.core import constants, events
+from tests.chaos.helpers import Async, Sync
+from tests.chaos.impostor import Impostor
 from tests.chaos.inboxes import TICK, Ear
 from tests.chaos.jobs import take
 from tests.chaos.workers import CAP, Worker
 from tests.proxy import Proxy
 from tools.redis_server import RedisServer
+
+if os.environ.get("EVENT_LOOP") == "uvloop":
+    import uvloop
+
+    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 
 SILENCE = 0.25
 """The socket timeout of these tests, in seconds."""
@@ -78,6 +87,21 @@ def proxied(proxy: Proxy, open_locks: Callable[..., Locks]) -> Locks:
             grant.extend(30)
     proxy.calls.clear()
     return client
+
+
+@pytest.fixture
+def impostor(redis_server: RedisServer, redis_url: str) -> Iterator[Impostor]:
+    """The shared server, seen through somebody who may say something else."""
+    with Impostor(redis_server.port) as impostor:
+        yield impostor
+
+
+@pytest.fixture(params=[Sync, Async], ids=["sync", "async"])
+def face(request: pytest.FixtureRequest) -> Iterator[Sync | Async]:
+    """Threads, and the tasks of a loop."""
+    face = request.param()
+    yield face
+    face.close()
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from django_redis_locks import Grant, Lock
 from django_redis_locks.core import clock
@@ -62,3 +63,9 @@ class Async:
 
     def close(self) -> None:
         self._runner.close()
+
+
+def fence_of(server: Any, key: str) -> int:
+    """The fence of a lock, as it stands in the store."""
+    fence, _, _ = server.get(key).split()[3].partition("@")
+    return int(fence)

@@ -18,7 +18,7 @@ import redis
 
 from django_redis_locks import LockBackendError, LockLost, locks
 from django_redis_locks.client import Locks
-from django_redis_locks.core import events
+from django_redis_locks.core import clock, events
 from django_redis_locks.core.owners import registry
 from tests.chaos.helpers import elsewhere, eventually
 from tests.chaos.test_processes import in_child
@@ -259,14 +259,14 @@ def test_connections_of_a_rush_are_closed_one_by_one(open_locks: Open, redis_url
     """[H24] The last one in is the first one out: what lies below would stay open for ever, with its old password."""
     client = open_locks(redis_url, OPTIONS={"max_connection_age": 0.3})
     wire = client.engine.backend._wire
-    lines = [wire._connect(None) for _ in range(10)]
+    lines = [wire._connect() for _ in range(10)]
     for line in lines:
-        wire._stack.push(line)
+        wire.push(line, clock.now())
     time.sleep(0.4)
     for _ in range(12):
         with client.lock("a", expire=5):
             pass
-    assert len(wire._stack._idle) == 1
+    assert len(wire._idle) == 1
 
 
 def test_a_renewal_on_a_closed_connection_is_no_trouble(

@@ -180,17 +180,6 @@ def test_a_forked_child_has_an_inbox_of_its_own(inbox: RedisInbox, ear: Ear, dir
     assert ear.missings == 1
 
 
-def test_a_fork_without_pythons_hooks_is_found_out(inbox: RedisInbox) -> None:
-    """[H18] The name of the parent is no name here."""
-    name = opened(inbox)
-
-    def child() -> None:
-        assert inbox.hears(LOCKS) == ""
-        assert opened(inbox) not in {"", name}
-
-    in_child(child)
-
-
 def test_a_fork_in_the_middle_of_it_all(inbox: RedisInbox) -> None:
     """[H18] Whatever the parent's threads were doing, and whoever had the mutex."""
     opened(inbox)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from django_redis_locks import LockBackendError, LockLost, LockNotOwned
+from django_redis_locks import LockBackendError, LockKeyError, LockLost, LockNotOwned
 from django_redis_locks.backends.redis import inbox
 from django_redis_locks.backends.redis.refusals import HINTS
 from django_redis_locks.client import Locks
@@ -94,9 +94,9 @@ def test_a_missing_right_is_no_loss(make_server: Make, open_locks: Open) -> None
     url = limited(server, RIGHTS)
     client = open_locks(url)
     grant = client.lock("a", expire=30).acquire()
-    limited(server, [right for right in RIGHTS if right != "hget"])
+    limited(server, [right for right in RIGHTS if right != "get"])
     for attempt in (lambda: grant.ensure_held(confirm=True), lambda: grant.extend(60), grant.release):
-        with pytest.raises(LockBackendError, match=r"NOPERM.*\+hget"):
+        with pytest.raises(LockBackendError, match=r"NOPERM.*\+get"):
             attempt()
     limited(server, RIGHTS)
     grant.release()
@@ -105,6 +105,7 @@ def test_a_missing_right_is_no_loss(make_server: Make, open_locks: Open) -> None
 def use(server: RedisServer, client: Locks) -> None:
     """Whatever one may do with a lock, and what two do with it who want it both."""
     lock = client.lock("a", expire=20)
+    server.command("SET", "lock:{0}:fence", "9007199254740009")  # the next one looks after the index
     grant = lock.acquire()
     grant.extend(30)
     lock.holder()
@@ -121,6 +122,9 @@ def use(server: RedisServer, client: Locks) -> None:
     grant.release()
     for waiter in waiters:
         assert waiter.result(10)
+    server.command("RPUSH", "lock:{0}:k:list", "x")
+    with pytest.raises(LockKeyError):
+        client.lock("list").acquire()
 
 
 @pytest.mark.parametrize("missing", [right for right in RIGHTS if right not in FOR_WAKE_UPS])

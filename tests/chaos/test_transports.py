@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import importlib
 import shutil
 import subprocess
+import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import redis
+from redis.credentials import CredentialProvider
 
 from django_redis_locks import locks
 from django_redis_locks.client import Locks
@@ -19,6 +24,14 @@ from tools.redis_server import RedisServer
 
 Make = Callable[..., RedisServer]
 Open = Callable[..., Locks]
+
+
+def new_loops() -> list[Callable[[], asyncio.AbstractEventLoop]]:
+    """Of every kind that is installed: each has transports of its own, which are handed to us in full flight."""
+    loops = [asyncio.new_event_loop]
+    with contextlib.suppress(ImportError):
+        loops.append(importlib.import_module("uvloop").new_event_loop)
+    return loops
 
 
 def both_faces(client: Locks) -> None:
@@ -32,14 +45,72 @@ def both_faces(client: Locks) -> None:
             await grant.aextend(30)
             assert elsewhere(lambda: lock.acquire(timeout=0.1)) is None
 
-    asyncio.run(main())
+    for new_loop in new_loops():
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(main())
+            runner.run(many(client))
     assert not lock.locked()
+    assert client.lock("x" * 150, expire=5, wait=0).acquire()
+
+
+async def many(client: Locks) -> None:
+    """Many at once, on one connection, in long requests."""
+
+    async def one(key: str) -> None:
+        for _ in range(3):
+            async with client.lock(key, expire=5, wait=5):
+                await asyncio.sleep(0)
+
+    await asyncio.gather(*[one(f"{number} {'y' * 100}") for number in range(30)])
+    wire = client.engine.backend._awire
+    assert len(wire._homes[asyncio.get_running_loop()]._streams) == 1
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_resp(redis_url: str, open_locks: Open, protocol: int) -> None:
     """[L2] The replies of the scripts are read alike in both protocols."""
     both_faces(open_locks(redis_url, OPTIONS={"protocol": protocol}))
+
+
+class Rotating(CredentialProvider):
+    """A password that changes now and then."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self._server = server
+        self.given = 0
+
+    def get_credentials(self) -> tuple[str, str]:
+        self.given += 1
+        self._server.command("ACL", "SETUSER", "rotating", "reset", "on", f">{self.given}", "~*", "&*", "+@all")
+        return "rotating", str(self.given)
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_a_password_that_changes(make_server: Make, open_locks: Open, protocol: int) -> None:
+    """[H24] Who makes passwords is asked with each connection, and connections are replaced before they are too old."""
+    server = make_server()
+    provider = Rotating(server)
+    options = {"credential_provider": provider, "max_connection_age": 0.1, "protocol": protocol}
+    client = open_locks(f"redis://127.0.0.1:{server.port}/0", OPTIONS=options)
+
+    async def main() -> None:
+        for _ in range(3):
+            async with client.lock("a"):
+                await asyncio.sleep(0.12)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # redis-py's, of a provider that isn't asynchronous
+        asyncio.run(main())
+        before = provider.given
+        for _ in range(3):
+            with client.lock("a"):
+                clock_passes(0.12)
+    assert before > 3
+    assert provider.given > before + 3
+
+
+def clock_passes(seconds: float) -> None:
+    threading.Event().wait(seconds)
 
 
 @pytest.mark.parametrize("scheme", ["redis", "valkey"])

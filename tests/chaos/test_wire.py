@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 import redis
-from redis._parsers import _RESP2Parser
 
-from django_redis_locks.backends.redis.idle import Line, Stack
-from django_redis_locks.backends.redis.wire import Failure, Wire, connection_makers
+from django_redis_locks.backends.redis.resp import pack
+from django_redis_locks.backends.redis.threads import Line, Wire
+from django_redis_locks.backends.redis.wire import Failure, connection_makers
 from django_redis_locks.client import Locks
 from django_redis_locks.core import clock
 from tests.chaos.helpers import eventually
 
 Open = Callable[..., Locks]
 
-PING = ("PING",)
+PING = pack("PING")
 
 
 class Slow:
@@ -73,12 +73,10 @@ def slow() -> Iterator[Slow]:
     slow.close()
 
 
-@pytest.fixture(params=["hiredis", "python"])
-def wire(request: pytest.FixtureRequest, slow: Slow) -> Iterator[Wire]:
-    """With either of redis-py's parsers, and a usual patience of two seconds."""
+@pytest.fixture
+def wire(slow: Slow) -> Iterator[Wire]:
+    """With a usual patience of two seconds."""
     options: dict[str, Any] = {"socket_timeout": 2, "socket_connect_timeout": 2, "protocol": 2}
-    if request.param == "python":
-        options["parser_class"] = _RESP2Parser
     wire = Wire(connection_makers(slow.url, options)[0], 3600)
     yield wire
     wire.close()
@@ -91,40 +89,46 @@ def test_a_server_that_dribbles_is_given_up_in_time(
 ) -> None:
     """[L9] It is never silent for long, and would hold up the renewal of every lock: all replies come in time, or none."""
     if idle:
-        wire.exchange([PING])
+        wire.ask(PING)
     setattr(slow, pause, 0.1)
     begin = clock.now()
     with pytest.raises(Failure) as caught:
-        wire.exchange([PING] * requests, 0.3)
+        wire.ask_many([PING] * requests, 0.3)
     assert 0.2 < clock.now() - begin < 0.8
     assert not caught.value.stale
     setattr(slow, pause, 0.0)
-    assert len(wire.exchange([PING] * 2, 0.3)) == 2, "on a new connection"
+    assert len(wire.ask_many([PING] * 2, 0.3)) == 2, "on a new connection"
 
 
 @pytest.mark.parametrize("idle", [True, False], ids=["idle connection", "handshake"])
 def test_a_connection_has_its_usual_patience_back(wire: Wire, slow: Slow, idle: bool) -> None:
     """A hurried exchange says nothing of the next one on the same connection."""
     if idle:
-        wire.exchange([PING])
-    wire.exchange([PING], 0.2)
-    connection = wire._stack._idle[0].connection
+        wire.ask(PING)
+    wire.ask_many([PING], 0.2)
+    line = wire._idle[0]
     slow.before_reply = 0.5
-    wire.exchange([PING])
+    wire.ask(PING)
     slow.before_reply = 0.0
-    wire.exchange([PING], 0.2)
-    assert [line.connection for line in wire._stack._idle] == [connection]
-    assert isinstance(connection._sock, socket.socket)
-    assert connection._sock.gettimeout() == 2
+    wire.ask_many([PING], 0.2)
+    assert wire._idle == [line]
+    assert isinstance(line.sock, socket.socket)
+    assert line.connection._sock is line.sock
+    assert line.sock.gettimeout() is None, "the timeout is the operating system's"
+    slow.before_reply = 5
+    begin = clock.now()
+    with pytest.raises(Failure, match="silent for 2 s"):
+        wire.ask(PING)
+    assert 1.9 < clock.now() - begin < 3
 
 
 def test_a_server_that_hardly_reads_is_given_up_in_time(wire: Wire, slow: Slow) -> None:
     """[L9] The request has its end too, whatever the socket takes of it now and then."""
-    wire.exchange([PING])
+    wire.ask(PING)
     slow.before_read = 0.1
     begin = clock.now()
     with pytest.raises(Failure):
-        wire.exchange([("ECHO", "x" * 20_000_000)], 0.3)
+        wire.ask_many([pack("ECHO", "x" * 20_000_000)], 0.3)
     assert clock.now() - begin < 1.7
 
 
@@ -152,43 +156,60 @@ class Meanwhile(list[Any]):
         return super().pop(*which)
 
 
+class Connection:
+    """As far as the stack knows one."""
+
+    socket_timeout = None
+
+    def __init__(self, name: str, closed: list[str]) -> None:
+        self.name = name
+        self._closed = closed
+
+    def disconnect(self) -> None:
+        self._closed.append(self.name)
+
+
 @pytest.fixture
 def closed() -> list[str]:
     return []
 
 
-def a_stack(closed: list[str]) -> Stack[str]:
+def a_line(name: str, closed: list[str]) -> Line:
+    with socket.socket() as sock:
+        return Line(Connection(name, closed), sock, 3600)
+
+
+def a_stack(closed: list[str]) -> Wire:
     """One idle connection, and another thread that closes all while a method is under way."""
-    stack: Stack[str] = Stack(3600)
-    stack._idle = Meanwhile([Line("first")], lambda: closed.extend(line.connection for line in stack.clear()))
-    return stack
+    wire = Wire(lambda: pytest.fail("connected"), 3600)
+    wire._idle = Meanwhile([a_line("first", closed)], wire.close)
+    return wire
 
 
 def test_a_connection_given_back_while_all_are_closed_is_kept(closed: list[str]) -> None:
     """[H24] Otherwise it is lost, and its socket stays open. Without the GIL that needs no luck."""
-    stack = a_stack(closed)
-    stack.push(Line("second"))
+    wire = a_stack(closed)
+    wire.push(a_line("second", closed), clock.now())
     assert closed == ["first"]
-    line = stack.pop(closed.append, lambda connection: False)
-    assert line is not None
-    assert line.connection == "second"
+    assert [line.connection.name for line in wire._idle] == ["second"]
 
 
 def test_a_connection_is_closed_or_taken(closed: list[str]) -> None:
     """[H21] Never both."""
-    stack = a_stack(closed)
-    assert stack.pop(closed.append, lambda connection: False) is None
+    wire = a_stack(closed)
+    with pytest.raises(pytest.fail.Exception, match="connected"):
+        wire.ask(PING)
     assert closed == ["first"]
 
 
 def test_closing_all_comes_to_an_end(closed: list[str]) -> None:
     """Also while others give back one connection after the other."""
-    stack: Stack[str] = Stack(3600)
+    wire = Wire(lambda: pytest.fail("connected"), 3600)
     for name in "abc":
-        stack.push(Line(name))
-    for line in stack.clear():
-        closed.append(line.connection)
-        stack.push(Line(line.connection.upper()))
+        wire.push(a_line(name, closed), clock.now())
+    for line in wire._take_all():
+        closed.append(line.connection.name)
+        wire.push(a_line(line.connection.name.upper(), closed), clock.now())
     assert closed == ["a", "b", "c"]
 
 
@@ -224,7 +245,7 @@ def test_a_lock_that_the_end_of_a_loop_releases_leaks_no_connection(
         asyncio.run(main())
         assert not client.lock("a").locked()
     eventually(lambda: clients() <= before)
-    assert not [home for home in client.engine.backend._awire._homes.values() if home.stack._idle]
+    assert not [home for home in client.engine.backend._awire._homes.values() if home.stream]
 
 
 def test_loops_that_ended_are_forgotten(open_locks: Open, redis_url: str) -> None:

@@ -51,7 +51,7 @@ def bad_network(
     request: pytest.FixtureRequest, proxy: Proxy, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[str]:
     """The way to the shared server, through a network on which each test meets the faults of its own."""
-    weather = Weather(request.node.name)
+    weather = Weather(request.node.name, shared="async-" in request.node.name)
     weather.watch(monkeypatch)
     proxy.policy = weather
     yield proxy.url

@@ -46,6 +46,9 @@ ANYTHING = [
 somebody's in any case. If it were free by then, the late copy would take it, for nobody; the janitor sweeps that away,
 but not at once [H2a]."""
 
+AT_ONCE = [fault for fault in ANYTHING if fault.action == "cut"]
+"""For who waits on a connection that tasks share: its silence would be the others' too, who wait for one answer only."""
+
 LATE_COPIES = {"lock/free", "lock/renew", "lock/inspect"}
 """Harmless whenever they come. Not that of an acquire, see above; nor that of a force, which is meant for whoever holds
 the lock."""
@@ -58,7 +61,8 @@ class Weather:
     """A proxy's policy. The faults of a key's calls of one name come from a generator of their own, so that neither the
     janitor nor other keys change them."""
 
-    def __init__(self, seed: str) -> None:
+    def __init__(self, seed: str, *, shared: bool) -> None:
+        self._anything = AT_ONCE if shared else ANYTHING
         self._seed = f"{os.environ.get('FAULTS_SEED', '0')} {seed}"
         self._chances: dict[tuple[str, bytes], random.Random] = {}
         self._suffered: set[bytes] = set()
@@ -82,7 +86,7 @@ class Weather:
             self._leases[key] = int(value[3 + int(value[2]) + 1])
             if severe and not self._once_only and key not in self._suffered:
                 self._suffered.add(key)
-                return chance.choice(ANYTHING)
+                return chance.choice(self._anything)
             self._suffered.discard(key)
         elif name == "lock/force":
             self._forced.add(key)

@@ -21,7 +21,7 @@ import pytest
 
 from django_redis_locks import Grant, Lock, locks
 from django_redis_locks.core import clock
-from django_redis_locks.core.effects import Command, Effect
+from django_redis_locks.core.effects import Command
 from django_redis_locks.primitives.record import RecordRef
 from tests.contract.faulty import SILENCE
 
@@ -204,19 +204,19 @@ class Face:
         """The names of the commands that callers send meanwhile. What the janitor sends isn't among them."""
         engine = locks["default"].engine
         names: list[str] = []
-        perform, aperform = engine.perform, engine.aperform
+        call, acall = engine.handlers[Command], engine.ahandlers[Command]
 
-        def count(effect: Effect[Any]) -> Any:
-            names.extend([effect.name] if isinstance(effect, Command) else [])
-            return perform(effect)
+        def count(command: Command[Any]) -> Any:
+            names.append(command.name)
+            return call(command)
 
-        async def acount(effect: Effect[Any]) -> Any:
-            names.extend([effect.name] if isinstance(effect, Command) else [])
-            return await aperform(effect)
+        def acount(command: Command[Any]) -> Any:
+            names.append(command.name)
+            return acall(command)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(engine, "perform", count)
-            patch.setattr(engine, "aperform", acount)
+            patch.setitem(engine.handlers, Command, count)
+            patch.setitem(engine.ahandlers, Command, acount)
             yield names
 
     def queued(self, lock: Lock | RecordRef) -> int:

@@ -129,12 +129,10 @@ class Story:
             hold: Any = SimpleNamespace(token=self.token())
             handed = Handed(hold, lock._free) if self.chance.random() < 0.4 else None
             turn = Turn(self.address(), self.arrival(), self.maybe(), handed)
-        command = lock._try(ask, turn)
-        token, _, kind, _, index, *waits = command.args
-        about = self.chance.choice(["", "nonsense", holders.describe("thread", "näme", holders.FIELDS)])
-        if self.chance.random() < 0.03:
-            kind = "another"
-        args = (token, self.lease(), kind, about, index, *waits[:4], *([KEPT] if waits else []))
+        command = lock._question(ask, turn)
+        token, _, _, *waits = command.args
+        about = self.chance.choice(["", "nonsense", holders.describe(1, "thread", "näme", holders.FIELDS)])
+        args = (token, self.lease(), about, *waits[:4], *([KEPT] if waits else []))
         return self.both(dataclasses.replace(command, args=args))
 
     def free(self, lock: Lock) -> Pair:

@@ -6,10 +6,12 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from dataclasses import asdict
+from importlib.util import module_from_spec
+from types import ModuleType
 from typing import Any
 
 import pytest
-from django.dispatch import Signal
+from django.dispatch import Signal, receiver
 
 from django_redis_locks import LockLost, LockNotAcquired, locks, redis_lock, signals
 from django_redis_locks.core import events
@@ -300,3 +302,54 @@ class TestLog:
         with caplog.at_level(logging.INFO, "django_redis_locks"), lock():
             pass
         assert caplog.records == []
+
+
+class TestWhoListens:
+    @pytest.fixture
+    def fresh(self, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+        """The module of the signals as a process has it that has just begun: nobody listens yet."""
+        monkeypatch.setattr(events, "_listeners", [])
+        spec = signals.__spec__
+        assert spec is not None
+        assert spec.loader is not None
+        fresh = module_from_spec(spec)
+        spec.loader.exec_module(fresh)
+        return fresh
+
+    @pytest.fixture(autouse=True)
+    def quiet(self, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+        with caplog.at_level(logging.INFO, "django_redis_locks"):
+            yield
+
+    def test_nobody_until_there_is_a_receiver(self, fresh: ModuleType) -> None:
+        """A process that connects to no signal doesn't pay for them."""
+        assert events._listeners == []
+        assert not events.wanted(Acquired)
+
+    def test_the_first_receiver_of_any_signal_has_them_heard(self, fresh: ModuleType) -> None:
+        """However it connects; twice is once."""
+        heard: list[Event] = []
+
+        @receiver([fresh.lock_released, fresh.lock_acquired])
+        def hear(event: Event, **about: Any) -> None:
+            heard.append(event)
+
+        assert events._listeners == [fresh.send]
+        assert events.wanted(Acquired)
+        with lock():
+            pass
+        assert [type(event) for event in heard] == [Acquired, Released]
+
+    def test_a_receiver_that_has_gone_is_no_obstacle(self, fresh: ModuleType) -> None:
+        """Events go on to those who are left."""
+        heard: list[Event] = []
+
+        def hear(event: Event, **about: Any) -> None:
+            heard.append(event)
+
+        fresh.lock_acquired.connect(hear)
+        fresh.lock_acquired.disconnect(hear)
+        fresh.lock_released.connect(hear, sender=Released)
+        with lock():
+            pass
+        assert [type(event) for event in heard] == [Released]

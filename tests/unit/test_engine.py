@@ -9,15 +9,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.core.exceptions import SynchronousOnlyOperation
 
 from django_redis_locks.backends.base import Backend, Inbox, Listener
-from django_redis_locks.core import clock
+from django_redis_locks.core import clock, effects
 from django_redis_locks.core.effects import (
     Command,
+    Effect,
     Freed,
     Handed,
     HandOver,
-    Join,
     Leave,
     LineUp,
     Listen,
@@ -95,9 +96,18 @@ def engine(store: Notes) -> Iterator[Engine]:
 
 
 def sit(engine: Engine, home: Any = None) -> Seat:
+    """Somebody waits who hasn't asked yet."""
     seat = Seat(Place(engine.backend.identity, LOCK), home, "inbox:")
-    engine.perform(Join(seat))
+    engine._queues._join(seat, engine)
     return seat
+
+
+def perform(engine: Engine, effect: Effect[Any]) -> Any:
+    return engine.handlers[type(effect)](effect)
+
+
+async def aperform(engine: Engine, effect: Effect[Any]) -> Any:
+    return await engine.ahandlers[type(effect)](effect)
 
 
 def sent(engine: Engine, store: Notes) -> list[tuple[Any, ...]]:
@@ -110,11 +120,11 @@ def test_it_is_the_one_whom_the_inbox_tells(engine: Engine, store: Notes) -> Non
     """[H9] A wake-up reaches the queue of that number."""
     assert store.told is engine
     seat = sit(engine)
-    turn = engine.perform(Wait(seat, clock.now() - 1))
+    turn = perform(engine, Wait(seat, clock.now() - 1))
     assert turn == Turn(f"inbox:me {seat.queue.number}")
     engine.told(seat.queue.number, LOCK)
     begin = clock.now()
-    assert engine.perform(Wait(seat, begin + 5, 5.0))
+    assert perform(engine, Wait(seat, begin + 5, 5.0))
     assert clock.now() - begin < 1
     assert sent(engine, store) == []
 
@@ -128,10 +138,10 @@ def test_a_wake_up_for_nobody_is_passed_on(engine: Engine, store: Notes) -> None
 def test_what_was_missed_is_asked_for(engine: Engine) -> None:
     """[H10] By every head."""
     seat = sit(engine)
-    engine.perform(Wait(seat, clock.now() - 1))
+    perform(engine, Wait(seat, clock.now() - 1))
     engine.missed()
     begin = clock.now()
-    assert engine.perform(Wait(seat, begin + 5, 5.0))
+    assert perform(engine, Wait(seat, begin + 5, 5.0))
     assert clock.now() - begin < 1
 
 
@@ -140,16 +150,16 @@ def test_it_knows_whether_anybody_waits(engine: Engine) -> None:
     assert not engine.waiting()
     seat = sit(engine)
     assert engine.waiting()
-    engine.perform(Leave(seat))
+    perform(engine, Leave(seat))
     assert not engine.waiting()
 
 
 def test_the_last_one_leaves_the_line(engine: Engine, store: Notes) -> None:
     """[H9] By the janitor: nothing is asked while a program unwinds."""
     seat = sit(engine)
-    turn = engine.perform(Wait(seat, clock.now() - 1))
+    turn = perform(engine, Wait(seat, clock.now() - 1))
     assert turn is not None
-    engine.perform(Leave(seat))
+    perform(engine, Leave(seat))
     assert sent(engine, store) == [("queue/leave", (LOCK, WAITERS), turn.address)]
 
 
@@ -158,8 +168,8 @@ def test_what_was_handed_over_for_nothing_is_freed(engine: Engine, store: Notes)
     seat = sit(engine)
     hold: Any = SimpleNamespace(place=seat.place, token="secret", lease=1000)
     handed = Handed(hold, lambda token: Command("lock/free", (LOCK, WAITERS, "index"), (token,), int))
-    assert engine.perform(HandOver(handed, None))
-    engine.perform(Leave(seat))
+    assert perform(engine, HandOver(handed, None))
+    perform(engine, Leave(seat))
     assert sent(engine, store)[:2] == [
         ("lock/free", (LOCK, WAITERS, "index"), "secret"),
         ("queue/leave", (LOCK, WAITERS), ""),
@@ -169,11 +179,11 @@ def test_what_was_handed_over_for_nothing_is_freed(engine: Engine, store: Notes)
 def test_a_queue_that_lined_up_for_nobody_leaves_the_line(engine: Engine, store: Notes) -> None:
     """[H4] [H9] Its last one left while the release was on its way."""
     seat = sit(engine)
-    address = engine.perform(LineUp(seat.place, None))
+    address = perform(engine, LineUp(seat.place, None))
     assert address == f"inbox:me {seat.queue.number}"
-    engine.perform(Leave(seat, None, None))
+    perform(engine, Leave(seat, None, None))
     before = len(sent(engine, store))
-    engine.perform(Freed(seat.place, True, address))
+    perform(engine, Freed(seat.place, True, address))
     assert sent(engine, store)[before:] == [("queue/leave", (LOCK, WAITERS), address)]
 
 
@@ -181,12 +191,12 @@ def test_a_queue_that_lined_up_for_nobody_leaves_the_line(engine: Engine, store:
 
 
 def listen(engine: Engine, seconds: float) -> bool:
-    return engine.perform(Listen("inbox:", seconds))
+    return perform(engine, Listen("inbox:", seconds))
 
 
 def alisten(engine: Engine, seconds: float) -> bool:
     async def main() -> bool:
-        return await engine.aperform(Listen("inbox:", seconds))
+        return await aperform(engine, Listen("inbox:", seconds))
 
     return asyncio.run(main())
 
@@ -214,6 +224,33 @@ def test_listening_has_an_end(engine: Engine, store: Notes, listen: Callable[[En
     begin = clock.now()
     assert listen(engine, 0.05) is False
     assert 0.05 <= clock.now() - begin < 1
+
+
+# Who performs what
+
+
+def test_every_effect_is_performed(engine: Engine) -> None:
+    """[F25] Whatever a program may ask for, in both worlds: who awaits may block, and nothing else is awaited."""
+    kinds = {
+        kind
+        for kind in vars(effects).values()
+        if isinstance(kind, type) and issubclass(kind, Effect) and kind is not Effect
+    }
+    assert set(engine.handlers) == kinds
+    assert set(engine.ahandlers) == {kind for kind in kinds if not kind.local}
+
+
+def test_nobody_sleeps_in_a_loop(engine: Engine) -> None:
+    """[F17] Neither with a command nor in a queue: the caller is told of the a-twin."""
+
+    async def main() -> None:
+        seat = Seat(Place(engine.backend.identity, LOCK), None, "inbox:")
+        for effect in (Command("lock/free", (LOCK,), ("token",), int), Wait(seat, clock.now() + 5, 5.0)):
+            with pytest.raises(SynchronousOnlyOperation, match="aacquire"):
+                perform(engine, effect)
+        perform(engine, Leave(seat))
+
+    asyncio.run(main())
 
 
 # Its end, and its children

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import AuthenticationError, NoScriptError
-
 from ...core.constants import SOCKET_TIMEOUT
 from ...core.errors import LockBackendError
 from ..base import Backend, Inbox
+from . import versions
 from .address import identity, masked, redis_url
 from .inbox import RedisInbox
+from .loops import AsyncWire
 from .refusals import HINTS, PASSING, REFUSALS, WHOLE, code_of, way_out
-from .scripts import script
-from .wire import AsyncWire, Failure, Wire, connection_makers
+from .resp import Refusal
+from .scripts import by_sha, by_source
+from .threads import Wire
+from .wire import Failure, connection_makers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 MAX_CONNECTION_AGE = 3600.0
 """Connections are replaced after an hour, so that a changed password or address reaches all of them."""
+
+PROTOCOL = 2
+"""RESP2 says all that we ask for, and every server and proxy speaks it. redis-py's own default differs: 3 since 8."""
 
 
 class RedisBackend(Backend):
@@ -34,7 +39,8 @@ class RedisBackend(Backend):
 
     def __init__(self, location: str, options: Mapping[str, Any]) -> None:
         url = redis_url(location)
-        wanted = {"socket_timeout": SOCKET_TIMEOUT, "socket_connect_timeout": SOCKET_TIMEOUT, **options}
+        timeouts = {"socket_timeout": SOCKET_TIMEOUT, "socket_connect_timeout": SOCKET_TIMEOUT}
+        wanted = {"protocol": PROTOCOL, **timeouts, **options}
         max_age = wanted.pop("max_connection_age", MAX_CONNECTION_AGE)
         make, amake, self._make_ear = connection_makers(url, wanted)
         self.identity = identity(url, options)
@@ -43,45 +49,52 @@ class RedisBackend(Backend):
         self._wire = Wire(make, max_age)
         self._awire = AsyncWire(amake, max_age)
 
+    misfit = staticmethod(versions.complaint)
+    doubt = staticmethod(versions.doubt)
+
     def __repr__(self) -> str:
         return f"<RedisBackend {self.location}>"
 
     def call(self, command: Command[Any]) -> Any:
         try:
-            reply = self._wire.exchange((_evalsha(command),))[0]
-            if isinstance(reply, NoScriptError):
-                reply = self._wire.exchange((_eval(command),))[0]
+            reply = self._wire.ask(by_sha(command))
+            if type(reply) is Refusal and reply.code == "NOSCRIPT":
+                reply = self._wire.ask(by_source(command))
         except Failure as failure:
             raise self._failed(failure) from failure.cause
-        return self._understood(reply)
+        if type(reply) is Refusal:
+            raise self._refused(reply) from reply
+        return reply
 
     async def acall(self, command: Command[Any]) -> Any:
         try:
-            reply = (await self._awire.exchange((_evalsha(command),)))[0]
-            if isinstance(reply, NoScriptError):
-                reply = (await self._awire.exchange((_eval(command),)))[0]
+            reply = await self._awire.ask(by_sha(command))
+            if type(reply) is Refusal and reply.code == "NOSCRIPT":
+                reply = await self._awire.ask(by_source(command))
         except Failure as failure:
             raise self._failed(failure) from failure.cause
-        return self._understood(reply)
+        if type(reply) is Refusal:
+            raise self._refused(reply) from reply
+        return reply
 
     def call_many(self, commands: Sequence[Command[Any]], timeout: float) -> list[Any]:
         """One write for all; its replies come within ``timeout`` seconds or not at all."""
         try:
-            requests = [_evalsha(command) for command in commands]
+            requests = [by_sha(command) for command in commands]
             try:
-                replies = self._wire.exchange(requests, timeout)
+                replies = self._wire.ask_many(requests, timeout)
             except Failure as failure:
                 if not failure.stale:
                     raise
-                replies = self._wire.exchange(requests, timeout)
-            missing = [index for index, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+                replies = self._wire.ask_many(requests, timeout)
+            missing = [index for index, reply in enumerate(replies) if _unknown_script(reply)]
             if missing:
-                again = self._wire.exchange([_eval(commands[index]) for index in missing], timeout)
+                again = self._wire.ask_many([by_source(commands[index]) for index in missing], timeout)
                 for index, reply in zip(missing, again, strict=True):
                     replies[index] = reply
         except Failure as failure:
             return [self._failed(failure)] * len(commands)
-        return [self._refused(reply) if isinstance(reply, REFUSALS) else reply for reply in replies]
+        return [self._refused(reply) if type(reply) is Refusal else reply for reply in replies]
 
     def inbox(self, listener: Listener) -> Inbox:
         return RedisInbox(self._make_ear, listener, self.location, self._max_age)
@@ -93,19 +106,14 @@ class RedisBackend(Backend):
         self._wire.after_fork_in_child()
         self._awire.after_fork_in_child()
 
-    def _understood(self, reply: Any) -> Any:
-        if isinstance(reply, REFUSALS):
-            raise self._refused(reply) from reply
-        return reply
-
     def _failed(self, failure: Failure) -> LockBackendError:
         cause = failure.cause
-        if isinstance(cause, (AuthenticationError, *REFUSALS)):
+        if isinstance(cause, REFUSALS):
             return self._refused(cause)
         if failure.sent:
             text = f"no answer from {self.location}: {failure}"
         else:
-            text = f"can't reach {self.location}: {failure}. {way_out(str(failure))}"
+            text = f"can't reach {self.location}: {failure}. {way_out(str(failure), self.location)}"
         return LockBackendError(text, unanswered=failure.sent, passing=True, stale=failure.stale)
 
     def _refused(self, error: Exception) -> LockBackendError:
@@ -114,9 +122,5 @@ class RedisBackend(Backend):
         return LockBackendError(text, unanswered=code not in WHOLE, passing=code in PASSING)
 
 
-def _evalsha(command: Command[Any]) -> tuple[Any, ...]:
-    return "EVALSHA", script(command.name).sha, len(command.keys), *command.keys, *command.args
-
-
-def _eval(command: Command[Any]) -> tuple[Any, ...]:
-    return "EVAL", script(command.name).source, len(command.keys), *command.keys, *command.args
+def _unknown_script(reply: Any) -> bool:
+    return type(reply) is Refusal and reply.code == "NOSCRIPT"

@@ -13,16 +13,18 @@ import logging
 import os
 import threading
 from base64 import urlsafe_b64encode
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
 from ...core import clock, constants
 from ...core.constants import FIRST_RETRY, SOCKET_TIMEOUT
-from ...core.queues import Gate
+from ...core.gates import Gate
 from ..base import Inbox
-from .sockets import close_copy, interrupt, linger
-from .wire import drop, socket_of
+from .resp import Reader, Refusal, pack
+from .sockets import close_copy, interrupt
+from .wire import connect, drop, socket_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from ..base import Listener
 
 _log = logging.getLogger("django_redis_locks.backend")
+
+PING = pack("PING")
 
 IDLE = 60.0
 """Seconds without a waiter after which the connection is closed."""
@@ -65,8 +69,6 @@ class RedisInbox(Inbox):
         self._pause = FIRST_RETRY
 
     def hears(self, channel: str) -> str:
-        if self._pid != os.getpid():  # a fork that didn't run Python's hooks
-            self.after_fork_in_child()
         return self._heard.get(channel, "")
 
     def open(self, channel: str, then: Callable[[], object]) -> None:
@@ -122,7 +124,7 @@ class RedisInbox(Inbox):
             wanted = len(self._wanted)
             try:
                 self._listen()
-            except ResponseError as refusal:
+            except (Refusal, ResponseError) as refusal:
                 self._refuse(refusal)
             except Exception as failure:  # noqa: BLE001 - whatever it is, waiters ask now and then until it is over
                 if len(self._wanted) > wanted:  # interrupted, for another channel
@@ -136,7 +138,7 @@ class RedisInbox(Inbox):
                 if self._mine() and not self._thens and not self._listener.waiting():
                     self._thread = None
 
-    def _refuse(self, refusal: ResponseError) -> None:
+    def _refuse(self, refusal: Exception) -> None:
         with self._mutex:
             self._refused_until = clock.now() + REFUSED
             self._thread = None
@@ -155,18 +157,16 @@ class RedisInbox(Inbox):
         """Subscribe, and hear until nobody has waited for a while or other channels are wanted."""
         connection = self._make()
         try:
-            connection.connect()
-            linger(socket_of(connection))
+            ear = Ear(connect(connection))
             with self._mutex:
                 if not self._mine():
                     return
                 self._connection = connection
                 names = {channel: channel + self._id for channel in self._wanted}
-            connection.send_command("SUBSCRIBE", *names.values(), check_health=False)
+            ear.say(pack("SUBSCRIBE", *names.values()))
             for _ in names:
-                if not connection.can_read(SOCKET_TIMEOUT):
+                if ear.next(SOCKET_TIMEOUT) is None:
                     raise TimeoutError("no answer to SUBSCRIBE")
-                connection.read_response(disconnect_on_error=False)
             with self._mutex:
                 if not self._mine():
                     return
@@ -174,7 +174,7 @@ class RedisInbox(Inbox):
             self._pause = FIRST_RETRY
             self._listener.missed()
             self._answer(names)
-            self._hear(connection, names)
+            self._hear(ear, names)
         finally:
             with self._mutex:
                 if self._connection is connection:
@@ -182,25 +182,56 @@ class RedisInbox(Inbox):
                     self._heard = {}
             drop(connection)
 
-    def _hear(self, connection: redis.Connection, names: dict[str, str]) -> None:
+    def _hear(self, ear: Ear, names: dict[str, str]) -> None:
         silent = False
         born = used = clock.now()
         while self._mine() and names.keys() >= self._wanted:
-            if connection.can_read(constants.CAP):
+            heard = ear.next(constants.CAP)
+            if heard is not None:
                 silent, used = False, clock.now()
-                self._read(connection.read_response(disconnect_on_error=False))
+                if heard[0] == b"message":
+                    number, _, lock = heard[2].decode().partition(" ")
+                    self._listener.told(number, lock)
             elif silent:
                 raise TimeoutError("no answer to PING")
             elif clock.now() - born > self._max_age:  # so that a changed password or address reaches this one too
                 return
             elif self._listener.waiting():
                 used = clock.now()
-                connection.send_command("PING", check_health=False)
+                ear.say(PING)
                 silent = True
             elif clock.now() - used > IDLE:
                 return
 
-    def _read(self, reply: Any) -> None:
-        if reply[0] == b"message":
-            number, _, lock = reply[2].decode().partition(" ")
-            self._listener.told(number, lock)
+
+class Ear:
+    """A socket on which a server tells what it wants, and answers now and then."""
+
+    def __init__(self, sock: Any) -> None:
+        self._sock = sock
+        self._reader = Reader()
+        self._heard: deque[Any] = deque()
+
+    def say(self, request: bytes) -> None:
+        self._sock.settimeout(SOCKET_TIMEOUT)
+        self._sock.sendall(request)
+
+    def next(self, seconds: float) -> Any:
+        """What was said next; None if it is silent for so long.
+
+        Raises:
+            Refusal: the server refuses what we said last.
+        """
+        while not self._heard:
+            self._sock.settimeout(seconds)
+            try:
+                data = self._sock.recv(8192)
+            except TimeoutError:
+                return None
+            if not data:
+                raise ConnectionResetError("the server closed the connection")
+            self._heard.extend(self._reader.feed(data))
+        heard = self._heard.popleft()
+        if type(heard) is Refusal:
+            raise heard
+        return heard

@@ -1,4 +1,7 @@
-"""What a server refuses, in words that help; and what redis-py refuses to be told."""
+"""What a server refuses, in words that help; and what redis-py refuses to be told.
+
+It refuses in a reply of its own, or while redis-py shakes hands with it.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ import re
 
 from redis.exceptions import AuthenticationError, BusyLoadingError, ResponseError
 
-REFUSALS = (ResponseError, BusyLoadingError)
-"""Answers all the same: to redis-py a server that is loading has no connection."""
+from .resp import Refusal
+
+REFUSALS = (Refusal, ResponseError, BusyLoadingError, AuthenticationError)
+"""Answers all the same: to redis-py a server that is loading has no connection, nor has one that doesn't know us."""
 
 PASSING = {"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY"}
 """A failover, a restart or a slow script of somebody else: over soon."""
@@ -26,8 +31,7 @@ HINTS = {
     "NOAUTH": _LOGIN,
     "WRONGPASS": _LOGIN,
     "NOPERM": ". The user needs +eval +evalsha (+select for another database than 0) and the commands of the scripts "
-    "(+del +exists +get +hdel +hget +hmget +hset +pexpire +pttl +publish +set +time +type +zadd +zcard +zpopmin "
-    "+zrangebyscore +zrem) on the keys ~<KEY_PREFIX>:*; and for waiters to be woken +subscribe, +ping and the channels "
+    "(+del +exists +get +pexpire +pttl +publish +set +time +type +zadd +zcard +zpopmin +zrangebyscore +zrem) on the keys ~<KEY_PREFIX>:*; and for waiters to be woken +subscribe, +ping and the channels "
     "&<KEY_PREFIX>:*",
     "OOM": ". The server is at maxmemory; raise it, or move the locks to a server of their own with noeviction",
     "CROSSSLOT": _CLUSTER,
@@ -35,17 +39,29 @@ HINTS = {
 }
 
 
-def way_out(problem: str) -> str:
+def way_out(problem: str, where: str) -> str:
     """What to do about a server that can't be reached."""
     if "max number of clients" in problem:
         return "Raise its maxclients, or let fewer processes connect"
-    return "Start that server, or correct LOCATION in REDIS_LOCKS"
+    if "certificate verify failed" in problem:
+        if "mismatch" in problem or "not valid for" in problem:
+            return "Let LOCATION name the host as its certificate does"
+        return 'Name the authority that signed its certificate: "OPTIONS": {"ssl_ca_certs": "/path/to/ca.pem"}'
+    usual = "Start that server, or correct LOCATION in REDIS_LOCKS"
+    if where.startswith(("rediss:", "valkeys:")) and "refused" not in problem:
+        return (
+            f"{usual}: it begins with redis:// if the server doesn't encrypt. "
+            "If it asks for a certificate of ours, name ssl_certfile and ssl_keyfile in OPTIONS"
+        )
+    return usual
 
 
 def code_of(error: Exception) -> str:
     """The code of a server's refusal, such as OOM. redis-py makes classes of some and strips them from the text."""
     text = str(error)
     code = _CODES.get(type(error).__name__)
+    if isinstance(error, Refusal) and error.code != "ERR":
+        return error.code
     if code is None and (isinstance(error, AuthenticationError) or "uthenticated" in text):
         code = "WRONGPASS" if "invalid" in text.lower() else "NOAUTH"
     if code is None and "user executing the script can't" in text:

@@ -1,13 +1,20 @@
 """The scripts: one file per step under ``lua/``, named as the command is. A line ``-- uses wake`` in one puts the
-functions of ``lua/shared/wake.lua`` before it."""
+functions of ``lua/shared/wake.lua`` before it. ``$REMEMBER`` is that constant in milliseconds. And
+the requests that call them."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...core.constants import REMEMBER
+from .resp import pack, pack_value, packed
+
+if TYPE_CHECKING:
+    from ...core.effects import Command
 
 _uses = re.compile(r"^-- uses (.+)$", re.MULTILINE)
 _comment = re.compile(r"^\s*--.*\n", re.MULTILINE)
@@ -23,9 +30,33 @@ def script(name: str) -> Script:
     """The script of a command, such as ``lock/acquire``."""
     text = _read(name)
     parts = [_read(f"shared/{part}") for names in _uses.findall(text) for part in names.split()]
-    source = _comment.sub("", "".join([*parts, text]))
+    source = _comment.sub("", "".join([*parts, text])).replace("$REMEMBER", str(int(REMEMBER * 1000)))
     return Script(source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
 def _read(name: str) -> str:
     return resources.files(__package__).joinpath("lua", f"{name}.lua").read_text()
+
+
+def by_sha(command: Command[Any]) -> bytes:
+    """The request that calls its script. What the server says of one that it doesn't know has the code NOSCRIPT."""
+    args = command.args
+    head = _head(command.name, command.keys, len(args))
+    if not args:
+        return head
+    first = str(args[0]).encode()  # a token, as a rule: no two are alike
+    head = b"%b$%d\r\n%b\r\n" % (head, len(first), first)
+    rest = args[1:]
+    return head + b"".join(map(packed, rest)) if rest else head
+
+
+def by_source(command: Command[Any]) -> bytes:
+    """The request that runs its script, and has the server know it from then on."""
+    return pack("EVAL", script(command.name).source, len(command.keys), *command.keys, *command.args)
+
+
+@lru_cache(1024)
+def _head(name: str, keys: tuple[str, ...], args: int) -> bytes:
+    """What all calls of a script on some keys begin with."""
+    values: tuple[str | int, ...] = "EVALSHA", script(name).sha, len(keys), *keys
+    return b"*%d\r\n" % (len(values) + args) + b"".join(map(pack_value, values))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _socket
 import os
 import socket
+import ssl
 import struct
 from typing import Any
 
@@ -17,6 +19,61 @@ def linger(sock: Any) -> None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DROP)
         except OSError:
             pass  # a unix socket: nothing of it travels any more
+
+
+SLICE = 0.02
+"""A look at a socket lasts so long; then it is taken anew, until its time is up. A signal begins a look anew as well: one
+that comes again and again would otherwise put off its end for ever."""
+
+
+def be_patient(sock: Any, timeout: float | None) -> float | None:
+    """Have a socket wait by itself for bytes and for room. Returns its timeout as Python is to know it: None if it does,
+    and ``recv`` then raises BlockingIOError after a ``SLICE``.
+
+    Python would ask the operating system whether it can send before it sends, and whether there is anything to receive
+    before it receives, a tenth of the time of an exchange. So the timeout is the operating system's, if the socket is
+    one of its own: one of gevent waits by itself, and TLS in Python knows no other way.
+    """
+    if timeout is None or getattr(type(sock), "recv", None) is not _socket.socket.recv:
+        return timeout
+    try:
+        for option, seconds in (socket.SO_RCVTIMEO, min(timeout, SLICE)), (socket.SO_SNDTIMEO, timeout):
+            whole = int(seconds)
+            value = struct.pack("@ll", whole, max(int((seconds - whole) * 1e6), 0 if whole else 1))
+            sock.setsockopt(socket.SOL_SOCKET, option, value)
+            whole, micros = struct.unpack("@ll", sock.getsockopt(socket.SOL_SOCKET, option, len(value)))
+            if abs(whole + micros / 1e6 - seconds) > SLICE:  # it counts in other units here
+                return timeout
+    except (OSError, struct.error):
+        return timeout
+    sock.settimeout(None)
+    return None
+
+
+def waiting(sock: Any) -> bytes:
+    """What can be read from it without waiting. Its timeout is gone then.
+
+    Raises:
+        OSError: the other side has closed it.
+    """
+    sock.settimeout(0)
+    try:
+        data: bytes = sock.recv(65536)
+    except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        return b""
+    if not data:
+        raise ConnectionResetError("the server closed the connection")
+    return data
+
+
+def spoke(sock: Any, patience: float | None) -> bool:
+    """Whether the other side of an idle connection closed it, or said what nobody asked for."""
+    try:
+        said = waiting(sock)
+        sock.settimeout(patience)
+    except OSError:
+        return True
+    return bool(said)
 
 
 def interrupt(sock: Any) -> None:

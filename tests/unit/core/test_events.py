@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from django_redis_locks import locks
 from django_redis_locks.core import events
 from django_redis_locks.core.events import (
     Acquired,
@@ -97,3 +98,40 @@ def test_what_nobody_wants_to_read_is_not_written(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.INFO, "django_redis_locks"):
         emit(EVENTS[0][0])
     assert caplog.records == []
+
+
+def test_an_event_is_wanted_by_who_logs_and_by_who_listens(caplog: pytest.LogCaptureFixture) -> None:
+    """The frequent ones aren't even made for nobody."""
+    with caplog.at_level(logging.INFO, "django_redis_locks"):
+        assert not events.wanted(Acquired)
+        assert events.wanted(Contended)
+        with caplog.at_level(logging.DEBUG, "django_redis_locks.acquire"):
+            assert events.wanted(Acquired)
+            assert not events.wanted(Released), "another logger"
+        listen(lambda event: None)
+        assert events.wanted(Acquired)
+        assert events.wanted(Released)
+
+
+@pytest.mark.parametrize("kind", [Acquired, Released])
+def test_what_nobody_wants_to_hear_is_not_made(
+    kind: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An acquire and a release with neither log nor listener."""
+    made: list[Any] = []
+
+    class Made(kind):  # type: ignore[misc]
+        def __new__(cls, *about: Any) -> Any:
+            made.append(about)
+            return object.__new__(kind)
+
+    monkeypatch.setattr(events, kind.__name__, Made)
+    lock = locks.lock("nobody listens")
+    with caplog.at_level(logging.INFO, "django_redis_locks"):
+        with lock:
+            assert made == []
+        assert made == []
+        listen(lambda event: None)
+        with lock:
+            pass
+    assert len(made) == 1

@@ -13,19 +13,19 @@ from django_redis_locks.core.holder import FIELDS, Holder, describe, read
 def test_a_description_is_an_array_in_the_order_of_the_fields() -> None:
     """[F18] Wire format: null for what METADATA doesn't name."""
     host, pid = socket.gethostname(), os.getpid()
-    assert describe("MainThread", "order", FIELDS) == f'["{host}",{pid},"MainThread","order"]'
-    assert describe("MainThread", "order", ("pid", "name")) == f'[null,{pid},null,"order"]'
+    assert describe(pid, "MainThread", "order", FIELDS) == f'["{host}",{pid},"MainThread","order"]'
+    assert describe(pid, "MainThread", "order", ("pid", "name")) == f'[null,{pid},null,"order"]'
 
 
 def test_long_names_are_cut() -> None:
     """A lock in Redis stays small, whatever a thread is called."""
-    assert len(describe("t" * 1000, "n" * 1000, ("thread", "name"))) < 140
+    assert len(describe(1, "t" * 1000, "n" * 1000, ("thread", "name"))) < 140
 
 
 @pytest.mark.parametrize("fields", [FIELDS, ("host",), ("thread", "name")], ids=str)
 def test_what_is_described_is_read(fields: tuple[str, ...]) -> None:
     """[F18] There and back, and nothing more than was wanted."""
-    holder = read(describe("Täsk-1", 'o"r,der', fields), fence=7, since=1.5, lease_left=2.5)
+    holder = read(describe(os.getpid(), "Täsk-1", 'o"r,der', fields), fence=7, since=1.5, lease_left=2.5)
     everything = {"host": socket.gethostname(), "pid": os.getpid(), "thread": "Täsk-1", "name": 'o"r,der'}
     assert holder == Holder(7, 1.5, 2.5, **{field: everything[field] for field in fields})
 

@@ -33,9 +33,9 @@ def test_a_turn_tells_where_to_be_told(line: Line) -> None:
     """[H7] The name of the inbox and the number of the queue; nothing while nobody listens."""
     seat = line.sit()
     assert line.ask(seat) == Turn(address(seat), 0, False, None)
-    line.me = ""
+    line.outside.me = ""
     assert line.ask(seat) == Turn("", 0, False, None)
-    line.me = "me"
+    line.outside.me = "me"
     line.sit()
     assert line.ask(seat) == Turn(address(seat), 0, True, None)
 
@@ -47,7 +47,7 @@ def test_every_queue_has_a_number_of_its_own(line: Line) -> None:
 
     async def story(loop: asyncio.AbstractEventLoop) -> None:
         seat = line.sit(loop)
-        turn = await line.await_(Wait(seat, NEVER), line.hear)
+        turn = await line.await_(Wait(seat, NEVER), line.outside)
         assert turn is not None
         addresses.append(turn.address)
         line.stand(seat)
@@ -71,17 +71,22 @@ def test_the_place_in_line_is_the_queues(line: Line) -> None:
     assert line.ask(second, NOWHERE) == Turn(address(second), 0, False, None)
 
 
-def test_a_question_without_an_address_changes_no_place(line: Line) -> None:
-    """[H9] Asked while the inbox is away: the queue is in line as before, or not, and leaves it when it is done."""
+@pytest.mark.parametrize("back", [False, True], ids=["still away", "back"])
+def test_a_question_without_an_address_changes_no_place(line: Line, back: bool) -> None:
+    """[H9] Asked while the inbox is away: the queue is in line as before, or not, and leaves it when it is done. When the
+    inbox is back it asks from its place."""
     seat = line.sit()
     line.ask(seat)
     line.ask(seat, Standing(7))
     line.stand(line.sit(), None, None)
-    line.me = ""
+    line.outside.me = ""
     line.turn(seat, clock.now() - 1, None, Standing(7))
-    assert line.ask(seat, NOWHERE) == Turn("", 7, False, None)
+    assert line.ask(seat, NOWHERE) == Turn()
+    if back:
+        line.outside.me = "me"
+        assert line.ask(seat, NOWHERE) == Turn(address(seat), 7, False, None)
     line.stand(seat)
-    assert line.left == [(PLACE, address(seat), None)]
+    assert line.left == ([] if back else [(PLACE, address(seat), None)])
 
 
 def test_lining_up_again_is_at_the_end(line: Line) -> None:
@@ -89,18 +94,18 @@ def test_lining_up_again_is_at_the_end(line: Line) -> None:
     seat = line.sit()
     line.ask(seat)
     line.ask(seat, Standing(7))
-    assert line.line_up(LineUp(PLACE, None), line.hear) == address(seat)
+    assert line.line_up(LineUp(PLACE, None), line.outside) == address(seat)
     assert line.ask(seat) == Turn(address(seat), 0, False, None)
 
 
 def test_only_a_queue_lines_up_that_can_be_told(line: Line) -> None:
     """[H7] [H9] [H12] Somebody waits there, in the caller's own home, and the process listens."""
-    assert line.line_up(LineUp(PLACE, None), line.hear) == ""
+    assert line.line_up(LineUp(PLACE, None), line.outside) == ""
     seat = line.sit()
-    assert line.line_up(LineUp(OTHER, None), line.hear) == ""
-    assert line.line_up(LineUp(PLACE, asyncio), line.hear) == ""
-    line.me = ""
-    assert line.line_up(LineUp(PLACE, None), line.hear) == ""
+    assert line.line_up(LineUp(OTHER, None), line.outside) == ""
+    assert line.line_up(LineUp(PLACE, asyncio), line.outside) == ""
+    line.outside.me = ""
+    assert line.line_up(LineUp(PLACE, None), line.outside) == ""
     line.stand(seat, None, None)
     assert line.left == []
 
@@ -183,7 +188,7 @@ def test_a_wake_up_addresses_one_queue(line: Line, threads: ThreadPoolExecutor) 
 
     async def story(loop: asyncio.AbstractEventLoop) -> None:
         mine = line.sit(loop)
-        turn = await line.await_(Wait(mine, NEVER), line.hear)
+        turn = await line.await_(Wait(mine, NEVER), line.outside)
         assert turn is not None
         number = turn.address.rpartition(" ")[2]
         task = asyncio.create_task(line.aturn(mine, NEVER, 60))

@@ -7,13 +7,14 @@ import pickle
 import threading
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
 
 import pytest
 
 from django_redis_locks import Lock, locks
-from django_redis_locks.core import owners
+from django_redis_locks.core import forks, owners
 from django_redis_locks.core.owners import mint_token, registry
 
 _numbers = count()
@@ -34,6 +35,14 @@ def test_tokens_differ() -> None:
 
 
 # Forks
+
+
+def _lock() -> None:
+    locks.lock(f"unseen:{next(_numbers)}").acquire().release()
+
+
+def _put() -> None:
+    locks.record(f"unseen:{next(_numbers)}").put(None, {})
 
 
 def in_child(function: Callable[[], Any]) -> Any:
@@ -87,19 +96,45 @@ def test_a_forked_child_has_secrets_of_its_own() -> None:
     assert not {token[:12] for token in theirs} & {token[:12] for token in ours}
 
 
-def test_a_fork_unseen_by_python_changes_the_secrets_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[H18] A C extension forks without the hooks of Python: the process id tells."""
+@pytest.fixture
+def tokens(monkeypatch: pytest.MonkeyPatch) -> owners._Tokens:
+    """All that there is to renew in a child."""
     tokens = owners._Tokens()
+    monkeypatch.setattr(forks, "_renewals", [tokens.renew])
+    monkeypatch.setattr(forks, "known", os.getpid())
+    return tokens
+
+
+def test_a_fork_unseen_by_python_changes_the_secrets_too(
+    tokens: owners._Tokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[H18] A C extension forks without the hooks of Python: the process id tells whoever begins something."""
     before = tokens.mint()
     monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert forks.pid() == forks.known == -1
     after = tokens.mint(), tokens.mint()
-    assert after[0][:12] == after[1][:12] != before[:12]
+    assert forks.pid() == -1
+    after = *after, tokens.mint()
+    assert len({token[:12] for token in after}) == 1
+    assert after[0][:12] != before[:12]
 
 
-def test_no_thread_of_an_unseen_child_uses_the_parents_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("begin", [_lock, _put], ids=["lock", "record"])
+def test_whoever_begins_something_finds_out(begin: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """[H18] Before its token is made."""
+    renewed: list[int] = []
+    monkeypatch.setattr(forks, "_renewals", [lambda: renewed.append(1)])
+    monkeypatch.setattr(forks, "known", -1)
+    begin()
+    assert renewed == [1]
+    assert forks.known == os.getpid()
+
+
+def test_no_thread_of_an_unseen_child_uses_the_parents_secrets(
+    tokens: owners._Tokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """[H18] While one of them is about to change the secrets another one mints: a token that the parent mints too would be
     taken for its own by either."""
-    tokens = owners._Tokens()
     theirs = tokens.mint()
     changing, minted = threading.Event(), threading.Event()
     urandom = os.urandom
@@ -107,21 +142,23 @@ def test_no_thread_of_an_unseen_child_uses_the_parents_secrets(monkeypatch: pyte
     def slowly(size: int) -> bytes:
         if not changing.is_set():
             changing.set()
-            assert minted.wait(5)
+            minted.wait(0.5)  # in vain, if the other one waits for us
         return urandom(size)
+
+    def begin() -> list[str]:
+        forks.pid()
+        return [tokens.mint() for _ in range(3)]
 
     monkeypatch.setattr(os, "urandom", slowly)
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    ours: list[str] = []
-    first = threading.Thread(target=lambda: ours.extend(tokens.mint() for _ in range(3)))
-    first.start()
-    assert changing.wait(5)
-    ours.append(tokens.mint())
-    minted.set()
-    first.join(5)
-    ours += [tokens.mint() for _ in range(3)]
-    assert theirs[:12] not in {token[:12] for token in ours}
-    assert len(set(ours)) == 7
+    with ThreadPoolExecutor(1) as first:
+        ours = first.submit(begin)
+        assert changing.wait(5)
+        mine = begin()
+        minted.set()
+        both = [*mine, *ours.result(5), *begin()]
+    assert theirs[:12] not in {token[:12] for token in both}
+    assert len(set(both)) == 9
 
 
 def test_a_forked_child_uses_locks_of_its_own(lock: Lock) -> None:

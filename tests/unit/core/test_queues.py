@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from django_redis_locks.core import clock
-from django_redis_locks.core.effects import Join, Seat, Wait
-from django_redis_locks.core.queues import Gate, LoopGate
+from django_redis_locks.core import clock, queues
+from django_redis_locks.core.effects import Place, Seat, Wait
+from django_redis_locks.core.gates import Gate, LoopGate
 from tests.unit.core.waiters import NEVER, OTHER, PLACE, SOON, Line, alarm, in_loop
 
 
@@ -209,9 +209,10 @@ def test_a_cancelled_task_takes_its_alarm_back(line: Line) -> None:
     def watched_alarm(at: float, ring: Callable[[], object]) -> Callable[[], None]:
         return lambda: taken_back.append(True)
 
+    line.outside.alarm = watched_alarm
+
     async def story(loop: asyncio.AbstractEventLoop) -> None:
-        seat = Seat(PLACE, loop, "inbox:")
-        line.join(Join(seat), watched_alarm, line.leave_behind)
+        seat = line.sit(loop)
         await line.aturn(seat, NEVER)
         task = asyncio.create_task(line.aturn(seat, NEVER, 60))
         await asyncio.sleep(0)
@@ -236,6 +237,33 @@ def test_a_closed_loop_is_no_obstacle(line: Line, threads: ThreadPoolExecutor) -
     waiting = line.sleeping(threads, Wait(seat, NEVER, 60))
     line.free()
     assert waiting.result(5)
+
+
+def test_it_is_calm_where_nobody_waits_or_did_lately(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[H4] [H12] Whoever comes then needn't queue up to ask. One who was told to go first is not overtaken either."""
+    now = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: now)
+    assert line.calm(PLACE)
+    seat = line.sit()
+    assert not line.calm(PLACE)
+    assert line.calm(OTHER)
+    line.stand(seat)
+    assert not line.calm(PLACE), "somebody did lately"
+    now += queues.HOT / 2
+    assert not line.calm(PLACE)
+    now += queues.HOT
+    assert line.calm(PLACE)
+    line.free(woke=True)
+    assert not line.calm(PLACE), "somebody of another process does"
+    line.free(OTHER)
+    assert line.calm(OTHER), "nobody was told"
+
+
+def test_waits_are_remembered_for_so_many_places(line: Line) -> None:
+    """A process that locks a million keys keeps no list of them."""
+    for number in range(3 * queues.MANY):
+        line.stand(line.sit(place=Place("store", f"lock:{number}")))
+    assert len(line._hot) <= queues.MANY
 
 
 def test_a_gate_that_was_opened_lets_one_through() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from django_redis_locks.core.effects import Command, Place
 from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.rounds import Rounds
 
-PROLONG = Command("lock/renew", ("lock", "index"), ("token", 30_000), bool)
+
+def PROLONG(token: str, lease: int) -> Command[bool]:  # noqa: N802
+    return Command("lock/renew", ("lock", "index"), (lease, token), bool)
 
 
 BATCH = 500
@@ -79,13 +82,24 @@ def test_a_released_hold_is_never_due(rounds: Rounds) -> None:
     assert due(rounds, 200.0) == []
 
 
+def test_a_hold_that_was_sorted_in_is_released_as_well(rounds: Rounds) -> None:
+    """[L8] The janitor knows it already, since another one was due before it."""
+    early, late = a_hold(), a_hold()
+    rounds.enter(early, PROLONG, 30_000, 100.0, 10.0)
+    rounds.enter(late, PROLONG, 30_000, 101.0, 10.0)
+    assert due(rounds, 110.0) == [early]
+    rounds.remove(late)
+    assert due(rounds, 200.0) == []
+
+
 def test_a_crowd_is_renewed_in_batches(rounds: Rounds) -> None:
     """A thousand leases aren't one write that holds up the server."""
     holds = [a_hold() for _ in range(BATCH + 1)]
     for hold in holds:
         rounds.enter(hold, PROLONG, 30_000, 100.0, 10.0)
-    assert due(rounds, 110.0) == holds[:BATCH]
-    assert due(rounds, 110.0) == holds[BATCH:]
+    first, second = due(rounds, 110.0), due(rounds, 110.0)
+    assert (len(first), len(second)) == (BATCH, 1)
+    assert {*first, *second} == {*holds}
 
 
 def test_a_dead_hold_is_not_kept(rounds: Rounds) -> None:
@@ -108,99 +122,149 @@ def test_a_hold_whose_answer_took_long_waits_behind_nobody(rounds: Rounds) -> No
 # lets it in at any moment.
 
 
-class Round(dict[int, Any]):
-    """A round in which something happens, once, in the middle of one of its methods."""
+class Leases(dict[int, Any]):
+    """A dict of the rounds' own in which something happens, once, just before or after one of its steps."""
 
-    def __init__(self, round: dict[int, Any], method: str, happens: Callable[[], object]) -> None:
-        super().__init__(round)
-        self._method = method
+    def __init__(self, step: str, after: bool, happens: Callable[[], object]) -> None:
+        super().__init__()
+        self._when = step, after
         self._happens = happens
 
-    def happen(self, method: str) -> None:
-        if method == self._method:
-            self._method = ""
+    def happen(self, step: str, after: bool) -> None:
+        if (step, after) == self._when:
+            self._when = "", False
             self._happens()
 
+    def __setitem__(self, key: int, lease: Any) -> None:
+        self.happen("set", False)
+        super().__setitem__(key, lease)
+        self.happen("set", True)
+
+    def get(self, key: int, default: Any = None) -> Any:
+        self.happen("get", False)
+        try:
+            return super().get(key, default)
+        finally:
+            self.happen("get", True)
+
     def pop(self, *which: Any) -> Any:
-        self.happen("pop")
-        return super().pop(*which)
+        self.happen("pop", False)
+        try:
+            return super().pop(*which)
+        finally:
+            self.happen("pop", True)
 
-    def items(self) -> Any:
-        for entry in super().items():
-            self.happen("items")
-            yield entry
+    def popitem(self) -> Any:
+        self.happen("popitem", False)
+        try:
+            return super().popitem()
+        finally:
+            self.happen("popitem", True)
 
-    def values(self) -> Any:
-        return Values(self, super().values())
 
-
-class Values:
-    def __init__(self, round: Round, values: Any) -> None:
-        self._round = round
-        self._values = values
-
-    def __iter__(self) -> Iterator[Any]:
-        entries = iter(self._values)
-        self._round.happen("items")
-        return entries
-
-    def __reversed__(self) -> Iterator[Any]:
-        entries = reversed(self._values)
-        self._round.happen("reversed")
-        return entries
+MOMENTS = [
+    (which, step, after)
+    for which, steps in (("_new", ("set", "pop", "popitem")), ("_known", ("set", "get", "pop")))
+    for step in steps
+    for after in (False, True)
+]
 
 
 @pytest.fixture
 def crowd(rounds: Rounds) -> list[Hold]:
-    """Three holds in a round of ten seconds, and one in a round of twenty."""
-    holds = [a_hold(key) for key in "abcd"]
-    for hold, period in zip(holds, (10.0, 10.0, 10.0, 20.0), strict=True):
+    """Three holds in a slot, and one in a later one."""
+    return [a_hold(key) for key in "abcd"]
+
+
+def enter(rounds: Rounds, crowd: list[Hold]) -> None:
+    for hold, period in zip(crowd, (10.0, 10.1, 10.2, 20.0), strict=True):
         rounds.enter(hold, PROLONG, 30_000, 100.0, period)
-    return holds
 
 
-def meanwhile(rounds: Rounds, method: str, happens: Callable[[], object]) -> None:
-    rounds._rounds[10.0] = Round(rounds._rounds[10.0], method, happens)
-
-
-def test_an_acquire_in_the_middle_of_a_release(rounds: Rounds, crowd: list[Hold]) -> None:
-    """[H13] It may open a round of its own."""
+@pytest.mark.parametrize(("which", "step", "after"), MOMENTS)
+def test_an_acquire_in_the_middle_of_anything(
+    rounds: Rounds, crowd: list[Hold], which: str, step: str, after: bool
+) -> None:
+    """[H13] [L10] It is renewed, and so are all others, each once."""
     other = a_hold()
-    meanwhile(rounds, "pop", lambda: rounds.enter(other, PROLONG, 30_000, 100.0, 5.0))
+    happened: list[float] = []
+    leases = Leases(step, after, lambda: happened.append(rounds.enter(other, PROLONG, 30_000, 100.0, 5.0)))
+    setattr(rounds, which, leases)
+    enter(rounds, crowd)
     rounds.remove(crowd[3])
-    assert due(rounds, 200.0) == [*crowd[:3], other]
+    had = [hold for now in (105.0, 110.5, 200.0, 200.0) for hold in due(rounds, now)]
+    assert happened
+    assert len(had) == 4
+    assert set(had) == {*crowd[:3], other}
 
 
-def test_an_acquire_in_the_middle_of_the_janitors_look(rounds: Rounds, crowd: list[Hold]) -> None:
-    """[H13] The thread of all locks mustn't stumble over it."""
-    other = a_hold()
-    meanwhile(rounds, "items", lambda: rounds.enter(other, PROLONG, 30_000, 100.0, 5.0))
-    assert rounds.first() == 110.0
-    assert rounds.first() == 105.0
+@pytest.mark.parametrize("victim", [0, 1, 2, 3])
+@pytest.mark.parametrize(("which", "step", "after"), MOMENTS)
+def test_a_release_in_the_middle_of_anything(
+    rounds: Rounds, crowd: list[Hold], which: str, step: str, after: bool, victim: int
+) -> None:
+    """[H13] [L10] The others are renewed, each once. A hold that is released while the janitor takes it out may be among
+    them: it sees that it isn't held any more."""
+    happened: list[Hold] = []
+
+    def release() -> None:
+        rounds.remove(crowd[victim])
+        happened.append(crowd[victim])
+
+    setattr(rounds, which, Leases(step, after, release))
+    enter(rounds, crowd)
+    rounds.remove(a_hold())
+    had = due(rounds, 200.0)
+    assert happened
+    assert len(had) == len(set(map(id, had)))
+    assert {id(hold) for hold in crowd if hold is not crowd[victim]} <= set(map(id, had))
+    assert due(rounds, 300.0) == []
 
 
-@pytest.mark.parametrize("victim", [0, 1, 2])
-def test_a_release_in_the_middle_of_a_renewal(rounds: Rounds, crowd: list[Hold], victim: int) -> None:
-    """[H13] [L10] If that stumbled, what it had taken out by then would never be renewed again."""
-    meanwhile(rounds, "items", lambda: rounds.remove(crowd[victim]))
-    assert due(rounds, 200.0) == [hold for hold in crowd if hold is not crowd[victim]]
-
-
-@pytest.mark.parametrize("victim", [0, 2])
-def test_a_release_in_the_middle_of_an_acquire(rounds: Rounds, crowd: list[Hold], victim: int) -> None:
-    """[H13] Of the hold that the new one is compared with, or of another."""
-    last = a_hold()
-    meanwhile(rounds, "reversed", lambda: rounds.remove(crowd[victim]))
-    rounds.enter(last, PROLONG, 30_000, 101.0, 10.0)
-    assert due(rounds, 112.0) == [*(hold for hold in crowd[:3] if hold is not crowd[victim]), last]
-
-
-def test_what_a_signal_handler_raises_is_heard(rounds: Rounds, crowd: list[Hold]) -> None:
+def test_what_a_signal_handler_raises_is_heard(rounds: Rounds) -> None:
     """[L16] Whatever it is: a worker's time limit may be a RuntimeError."""
 
     def handler() -> None:
         raise RuntimeError("the time limit")
 
-    meanwhile(rounds, "reversed", handler)
+    rounds._new = Leases("set", False, handler)
     with pytest.raises(RuntimeError, match="the time limit"):
         rounds.enter(a_hold(), PROLONG, 30_000, 101.0, 10.0)
+
+
+# Slots
+
+
+def test_leases_that_come_due_together_are_renewed_together(rounds: Rounds) -> None:
+    """[L10] Within a sixtieth of their length; from then on they are due at once."""
+    holds = [a_hold() for _ in range(10)]
+    for number, hold in enumerate(holds):
+        rounds.enter(hold, PROLONG, 30_000, 100.0 + number / 20, 10.0)
+    assert rounds.first() == 110.0
+    assert due(rounds, 109.9) == []
+    assert set(due(rounds, 110.0)) == set(holds)
+    assert rounds.first() == inf
+
+
+def test_a_retry_is_not_made_early(rounds: Rounds) -> None:
+    """[L9] Else it would be made again and again until its time has come."""
+    hold = a_hold()
+    rounds.enter(hold, PROLONG, 30_000, 110.0, 0.4, exact=True)
+    rounds.enter(a_hold(), PROLONG, 30_000, 100.0, 10.0)
+    due(rounds, 110.0)
+    assert rounds.first() == 110.4
+    assert due(rounds, 110.39) == []
+    assert due(rounds, 110.4) == [hold]
+
+
+def test_short_holds_leave_nothing(rounds: Rounds) -> None:
+    """[H23] A hold that is released before the next renewal is never sorted in, and however many there were, the janitor
+    looks for them once."""
+    for number in range(1000):
+        hold = a_hold()
+        rounds.enter(hold, PROLONG, 30_000, 100.0 + number / 1000, 10.0)
+        rounds.remove(hold)
+    assert rounds.first() == 110.0
+    assert due(rounds, 111.0) == []
+    assert rounds.first() == inf
+    assert [rounds._new, rounds._known, rounds._slots, rounds._order] == [{}, {}, {}, []]

@@ -9,11 +9,16 @@ from typing import Any
 import pytest
 
 from django_redis_locks.core import effects
-from django_redis_locks.core.effects import Command, Effect, Leave, Listen, Now, Pause, Place, Program, Seat, Wait
-from django_redis_locks.core.runner import arun, run
+from django_redis_locks.core.effects import Command, Effect, Leave, LineUp, Listen, Pause, Place, Program, Seat, Wait
+from django_redis_locks.core.runner import arun, run, surely
 
 SEAT = Seat(Place("store", "lock"), None, "inbox:")
 COMMAND = Command("lock/free", ("lock", "index"), ("token",), bool)
+LOOK = LineUp(SEAT.place, None)
+"""Something local that has a reply."""
+
+BLOCKING = [Command, Wait, Listen, Pause]
+LOCAL = [LineUp, Leave]
 
 
 class World:
@@ -21,20 +26,22 @@ class World:
 
     def __init__(self, *outcomes: Any) -> None:
         self._outcomes = list(outcomes)
+        self.handlers = dict.fromkeys([*BLOCKING, *LOCAL], self._perform)
+        self.ahandlers = dict.fromkeys(BLOCKING, self._aperform)
         self.performed: list[Effect[Any]] = []
         self.awaited: list[Effect[Any]] = []
 
-    def perform(self, effect: Effect[Any]) -> Any:
+    def _perform(self, effect: Effect[Any]) -> Any:
         self.performed.append(effect)
         outcome = self._outcomes.pop(0)
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
 
-    async def aperform(self, effect: Effect[Any]) -> Any:
+    async def _aperform(self, effect: Effect[Any]) -> Any:
         self.awaited.append(effect)
         await asyncio.sleep(0)
-        return self.perform(effect)
+        return self._perform(effect)
 
 
 def run_as_task(program: Program[Any], world: World) -> Any:
@@ -47,7 +54,7 @@ Drive = Callable[[Program[Any], World], Any]
 
 def story() -> Program[str]:
     """Waits and sends a command, and gives its seat up when that fails."""
-    begin = yield from Now()
+    begin = yield from LOOK
     try:
         turn = yield from Wait(SEAT, begin + 1)
         reply = yield from COMMAND
@@ -62,7 +69,7 @@ def test_replies_are_sent_back_and_the_result_is_returned(drive: Drive) -> None:
     """Each reply arrives at its own yield; what the program returns is the outcome."""
     world = World(5.0, True, False)
     assert drive(story(), world) == "5.0 True False"
-    assert world.performed == [Now(), Wait(SEAT, 6.0), COMMAND]
+    assert world.performed == [LOOK, Wait(SEAT, 6.0), COMMAND]
 
 
 def test_both_runners_perform_the_same_effects() -> None:
@@ -112,7 +119,7 @@ def test_an_error_of_the_program_itself_is_raised_once(drive: Drive) -> None:
     seen: list[BaseException] = []
 
     def failing() -> Program[None]:
-        yield from Now()
+        yield from LOOK
         try:
             raise ZeroDivisionError
         except ZeroDivisionError as error:
@@ -123,7 +130,7 @@ def test_an_error_of_the_program_itself_is_raised_once(drive: Drive) -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         drive(failing(), world)
     assert seen == [caught.value]
-    assert world.performed == [Now()]
+    assert world.performed == [LOOK]
 
 
 @both
@@ -142,13 +149,13 @@ def test_a_failure_before_the_first_effect_is_done_unwinds_nothing(drive: Drive)
     world = World(OSError())
     with pytest.raises(OSError):  # noqa: PT011 - as above
         drive(story(), world)
-    assert world.performed == [Now()]
+    assert world.performed == [LOOK]
 
 
 class Asleep(World):
     """Never comes back from what may block."""
 
-    async def aperform(self, effect: Effect[Any]) -> Any:
+    async def _aperform(self, effect: Effect[Any]) -> Any:
         self.awaited.append(effect)
         await asyncio.Event().wait()
 
@@ -166,7 +173,7 @@ def test_a_cancelled_task_unwinds_without_awaiting() -> None:
 
     world = Asleep(5.0, None)
     asyncio.run(main(world))
-    assert world.performed == [Now(), Leave(SEAT)]
+    assert world.performed == [LOOK, Leave(SEAT)]
     assert world.awaited == [Wait(SEAT, 6.0)]
 
 
@@ -180,7 +187,7 @@ def test_a_coroutine_that_is_thrown_away_unwinds() -> None:
     loop.run_forever()
     assert world.awaited == [Wait(SEAT, 6.0)]
     coroutine.close()
-    assert world.performed == [Now(), Leave(SEAT)]
+    assert world.performed == [LOOK, Leave(SEAT)]
     task._log_destroy_pending = False
     loop.close()
 
@@ -190,3 +197,27 @@ def test_only_what_asks_the_store_or_sleeps_may_block() -> None:
     kinds = {kind for kind in vars(effects).values() if isinstance(kind, type) and issubclass(kind, Effect)}
     assert {kind for kind in kinds if not kind.local} == {Command, Wait, Listen, Pause}
     assert len(kinds) > 11
+
+
+@pytest.mark.parametrize("strike", [None, 0, 1, 2])
+def test_what_is_cleared_away_after_a_failure_is_cleared_away(strike: int | None) -> None:
+    """[L16] A store that is down, and then a signal at any step of the clearing up: all of it is done, and the signal goes
+    on."""
+    done: list[int] = []
+    signal = KeyboardInterrupt()
+
+    def clear_away() -> None:
+        for step in range(3):
+            if step == strike and not done.count(-1):
+                done.append(-1)
+                raise signal
+            done.append(step)
+
+    if strike is None:
+        surely(clear_away)
+        assert done == [0, 1, 2]
+        return
+    with pytest.raises(KeyboardInterrupt) as caught:
+        surely(clear_away)
+    assert caught.value is signal
+    assert done[strike + 1 :] == [0, 1, 2]

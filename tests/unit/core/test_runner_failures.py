@@ -8,15 +8,15 @@ import inspect
 import signal
 from collections.abc import Callable
 from itertools import repeat
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from django_redis_locks.core.effects import Command, Effect, Now, Program
+from django_redis_locks.core.effects import Command, Effect, Freed, Place, Program
 from django_redis_locks.core.runner import arun, run
 
 COMMAND = Command("lock/free", ("lock", "index"), ("token",), bool)
-LOCAL = Now()
+LOCAL = Freed(Place("store", "lock"), woke=False)
 
 
 class Raises:
@@ -24,11 +24,13 @@ class Raises:
 
     def __init__(self, failure: BaseException) -> None:
         self._failure = failure
+        self.handlers = dict.fromkeys([Command, Freed], self._perform)
+        self.ahandlers = {Command: self._aperform}
 
-    def perform(self, effect: Effect[Any]) -> Any:
+    def _perform(self, effect: Effect[Any]) -> Any:
         raise self._failure
 
-    async def aperform(self, effect: Effect[Any]) -> Any:
+    async def _aperform(self, effect: Effect[Any]) -> Any:
         raise self._failure
 
 
@@ -80,7 +82,8 @@ class Strike(BaseException):
 class Silent:
     """Performs nothing, without a single line of Python in which a signal could strike."""
 
-    perform = {}.get
+    handlers: ClassVar[Any] = {type(None): {}.get}
+    ahandlers = handlers
 
 
 def test_a_signal_between_two_steps_is_thrown_in() -> None:

@@ -15,8 +15,8 @@ from typing import Any, Self
 import pytest
 
 from django_redis_locks.core import clock, queues
-from django_redis_locks.core.effects import Handed, HandOver, Join, Leave, Seat, Standing
-from tests.unit.core.waiters import NEVER, PLACE, Line, address, alarm
+from django_redis_locks.core.effects import Handed, HandOver, Leave, Seat, Standing, Wait
+from tests.unit.core.waiters import NEVER, PLACE, Line, address
 
 pytestmark = pytest.mark.skipif(
     sys.version_info >= (3, 12), reason="newer Pythons trace more lines at which no signal is ever handled"
@@ -84,7 +84,7 @@ def a_handed_lock() -> Handed:
 
 def give_up(line: Line, seat: Seat) -> None:
     """As whoever is interrupted does."""
-    line.leave(Leave(seat, 0.0), line.leave_behind)
+    line.leave(Leave(seat, 0.0), line.outside)
     free(line)
 
 
@@ -109,8 +109,9 @@ def test_a_join_that_is_struck(home: str, others: str) -> None:
             closed.close()
             told = [(PLACE, address(stale), None)]
         seat = Seat(PLACE, mine, "inbox:")
+        line.outside.me = ""  # so that there is nothing to tell of its own question
         with strike:
-            line.join(Join(seat), alarm, line.leave_behind)
+            line.begin(Wait(seat, NEVER), line.outside)
         give_up(line, seat)
         if before is not None:
             assert list(before.queue.seats) == [before]
@@ -136,7 +137,7 @@ def test_the_last_one_is_struck_as_it_leaves(standing: Standing | None, asked: b
         if asked:
             line.ask(seat)
         with strike:
-            line.leave(Leave(seat, None, standing), line.leave_behind)
+            line.leave(Leave(seat, None, standing), line.outside)
         if seat not in seat.queue.seats:
             assert not line.hand_over(HandOver(a_handed_lock(), None)), "nobody sits there any more"
         give_up(line, seat)
@@ -160,7 +161,7 @@ def test_the_head_is_struck_as_it_leaves(standing: Standing | None) -> None:
         handed = a_handed_lock()
         line.hand_over(HandOver(handed, None))
         with strike:
-            line.leave(Leave(seat, 60, standing), line.leave_behind)
+            line.leave(Leave(seat, 60, standing), line.outside)
         give_up(line, seat)
         assert line.left == []
         begin = clock.now()
@@ -179,7 +180,7 @@ def test_the_one_behind_is_struck_as_it_leaves() -> None:
         head, seat = line.sit(), line.sit()
         line.ask(head)
         with strike:
-            line.leave(Leave(seat), line.leave_behind)
+            line.leave(Leave(seat), line.outside)
         give_up(line, seat)
         assert list(head.queue.seats) == [head]
         assert line.left == []

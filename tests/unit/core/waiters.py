@@ -11,7 +11,7 @@ from math import inf
 from typing import Any
 
 from django_redis_locks.core import clock
-from django_redis_locks.core.effects import Freed, Handed, Join, Leave, Place, Seat, Standing, Turn, Wait
+from django_redis_locks.core.effects import Freed, Handed, Leave, Place, Seat, Standing, Turn, Wait
 from django_redis_locks.core.queues import Queues
 
 PLACE = Place("store", "lock")
@@ -29,63 +29,76 @@ def alarm(at: float, ring: Callable[[], object]) -> Callable[[], None]:
     return timer.cancel
 
 
-class Line(Queues):
-    """Queues that write down what is left to the janitor, in a process whose inbox is called ``me``, or that is deaf."""
+class Around:
+    """Around the queues: a process whose inbox is called ``me``, or that is deaf."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.left: list[tuple[Place, str, Handed | None]] = []
         self.me = "me"
+        self.gone: list[tuple[Place, str, Handed | None]] = []
+        """What was left to the janitor."""
         self.alarm = alarm
+        self.here = threading.local()
 
     def hear(self, channel: str) -> str:
         return channel + self.me if self.me else ""
 
-    def leave_behind(self, place: Place, address: str, handed: Handed | None) -> None:
-        self.left.append((place, address, handed))
+    def left(self, place: Place, address: str, handed: Handed | None) -> None:
+        self.gone.append((place, address, handed))
+
+    def may_block(self) -> None:
+        """Somebody is about to sleep, and his gate can be opened."""
+        if hasattr(self.here, "asleep"):
+            self.here.asleep.set()
+
+
+class Line(Queues):
+    """Queues, and what is around them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outside = Around()
+
+    @property
+    def left(self) -> list[tuple[Place, str, Handed | None]]:
+        return self.outside.gone
 
     def sit(self, home: Any = None, place: Place = PLACE) -> Seat:
-        """Somebody joins."""
+        """Somebody joins, and hasn't asked yet."""
         seat = Seat(place, home, "inbox:")
-        self.join(Join(seat), self.alarm, self.leave_behind)
+        self._join(seat, self.outside)
         return seat
 
     def stand(self, seat: Seat, pause: float | None = None, standing: Standing | None = NOWHERE) -> None:
         """Somebody leaves; his last question was answered."""
-        self.leave(Leave(seat, pause, standing), self.leave_behind)
+        self.leave(Leave(seat, pause, standing), self.outside)
 
     def turn(self, seat: Seat, until: float, pause: float | None = None, standing: Standing | None = None) -> bool:
         """Sleep; returns whether it was this seat's turn in time. A test that would sleep for ever goes on, too late."""
-        return self.wait(Wait(seat, min(until, clock.now() + 10), pause, standing), self.hear) is not None
+        return self.wait(Wait(seat, min(until, clock.now() + 10), pause, standing), self.outside) is not None
 
     async def aturn(self, seat: Seat, until: float, pause: float | None = None) -> bool:
-        return await self.await_(Wait(seat, until, pause), self.hear) is not None
+        return await self.await_(Wait(seat, until, pause), self.outside) is not None
 
     def ask(self, seat: Seat, standing: Standing | None = None) -> Turn:
         """It is this seat's turn, now."""
-        turn = self.wait(Wait(seat, clock.now() - 1, None, standing), self.hear)
+        turn = self.wait(Wait(seat, clock.now() - 1, None, standing), self.outside)
         assert turn is not None
         return turn
 
     def free(self, place: Place = PLACE, *, woke: bool = False, address: str = "") -> None:
         """The lock was freed by this process."""
-        self.freed(Freed(place, woke, address), self.leave_behind)
+        self.freed(Freed(place, woke, address), self.outside)
 
     def sleeping(self, threads: ThreadPoolExecutor, wait: Wait) -> Future[Turn | None]:
         """Have a thread wait, and return when it sleeps. It doesn't wait for ever, whatever the test comes to."""
         wait = replace(wait, until=min(wait.until, clock.now() + 10))
         asleep = threading.Event()
-        gate = wait.seat.gate
 
-        class Watched:
-            open = gate.open
+        def sleep() -> Turn | None:
+            self.outside.here.asleep = asleep
+            return self.wait(wait, self.outside)
 
-            def sleep(self, seconds: float) -> None:
-                asleep.set()
-                gate.sleep(seconds)
-
-        wait.seat.gate = Watched()
-        future = threads.submit(self.wait, wait, self.hear)
+        future = threads.submit(sleep)
         assert asleep.wait(5)
         return future
 

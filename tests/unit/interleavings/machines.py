@@ -55,8 +55,9 @@ class Processes:
             (max(process.now, due), command, max(process.now, end)) for due, _, command, _, end in process.errands()
         ]
         polite = {place: until for place, until in queues._polite.items() if until > process.now}
+        hot = {place: until for place, until in queues._hot.items() if until >= process.now}
         rest = process.backend.listening, process.deaf, process.gave_up, process.complaint
-        shape = shaper.of((process.contenders, queues._queues, polite, errands, rest))
+        shape = shaper.of((process.contenders, queues._queues, polite, hot, errands, rest))
         number = self._numbers.setdefault(shape, len(self._numbers))
         if number == len(self.sights):
             self._origins.append(origin)

@@ -84,5 +84,5 @@ def still() -> Iterator[None]:
         patch.setattr(wishes, "mint_id", lambda: 1)
         patch.setattr(memory, "time", SimpleNamespace(monotonic=lambda: world.now))
         patch.setattr(memory, "_micros", lambda: world.arrival)
-        patch.setattr(memory._Store, "next_fence", lambda *_: 1)
+        patch.setattr(memory._Store, "next_fence", lambda *_: 1000)
         yield

@@ -174,7 +174,7 @@ class Moves:
         self, state: State, process: int, request: Request, answered: Input, unanswered: Input, kinds: frozenset[str]
     ) -> Iterator[Move]:
         after, reply = self._called(state, process, request)
-        if request.name == "lock/acquire" and reply[0] == 1:
+        if request.name == "lock/acquire" and (isinstance(reply, int) or reply[0] == 1):
             after = after._replace(passed=self._passed(state, process, request, reply))
         yield Move("", ("asks", process, answered, request, reply), self._stepped(after, process, (*answered, reply)))
         if kinds & {"reply", "request", "late"}:
@@ -183,7 +183,7 @@ class Moves:
 
     def _passed(self, state: State, process: int, request: Request, reply: Any) -> int:
         others = any(not a.startswith(f"{KEYS.inbox}{process} ") for a in self.store.lines[state.store])
-        handed = reply[2] == 0 and len(request.args) > 5 and request.args[5]
+        handed = not isinstance(reply, int) and reply[2] == 0 and len(request.args) > 3 and request.args[3]
         return state.passed + 1 if self.scenario.passes < inf and handed and others else 0
 
     def _losing(self, state: State, process: int, request: Request, input: Input, kind: str = "") -> Iterator[Move]:

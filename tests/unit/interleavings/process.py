@@ -4,13 +4,15 @@ code, without threads: each step of a contender is taken when the explorer says 
 A contender's *step* is one blocking effect, or one local effect that others may notice, and the program up to the next
 such effect. What is done together with the step before it commutes with whatever others do in between:
 
-- ``Now``, ``Watch``, ``Unwatch``: nobody else sees them. (Time stands still while anything can move.)
+- ``Watch``, ``Unwatch``: nobody else sees them. (Time stands still while anything can move.)
 - ``Sweep``: an errand is put into the janitor's list, where it may stay as long as it pleases anyway.
-- the beginning of a program up to ``Join`` or ``HandOver``: nobody knows of this contender yet, and who is about to
-  release may as well still be inside.
-- a ``Wait`` that tells the queue nothing begins with what came before.
+- the beginning of a program up to its first question, or with the ``Wait`` that joins the queue, or up to ``HandOver``:
+  nobody knows of this contender yet, and who is about to release may as well still be inside.
 - a sleeper whose gate was opened for nothing sleeps again at once: had he been slower he would find what comes after,
   and whatever that is must open his gate again. If it doesn't he misses it here, and that is an error worth finding.
+
+What clears up after a failure is a step of its own, if others may notice it: a seat is given up, or those who wait are
+told that the lock may be free.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from __future__ import annotations
 import asyncio
 import copy
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -27,11 +30,10 @@ from django_redis_locks import engine as engines
 from django_redis_locks.backends.base import Backend, Inbox, Listener
 from django_redis_locks.core import owners
 from django_redis_locks.core.effects import (
-    Command,
+    Effect,
+    Freed,
     HandOver,
-    Join,
-    Listen,
-    Now,
+    Leave,
     Pause,
     Place,
     Program,
@@ -42,7 +44,7 @@ from django_redis_locks.core.effects import (
 )
 from django_redis_locks.core.errors import LockBackendError, LockLost
 from django_redis_locks.core.grant import Grant
-from django_redis_locks.core.hold import Hold
+from django_redis_locks.core.hold import Hold, State
 from django_redis_locks.core.keys import LockKeys
 from django_redis_locks.engine import Engine
 from django_redis_locks.primitives.lock import Lock
@@ -69,14 +71,15 @@ class Contender:
     minted: int = 0
     program: Program[Any] | None = None
     effect: Any = None
-    """What the program waits to be told."""
+    """What the program waits to be told, or what others will notice of the clearing up."""
     until: float | None = None
     """How long he sleeps; None if he doesn't."""
     awake: bool = False
     """It is his turn."""
-    unwinding: str = ""
-    """An exception is on its way up through the program: its ``finally`` blocks are asking for something. Frames don't
-    show that."""
+    failure: BaseException | None = None
+    """The program has failed with it, and what it left behind is to be cleared away."""
+    number: int = 0
+    """For the queue that he may have to make."""
     ask: Ask | None = None
     grant: Grant | None = None
     leaves: float = 0.0
@@ -153,32 +156,42 @@ class Process:
     def _begin(self, index: int, number: int) -> None:
         """``number`` is for a new queue."""
         contender = self.contenders[index]
-        world.number = number
+        contender.number = number
         contender.rounds += 1
         world.mint = contender.mint
         contender.ask = Ask(contender.plan.wait, owners.me(), contender.plan.home)
         contender.phase = "asking"
         contender.program = self.locks[index].acquiring(contender.ask)
         self._go_on(index, contender.program.send, None)
-        if isinstance(contender.effect, Join):
+        if isinstance(contender.effect, Wait):
             self._do(index)
 
     def _do(self, index: int) -> None:
         """What the program asked for is done."""
         contender = self.contenders[index]
-        effect, send = contender.effect, contender.program.send  # type: ignore[union-attr]
-        if isinstance(effect, Wait):
-            self.engine._queues._begin(effect)
-            contender.effect = Wait(effect.seat, effect.until)
-            contender.until = -inf
-        elif isinstance(effect, Pause):
-            self._go_on(index, send, None)
+        effect = contender.effect
+        if contender.failure is not None:
+            self._clear_away(index)
+        elif isinstance(effect, Wait):
+            world.number = contender.number
+            turn = self.engine._queues.begin(effect, self.engine)
+            effect.seat.queue.number  # noqa: B018 - a queue gets its number now, not when it is asked for it
+            contender.number = 0
+            if isinstance(turn, float):
+                contender.effect = Wait(effect.seat, effect.until)
+                contender.until = self.now + turn
+            else:
+                self._go_on(index, contender.program.send, turn)  # type: ignore[union-attr]
         else:
-            self._go_on(index, send, self.engine.perform(effect))
+            told = None if isinstance(effect, Pause) else self._perform(effect)
+            self._go_on(index, contender.program.send, told)  # type: ignore[union-attr]
+
+    def _perform(self, effect: Effect[Any]) -> Any:
+        return self.engine.handlers[type(effect)](effect)
 
     def _wake(self, index: int) -> None:
         contender = self.contenders[index]
-        turn = self.engine._queues._turn(contender.effect.seat, contender.effect.until, self._hear)
+        turn = self.engine._queues.go_on(contender.effect, self.engine)
         assert not isinstance(turn, float)
         contender.until, contender.awake = None, False
         self._go_on(index, contender.program.send, turn)  # type: ignore[union-attr]
@@ -189,7 +202,7 @@ class Process:
 
     def _reply(self, index: int, reply: Any) -> None:
         contender = self.contenders[index]
-        self._go_on(index, contender.program.send, contender.effect.parse(reply))  # type: ignore[union-attr]
+        self._go_on(index, contender.program.send, contender.effect.read(reply))  # type: ignore[union-attr]
 
     def _fail(self, index: int) -> None:
         self._throw(index, LockBackendError("no answer", unanswered=True, passing=True))
@@ -199,9 +212,30 @@ class Process:
 
     def _signal(self, index: int, done: bool) -> None:
         """A signal handler raises at a local effect."""
+        contender = self.contenders[index]
+        if contender.failure is not None:
+            with self._striking(type(contender.effect), done):
+                self._clear_away(index)
+            return
         if done:
-            self.engine.perform(self.contenders[index].effect)
+            self._perform(contender.effect)
         self._throw(index, KeyboardInterrupt())
+
+    @contextmanager
+    def _striking(self, kind: type[Effect[Any]], done: bool) -> Iterator[None]:
+        """A signal handler raises at the next effect of a kind, before it or after it."""
+        handlers = self.engine.handlers
+        real = handlers[kind]
+
+        def strike(effect: Effect[Any]) -> None:
+            handlers[kind] = real
+            if done:
+                real(effect)
+            raise KeyboardInterrupt
+
+        handlers[kind] = strike
+        yield
+        assert handlers[kind] is real
 
     def _extend(self, index: int) -> None:
         contender = self.contenders[index]
@@ -223,20 +257,17 @@ class Process:
 
     def _throw(self, index: int, failure: BaseException) -> None:
         contender = self.contenders[index]
-        contender.unwinding = type(failure).__name__
         contender.until, contender.awake = None, False
         self._go_on(index, contender.program.throw, failure)  # type: ignore[union-attr]
 
     def _go_on(self, index: int, resume: Callable[[Any], Any], told: Any) -> None:
         contender = self.contenders[index]
         world.mint = contender.mint
-        if isinstance(contender.effect, (Command, Wait, Listen, Pause)) and not isinstance(told, BaseException):
-            contender.unwinding = ""
         send = contender.program.send  # type: ignore[union-attr]
         try:
             effect = resume(told)
-            while isinstance(effect, (Now, Sweep, Watch, Unwatch)):
-                effect = send(self.now if isinstance(effect, Now) else self.engine.perform(effect))
+            while isinstance(effect, (Sweep, Watch, Unwatch)):
+                effect = send(self._perform(effect))
         except StopIteration as done:
             contender.effect = contender.program = None
             self._ended(index, done.value)
@@ -245,13 +276,12 @@ class Process:
             self._failed(index, failure)
         else:
             contender.effect = effect
-            if isinstance(effect, Wait) and effect.pause is None and effect.standing is None:
-                self._do(index)
 
     def _ended(self, index: int, result: Any) -> None:
         contender = self.contenders[index]
         if isinstance(result, Hold):
             assert contender.ask is not None
+            contender.number = 0
             contender.grant = Grant(result, self.locks[index], contender.ask.grant)
             contender.ask = None
             contender.extended = not contender.plan.extend
@@ -259,32 +289,45 @@ class Process:
             self.holds.append(result)
         elif contender.phase != "extending":
             contender.ask = contender.grant = None
-            contender.leaves, contender.extended = 0.0, False
+            contender.number, contender.leaves, contender.extended = 0, 0.0, False
         if contender.grant is not None:
             contender.phase = "inside"
         else:
             contender.phase = "new" if contender.rounds < contender.plan.rounds else "over"
 
     def _failed(self, index: int, failure: BaseException) -> None:
-        contender, lock = self.contenders[index], self.locks[index]
+        contender = self.contenders[index]
         if not isinstance(failure, (LockBackendError, LockLost, asyncio.CancelledError, KeyboardInterrupt)):
             raise failure
         if contender.phase == "extending":  # his block goes on, or ends
-            contender.phase, contender.unwinding = "inside", ""
+            contender.phase = "inside"
             return
-        if contender.ask is not None:
-            try:
+        contender.failure = failure
+        ask, grant = contender.ask, contender.grant
+        if ask is not None and ask.seat is not None:
+            contender.effect = Leave(ask.seat, 0.0)
+        elif grant is not None and grant.hold.state is State.RELEASING and not grant.hold.doubted:
+            contender.effect = Freed(PLACE, False, grant.hold.address)
+        else:
+            self._clear_away(index)
+
+    def _clear_away(self, index: int) -> None:
+        contender, lock, failure = self.contenders[index], self.locks[index], self.contenders[index].failure
+        assert failure is not None
+        contender.effect = contender.failure = None
+        try:
+            if contender.ask is not None:
                 lock._failed(contender.ask, failure)
-            except type(failure):
-                pass
-        elif contender.grant is not None:
-            lock._not_released(contender.grant, failure)
-            if contender.plan.insists and isinstance(failure, LockBackendError):
-                contender.phase, contender.unwinding = "inside", ""
-                return
+            elif contender.grant is not None:
+                lock._not_released(contender.grant, failure)
+        except (type(failure), KeyboardInterrupt) as raised:
+            failure = raised
+        if contender.grant is not None and contender.plan.insists and isinstance(failure, LockBackendError):
+            contender.phase = "inside"
+            return
         contender.ask = contender.grant = None
-        contender.leaves, contender.extended = 0.0, False
-        contender.phase, contender.unwinding = "over", ""
+        contender.number, contender.leaves, contender.extended = 0, 0.0, False
+        contender.phase = "over"
 
     # What comes from outside.
 
@@ -320,19 +363,16 @@ class Process:
 
     # Sleep.
 
-    def _hear(self, channel: str) -> str:
-        return self.engine._inbox.hears(channel)
-
     def _doze(self, contender: Contender) -> None:
         """Whoever has no reason to be awake sleeps on."""
         if contender.until is None or contender.awake:
             return
         wait = contender.effect
-        gate: Gate = wait.seat.gate
+        gate: Gate = wait.seat.gate  # he sleeps at it
         if not (gate.opened or contender.until <= self.now):
             return
         queue, turn = copy.copy(wait.seat.queue), wait.seat.turn
-        verdict = queue.turn(wait.seat, wait.until, self.now, self._hear)  # of a copy: nothing happens
+        verdict = queue.turn(wait.seat, wait.until, self.engine)  # of a copy: nothing happens
         wait.seat.turn = turn
         gate.opened = False
         if isinstance(verdict, float):

@@ -21,8 +21,9 @@ from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.queues import Queues, _Queue
 from django_redis_locks.engine import Engine
 from django_redis_locks.primitives.programs import Programs
+from django_redis_locks.primitives.wishes import Busy, Granted
 
-from .moments import ARRIVALS, Moment
+from .moments import ARRIVALS, Gate, Moment
 from .plans import Plan
 
 _OPAQUE = (
@@ -47,8 +48,16 @@ _NO_MATTER = {
 _ONCE_DUE = {"next_try", "begin"}
 """Moments of which only the future matters: all that is past is alike."""
 
+_STALE = {"waiting": {"answer", "then", "effect", "now", "standing"}, "releasing": {"_"}}
+"""Locals of programs that are set anew before anybody looks at them again, wherever the program is suspended."""
+
 _COUNTS = ("answered", "seen", "wakes")
 """Counters of a queue that are only ever compared with each other, and raised."""
+
+_OF_QUEUES = ("home", "next_try", "seats", "address", "arrival", "handed", "number")
+"""What else there is of a queue, whether or not it differs from how it begins; and its trouble."""
+
+_ALL_OF_QUEUES = {*_COUNTS, *_OF_QUEUES, "_number", "failure", "since"}
 
 
 class Shaper:
@@ -108,9 +117,10 @@ class Shaper:
         frames: list[Any] = []
         while isinstance(thing, Generator):
             frame = thing.gi_frame  # type: ignore[attr-defined]
-            if frame is None or frame.f_code.co_name == "__iter__":  # an effect's own: the contender has it
+            if frame is None:
                 break
-            locals = [(name, self.named(name, value)) for name, value in frame.f_locals.items()]
+            stale = _STALE.get(frame.f_code.co_name, ())
+            locals = [(name, self.named(name, value)) for name, value in frame.f_locals.items() if name not in stale]
             frames.append((frame.f_code.co_name, frame.f_lasti, *sorted(locals)))
             thing = thing.gi_yieldfrom  # type: ignore[attr-defined]
         return tuple(frames)
@@ -128,7 +138,14 @@ class Shaper:
     def _queue(self, thing: _Queue) -> Any:
         counts = [getattr(thing, name) for name in _COUNTS]
         ranks = sorted(set(counts))
-        return self._object(thing), *[ranks.index(count) for count in counts]
+        return self._object(thing), self._trouble(thing), *[ranks.index(count) for count in counts]
+
+    def _gate(self, thing: Gate) -> Any:
+        """One that is closed is as good as none: it is made when somebody must sleep."""
+        return thing.opened or None
+
+    def _value(self, thing: Any) -> Any:
+        return type(thing).__name__, *[self.of(value) for _, value in attributes(thing)]
 
 
 class _Hows(dict[type, Callable[[Shaper, Any], Any]]):
@@ -149,8 +166,10 @@ class _Hows(dict[type, Callable[[Shaper, Any], Any]]):
         (_OPAQUE, Shaper._kind),
         (BaseException, Shaper._failure),
         (types.GeneratorType, Shaper._program),
-        (Trouble, Shaper._trouble),
         (_Queue, Shaper._queue),
+        (Trouble, Shaper._trouble),
+        (Gate, Shaper._gate),
+        ((Busy, Granted), Shaper._value),
     )
 
 
@@ -160,6 +179,9 @@ _hows = _Hows()
 def attributes(thing: Any) -> list[tuple[str, Any]]:
     """Name and value of all that matters of an object."""
     kind: Any = type(thing)
+    if isinstance(thing, _Queue):
+        assert vars(thing).keys() <= _ALL_OF_QUEUES
+        return [(name, getattr(thing, name)) for name in _OF_QUEUES]
     if hasattr(thing, "__dict__"):
         return [(name, value) for name, value in sorted(vars(thing).items()) if name not in _unmattering(kind)]
     return [(name, getattr(thing, name)) for name in _slots(kind) if hasattr(thing, name)]
@@ -173,6 +195,4 @@ def _slots(kind: Any) -> list[str]:
 
 @cache
 def _unmattering(kind: Any) -> set[str]:
-    if issubclass(kind, _Queue):
-        return set(_COUNTS)
     return next((names for base, names in _NO_MATTER.items() if issubclass(kind, base)), set())

@@ -140,6 +140,9 @@ def _numbers(process: Process, requests: list[Command[Any]], errands: list[Any])
     for homes in process.engine._queues._queues.values():
         for queue in homes.values():
             yield int(queue.number, 16)
+    for contender in process.contenders:
+        if contender.number:
+            yield contender.number
     for request in (*requests, *(errand[2] for errand in errands)):
         yield from numbers_in(request.args)
 

@@ -9,7 +9,7 @@ from django_redis_locks.core import events, owners
 from django_redis_locks.core.effects import Handed, Standing
 from django_redis_locks.core.hold import Hold, State, validity
 from django_redis_locks.primitives.wishes import Ask, Busy, Granted
-from tests.unit.primitives.stepping import a_lock, play
+from tests.unit.primitives.stepping import a_lock, acquire
 
 END = 100.0 + validity(10_000)
 """When a hold ends that was acquired at 100."""
@@ -19,8 +19,8 @@ BUSY = Busy(5.0, None, Standing(7))
 
 def a_hold() -> Hold:
     """Acquired at 100, for ten seconds."""
-    story: list[tuple[str, Any]] = [("now", 100.0), ("now", 100.0), ("lock/acquire A", Granted(7)), ("now", 100.0)]
-    hold = play(a_lock().acquiring(Ask(0, owners.me(), None)), story)
+    story: list[tuple[str, Any]] = [("now", 100.0), ("lock/acquire A", Granted(7)), ("now", 100.0)]
+    hold = acquire(a_lock(), Ask(0, owners.me(), None), story)
     assert isinstance(hold, Hold)
     return hold
 

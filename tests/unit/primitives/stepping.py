@@ -1,10 +1,10 @@
-"""Programs stepped by hand: a story is a list of what a program asks for, and what it is told.
+"""Programs stepped by hand: a story is a list of what is asked of the world, and what it replies.
 
-    outcome = play(lock.acquiring(ask), [("now", 100.0), ("lock/acquire A", Granted(7)), ("now", 100.1)])
+    outcome = acquire(a_lock(), ask, [("now", 100.0), ("lock/acquire A", Granted(7)), ("now", 100.1)])
 
-Each line must be what the program asks for next. Tokens are called A, B, ... in the order in which they appear. What
-the program is told may be an exception, which is thrown in. The engine's clock shows what ``now`` was last told, and
-``at(111, reply)`` is a reply that comes at that time.
+Each line must be what is asked for next: by the program, and by the clearing up if it fails. Tokens are called A, B, ...
+in the order in which they appear. A reply may be an exception, which is raised. ``now`` is what the engine's clock shows
+from the reply before it on, and ``at(111, reply)`` is a reply that comes at that time.
 
 ``lock/acquire A at inbox:i 0 since 5, more, handed B`` is the question of a queue that is to be registered under that
 address, since it lined up at 5, with others behind the one who asks and the lock handed over under token B. What the
@@ -14,24 +14,24 @@ answer said of the line is told to the queue: ``nowhere``, or ``since 5``, and `
 from __future__ import annotations
 
 import string
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from django_redis_locks import Lock
+from django_redis_locks import Grant, Lock
 from django_redis_locks.core import clock
 from django_redis_locks.core.effects import (
     Command,
     Effect,
     Freed,
+    Handlers,
     HandOver,
-    Join,
     Leave,
     LineUp,
     Listen,
-    Now,
     Pause,
     Place,
     Program,
@@ -41,21 +41,15 @@ from django_redis_locks.core.effects import (
     Wait,
     Watch,
 )
+from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.keys import Spelling
-from django_redis_locks.primitives.wishes import Terms
+from django_redis_locks.core.runner import run
+from django_redis_locks.primitives.wishes import Ask, Terms
 
 KEYS = Spelling("lock").of("order:42")
 PLACE = Place("store", KEYS.lock)
 KEPT = 4000
 """Milliseconds for which a waiter stays in line that isn't heard of: twice the cap."""
-
-
-def a_lock(world: Any = None, *, reentrant: bool = False, **terms: Any) -> Lock:
-    """A lock with a lease of ten seconds and a wait of three."""
-    usual = {"lease": 10_000, "wait": 3.0, "renew_for": 0.0, "fail_open": False, "index": True, "metadata": ()}
-    return Lock(
-        world, PLACE, KEYS, "order:42", "order", "default", Terms(**{**usual, "on_lost": None, **terms}), reentrant
-    )
 
 
 @dataclass
@@ -83,20 +77,16 @@ class Teller:
                 assert (place, delete.name) == (PLACE, "lock/free")
                 return f"sweep {self.name(delete.args[0])} for {lease:g}"
             case Watch(hold, prolong):
-                assert prolong.args == (hold.token, hold.lease)
+                assert prolong(hold.token, hold.lease).args == (hold.lease, hold.token)
                 return f"watch {self.name(hold.token)}"
             case Unwatch(hold):
                 return f"unwatch {self.name(hold.token)}"
             case Pause(seconds):
                 return f"pause {seconds:g}"
-            case Now():
-                return "now"
         return self._waiting(effect)
 
     def _waiting(self, effect: Effect[Any]) -> str:
         match effect:
-            case Join():
-                return "join"
             case Wait(_, until, pause, standing):
                 return f"wait until {until:g}" + _with(pause, standing)
             case Leave(_, pause, standing):
@@ -121,9 +111,9 @@ class Teller:
                 return "lock/inspect"
             case "lock/force", (fence,):
                 return f"lock/force {fence or 'any'}"
-            case "lock/renew", (token, lease):
+            case "lock/renew", (lease, token):
                 return f"lock/renew {self.name(token)} {lease}"
-            case "lock/acquire", (token, _, "lock", _, _, *waits):
+            case "lock/acquire", (token, _, _, *waits):
                 return f"lock/acquire {self.name(token)}" + (self._waits(*waits) if waits else "")
             case "lock/free", (token,):
                 return f"lock/free {self.name(token)}"
@@ -147,29 +137,114 @@ def _with(pause: float | None, standing: Standing | None) -> str:
     return ", ".join(parts)
 
 
+THE_END: tuple[str, Any] = ("(the end)", None)
+
+
+class Telling(Mapping[type[Effect[Any]], Callable[[Any], Any]]):
+    """The handlers of a world in which a story is told."""
+
+    def __init__(self, story: list[tuple[str, Any]], patch: pytest.MonkeyPatch) -> None:
+        self._lines = iter(story)
+        self._patch = patch
+        self._teller = Teller()
+        self._wrong = ""
+        self._turn_page(None)
+
+    def __getitem__(self, kind: type[Effect[Any]]) -> Callable[[Any], Any]:
+        return self._perform
+
+    def __iter__(self) -> Iterator[type[Effect[Any]]]:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def _turn_page(self, time: float | None) -> None:
+        """The clock then shows what it was last told."""
+        line, reply = next(self._lines, THE_END)
+        while line == "now":
+            time = reply
+            line, reply = next(self._lines, THE_END)
+        self._line, self._reply = line, reply
+        if time is not None:
+            self._patch.setattr(clock, "now", lambda: time)
+
+    def _perform(self, effect: Effect[Any]) -> Any:
+        asked = self._teller.line(effect)
+        if asked != self._line:
+            self._wrong = self._wrong or f"it asks for {asked!r}, not for {self._line!r}"
+        if self._wrong:  # what unwinds because of that isn't judged
+            raise AssertionError(self._wrong)
+        reply, time = (self._reply.reply, self._reply.time) if isinstance(self._reply, at) else (self._reply, None)
+        self._turn_page(time)
+        if isinstance(reply, BaseException):
+            raise reply
+        return reply
+
+    def end(self) -> None:
+        assert not self._wrong, self._wrong
+        assert self._line == THE_END[0], f"it ended before the story: {self._line!r}"
+
+
+class World:
+    """Knows the story that is told just now. Somebody else waits in this process, unless a test says otherwise."""
+
+    def __init__(self) -> None:
+        self.queued: Callable[[Place], bool] = lambda place: True
+        self.calm: Callable[[Place], bool] = lambda place: False
+        self.handlers: Handlers = {}
+        self.ahandlers: Handlers = {}
+
+    @contextmanager
+    def telling(self, story: list[tuple[str, Any]]) -> Iterator[None]:
+        before = self.handlers
+        with pytest.MonkeyPatch.context() as patch:
+            telling = self.handlers = Telling(story, patch)
+            try:
+                yield
+            finally:
+                self.handlers = before
+                telling.end()
+
+
+WORLD = World()
+
+
+def a_lock(world: Any = None, *, reentrant: bool = False, **terms: Any) -> Lock:
+    """A lock with a lease of ten seconds and a wait of three; without a world of its own it asks the one of the stories."""
+    usual = {"lease": 10_000, "wait": 3.0, "renew_for": 0.0, "fail_open": False, "index": True, "metadata": ()}
+    return Lock(
+        world or WORLD,
+        PLACE,
+        KEYS,
+        "order:42",
+        "order",
+        "default",
+        Terms(**{**usual, "on_lost": None, **terms}),
+        reentrant,
+    )
+
+
 def play(program: Program[Any], story: list[tuple[str, Any]]) -> Any:
-    """Step a program through a story and return its result; what it raises at the end is raised."""
-    teller = Teller()
-    rest = iter(story)
-    with pytest.MonkeyPatch.context() as patch:
+    """Run a program through a story and return its result; what it raises at the end is raised."""
+    with WORLD.telling(story):
+        return run(program, WORLD)
+
+
+def acquire(lock: Lock, ask: Ask, story: list[tuple[str, Any]]) -> Any:
+    """As whoever acquires: if it fails, what it may leave behind is cleared away within the story."""
+    with WORLD.telling(story):
         try:
-            effect = program.send(None)
-            while True:
-                line, told = next(rest, ("(the end)", None))
-                asked = teller.line(effect)
-                assert asked == line, f"it asks for {asked!r}, not for {line!r}"
-                time = told.time if isinstance(told, at) else told if line == "now" else None
-                if isinstance(time, float):
-                    patch.setattr(clock, "now", lambda time=time: time)
-                reply = told.reply if isinstance(told, at) else told
-                effect = program.throw(reply) if isinstance(reply, BaseException) else program.send(reply)
-        except StopIteration as done:
-            assert list(rest) == [], "the program ended before the story"
-            return done.value
-        except AssertionError:
-            with suppress(RuntimeError):  # unwinding it may ask for more
-                program.close()
-            raise
-        except BaseException:
-            assert list(rest) == [], "the program ended before the story"
+            return run(lock.acquiring(ask), WORLD)
+        except BaseException as failure:  # noqa: BLE001 - raised again
+            return lock._failed(ask, failure)
+
+
+def release(lock: Lock, hold: Hold, story: list[tuple[str, Any]]) -> bool:
+    """As whoever releases the last grant of a hold: if it fails, the janitor brings it to its end."""
+    with WORLD.telling(story):
+        try:
+            return run(lock.releasing(hold, None), WORLD)
+        except BaseException as failure:
+            lock._not_released(Grant(hold, lock, 0), failure)
             raise

@@ -13,7 +13,7 @@ from django_redis_locks.core import owners
 from django_redis_locks.core.effects import Standing, Turn
 from django_redis_locks.core.hold import Hold, State, validity
 from django_redis_locks.primitives.wishes import Ask, Busy, Foreign, Granted
-from tests.unit.primitives.stepping import a_lock, at, play
+from tests.unit.primitives.stepping import PLACE, WORLD, a_lock, acquire, at
 
 BUSY = Busy(5.0, None, Standing(7))
 TURN = Turn("inbox 0")
@@ -37,11 +37,11 @@ def unreachable() -> LockBackendError:
 def test_granted_at_once() -> None:
     """One command; the deadline counts from its sending, less the drift [H14]; the next waiter is told to be patient."""
     ask = an_ask()
-    hold = play(
-        a_lock().acquiring(ask),
+    hold = acquire(
+        a_lock(),
+        ask,
         [
             ("now", 100.0),
-            ("join", None),
             ("wait until 103", TURN),
             ("now", 100.5),
             ("lock/acquire A at inbox 0", at(100.75, Granted(7))),
@@ -56,11 +56,70 @@ def test_granted_at_once() -> None:
     assert ask.waited == 1.0
 
 
+@pytest.fixture
+def calm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for the lock in this process, or did lately."""
+    monkeypatch.setattr(WORLD, "calm", lambda place: place == PLACE)
+
+
+@pytest.mark.usefixtures("calm")
+def test_where_all_is_calm_it_asks_without_queueing_up() -> None:
+    """As a rule there is nothing to wait for: one command, and no seat to give up."""
+    ask = an_ask()
+    hold = acquire(a_lock(), ask, [("now", 100.0), ("lock/acquire A", at(100.25, Granted(7))), ("now", 100.5)])
+    assert (hold.token, hold.deadline) == (ask.token, 100.0 + validity(10_000))
+    assert ask.seat is None
+    assert ask.waited == 0.5
+
+
+@pytest.mark.usefixtures("calm")
+def test_where_it_only_seemed_calm_it_queues_up_and_asks_again() -> None:
+    """[H8] At once, if it is the head: nobody could wake it before it joined. The answer said nothing of a place in line."""
+    hold = acquire(
+        a_lock(),
+        an_ask(),
+        [
+            ("now", 100.0),
+            ("lock/acquire A", BUSY),
+            ("wait until 103", TURN),
+            ("lock/acquire A at inbox 0", BUSY),
+            ("wait until 103, pause 2, since 7", AGAIN),
+            ("now", 102.0),
+            ("lock/acquire A at inbox 0 since 7", Granted(7)),
+            ("leave, pause 2, nowhere", None),
+        ],
+    )
+    assert isinstance(hold, Hold)
+
+
+@pytest.mark.usefixtures("calm")
+@pytest.mark.parametrize(
+    ("last", "cleared"),
+    [(1, ["sweep A for 10"]), (3, ["sweep A for 10"]), (4, ["sweep A for 10"]), (5, ["leave, pause 0"])],
+)
+def test_an_interruption_before_it_queues_up_clears_the_table(last: int, cleared: list[str]) -> None:
+    """[L16] [X2] There is a seat to give up as soon as it may have been taken."""
+    story: list[tuple[str, Any]] = [
+        ("now", 100.0),
+        ("lock/acquire A", lost_answer()),
+        ("pause 0.05", None),
+        ("lock/acquire A", BUSY),
+        ("sweep A for 10", None),
+        ("wait until 103", TURN),
+    ]
+    with pytest.raises(KeyboardInterrupt):
+        acquire(
+            a_lock(),
+            an_ask(),
+            [*story[:last], (story[last][0], KeyboardInterrupt()), *((line, None) for line in cleared)],
+        )
+
+
 @pytest.mark.parametrize("verdict", [Granted(7), BUSY], ids=["granted", "busy"])
 def test_without_wait_it_asks_once_and_joins_no_queue(verdict: Granted | Busy) -> None:
     """[L30] [H12] Exactly one attempt."""
-    story: list[tuple[str, Any]] = [("now", 100.0), ("now", 100.0), ("lock/acquire A", verdict), ("now", 100.1)]
-    outcome = play(a_lock().acquiring(an_ask(0)), story)
+    story: list[tuple[str, Any]] = [("now", 100.0), ("lock/acquire A", verdict), ("now", 100.1)]
+    outcome = acquire(a_lock(), an_ask(0), story)
     assert outcome is BUSY if verdict is BUSY else isinstance(outcome, Hold)
 
 
@@ -68,11 +127,11 @@ def test_granted_after_a_wait() -> None:
     """Busy: sleep until woken, two seconds are over [F26], or the lease ends, and ask again with the same token."""
     ask = an_ask(wait=60)
     first = ask.token
-    hold = play(
-        a_lock().acquiring(ask),
+    hold = acquire(
+        a_lock(),
+        ask,
         [
             ("now", 100.0),
-            ("join", None),
             ("wait until 160", TURN),
             ("now", 100.0),
             ("lock/acquire A at inbox 0", BUSY),
@@ -95,11 +154,11 @@ def test_granted_after_a_wait() -> None:
 @pytest.mark.parametrize(("lease", "pause"), [(200, "0.2"), (2_000, "2"), (60_000, "2")])
 def test_the_next_waiter_sleeps_no_longer_than_the_lease(lease: int, pause: str) -> None:
     """[L24] It is woken by the release; a holder that dies wakes nobody."""
-    play(
-        a_lock(lease=lease).acquiring(an_ask()),
+    acquire(
+        a_lock(lease=lease),
+        an_ask(),
         [
             ("now", 100.0),
-            ("join", None),
             ("wait until 103", TURN),
             ("now", 100.0),
             ("lock/acquire A at inbox 0", Granted(7)),
@@ -113,11 +172,11 @@ def test_a_last_try_at_the_deadline() -> None:
     """[L30] The queue wakes the head at its deadline, and the answer to that question is the outcome."""
     last = Busy(1.0, None, Standing(7))
     ask = an_ask()
-    outcome = play(
-        a_lock().acquiring(ask),
+    outcome = acquire(
+        a_lock(),
+        ask,
         [
             ("now", 100.0),
-            ("join", None),
             ("wait until 103", TURN),
             ("now", 100.0),
             ("lock/acquire A at inbox 0", BUSY),
@@ -136,9 +195,10 @@ def test_a_last_try_at_the_deadline() -> None:
 
 def test_never_at_the_head() -> None:
     """[H22] It ends without a question, and without a reproach that it makes up."""
-    outcome = play(
-        a_lock().acquiring(an_ask()),
-        [("now", 100.0), ("join", None), ("wait until 103", None), ("leave", None), ("now", 103.0)],
+    outcome = acquire(
+        a_lock(),
+        an_ask(),
+        [("now", 100.0), ("wait until 103", None), ("leave", None), ("now", 103.0)],
     )
     assert outcome == Busy(0.0, None)
 
@@ -147,11 +207,11 @@ def test_a_lost_answer_is_asked_for_again_with_the_same_token() -> None:
     """[H2] [L12] "Already mine" is then what success looks like; the deadline counts from the answered attempt."""
     ask = an_ask()
     first = ask.token
-    hold = play(
-        a_lock().acquiring(ask),
+    hold = acquire(
+        a_lock(),
+        ask,
         [
             ("now", 100.0),
-            ("join", None),
             ("wait until 103", TURN),
             ("now", 100.0),
             ("lock/acquire A at inbox 0", lost_answer()),
@@ -171,11 +231,11 @@ def test_a_lost_answer_is_asked_for_again_with_the_same_token() -> None:
 def test_busy_after_a_lost_answer_spends_the_token() -> None:
     """[H2] A late copy may still come: the token is swept, so what is granted later must have another one."""
     ask = an_ask()
-    hold = play(
-        a_lock().acquiring(ask),
+    hold = acquire(
+        a_lock(),
+        ask,
         [
             ("now", 100.0),
-            ("join", None),
             ("wait until 103", TURN),
             ("now", 100.0),
             ("lock/acquire A at inbox 0", lost_answer()),
@@ -200,9 +260,10 @@ def test_a_lost_answer_without_time_for_another_is_swept() -> None:
     """[L16] [H2] It may have been granted: nobody will have it."""
     failure = lost_answer()
     with pytest.raises(LockBackendError) as caught:
-        play(
-            a_lock().acquiring(an_ask(0)),
-            [("now", 100.0), ("now", 100.0), ("lock/acquire A", failure), ("now", 102.0), ("sweep A for 10", None)],
+        acquire(
+            a_lock(),
+            an_ask(0),
+            [("now", 100.0), ("lock/acquire A", failure), ("now", 102.0), ("sweep A for 10", None)],
         )
     assert caught.value is failure
     assert caught.value.unanswered
@@ -212,11 +273,11 @@ def test_a_lost_answer_without_time_for_another_is_swept() -> None:
 def test_an_unreachable_store_after_a_lost_answer_is_swept_too() -> None:
     """[H2] The last failure was harmless, an earlier one was not."""
     with pytest.raises(LockBackendError) as caught:
-        play(
-            a_lock().acquiring(an_ask()),
+        acquire(
+            a_lock(),
+            an_ask(),
             [
                 ("now", 100.0),
-                ("join", None),
                 ("wait until 103", TURN),
                 ("now", 100.0),
                 ("lock/acquire A at inbox 0", lost_answer()),
@@ -225,8 +286,8 @@ def test_an_unreachable_store_after_a_lost_answer_is_swept_too() -> None:
                 ("now", 102.9),
                 ("lock/acquire A at inbox 0", unreachable()),
                 ("now", 103.0),
-                ("sweep A for 10", None),
                 ("leave, pause 0", None),
+                ("sweep A for 10", None),
             ],
         )
     assert caught.value.unanswered
@@ -234,7 +295,7 @@ def test_an_unreachable_store_after_a_lost_answer_is_swept_too() -> None:
 
 def test_a_store_that_was_never_reached_leaves_nothing() -> None:
     """Pauses double while it can't be reached, and never go beyond the caller's deadline; there is nothing to sweep."""
-    story: list[tuple[str, Any]] = [("now", 100.0), ("join", None), ("wait until 103", TURN)]
+    story: list[tuple[str, Any]] = [("now", 100.0), ("wait until 103", TURN)]
     for sent, pause in ((100.0, 0.05), (100.1, 0.1), (100.3, 0.2), (100.6, 0.4), (101.1, 0.8), (102.0, 1)):
         story += [
             ("now", sent),
@@ -244,27 +305,27 @@ def test_a_store_that_was_never_reached_leaves_nothing() -> None:
         ]
     story += [("now", 103.0), ("lock/acquire A at inbox 0", unreachable()), ("now", 103.0), ("leave, pause 0", None)]
     with pytest.raises(LockBackendError) as caught:
-        play(a_lock().acquiring(an_ask()), story)
+        acquire(a_lock(), an_ask(), story)
     assert not caught.value.unanswered
 
 
 def test_who_waits_for_ever_does_not_wait_for_a_store_that_is_down() -> None:
     """After thirty seconds of trouble it is an error, also for a wait of -1."""
-    story: list[tuple[str, Any]] = [("now", 100.0), ("join", None), ("wait until inf", TURN)]
+    story: list[tuple[str, Any]] = [("now", 100.0), ("wait until inf", TURN)]
     story += [("now", 100.0), ("lock/acquire A at inbox 0", unreachable()), ("now", 129.98), ("pause 0.02", None)]
     story += [("now", 130.0), ("lock/acquire A at inbox 0", unreachable()), ("now", 130.0), ("leave, pause 0", None)]
     with pytest.raises(LockBackendError):
-        play(a_lock().acquiring(an_ask(inf)), story)
+        acquire(a_lock(), an_ask(inf), story)
 
 
 def test_a_refusal_is_not_asked_again() -> None:
     """A wrong password doesn't get better; nothing was carried out, so nothing is swept."""
     with pytest.raises(LockBackendError):
-        play(
-            a_lock().acquiring(an_ask()),
+        acquire(
+            a_lock(),
+            an_ask(),
             [
                 ("now", 100.0),
-                ("join", None),
                 ("wait until 103", TURN),
                 ("now", 100.0),
                 ("lock/acquire A at inbox 0", LockBackendError("WRONGPASS")),
@@ -275,10 +336,10 @@ def test_a_refusal_is_not_asked_again() -> None:
 
 def test_an_idle_connection_that_was_closed_is_no_failure() -> None:
     """[H24] It is tried again at once, although there is no time left, and the copy that went is remembered."""
-    hold = play(
-        a_lock().acquiring(an_ask(0)),
+    hold = acquire(
+        a_lock(),
+        an_ask(0),
         [
-            ("now", 100.0),
             ("now", 100.0),
             ("lock/acquire A", lost_answer(stale=True)),
             ("now", 100.0),
@@ -292,11 +353,11 @@ def test_an_idle_connection_that_was_closed_is_no_failure() -> None:
 def test_a_grant_that_comes_too_late_is_swept_and_tried_again() -> None:
     """[H14] The answer took longer than the lease: that token is spent, and the next attempt has another one."""
     ask = an_ask(wait=60)
-    hold = play(
-        a_lock().acquiring(ask),
+    hold = acquire(
+        a_lock(),
+        ask,
         [
             ("now", 100.0),
-            ("join", None),
             ("wait until 160", TURN),
             ("now", 100.0),
             ("lock/acquire A at inbox 0", at(109.9, Granted(7))),
@@ -316,20 +377,21 @@ def test_a_grant_that_comes_too_late_is_swept_and_tried_again() -> None:
 @pytest.mark.parametrize("terms", [{"renew_for": 60.0}, {"on_lost": print}, {"on_lost": "cancel"}], ids=str)
 def test_a_hold_that_is_renewed_or_told_of_is_watched(terms: dict[str, Any]) -> None:
     """[L8] [H23] From before it is given to the caller; a fixed lease that nobody asked about needs nothing."""
-    play(
-        a_lock(**terms).acquiring(an_ask(0)),
-        [("now", 100.0), ("now", 100.0), ("lock/acquire A", Granted(7)), ("watch A", None), ("now", 100.0)],
+    acquire(
+        a_lock(**terms),
+        an_ask(0),
+        [("now", 100.0), ("lock/acquire A", Granted(7)), ("watch A", None), ("now", 100.0)],
     )
 
 
 def test_a_stranger_under_the_key_is_an_error() -> None:
     """[F6] It isn't waited for, and named with what to do."""
     with pytest.raises(LockKeyError, match=r"'order'.*a string.*KEY_PREFIX") as caught:
-        play(
-            a_lock().acquiring(an_ask()),
+        acquire(
+            a_lock(),
+            an_ask(),
             [
                 ("now", 100.0),
-                ("join", None),
                 ("wait until 103", TURN),
                 ("now", 100.0),
                 ("lock/acquire A at inbox 0", Foreign("a string")),
@@ -346,30 +408,23 @@ INTERRUPTIONS = [KeyboardInterrupt, asyncio.CancelledError, SystemExit]
 @pytest.mark.parametrize(
     ("last", "cleared"),
     [
-        (0, []),
         (1, ["leave, pause 0"]),
-        (2, ["leave, pause 0"]),
-        (3, ["sweep A for 10", "leave, pause 0"]),
-        (4, ["sweep A for 10", "leave, pause 0"]),
-        (5, ["sweep A for 10", "leave, pause 0"]),
-        (6, ["sweep A for 10", "leave, pause 0"]),
-        (7, ["sweep A for 10", "leave, pause 0"]),
-        (8, ["sweep A for 10", "leave, pause 0"]),
-        (9, ["leave, pause 0"]),
+        (3, ["leave, pause 0", "sweep A for 10"]),
+        (5, ["leave, pause 0", "sweep A for 10"]),
+        (7, ["leave, pause 0", "sweep A for 10"]),
+        (8, ["leave, pause 0", "sweep A for 10"]),
         (10, ["leave, pause 0"]),
-        (11, ["leave, pause 0"]),
-        (12, ["sweep B for 10", "leave, pause 0"]),
-        (13, ["sweep B for 10", "leave, pause 0"]),
-        (14, ["leave, pause 0"]),
+        (12, ["leave, pause 0", "sweep B for 10"]),
+        (13, ["leave, pause 0", "unwatch B", "sweep B for 10"]),
+        (14, ["leave, pause 0", "unwatch B", "sweep B for 10"]),
     ],
 )
 def test_an_interruption_anywhere_clears_the_table(
     interruption: type[BaseException], last: int, cleared: list[str]
 ) -> None:
-    """[L16] [X2] Struck at any effect, the program gives up its seat, has its token swept, and lets the error pass."""
+    """[L16] [X2] Struck at any effect, the wish gives up its seat, has its token swept, and lets the error pass."""
     story: list[tuple[str, Any]] = [
         ("now", 100.0),
-        ("join", None),
         ("wait until 103", TURN),
         ("now", 100.0),
         ("lock/acquire A at inbox 0", lost_answer()),
@@ -383,14 +438,18 @@ def test_an_interruption_anywhere_clears_the_table(
         ("now", 101.0),
         ("lock/acquire B at inbox 0 since 7", Granted(7)),
         ("watch B", None),
+        ("leave, pause 2, nowhere", None),
     ]
     struck = interruption()
+    ask = an_ask()
     with pytest.raises(interruption) as caught:
-        play(
-            a_lock(renew_for=60.0).acquiring(an_ask()),
+        acquire(
+            a_lock(renew_for=60.0),
+            ask,
             [*story[:last], (story[last][0], struck), *((line, None) for line in cleared)],
         )
     assert caught.value is struck
+    assert ask.hold is None or ask.hold.state is State.GONE
 
 
 # Re-entry
@@ -399,8 +458,8 @@ def test_an_interruption_anywhere_clears_the_table(
 def held(lease: int = 10_000, renew_for: float = 0.0) -> Hold:
     """A hold of the caller's, acquired at 100."""
     lock = a_lock(lease=lease, renew_for=renew_for)
-    story: list[tuple[str, Any]] = [("now", 100.0), ("now", 100.0), ("lock/acquire A", Granted(7))]
-    hold = play(lock.acquiring(an_ask(0)), [*story, *([("watch A", None)] if renew_for else []), ("now", 100.0)])
+    story: list[tuple[str, Any]] = [("now", 100.0), ("lock/acquire A", Granted(7))]
+    hold = acquire(lock, an_ask(0), [*story, *([("watch A", None)] if renew_for else []), ("now", 100.0)])
     assert isinstance(hold, Hold)
     return hold
 
@@ -423,7 +482,7 @@ def test_re_entry_asks_nobody(outer: dict[str, Any], inner: dict[str, Any], stor
     """[L13] [H17] Counted in the process."""
     hold = held(**outer)
     deadline = hold.deadline
-    assert play(a_lock(reentrant=True, **inner).entering(re_entry(hold)), story) is hold
+    assert acquire(a_lock(reentrant=True, **inner), re_entry(hold), story) is hold
     assert len(hold.inside) == 2
     assert hold.deadline == deadline
 
@@ -436,24 +495,24 @@ def test_re_entry_asks_nobody(outer: dict[str, Any], inner: dict[str, Any], stor
 def test_a_longer_inner_lease_is_asked_for(outer: dict[str, Any], inner: dict[str, Any]) -> None:
     """[H17] [L11] One round trip."""
     hold = held(**outer)
-    story: list[tuple[str, Any]] = [("now", 101.0), ("now", 101.0), ("lock/renew A 60000", True)]
-    assert play(a_lock(reentrant=True, **inner).entering(re_entry(hold)), story) is hold
+    story: list[tuple[str, Any]] = [("now", 101.0), ("lock/renew A 60000", True)]
+    assert acquire(a_lock(reentrant=True, **inner), re_entry(hold), story) is hold
     assert hold.deadline == 101.0 + validity(60_000)
 
 
 def test_an_entry_that_expects_renewal_gets_it() -> None:
     """[H17] In a fixed hold its section would outlive the lease, however long it asked for."""
     hold = held()
-    story = [("now", 101.0), ("now", 101.0), ("lock/renew A 10000", True), ("watch A", None)]
-    assert play(a_lock(reentrant=True, renew_for=60.0).entering(re_entry(hold)), story) is hold
+    story = [("now", 101.0), ("lock/renew A 10000", True), ("watch A", None)]
+    assert acquire(a_lock(reentrant=True, renew_for=60.0), re_entry(hold), story) is hold
     assert hold.renew_until == 161.0
 
 
 def test_a_late_entry_with_the_same_lease_gets_all_of_it() -> None:
     """[H17] What counts is when the hold ends, not how long it was meant to be."""
     hold = held()
-    story = [("now", 109.0), ("now", 109.0), ("lock/renew A 10000", True)]
-    assert play(a_lock(reentrant=True).entering(re_entry(hold)), story) is hold
+    story = [("now", 109.0), ("lock/renew A 10000", True)]
+    assert acquire(a_lock(reentrant=True), re_entry(hold), story) is hold
     assert hold.deadline == 109.0 + validity(10_000)
 
 
@@ -461,9 +520,10 @@ def test_re_entry_that_finds_the_lock_taken_is_a_loss() -> None:
     """[H17] And no entry."""
     hold = held()
     with pytest.raises(LockLost):
-        play(
-            a_lock(reentrant=True, lease=60_000).entering(re_entry(hold)),
-            [("now", 101.0), ("now", 101.0), ("lock/renew A 60000", False)],
+        acquire(
+            a_lock(reentrant=True, lease=60_000),
+            re_entry(hold),
+            [("now", 101.0), ("lock/renew A 60000", False)],
         )
     assert hold.lost_why == "taken"
     assert len(hold.inside) == 1
@@ -473,11 +533,11 @@ def test_a_hold_that_is_being_released_is_not_re_entered() -> None:
     """[H17] Somebody else's grant.release() is in flight: this caller waits for the lock like anybody."""
     hold = held()
     assert hold.leave(next(iter(hold.inside)))
-    outcome = play(
-        a_lock(reentrant=True).entering(re_entry(hold)),
+    outcome = acquire(
+        a_lock(reentrant=True),
+        re_entry(hold),
         [
             ("now", 101.0),
-            ("join", None),
             ("wait until 104", TURN),
             ("now", 101.0),
             ("lock/acquire A at inbox 0", Granted(8)),

@@ -12,7 +12,7 @@ from django_redis_locks.core.hold import Hold
 from django_redis_locks.primitives import waiting
 from django_redis_locks.primitives.lock import read_verdict
 from django_redis_locks.primitives.wishes import Ask, Busy, Foreign, Granted
-from tests.unit.primitives.stepping import a_lock, play
+from tests.unit.primitives.stepping import a_lock, acquire
 
 BUSY = Busy(5.0, None, Standing(7, True))
 
@@ -25,7 +25,6 @@ Story = list[tuple[str, Any]]
 
 BEGIN: Story = [
     ("now", 100.0),
-    ("join", None),
     ("wait until 103", Turn()),
     ("now", 100.0),
     ("lock/acquire A", Busy(5.0, None)),
@@ -35,8 +34,9 @@ BEGIN: Story = [
 
 def test_who_is_not_heard_of_gives_no_address() -> None:
     """[H7] And isn't lined up: the first busy answer has the inbox opened, and the lock is asked for again at once."""
-    hold = play(
-        a_lock().acquiring(ask()),
+    hold = acquire(
+        a_lock(),
+        ask(),
         [
             *BEGIN,
             ("now", 100.1),
@@ -53,8 +53,9 @@ def test_who_is_not_heard_of_gives_no_address() -> None:
 
 def test_who_can_not_listen_asks_now_and_then() -> None:
     """[H7] It is tried once for each wish, however long that waits."""
-    play(
-        a_lock().acquiring(ask()),
+    acquire(
+        a_lock(),
+        ask(),
         [
             *BEGIN,
             ("now", 100.1),
@@ -74,8 +75,9 @@ def test_who_can_not_listen_asks_now_and_then() -> None:
 
 def test_who_is_heard_later_lines_up_then() -> None:
     """[H7] The inbox may come back by itself, or somebody else's wish may have opened it."""
-    play(
-        a_lock().acquiring(ask()),
+    acquire(
+        a_lock(),
+        ask(),
         [
             *BEGIN,
             ("now", 100.1),
@@ -96,27 +98,27 @@ def test_who_is_heard_later_lines_up_then() -> None:
 def test_listening_takes_no_longer_than_the_wait() -> None:
     """[L30] Two seconds at most, and never beyond the caller's deadline."""
     story: Story = [*BEGIN, ("now", 102.5), ("listen for 0.5", False), ("wait until 103, pause 2, nowhere", None)]
-    assert play(a_lock().acquiring(ask()), [*story, ("leave", None), ("now", 103.0)]) == Busy(5.0, None)
+    assert acquire(a_lock(), ask(), [*story, ("leave", None), ("now", 103.0)]) == Busy(5.0, None)
 
 
 @pytest.mark.parametrize("verdict", [Granted(7), Busy(5.0, None)], ids=["granted", "busy"])
 def test_who_does_not_wait_neither_listens_nor_lines_up(verdict: Granted | Busy) -> None:
     """[H7] [H12] One attempt without an address."""
-    play(a_lock().acquiring(ask(0)), [("now", 100.0), ("now", 100.0), ("lock/acquire A", verdict), ("now", 100.0)])
+    acquire(a_lock(), ask(0), [("now", 100.0), ("lock/acquire A", verdict), ("now", 100.0)])
 
 
 def test_nobody_listens_when_time_is_up() -> None:
     """[L30] The answer to the last question is the outcome."""
-    play(a_lock().acquiring(ask()), [*BEGIN, ("now", 103.0), ("leave, nowhere", None), ("now", 103.0)])
+    acquire(a_lock(), ask(), [*BEGIN, ("now", 103.0), ("leave, nowhere", None), ("now", 103.0)])
 
 
 def test_the_place_in_line_is_kept() -> None:
     """[H4] Who lost a race comes back with its first arrival, and says whether others of its process wait."""
-    play(
-        a_lock().acquiring(ask()),
+    acquire(
+        a_lock(),
+        ask(),
         [
             ("now", 100.0),
-            ("join", None),
             ("wait until 103", Turn("inbox 0", 3, True)),
             ("now", 100.0),
             ("lock/acquire A at inbox 0 since 3, more", BUSY),
@@ -147,19 +149,17 @@ INTERRUPTED: Story = [
     [
         (5, ["leave, pause 0"]),
         (6, ["leave, pause 0"]),
-        (7, ["leave, pause 0"]),
-        (8, ["sweep A for 10", "leave, pause 0"]),
-        (9, ["sweep A for 10", "leave, pause 0"]),
+        (8, ["leave, pause 0", "sweep A for 10"]),
         (10, ["leave, pause 0"]),
-        (11, ["leave, pause 0"]),
     ],
 )
 def test_an_interrupted_wish_tells_nothing_of_the_line(last: int, cleared: list[str]) -> None:
     """[H8] [H9] Then the queue takes its question for unanswered, which costs a message and loses nothing; and a wake-up
     that came meanwhile isn't belied."""
     with pytest.raises(KeyboardInterrupt):
-        play(
-            a_lock().acquiring(ask()),
+        acquire(
+            a_lock(),
+            ask(),
             [*INTERRUPTED[:last], (INTERRUPTED[last][0], KeyboardInterrupt()), *((line, None) for line in cleared)],
         )
 

@@ -11,7 +11,7 @@ from django_redis_locks import Holder, LockBackendError, LockLost
 from django_redis_locks.core import events, owners
 from django_redis_locks.core.hold import Hold, State, validity
 from django_redis_locks.primitives.wishes import Ask, Granted
-from tests.unit.primitives.stepping import a_lock, at, play
+from tests.unit.primitives.stepping import WORLD, a_lock, acquire, at, play, release
 
 END = 100.0 + validity(10_000)
 """When the hold ends that was acquired at 100."""
@@ -28,8 +28,8 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[events.Event]:
 def hold() -> Hold:
     """A hold that was acquired at 100, for ten seconds."""
     ask = Ask(0, owners.me(), None)
-    story: list[tuple[str, Any]] = [("now", 100.0), ("now", 100.0), ("lock/acquire A", Granted(7)), ("now", 100.0)]
-    hold = play(a_lock().acquiring(ask), story)
+    story: list[tuple[str, Any]] = [("now", 100.0), ("lock/acquire A", Granted(7)), ("now", 100.0)]
+    hold = acquire(a_lock(), ask, story)
     assert isinstance(hold, Hold)
     return hold
 
@@ -41,24 +41,46 @@ def leave(hold: Hold) -> None:
 def begin(now: float, *, offered: bool = True) -> list[tuple[str, Any]]:
     """How a release begins at a time: within the lease the lock is offered to those who wait here, and nobody does."""
     offer = [("hand over A", False)] if offered and now < END else []
-    return [("unwatch A", None), ("now", now), *offer, ("now", now)]
+    return [("now", now), *offer]
 
 
 def lost_answer(**about: Any) -> LockBackendError:
     return LockBackendError("no answer", unanswered=True, passing=True, **about)
 
 
-def test_released(hold: Hold, heard: list[events.Event]) -> None:
+@pytest.mark.parametrize(
+    ("renew_until", "first"), [(0.0, []), (160.0, [("unwatch A", None)])], ids=["fixed", "renewed"]
+)
+def test_released(hold: Hold, heard: list[events.Event], renew_until: float, first: list[tuple[str, Any]]) -> None:
     """[L8] [H6] No renewal from before the first byte is sent; those who came meanwhile are woken after the answer."""
+    hold.renew_until = renew_until
     leave(hold)
     story: list[tuple[str, Any]] = [
+        *first,
         *begin(105.0),
         ("lock/free A", 1),
         ("freed", None),
     ]
-    assert play(a_lock().releasing(hold, None), story) is True
+    assert release(a_lock(), hold, story) is True
     assert hold.state is State.GONE
     assert heard == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "joined", "then"),
+    [(1, False, []), (1, True, ["freed"]), (2, False, ["freed, another woken"])],
+    ids=["nobody", "somebody since", "another process"],
+)
+def test_where_nobody_waits_nobody_is_offered_it_or_told(
+    hold: Hold, monkeypatch: pytest.MonkeyPatch, answer: int, joined: bool, then: list[str]
+) -> None:
+    """[H6] But who came while the release was on its way may have been told that the lock is busy; and another process
+    that was told has the right to go first."""
+    here = iter([False, joined])
+    monkeypatch.setattr(WORLD, "queued", lambda place: next(here))
+    leave(hold)
+    story: list[tuple[str, Any]] = [("now", 105.0), ("lock/free A", answer), *((line, None) for line in then)]
+    assert release(a_lock(), hold, story) is True
 
 
 def test_released_after_an_unanswered_acquire(hold: Hold) -> None:
@@ -71,7 +93,7 @@ def test_released_after_an_unanswered_acquire(hold: Hold) -> None:
         ("freed", None),
         ("sweep A for 10", None),
     ]
-    assert play(a_lock().releasing(hold, None), story) is True
+    assert release(a_lock(), hold, story) is True
 
 
 @pytest.mark.parametrize(
@@ -81,8 +103,9 @@ def test_not_mine_is_a_loss(hold: Hold, heard: list[events.Event], now: float, w
     """[L14] Without a lost answer it can only mean that the lease ended, or that somebody took the lock away."""
     leave(hold)
     with pytest.raises(LockLost, match=why) as caught:
-        play(
-            a_lock().releasing(hold, None),
+        release(
+            a_lock(),
+            hold,
             [*begin(now), ("lock/free A", 0), ("freed", None)],
         )
     assert (caught.value.key, caught.value.name, caught.value.alias) == ("order:42", "order", "default")
@@ -105,7 +128,7 @@ def again(now: float, answer: bool) -> list[tuple[str, Any]]:
 def test_not_mine_after_a_lost_answer_is_released(hold: Hold, heard: list[events.Event]) -> None:
     """[H15] [L14] It is what success looks like the second time; it isn't confirmed."""
     leave(hold)
-    assert play(a_lock().releasing(hold, None), again(105.0, answer=False)) is False
+    assert release(a_lock(), hold, again(105.0, answer=False)) is False
     assert hold.state is State.GONE
     assert heard == []
 
@@ -113,14 +136,14 @@ def test_not_mine_after_a_lost_answer_is_released(hold: Hold, heard: list[events
 def test_mine_after_a_lost_answer_is_confirmed(hold: Hold) -> None:
     """[H15] Only the first copy was lost, not the release."""
     leave(hold)
-    assert play(a_lock().releasing(hold, None), again(105.0, answer=True)) is True
+    assert release(a_lock(), hold, again(105.0, answer=True)) is True
 
 
 def test_a_lost_answer_after_the_lease_explains_nothing(hold: Hold) -> None:
     """[H15] It was sent too late to be the reason."""
     leave(hold)
     with pytest.raises(LockLost, match="expired"):
-        play(a_lock().releasing(hold, None), again(END, answer=False))
+        release(a_lock(), hold, again(END, answer=False))
 
 
 def fail_to_release(hold: Hold, failure: LockBackendError) -> None:
@@ -129,11 +152,12 @@ def fail_to_release(hold: Hold, failure: LockBackendError) -> None:
         *begin(105.0),
         ("lock/free A", failure),
         ("now", 105.0),
+        ("unwatch A", None),
         ("sweep A for 10", None),
         ("freed", None),
     ]
     with pytest.raises(LockBackendError) as caught:
-        play(a_lock().releasing(hold, None), story)
+        release(a_lock(), hold, story)
     assert caught.value is failure
 
 
@@ -156,7 +180,7 @@ def test_a_second_release_may_find_what_the_janitor_did(hold: Hold, heard: list[
         ("lock/free A", int(answer)),
         ("freed", None),
     ]
-    assert play(a_lock().releasing(hold, None), story) is answer
+    assert release(a_lock(), hold, story) is answer
     assert heard == []
 
 
@@ -165,12 +189,14 @@ def test_a_store_that_is_down_until_the_lease_is_over_is_a_loss(hold: Hold) -> N
     leave(hold)
     failure = lost_answer()
     with pytest.raises(LockLost, match="expired") as caught:
-        play(
-            a_lock().releasing(hold, None),
+        release(
+            a_lock(),
+            hold,
             [
                 *begin(109.0),
                 ("lock/free A", failure),
                 ("now", 111.0),
+                ("unwatch A", None),
                 ("sweep A for 10", None),
                 ("freed", None),
             ],
@@ -183,11 +209,13 @@ def test_an_interrupted_release_goes_on_in_the_background(hold: Hold, interrupti
     """[L16] [X2] The janitor has the token, and the error passes."""
     leave(hold)
     with pytest.raises(type(interruption)) as caught:
-        play(
-            a_lock().releasing(hold, None),
+        release(
+            a_lock(),
+            hold,
             [
                 *begin(105.0),
                 ("lock/free A", interruption),
+                ("unwatch A", None),
                 ("sweep A for 10", None),
                 ("freed", None),
             ],

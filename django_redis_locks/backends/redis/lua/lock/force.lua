@@ -5,10 +5,14 @@
 -- KEYS  lock, waiters, index
 -- ARGV  fence ('': any)
 -- returns  0 nothing to free, 1 freed, 2 freed and another process was told
-local found = redis.pcall('HMGET', KEYS[1], 'token', 'fence')
-if found.err and not string.find(found.err, 'WRONGTYPE') then return found end -- a right is missing
-if found.err or not found[1] then return 0 end
-if ARGV[1] ~= '' and ARGV[1] ~= found[2] then return 0 end
+local value = redis.pcall('GET', KEYS[1])
+if not value then return 0 end
+if value.err then
+  if string.find(value.err, 'WRONGTYPE') then return 0 end
+  return value -- a right is missing
+end
+local fence = string.match(value, '^1 lock %S+ (%d+)')
+if not fence or (ARGV[1] ~= '' and ARGV[1] ~= fence) then return 0 end
 redis.call('DEL', KEYS[1])
-redis.call('ZREM', KEYS[3], KEYS[1])
+if KEYS[3] then redis.call('ZREM', KEYS[3], KEYS[1]) end
 return wake(KEYS[1], KEYS[2]) and 2 or 1

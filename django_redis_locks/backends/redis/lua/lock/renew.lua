@@ -1,16 +1,26 @@
--- Lets the lease of my lock end so many milliseconds from now, or later if it did anyway: a late copy of an earlier
--- request must not cut it. The first write is PEXPIRE, which a server at maxmemory allows.
+-- Lets the leases of my locks end so many milliseconds from now, or later if they did anyway: a late copy of an earlier
+-- request must not cut them. The first write is PEXPIRE, which a server at maxmemory allows.
 --
--- KEYS  lock, index
--- ARGV  token, lease in ms
--- returns  1 mine, 0 not mine
-local lease = tonumber(ARGV[2])
-local token = redis.pcall('HGET', KEYS[1], 'token')
-if type(token) == 'table' and not string.find(token.err, 'WRONGTYPE') then return token end -- a right is missing
-if token ~= ARGV[1] then return 0 end
-if redis.call('PTTL', KEYS[1]) < lease then
-  redis.call('PEXPIRE', KEYS[1], lease)
-  local time = redis.call('TIME')
-  redis.call('ZADD', KEYS[2], 'XX', string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) + lease), KEYS[1])
+-- uses mine ms
+-- KEYS  locks, index
+-- ARGV  lease in ms, token of each lock
+-- returns  for each lock: 1 mine, 0 not mine
+local lease, last = ARGV[1], #ARGV - 2
+local most, answers, news, ends = tonumber(lease), {}, {}, nil
+for n = 0, last do
+  local lock = KEYS[1 + n]
+  local mine, denied = is_of(redis.pcall('GET', lock), ARGV[2 + n])
+  if denied then return denied end
+  answers[1 + n] = mine and 1 or 0
+  if mine then
+    if redis.call('PTTL', lock) < most then
+      redis.call('PEXPIRE', lock, lease)
+      ends = ends or now_ms(redis.call('TIME')) + lease
+      news[#news + 1] = ends
+      news[#news + 1] = lock
+    end
+  end
 end
-return 1
+local index = KEYS[2 + last]
+if index and news[1] then redis.call('ZADD', index, 'XX', unpack(news)) end
+return answers

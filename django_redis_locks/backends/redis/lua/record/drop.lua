@@ -1,7 +1,7 @@
 -- Deletes the record if it is as the caller knows it, or if a request of his wrote it. All who wait are told. The first
 -- write is DEL, which a server at maxmemory allows.
 --
--- uses wake record
+-- uses wake crowd read record
 -- KEYS  record, waiters
 -- ARGV  version (0: any that the nonce wrote), nonce
 -- returns  {1}, or as it is: {0, ms left, version, fields}, {0} if absent, {-1, what}

@@ -1,12 +1,12 @@
 -- Lets the lease of the record end so many milliseconds from now, if it is as the caller knows it. It never ends
 -- earlier than it did, unless that is asked for.
 --
--- uses record
+-- uses read record
 -- KEYS  record
 -- ARGV  version, lease in ms, 1 to shorten too
 -- returns  {1, version}, or as it is: {0, ms left, version, fields}, {0} if absent, {-1, what}
 local now = look(KEYS[1])
-if now[1] < 0 or now[3] ~= ARGV[1] then return now end
+if now[1] ~= 0 or now[3] ~= ARGV[1] then return now end
 local lease = tonumber(ARGV[2])
 if now[2] < lease or ARGV[3] == '1' then redis.call('PEXPIRE', KEYS[1], lease) end
 return {1, now[3]}

@@ -10,8 +10,3 @@ local function wake(lock, waiters)
     if heard > 0 then return true end
   end
 end
-
--- Tells all of them.
-local function wake_all(lock, waiters)
-  while wake(lock, waiters) do end
-end

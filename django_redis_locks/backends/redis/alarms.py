@@ -1,0 +1,50 @@
+"""Alarms on our own clock. A loop's timers stand still under freezegun, and a silent server would never be given up.
+
+One thread for all loops of the process; it begins with the first alarm. There is one alarm per connection in use and
+``socket_timeout``, not one per request.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+from ...core import clock
+from ...core.daemon import Daemon
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Alarms:
+    def __init__(self) -> None:
+        self._put: SimpleQueue[tuple[float, int, Callable[[], object]]] = SimpleQueue()
+        self._count = count().__next__
+        self._daemon = Daemon(self._work, "django-redis-locks alarms")
+        self._pid = os.getpid()
+
+    def ring(self, at: float, what: Callable[[], object]) -> None:
+        """Call it in a thread of ours, at a time of our clock. It must neither raise nor block.
+
+        Raises:
+            LockBackendError: this process can't start a thread.
+        """
+        if self._pid != os.getpid():
+            self.__init__()  # type: ignore[misc]
+        self._daemon.start()
+        self._put.put((at, self._count(), what))
+
+    def _work(self) -> None:
+        waiting: list[tuple[float, int, Callable[[], object]]] = []
+        put = self._put
+        while True:
+            try:
+                heapq.heappush(waiting, put.get(timeout=max(0.0, waiting[0][0] - clock.now()) if waiting else None))
+            except Empty:
+                heapq.heappop(waiting)[2]()
+
+
+ring = Alarms().ring

@@ -1,0 +1,10 @@
+-- Whether a value is that of a lock with this token. If a right is missing to tell, that error comes second.
+local function is_of(value, token)
+  if not value then return false end
+  if value.err then
+    if string.find(value.err, 'WRONGTYPE') then return false end
+    return false, value
+  end
+  local mine = '1 lock ' .. token .. ' '
+  return string.sub(value, 1, #mine) == mine
+end

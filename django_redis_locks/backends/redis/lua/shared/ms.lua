@@ -1,0 +1,4 @@
+-- The server's clock in milliseconds.
+local function now_ms(time)
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end

@@ -1,0 +1,16 @@
+-- What the value of a key says: the secret of the lock or record, its fence, since when it is there in ms, what else is
+-- written, and how many ms are left; or nil and what lives there instead, {-1, what}.
+local function read(key, value, kind)
+  if value.err then
+    if not string.find(value.err, 'WRONGTYPE') then return nil, value end -- a right is missing
+    return nil, {-1, 'a ' .. redis.call('TYPE', key)['ok']}
+  end
+  local format, found, secret, fence, since, about = string.match(value, '^(%d+) (%l+) (%S+) (%d+)@?(%d*) ?(.*)$')
+  if not format then return nil, {-1, 'a string'} end
+  local what = found == 'record' and 'a record' or 'a lock'
+  if format ~= '1' then return nil, {-1, what .. ' of format ' .. format} end
+  if found ~= kind then return nil, {-1, found == 'record' and what or 'a lock of kind ' .. found} end
+  local left = redis.call('PTTL', key)
+  if left < 0 then return nil, {-1, what .. ' without expiry'} end
+  return secret, fence, since == '' and string.sub(fence, 1, -4) or since, about, left
+end

@@ -1,0 +1,301 @@
+"""RESP, the protocol of Redis: requests become bytes, and bytes become replies.
+
+One reader serves threads and loops, RESP2 and RESP3. It takes nothing on trust: what is no RESP, or of a length that no
+answer to us has, is an error at once, and not a wait for more that never comes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+END: Final = b"\r\n"
+
+LONGEST: Final = 512 * 2**20
+"""Bytes in a string: as many as a server lets one have."""
+
+MOST: Final = 2**16
+"""Members of an array: a script of ours returns a dozen."""
+
+DEEPEST: Final = 16
+"""Arrays in arrays: ours have none."""
+
+
+MORE: Final = "the server says more than it was asked for"
+
+
+class ProtocolError(Exception):
+    """These bytes are no RESP, or more than was asked for."""
+
+
+class Refusal(Exception):
+    """An error reply: a value, not raised while it is read.
+
+    Attributes:
+        code: its first word, such as OOM.
+    """
+
+    def __init__(self, text: str) -> None:
+        code, _, rest = text.partition(" ")
+        coded = code.isupper()
+        super().__init__(rest if coded and rest else text)
+        self.code = code if coded else ""
+
+
+class _Push(list[Any]):
+    """What a server says unasked, in RESP3."""
+
+
+class _ShortError(Exception):
+    """So many bytes are missing, at least."""
+
+    def __init__(self, missing: int = 1) -> None:
+        self.missing = missing
+
+
+# Requests
+
+
+def pack(*values: str | int) -> bytes:
+    """A request. By hand, since hiredis's packer crashes the process when a signal handler raises inside of it."""
+    return b"*%d\r\n" % len(values) + b"".join(map(pack_value, values))
+
+
+def pack_value(value: str | int) -> bytes:
+    data = str(value + 0 if isinstance(value, int) else value).encode()
+    return b"$%d\r\n%b\r\n" % (len(data), data)
+
+
+class _Packed(dict[Any, bytes]):
+    """Values as they stand in requests. Most of them recur, such as a lease, a kind or a holder."""
+
+    MANY = 2048
+    SHORT = 100
+
+    def __missing__(self, value: str | int) -> bytes:
+        packed = pack_value(value)
+        if len(packed) <= self.SHORT:  # not what somebody stores
+            if len(self) >= self.MANY:
+                self.clear()
+            self[value] = packed
+        return packed
+
+
+packed: Callable[[Any], bytes] = _Packed().__getitem__
+"""As ``pack_value``, looked up."""
+
+
+# Replies
+
+SMALL: Final[dict[bytes, Any]] = {b":0\r\n": 0, b":1\r\n": 1, b":2\r\n": 2, b"$-1\r\n": None, b"_\r\n": None}
+"""The commonest replies, read by looking them up."""
+
+_NUMBERS: Final = {b":%d" % number: number for number in range(-2, 100)}
+_SIZES: Final = {b"$%d" % number: number for number in range(100)}
+_COUNTS: Final = {b"*%d" % number: number for number in range(1, 20)}
+"""Lines that are read by looking them up, too."""
+
+_integer = re.compile(rb"-?\d{1,19}").fullmatch
+_big = re.compile(rb"[-+]?\d{1,400}").fullmatch
+_size = re.compile(rb"\d{1,10}").fullmatch
+_KINDS: Final = frozenset(b":+-$*_,#(!=%~>|")
+
+
+def read(data: bytes) -> Any:
+    """The reply that these bytes are, or ``NONE`` if they are something else than one whole number, as a fence is, or one
+    whole array of a few values.
+
+    Raises:
+        ProtocolError: this is no RESP.
+    """
+    if data[:1] == b":" and data[-2:] == END and (digits := data[1:-2]).isdigit():
+        return int(digits)
+    lines = data.split(END)
+    if lines[0] in _COUNTS and not lines[-1]:
+        last = len(lines) - 1
+        try:
+            reply, end = _several(lines, 1, last, _COUNTS[lines[0]], 0)
+        except _ShortError:
+            return NONE
+        if end == last:
+            return reply
+    return NONE
+
+
+NONE: Final = object()
+
+
+class Reader:
+    """Bytes in, as they come; whole replies out. What a server pushes is no reply."""
+
+    __slots__ = ("_missing", "_parts")
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._missing = 0
+
+    @property
+    def idle(self) -> bool:
+        """Between two replies."""
+        return not self._parts
+
+    @property
+    def replying(self) -> bool:
+        """A reply has begun that isn't whole yet; one that may follow a push, or is pushed, has not."""
+        return bool(self._parts) and self._parts[0][:1] not in {b">", b"|"}
+
+    def feed(self, data: bytes) -> list[Any]:
+        """The replies that these bytes complete; an error reply is a ``Refusal``.
+
+        Raises:
+            ProtocolError: this is no RESP. Nothing that comes behind it can be read.
+        """
+        if self._parts:
+            self._parts.append(data)
+            self._missing -= len(data)
+            if self._missing > 0:
+                return []
+            data = b"".join(self._parts)
+            self._parts = []
+        lines = data.split(END)
+        last, at = len(lines) - 1, 0
+        replies: list[Any] = []
+        while at < last:
+            line = lines[at]
+            if line in _NUMBERS:
+                replies.append(_NUMBERS[line])
+                at += 1
+                continue
+            try:
+                if line in _COUNTS:
+                    value, end = _several(lines, at + 1, last, _COUNTS[line], 0)
+                else:
+                    value, end = _value(lines, at, last, 0)
+            except _ShortError as short:
+                self._parts, self._missing = [END.join(lines[at:])], short.missing
+                return replies
+            if type(value) is not _Push:
+                replies.append(value)
+            at = end
+        if lines[last]:
+            _check_beginning(lines[last])
+            self._parts, self._missing = [lines[last]], 1
+        return replies
+
+
+def _check_beginning(line: bytes) -> None:
+    if line[0] not in _KINDS or len(line) > 2**16:
+        raise ProtocolError(f"no RESP: {line[:40]!r}")
+
+
+def _value(lines: list[bytes], at: int, last: int, depth: int) -> tuple[Any, int]:
+    """The value whose first line is ``lines[at]``, and the number of the line behind it. ``lines[last]`` isn't whole."""
+    if at >= last:
+        if lines[last]:
+            _check_beginning(lines[last])
+        raise _ShortError
+    line = lines[at]
+    kind, rest = line[:1], line[1:]
+    if kind == b":" and _integer(rest):
+        return int(rest), at + 1
+    if kind in {b"$", b"=", b"!"}:
+        if rest == b"-1":
+            return None, at + 1
+        text, at = _text(lines, at + 1, last, _length(line, LONGEST))
+        if kind == b"=":  # of which the first four bytes say what text it is
+            text = text[4:]
+        return (_refusal(text) if kind == b"!" else text), at
+    if kind in {b"*", b"~", b">", b"%", b"|"}:
+        if rest == b"-1":
+            return None, at + 1
+        if depth == DEEPEST or (kind in {b">", b"|"} and depth):
+            raise ProtocolError(f"no reply to us: {line!r} inside of another one")
+        return _many(lines, at + 1, last, depth, kind, _length(line, MOST))
+    return _simple(kind, rest), at + 1
+
+
+def _simple(kind: bytes, rest: bytes) -> Any:
+    if kind == b"+":
+        return rest
+    if kind == b"-":
+        return _refusal(rest)
+    if kind == b"_" and not rest:
+        return None
+    if kind == b"#" and rest in {b"t", b"f"}:
+        return rest == b"t"
+    if kind == b"(" and _big(rest):
+        return int(rest)
+    if kind == b",":
+        try:
+            return float(rest)
+        except ValueError:
+            pass
+    raise ProtocolError(f"no RESP: {(kind + rest)[:40]!r}")
+
+
+def _refusal(text: bytes) -> Refusal:
+    return Refusal(text.decode(errors="replace"))
+
+
+def _length(line: bytes, most: int) -> int:
+    if not _size(line, 1) or (length := int(line[1:])) > most:
+        raise ProtocolError(f"no RESP: {line[:40]!r}")
+    return length
+
+
+def _text(lines: list[bytes], at: int, last: int, length: int) -> tuple[bytes, int]:
+    """A text may have ends of lines in it."""
+    end, found = at, len(lines[at])
+    while found < length and end < last:
+        end += 1
+        found += 2 + len(lines[end])
+    if end == last:  # its own end, of two bytes, may have come by half
+        if found > length + 1 or (found == length + 1 and not lines[end].endswith(b"\r")):
+            raise ProtocolError(f"a text of {length} bytes goes on behind them")
+        raise _ShortError(length + 2 - found)
+    if found != length:
+        raise ProtocolError(f"a text of {length} bytes goes on behind them")
+    return (lines[at] if end == at else END.join(lines[at : end + 1])), end + 1
+
+
+def _many(lines: list[bytes], at: int, last: int, depth: int, kind: bytes, length: int) -> tuple[Any, int]:
+    members, at = _several(lines, at, last, 2 * length if kind in {b"%", b"|"} else length, depth)
+    if kind == b"|":  # about the value behind it
+        return _value(lines, at, last, depth)
+    if kind == b"%":
+        return _dict(members), at
+    return (_Push(members) if kind == b">" else members), at
+
+
+def _several(lines: list[bytes], at: int, last: int, length: int, depth: int) -> tuple[list[Any], int]:
+    """So many values. Integers and short texts, of which most answers consist, are read right here."""
+    if length > last - at + 64:  # each has a line at least; don't read them anew with every chunk that comes
+        raise _ShortError(3 * (length - last + at))
+    members: list[Any] = [None] * length
+    for index in range(length):
+        if at + 1 < last:
+            line = lines[at]
+            if line in _NUMBERS:
+                members[index] = _NUMBERS[line]
+                at += 1
+                continue
+            if line in _SIZES and len(text := lines[at + 1]) == _SIZES[line]:
+                members[index] = text
+                at += 2
+                continue
+            if line[:1] == b":" and _integer(line, 1):
+                members[index] = int(line[1:])
+                at += 1
+                continue
+        members[index], at = _value(lines, at, last, depth + 1)
+    return members, at
+
+
+def _dict(members: list[Any]) -> dict[Any, Any]:
+    try:
+        return dict(zip(members[::2], members[1::2], strict=True))
+    except TypeError:
+        raise ProtocolError("no reply to us: a map with a collection for a key") from None

@@ -1,0 +1,226 @@
+"""One connection that all tasks of a loop share. Requests leave as they come, and replies are matched in order.
+
+Each request has a slot, and keeps it when its caller is gone: a slot that is skipped would shift every later answer to the
+wrong caller. The requests of one turn of the loop leave in one write. One that waits long says nothing of the connection;
+only when no answer at all comes for ``socket_timeout`` is it given up, and then all its slots are unanswered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections import deque
+from os import getpid
+from typing import TYPE_CHECKING, Any
+
+from ...core.clock import now
+from ...core.errors import LockBackendError
+from . import alarms
+from .resp import MORE, SMALL, ProtocolError, Reader
+from .threads import RESTED
+from .wire import Failure, adrop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import redis
+
+ROOM = 65536
+
+
+class Stream(asyncio.BufferedProtocol):
+    """Attributes:
+    open: it may be asked now.
+    paused: it has more to write than the server reads.
+    rested: when it will have lain idle for so long that the server may have closed it.
+    end: when it is to be replaced.
+    cause: why it is closed; None while it isn't.
+    """
+
+    def __init__(
+        self,
+        connection: redis.asyncio.Connection,
+        loop: asyncio.AbstractEventLoop,
+        max_age: float,
+        closed: Callable[[Stream], object],
+    ) -> None:
+        self.connection = connection
+        self.pid = getpid()
+        self.open = self.paused = self.retired = False
+        self.cause: Exception | None = None
+        self.end = now() + max_age
+        self.rested = 0.0
+        self._loop = loop
+        self._future = loop.create_future
+        self._closed = closed
+        self._timeout: float | None = connection.socket_timeout
+        self._transport: Any = None
+        self._slots: deque[asyncio.Future[Any]] = deque()
+        self._unsent: list[bytes] = []
+        self._since = 0.0
+        self._served = False
+        """It brought an answer once, so when it is closed a new one is worth a try."""
+        self._watched = self._timeout is None
+        self._drained: list[asyncio.Future[None]] = []
+        self._reader = Reader()
+        self._room = memoryview(bytearray(ROOM))
+
+    def begin(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.open = not self.paused and self.cause is None
+        self.rested = now() + RESTED
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._slots)
+
+    def ask(self, request: bytes) -> asyncio.Future[Any]:
+        """Send a request; its reply will be the future's result, or a ``Failure`` its exception."""
+        slots = self._slots
+        slot = self._future()
+        try:
+            if slots:
+                self._unsent.append(request)
+                slots.append(slot)
+                if len(self._unsent) == 1:
+                    self._loop.call_soon(self._flush)
+            else:
+                self._since = now()
+                slots.append(slot)
+                self._transport.write(request)
+                if not self._watched:
+                    self._watch()
+        except BaseException as error:  # it may have been queued by half
+            slot.cancel()
+            self.close(error)
+            raise
+        return slot
+
+    def _flush(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        try:
+            self._transport.write(b"".join(unsent))
+        except BaseException as error:
+            self.close(error)
+            raise
+
+    async def drained(self) -> None:
+        """Wait while it has more to write than the server reads."""
+        while self.paused and self.cause is None:
+            waiter = self._future()
+            self._drained.append(waiter)
+            await waiter
+
+    def retire(self) -> None:
+        """Close it as soon as nobody waits for an answer any more."""
+        self.open, self.retired = False, True
+        if all(slot.done() for slot in self._slots):
+            self.close(ConnectionError("the connection was replaced"))
+
+    def close(self, cause: BaseException) -> None:
+        """Close it at once; what was asked goes unanswered."""
+        if self.cause is not None:
+            return
+        self.open = False
+        why = cause if isinstance(cause, Exception) else ConnectionError("an exchange was interrupted")
+        self.cause = why
+        slots, self._slots = self._slots, deque()
+        adrop(self.connection)
+        self._closed(self)
+        if self._loop.is_closed():
+            return
+        stale = self._served and not isinstance(why, (TimeoutError, ProtocolError))
+        for slot in slots:
+            if not slot.done():
+                slot.set_exception(Failure(why, sent=True, stale=stale))
+        self._wake()
+
+    def _wake(self) -> None:
+        waiters, self._drained = self._drained, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # What its transport calls
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._room
+
+    def buffer_updated(self, size: int) -> None:
+        slots = self._slots
+        try:
+            data = bytes(self._room[:size])
+            replies = [SMALL[data]] if data in SMALL and self._reader.idle else self._reader.feed(data)
+            if len(replies) >= len(slots) and (len(replies) > len(slots) or self._reader.replying):
+                raise ProtocolError(MORE)  # whose answer is whose? None of them is given out
+            for reply in replies:
+                if not slots[0].done():
+                    slots[0].set_result(reply)
+                slots.popleft()  # only now: who interrupts us here costs the connection, and nobody waits in vain
+            if replies:
+                self._served = True
+                self._since = at = now()
+                self.rested = at + RESTED
+                if self.retired:
+                    self.retire()
+        except Exception as error:  # noqa: BLE001 - whatever it is, later answers can't be matched
+            self.close(error)
+        except BaseException as error:
+            self.close(error)
+            raise
+
+    def eof_received(self) -> None:
+        self.close(ConnectionResetError("the server closed the connection"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.close(exc or ConnectionResetError("the connection was lost"))
+
+    def pause_writing(self) -> None:
+        self.paused, self.open = True, False
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        self.open = self.cause is None and not self.retired
+        self._wake()
+
+    # Silence
+
+    def _watch(self) -> None:
+        assert self._timeout is not None  # noqa: S101 - else it is said to be watched
+        at = self._since + self._timeout
+        ref = weakref.ref(self)  # an alarm that was set doesn't keep it, and its loop
+
+        def ring() -> None:
+            stream = ref()
+            if stream is not None:
+                stream._soon(stream._look)
+
+        self._watched = True
+        try:
+            alarms.ring(at, ring)
+        except LockBackendError:  # no thread to be had
+            self._loop.call_later(at - now(), self._look)
+
+    def _soon(self, what: Callable[[], object]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(what)
+        except RuntimeError:
+            pass  # the loop is closed: nobody waits there any more
+
+    def _look(self) -> None:
+        """Was it silent for too long? Nothing is done to the hot path but for the time of the last answer."""
+        assert self._timeout is not None  # noqa: S101
+        if self.cause is not None:
+            return
+        if not self._slots:
+            self._watched = False  # until the next request
+        elif now() < self._since + self._timeout:
+            self._watch()
+        else:  # the loop may have been blocked: let it read first
+            self._loop.call_soon(self._loop.call_soon, self._judge, self._since)
+
+    def _judge(self, since: float) -> None:
+        if self.cause is None and self._slots and self._since == since:
+            self.close(TimeoutError(f"silent for {self._timeout:g} s"))
+        else:
+            self._look()

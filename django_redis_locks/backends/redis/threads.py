@@ -1,0 +1,235 @@
+"""The connections of one server, for threads: each serves one exchange at a time.
+
+Those that are in no use are a stack: the last one in is the first one out. No mutex guards it: each step is one that the
+list does at once, whatever other threads, a signal handler or the collector do between two of them.
+
+Anything that interrupts an exchange between the first byte sent and the last byte read, be it a lost connection or a
+KeyboardInterrupt, costs the connection: an unread reply would answer the next caller. Its socket is closed with
+SO_LINGER 0, so that bytes that haven't left yet never will.
+"""
+
+from __future__ import annotations
+
+from os import getpid
+from typing import TYPE_CHECKING, Any
+
+from ...core.clock import now
+from .resp import MORE, NONE, SMALL, ProtocolError, Reader, read
+from .sockets import be_patient, close_copy, spoke
+from .wire import Failure, connect, drop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import redis
+
+RESTED = 0.05
+"""Seconds after which an idle connection is looked at before it is used. What the server closed meanwhile isn't written
+to: nobody could tell such a request from one whose answer was lost, and a release would take "not mine" for its own
+work. Looking costs some microseconds, so a busy connection is spared it."""
+
+ROOM = 8192
+"""Bytes that one look at a socket brings at most. Most answers have five."""
+
+
+class Line:
+    """A connection, its socket, and what we know of it."""
+
+    __slots__ = ("connection", "end", "patience", "pid", "recv", "rested", "send", "sock", "timeout")
+
+    def __init__(self, connection: redis.Connection, sock: Any, max_age: float) -> None:
+        self.connection = connection
+        self.sock = sock
+        self.send = sock.sendall
+        self.recv = sock.recv
+        self.timeout: float | None = connection.socket_timeout
+        self.patience = be_patient(sock, self.timeout)
+        """Its timeout as Python knows it."""
+        self.pid = getpid()
+        self.end = now() + max_age
+        """When it is to be replaced."""
+        self.rested = 0.0
+        """Until when it may be taken without a look."""
+
+    def drop(self) -> None:
+        drop(self.connection)
+
+
+class Wire:
+    """Connections to one server for threads."""
+
+    def __init__(self, make: Callable[[], redis.Connection], max_age: float) -> None:
+        self._make = make
+        self._max_age = max_age
+        self._idle: list[Line] = []
+
+    def ask(self, request: bytes) -> Any:
+        """Send one request and return its reply; an error reply is returned, not raised.
+
+        Raises:
+            Failure: the connection failed.
+        """
+        at = now()
+        reused = True
+        try:
+            line: Line | None = self._idle.pop()
+        except IndexError:
+            line = None
+        if line is None or not line.rested > at < line.end or line.pid != getpid():
+            line, reused = self._choose(line, at)
+        try:
+            line.send(request)
+            try:
+                data = line.recv(ROOM)
+            except BlockingIOError:
+                data = _wait(line, at)
+            if data in SMALL:
+                reply = SMALL[data]
+            elif (reply := read(data)) is NONE:
+                (reply,) = _read(line, data, 1, None if line.timeout is None else now() + line.timeout)
+        except Exception as failure:
+            raise self._lost(line, failure, reused=reused) from failure
+        except BaseException:
+            line.drop()
+            raise
+        line.rested = at + RESTED  # push(), at the price of one call less
+        self._idle.append(line)
+        return reply
+
+    def ask_many(self, requests: Sequence[bytes], timeout: float) -> list[Any]:
+        """Send requests in one write and return their replies, the last one within ``timeout`` seconds.
+
+        Raises:
+            Failure: the connection failed.
+        """
+        at = now()
+        end = at + timeout
+        line, reused = self._choose(self._pop(), at, end)
+        try:
+            _send(line, b"".join(requests), end)
+            replies = _read(line, None, len(requests), end)
+        except Exception as failure:
+            raise self._lost(line, failure, reused=reused) from failure
+        except BaseException:
+            line.drop()
+            raise
+        self.push(line, at)
+        return replies
+
+    def push(self, line: Line, at: float) -> None:
+        """Give a connection back that was used at this moment."""
+        line.rested = at + RESTED
+        self._idle.append(line)
+
+    def close(self) -> None:
+        for line in self._take_all():
+            line.connection.disconnect()
+
+    def after_fork_in_child(self) -> None:
+        """The sockets are the parent's: close our copies of them without shutdown or close_notify."""
+        for line in self._take_all():
+            close_copy(line.sock)
+
+    def _choose(self, line: Line | None, at: float, end: float | None = None) -> tuple[Line, bool]:
+        """This one, another idle one, or a new one; and whether it was idle."""
+        self._replace_old(at)
+        while line is not None:
+            if line.pid == getpid():  # else a fork didn't run Python's hooks
+                if at < line.end and (at < line.rested or not spoke(line.sock, line.patience)):
+                    return line, True
+                line.connection.disconnect()
+            line = self._pop()
+        return self._connect(end), False
+
+    def _pop(self) -> Line | None:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+    def _replace_old(self, at: float) -> None:
+        """Close what has had its time. What lies at the bottom since a rush is never taken again, and would stay open."""
+        for line in self._idle.copy():
+            if at >= line.end and line.pid == getpid():
+                try:
+                    self._idle.remove(line)
+                except ValueError:  # another thread took it
+                    continue
+                line.connection.disconnect()
+
+    def _connect(self, end: float | None = None) -> Line:
+        connection = self._make()
+        try:
+            return Line(connection, connect(connection, end), self._max_age)
+        except Exception as failure:
+            drop(connection)
+            raise Failure(failure, sent=False, stale=False) from failure
+        except BaseException:
+            drop(connection)
+            raise
+
+    def _lost(self, line: Line, failure: Exception, *, reused: bool) -> Failure:
+        line.drop()
+        if isinstance(failure, BlockingIOError):  # there was no room to send
+            failure = TimeoutError(f"it has read nothing for {line.timeout:g} s")
+        stale = reused and not isinstance(failure, (TimeoutError, ProtocolError))
+        if stale:
+            self.close()
+        return Failure(failure, sent=True, stale=stale)
+
+    def _take_all(self) -> Iterator[Line]:
+        """Take out what is there now, one by one: other threads go on pushing and popping meanwhile."""
+        for _ in range(len(self._idle)):
+            try:
+                yield self._idle.pop(0)
+            except IndexError:  # another thread took the last one
+                return
+
+
+def _send(line: Line, data: bytes, end: float) -> None:
+    left = memoryview(data)
+    while left:
+        _hurry(line, end)
+        left = left[line.sock.send(left) :]
+
+
+def _read(line: Line, data: bytes | None, count: int, end: float | None) -> list[Any]:
+    """So many replies, of which these are the first bytes, by ``end`` of our clock. Its usual patience is given back."""
+    reader = Reader()
+    replies: list[Any] = []
+    hurried = data is None
+    while True:
+        if data is not None:
+            if not data:
+                raise ConnectionResetError("the server closed the connection")
+            replies += reader.feed(data)
+            if len(replies) > count or (len(replies) == count and reader.replying):
+                raise ProtocolError(MORE)
+            if len(replies) == count and reader.idle:
+                break
+        if end is not None:
+            _hurry(line, end)
+            hurried = True
+        data = line.recv(ROOM)
+    if hurried:
+        line.sock.settimeout(line.patience)
+    return replies
+
+
+def _wait(line: Line, since: float) -> bytes:
+    """What comes from a socket that was looked at in vain."""
+    assert line.timeout is not None  # noqa: S101 - else it would have waited for ever
+    while now() < since + line.timeout:
+        try:
+            data: bytes = line.recv(ROOM)
+        except BlockingIOError:
+            continue
+        return data
+    raise TimeoutError(f"silent for {line.timeout:g} s")
+
+
+def _hurry(line: Line, end: float) -> None:
+    left = end - now()
+    if left <= 0:
+        raise TimeoutError("no answer in time")
+    line.sock.settimeout(left)

@@ -1,0 +1,93 @@
+"""What a grant asks of its lock: to be given back, or prolonged."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..core import events, owners
+from ..core.effects import Effect, Freed, Unwatch
+from ..core.errors import LockError, LockLost
+from ..core.hold import Hold, State
+from ..core.owners import registry
+from ..core.runner import arun, run, surely
+from .programs import Programs
+
+if TYPE_CHECKING:
+    from ..core.grant import Grant
+
+
+class Returning(Programs):
+    """Gives grants back. Whatever exception strikes, and wherever, nothing stays locked."""
+
+    __slots__ = ()
+
+    def _release(self, grant: Grant) -> None:
+        if self._leaving(grant):
+            self._released(grant, run(self.releasing(grant.hold, owners.running_loop()), self.world))
+
+    async def _arelease(self, grant: Grant) -> None:
+        if self._leaving(grant):
+            self._released(grant, await arun(self.releasing(grant.hold, owners.running_loop()), self.world))
+
+    def _leaving(self, grant: Grant) -> bool:
+        """Take the grant back; True if that was the last one, so that the lock is to be freed in the store."""
+        hold = grant.hold
+        if hold.pid != os.getpid():
+            if not grant.given_back:
+                hold.inside.discard(grant.id)
+                registry.forget(grant)
+                warnings.warn(
+                    f"lock {self.name!r} belongs to the process that this one was forked from; it isn't released here",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
+            return False
+        if hold.leave(grant.id):
+            return True
+        registry.forget(grant)
+        return False
+
+    def _released(self, grant: Grant, confirmed: bool) -> None:
+        registry.forget(grant)
+        if events.wanted(events.Released):
+            hold = grant.hold
+            events.emit(events.Released(self.key, self.name, self.alias, hold.fence, hold.age(), confirmed))
+
+    def _not_released(self, grant: Grant, failure: BaseException) -> None:
+        """What an exception interrupted, wherever it struck, the janitor brings to its end."""
+        hold = grant.hold
+        if hold.foreign:  # the warning was made an error
+            return
+        failed = isinstance(failure, LockError) and not isinstance(failure, LockLost)  # it may be tried again
+        if not isinstance(failure, LockError):
+            hold.leave(grant.id)
+        if not failed or hold.state is not State.RELEASING:
+            registry.forget(grant)
+        if hold.state is State.RELEASING and not hold.doubted:
+            hold.doubted = True
+            surely(partial(self._leave_to_janitor, hold))
+
+    def _leave_to_janitor(self, hold: Hold) -> None:
+        self._perform(Unwatch(hold))
+        self._perform(self._sweep(hold.token))
+        self._perform(Freed(self.place, False, hold.address))  # it may have been: who waits here asks
+        hold.address = ""
+
+    def _not_left(self, grant: Grant | None, failure: BaseException) -> None:
+        if not isinstance(failure, LockError):
+            grant = grant or registry.of_block(self.place, self)
+            if grant is not None:
+                owners.enter_not(grant)
+                self._not_released(grant, failure)
+
+    def _extend(self, hold: Hold, lease: int) -> None:
+        run(self.extending(hold, lease), self.world)
+
+    async def _aextend(self, hold: Hold, lease: int) -> None:
+        await arun(self.extending(hold, lease), self.world)
+
+    def _perform(self, effect: Effect[None]) -> None:
+        self.world.handlers[type(effect)](effect)

@@ -1,0 +1,77 @@
+"""A server that says what a test has it say."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+Answer = bytes | None | Callable[["Scripted", socket.socket], object]
+
+
+class Scripted:
+    """Each request is answered with the next of ``answers``, or with +PONG when there is none left. None is silence, b"" closes
+    the connection. Handshakes are answered with +OK and don't count. Requests are cut at their first byte: those of tests
+    are PINGs."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._answers = list(answers)
+        self.greeting = b""
+        """What it says behind the last answer of a handshake."""
+        self.links: list[socket.socket] = []
+        self.asked: list[int] = []
+        """On which connection each request came, counted from 0."""
+        self.reads = threading.Event()
+        self.reads.set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
+
+    def say(self, *answers: Answer) -> None:
+        """What the next requests are answered with."""
+        self._answers.extend(answers)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.reads.set()
+        self._listener.close()
+        for link in self.links:
+            link.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                link, _ = self._listener.accept()
+            except OSError:
+                return
+            self.links.append(link)
+            threading.Thread(target=self._serve, args=(link, len(self.links) - 1), daemon=True).start()
+
+    def _serve(self, link: socket.socket, number: int) -> None:
+        handshake = True
+        try:
+            while data := link.recv(65536):
+                greeting = self.greeting if b"LIB-VER" in data else b""
+                if handshake and b"CLIENT\r\n" in data:
+                    link.sendall(b"+OK\r\n" * data.count(b"CLIENT\r\n") + greeting)
+                for _ in range(data.count(b"PING\r\n")):
+                    handshake = False
+                    self.asked.append(number)
+                    answer = self._answers.pop(0) if self._answers else b"+PONG\r\n"
+                    if callable(answer):
+                        answer(self, link)
+                    elif answer == b"":
+                        link.shutdown(socket.SHUT_RDWR)
+                    elif answer:
+                        link.sendall(answer)
+                if not handshake:
+                    self.reads.wait()
+        except OSError:
+            pass

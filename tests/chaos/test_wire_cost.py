@@ -1,0 +1,87 @@
+"""What a request costs, counted: calls, system calls, connections. Nothing here measures time."""
+
+from __future__ import annotations
+
+import asyncio
+import cProfile
+import pstats
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from django_redis_locks.backends.redis import RedisBackend
+from django_redis_locks.core.effects import Command
+
+KEYS = ("lock:{0}:k:a", "lock:{0}:w:a", "lock:{0}:fence", "lock:{0}:index")
+ROUNDS = 50
+
+pytestmark = pytest.mark.exact("counts calls")
+
+
+def acquire(token: str) -> Command[Any]:
+    return Command("lock/acquire", KEYS, (token, 30_000, "lock", "host 1 MainThread", 3_600_000), list)
+
+
+def free(token: str) -> Command[int]:
+    return Command("lock/free", (KEYS[0], KEYS[1], KEYS[3]), (token,), int)
+
+
+@pytest.fixture
+def backend(redis_url: str) -> Iterator[RedisBackend]:
+    backend = RedisBackend(redis_url, {"socket_timeout": 60})
+    yield backend
+    backend.close()
+
+
+def calls(story: Callable[[], object]) -> float:
+    """How many calls each of its rounds makes, of Python and of C, as cProfile counts them."""
+    profile = cProfile.Profile()
+    profile.enable()
+    story()
+    profile.disable()
+    stats: Any = pstats.Stats(profile)
+    return (stats.total_calls - 2) / ROUNDS  # the story, and the end
+
+
+def test_what_a_thread_pays(backend: RedisBackend) -> None:
+    """A plain answer costs no more than a dozen calls, of which two are the system's; an acquire's is read in some more."""
+    for command in (acquire("warm"), free("warm")):
+        backend.call(command)
+    requests = [(acquire(f"token{number}"), free(f"token{number}")) for number in range(ROUNDS)]
+
+    def pairs() -> None:
+        for one, other in requests:
+            assert backend.call(one)[0] == 1
+            assert backend.call(other) == 1
+
+    def frees() -> None:
+        for _, other in requests:
+            backend.call(other)
+
+    assert calls(frees) <= 12
+    assert calls(pairs) <= 30
+
+
+def test_the_requests_of_one_turn_are_one_write(backend: RedisBackend) -> None:
+    """[H20] Fifty tasks that ask at once cost a few writes, and one connection."""
+
+    async def main() -> None:
+        await backend.acall(free("x"))
+        (home,) = backend._awire._homes.values()
+        assert home.stream is not None
+        writes: list[int] = []
+        write = home.stream._transport.write
+        home.stream._transport = Writing(lambda data: writes.append(len(data)) or write(data))
+        await asyncio.gather(*[backend.acall(free(f"x{number}")) for number in range(50)])
+        assert len(writes) <= 3
+        assert len(home._streams) == 1
+
+    asyncio.run(main())
+
+
+class Writing:
+    """As much of a transport as is written to."""
+
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        self.write = write

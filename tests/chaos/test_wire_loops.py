@@ -1,0 +1,470 @@
+"""The connection that all tasks of a loop share: who is cancelled, slow, silent or in a hurry costs nobody else his answer."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+from freezegun import freeze_time
+
+from django_redis_locks.backends.redis import alarms, loops
+from django_redis_locks.backends.redis.loops import AsyncWire
+from django_redis_locks.backends.redis.resp import pack
+from django_redis_locks.backends.redis.stream import Stream
+from django_redis_locks.backends.redis.wire import Failure, connection_makers
+from django_redis_locks.core import clock
+from django_redis_locks.core.errors import LockBackendError
+from tests.chaos.helpers import eventually
+from tests.chaos.scripted import Scripted
+from tests.forks import in_child
+
+PING = pack("PING")
+SILENCE = 0.3
+Ask = Callable[[], Awaitable[Any]]
+Make = Callable[..., AsyncWire]
+
+
+@pytest.fixture
+def server() -> Iterator[Scripted]:
+    with Scripted() as server:
+        yield server
+
+
+@pytest.fixture
+def make(server: Scripted) -> Make:
+    def make(max_age: float = 3600, **options: Any) -> AsyncWire:
+        given = {"socket_timeout": SILENCE, "socket_connect_timeout": 2, "protocol": 2, **options}
+        return AsyncWire(connection_makers(server.url, given)[1], max_age)
+
+    return make
+
+
+def stream_of(wire: AsyncWire) -> Stream:
+    stream = wire._homes[asyncio.get_running_loop()].stream
+    assert stream is not None
+    return stream
+
+
+def ask(wire: AsyncWire) -> asyncio.Task[Any]:
+    async def ask() -> Any:
+        return await wire.ask(PING)
+
+    return asyncio.create_task(ask())
+
+
+async def turns(number: int = 5) -> None:
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    end = clock.now() + 5
+    while not condition():
+        assert clock.now() < end
+        await asyncio.sleep(0.002)
+
+
+def say_when(event: threading.Event, answer: bytes) -> Callable[[Scripted, socket.socket], None]:
+    def say(server: Scripted, link: socket.socket) -> None:
+        assert event.wait(5)
+        link.sendall(answer)
+
+    return say
+
+
+def test_many_tasks_share_one_connection(make: Make, server: Scripted) -> None:
+    """[H20] Also those that come first, all at once; each gets its own answer."""
+    server.say(*[b":%d\r\n" % number for number in range(600)])
+
+    async def main() -> None:
+        wire = make()
+        for _ in range(6):
+            replies = await asyncio.gather(*[ask(wire) for _ in range(100)])
+            assert len(set(replies)) == 100
+            assert replies == sorted(replies)
+
+    asyncio.run(main())
+    assert len(server.links) == 1
+
+
+@pytest.mark.parametrize("how", ["cancelled", "in a hurry"])
+def test_who_is_gone_keeps_his_slot(make: Make, server: Scripted, how: str) -> None:
+    """[H20] His answer comes all the same, and is nobody else's."""
+    come = threading.Event()
+    server.say(b":0\r\n", say_when(come, b":1\r\n"), b":2\r\n", b":3\r\n")
+
+    async def main() -> None:
+        wire = make(socket_timeout=5)
+        assert await wire.ask(PING) == 0
+        gone, waits = ask(wire), ask(wire)
+        await turns()
+        if how == "cancelled":
+            gone.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await gone
+        else:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await gone
+        late = ask(wire)
+        await turns()
+        come.set()
+        assert (await waits, await late) == (2, 3)
+        assert not stream_of(wire).busy
+
+    asyncio.run(main())
+    assert len(server.links) == 1
+
+
+def test_the_first_caller_does_not_cancel_the_connection_of_others(make: Make, server: Scripted) -> None:
+    """[H20] They share one attempt to connect; whoever began it may be gone before it is over."""
+
+    async def main() -> None:
+        for at in range(12):
+            wire = make()
+            first, second, third = ask(wire), ask(wire), ask(wire)
+            await turns(at)
+            first.cancel()
+            second.cancel()
+            await asyncio.wait([first, second])
+            assert await third == b"PONG"
+
+    asyncio.run(main())
+    assert len(server.links) == 12
+
+
+def test_all_hear_that_there_is_no_connection(make: Make, server: Scripted) -> None:
+    """Each as his own error, with nothing sent."""
+    wire = make()
+    server._listener.shutdown(socket.SHUT_RDWR)
+
+    async def main() -> None:
+        failures = await asyncio.gather(*[ask(wire) for _ in range(3)], return_exceptions=True)
+        assert len({id(failure) for failure in failures}) == 3
+        for failure in failures:
+            assert isinstance(failure, Failure)
+            assert (failure.sent, failure.stale) == (False, False)
+
+    asyncio.run(main())
+
+
+# Silence
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["", "frozen"])
+def test_silence_is_given_up_for_all(make: Make, server: Scripted, frozen: bool) -> None:
+    """[H20] [H14] Every slot is unanswered, and the next caller has another connection; frozen time changes nothing."""
+    server.say(b":1\r\n", None, None, None)
+
+    async def main() -> None:
+        wire = make()
+        await wire.ask(PING)
+        begin = clock.now()
+        tasks = [ask(wire) for _ in range(3)]
+        for task in tasks:
+            with pytest.raises(Failure, match=r"silent for 0\.3 s") as caught:
+                await task
+            assert (caught.value.sent, caught.value.stale) == (True, False)
+        assert SILENCE - 0.05 < clock.now() - begin < 1
+        assert await wire.ask(PING) == b"PONG"
+        assert server.asked[-1] == 1
+
+    if frozen:
+        with freeze_time("2012-01-14"):
+            asyncio.run(main())
+    else:
+        asyncio.run(main())
+
+
+def test_silence_counts_from_the_last_answer(make: Make, server: Scripted) -> None:
+    """[H20] Ten answers, each of which comes in time, are no silence."""
+    pause = threading.Event()
+
+    def slowly(server: Scripted, link: socket.socket) -> None:
+        pause.wait(0.1)
+        link.sendall(b":1\r\n")
+
+    server.say(*[slowly] * 10)
+
+    async def main() -> None:
+        wire = make()
+        assert await asyncio.gather(*[ask(wire) for _ in range(10)]) == [1] * 10
+
+    asyncio.run(main())
+    assert len(server.links) == 1
+
+
+def test_silence_of_a_handshake_is_given_up(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[H14] [L9] Frozen time stops redis-py's own timeouts, and a byte now and then would start them anew."""
+    monkeypatch.setattr(loops, "HANDSHAKE", 1.0)
+    listener = socket.create_server(("127.0.0.1", 0))
+    url = f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
+    given = {"socket_timeout": SILENCE, "socket_connect_timeout": SILENCE, "protocol": 2}
+    wire = AsyncWire(connection_makers(url, given)[1], 3600)
+
+    async def main() -> None:
+        begin = clock.now()
+        with pytest.raises(Failure, match="no connection in time") as caught:
+            await wire.ask(PING)
+        assert not caught.value.sent
+        assert clock.now() - begin < 2
+
+    with listener, freeze_time("2012-01-14"):
+        asyncio.run(main())
+
+
+def test_a_blocked_loop_is_not_a_silent_server(make: Make, server: Scripted) -> None:
+    """[H12] The answer has long been there when the loop comes to look."""
+
+    async def main() -> None:
+        wire = make()
+        await wire.ask(PING)
+        for _ in range(3):
+            asked = ask(wire)
+            await turns(2)
+            threading.Event().wait(3 * SILENCE)
+            assert await asked == b"PONG"
+
+    asyncio.run(main())
+    assert len(server.links) == 1
+
+
+def test_a_watch_costs_one_alarm(make: Make, server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[H20] Not one per request, and none while nobody asks."""
+    rung: list[float] = []
+    ring = alarms.ring
+    monkeypatch.setattr(alarms, "ring", lambda at, what: rung.append(at) or ring(at, what))
+
+    async def main() -> None:
+        wire = make(socket_timeout=60)
+        for _ in range(200):
+            await wire.ask(PING)
+
+    asyncio.run(main())
+    assert len(rung) == 2  # one of them for the handshake
+
+
+def test_silence_is_given_up_without_a_thread(make: Make, server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that can't start one has the loop's own timers."""
+
+    def refuse(at: float, what: object) -> None:
+        raise LockBackendError("no thread")
+
+    monkeypatch.setattr(alarms, "ring", refuse)
+    server.say(None)
+
+    async def main() -> None:
+        with pytest.raises(Failure, match="silent"):
+            await make().ask(PING)
+
+    asyncio.run(main())
+
+
+# Its life
+
+
+def test_an_old_connection_is_replaced(make: Make, server: Scripted) -> None:
+    """[H24] What was asked on it is answered there; then it is closed."""
+    come = threading.Event()
+    server.say(b":0\r\n", say_when(come, b":1\r\n"))
+
+    async def main() -> None:
+        wire = make(max_age=0.2, socket_timeout=5)
+        await wire.ask(PING)
+        old = stream_of(wire)
+        slow = ask(wire)
+        await turns()
+        await asyncio.sleep(0.25)
+        assert await wire.ask(PING) == b"PONG"
+        assert stream_of(wire) is not old
+        come.set()
+        assert await slow == 1
+        await until(lambda: old.cause is not None)
+        assert not old.busy
+
+    asyncio.run(main())
+    assert server.asked == [0, 0, 1]
+
+
+def test_a_server_that_does_not_read_is_not_written_to(make: Make, server: Scripted) -> None:
+    """[H20] Those who come wait, instead of filling the memory; nothing of theirs is sent by half."""
+    server.reads.clear()
+    server.say(b":1\r\n")
+    request = PING + pack("ECHO", "x" * 100_000)
+
+    async def main() -> None:
+        wire = make(socket_timeout=60)
+        await wire.ask(PING)
+        stream = stream_of(wire)
+        tasks = [asyncio.ensure_future(wire.ask(request)) for _ in range(3)]
+        while stream.open:
+            tasks.append(asyncio.ensure_future(wire.ask(request)))
+            await asyncio.sleep(0)
+        waiting = [asyncio.ensure_future(wire.ask(request)) for _ in range(200)]
+        await turns(20)
+        assert stream._transport.get_write_buffer_size() < 2_000_000
+        waiting[0].cancel()
+        server.reads.set()
+        assert set(await asyncio.gather(*tasks, *waiting[1:])) == {b"PONG"}
+
+    asyncio.run(main())
+    assert len(server.links) == 1
+
+
+def test_who_waits_to_be_written_hears_that_it_is_lost(make: Make, server: Scripted) -> None:
+    """[H20] Nothing of his was sent, so he goes to another connection."""
+    server.reads.clear()
+    server.say(b":1\r\n")
+    request = PING + pack("ECHO", "x" * 100_000)
+
+    async def main() -> None:
+        wire = make(socket_timeout=60)
+        await wire.ask(PING)
+        stream = stream_of(wire)
+        tasks = []
+        while stream.open:
+            tasks.append(asyncio.ensure_future(wire.ask(request)))
+            await asyncio.sleep(0)
+        late = asyncio.ensure_future(wire.ask(PING))
+        await turns()
+        server.reads.set()
+        stream.close(ConnectionError("cut"))
+        assert await late == b"PONG"
+        failures = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(failure, Failure) and failure.sent for failure in failures)
+
+    asyncio.run(main())
+    assert server.asked[-1] == 1
+
+
+@pytest.mark.parametrize("where", ["ask", "answer"])
+def test_an_interruption_leaves_nobody_waiting(
+    make: Make, server: Scripted, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """[H21] A signal handler raises while a request is queued, or while answers are given out: that costs the connection,
+    and everybody hears of it."""
+
+    class StruckError(BaseException):
+        pass
+
+    def strike(*about: object) -> Any:
+        monkeypatch.undo()
+        raise StruckError
+
+    async def main() -> None:
+        wire = make(socket_timeout=60)
+        await wire.ask(PING)
+        stream = stream_of(wire)
+        others = [ask(wire) for _ in range(3)]
+        await turns(2)
+        if where == "ask":
+            monkeypatch.setattr(stream._loop, "call_soon", strike)
+            monkeypatch.setattr(stream, "_unsent", [])
+            with pytest.raises(StruckError):
+                stream.ask(PING)
+        else:
+            monkeypatch.setattr(
+                stream._reader, "__class__", type("Struck", (type(stream._reader),), {"__slots__": (), "feed": strike})
+            )
+            monkeypatch.setattr("django_redis_locks.backends.redis.stream.SMALL", {})
+        async with asyncio.timeout(5):
+            for failure in await asyncio.gather(*others, return_exceptions=True):
+                assert isinstance(failure, Failure)
+            assert await wire.ask(PING) == b"PONG"
+
+    asyncio.run(main())
+
+
+def test_a_loop_may_end_with_answers_to_come(make: Make, server: Scripted) -> None:
+    """[H20] No warning, nothing left; and what an alarm was set for doesn't keep the loop."""
+    loops: list[weakref.ref[Any]] = []
+    server.say(None)
+
+    async def main() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        wire = make(socket_timeout=60)
+        ask(wire)
+        await until(lambda: server.asked)
+
+    asyncio.run(main())
+    gc.collect()
+    assert loops[0]() is None
+
+
+def test_a_loop_may_end_while_it_connects(make: Make) -> None:
+    """[H20] The attempt is a task of its own, which ends with the others."""
+
+    async def main() -> None:
+        for _ in range(3):
+            ask(make())
+            await turns(3)
+
+    asyncio.run(main())
+    gc.collect()
+
+
+def test_who_comes_after_the_end_has_a_connection_for_himself(make: Make, server: Scripted) -> None:
+    """[D39] [H20] The generators of a loop are closed in any order. What is opened late is closed when it was used, and
+    when whoever wanted it is gone."""
+    streams: list[Stream] = []
+
+    async def main() -> None:
+        wire = make()
+        await wire.ask(PING)
+        home = wire._homes[asyncio.get_running_loop()]
+        under_way, gone = ask(wire), ask(wire)
+        await turns(2)
+        gone.cancel()
+        await home.parked.aclose()
+        assert await under_way == b"PONG"
+        replies = await asyncio.gather(*[ask(wire) for _ in range(3)])
+        assert replies == [b"PONG"] * 3
+        await until(lambda: not home._streams)
+        gone = ask(wire)
+        await turns(2)
+        streams.extend(home._streams)
+        gone.cancel()
+        await until(lambda: streams[0].cause is not None)
+        assert not home._streams
+
+    asyncio.run(main())
+    gc.collect()
+    assert len(server.links) == 3
+
+
+def test_a_forked_child_has_its_own(make: Make, server: Scripted) -> None:
+    """[H18] With Python's hooks and without: it leaves the parent's connection alone, which goes on."""
+    runner = asyncio.Runner()
+    wire = make()
+
+    async def talk() -> Any:
+        return await wire.ask(PING)
+
+    assert runner.run(talk()) == b"PONG"
+
+    def child() -> None:
+        asyncio.events._set_running_loop(None)
+        wire.after_fork_in_child()
+        assert asyncio.run(talk()) == b"PONG"
+        assert wire._last[1] is not None
+
+    in_child(child)
+    assert runner.run(talk()) == b"PONG"
+
+    def unaware() -> None:
+        home = wire._homes[runner.get_loop()]
+        assert home._current() is None
+        assert home.stream is None
+        assert asyncio.run(talk()) == b"PONG"
+
+    in_child(unaware)
+    assert runner.run(talk()) == b"PONG"
+    runner.close()
+    eventually(lambda: len(server.links) == 3)
+    assert [link for link in server.asked if link == 0] == [0, 0, 0]

@@ -1,0 +1,171 @@
+"""Another redis-py than the one that was asked for."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+from django.core.checks import CheckMessage, run_checks
+from packaging.requirements import Requirement
+
+from django_redis_locks import InvalidLockBackend, conf, locks
+from django_redis_locks.backends.redis import versions
+
+ROOT = Path(__file__).parents[2]
+URL = "redis://127.0.0.1:6379/0"
+MEMORY = "django_redis_locks.backends.memory.MemoryBackend"
+WANTED = re.escape("install 'redis>=5.2,<9'")
+
+
+@pytest.fixture(autouse=True)
+def configured(settings: Any) -> None:
+    settings.REDIS_LOCKS = {"default": {"LOCATION": URL}}
+    conf._warn.cache_clear()
+
+
+def found() -> list[CheckMessage]:
+    return run_checks(tags=["redis_locks"])
+
+
+@pytest.mark.parametrize("version", ["5.1.1", "4.6.0", "3.5.3", "5.1"])
+def test_too_old(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    """[F19] The first use says so, and so does the check: what is installed, and what to install."""
+    monkeypatch.setattr(redis, "__version__", version)
+    (message,) = found()
+    assert (message.id, message.is_serious()) == ("redis_locks.E035", True)
+    text = rf"REDIS_LOCKS\['default'\]: redis-py {re.escape(version)} is too old: {WANTED}"
+    assert re.match(text, message.msg)
+    with pytest.raises(InvalidLockBackend, match=text):
+        locks.lock("a")
+
+
+@pytest.mark.parametrize("version", ["9.0.0", "9.0.0b1", "10.1", "unreadable", ""])
+def test_too_new(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, version: str) -> None:
+    """It may work, so it does; the check warns, and a process that runs no checks logs it once."""
+    monkeypatch.setattr(redis, "__version__", version)
+    (message,) = found()
+    assert (message.id, message.is_serious()) == ("redis_locks.W036", False)
+    text = f"redis-py {version} is newer than what locks were tested with: {WANTED}"
+    assert re.search(text, message.msg)
+    for _ in range(3):
+        locks.reset()
+        assert locks.lock("a") is not None
+    (record,) = [record for record in caplog.records if "newer" in record.getMessage()]
+    assert (record.name, record.levelno) == ("django_redis_locks.backend", logging.WARNING)
+
+
+@pytest.mark.parametrize("version", ["5.2.0", "5.2.1", "5.3.0b1", "6.4.0", "7.0.1", "8.1.0", "8.99"])
+def test_fit(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, version: str) -> None:
+    monkeypatch.setattr(redis, "__version__", version)
+    assert found() == []
+    assert locks.lock("a") is not None
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("version", ["8.1.0", "9.3.0"])
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in versions._NEEDED.items() for name in names])
+def test_something_of_a_connection_is_gone(monkeypatch: pytest.MonkeyPatch, version: str, kind: str, name: str) -> None:
+    """Whatever its number: what we touch and isn't there is named, instead of an AttributeError in the middle of a
+    release."""
+    monkeypatch.setattr(redis, "__version__", version)
+    owner: Any = redis.asyncio if "asyncio" in kind else redis
+
+    class Other(owner.Connection):
+        def __init__(self) -> None:
+            super().__init__()
+            self.ready = True
+
+        def __getattribute__(self, wanted: str) -> Any:
+            if wanted == name and "ready" in super().__getattribute__("__dict__"):
+                raise AttributeError(wanted)
+            return super().__getattribute__(wanted)
+
+        def __del__(self) -> None:
+            pass
+
+    monkeypatch.setattr(owner, "Connection", Other)
+    text = rf"redis-py {version} can't be used \({kind} has no {name}\): {WANTED}"
+    (message,) = [message for message in found() if message.is_serious()]
+    assert message.id == "redis_locks.E035"
+    assert re.search(text, message.msg)
+    with pytest.raises(InvalidLockBackend, match=text):
+        locks.lock("a")
+
+
+@pytest.mark.parametrize(("version", "said"), [("4.6.0", "redis-py 4.6.0 is too old"), ("9.1.0", "can't be used")])
+def test_something_that_is_imported_is_gone(version: str, said: str) -> None:
+    """Then there is no backend; the project starts all the same, and the check says why. The memory backend works."""
+    code = f"""
+import redis, redis.connection
+redis.__version__ = {version!r}
+del redis.connection.PythonRespSerializer
+
+import django
+from django.conf import settings
+settings.configure(INSTALLED_APPS=["django_redis_locks"], DEBUG=True, REDIS_LOCKS={{
+    "default": {{"BACKEND": {MEMORY!r}}}, "redis": {{"LOCATION": {URL!r}}}}})
+django.setup()
+from django.core.checks import run_checks
+from django_redis_locks import InvalidLockBackend, locks
+
+for message in run_checks(tags=["redis_locks"]):
+    print(message.id, message.msg)
+with locks.lock("a"):
+    print("held")
+try:
+    locks["redis"].lock("a")
+except InvalidLockBackend as error:
+    print("raised", error)
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    check, held, raised = done.stdout.splitlines()
+    assert held == "held"
+    for line in (check, raised):
+        assert "REDIS_LOCKS['redis']: BACKEND can't be imported" in line
+        assert said in line
+        assert "install 'redis>=5.2,<9'" in line
+    assert check.startswith("redis_locks.E002")
+
+
+def test_the_memory_backend_needs_no_redis_py(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    monkeypatch.setattr(redis, "__version__", "4.0.0")
+    settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY}}
+    settings.DEBUG = True
+    assert found() == []
+    with locks.lock("a"):
+        pass
+
+
+# That the lists are true
+
+
+def test_all_that_is_touched_is_asked_for() -> None:
+    """Whoever touches one more private name of a connection adds it to the list."""
+    folder = ROOT / "django_redis_locks" / "backends" / "redis"
+    touched = {
+        name for path in folder.glob("*.py") for name in re.findall(r"\bconnection\.(_[a-z]\w*)", path.read_text())
+    }
+    assert touched - {name for names in versions._NEEDED.values() for name in names} == set()
+
+
+def test_the_numbers_are_those_of_the_distribution() -> None:
+    """What is asked for, in words and in numbers, is what pip is asked for."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (line,) = (line for line in project["dependencies"] if line.startswith("redis"))
+    wanted = Requirement(versions.WANTED)
+    assert Requirement(line).specifier == wanted.specifier
+    assert wanted.specifier.contains(".".join(map(str, versions.OLDEST)))
+    assert not wanted.specifier.contains(".".join(map(str, versions.UNKNOWN)))

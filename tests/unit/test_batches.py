@@ -1,0 +1,86 @@
+"""Renewals of many locks in few commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from django_redis_locks import LockBackendError
+from django_redis_locks.backends.base import Backend
+from django_redis_locks.batches import MOST, renew
+from django_redis_locks.core.effects import Command
+from django_redis_locks.primitives.lock import read_renewed
+
+DOWN = LockBackendError("down")
+
+
+class Store(Backend):
+    """Renews what its token is not "taken" of, and refuses what names the index "down"."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[tuple[str, ...], tuple[str | int, ...]]] = []
+
+    def call_many(self, commands: Sequence[Command[Any]], timeout: float) -> list[Any]:
+        assert timeout == 2
+        self.sent += [(command.keys, command.args) for command in commands]
+        return [self._answer(command) for command in commands]
+
+    def _answer(self, command: Command[Any]) -> Any:
+        if "down" in command.keys:
+            return DOWN
+        if command.name == "record/touch":
+            return [1, b"7"]
+        return [int(token != "taken") for token in command.args[1:]]
+
+
+def prolong(lock: str, *index: str, token: str = "mine", lease: int = 30_000) -> Command[bool]:
+    return Command("lock/renew", (f"p:{{0}}:k:{lock}", *index), (lease, token), read_renewed)
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+def test_locks_of_one_lease_and_one_index_go_together(store: Store) -> None:
+    """[H16] Others apart, and without an index those of one bucket; the answers come in the order of the questions."""
+    prolongs = [
+        prolong("a", "i"),
+        prolong("b", "j", token="taken"),
+        prolong("c", "i", token="taken"),
+        prolong("d", "i", lease=5_000),
+        prolong("e"),
+        prolong("f", "i", token="other"),
+        prolong("g", token="taken"),
+        Command("lock/renew", ("p:{1}:k:h",), (30_000, "mine"), read_renewed),
+    ]
+    assert renew(prolongs, store, 2) == [True, False, False, True, True, True, False, True]
+    assert store.sent == [
+        (("p:{0}:k:a", "p:{0}:k:c", "p:{0}:k:f", "i"), (30_000, "mine", "taken", "other")),
+        (("p:{0}:k:b", "j"), (30_000, "taken")),
+        (("p:{0}:k:d", "i"), (5_000, "mine")),
+        (("p:{0}:k:e", "p:{0}:k:g"), (30_000, "mine", "taken")),
+        (("p:{1}:k:h",), (30_000, "mine")),
+    ]
+
+
+def test_what_renews_no_lock_goes_alone(store: Store) -> None:
+    """A record is renewed by its version."""
+    touch = Command("record/touch", ("r",), (7, 30_000, 0), lambda reply: reply[0] == 1)
+    assert renew([touch, prolong("a"), touch], store, 2) == [True, True, True]
+    assert [len(args) for _, args in store.sent] == [3, 3, 2]
+
+
+def test_an_error_is_that_of_all_who_went_together(store: Store) -> None:
+    """[L9] And of nobody else."""
+    prolongs = [prolong("a", "down"), prolong("b"), prolong("c", "down")]
+    assert renew(prolongs, store, 2) == [DOWN, True, DOWN]
+
+
+def test_no_script_takes_long(store: Store) -> None:
+    """While it runs nobody else is served."""
+    prolongs = [prolong(str(number), "i", token="taken" if number % 3 else "mine") for number in range(2 * MOST + 50)]
+    assert renew(prolongs, store, 2) == [number % 3 == 0 for number in range(2 * MOST + 50)]
+    assert [len(keys) - 1 for keys, _ in store.sent] == [MOST, MOST, 50]

@@ -1,0 +1,198 @@
+"""Requests as bytes, and bytes as replies: whatever comes in whatever pieces, and what is no RESP at all."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+
+from django_redis_locks.backends.redis import resp
+from django_redis_locks.backends.redis.resp import DEEPEST, NONE, SMALL, ProtocolError, Reader, Refusal, pack, read
+from django_redis_locks.backends.redis.scripts import by_sha, by_source, script
+from django_redis_locks.core.effects import Command
+from tests.resp import Frames
+
+REPLIES: list[tuple[bytes, Any]] = [
+    (b":1\r\n", 1),
+    (b":-42\r\n", -42),
+    (b":9223372036854775807\r\n", 2**63 - 1),
+    (b"+OK\r\n", b"OK"),
+    (b"+\r\n", b""),
+    (b"$0\r\n\r\n", b""),
+    (b"$3\r\nabc\r\n", b"abc"),
+    (b"$6\r\na\r\nb\r\n\r\n", b"a\r\nb\r\n"),
+    (b"$1\r\n\n\r\n", b"\n"),
+    (b"$2\r\n\r\r\r\n", b"\r\r"),
+    (b"$4\r\n\r\n\r\n\r\n", b"\r\n\r\n"),
+    (b"$120\r\n" + b"x" * 120 + b"\r\n", b"x" * 120),
+    (b"$-1\r\n", None),
+    (b"*-1\r\n", None),
+    (b"*0\r\n", []),
+    (b"*2\r\n:1\r\n:2\r\n", [1, 2]),
+    (b"*5\r\n:1\r\n$16\r\n1785000000000000\r\n:1\r\n:0\r\n:0\r\n", [1, b"1785000000000000", 1, 0, 0]),
+    (b"*3\r\n$3\r\n:1\n\r\n$-1\r\n*1\r\n+x\r\n", [b":1\n", None, [b"x"]]),
+    (b"*2\r\n$2\r\n:1\r\n$4\r\n*1\r\n\r\n", [b":1", b"*1\r\n"]),
+    (b"_\r\n", None),
+    (b"#t\r\n", True),
+    (b"#f\r\n", False),
+    (b",1.5\r\n", 1.5),
+    (b",inf\r\n", math.inf),
+    (b"(3492890328409238509324850943850943825024385\r\n", 3492890328409238509324850943850943825024385),
+    (b"=7\r\ntxt:abc\r\n", b"abc"),
+    (b"%1\r\n+a\r\n:1\r\n", {b"a": 1}),
+    (b"~2\r\n:1\r\n:2\r\n", [1, 2]),
+    (b"|1\r\n+ttl\r\n:3\r\n*1\r\n:7\r\n", [7]),
+]
+"""Each kind of reply that a script may have, in RESP2 and RESP3."""
+
+PUSH = b">3\r\n+message\r\n$1\r\na\r\n$4\r\n:1\r\n\r\n"
+
+GARBAGE = [
+    b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    b"\x15\x03\x03\x00\x02\x02\x28",
+    b"\r\n",
+    b"1\r\n",
+    b":\r\n",
+    b":a\r\n",
+    b": 1\r\n",
+    b":1_0\r\n",
+    b":99999999999999999999999\r\n",
+    b"$x\r\n",
+    b"$-2\r\n",
+    b"$+3\r\nabc\r\n",
+    b"$9999999999\r\n",
+    b"$99999999999999999999\r\n",
+    b"*99999999999\r\n",
+    b"*70000\r\n",
+    b"*2\r\n:1\r\nx\r\n",
+    b"$3\r\nabcdef\r\n",
+    b"$3\r\na\r\nbc\r\n",
+    b"#x\r\n",
+    b",x\r\n",
+    b"_x\r\n",
+    b"*1\r\n" * (DEEPEST + 2) + b":1\r\n",
+    b"*1\r\n" + PUSH,
+    b"%1\r\n*0\r\n:1\r\n",
+    b"+" + b"x" * 70_000,
+]
+
+
+@pytest.mark.parametrize(("data", "value"), REPLIES)
+def test_each_kind_of_reply(data: bytes, value: Any) -> None:
+    """In one piece, and in two, wherever they part."""
+    assert Reader().feed(data) == [value]
+    assert (SMALL.get(data, NONE) is NONE) or SMALL[data] == value
+    assert read(data) in (NONE, value)
+    for cut in range(1, len(data)):
+        reader = Reader()
+        assert reader.feed(data[:cut]) == []
+        assert read(data[:cut]) is NONE
+        assert not reader.idle
+        assert reader.feed(data[cut:]) == [value]
+        assert reader.idle
+
+
+def test_they_agree_with_an_independent_reader() -> None:
+    """Random replies in random pieces, with pushes among them, read as the tests' proxy reads them."""
+    chance = random.Random(7)
+    kinds = [data for data, _ in REPLIES if data[:1] not in {b"=", b",", b"("}]
+    for _ in range(300):
+        parts = [chance.choice([*kinds, PUSH]) for _ in range(chance.randint(1, 12))]
+        nested = chance.sample(kinds, 3)
+        data = b"".join(parts) + b"*%d\r\n" % len(nested) + b"".join(nested)
+        if b"|" in data or b"%" in data or b"+" in data or b"#" in data or PUSH in data:
+            data = b"".join(part for part in parts if part[:1] in b":$*") or b":1\r\n"
+        reader = Reader()
+        ours: list[Any] = []
+        rest = data
+        while rest:
+            size = chance.randint(1, 9)
+            ours += reader.feed(rest[:size])
+            rest = rest[size:]
+        assert ours == [frame.value for frame in Frames().feed(data)]
+        assert reader.idle
+
+
+def test_what_is_pushed_is_no_reply() -> None:
+    """[H20] Before, between and behind replies, whole and in pieces."""
+    data = PUSH + b":1\r\n" + PUSH + PUSH + b":2\r\n" + PUSH
+    assert Reader().feed(data) == [1, 2]
+    for cut in range(1, len(data)):
+        reader = Reader()
+        assert reader.feed(data[:cut]) + reader.feed(data[cut:]) == [1, 2]
+        assert reader.idle
+
+
+@pytest.mark.parametrize("data", GARBAGE)
+def test_what_is_no_reply_is_an_error_at_once(data: bytes) -> None:
+    """[L9] Never a wait for more, and never a wrong reply."""
+    with pytest.raises(ProtocolError):
+        Reader().feed(data)
+    reader = Reader()
+    with pytest.raises(ProtocolError):
+        [reader.feed(bytes([byte])) for byte in data]
+
+
+def test_a_long_text_is_put_together_once() -> None:
+    """A stored answer of some megabytes takes no time that grows with the square of its length."""
+    text = b"\r\n".join([b"x" * 1000] * 4000)
+    data = b"*2\r\n:1\r\n$%d\r\n%b\r\n" % (len(text), text)
+    reader = Reader()
+    joined = 0
+    for begin in range(0, len(data), 8192):
+        before = len(reader._parts)
+        replies = reader.feed(data[begin : begin + 8192])
+        joined += len(reader._parts) <= before
+    assert replies == [[1, text]]
+    assert joined < 5
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "text"),
+    [
+        (b"-NOSCRIPT No matching script.\r\n", "NOSCRIPT", "No matching script."),
+        (b"-ERR unknown command\r\n", "ERR", "unknown command"),
+        (b"-oops\r\n", "", "oops"),
+        (b"-\xff\r\n", "", "\ufffd"),
+        (b"!9\r\nOOM a\r\nb!\r\n", "OOM", "a\r\nb!"),
+    ],
+)
+def test_a_refusal_is_a_value(data: bytes, code: str, text: str) -> None:
+    """Also inside of an array, as a script may return it."""
+    (refusal,) = Reader().feed(data)
+    assert type(refusal) is Refusal
+    assert (refusal.code, str(refusal)) == (code, text)
+    (inside,) = Reader().feed(b"*1\r\n" + data)
+    assert type(inside[0]) is Refusal
+
+
+# Requests
+
+
+def parts(request: bytes) -> list[bytes]:
+    (frame,) = Frames().feed(request)
+    assert frame.raw == request
+    return list(frame.value)
+
+
+@pytest.mark.parametrize("args", [(), ("t",), ("töken", 30000, "", "höst\r\n$1", -1, "x" * 200), (7, 1, "1")])
+def test_a_request_calls_a_script(args: tuple[str | int, ...]) -> None:
+    """Lengths are those of bytes, and no value is taken for another one."""
+    command: Command[Any] = Command("lock/free", ("lock:{0}:k:ä", "b"), args, int)
+    for _ in range(2):  # the second time much of it is known
+        expected = [b"2", "lock:{0}:k:ä".encode(), b"b", *(str(arg).encode() for arg in args)]
+        assert parts(by_sha(command)) == [b"EVALSHA", script("lock/free").sha.encode(), *expected]
+        assert parts(by_source(command)) == [b"EVAL", script("lock/free").source.encode(), *expected]
+
+
+def test_what_is_kept_of_requests_has_its_bounds() -> None:
+    """[L43] Neither what somebody stores nor thousands of different values stay in memory."""
+    known = resp.packed.__self__  # type: ignore[attr-defined]
+    long = "secret" * 100
+    assert resp.packed(long) == pack(long)[4:]
+    assert long not in known
+    for number in range(3 * known.MANY):
+        resp.packed(f"holder {number}")
+    assert len(known) <= known.MANY
