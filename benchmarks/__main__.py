@@ -1,0 +1,81 @@
+"""Ours beside the peers: python -m benchmarks --rows 1,3 --only ours,raw,redis-py,baton"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+
+from tools.redis_server import RedisServer
+
+from . import publish
+from .adapters import ADAPTERS
+from .bench import Bench
+from .budgets import verdicts
+from .rows import ROWS, USUAL
+from .tables import cells, shown, text, troubles, view
+
+
+def main() -> int:
+    options = arguments()
+    began = time.monotonic()
+    passed = True
+    with RedisServer() as server:
+        bench = Bench(server, options.rounds, options.only)
+        for row in options.rows:
+            ROWS[row].run(bench)
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            passed &= show(bench, row)
+        publish.save(bench)
+        if not options.only and options.rows in (USUAL, ["growth"]):  # a part of them would be a mix of runs
+            publish.write(bench, options.rows)
+            print(f"\nWritten: {publish.PAGE.relative_to(publish.ROOT)}")
+    if os.getloadavg()[2] > len(os.sched_getaffinity(0)):
+        print("\nThis machine is busy: rows 3 to 5, which aren't pinned, tell little. CPU times and counts still hold.")
+    print(
+        f"{options.rounds} rounds, {time.monotonic() - began:.0f} s. All values: {publish.RAW.relative_to(publish.ROOT)}"
+    )
+    return 0 if passed or not options.strict else 1
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--rows", type=words, default=USUAL, help=f"such as 1,3; of {', '.join(ROWS)}")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", type=words, default=[], help=f"of {', '.join(ADAPTERS)}; ours means all of ours")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if a budget isn't met")
+    options = parser.parse_args()
+    if unknown := set(options.rows) - set(ROWS):
+        parser.error(f"there is no row {', '.join(sorted(unknown))}")
+    if unknown := set(options.only) - set(ADAPTERS):
+        parser.error(f"there is no adapter {', '.join(sorted(unknown))}")
+    return options
+
+
+def words(value: str) -> list[str]:
+    return [word.strip() for word in value.split(",") if word.strip()]
+
+
+def show(bench: Bench, row: str) -> bool:
+    """Prints the tables and the budgets of a row; whether all are met."""
+    print(f"\n{row}. {ROWS[row].title}")
+    for case in bench.cases:
+        if case.row == row:
+            print(f"\n{view(case).caption} (placement: {case.placement})")
+            print(text(cells(case)))
+            print(*troubles(case), sep="\n", end="")
+    found = [
+        one for one in verdicts({f"{case.row} {case.name}": case for case in bench.cases}) if one.budget.row == row
+    ]
+    print()
+    for budget, value in found:
+        sign = "≥" if budget.at_least else "≤"
+        limit = f"{sign} {budget.limit:g}"
+        answer = "pass" if budget.met(value) else "FAIL"
+        print(f"  {answer}  {budget.promise:50} {limit:>8}  {shown(value, budget.digits, ''):>8}")
+    return all(one.passed for one in found)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

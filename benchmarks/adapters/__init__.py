@@ -1,0 +1,46 @@
+"""The libraries that are measured. A new one is a class in a module here, and a line below."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, NamedTuple
+
+
+class Peer(NamedTuple):
+    label: str
+    path: str  # of the class: module:Class, in this folder; imported by workers only
+    distribution: str = ""  # whose version is printed
+    venv: str = "main"
+
+
+ADAPTERS = {
+    "raw": Peer("raw socket", "raw:RawSocket"),
+    "baton": Peer("BLPOP baton on raw sockets", "raw:Baton"),
+    "ours": Peer("django-redis-locks", "ours:Ours", "django-redis-locks"),
+    "ours-renewed": Peer("django-redis-locks, renewed", "ours:OursRenewed", "django-redis-locks"),
+    "ours-bare": Peer("django-redis-locks, without index and metadata", "ours:OursBare", "django-redis-locks"),
+    "redis-py": Peer("redis-py Lock", "redispy:RedisPy", "redis"),
+    "redis-py-pool": Peer("redis-py Lock, pool of 5 000", "redispy:RedisPyBigPool", "redis"),
+    "python-redis-lock": Peer("python-redis-lock", "python_redis_lock:PythonRedisLock", "python-redis-lock"),
+    "python-redis-lock-pool": Peer(
+        "python-redis-lock, pool of 5 000", "python_redis_lock:PythonRedisLockBigPool", "python-redis-lock"
+    ),
+    "pottery": Peer("pottery", "pottery_redlock:Pottery", "pottery"),
+    "django-redis": Peer("django-redis cache.lock", "django_redis_cache:DjangoRedis", "django-redis"),
+    "redlock-ng": Peer("redlock-ng", "redlock_ng:RedlockNg", "redlock-ng", "redlock-ng"),
+    "raw-renewed": Peer("raw, pipelined every 100 ms", "renewers:RawRenewed"),
+    "one-by-one": Peer("one thread over redis-py", "renewers:RedisPyOneByOne", "redis"),
+    "raw-tasks": Peer("raw, one multiplexed connection", "multiplexed:Multiplexed"),
+    "ours-tasks": Peer("django-redis-locks, tasks", "ours:OursTasks", "django-redis-locks"),
+    "redis-py-tasks": Peer("redis-py asyncio Lock", "redispy:RedisPyTasks", "redis"),
+    "redis-py-tasks-pool": Peer("redis-py asyncio Lock, pool of 5 000", "redispy:RedisPyTasksBigPool", "redis"),
+    "pottery-tasks": Peer("pottery, asyncio", "pottery_redlock:PotteryTasks", "pottery"),
+    "redlock-ng-tasks": Peer("redlock-ng, asyncio", "redlock_ng:RedlockNgTasks", "redlock-ng", "redlock-ng"),
+    "cashews-tasks": Peer("cashews", "cashews_lock:CashewsTasks", "cashews"),
+}
+
+
+def load(name: str) -> Any:
+    """The adapter's class. Imports the library."""
+    module, _, attribute = ADAPTERS[name].path.partition(":")
+    return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)

@@ -1,0 +1,60 @@
+"""Ours, through its public face. Default settings: token, fence, holder and index are on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django_redis_locks import Grant, locks
+
+from .base import LEASE, LONG, WAIT, Adapter, TaskAdapter
+
+
+class Ours(Adapter):
+    """With a fixed lease, as the peers have."""
+
+    settings: dict[str, Any] = {}  # noqa: RUF012 - never changed
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        locks.configure({"default": {"LOCATION": url, "WAIT": WAIT, "EXPIRE": LEASE, **self.settings}})
+
+    def acquire(self, key: str) -> Grant:
+        return locks.lock(key, expire=LEASE).acquire()
+
+    def release(self, held: Grant) -> None:
+        held.release()
+
+    def hold(self, key: str, lease: float) -> Grant:
+        return locks.lock(key, expire=lease, renew=True).acquire()
+
+    def occupy(self, key: str) -> None:
+        locks.lock(key, expire=LONG).acquire()
+
+    def owns(self, held: Grant) -> bool:
+        holder = locks.lock(held.key).holder()
+        return not held.lost and holder is not None and holder.fence == held.fence
+
+
+class OursRenewed(Ours):
+    """As `locks.lock(key)` does it: renewed while it is held."""
+
+    def acquire(self, key: str) -> Grant:
+        return locks.lock(key).acquire()
+
+
+class OursBare(Ours):
+    """Without what admins look at."""
+
+    settings = {"INDEX": False, "METADATA": ()}  # noqa: RUF012
+
+
+class OursTasks(TaskAdapter):
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        locks.configure({"default": {"LOCATION": url, "WAIT": WAIT, "EXPIRE": LEASE}})
+
+    async def acquire(self, key: str) -> Grant:
+        return await locks.lock(key, expire=LEASE).aacquire()
+
+    async def release(self, held: Grant) -> None:
+        await held.arelease()

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from typing import Any
+
+import redis
+import redis.asyncio
+from pottery import AIORedlock, Redlock
+
+from .base import LEASE, WAIT, Adapter, NotAcquired, TaskAdapter
+
+
+class Pottery(Adapter):
+    """With one master, as everybody else."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._masters = {redis.Redis.from_url(url)}
+
+    def acquire(self, key: str) -> Any:
+        lock = Redlock(key=key, masters=self._masters, auto_release_time=LEASE)
+        if not lock.acquire(timeout=WAIT):
+            raise NotAcquired
+        return lock
+
+    def release(self, held: Any) -> None:
+        held.release()
+
+
+class PotteryTasks(TaskAdapter):
+    async def start(self) -> None:
+        self._client: Any = redis.asyncio.Redis.from_url(self.url)
+
+    async def acquire(self, key: str) -> Any:
+        lock = AIORedlock(key=key, masters={self._client}, auto_release_time=LEASE)
+        if not await lock.acquire(timeout=WAIT):
+            raise NotAcquired
+        return lock
+
+    async def release(self, held: Any) -> None:
+        await held.release()
+
+    async def close(self) -> None:
+        await self._client.aclose()

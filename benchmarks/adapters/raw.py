@@ -1,0 +1,92 @@
+"""The floor: bytes on a socket, nothing that a library would have to do."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import socket
+import threading
+
+from .base import LEASE, Adapter, NotAcquired, address
+
+RELEASE = b"if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
+RELEASE_SHA = hashlib.sha1(RELEASE, usedforsecurity=False).hexdigest().encode()
+
+
+def pack(*words: bytes) -> bytes:
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
+
+
+def connect(url: str) -> socket.socket:
+    connection = socket.create_connection(address(url))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def exchange(connection: socket.socket, request: bytes, expected: bytes) -> None:
+    """Send, and wait for just this reply."""
+    connection.sendall(request)
+    reply = connection.recv(4096)
+    while len(reply) < len(expected) and not reply.startswith(b"-"):
+        more = connection.recv(4096)
+        if not more:
+            break
+        reply += more
+    if reply != expected:
+        raise NotAcquired(repr(reply))
+
+
+class RawSocket(Adapter):
+    """SET NX PX and compare-and-delete, packed by hand, with a token per hold. It doesn't wait, so it isn't contended."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._connection = connect(url)
+        exchange(self._connection, pack(b"SCRIPT", b"LOAD", RELEASE), b"$40\r\n%b\r\n" % RELEASE_SHA)
+        prefix = os.urandom(4).hex().encode()
+        self._tokens = (prefix + b"%08x" % number for number in itertools.count())
+
+    def acquire(self, key: str) -> tuple[bytes, bytes]:
+        name = key.encode()
+        token = next(self._tokens)
+        request = b"*6\r\n$3\r\nSET\r\n$%d\r\n%b\r\n$16\r\n%b\r\n$2\r\nNX\r\n$2\r\nPX\r\n$5\r\n%d\r\n"
+        self._connection.sendall(request % (len(name), name, token, LEASE * 1000))
+        if self._connection.recv(64) != b"+OK\r\n":
+            raise NotAcquired
+        return name, token
+
+    def release(self, held: tuple[bytes, bytes]) -> None:
+        name, token = held
+        request = b"*5\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n1\r\n$%d\r\n%b\r\n$16\r\n%b\r\n"
+        self._connection.sendall(request % (RELEASE_SHA, len(name), name, token))
+        if self._connection.recv(64) != b":1\r\n":
+            raise NotAcquired
+
+
+class Baton(Adapter):
+    """BLPOP takes the baton, LPUSH passes it on: the fewest commands that a hand-over can have. It has no owner and no
+    lease: who dies with it stops everybody. One connection per thread.
+    """
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self._local = threading.local()
+        self._all: list[socket.socket] = []  # open until the end: closing them would look like requests
+
+    def prepare(self, key: str) -> None:
+        with connect(self.url) as connection:
+            exchange(connection, pack(b"LPUSH", key.encode(), b"1"), b":1\r\n")
+
+    def acquire(self, key: str) -> bytes:
+        name = key.encode()
+        try:
+            connection = self._local.connection
+        except AttributeError:
+            connection = self._local.connection = connect(self.url)
+            self._all.append(connection)
+        exchange(connection, pack(b"BLPOP", name, b"0"), b"*2\r\n$%d\r\n%b\r\n$1\r\n1\r\n" % (len(name), name))
+        return name
+
+    def release(self, held: bytes) -> None:
+        exchange(self._local.connection, pack(b"LPUSH", held, b"1"), b":1\r\n")

@@ -1,0 +1,170 @@
+"""One run: a server of its own, the adapters in turn, and what they made of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tools.redis_server import RedisServer
+
+from .adapters import ADAPTERS
+from .jobs import Job, JobFailed
+from .stats import middle, ratio
+
+Placement = Literal["same", "split", "none"]
+
+
+@dataclass
+class Case:
+    """One table: the figures of each adapter, a value per round."""
+
+    row: str
+    name: str
+    placement: Placement
+    figures: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def add(self, adapter: str, metric: str, value: float) -> None:
+        self.figures.setdefault(adapter, {}).setdefault(metric, []).append(value)
+
+    def series(self, adapter: str, metric: str) -> list[float]:
+        return self.figures.get(adapter, {}).get(metric, [])
+
+    def value(self, adapter: str, metric: str) -> float:
+        return middle(self.series(adapter, metric))
+
+    def ratio(self, ours: str, theirs: str, metric: str) -> float:
+        return ratio(self.series(ours, metric), self.series(theirs, metric))
+
+
+class Bench:
+    def __init__(self, server: RedisServer, rounds: int, only: Sequence[str] = ()) -> None:
+        self.server = server
+        self.rounds = rounds
+        self.only = only
+        self.cases: list[Case] = []
+        self.versions: dict[str, str] = {}
+        cpus = sorted(os.sched_getaffinity(0))
+        self.cpus = {"same": (cpus[0], cpus[0]), "split": (cpus[0], cpus[-1])}
+        self._everywhere = set(cpus)
+
+    def wanted(self, adapters: Iterable[str]) -> list[str]:
+        """Those that the command line asks for: by name, or by the word before the first hyphen for all of ours."""
+        if not self.only:
+            return list(adapters)
+        return [name for name in adapters if name in self.only or (name.startswith("ours") and "ours" in self.only)]
+
+    def slices(
+        self,
+        case: Case,
+        adapters: Iterable[str],
+        scenario: str,
+        *,
+        seconds: float,
+        repeats: int = 6,
+        **options: Any,
+    ) -> None:
+        """Short slices in turn, A B C C B A, all workers alive; each round in fresh processes.
+
+        A round's figure is its best slice: what other processes of the machine do only ever adds.
+        """
+        adapters = self.wanted(adapters)
+        for number in range(self.rounds):
+            self._progress(case, number)
+            self.server.flush()
+            taken = defaultdict[tuple[str, str], list[float]](list)
+            with ExitStack() as stack:
+                jobs: dict[str, Job] = {}
+                for name in adapters:
+                    with failing(case, name):
+                        jobs[name] = stack.enter_context(self._job(case, name, scenario, options))
+                for name, job in jobs.items():
+                    with failing(case, name):
+                        self.versions.update(job.ready())
+                for repeat in range(repeats):
+                    alive = [name for name in jobs if name not in case.failed]
+                    for name in alive if repeat % 2 == 0 else reversed(alive):
+                        with failing(case, name):
+                            for metric, value in jobs[name].measure(seconds=seconds).items():
+                                taken[name, metric].append(value)
+            for (name, metric), values in taken.items():
+                case.add(name, metric, max(values) if metric == "pairs" else min(values))  # others' work only adds
+
+    def turns(
+        self,
+        case: Case,
+        adapters: Iterable[str],
+        scenario: str,
+        *,
+        arguments: dict[str, Any] | None = None,
+        most: int | None = None,
+        **options: Any,
+    ) -> None:
+        """One worker at a time, A B C and the next round C B A, each in a fresh process."""
+        adapters = self.wanted(adapters)
+        for number in range(min(self.rounds, most or self.rounds)):
+            self._progress(case, number)
+            for name in adapters if number % 2 == 0 else reversed(adapters):
+                if name in case.failed:
+                    continue
+                self.server.flush()
+                with failing(case, name), self._job(case, name, scenario, options) as job:
+                    self.versions.update(job.ready())
+                    for metric, value in job.measure(**(arguments or {})).items():
+                        case.add(name, metric, value)
+
+    def ladder(
+        self,
+        case: Case,
+        adapters: Iterable[str],
+        scenario: str,
+        *,
+        steps: tuple[str, Sequence[int]],
+        figure: Callable[[dict[str, float]], float],
+        most: int,
+        seconds: float,
+        **options: Any,
+    ) -> None:
+        """One worker at a time climbs all steps; the figures are filed under the steps."""
+        argument, values = steps
+        repeats = 3 if seconds < 1 else 1
+        for number in range(min(self.rounds, most)):
+            self._progress(case, number)
+            for name in self.wanted(adapters):
+                self.server.flush()
+                with failing(case, name), self._job(case, name, scenario, options) as job:
+                    self.versions.update(job.ready())
+                    for value in values:
+                        taken = [figure(job.measure(seconds=seconds, **{argument: value})) for _ in range(repeats)]
+                        case.add(name, str(value), min(taken))
+
+    def case(self, row: str, name: str, placement: Placement) -> Case:
+        case = Case(row, name, placement)
+        self.cases.append(case)
+        return case
+
+    def _job(self, case: Case, name: str, scenario: str, options: dict[str, Any]) -> Job:
+        server, client = self.cpus.get(case.placement, (None, None))
+        os.sched_setaffinity(self.server.pid, self._everywhere if server is None else {server})
+        return Job(name, scenario, self.server.url(), client, options)
+
+    def _progress(self, case: Case, number: int) -> None:
+        print(f"\r\033[Krow {case.row}, {case.name}: round {number + 1}", end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def failing(case: Case, name: str) -> Iterator[None]:
+    """Who fails once is out of this case, and the table says why."""
+    try:
+        yield
+    except JobFailed as error:
+        case.failed[name] = str(error)
+
+
+def label(adapter: str) -> str:
+    return ADAPTERS[adapter].label

@@ -1,0 +1,125 @@
+"""What we ask of ourselves. A figure is a median of ratios within one run wherever a peer is named."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from .bench import Case
+
+Cases = Mapping[str, Case]  # by "row name", such as "1 same"
+Figure = Callable[[Cases], float]
+
+
+class Budget(NamedTuple):
+    row: str
+    promise: str
+    figure: Figure
+    limit: float
+    at_least: bool = False
+    digits: int = 2
+
+    def met(self, value: float) -> bool:
+        return value >= self.limit if self.at_least else value <= self.limit
+
+
+class Verdict(NamedTuple):
+    budget: Budget
+    value: float
+
+    @property
+    def passed(self) -> bool:
+        return self.budget.met(self.value)
+
+
+def figure(case: str, adapter: str, metric: str) -> Figure:
+    return lambda cases: cases[case].value(adapter, metric) if case in cases else math.nan
+
+
+def against(case: str, adapter: str, peer: str, metric: str) -> Figure:
+    return lambda cases: cases[case].ratio(adapter, peer, metric) if case in cases else math.nan
+
+
+def worst(metric: str, row: str) -> Figure:
+    """The largest figure of ours in any case of a row and round."""
+    return lambda cases: max(
+        (
+            value
+            for case in cases.values()
+            if case.row == row
+            for adapter in case.figures
+            if adapter.startswith("ours")
+            for value in case.series(adapter, metric)
+        ),
+        default=math.nan,
+    )
+
+
+BUDGETS = [
+    Budget("1", "time, fixed lease: of the raw socket", against("1 same", "ours", "raw", "cpu"), 2.0),
+    Budget("1", "time, renewed: of the raw socket", against("1 same", "ours-renewed", "raw", "cpu"), 2.0),
+    Budget("1", "time, fixed lease: of redis-py's Lock", against("1 same", "ours", "redis-py", "cpu"), 0.45),
+    Budget("1", "time, renewed: of redis-py's Lock", against("1 same", "ours-renewed", "redis-py", "cpu"), 0.45),
+    Budget("1", "Python and C calls, fixed lease", figure("1 same", "ours", "calls"), 120, digits=0),
+    Budget("1", "Python and C calls, renewed", figure("1 same", "ours-renewed", "calls"), 120, digits=0),
+    Budget("1", "requests, fixed lease", figure("1 same", "ours", "requests"), 2),
+    Budget("1", "requests, renewed", figure("1 same", "ours-renewed", "requests"), 2),
+    Budget(
+        "2",
+        "50 tasks: pace, of redis-py's asyncio Lock",
+        lambda cases: 1 / against("2 50", "ours-tasks", "redis-py-tasks", "cpu")(cases),
+        3.0,
+        at_least=True,
+    ),
+    Budget("2", "50 tasks: connections", figure("2 50", "ours-tasks", "connections"), 3, digits=0),
+    Budget("3", "threads: passes, of the baton's", against("3 threads", "ours", "baton", "passes"), 0.8, at_least=True),
+    Budget("3", "threads: requests per pass", figure("3 threads", "ours", "requests"), 1.3),
+    Budget(
+        "3",
+        "processes, 1 ms: passes, of the baton's",
+        against("3 processes-1ms", "ours", "baton", "passes"),
+        0.93,
+        at_least=True,
+    ),
+    Budget(
+        "3",
+        "processes, 1 ms: hand-off p50, of the baton's",
+        against("3 processes-1ms", "ours", "baton", "handoff_p50"),
+        2.0,
+    ),
+    Budget("3", "processes, 1 ms: requests per pass", figure("3 processes-1ms", "ours", "requests"), 3.2),
+    Budget("3", "processes, 1 ms: longest wait, in turns", figure("3 processes-1ms", "ours", "longest_turns"), 20),
+    Budget("3", "lone waiter: p50, of the baton's", against("3 wake", "ours", "baton", "p50"), 2.0),
+    Budget("3", "overlapping sections of ours", worst("overlaps", "3"), 0, digits=0),
+    Budget("4", "threads: connections", figure("4 threads", "ours", "connections"), 3, digits=0),
+    Budget("4", "threads: idle requests/s", figure("4 threads", "ours", "idle_requests"), 5),
+    Budget("4", "threads: idle client CPU, %", figure("4 threads", "ours", "idle_cpu"), 0.5),
+    Budget("4", "threads: until all are through, of the baton's", against("4 threads", "ours", "baton", "ms"), 1.5),
+    Budget("4", "threads: requests per pass", figure("4 threads", "ours", "requests"), 1.3),
+    Budget("4", "tasks: connections", figure("4 tasks", "ours-tasks", "connections"), 3, digits=0),
+    Budget("4", "tasks: idle requests/s", figure("4 tasks", "ours-tasks", "idle_requests"), 5),
+    Budget("4", "tasks: idle client CPU, %", figure("4 tasks", "ours-tasks", "idle_cpu"), 0.5),
+    Budget("4", "tasks: all through, ms", figure("4 tasks", "ours-tasks", "ms"), 200, digits=0),
+    Budget("4", "tasks: scripts per pass", figure("4 tasks", "ours-tasks", "scripts"), 1.3),
+    Budget("4", "overlapping sections of ours", worst("overlaps", "4"), 0, digits=0),
+    *(
+        Budget("5", f"{number} locks: {what}", figure(f"5 {number}", "ours", metric), limit, digits=digits)
+        for number in (1000, 10000)
+        for what, metric, limit, digits in (
+            ("threads", "threads", 1, 0),
+            ("connections", "connections", 1, 0),
+            ("client CPU µs per renewal", "cpu_us", 25, 1),
+            ("lost", "lost", 0, 0),
+        )
+    ),
+    Budget("6", "bytes per lock", figure("6 memory", "ours", "bytes"), 420, digits=0),
+    Budget("6", "bytes per lock, without index and metadata", figure("6 memory", "ours-bare", "bytes"), 200, digits=0),
+    Budget("6", "keys left per released lock", figure("6 memory", "ours", "left_keys"), 0),
+]
+
+
+def verdicts(cases: Cases) -> list[Verdict]:
+    """Of every budget whose figure was measured."""
+    found = [Verdict(budget, budget.figure(cases)) for budget in BUDGETS]
+    return [verdict for verdict in found if not math.isnan(verdict.value)]

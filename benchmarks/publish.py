@@ -1,0 +1,38 @@
+"""Where the figures go: the page of the docs, its pictures, and the raw results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from . import charts, page
+from .bench import Bench
+from .budgets import verdicts
+from .machine import describe
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "explain" / "performance.md"
+ASSETS = ROOT / "docs" / "assets"
+RAW = ROOT / ".cache" / "bench" / "results.json"
+
+
+def save(bench: Bench) -> None:
+    """All values of all rounds, for whoever wants to look closer."""
+    cases = {f"{case.row} {case.name}": [case.placement, case.figures, case.failed] for case in bench.cases}
+    RAW.parent.mkdir(parents=True, exist_ok=True)
+    facts = describe(bench.server, bench.versions, bench.rounds)
+    RAW.write_text(json.dumps({"facts": dict(facts), "cases": cases}, indent=1))
+
+
+def write(bench: Bench, rows: list[str]) -> None:
+    """The page with the rows that were run. Budgets and machine are those of the usual run."""
+    parts = {f"row {row}": page.row([case for case in bench.cases if case.row == row]) for row in rows}
+    cases = {f"{case.row} {case.name}": case for case in bench.cases}
+    facts = describe(bench.server, bench.versions, bench.rounds)
+    if rows == ["growth"]:
+        parts["growth machine"] = page.machine(facts)
+        charts.lines(cases, ASSETS / "growth.svg")
+    else:
+        parts |= {"budgets": page.budgets(verdicts(cases)), "machine": page.machine(facts)}
+        charts.bars(cases, ASSETS / "performance.svg")
+    PAGE.write_text(page.fill(PAGE.read_text(), parts))

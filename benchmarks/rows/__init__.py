@@ -1,0 +1,26 @@
+"""The rows of the table: which adapters meet which scenario. Later ones: 7 (cache) and 8 (Celery)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..bench import Bench
+from . import growth, hot, others, uncontended
+
+
+class Row(NamedTuple):
+    title: str
+    run: Callable[[Bench], None]
+
+
+ROWS = {
+    "1": Row("One lock, nobody else", uncontended.run),
+    "2": Row("asyncio", others.tasks),
+    "3": Row("One hot lock", hot.run),
+    "4": Row("500 wait for one lock", others.crowds),
+    "5": Row("Many locks renewed", others.renewals),
+    "6": Row("Memory in Redis per held lock", others.memory),
+    "growth": Row("How the cost grows", growth.run),
+}
+USUAL = [number for number in ROWS if number != "growth"]  # what runs unless asked otherwise

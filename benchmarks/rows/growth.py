@@ -1,0 +1,115 @@
+"""How the cost grows: one topic per chart, one figure per step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from ..bench import Bench, Placement
+
+
+class Topic(NamedTuple):
+    caption: str
+    grows: str  # what the steps count
+    adapters: list[str]
+    scenario: str
+    argument: str
+    steps: Sequence[int]
+    figure: Callable[[dict[str, float]], float]
+    placement: Placement
+    seconds: float
+    options: Mapping[str, Any] = MappingProxyType({})
+    rounds: int = 3
+
+
+def microseconds(figures: dict[str, float]) -> float:
+    return figures["cpu"]
+
+
+TOPICS = {
+    "waiters": Topic(
+        "µs per hand-off to another process",
+        "processes that want one lock all the time",
+        ["baton", "ours", "python-redis-lock", "redis-py"],
+        "hot",
+        "workers",
+        (2, 3, 5, 9, 17, 33),
+        lambda figures: 1e6 / figures["handoffs"] if figures.get("handoffs") else float("inf"),
+        "none",
+        0.7,
+        {"workers": 33, "processes": True, "section": 0.0},
+    ),
+    "renewals": Topic(
+        "client CPU µs per renewal",
+        "locks held and renewed",
+        ["raw-renewed", "ours", "one-by-one"],
+        "renewals",
+        "locks",
+        (1, 10, 100, 1_000, 10_000),
+        lambda figures: figures["cpu_us"],
+        "none",
+        4.0,
+        {"lease": 6.0},
+        2,
+    ),
+    "index": Topic(
+        "CPU µs per acquire and release",
+        "locks in the index, held by others",
+        ["ours", "redis-py"],
+        "uncontended",
+        "others",
+        (10, 100, 1_000, 10_000, 100_000),
+        microseconds,
+        "same",
+        0.3,
+        rounds=2,
+    ),
+    "own": Topic(
+        "CPU µs per acquire and release",
+        "locks that the same thread holds",
+        ["ours", "redis-py"],
+        "uncontended",
+        "own",
+        (1, 10, 100, 1_000),
+        microseconds,
+        "same",
+        0.3,
+    ),
+    "length": Topic(
+        "CPU µs per acquire and release",
+        "characters of the key",
+        ["raw", "ours", "redis-py"],
+        "uncontended",
+        "length",
+        (10, 30, 100, 300, 1_000),
+        microseconds,
+        "same",
+        0.2,
+    ),
+    "tasks": Topic(
+        "CPU µs per acquire and release",
+        "tasks in one event loop, each with its key",
+        ["raw-tasks", "ours-tasks", "redis-py-tasks", "cashews-tasks"],
+        "tasks",
+        "tasks",
+        (1, 2, 5, 10, 20, 50),
+        microseconds,
+        "same",
+        0.2,
+    ),
+}
+
+
+def run(bench: Bench) -> None:
+    for name, topic in TOPICS.items():
+        bench.ladder(
+            bench.case("growth", name, topic.placement),
+            topic.adapters,
+            topic.scenario,
+            steps=(topic.argument, topic.steps),
+            figure=topic.figure,
+            most=topic.rounds,
+            seconds=topic.seconds,
+            **topic.options,
+        )

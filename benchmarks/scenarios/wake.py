@@ -1,0 +1,64 @@
+"""A lone waiter in another process: how long after the release has it got the lock?"""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+from ..adapters.base import Adapter
+from ..probe import Probe
+
+KEY = "bench:wake"
+SHORTEST, LONGEST = 0.005, 0.105  # of a hold: spread over more than the usual polling interval
+
+
+class Scenario:
+    def __init__(self, make: type[Adapter], url: str) -> None:
+        context = multiprocessing.get_context("fork")
+        self.pipe, theirs = context.Pipe()
+        context.Process(target=self._wait, args=(make, url, theirs), daemon=True).start()
+        self.pipe.recv()
+        self.adapter = make(url)
+        self.adapter.prepare(KEY)
+        self.probe = Probe(url)
+        self.chance = random.Random(1)  # noqa: S311 - the same holds for everybody
+        self._cycle(0.01)
+
+    @staticmethod
+    def _wait(make: type[Adapter], url: str, pipe: Connection[Any, Any]) -> None:
+        adapter = make(url)
+        pipe.send("ready")
+        while True:
+            pipe.recv()
+            pipe.send("waiting")
+            held = adapter.acquire(KEY)
+            acquired = time.monotonic_ns()
+            adapter.release(held)
+            pipe.send(acquired)
+
+    def measure(self, *, seconds: float) -> dict[str, Any]:
+        before = self.probe.counters()
+        end = time.monotonic() + seconds
+        samples = []
+        while time.monotonic() < end:
+            samples.append(self._cycle(self.chance.uniform(SHORTEST, LONGEST)))
+        spent = self.probe.counters().since(before)
+        return {
+            "samples": samples,
+            "requests": spent.requests / (2 * len(samples)),
+            "overlaps": sum(sample < 0 for sample in samples),
+        }
+
+    def _cycle(self, seconds: float) -> float:
+        """One hold of so many seconds; ms from the release to the waiter's acquisition."""
+        held = self.adapter.acquire(KEY)
+        self.pipe.send("go")
+        self.pipe.recv()
+        time.sleep(seconds)
+        released = time.monotonic_ns()
+        self.adapter.release(held)
+        acquired: int = self.pipe.recv()
+        return (acquired - released) / 1e6

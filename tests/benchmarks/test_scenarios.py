@@ -1,0 +1,93 @@
+"""Each scenario runs, for a moment, and sees what it is meant to see. Nothing here asks how long anything took."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks.adapters.base import Adapter
+from benchmarks.jobs import Job
+from benchmarks.scenarios import hot
+
+SCENARIOS = [
+    pytest.param("ours", "hot", {"workers": 2, "processes": False, "section": 0.0}, {"seconds": 0.1}, id="threads"),
+    pytest.param("ours", "hot", {"workers": 2, "processes": True, "section": 0.001}, {"seconds": 0.1}, id="processes"),
+    pytest.param("baton", "hot", {"workers": 2, "processes": True, "section": 0.0}, {"seconds": 0.1}, id="baton"),
+    pytest.param("ours", "wake", {}, {"seconds": 0.01}, id="wake"),
+    pytest.param("ours", "crowd", {"workers": 5}, {"settle": 0.1, "idle": 0.1}, id="crowd of threads"),
+    pytest.param("ours-tasks", "crowd", {"workers": 5}, {"settle": 0.1, "idle": 0.1}, id="crowd of tasks"),
+]
+
+
+@pytest.mark.parametrize(("adapter", "scenario", "options", "arguments"), SCENARIOS)
+def test_nobody_overlaps(
+    adapter: str, scenario: str, options: dict[str, Any], arguments: dict[str, float], redis_url: str
+) -> None:
+    with Job(adapter, scenario, redis_url, None, options) as job:
+        job.ready()
+        figures = job.measure(**arguments)
+    assert figures["overlaps"] == 0
+    assert not figures.get("errors")
+
+
+def test_all_of_a_crowd_come_through(redis_url: str) -> None:
+    with Job("ours", "crowd", redis_url, None, {"workers": 5}) as job:
+        job.ready()
+        assert job.measure(settle=0.1, idle=0.1)["through"] == 5
+
+
+@pytest.mark.parametrize("adapter", ["raw-tasks", "ours-tasks"])
+def test_tasks_have_their_pace(adapter: str, redis_url: str) -> None:
+    with Job(adapter, "tasks", redis_url, None, {"tasks": 3}) as job:
+        job.ready()
+        assert job.measure(seconds=0.05)["pairs"] > 0
+
+
+@pytest.mark.parametrize("adapter", ["raw-renewed", "ours", "one-by-one"])
+def test_renewed_locks_are_not_lost(adapter: str, redis_url: str) -> None:
+    with Job(adapter, "renewals", redis_url, None, {"lease": 30.0}) as job:
+        job.ready()
+        figures = job.measure(seconds=0.05, locks=3)
+    assert (figures["lost"], figures["threads"]) == (0, 1)
+
+
+def test_held_locks_take_memory_and_leave_no_key(redis_url: str) -> None:
+    with Job("ours", "memory", redis_url, None, {"locks": 100}) as job:
+        job.ready()
+        figures = job.measure()
+    assert figures["bytes"] > 0
+    assert (round(figures["keys"]), figures["left_keys"]) == (1, 0)  # and one index for all of them
+
+
+class NoLock(Adapter):
+    """Lets everybody in."""
+
+    def acquire(self, key: str) -> None:
+        pass
+
+    def release(self, held: None) -> None:
+        pass
+
+
+def test_a_lock_that_does_not_lock_is_found_out(redis_url: str) -> None:
+    scenario = hot.Scenario(NoLock, redis_url, workers=4, processes=False, section=0.001)
+    figures = scenario.measure(seconds=0.3)
+    assert figures["overlaps"] > 0
+
+
+class Broken(NoLock):
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.calls = 0
+
+    def acquire(self, key: str) -> None:
+        self.calls += 1
+        if self.calls > 1:
+            raise ConnectionError
+
+
+def test_what_a_library_raises_is_counted(redis_url: str) -> None:
+    figures = hot.Scenario(Broken, redis_url, workers=2, processes=False, section=0.0).measure(seconds=0.3)
+    assert figures["errors"] > 0
+    assert set(figures["kinds"]) == {"ConnectionError"}

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from benchmarks import page
+from benchmarks.adapters import ADAPTERS
+from benchmarks.bench import Case
+from benchmarks.budgets import BUDGETS, Budget, Verdict, verdicts
+from benchmarks.rows import ROWS, growth, hot, others, uncontended
+from benchmarks.tables import VIEWS, cells, markdown, shown, text, troubles
+from benchmarks.themes import COLOURS, themed
+from tests.test_docs import DOCS
+
+
+@pytest.fixture
+def case() -> Case:
+    case = Case("1", "same", "same")
+    for ours, raw in ((30.0, 10.0), (80.0, 20.0), (40.0, 10.0)):
+        case.add("ours", "cpu", ours)
+        case.add("raw", "cpu", raw)
+    return case
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "unit", "expected"),
+    [(1234567.8, 0, "", "1 234 568"), (0.456, 2, " ×", "0.46 ×"), (math.nan, 0, " %", ""), (math.inf, 1, "", "∞")],
+)
+def test_numbers_are_shown(value: float, digits: int, unit: str, expected: str) -> None:
+    assert shown(value, digits, unit) == expected
+
+
+def test_a_case_gives_medians_and_ratios_of_rounds(case: Case) -> None:
+    assert case.value("ours", "cpu") == 40
+    assert case.ratio("ours", "raw", "cpu") == 4
+    assert math.isnan(case.value("pottery", "cpu"))
+
+
+def test_a_table_has_a_line_per_adapter_and_tells_who_failed(case: Case) -> None:
+    case.failed["pottery"] = "no answer within 60 s"
+    heading, ours, raw, pottery = cells(case)
+    assert heading[1:3] == ["CPU µs", "of raw"]
+    assert ours[:3] == ["django-redis-locks", "40.0", "4.00 ×"]
+    assert raw[1] == "10.0"
+    assert pottery[:2] == ["pottery", "failed: no answer within 60 s"]
+    assert {len(line) for line in cells(case)} == {len(heading)}
+    assert "| **django-redis-locks** | 40.0 | 4.00 × |" in markdown(cells(case))
+    assert text(cells(case)).count("\n") == 3
+
+
+def test_who_failed_in_a_later_round_is_told_below_the_table(case: Case) -> None:
+    case.failed["ours"] = "no answer within 60 s"
+    assert troubles(case) == ["django-redis-locks failed: no answer within 60 s"]
+
+
+@pytest.mark.parametrize(
+    ("at_least", "value", "met"),
+    [(False, 2.0, True), (False, 2.01, False), (True, 2.0, True), (True, 1.99, False), (False, math.inf, False)],
+)
+def test_a_budget_is_met_or_not(at_least: bool, value: float, met: bool) -> None:
+    assert Verdict(Budget("1", "a promise", lambda cases: value, 2.0, at_least), value).passed is met
+
+
+def test_only_what_was_measured_is_judged(case: Case) -> None:
+    (verdict,) = verdicts({"1 same": case})
+    assert (verdict.budget.promise, verdict.value, verdict.passed) == ("time, fixed lease: of the raw socket", 4, False)
+
+
+def test_every_case_has_a_view_and_every_name_an_adapter() -> None:
+    """A slip would show only at the end of a long run."""
+    lists = [uncontended.PEERS, hot.THREADS, hot.EMPTY, others.TASKS, others.THREAD_CROWD, others.TASK_CROWD]
+    lists += [
+        others.RENEWERS,
+        others.MANY_RENEWERS,
+        others.HOLDERS,
+        *(topic.adapters for topic in growth.TOPICS.values()),
+    ]
+    assert {name for one in lists for name in one} <= set(ADAPTERS)
+    assert {view.partition(" ")[0] for view in VIEWS} | {"growth"} == set(ROWS)
+    assert {budget.row for budget in BUDGETS} <= set(ROWS)
+
+
+PAGE = "Prose.\n<!-- benchmark: row 1 -->\nold\n<!-- benchmark: end -->\nMore.\n<!-- benchmark: machine -->\nkept\n<!-- benchmark: end -->\n"
+
+
+def test_parts_of_the_page_are_replaced_and_the_rest_stays() -> None:
+    filled = page.fill(PAGE, {"row 1": "new\n"})
+    assert filled == PAGE.replace("old", "new")
+    assert page.fill(filled, {"row 1": "new\n"}) == filled
+
+
+def test_a_part_without_a_place_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="no place for: row 9"):
+        page.fill(PAGE, {"row 9": ""})
+
+
+def test_the_page_has_a_place_for_every_row() -> None:
+    text = (DOCS / "explain" / "performance.md").read_text()
+    page.fill(text, {**{f"row {row}": "" for row in ROWS}, "budgets": "", "machine": "", "growth machine": ""})
+
+
+def test_a_picture_follows_the_scheme_of_its_reader() -> None:
+    stand_in, light, dark = COLOURS["ours"]
+    svg = themed(f'<?xml version="1.0"?><svg width="1"><path style="fill: {stand_in}"/></svg>')
+    assert f"fill: var(--ours, {light})" in svg
+    assert f"--ours:{light};" in svg.partition("@media")[0]
+    assert f"--ours:{dark};" in svg.partition("@media")[2]
+    assert stand_in not in svg
