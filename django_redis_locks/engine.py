@@ -54,6 +54,7 @@ class Engine:
         self.hear = self._inbox.hears
         self.queued = queues.queued
         self.calm = queues.calm
+        self.cool = queues.cool
         self.alarm = janitor.alarm
         self.handlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
             Command: self._call,

@@ -284,4 +284,8 @@ class Performer(Protocol):
         """Whether anybody in this process waits for a place: if not, there is nobody to hand a lock over to, or to tell."""
 
     def calm(self, place: Place, /) -> bool:
-        """Whether nobody in this process waits for a place, or did lately."""
+        """Whether nobody in this process waits for a place, or did lately; the others then queue up for a while."""
+
+    @property
+    def cool(self) -> Callable[[Place, None], object]:
+        """There was nothing to wait for."""

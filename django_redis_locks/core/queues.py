@@ -144,6 +144,10 @@ class Queues:
 
     def __init__(self) -> None:
         self._queues: dict[Place, dict[object, _Queue]] = {}
+        self._hot: dict[Place, float] = {}
+        """Until when it is likely that one has to wait."""
+        self.cool = self._hot.pop
+        """Called with a place and None: there was nothing to wait for."""
         self.queued: Callable[[Place], bool] = self._queues.__contains__
         """Whether anybody waits for a place."""
         self.clear()
@@ -154,16 +158,24 @@ class Queues:
         self._queues.clear()
         self._polite: dict[Place, float] = {}
         """Until when others go first."""
-        self._hot: dict[Place, float] = {}
-        """Until when it is likely that one has to wait."""
+        self._hot.clear()
 
     def __len__(self) -> int:
         """How many keys somebody waits for."""
         return len(self._queues)
 
     def calm(self, place: Place) -> bool:
-        """Whether nobody waits for a place, or did lately."""
-        return place not in self._queues and (not self._hot or self._hot.get(place, 0.0) < clock.now())
+        """Whether nobody waits for a place, or did lately. Who hears so is alone with his question until it is answered
+        ``cool``, or for a while: of a crowd that comes at once all the others queue up."""
+        if place in self._queues:
+            return False
+        now = clock.now()
+        if self._hot and self._hot.get(place, 0.0) > now:
+            return False
+        if len(self._hot) >= MANY:
+            self._hot.clear()
+        self._hot[place] = now + HOT
+        return True
 
     def _join(self, seat: Seat, outside: Outside) -> None:
         place, home = seat.place, seat.home

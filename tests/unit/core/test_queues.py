@@ -244,15 +244,20 @@ def test_it_is_calm_where_nobody_waits_or_did_lately(line: Line, monkeypatch: py
     now = clock.now()
     monkeypatch.setattr(clock, "now", lambda: now)
     assert line.calm(PLACE)
+    assert not line.calm(PLACE), "one question is on its way: of a crowd that comes at once the others queue up"
+    line.cool(PLACE, None)
+    assert line.calm(PLACE)
     seat = line.sit()
     assert not line.calm(PLACE)
     assert line.calm(OTHER)
+    line.cool(OTHER, None)
     line.stand(seat)
     assert not line.calm(PLACE), "somebody did lately"
     now += queues.HOT / 2
     assert not line.calm(PLACE)
     now += queues.HOT
     assert line.calm(PLACE)
+    line.cool(PLACE, None)
     line.free(woke=True)
     assert not line.calm(PLACE), "somebody of another process does"
     line.free(OTHER)
@@ -263,6 +268,8 @@ def test_waits_are_remembered_for_so_many_places(line: Line) -> None:
     """A process that locks a million keys keeps no list of them."""
     for number in range(3 * queues.MANY):
         line.stand(line.sit(place=Place("store", f"lock:{number}")))
+    assert len(line._hot) <= queues.MANY
+    assert all(line.calm(Place("store", f"other:{number}")) for number in range(3 * queues.MANY))
     assert len(line._hot) <= queues.MANY
 
 

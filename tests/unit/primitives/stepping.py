@@ -192,6 +192,7 @@ class World:
     def __init__(self) -> None:
         self.queued: Callable[[Place], bool] = lambda place: True
         self.calm: Callable[[Place], bool] = lambda place: False
+        self.cool: Callable[[Place, None], object] = lambda place, none: None
         self.handlers: Handlers = {}
         self.ahandlers: Handlers = {}
 

@@ -136,6 +136,9 @@ class World:
         assert place == PLACE
         return self.tale.calm
 
+    def cool(self, place: Place, _: None) -> None:
+        assert place == PLACE
+
     @property
     def watched(self) -> set[Any]:
         """The holds that the janitor goes on renewing."""
