@@ -283,9 +283,8 @@ class Performer(Protocol):
     def queued(self) -> Callable[[Place], bool]:
         """Whether anybody in this process waits for a place: if not, there is nobody to hand a lock over to, or to tell."""
 
-    def calm(self, place: Place, /) -> bool:
-        """Whether nobody in this process waits for a place, or did lately; the others then queue up for a while."""
+    def calm(self, seat: Seat, /) -> bool:
+        """Whether nobody in this process waits for a place, or did lately: then one may ask before one queues up."""
 
-    @property
-    def cool(self) -> Callable[[Place, None], object]:
-        """There was nothing to wait for."""
+    def cool(self, seat: Seat, /) -> bool:
+        """There was nothing to wait for; False if there is a seat to give up all the same, since others came meanwhile."""

@@ -68,10 +68,10 @@ class _Queue(Trouble):
     handed: Handed | None = None
     _number = ""
 
-    def __init__(self, home: object, next_try: float, first: Seat) -> None:
+    def __init__(self, home: object, next_try: float) -> None:
         self.home = home
         self.next_try = next_try
-        self.seats = [first]
+        self.seats: list[Seat] = []
 
     @property
     def number(self) -> str:
@@ -146,8 +146,8 @@ class Queues:
         self._queues: dict[Place, dict[object, _Queue]] = {}
         self._hot: dict[Place, float] = {}
         """Until when it is likely that one has to wait."""
-        self.cool = self._hot.pop
-        """Called with a place and None: there was nothing to wait for."""
+        self._asking: dict[Place, Seat] = {}
+        """Who asks where nobody waits."""
         self.queued: Callable[[Place], bool] = self._queues.__contains__
         """Whether anybody waits for a place."""
         self.clear()
@@ -159,23 +159,24 @@ class Queues:
         self._polite: dict[Place, float] = {}
         """Until when others go first."""
         self._hot.clear()
+        self._asking.clear()
 
     def __len__(self) -> int:
         """How many keys somebody waits for."""
         return len(self._queues)
 
-    def calm(self, place: Place) -> bool:
-        """Whether nobody waits for a place, or did lately. Who hears so is alone with his question until it is answered
-        ``cool``, or for a while: of a crowd that comes at once all the others queue up."""
-        if place in self._queues:
+    def calm(self, seat: Seat) -> bool:
+        """Whether nobody waits there, or did lately. Who hears so has the first place in a queue that nobody has made yet:
+        whoever comes while he asks makes it, and sits down behind him."""
+        place = seat.place
+        if place in self._queues or place in self._asking or (self._hot and self._hot.get(place, 0.0) > clock.now()):
             return False
-        now = clock.now()
-        if self._hot and self._hot.get(place, 0.0) > now:
-            return False
-        if len(self._hot) >= MANY:
-            self._hot.clear()
-        self._hot[place] = now + HOT
+        self._asking[place] = seat
         return True
+
+    def cool(self, seat: Seat) -> bool:
+        """He has his answer, and there is nothing to wait for; False if others came meanwhile, whose queue he is to leave."""
+        return self._asking.pop(seat.place, None) is seat
 
     def _join(self, seat: Seat, outside: Outside) -> None:
         place, home = seat.place, seat.home
@@ -190,7 +191,13 @@ class Queues:
         if homes:
             self._drop_closed(place, homes, outside)
         next_try = self._polite.get(place, -inf) if self._polite else -inf
-        seat.queue = homes[home] = _Queue(home, next_try, seat)
+        queue = homes[home] = _Queue(home, next_try)
+        first = self._asking.get(place)
+        if first is not None and first.home is home and self._asking.pop(place, None) is first and first is not seat:
+            first.queue = queue
+            queue.seats.append(first)
+        seat.queue = queue
+        queue.seats.append(seat)
 
     def leave(self, effect: Leave, outside: Outside) -> None:
         """Every step may be done again: a signal handler may have raised between any two of them."""
@@ -199,6 +206,8 @@ class Queues:
         with self._mutex:
             if seat.queue is not None:
                 self._leave(seat.queue, effect, outside)
+            elif self._asking.get(place) is seat:
+                del self._asking[place]
             homes = self._queues.get(place)
             if homes is not None:
                 found = homes.get(seat.home)
@@ -319,7 +328,7 @@ class Queues:
         """A wait begins: as ``_Queue.turn``."""
         seat, pause, standing = effect.seat, effect.pause, effect.standing
         with self._mutex:
-            if seat.queue is None:
+            if seat.queue is None or seat not in seat.queue.seats:  # who sat it down may have been interrupted
                 self._join(seat, outside)
             queue: _Queue = seat.queue
             if standing is not None:

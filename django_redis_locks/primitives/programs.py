@@ -101,10 +101,7 @@ class Programs:
         """Re-enter the caller's own hold; or ask the store, wait, ask again, until it is granted or the wait is over."""
         if ask.inner is not None:
             return self._reentering(ask, ask.inner)
-        return waiting(self, ask, ask.wait > 0 and self.world.calm(self.place), _UNASKED)
-
-    def _seat(self, ask: Ask) -> Seat:
-        return Seat(self.place, ask.home, self.keys.inbox)
+        return waiting(self, ask, Seat(self.place, ask.home, self.keys.inbox) if ask.wait > 0 else None, _UNASKED)
 
     def _outcome(self, ask: Ask, turn: Turn, answer: Answer) -> Outcome[Hold | Busy]:
         """Whatever the attempt may leave behind in the store is handed to the janitor."""
@@ -125,8 +122,6 @@ class Programs:
         hold = ask.hold = self._hold(ask, verdict.fence, sent, unanswered)
         if handed is not None and verdict.standing.others:
             hold.hand_overs = handed.hold.hand_overs + 1
-        if ask.seat is None:
-            self.world.cool(self.place, None)
         if clock.now() >= hold.deadline:  # the answer took longer than the lease: no grant
             ask.hold = None
             return _UNASKED, False, 0.0, self._spend(ask)

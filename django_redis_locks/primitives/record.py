@@ -197,10 +197,7 @@ class RecordRef:
         wish.wait -= clock.now() - begin
         if settled or wish.wait <= 0:
             return record
-        return (yield from waiting(self, wish, False, record))
-
-    def _seat(self, wish: _Change) -> Seat:
-        return Seat(self.place, wish.home, self.keys.inbox)
+        return (yield from waiting(self, wish, Seat(self.place, wish.home, self.keys.inbox), record))
 
     def _question(self, wish: _Change, turn: Turn) -> Command[_Reply]:
         return self._get(wish.known, turn)

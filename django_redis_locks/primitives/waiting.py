@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from ..core import clock, constants
 from ..core.constants import SOCKET_TIMEOUT
-from ..core.effects import Command, Effect, Leave, Listen, Program, Seat, Turn, Wait
+from ..core.effects import Command, Effect, Leave, Listen, Performer, Program, Seat, Turn, Wait
 from ..core.errors import LockBackendError
 from .asking import asking
 
@@ -31,9 +31,10 @@ seconds whoever asks next may sleep, unless he is woken; and what is to be done 
 class Asker(Protocol[W_contra, V_co]):
     """What asks the store for something, and makes sense of its answers."""
 
-    def _question(self, wish: W_contra, turn: Turn) -> Command[Any]: ...
+    @property
+    def world(self) -> Performer: ...
 
-    def _seat(self, wish: W_contra) -> Seat: ...
+    def _question(self, wish: W_contra, turn: Turn) -> Command[Any]: ...
 
     def _outcome(self, wish: W_contra, turn: Turn, answer: Answer) -> Outcome[V_co]: ...
 
@@ -43,7 +44,7 @@ def kept() -> int:
     return round(2000 * constants.CAP)
 
 
-def waiting(asker: Asker[W_contra, V], wish: W_contra, calm: bool, verdict: V) -> Program[V]:
+def waiting(asker: Asker[W_contra, V], wish: W_contra, seat: Seat | None, verdict: V) -> Program[V]:
     """Ask whenever it is our turn, until that settles it or the wish's wait is over; without a wait once. Returns the
     last verdict, or the one given if it was never our turn: the head of the queue has asked for the whole process.
 
@@ -52,12 +53,12 @@ def waiting(asker: Asker[W_contra, V], wish: W_contra, calm: bool, verdict: V) -
     If it fails, wherever an exception strikes, whoever has the wish gives up what it holds."""
     begin = clock.now()
     give_up = begin + wish.wait
-    seat: Seat | None = None
+    wish.seat = seat
+    calm = seat is not None and asker.world.calm(seat)
     asked = settled = False
     rest = 0.0
     turn: Turn | None = _ONCE
-    if wish.wait > 0 and not calm:
-        seat = wish.seat = asker._seat(wish)
+    if seat is not None and not calm:
         turn = yield Wait(seat, give_up)
     while turn is not None:
         wish.standing, wish.sent = None, True
@@ -66,20 +67,21 @@ def waiting(asker: Asker[W_contra, V], wish: W_contra, calm: bool, verdict: V) -
         verdict, settled, rest, then = asker._outcome(wish, turn, answer)
         for effect in then:  # noqa: UP028 - it may be sent replies
             yield effect
-        if settled or not wish.wait or (now := clock.now()) >= give_up:
+        if settled or seat is None or (now := clock.now()) >= give_up:
             break
-        if seat is None:
-            seat = wish.seat = asker._seat(wish)
+        if calm:
+            calm = False
             turn = yield Wait(seat, give_up)
             continue
         if not turn.address and not wish.listened:
             wish.listened = True
-            if (yield Listen(seat.channel, min(SOCKET_TIMEOUT, give_up - now))):
-                rest = 0.0  # whoever changed it meanwhile couldn't tell us
+            # whoever changed it meanwhile couldn't tell us
+            rest = 0.0 if (yield Listen(seat.channel, min(SOCKET_TIMEOUT, give_up - now))) else rest
         standing, wish.standing = wish.standing, None  # told once: a wake-up may come between
         turn = yield Wait(seat, give_up, min(constants.CAP, rest), standing)
     if seat is not None:
-        yield Leave(seat, min(constants.CAP, rest) if settled else None, wish.standing)
+        if not (calm and asker.world.cool(seat)):
+            yield Leave(seat, min(constants.CAP, rest) if settled else None, wish.standing)
         wish.seat = None
         if not asked and seat.queue is not None and seat.queue.failure is not None:
             # it never was our turn, and whoever's it was found the store down

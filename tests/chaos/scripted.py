@@ -26,7 +26,8 @@ class Scripted:
         """On which connection each request came, counted from 0."""
         self.reads = threading.Event()
         self.reads.set()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._door = threading.Thread(target=self._accept, daemon=True)
+        self._door.start()
 
     @property
     def url(self) -> str:
@@ -41,6 +42,8 @@ class Scripted:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.reads.set()
+        self._listener.shutdown(socket.SHUT_RDWR)  # which wakes who accepts
+        self._door.join(5)
         self._listener.close()
         for link in self.links:
             link.close()

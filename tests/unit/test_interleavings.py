@@ -68,37 +68,37 @@ def case(
 
 
 CASES = {
-    "two and one": case((A, A), (A,), floor=5_000),
+    "two and one": case((A, A), (A,), floor=2_300),
     "two by one, two faults": case((A,), (A,), faults=2, kinds=ALL - {"slow"}, floor=30_000),
-    "one by two, one fault": case((A, A), faults=1, floor=7_000),
-    "one by two, two lost replies": case((A, A), faults=2, kinds={"reply"}, floor=6_000),
+    "one by two, one fault": case((A, A), faults=1, floor=2_800),
+    "one by two, two lost replies": case((A, A), faults=2, kinds={"reply"}, floor=2_400),
     "three by one": case((A,), (A,), (A,), faults=1, kinds={"late", "cancel"}, floor=30_000),
     "who gives up and comes again": case((STAYS,), (GIVES_UP,), faults=1, kinds=LOSSES | {"cancel"}, floor=5_000),
     "who asks once": case((STAYS,), (ASKS_ONCE,), faults=1, floor=1_500),
     "who extends": case((EXTENDS,), (A,), faults=1, floor=5_000),
     "who insists": case((INSISTS,), (A,), faults=2, kinds={"reply"}, floor=2_000),
-    "no hand-over": case((A, A), faults=1, kinds={"cancel"}, hand_overs=0, floor=3_500),
+    "no hand-over": case((A, A), faults=1, kinds={"cancel"}, hand_overs=0, floor=1_400),
 }
 
 MORE = {
-    "two by two": case((A, A), (A, A), floor=150_000),
-    "two by two, a cancelled one": case((A, A), (A, A), faults=1, kinds={"cancel"}, floor=700_000),
-    "two by two, an end": case((A, A), (A, A), faults=1, kinds={"death", "signal"}, floor=200_000),
+    "two by two": case((A, A), (A, A), floor=15_000),
+    "two by two, a cancelled one": case((A, A), (A, A), faults=1, kinds={"cancel"}, floor=50_000),
+    "two by two, an end": case((A, A), (A, A), faults=1, kinds={"death", "signal"}, floor=30_000),
     # There are half a million states and more of these:
     "two by two, a lost reply": case((A, A), (A, A), faults=1, kinds={"reply"}, most=200_000),
     "two by two, a late request": case((A, A), (A, A), faults=1, kinds={"late"}, most=200_000),
     "two by two, a lost inbox": case((A, A), (A, A), faults=1, kinds={"deaf"}, most=200_000),
-    "two and one, one fault": case((A, A), (A,), faults=1, floor=200_000),
-    "one by two, two faults": case((A, A), faults=2, kinds={"reply", "cancel", "signal"}, floor=10_000),
-    "one by two, twice": case((TWICE, TWICE), faults=1, kinds={"signal"}, floor=5_000),
+    "two and one, one fault": case((A, A), (A,), faults=1, floor=20_000),
+    "one by two, two faults": case((A, A), faults=2, kinds={"reply", "cancel", "signal"}, floor=3_000),
+    "one by two, twice": case((TWICE, TWICE), faults=1, kinds={"signal"}, floor=1_500),
     "two by one, twice": case((TWICE,), (TWICE,), faults=1, floor=40_000),
     "three by one, one fault": case((A,), (A,), (A,), faults=1, floor=60_000),
-    "two homes": case((A, ELSEWHERE), faults=1, floor=8_000),
-    "no hand-over, a late request": case((A, A), faults=1, kinds={"late"}, hand_overs=0, floor=4_000),
-    "no hand-over between two and one": case((A, A), (A,), faults=1, kinds={"cancel"}, hand_overs=0, floor=30_000),
+    "two homes": case((A, ELSEWHERE), faults=1, floor=3_000),
+    "no hand-over, a late request": case((A, A), faults=1, kinds={"late"}, hand_overs=0, floor=1_000),
+    "no hand-over between two and one": case((A, A), (A,), faults=1, kinds={"cancel"}, hand_overs=0, floor=5_000),
     "who stays, two faults": case((STAYS,), (Plan(stay=3.0, wait=1.5),), faults=2, floor=50_000),
     "who extends, two losses": case((EXTENDS,), (A,), faults=2, kinds=LOSSES, floor=20_000),
-    "who insists with others": case((INSISTS, A), (A,), faults=1, kinds={"reply", "signal"}, floor=20_000),
+    "who insists with others": case((INSISTS, A), (A,), faults=1, kinds={"reply", "signal"}, floor=4_000),
 }
 
 

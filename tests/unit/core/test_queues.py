@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from django_redis_locks.core import clock, queues
-from django_redis_locks.core.effects import Place, Seat, Wait
+from django_redis_locks.core.effects import Place, Seat, Turn, Wait
 from django_redis_locks.core.gates import Gate, LoopGate
 from tests.unit.core.waiters import NEVER, OTHER, PLACE, SOON, Line, alarm, in_loop
 
@@ -239,37 +239,84 @@ def test_a_closed_loop_is_no_obstacle(line: Line, threads: ThreadPoolExecutor) -
     assert waiting.result(5)
 
 
+def calm(line: Line, place: Place = PLACE) -> bool:
+    """Whether it was; nobody asks."""
+    seat = Seat(place, None, "inbox:")
+    return line.calm(seat) and line.cool(seat)
+
+
 def test_it_is_calm_where_nobody_waits_or_did_lately(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     """[H4] [H12] Whoever comes then needn't queue up to ask. One who was told to go first is not overtaken either."""
     now = clock.now()
     monkeypatch.setattr(clock, "now", lambda: now)
-    assert line.calm(PLACE)
-    assert not line.calm(PLACE), "one question is on its way: of a crowd that comes at once the others queue up"
-    line.cool(PLACE, None)
-    assert line.calm(PLACE)
+    assert calm(line)
     seat = line.sit()
-    assert not line.calm(PLACE)
-    assert line.calm(OTHER)
-    line.cool(OTHER, None)
+    assert not calm(line)
+    assert calm(line, OTHER)
     line.stand(seat)
-    assert not line.calm(PLACE), "somebody did lately"
+    assert not calm(line), "somebody did lately"
     now += queues.HOT / 2
-    assert not line.calm(PLACE)
+    assert not calm(line)
     now += queues.HOT
-    assert line.calm(PLACE)
-    line.cool(PLACE, None)
+    assert calm(line)
     line.free(woke=True)
-    assert not line.calm(PLACE), "somebody of another process does"
+    assert not calm(line), "somebody of another process does"
     line.free(OTHER)
-    assert line.calm(OTHER), "nobody was told"
+    assert calm(line, OTHER), "nobody was told"
+
+
+def test_who_asks_where_all_is_calm_was_first(line: Line) -> None:
+    """[H12] Of a crowd that comes at once one asks, and is the head of those who came while he did."""
+    first, late = Seat(PLACE, None, "inbox:"), Seat(PLACE, None, "inbox:")
+    assert line.calm(first)
+    assert not line.calm(late), "he is asking"
+    assert line.begin(Wait(late, NEVER), line.outside) == NEVER, "not his turn"
+    assert isinstance(line.begin(Wait(first, NEVER), line.outside), Turn)
+    line.stand(first, None, None)
+    assert isinstance(line.go_on(Wait(late, NEVER), line.outside), Turn)
+    line.stand(late)
+
+
+def test_whose_question_was_the_last_has_nothing_to_leave(line: Line) -> None:
+    """[H9] But if others came meanwhile it is their turn."""
+    first, late = Seat(PLACE, None, "inbox:"), Seat(PLACE, None, "inbox:")
+    assert line.calm(first)
+    assert line.cool(first)
+    assert line.calm(first)
+    line.begin(Wait(late, NEVER), line.outside)
+    assert not line.cool(first)
+    line.stand(first, 2)
+    assert list(late.queue.seats) == [late]
+    line.stand(late)
+    assert line._queues == {}
+
+
+def test_who_gives_up_while_all_is_calm_is_forgotten(line: Line) -> None:
+    """[L16] The next one finds it calm."""
+    first = Seat(PLACE, None, "inbox:")
+    assert line.calm(first)
+    line.stand(first, 0, None)
+    assert calm(line)
+
+
+def test_another_home_has_a_queue_of_its_own_though_somebody_asks(line: Line) -> None:
+    """[H12] A loop doesn't wait for a thread's answer."""
+    first = Seat(PLACE, None, "inbox:")
+    assert line.calm(first)
+
+    async def main() -> None:
+        seat = Seat(PLACE, asyncio.get_running_loop(), "inbox:")
+        assert isinstance(line.begin(Wait(seat, NEVER), line.outside), Turn)
+        line.stand(seat)
+
+    asyncio.run(main())
+    assert line.cool(first)
 
 
 def test_waits_are_remembered_for_so_many_places(line: Line) -> None:
     """A process that locks a million keys keeps no list of them."""
     for number in range(3 * queues.MANY):
         line.stand(line.sit(place=Place("store", f"lock:{number}")))
-    assert len(line._hot) <= queues.MANY
-    assert all(line.calm(Place("store", f"other:{number}")) for number in range(3 * queues.MANY))
     assert len(line._hot) <= queues.MANY
 
 

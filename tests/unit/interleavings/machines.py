@@ -56,8 +56,9 @@ class Processes:
         ]
         polite = {place: until for place, until in queues._polite.items() if until > process.now}
         hot = {place: until for place, until in queues._hot.items() if until >= process.now}
+        asking = queues._asking
         rest = process.backend.listening, process.deaf, process.gave_up, process.complaint
-        shape = shaper.of((process.contenders, queues._queues, polite, hot, errands, rest))
+        shape = shaper.of((process.contenders, queues._queues, asking, polite, hot, errands, rest))
         number = self._numbers.setdefault(shape, len(self._numbers))
         if number == len(self.sights):
             self._origins.append(origin)

@@ -35,6 +35,7 @@ from django_redis_locks.core.effects import (
     Pause,
     Place,
     Program,
+    Seat,
     Standing,
     Sweep,
     Unwatch,
@@ -191,8 +192,8 @@ class World:
 
     def __init__(self) -> None:
         self.queued: Callable[[Place], bool] = lambda place: True
-        self.calm: Callable[[Place], bool] = lambda place: False
-        self.cool: Callable[[Place, None], object] = lambda place, none: None
+        self.calm: Callable[[Seat], bool] = lambda seat: False
+        self.cool: Callable[[Seat], bool] = lambda seat: True
         self.handlers: Handlers = {}
         self.ahandlers: Handlers = {}
 

@@ -59,7 +59,7 @@ def test_granted_at_once() -> None:
 @pytest.fixture
 def calm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for the lock in this process, or did lately."""
-    monkeypatch.setattr(WORLD, "calm", lambda place: place == PLACE)
+    monkeypatch.setattr(WORLD, "calm", lambda seat: seat.place == PLACE)
 
 
 @pytest.mark.usefixtures("calm")
@@ -95,7 +95,12 @@ def test_where_it_only_seemed_calm_it_queues_up_and_asks_again() -> None:
 @pytest.mark.usefixtures("calm")
 @pytest.mark.parametrize(
     ("last", "cleared"),
-    [(1, ["sweep A for 10"]), (3, ["sweep A for 10"]), (4, ["sweep A for 10"]), (5, ["leave, pause 0"])],
+    [
+        (1, ["leave, pause 0", "sweep A for 10"]),
+        (3, ["leave, pause 0", "sweep A for 10"]),
+        (4, ["leave, pause 0", "sweep A for 10"]),
+        (5, ["leave, pause 0"]),
+    ],
 )
 def test_an_interruption_before_it_queues_up_clears_the_table(last: int, cleared: list[str]) -> None:
     """[L16] [X2] There is a seat to give up as soon as it may have been taken."""

@@ -24,6 +24,7 @@ from django_redis_locks.core.effects import (
     Listen,
     Pause,
     Place,
+    Seat,
     Standing,
     Sweep,
     Turn,
@@ -132,12 +133,13 @@ class World:
         assert place == PLACE
         return self.tale.heirs or self.tale.strangers
 
-    def calm(self, place: Place) -> bool:
-        assert place == PLACE
+    def calm(self, seat: Seat) -> bool:
+        assert seat.place == PLACE
         return self.tale.calm
 
-    def cool(self, place: Place, _: None) -> None:
-        assert place == PLACE
+    def cool(self, seat: Seat) -> bool:
+        assert seat.place == PLACE
+        return True
 
     @property
     def watched(self) -> set[Any]:
