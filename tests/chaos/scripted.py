@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Callable
@@ -37,12 +38,17 @@ class Scripted:
         """What the next requests are answered with."""
         self._answers.extend(answers)
 
+    def hide(self) -> None:
+        """Nobody can connect any more."""
+        with contextlib.suppress(OSError):  # hidden already
+            self._listener.shutdown(socket.SHUT_RDWR)  # which wakes who accepts
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.reads.set()
-        self._listener.shutdown(socket.SHUT_RDWR)  # which wakes who accepts
+        self.hide()
         self._door.join(5)
         self._listener.close()
         for link in self.links:

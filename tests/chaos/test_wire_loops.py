@@ -142,7 +142,7 @@ def test_the_first_caller_does_not_cancel_the_connection_of_others(make: Make, s
 def test_all_hear_that_there_is_no_connection(make: Make, server: Scripted) -> None:
     """Each as his own error, with nothing sent."""
     wire = make()
-    server._listener.shutdown(socket.SHUT_RDWR)
+    server.hide()
 
     async def main() -> None:
         failures = await asyncio.gather(*[ask(wire) for _ in range(3)], return_exceptions=True)
@@ -213,7 +213,7 @@ def test_silence_of_a_handshake_is_given_up(make: Make, monkeypatch: pytest.Monk
         with pytest.raises(Failure, match="no connection in time") as caught:
             await wire.ask(PING)
         assert not caught.value.sent
-        assert clock.now() - begin < 2
+        assert clock.now() - begin < 6
 
     with listener, freeze_time("2012-01-14"):
         asyncio.run(main())
