@@ -92,11 +92,11 @@ MORE = {
     "one by two, two faults": case((A, A), faults=2, kinds={"reply", "cancel", "signal"}, floor=3_000),
     "one by two, twice": case((TWICE, TWICE), faults=1, kinds={"signal"}, floor=1_500),
     "two by one, twice": case((TWICE,), (TWICE,), faults=1, floor=40_000),
-    "three by one, one fault": case((A,), (A,), (A,), faults=1, floor=60_000),
+    "three by one, one fault": case((A,), (A,), (A,), faults=1, floor=45_000),
     "two homes": case((A, ELSEWHERE), faults=1, floor=3_000),
     "no hand-over, a late request": case((A, A), faults=1, kinds={"late"}, hand_overs=0, floor=1_000),
     "no hand-over between two and one": case((A, A), (A,), faults=1, kinds={"cancel"}, hand_overs=0, floor=5_000),
-    "who stays, two faults": case((STAYS,), (Plan(stay=3.0, wait=1.5),), faults=2, floor=50_000),
+    "who stays, two faults": case((STAYS,), (Plan(stay=3.0, wait=1.5),), faults=2, floor=40_000),
     "who extends, two losses": case((EXTENDS,), (A,), faults=2, kinds=LOSSES, floor=20_000),
     "who insists with others": case((INSISTS, A), (A,), faults=1, kinds={"reply", "signal"}, floor=4_000),
 }
