@@ -49,7 +49,7 @@ class Loop:
         self._runner.close()
 
 
-OPTIONS = {"socket_timeout": 0.5, "socket_connect_timeout": 2, "protocol": 2}
+OPTIONS = {"socket_timeout": 1.0, "socket_connect_timeout": 2, "protocol": 2}
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_an_answer_that_never_ends_is_given_up(
     begin = clock.now()
     with pytest.raises(Failure) as caught:
         client.ask()
-    assert 0.45 < clock.now() - begin < 6
+    assert 0.95 < clock.now() - begin < 6
     assert isinstance(caught.value.cause, TimeoutError)
     assert (caught.value.sent, caught.value.stale) == (True, False)
     assert client.ask() == b"PONG"
@@ -118,7 +118,7 @@ def test_an_answer_that_dribbles_is_given_up(client: Threads | Loop, server: Scr
 
     def dribble(server: Scripted, link: socket.socket) -> None:
         link.sendall(b"$1000\r\n")
-        for _ in range(60):
+        for _ in range(200):
             clock_sleep(0.05)
             link.sendall(b"x")
 

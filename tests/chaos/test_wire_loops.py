@@ -25,7 +25,7 @@ from tests.chaos.scripted import Scripted
 from tests.forks import in_child
 
 PING = pack("PING")
-SILENCE = 0.3
+SILENCE = 1.0
 Ask = Callable[[], Awaitable[Any]]
 Make = Callable[..., AsyncWire]
 
@@ -168,10 +168,10 @@ def test_silence_is_given_up_for_all(make: Make, server: Scripted, frozen: bool)
         begin = clock.now()
         tasks = [ask(wire) for _ in range(3)]
         for task in tasks:
-            with pytest.raises(Failure, match=r"silent for 0\.3 s") as caught:
+            with pytest.raises(Failure, match=r"silent for 1 s") as caught:
                 await task
             assert (caught.value.sent, caught.value.stale) == (True, False)
-        assert SILENCE - 0.05 < clock.now() - begin < 1
+        assert SILENCE - 0.05 < clock.now() - begin < 6
         assert await wire.ask(PING) == b"PONG"
         assert server.asked[-1] == 1
 
@@ -228,7 +228,7 @@ def test_a_blocked_loop_is_not_a_silent_server(make: Make, server: Scripted) -> 
         for _ in range(3):
             asked = ask(wire)
             await turns(2)
-            threading.Event().wait(3 * SILENCE)
+            threading.Event().wait(2 * SILENCE)
             assert await asked == b"PONG"
 
     asyncio.run(main())

@@ -99,8 +99,8 @@ def test_who_leaves_may_set_the_time_of_the_next_try(line: Line) -> None:
     """The one who got the lock has the next head wait for its release, not poll."""
     first, second = line.sit(), line.sit()
     line.ask(first)
-    line.stand(first, SOON)
     begin = clock.now()
+    line.stand(first, SOON)
     assert line.turn(second, NEVER) is True
     assert clock.now() - begin >= SOON * 0.9
 
