@@ -127,7 +127,7 @@ def perform(lock: Lock, face: Face, step: str, grant: Grant | None) -> None:
 
 def well_again(lock: Lock, face: Face, direct: redis.Redis) -> None:
     """What an unanswered step left is cleared away, and a grant is what the server says it is."""
-    eventually(lambda: not direct.exists(KEY), seconds=3)
+    eventually(lambda: not direct.exists(KEY), seconds=10)
     grant = face.acquire(lock, timeout=0)
     assert grant is not None
     assert fence_of(direct, KEY) == grant.fence

@@ -81,7 +81,7 @@ def test_more_answers_than_questions(
         assert fence_of(direct, "lock:{0}:k:a") == grant.fence
         face.extend(grant, 60)
         face.release(grant)
-    eventually(lambda: not direct.exists("lock:{0}:k:a"), seconds=3)
+    eventually(lambda: not direct.exists("lock:{0}:k:a"), seconds=10)
 
 
 def test_an_answer_to_nothing_on_an_idle_connection(face: Face, client: Locks, impostor: Impostor) -> None:
@@ -122,7 +122,7 @@ def test_an_answer_that_comes_too_late(face: Face, client: Locks, impostor: Impo
     go.set()
     assert gone.wait(5)
     refused(face, client)
-    eventually(lambda: not direct.exists("lock:{0}:k:a"), seconds=3)
+    eventually(lambda: not direct.exists("lock:{0}:k:a"), seconds=10)
 
 
 @pytest.mark.parametrize("what", PUSHES)

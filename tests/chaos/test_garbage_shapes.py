@@ -62,7 +62,7 @@ def test_acquire(lock: Lock, face: Face, impostor: Impostor, direct: redis.Redis
     text = complaint(lambda: face.acquire(lock, timeout=0))
     assert "alias 'default'" in text
     assert "lock/acquire" in text
-    eventually(lambda: not direct.exists(KEY), seconds=3)
+    eventually(lambda: not direct.exists(KEY), seconds=10)
     grant = face.acquire(lock, timeout=0)
     assert grant is not None
     face.release(grant)
@@ -88,7 +88,7 @@ def test_release(lock: Lock, face: Face, impostor: Impostor, direct: redis.Redis
     assert grant is not None
     impostor.say(ANYWHERE[what], of="lock/free", carried_out=False)
     assert "lock/free" in complaint(lambda: face.release(grant))
-    eventually(lambda: not direct.exists(KEY), seconds=3)
+    eventually(lambda: not direct.exists(KEY), seconds=10)
 
 
 @pytest.mark.parametrize("what", [what for what in ANYWHERE if what != "nothing"])

@@ -70,7 +70,7 @@ async def true(direct: redis.Redis, name: str, grant: object) -> None:
 
 
 def free(direct: redis.Redis, names: list[str]) -> None:
-    eventually(lambda: not direct.exists(*(f"lock:{{0}}:k:{name}" for name in names)), seconds=3)
+    eventually(lambda: not direct.exists(*(f"lock:{{0}}:k:{name}" for name in names)), seconds=10)
 
 
 @pytest.mark.parametrize("leave", ["cancel", "timeout"])

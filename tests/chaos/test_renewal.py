@@ -54,10 +54,12 @@ def test_renewal_outlives_network_trouble(proxied: Locks, proxy: Proxy, direct: 
 
 
 def test_a_crowd_is_renewed_in_few_requests_and_each_has_its_answer(
-    open_locks: Open, redis_url: str, direct: redis.Redis
+    open_locks: Open, make_server: Callable[..., RedisServer]
 ) -> None:
     """[L10] [H6] Whose lock was taken is told so, and nobody else."""
-    client = open_locks(redis_url)
+    server = make_server()  # on which no other test's janitor sweeps
+    direct = redis.Redis.from_url(server.url(), decode_responses=True)
+    client = open_locks(server.url(), OPTIONS={"socket_timeout": 2})
     grants = [client.lock(f"crowd:{number}", expire=3, renew=True).acquire() for number in range(250)]
     direct.set("lock:{0}:k:crowd:7", "1 lock somebody 1", px=60_000)
     direct.delete("lock:{0}:k:crowd:8")
@@ -71,6 +73,7 @@ def test_a_crowd_is_renewed_in_few_requests_and_each_has_its_answer(
     for grant in grants[10:]:
         grant.release()
     assert direct.zcard("lock:{0}:index") == 10
+    direct.close()
 
 
 def test_a_network_that_stays_down_ends_the_hold_in_time(proxied: Locks, proxy: Proxy) -> None:

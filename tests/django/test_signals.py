@@ -259,6 +259,7 @@ class TestReceivers:
 
     def test_connected_once(self) -> None:
         """Setting Django up again doesn't double the signals."""
+        events.listen(signals.send)
         before = list(events._listeners)
         events.listen(signals.send)
         assert events._listeners == before
