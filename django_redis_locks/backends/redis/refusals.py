@@ -60,7 +60,7 @@ def code_of(error: Exception) -> str:
     """The code of a server's refusal, such as OOM. redis-py makes classes of some and strips them from the text."""
     text = str(error)
     code = _CODES.get(type(error).__name__)
-    if isinstance(error, Refusal) and error.code != "ERR":
+    if isinstance(error, Refusal) and error.code not in {"ERR", ""}:
         return error.code
     if code is None and (isinstance(error, AuthenticationError) or "uthenticated" in text):
         code = "WRONGPASS" if "invalid" in text.lower() else "NOAUTH"
