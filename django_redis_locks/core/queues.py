@@ -243,7 +243,7 @@ class Queues:
             seats.remove(seat)
         if seats:
             queue.rouse()
-        elif queue.address or queue.wakes != queue.answered or queue.handed is not None:
+        else:
             queue.leave_behind(seat.place, outside)
 
     def hand_over(self, effect: HandOver) -> bool:
