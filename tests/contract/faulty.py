@@ -98,7 +98,8 @@ class Weather:
             faults.append(Fault("late copy", "request", behind="lock/acquire"))
         idle = link.answered and not link.slots
         hurry = name in {"lock/free", "lock/renew"} and self._leases.get(key, SHORT) < SHORT
-        doubt = name == "lock/free" and key in self._forced  # a second try can't tell a theft from the first [H15]
+        # A second try can't tell what the first one did from what had been done before [H15].
+        doubt = name == "lock/force" or (name == "lock/free" and key in self._forced)
         if idle and not hurry and not doubt:
             faults.append(Fault("cut", "request"))
             if name in ANSWERS_THAT_MAY_BE_LOST:
