@@ -20,6 +20,7 @@ from django_redis_locks.backends.redis.wire import Failure, connection_makers
 from django_redis_locks.client import Locks
 from django_redis_locks.core import clock
 from tests.chaos.helpers import eventually
+from tools.redis_server import RedisServer
 
 Open = Callable[..., Locks]
 
@@ -217,16 +218,23 @@ def test_closing_all_comes_to_an_end(closed: list[str]) -> None:
 
 
 @pytest.fixture
-def clients(direct: redis.Redis) -> Callable[[], int]:
-    return lambda: direct.info("clients")["connected_clients"]
+def own_url(make_server: Callable[..., RedisServer]) -> str:
+    """Of a server that nobody else connects to."""
+    return make_server().url()
+
+
+@pytest.fixture
+def clients(own_url: str) -> Iterator[Callable[[], int]]:
+    with redis.Redis.from_url(own_url) as direct:
+        yield lambda: direct.info("clients")["connected_clients"]
 
 
 def test_a_lock_that_the_end_of_a_loop_releases_leaks_no_connection(
-    open_locks: Open, redis_url: str, clients: Callable[[], int]
+    open_locks: Open, own_url: str, clients: Callable[[], int]
 ) -> None:
     """[D39] [H20] The generators of a loop are closed all at once: ours, which closes the connections, is done before the
     answer to a release of another one is there."""
-    client = open_locks(redis_url)
+    client = open_locks(own_url)
     with client.lock("warm up", renew=True):
         pass
     before = clients()
@@ -267,10 +275,10 @@ def test_loops_that_ended_are_forgotten(open_locks: Open, redis_url: str) -> Non
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # Python's, of transports that outlive their loop
 def test_loops_that_were_just_closed_are_forgotten_with_the_next(
-    open_locks: Open, redis_url: str, clients: Callable[[], int]
+    open_locks: Open, own_url: str, clients: Callable[[], int]
 ) -> None:
     """[H20] A loop without the end that `asyncio.run` gives it: its connections go when another loop comes."""
-    client = open_locks(redis_url)
+    client = open_locks(own_url)
     before = clients()
     loops: list[weakref.ref[Any]] = []
 

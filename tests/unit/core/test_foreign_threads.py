@@ -72,8 +72,8 @@ def test_a_lock_ends_with_it(settings: Any) -> None:
     settings.REDIS_LOCKS = {
         "default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "EXPIRE": 0.1},
     }
-    with locks.lock("unit:foreign:other"):
+    with locks.lock("unit:foreign:other", expire=30, renew=True):
         lock = locks.lock("unit:foreign:end")
         abroad(lambda: bool(lock.acquire()))
-        assert lock.acquire(timeout=2)
+        assert lock.acquire(timeout=10)
         lock.release()
