@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from ..core.constants import SPARE
 from .base import Backend, Inbox
 
 if TYPE_CHECKING:
@@ -55,8 +56,9 @@ class _Store:
     """By the key of a lock's waiters: their addresses, and when they arrived."""
     inboxes: dict[str, Told] = field(default_factory=dict)
 
-    def next_fence(self, counter: str, last: int = 0) -> int:
-        fence = self.fences[counter] = max(max(last, self.fences.get(counter, 0)) + 1, _micros())
+    def next_fence(self, counter: str, last: int = 0, spare: int = 0) -> int:
+        fence = max(max(last + spare if last else 0, self.fences.get(counter, 0)) + 1, _micros())
+        self.fences[counter] = fence + spare
         return fence
 
     def line_up(self, waiters: str, address: str, arrival: int) -> int:
@@ -188,7 +190,7 @@ def _acquire(
             return [1, record.fence, 0, *stand(bool(more))]
         if record.token != handed:
             return [*record.busy(), *stand(True, arrival)]
-    fence = store.next_fence(counter, record.fence if record is not None else 0)
+    fence = store.next_fence(counter, record.fence if record is not None else 0, 0 if handed is None else SPARE)
     store.records[lock] = _Record(LOCK, token, fence, _micros() // 1000, holder, time.monotonic() + lease / 1000)
     return fence if handed is None else [1, fence, int(record is None), *stand(bool(more))]
 
@@ -221,7 +223,9 @@ def _inspect(store: _Store, keys: tuple[str, ...], kind: str) -> list[Any]:
 def _force(store: _Store, keys: tuple[str, ...], fence: int | str) -> int:
     lock, waiters = keys[:2]
     record = store.find(lock)
-    if record is None or record.kind == RECORD or fence not in ("", record.fence):
+    if record is None or record.kind == RECORD:
+        return 0
+    if fence != "" and not 0 <= int(fence) - record.fence <= SPARE:
         return 0
     del store.records[lock]
     return 1 + store.wake(lock, waiters)

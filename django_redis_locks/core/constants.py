@@ -13,6 +13,15 @@ JITTER: Final = 0.1
 HAND_OVERS: Final = 16
 """So many times in a row a lock may stay within a process while another one waits for it."""
 
+SPARE: Final = HAND_OVERS - 1
+"""So many fences are kept for those of the same process who take the lock over without asking the store. The next one
+asks, and hears whether another process waits."""
+
+SPELL: Final = 0.02
+"""For so long after the store was asked a lock may pass on within a process without its being asked again: its lease is
+that much longer there. What the store says of the holder is no older when the next one enters, and a lock that was
+taken away meanwhile is missed."""
+
 POLITE: Final = 0.005
 """How long a process that gave the lock to another one lets pass before it asks again: the other one needs a message
 and a round trip, and would always lose."""

@@ -108,18 +108,25 @@ class Trouble:
 class Seat:
     """A seat in the queue of one key in this process. ``home`` is an event loop, or None for threads: each has a queue
     of its own, so that a blocked loop holds up nobody else. ``channel`` is how the names of inboxes begin that may hear
-    of this key. Who made a seat can give it up at any moment, whether or not he got to join; the rest belongs to the
+    of this key, ``lease`` the milliseconds of the lease that is wished for, 0 if only the store can give it. Who made a seat can give it up at any moment, whether or not he got to join; the rest belongs to the
     queues."""
 
-    __slots__ = ("channel", "gate", "home", "place", "queue", "turn")
+    __slots__ = ("channel", "gate", "home", "lease", "place", "queue", "turn")
 
-    def __init__(self, place: Place, home: object, channel: str) -> None:
+    def __init__(self, place: Place, home: object, channel: str, lease: int = 0) -> None:
         self.place = place
         self.home = home
         self.channel = channel
+        self.lease = lease
         self.queue: Any = None
         self.gate: Any = None
         self.turn: Turn | None = None
+
+    @property
+    def gave_back(self) -> bool:
+        """What it took over without asking the store is the queue's again."""
+        taken = None if self.turn is None else self.turn.taken
+        return taken is not None and taken.taker is not self
 
 
 class Handed:
@@ -128,15 +135,27 @@ class Handed:
     Attributes:
         hold: whose it was; its token is still in the store.
         free: makes the command that frees the lock if it is still a token's.
+        go_on: what the store would say to who takes it over as it is, with its token.
+        taker: the seat that does so. Until its queue is told that this went well, it is the queue's.
         doubtful: an attempt to take it over went unanswered, so nothing can be said of a token that isn't there.
     """
 
-    __slots__ = ("doubtful", "free", "hold")
+    __slots__ = ("doubtful", "free", "go_on", "hold", "taker")
 
-    def __init__(self, hold: Hold, free: Callable[[str], Command[int]]) -> None:
+    def __init__(self, hold: Hold, free: Callable[[str], Command[int]], go_on: Callable[[], Any]) -> None:
         self.hold = hold
         self.free = free
+        self.go_on = go_on
+        self.taker: Seat | None = None
         self.doubtful = False
+
+    def spurned(self, turn: Turn) -> None:
+        """Whose turn it was isn't heard of any more. The next one asks the store."""
+        self.hold.spare = 0
+        if turn.taken is self:
+            self.taker = None
+        else:
+            self.doubtful = True
 
     def gone(self) -> None:
         """It wasn't there any more: whose it was had lost it, unless nobody can tell."""
@@ -145,19 +164,21 @@ class Handed:
 
 
 class Turn(NamedTuple):
-    """It is this seat's turn to ask the store.
+    """It is this seat's turn to ask the store, or to take over what it needn't ask for.
 
     Attributes:
         address: where the store reaches this queue, to be registered if the answer is "busy"; "" if nobody listens.
         arrival: when the queue lined up in the store, on its clock; 0 if it is to line up now.
         more: others wait behind this seat.
         handed: what to take over.
+        taken: what is taken over as it is: there is nothing to ask.
     """
 
     address: str = ""
     arrival: int = 0
     more: bool = False
     handed: Handed | None = None
+    taken: Handed | None = None
 
 
 class Standing(NamedTuple):
@@ -213,7 +234,8 @@ class Listen(Effect[bool]):
 
 @dataclass(slots=True)
 class HandOver(Effect[bool]):
-    """Give a hold's token to whoever is next in the caller's own queue; False if nobody waits there."""
+    """Give a hold's token to whoever is next in the caller's own queue: then the hold is over; False if nobody waits
+    there."""
 
     handed: Handed
     home: object

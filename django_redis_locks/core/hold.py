@@ -14,7 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from . import clock, events, forks
-from .constants import DRIFT, DRIFT_SHARE
+from .constants import DRIFT, DRIFT_SHARE, SPELL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ def no_grant() -> None:
     return
 
 
-def validity(lease: int) -> float:
+def validity(lease: float) -> float:
     """For how many seconds after the request a lease of so many milliseconds counts here."""
     return lease / 1000 * (1 - DRIFT_SHARE) - DRIFT
 
@@ -51,6 +51,7 @@ class Hold:
         "__weakref__",
         "address",
         "alias",
+        "asked",
         "deadline",
         "doubted",
         "fence",
@@ -70,6 +71,7 @@ class Hold:
         "place",
         "renew_until",
         "since",
+        "spare",
         "state",
         "token",
         "unanswered",
@@ -100,7 +102,7 @@ class Hold:
         self.token = token
         self.fence = fence
         self.lease = lease
-        self.since = sent
+        self.since = self.asked = sent
         self.deadline = sent + (lease / 1000 * (1 - DRIFT_SHARE) - DRIFT)  # as validity() has it
         self.renew_until = sent + renew_for if renew_for else 0.0
         self.owner = weakref.ref(owner)
@@ -116,7 +118,9 @@ class Hold:
         self.address = ""
         """Where the store reaches the queue that its release lines up again; "" if none."""
         self.hand_overs = 0
-        """How many times in a row it was handed over within this process while another one waited."""
+        """How many times in a row it was handed over within this process while another one may have waited."""
+        self.spare = 0
+        """So many fences after its own are kept for those who take it over without asking the store."""
         self.lost_why: str | None = None
         self.state = State.HELD
         self.grant: Callable[[], Grant | None] = no_grant
@@ -144,6 +148,21 @@ class Hold:
         """Held now: it may be re-entered and renewed."""
         return self.held and not self.over
 
+    def passes_on(self, lease: int) -> bool:
+        """Whether who wishes for a lease of so many milliseconds may go on with it as it is, now that this hold is over."""
+        return (
+            self.spare > 0
+            and lease == self.lease
+            and self.state is State.GONE
+            and clock.now() < min(self.asked + SPELL, self.deadline)
+        )
+
+    def follow(self, hold: Hold) -> None:
+        """Go on with what the store gave to another hold."""
+        self.asked = hold.asked
+        self.deadline = min(self.deadline, hold.asked + validity(self.lease + 1000 * SPELL))
+        self.spare, self.hand_overs = hold.spare - 1, hold.hand_overs + 1
+
     def age(self) -> float:
         """Seconds since it was acquired."""
         return clock.now() - self.since
@@ -151,6 +170,7 @@ class Hold:
     def prolong(self, sent: float, lease: int) -> None:
         """The store gave a lease of so many milliseconds to a request sent then. A deadline never moves back."""
         with self.mutex:
+            self.spare = 0  # the next one wishes for a lease that ends earlier
             self.deadline = max(self.deadline, sent + validity(lease))
 
     def enter(self, grant: int) -> bool:

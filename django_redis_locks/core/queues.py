@@ -22,6 +22,7 @@ from . import clock
 from .constants import HOT, JITTER, POLITE
 from .effects import Trouble, Turn
 from .gates import Gate, LoopGate
+from .hold import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,9 +54,6 @@ class Outside(Protocol):
         """Raise if this thread must not sleep."""
 
 
-_ALONE = Turn()
-
-
 class _Queue(Trouble):
     wakes = 0
     seen = 0
@@ -82,23 +80,24 @@ class _Queue(Trouble):
         return self._number
 
     def turn(self, seat: Seat, until: float, outside: Outside) -> Turn | float | None:
-        """A turn: ask now. None: too late. Else so many seconds of sleep at most, and the seat has a gate."""
+        """A turn: ask now, or take over. None: too late. Else so many seconds of sleep at most, and the seat has a gate."""
         if self.seats[0] is not seat:
             now = clock.now()
             return self._sleep(seat, until - now, outside) if now < until else None
-        if self.handed is None and self.wakes == self.seen and (now := clock.now()) < self.next_try and now < until:
-            return self._sleep(seat, min(self.next_try, until) - now, outside)
+        handed = self.handed
+        if self.wakes == self.seen:
+            if handed is not None and handed.hold.passes_on(seat.lease):
+                handed.taker = seat
+                seat.turn = Turn(taken=handed)
+                return seat.turn
+            if handed is None and (now := clock.now()) < self.next_try and now < until:
+                return self._sleep(seat, min(self.next_try, until) - now, outside)
         self.seen = self.wakes
         channel = outside.hear(seat.channel)
         if channel:
             self.address = f"{channel} {self.number}"
-            turn = Turn(self.address, self.arrival, self.seats[-1] is not seat, self.handed)
-        elif self.handed is not None:
-            turn = Turn("", self.arrival, self.seats[-1] is not seat, self.handed)
-        else:
-            turn = _ALONE
-        seat.turn = turn
-        return turn
+        seat.turn = Turn(self.address if channel else "", self.arrival, self.seats[-1] is not seat, handed)
+        return seat.turn
 
     def _sleep(self, seat: Seat, seconds: float, outside: Outside) -> float:
         if seat.gate is None:
@@ -107,15 +106,16 @@ class _Queue(Trouble):
         return seconds
 
     def told(self, seat: Seat, standing: Standing) -> None:
-        """The store answered this seat's question."""
+        """The store answered this seat's question, or it had none."""
         turn = seat.turn
         if turn is None:
             return
-        self.answered = self.seen
+        if turn.taken is None:
+            self.answered = self.seen
         if turn.address:  # else the store did nothing about our place in the line
             self.address = turn.address if standing.arrival else ""
             self.arrival = standing.arrival
-        if self.handed is turn.handed:
+        if self.handed in (turn.handed, turn.taken):
             self.handed = None
 
     def rouse(self) -> None:
@@ -234,8 +234,8 @@ class Queues:
         seat, standing = effect.seat, effect.standing
         if standing is not None:
             queue.told(seat, standing)
-        elif queue.handed is not None and seat.turn is not None and seat.turn.handed is queue.handed:
-            queue.handed.doubtful = True
+        elif queue.handed is not None and seat.turn is not None and queue.handed in (seat.turn.handed, seat.turn.taken):
+            queue.handed.spurned(seat.turn)
         if effect.pause is not None:
             queue.next_try = clock.now() + effect.pause
         seats = queue.seats
@@ -254,6 +254,8 @@ class Queues:
                 if queue is not None and queue.seats:
                     queue.handed = effect.handed
                     queue.rouse()
+                    # last: until then its holder, if he is interrupted, has the janitor free it
+                    effect.handed.hold.state = State.GONE
                     return True
         return False
 

@@ -270,7 +270,8 @@ class BaseLock(Returning):
             hold.state = State.GONE
             self._perform(Unwatch(hold))
         refused = isinstance(failure, LockBackendError) and not failure.unanswered
-        if hold is not None or (ask.sent and not refused):
+        kept = ask.seat is None or not ask.seat.gave_back
+        if (hold is not None and kept) or (ask.sent and not refused):
             self._perform(self._sweep(ask.token))
 
     def _newest(self) -> Grant:

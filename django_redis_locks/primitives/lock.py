@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from ..core import forks, owners
 from ..core import holder as holders
+from ..core.constants import SPELL
 from ..core.effects import Command, Standing, Turn
 from ..core.holder import Holder
 from ..core.replies import freed, members, number, text, yes_or_no
@@ -23,6 +24,8 @@ from .waiting import kept
 from .wishes import NOWHERE, Ask, Busy, Foreign, Granted
 
 KIND: Final = "lock"
+
+_SPELL: Final = round(1000 * SPELL)
 
 
 class Lock(BaseLock):
@@ -41,7 +44,7 @@ class Lock(BaseLock):
             free = (keys.lock, keys.fence, keys.listing) if terms.index else (keys.lock, keys.fence)
             return Command("lock/acquire", free, (ask.token, terms.lease, about), read_verdict)
         handed = "" if turn.handed is None else turn.handed.hold.token
-        args = ask.token, terms.lease, about, handed, turn.address, turn.arrival, int(turn.more), kept()
+        args = ask.token, terms.lease + _SPELL, about, handed, turn.address, turn.arrival, int(turn.more), kept()
         waited = (keys.lock, keys.fence, keys.waiters)
         return Command("lock/acquire", (*waited, keys.listing) if terms.index else waited, args, read_verdict)
 

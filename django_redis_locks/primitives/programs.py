@@ -6,10 +6,11 @@ A kind adds its commands; ``base`` adds the public methods that run the programs
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..core import clock, owners
-from ..core.constants import HAND_OVERS
+from ..core.constants import HAND_OVERS, SPARE
 from ..core.effects import (
     Command,
     Freed,
@@ -101,7 +102,8 @@ class Programs:
         """Re-enter the caller's own hold; or ask the store, wait, ask again, until it is granted or the wait is over."""
         if ask.inner is not None:
             return self._reentering(ask, ask.inner)
-        return waiting(self, ask, Seat(self.place, ask.home, self.keys.inbox) if ask.wait > 0 else None, _UNASKED)
+        seat = Seat(self.place, ask.home, self.keys.inbox, self.terms.lease) if ask.wait > 0 else None
+        return waiting(self, ask, seat, _UNASKED)
 
     def _outcome(self, ask: Ask, turn: Turn, answer: Answer) -> Outcome[Hold | Busy]:
         """Whatever the attempt may leave behind in the store is handed to the janitor."""
@@ -119,9 +121,7 @@ class Programs:
                 return verdict, False, verdict.lease_left, self._spend(ask)
             ask.sent = False
             return verdict, False, verdict.lease_left, ()
-        hold = ask.hold = self._hold(ask, verdict.fence, sent, unanswered)
-        if handed is not None and verdict.standing.others:
-            hold.hand_overs = handed.hold.hand_overs + 1
+        hold = self._granted(ask, turn, verdict, sent, unanswered)
         if clock.now() >= hold.deadline:  # the answer took longer than the lease: no grant
             ask.hold = None
             return _UNASKED, False, 0.0, self._spend(ask)
@@ -130,6 +130,20 @@ class Programs:
             watch = (Watch(hold, self._prolong, hold.lease),)
         # the next one asks when it is woken, or when this one's lease is over
         return hold, True, hold.lease / 1000, watch
+
+    def _granted(self, ask: Ask, turn: Turn, verdict: Granted, sent: float, unanswered: bool) -> Hold:
+        taken, handed = turn.taken, turn.handed
+        if taken is not None:
+            ask.token = taken.hold.token
+        hold = ask.hold = self._hold(ask, verdict.fence, sent, unanswered)
+        if taken is not None:
+            hold.follow(taken.hold)
+        elif verdict.standing.others:
+            if handed is not None:
+                hold.hand_overs = handed.hold.hand_overs + 1
+        elif turn.address or handed is not None:
+            hold.spare = SPARE
+        return hold
 
     def _spend(self, ask: Ask) -> Iterator[Sweep]:
         """A swept token is spent: the janitor would free what it is granted later. Not before: if the sweep is
@@ -195,10 +209,15 @@ class Programs:
             return False
         if hold.hand_overs >= HAND_OVERS:
             hold.address = yield LineUp(self.place, home)
-        elif (yield HandOver(Handed(hold, self._free), home)):
-            hold.state = State.GONE
-            return True
+        else:
+            handed: bool = yield HandOver(Handed(hold, self._free, partial(self._go_on, hold)), home)
+            return handed
         return False
+
+    def _go_on(self, hold: Hold) -> Answer:
+        """What the store would say to the next one, whose fence was kept for him. It isn't asked."""
+        assert hold.fence is not None  # noqa: S101 - it was held
+        return Granted(hold.fence + 1, free=False), clock.now(), False
 
     def extending(self, hold: Hold, lease: int) -> Program[None]:
         """Let the lease end so many milliseconds from now, or later if it did anyway."""

@@ -61,8 +61,12 @@ def waiting(asker: Asker[W_contra, V], wish: W_contra, seat: Seat | None, verdic
     if seat is not None and not calm:
         turn = yield Wait(seat, give_up)
     while turn is not None:
-        wish.standing, wish.sent = None, True
-        answer = yield from asking(asker._question(wish, turn), give_up, None if seat is None else seat.queue)
+        wish.standing, wish.sent = None, turn.taken is None
+        answer = (
+            turn.taken.go_on()
+            if turn.taken is not None
+            else (yield from asking(asker._question(wish, turn), give_up, None if seat is None else seat.queue))
+        )
         asked = True
         verdict, settled, rest, then = asker._outcome(wish, turn, answer)
         for effect in then:  # noqa: UP028 - it may be sent replies

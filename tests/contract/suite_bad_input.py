@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from django_redis_locks import Grant, LockAlreadyHeld, LockLost, LockNotOwned
+from django_redis_locks.core.constants import SPARE
 from tests.contract.matrix import Caller, Face, eventually, inside, twin
 from tests.forks import in_child
 
@@ -133,11 +134,11 @@ def test_a_text_of_another_class_is_its_text(face: Face, alice: Caller, bob: Cal
 
 
 def test_a_fence_that_nobody_has_frees_nothing(face: Face, alice: Caller, bob: Caller) -> None:
-    """A fence is compared, also one that is false: only None means whoever holds it. The answer may be wrong, if one was
-    lost on the way; the lock isn't freed."""
+    """A fence is compared, also one that is false: only None means whoever holds it. Some after that of the hold are kept
+    for those who take it over. The answer may be wrong, if one was lost on the way; the lock isn't freed."""
     lock = face.lock()
     grant = alice(lock.acquire)
-    for fence in (0, -1, grant.fence - 1, grant.fence + 1, 10**30):
+    for fence in (0, -1, grant.fence - 1, grant.fence + SPARE + 1, 10**30):
         bob(lock.force_release, fence=fence)
         alice(grant.ensure_held, confirm=True)
     assert bob(lock.force_release, fence=grant.fence) is True
@@ -200,12 +201,13 @@ def test_no_way_of_asking_re_enters_a_lost_lock(face: Face, alice: Caller, bob: 
     assert alice(lock.acquire, timeout=1)
 
 
+@pytest.mark.exact("its lease is too short for a bad network on a busy machine")
 def test_a_renewed_re_entry_outlasts_a_fixed_lease(face: Face, alice: Caller, bob: Caller) -> None:
     """[H17] [L11] Who enters to be renewed is renewed, although the section around it wouldn't be."""
-    face.configure(EXPIRE=0.3)
-    outer = alice(face.rlock(expire=0.3).acquire)
+    face.configure(EXPIRE=0.8)
+    outer = alice(face.rlock(expire=0.8).acquire)
     inner = alice(face.rlock().acquire)
-    assert bob(face.lock().acquire, timeout=0.5) is None
+    assert bob(face.lock().acquire, timeout=1.2) is None
     alice(inner.ensure_held, confirm=True)
     alice(inner.release)
     alice(outer.release)

@@ -6,6 +6,7 @@ from tests.contract.suite_bad_input import *  # noqa: F403
 from tests.contract.suite_cpython import *  # noqa: F403
 from tests.contract.suite_lease import *  # noqa: F403
 from tests.contract.suite_lock import *  # noqa: F403
+from tests.contract.suite_passing import *  # noqa: F403
 from tests.contract.suite_record import *  # noqa: F403
 from tests.contract.suite_rlock import *  # noqa: F403
 from tests.contract.suite_tasks import *  # noqa: F403

@@ -127,7 +127,7 @@ class Story:
         turn = Turn()
         if self.chance.random() < 0.7:
             hold: Any = SimpleNamespace(token=self.token())
-            handed = Handed(hold, lock._free) if self.chance.random() < 0.4 else None
+            handed = Handed(hold, lock._free, lambda: None) if self.chance.random() < 0.4 else None
             turn = Turn(self.address(), self.arrival(), self.maybe(), handed)
         command = lock._question(ask, turn)
         token, _, _, *waits = command.args

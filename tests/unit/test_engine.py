@@ -167,7 +167,7 @@ def test_what_was_handed_over_for_nothing_is_freed(engine: Engine, store: Notes)
     """[H3] [H9] By the janitor too, and before it passes anything on."""
     seat = sit(engine)
     hold: Any = SimpleNamespace(place=seat.place, token="secret", lease=1000)
-    handed = Handed(hold, lambda token: Command("lock/free", (LOCK, WAITERS, "index"), (token,), int))
+    handed = Handed(hold, lambda token: Command("lock/free", (LOCK, WAITERS, "index"), (token,), int), lambda: None)
     assert perform(engine, HandOver(handed, None))
     perform(engine, Leave(seat))
     assert sent(engine, store)[:2] == [

@@ -77,6 +77,8 @@ CASES = {
     "who asks once": case((STAYS,), (ASKS_ONCE,), faults=1, floor=1_500),
     "who extends": case((EXTENDS,), (A,), faults=1, floor=5_000),
     "who insists": case((INSISTS,), (A,), faults=2, kinds={"reply"}, floor=2_000),
+    "one by two, twice": case((TWICE, TWICE), faults=1, kinds={"signal"}, floor=10_000),
+    "two and one, a cancelled one": case((A, A), (A,), faults=1, kinds={"cancel", "signal"}, floor=45_000),
     "no hand-over": case((A, A), faults=1, kinds={"cancel"}, hand_overs=0, floor=1_400),
 }
 
@@ -90,7 +92,6 @@ MORE = {
     "two by two, a lost inbox": case((A, A), (A, A), faults=1, kinds={"deaf"}, most=200_000),
     "two and one, one fault": case((A, A), (A,), faults=1, floor=20_000),
     "one by two, two faults": case((A, A), faults=2, kinds={"reply", "cancel", "signal"}, floor=3_000),
-    "one by two, twice": case((TWICE, TWICE), faults=1, kinds={"signal"}, floor=1_500),
     "two by one, twice": case((TWICE,), (TWICE,), faults=1, floor=40_000),
     "three by one, one fault": case((A,), (A,), (A,), faults=1, floor=45_000),
     "two homes": case((A, ELSEWHERE), faults=1, floor=3_000),
@@ -98,6 +99,7 @@ MORE = {
     "no hand-over between two and one": case((A, A), (A,), faults=1, kinds={"cancel"}, hand_overs=0, floor=5_000),
     "who stays, two faults": case((STAYS,), (Plan(stay=3.0, wait=1.5),), faults=2, floor=40_000),
     "who extends, two losses": case((EXTENDS,), (A,), faults=2, kinds=LOSSES, floor=20_000),
+    "three in one": case((A, A, A), faults=1, floor=40_000),
     "who insists with others": case((INSISTS, A), (A,), faults=1, kinds={"reply", "signal"}, floor=4_000),
 }
 
@@ -163,6 +165,11 @@ def taken_unasked(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(Lock, "_question", ask_as_the_one_before)
     patch.setattr(waiting, "asking", answer)
+
+
+def given_back_and_freed(patch: pytest.MonkeyPatch) -> None:
+    """[H3] Who took a lock over without a question, and gave it back, has the janitor free it all the same."""
+    patch.setattr(Seat, "gave_back", False)
 
 
 def no_doubt(patch: pytest.MonkeyPatch) -> None:
@@ -246,6 +253,7 @@ MUTATIONS: list[tuple[Mutation, str, Case]] = [
     (lowered, "lost the lock", case((EXTENDS,), (A,), faults=1, kinds={"late"})),
     (dropped, ORPHAN, case((A, A), faults=1, kinds={"cancel"})),
     (taken_unasked, "two are inside", case((SHORT, SHORT_TOO), (A,))),
+    (given_back_and_freed, "lost the lock", case((TWICE, TWICE), faults=1, kinds={"signal"})),
     (no_doubt, "lost the lock", case((A, A, A), faults=1, kinds={"cancel"})),
     (no_limit, "stays within a process", case((TWICE, TWICE), (A,), hand_overs=1)),
     (named_too_early, "sleeps", case((A,), (A,))),

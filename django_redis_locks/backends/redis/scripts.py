@@ -1,6 +1,6 @@
 """The scripts: one file per step under ``lua/``, named as the command is. A line ``-- uses wake`` in one puts the
-functions of ``lua/shared/wake.lua`` before it. ``$REMEMBER`` is that constant in milliseconds. And
-the requests that call them."""
+functions of ``lua/shared/wake.lua`` before it. ``$REMEMBER`` and ``$SPARE`` are
+constants, in milliseconds if they are times. And the requests that call them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...core.constants import REMEMBER
+from ...core.constants import REMEMBER, SPARE
 from .resp import pack, pack_value, packed
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ def script(name: str) -> Script:
     """The script of a command, such as ``lock/acquire``."""
     text = _read(name)
     parts = [_read(f"shared/{part}") for names in _uses.findall(text) for part in names.split()]
-    source = _comment.sub("", "".join([*parts, text])).replace("$REMEMBER", str(int(REMEMBER * 1000)))
+    source = _comment.sub("", "".join([*parts, text]))
+    source = source.replace("$REMEMBER", str(int(REMEMBER * 1000))).replace("$SPARE", str(SPARE))
     return Script(source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 

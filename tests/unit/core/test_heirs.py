@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from django_redis_locks.core import clock, queues
-from django_redis_locks.core.constants import POLITE
-from django_redis_locks.core.effects import Handed, HandOver, LineUp, Place, Standing, Turn, Wait
-from tests.unit.core.waiters import NEVER, NOWHERE, OTHER, PLACE, SOON, Line, address, in_loop
-
-
-def a_lock_of(token: str = "token", place: Place = PLACE) -> Handed:
-    hold: Any = SimpleNamespace(place=place, token=token)
-    return Handed(hold, lambda token: pytest.fail("nobody frees it here"))
-
-
-def hand_over(line: Line, home: Any = None) -> Handed:
-    handed = a_lock_of()
-    assert line.hand_over(HandOver(handed, home))
-    return handed
-
+from django_redis_locks.core.constants import POLITE, SPELL
+from django_redis_locks.core.effects import HandOver, LineUp, Place, Standing, Turn, Wait
+from django_redis_locks.core.hold import State
+from tests.unit.core.waiters import LEASE, NEVER, NOWHERE, OTHER, PLACE, SOON, Line, address, heirloom, in_loop
 
 # Hand-overs
 
@@ -32,7 +20,7 @@ def hand_over(line: Line, home: Any = None) -> Handed:
 def test_there_must_be_an_heir(line: Line) -> None:
     """[H3] [H12] Somebody who waits for this very lock in the caller's own home; a busy loop's tasks are no heirs of a
     thread."""
-    handed = a_lock_of()
+    handed = heirloom()
     assert not line.hand_over(HandOver(handed, None))
     seat = line.sit(place=OTHER)
     assert not line.hand_over(HandOver(handed, None))
@@ -40,7 +28,7 @@ def test_there_must_be_an_heir(line: Line) -> None:
     async def story(loop: asyncio.AbstractEventLoop) -> None:
         mine = line.sit(loop)
         assert not line.hand_over(HandOver(handed, None))
-        hand_over(line, loop)
+        line.pass_on(loop)
         line.stand(mine)
 
     in_loop(story)
@@ -54,7 +42,8 @@ def test_an_heir_asks_at_once(line: Line, threads: ThreadPoolExecutor) -> None:
     seat = line.sit()
     line.ask(seat)
     waiting = line.sleeping(threads, Wait(seat, NEVER, 60, Standing(7)))
-    handed = hand_over(line)
+    handed = line.pass_on()
+    assert handed.hold.state is State.GONE
     assert waiting.result(5) == Turn(address(seat), 7, False, handed)
     assert line.ask(seat, NOWHERE) == Turn(address(seat), 0, False, None)
     line.stand(seat)
@@ -65,7 +54,7 @@ def test_a_lock_that_is_handed_over_while_the_head_asks_is_not_lost(line: Line) 
     """[H3] [H8] The answer is about another question."""
     seat = line.sit()
     line.ask(seat)
-    handed = hand_over(line)
+    handed = line.pass_on()
     assert line.ask(seat, Standing(7)).handed is handed
     assert not handed.doubtful
 
@@ -73,9 +62,9 @@ def test_a_lock_that_is_handed_over_while_the_head_asks_is_not_lost(line: Line) 
 def test_the_answer_to_one_hand_over_settles_no_other(line: Line) -> None:
     """[H3] A second one may come before the first one's heir was answered: its token is the one in the store."""
     seat = line.sit()
-    hand_over(line)
+    line.pass_on()
     line.ask(seat)
-    second = hand_over(line)
+    second = line.pass_on()
     assert line.ask(seat, NOWHERE).handed is second
 
 
@@ -83,7 +72,7 @@ def test_an_heir_that_leaves_unasked_passes_it_on(line: Line) -> None:
     """[H3] Its time was up, or it was cancelled: the next one takes over, and asks at once."""
     first, second = line.sit(), line.sit()
     line.ask(first)
-    handed = hand_over(line)
+    handed = line.pass_on()
     line.stand(first, 60, Standing(7))
     begin = clock.now()
     turn = line.wait(Wait(second, NEVER), line.outside)
@@ -95,8 +84,8 @@ def test_an_heir_that_leaves_unasked_passes_it_on(line: Line) -> None:
 
 def test_an_heir_whose_question_was_not_answered_leaves_a_doubt(line: Line) -> None:
     """[H3] [H15] It may have taken the lock over: that the next one doesn't find it is no theft."""
-    first, second = line.sit(), line.sit()
-    handed = hand_over(line)
+    first, second = line.sit(), line.sit(lease=LEASE)
+    handed = line.pass_on(spare=3)
     line.ask(first)
     line.stand(first, 0.0, None)
     assert line.ask(second).handed is handed
@@ -107,7 +96,7 @@ def test_an_heir_whose_question_was_not_answered_leaves_a_doubt(line: Line) -> N
 def test_what_the_last_heir_leaves_goes_to_the_janitor(line: Line, asked: bool) -> None:
     """[H3] [H9] The token is still in the store, and nobody would free it."""
     seat = line.sit()
-    handed = hand_over(line)
+    handed = line.pass_on()
     if asked:
         line.ask(seat)
     line.stand(seat, 0.0, None)
@@ -115,10 +104,74 @@ def test_what_the_last_heir_leaves_goes_to_the_janitor(line: Line, asked: bool) 
     assert handed.doubtful is asked
 
 
+# What is taken over as it is
+
+
+def test_an_heir_may_go_on_without_a_question(line: Line, threads: ThreadPoolExecutor) -> None:
+    """[H3] What the last answer said of the place in line stays true; and it was no answer to a wake-up."""
+    seat = line.sit(lease=LEASE)
+    line.ask(seat)
+    line.ask(seat, Standing(7))
+    line.free()
+    line.ask(seat)  # and isn't answered
+    handed = line.pass_on(spare=3)
+    assert line.ask(seat) == Turn(taken=handed)
+    line.stand(seat)
+    assert line.left == [(PLACE, address(seat), None)]
+
+
+@pytest.mark.parametrize(
+    "what", ["no fence", "no lease", "another lease", "an extension", "time", "the deadline", "state", "news"]
+)
+def test_who_must_ask_all_the_same(what: str, line: Line) -> None:
+    """[H3] Who takes over must get what he would get from the store: a fence of his own, and the lease that he wishes for;
+    and the store must have been asked lately, without news since. And whoever had it must be through with it."""
+    seat = line.sit(lease=0 if what == "no lease" else LEASE + (what == "another lease"))
+    handed = heirloom(spare=0 if what == "no fence" else 3)
+    hold = handed.hold
+    assert line.hand_over(HandOver(handed, None))
+    match what:
+        case "an extension":
+            hold.prolong(clock.now(), 2 * LEASE)
+        case "time":
+            hold.asked -= SPELL
+        case "the deadline":
+            hold.deadline = clock.now()
+        case "news":
+            line.free()
+        case "state":
+            hold.state = State.RELEASING
+    assert line.ask(seat).handed is handed
+
+
+def test_who_takes_over_and_fails_gives_it_back(line: Line) -> None:
+    """[H3] Whether he entered nobody knows: the next one asks the store, which gives him another fence."""
+    first, second = line.sit(lease=LEASE), line.sit(lease=LEASE)
+    handed = line.pass_on(spare=3)
+    assert line.ask(first).taken is handed
+    line.stand(first, 0.0, None)
+    assert first.gave_back
+    assert line.ask(second).handed is handed
+    assert not handed.doubtful
+    line.stand(first, 0.0, None)
+    assert line.ask(second).handed is handed, "given back twice"
+
+
+def test_what_was_taken_over_and_told_is_nobody_elses(line: Line) -> None:
+    """[H3] From then on who took it over clears it away himself."""
+    first, second = line.sit(lease=LEASE), line.sit(lease=LEASE)
+    line.pass_on(spare=3)
+    line.ask(first)
+    line.stand(first, 0.0)
+    line.stand(first, 0.0, None)
+    assert not first.gave_back
+    assert line.ask(second).handed is None
+
+
 def test_one_behind_leaves_the_heir_alone(line: Line) -> None:
     """[H3] Whoever leaves from the middle says nothing about the head's question."""
     first, second = line.sit(), line.sit()
-    handed = hand_over(line)
+    handed = line.pass_on()
     line.ask(first)
     line.stand(second, None, None)
     assert not handed.doubtful
@@ -239,7 +292,7 @@ def test_what_a_closed_loop_was_told_is_passed_on(line: Line, handing: bool) -> 
     loop = asyncio.new_event_loop()
     seat = line.sit(loop)
     loop.run_until_complete(line.aturn(seat, NEVER))
-    handed = hand_over(line, loop) if handing else None
+    handed = line.pass_on(loop) if handing else None
     loop.close()
     line.sit()
     line.sit()

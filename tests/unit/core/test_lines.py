@@ -5,26 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from django_redis_locks.core import clock
-from django_redis_locks.core.effects import Handed, HandOver, LineUp, Place, Standing, Turn, Wait
+from django_redis_locks.core.effects import LineUp, Standing, Turn, Wait
 from tests.unit.core.waiters import NEVER, NOWHERE, OTHER, PLACE, Line, address, in_loop
-
-
-def a_lock_of(token: str = "token", place: Place = PLACE) -> Handed:
-    hold: Any = SimpleNamespace(place=place, token=token)
-    return Handed(hold, lambda token: pytest.fail("nobody frees it here"))
-
-
-def hand_over(line: Line, home: Any = None) -> Handed:
-    handed = a_lock_of()
-    assert line.hand_over(HandOver(handed, home))
-    return handed
-
 
 # Addresses, and the place in line
 
@@ -81,7 +67,7 @@ def test_a_question_without_an_address_changes_no_place(line: Line, back: bool) 
     line.stand(line.sit(), None, None)
     line.outside.me = ""
     line.turn(seat, clock.now() - 1, None, Standing(7))
-    assert line.ask(seat, NOWHERE) == Turn()
+    assert line.ask(seat, NOWHERE) == Turn("", 7)
     if back:
         line.outside.me = "me"
         assert line.ask(seat, NOWHERE) == Turn(address(seat), 7, False, None)

@@ -9,14 +9,15 @@ import linecache
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from types import FrameType, SimpleNamespace
+from types import FrameType
 from typing import Any, Self
 
 import pytest
 
 from django_redis_locks.core import clock, queues
-from django_redis_locks.core.effects import Handed, HandOver, Leave, Seat, Standing, Wait
-from tests.unit.core.waiters import NEVER, PLACE, Line, address
+from django_redis_locks.core.effects import HandOver, Leave, Seat, Standing, Wait
+from django_redis_locks.core.hold import State
+from tests.unit.core.waiters import LEASE, NEVER, PLACE, Line, address, heirloom
 
 pytestmark = pytest.mark.skipif(
     sys.version_info >= (3, 12), reason="newer Pythons trace more lines at which no signal is ever handled"
@@ -77,11 +78,6 @@ def free(line: Line) -> None:
         threads.submit(line._mutex.release).result()
 
 
-def a_handed_lock() -> Handed:
-    hold: Any = SimpleNamespace(place=PLACE, token="token")
-    return Handed(hold, lambda token: pytest.fail("nobody frees it here"))
-
-
 def give_up(line: Line, seat: Seat) -> None:
     """As whoever is interrupted does."""
     line.leave(Leave(seat, 0.0), line.outside)
@@ -132,14 +128,14 @@ def test_the_last_one_is_struck_as_it_leaves(standing: Standing | None, asked: b
         seat = line.sit()
         line.ask(seat)
         where = address(seat)
-        handed = a_handed_lock()
+        handed = heirloom()
         line.hand_over(HandOver(handed, None))
         if asked:
             line.ask(seat)
         with strike:
             line.leave(Leave(seat, None, standing), line.outside)
         if seat not in seat.queue.seats:
-            assert not line.hand_over(HandOver(a_handed_lock(), None)), "nobody sits there any more"
+            assert not line.hand_over(HandOver(heirloom(), None)), "nobody sits there any more"
         give_up(line, seat)
         ended(line)
         taken = asked and standing is not None
@@ -158,7 +154,7 @@ def test_the_head_is_struck_as_it_leaves(standing: Standing | None) -> None:
         line = Line()
         seat, heir = line.sit(), line.sit()
         line.ask(seat)
-        handed = a_handed_lock()
+        handed = heirloom()
         line.hand_over(HandOver(handed, None))
         with strike:
             line.leave(Leave(seat, 60, standing), line.outside)
@@ -195,7 +191,7 @@ def test_a_hand_over_that_is_struck() -> None:
         seat = line.sit()
         line.ask(seat)
         line.turn(seat, clock.now() - 1, 60, Standing(7))
-        handed = a_handed_lock()
+        handed = heirloom()
         with strike:
             line.hand_over(HandOver(handed, None))
         free(line)
@@ -203,4 +199,38 @@ def test_a_hand_over_that_is_struck() -> None:
         assert given or strike.struck
         line.stand(seat, None, None)
         assert line.left == [(PLACE, address(seat), handed if given else None)]
+        ended(line)
+
+
+def test_who_takes_over_is_struck() -> None:
+    """[H3] [H21] Either the queue has it, for the next one, or he has, and clears it away: never both, and never nobody."""
+    for strike in strikes():
+        line = Line()
+        first, second = line.sit(lease=LEASE), line.sit(lease=LEASE)
+        handed = line.pass_on(spare=3)
+        with strike:
+            line.begin(Wait(first, NEVER), line.outside)
+            line.leave(Leave(first, 0.0, Standing()), line.outside)
+        give_up(line, first)
+        taken = first.turn is not None and first.turn.taken is handed
+        mine = taken and not first.gave_back
+        turn = line.ask(second)
+        assert (handed in (turn.handed, turn.taken)) is not mine
+        line.stand(second)
+        ended(line)
+
+
+def test_who_hands_over_is_struck() -> None:
+    """[H3] [H21] While his release may go on, and has the janitor free the lock, nobody goes on with it unasked."""
+    for strike in strikes():
+        line = Line()
+        seat = line.sit(lease=LEASE)
+        handed = heirloom(spare=3)
+        handed.hold.state = State.RELEASING
+        with strike:
+            line.hand_over(HandOver(handed, None))
+        free(line)
+        turn = line.ask(seat)
+        assert (turn.taken is handed) is (handed.hold.state is State.GONE)
+        line.stand(seat)
         ended(line)

@@ -10,13 +10,17 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from django_redis_locks.core import clock
-from django_redis_locks.core.effects import Freed, Handed, Leave, Place, Seat, Standing, Turn, Wait
+import pytest
+
+from django_redis_locks.core import clock, owners
+from django_redis_locks.core.effects import Freed, Handed, HandOver, Leave, Place, Seat, Standing, Turn, Wait
+from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.queues import Queues
 
 PLACE = Place("store", "lock")
 OTHER = Place("store", "other")
 NEVER = inf
+LEASE = 10_000
 SOON = 0.05
 NOWHERE = Standing()
 
@@ -27,6 +31,28 @@ def alarm(at: float, ring: Callable[[], object]) -> Callable[[], None]:
     timer.daemon = True
     timer.start()
     return timer.cancel
+
+
+def heirloom(place: Place = PLACE, spare: int = 0) -> Handed:
+    """A lock of ten seconds, acquired just now. Those who take it over must ask, or take a spare fence."""
+    hold = Hold(
+        place,
+        "key",
+        "name",
+        "default",
+        "token",
+        grant=0,
+        fence=100,
+        lease=LEASE,
+        sent=clock.now(),
+        renew_for=0,
+        owner=owners.me(),
+        home=None,
+        on_lost=None,
+        unanswered=False,
+    )
+    hold.spare = spare
+    return Handed(hold, lambda token: pytest.fail("nobody frees it here"), lambda: pytest.fail("nobody enters here"))
 
 
 class Around:
@@ -62,9 +88,9 @@ class Line(Queues):
     def left(self) -> list[tuple[Place, str, Handed | None]]:
         return self.outside.gone
 
-    def sit(self, home: Any = None, place: Place = PLACE) -> Seat:
+    def sit(self, home: Any = None, place: Place = PLACE, lease: int = 0) -> Seat:
         """Somebody joins, and hasn't asked yet."""
-        seat = Seat(place, home, "inbox:")
+        seat = Seat(place, home, "inbox:", lease)
         self._join(seat, self.outside)
         return seat
 
@@ -84,6 +110,12 @@ class Line(Queues):
         turn = self.wait(Wait(seat, clock.now() - 1, None, standing), self.outside)
         assert turn is not None
         return turn
+
+    def pass_on(self, home: Any = None, spare: int = 0) -> Handed:
+        """A lock is handed over to whoever waits."""
+        handed = heirloom(spare=spare)
+        assert self.hand_over(HandOver(handed, home))
+        return handed
 
     def free(self, place: Place = PLACE, *, woke: bool = False, address: str = "") -> None:
         """The lock was freed by this process."""

@@ -15,6 +15,7 @@ from functools import cache
 from math import inf
 from typing import Any, ClassVar
 
+from django_redis_locks.core.constants import SPELL
 from django_redis_locks.core.effects import Command, Trouble
 from django_redis_locks.core.grant import Grant
 from django_redis_locks.core.hold import Hold
@@ -75,6 +76,8 @@ class Shaper:
     def named(self, name: str, value: Any) -> Any:
         if name in _ONCE_DUE and isinstance(value, float) and value <= self.now:
             return "past"
+        if name == "asked" and value + SPELL <= self.now:
+            return "long ago"
         return _hows[type(value)](self, value)
 
     # How to shape the things of one type.
@@ -184,7 +187,10 @@ def attributes(thing: Any) -> list[tuple[str, Any]]:
         return [(name, getattr(thing, name)) for name in _OF_QUEUES]
     if hasattr(thing, "__dict__"):
         return [(name, value) for name, value in sorted(vars(thing).items()) if name not in _unmattering(kind)]
-    return [(name, getattr(thing, name)) for name in _slots(kind) if hasattr(thing, name)]
+    names = _slots(kind)
+    if kind is Hold and not thing.spare:
+        names = [name for name in names if name != "asked"]
+    return [(name, getattr(thing, name)) for name in names if hasattr(thing, name)]
 
 
 @cache

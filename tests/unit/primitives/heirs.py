@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django_redis_locks import LockBackendError
@@ -35,7 +36,8 @@ def handed_over() -> Handed:
     """By the one who held it since 100."""
     hold = given_back(a_hold())
     hold.state = State.GONE
-    return Handed(hold, a_lock()._free)
+    lock = a_lock()
+    return Handed(hold, lock._free, partial(lock._go_on, hold))
 
 
 def lost_answer() -> LockBackendError:

@@ -229,7 +229,8 @@ def inheritance() -> Handed:
     registry.forget(grant)
     hold = grant.hold
     hold.state = State.GONE
-    return Handed(hold, a_lock()._free)
+    lock = a_lock()
+    return Handed(hold, lock._free, partial(lock._go_on, hold))
 
 
 def use(lock: Lock) -> Grant | None:

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from django_redis_locks.core import events
-from django_redis_locks.core.effects import Handed, Standing, Turn
+from django_redis_locks.core.constants import SPARE, SPELL
+from django_redis_locks.core.effects import Handed, Seat, Standing, Turn
 from django_redis_locks.core.hold import Hold, State, validity
 from django_redis_locks.primitives.wishes import Busy, Granted
-from tests.unit.primitives.heirs import BUSY, END, ask, handed_over, losses, lost_answer
-from tests.unit.primitives.stepping import a_lock, acquire, at
+from tests.unit.primitives.heirs import BUSY, END, a_hold, ask, handed_over, losses, lost_answer
+from tests.unit.primitives.stepping import WORLD, a_lock, acquire, at
 
 
 @pytest.mark.parametrize("others", [True, False])
@@ -181,3 +182,93 @@ def test_an_heir_that_is_interrupted_clears_the_table(
             [*story[:last], (story[last][0], interruption()), *((line, None) for line in cleared)],
         )
     assert losses(heard) == (["taken"] if last == 5 else [])
+
+
+# Without a question
+
+
+def go_on(handed: Handed) -> Hold:
+    """Take it over at 100.01, as it is."""
+    hold = acquire(
+        a_lock(renew_for=60.0),
+        ask(),
+        [
+            ("now", 100.005),
+            ("wait until 103.005", Turn(taken=handed)),
+            ("now", 100.01),
+            ("watch A", None),
+            ("leave, pause 2, nowhere", None),
+        ],
+    )
+    assert isinstance(hold, Hold)
+    return hold
+
+
+def test_who_goes_on_has_the_token_the_lease_and_a_fence_that_was_kept() -> None:
+    """[H3] He is another holder: his own fence, and his own time of renewal. The lease is that of the last question."""
+    handed = handed_over()
+    handed.hold.spare, handed.hold.hand_overs = 3, 1
+    hold = go_on(handed)
+    assert (hold.token, hold.fence) == (handed.hold.token, 8)
+    assert (hold.deadline, hold.asked, hold.since) == (100.01 + validity(10_000), 100.0, 100.01)
+    assert hold.renew_until == 160.01
+    assert (hold.spare, hold.hand_overs) == (2, 2)
+
+
+@pytest.mark.parametrize("mine", [True, False])
+def test_who_goes_on_and_is_struck(mine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[H3] [H21] What he took over is freed, unless his queue has it again."""
+    handed = handed_over()
+    turn = Turn(taken=handed)
+
+    def calm(seat: Seat) -> bool:
+        seat.turn, handed.taker = turn, seat if mine else None
+        return False
+
+    monkeypatch.setattr(WORLD, "calm", calm)
+    told: list[tuple[str, Any]] = [
+        ("now", 100.005),
+        ("wait until 103.005", turn),
+        ("now", 100.01),
+        ("watch A", None),
+        ("leave, pause 2, nowhere", KeyboardInterrupt()),
+        ("leave, pause 0", None),
+        ("unwatch A", None),
+    ]
+    with pytest.raises(KeyboardInterrupt):
+        acquire(a_lock(renew_for=60.0), ask(), told + [("sweep A for 10", None)] * mine)
+
+
+@pytest.mark.parametrize("others", [True, False])
+@pytest.mark.parametrize("lined_up", [True, False])
+def test_fences_are_kept_for_who_lines_up_and_keeps_nobody_waiting(lined_up: bool, others: bool) -> None:
+    """[H3] [H4] The store keeps them for who may wait; and as long as another process waits, it is asked each time."""
+    standing = Standing(7, others)
+    turn = Turn("inbox:i 0") if lined_up else Turn()
+    question = "lock/acquire A at inbox:i 0" if lined_up else "lock/acquire A"
+    hold = acquire(
+        a_lock(),
+        ask(),
+        [
+            ("now", 104.0),
+            ("wait until 107", turn),
+            ("now", 105.0),
+            (question, Granted(8, standing=standing)),
+            ("leave, pause 2, since 7" + " with others" * others, None),
+            ("now", 105.0),
+        ],
+    )
+    assert isinstance(hold, Hold)
+    assert hold.spare == (SPARE if lined_up and not others else 0)
+
+
+def test_no_lease_lasts_longer_than_the_store_was_told() -> None:
+    """[H2] [H14] That of the last question, which was so much longer."""
+    hold = take_over(handed_over(), Granted(8, free=False))
+    last = a_hold()
+    last.follow(hold)
+    assert last.deadline == 100.0 + validity(10_000)
+    hold.asked = 99.97
+    late = a_hold()
+    late.follow(hold)
+    assert late.deadline == pytest.approx(99.97 + validity(10_000 + 1000 * SPELL))

@@ -1,4 +1,5 @@
--- Deletes the lock whoever holds it, or only the hold with one fence. Only ever a lock: another thing under the key
+-- Deletes the lock whoever holds it, or only the hold with one fence, or one who took that over without asking: he has one
+-- of the $SPARE spare fences after it. Only ever a lock: another thing under the key
 -- stays. A lock without expiry, which nothing else can free, may be freed so.
 --
 -- uses wake
@@ -12,7 +13,11 @@ if value.err then
   return value -- a right is missing
 end
 local fence = string.match(value, '^1 lock %S+ (%d+)')
-if not fence or (ARGV[1] ~= '' and ARGV[1] ~= fence) then return 0 end
+if not fence then return 0 end
+if ARGV[1] ~= '' then
+  local after = ARGV[1] - fence
+  if after < 0 or after > $SPARE then return 0 end
+end
 redis.call('DEL', KEYS[1])
 if KEYS[3] then redis.call('ZREM', KEYS[3], KEYS[1]) end
 return wake(KEYS[1], KEYS[2]) and 2 or 1

@@ -14,7 +14,7 @@ if nonce == ARGV[2] then
 end
 if (now[3] or '0') ~= ARGV[1] then return now end
 if nonce then redis.call('PEXPIRE', record, lease) end -- at maxmemory only a new record is refused
-local version = next_fence(KEYS[3], now[3], redis.call('TIME'))
+local version = next_fence(KEYS[3], now[3], redis.call('TIME'), 0)
 redis.call('SET', record, '1 record ' .. ARGV[2] .. ' ' .. version .. ' ' .. ARGV[4], 'PX', lease)
 wake_all(record, KEYS[2])
 return {1, version}

@@ -1,16 +1,20 @@
 -- The next fence: the larger of the server's clock in microseconds and the successor of what was given so far. It rises
 -- although the counter may be gone, or older than what was given (a restart from a snapshot, a lagging replica).
+-- As many more as are spare are kept for those who take the lock over without asking.
 -- What it returns is text, and so is the second value: '' if the fence is the clock, else '@' and the clock in ms.
 -- Lua prints numbers with 14 digits; microseconds have 16. To put them together as text is cheaper than to calculate.
-local function next_fence(counter, last, time)
+local function next_fence(counter, last, time, spare)
   local micros = time[2]
   if #micros < 6 then micros = string.format('%06d', micros) end
   local clock = time[1] .. micros
   local given = redis.call('SET', counter, clock, 'GET')
-  if not last and (not given or #given == #clock and given < clock) then return clock, '' end
-  local largest = math.max(tonumber(last) or 0, tonumber(given or 0) or 0)
-  if largest < tonumber(clock) then return clock, '' end
-  local fence = string.format('%.0f', largest + 1)
-  redis.call('SET', counter, fence)
-  return fence, '@' .. string.sub(clock, 1, -4)
+  local fence, since = clock, ''
+  if last or given and (#given ~= #clock or given >= clock) then
+    local largest = math.max(last and tonumber(last) + spare or 0, tonumber(given or 0) or 0)
+    if largest >= tonumber(clock) then
+      fence, since = string.format('%.0f', largest + 1), '@' .. string.sub(clock, 1, -4)
+    end
+  end
+  if spare > 0 or since ~= '' then redis.call('SET', counter, string.format('%.0f', fence + spare)) end
+  return fence, since
 end

@@ -1,0 +1,115 @@
+"""Locks that pass on within a process, from one who waits to the next, without the store being asked."""
+
+from __future__ import annotations
+
+from itertools import cycle, pairwise
+
+import pytest
+
+from django_redis_locks import Grant, LockLost
+from django_redis_locks.core import hold
+from django_redis_locks.core.constants import HAND_OVERS
+from tests.contract.matrix import Caller, Face, eventually
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow this machine is, the store was asked lately."""
+    monkeypatch.setattr(hold, "SPELL", 60.0)
+
+
+def second_and_third(face: Face, alice: Caller, bob: Caller, carol: Caller) -> tuple[Grant, Grant]:
+    """Alice's lock goes to Bob, who asks the store, and from him to Carol, who needn't."""
+    lock = face.lock()
+    first = alice(lock.acquire)
+    second, third = (face.start_waiting(caller, lock, timeout=10) for caller in (bob, carol))
+    eventually(lambda: face.quiet(lock))
+    with face.commands() as commands:
+        alice(first.release)
+        before = second.result(5)
+        assert commands == ["lock/acquire"]
+        bob(before.release)
+        after = third.result(5)
+        assert commands == ["lock/acquire"]
+    return before, after
+
+
+@pytest.mark.usefixtures("unhurried")
+@pytest.mark.exact("counts commands")
+def test_who_takes_over_may_go_on_unasked(face: Face, alice: Caller, bob: Caller) -> None:
+    """[H3] [H5] She is another holder: a fence of her own, which only she can give back. The store knows the one who asked."""
+    carol = face.caller()
+    lock = face.lock()
+    second, third = second_and_third(face, alice, bob, carol)
+    assert third.fence == second.fence + 1
+    assert carol(lock.owned)
+    assert not bob(lock.owned)
+    assert not second.lost
+    carol(third.ensure_held, confirm=True)
+    assert third.remaining() == pytest.approx(30, abs=5)
+    assert alice(lock.holder).fence == second.fence
+    carol(third.release)
+    assert not alice(lock.locked)
+    assert alice(lock.acquire).fence > third.fence + 1
+
+
+@pytest.mark.usefixtures("unhurried")
+@pytest.mark.exact("counts commands")
+def test_who_was_not_told_of_is_freed_by_force_all_the_same(face: Face, alice: Caller, bob: Caller) -> None:
+    """[F10] With the fence that she has, or that the store shows."""
+    carol = face.caller()
+    lock = face.lock()
+    second, third = second_and_third(face, alice, bob, carol)
+    assert alice(lock.force_release, fence=second.fence - 1) is False
+    assert alice(lock.force_release, fence=third.fence) is True
+    with pytest.raises(LockLost):
+        carol(third.release)
+
+
+@pytest.mark.usefixtures("unhurried")
+@pytest.mark.exact("counts commands")
+@pytest.mark.parametrize("why", ["another lease", "an extension", "it was long ago"])
+def test_who_must_be_told_of(face: Face, alice: Caller, bob: Caller, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[H3] Who asked for a lease of his own gets it from the store; and what the store says of a lock that is held for
+    long is who holds it."""
+    carol = face.caller()
+    lock, hers = face.lock(), face.lock(expire=20 if why == "another lease" else 30)
+    first = alice(lock.acquire)
+    second, third = face.start_waiting(bob, lock, timeout=10), face.start_waiting(carol, hers, timeout=10)
+    eventually(lambda: face.quiet(lock))
+    alice(first.release)
+    before = second.result(5)
+    if why == "it was long ago":
+        monkeypatch.setattr(hold, "SPELL", 0.0)
+    elif why == "an extension":
+        bob(before.extend, 60)
+    with face.commands() as commands:
+        bob(before.release)
+        after = third.result(5)
+    assert commands == ["lock/acquire"]
+    assert alice(lock.holder).fence == after.fence > before.fence
+
+
+@pytest.mark.usefixtures("unhurried")
+@pytest.mark.exact("counts commands")
+def test_the_store_is_asked_now_and_then(face: Face, alice: Caller, bob: Caller) -> None:
+    """[H4] Else a process that doesn't know of others who wait would keep the lock to itself. Fences grow by all means."""
+    lock = face.lock()
+    callers = cycle([alice, bob])
+    here = next(callers)
+    grants: list[Grant] = [here(lock.acquire)]
+    asked = 0
+    for _ in range(3 * HAND_OVERS):
+        there = next(callers)
+        waiting = face.start_waiting(there, lock, timeout=10)
+        eventually(lambda: face.quiet(lock))
+        with face.commands() as commands:
+            here(grants[-1].release)
+            grants.append(waiting.result(5))
+        asked += commands.count("lock/acquire")
+        assert set(commands) <= {"lock/acquire"}
+        here = there
+    assert all(before.fence < after.fence for before, after in pairwise(grants))
+    assert 0 < asked < HAND_OVERS  # of three times as many passes
+    here(grants[-1].release)
+    assert not alice(lock.locked)
