@@ -95,13 +95,13 @@ def test_renewal_follows_reachability(open_locks: Open, redis_url: str, direct: 
     """[H6] [L7] A thread that died without a release leaves a lock that ends with its lease; a grant that somebody
     still has is renewed although its thread is gone."""
     client = open_locks(redis_url)
-    lost = client.lock("lost", expire=1, renew=True)
-    kept = client.lock("kept", expire=1, renew=True)
+    lost = client.lock("lost", expire=0.5, renew=True)
+    kept = client.lock("kept", expire=3, renew=True)
     elsewhere(lambda: bool(lost.acquire()))
     grant = elsewhere(kept.acquire)
     gc.collect()
     eventually(lambda: not direct.exists("lock:{0}:k:lost"), seconds=5)
-    time.sleep(1.1)
+    time.sleep(grant.hold.since + 3.1 - clock.now())
     assert direct.exists("lock:{0}:k:kept")
     assert not grant.lost
     grant.release()

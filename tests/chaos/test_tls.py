@@ -121,7 +121,7 @@ def test_a_connection_that_is_killed(
 def test_a_server_that_is_silent(make_server: Make, open_locks: Open, certificates: Certificates, face: Face) -> None:
     """[F15] Encryption has no patience of its own: neither a request nor a handshake takes longer."""
     server, port = encrypting(make_server, certificates)
-    options = {"ssl_ca_certs": certificates.path("ca"), "socket_timeout": 0.5, "socket_connect_timeout": 0.5}
+    options = {"ssl_ca_certs": certificates.path("ca"), "socket_timeout": 1.5, "socket_connect_timeout": 1.5}
     lock = open_locks(f"rediss://127.0.0.1:{port}/0", OPTIONS=options).lock("a", expire=60)
     grant = face.acquire(lock, timeout=0)
     assert grant is not None
@@ -130,7 +130,7 @@ def test_a_server_that_is_silent(make_server: Make, open_locks: Open, certificat
         begin = clock.now()
         with pytest.raises(LockBackendError, match="alias 'default'"):
             face.extend(grant, 60)
-        assert clock.now() - begin < 2
+        assert clock.now() - begin < 6
     server.resume()
     eventually(lambda: server.command("PING"))
     face.extend(grant, 60)
