@@ -126,7 +126,7 @@ def test_an_answer_that_dribbles_is_given_up(client: Threads | Loop, server: Scr
     begin = clock.now()
     with pytest.raises(Failure):
         client.ask()
-    assert clock.now() - begin < 6
+    assert clock.now() - begin < 20
 
 
 def clock_sleep(seconds: float) -> None:
@@ -180,7 +180,7 @@ def test_a_server_that_reads_nothing_is_given_up(server: Scripted) -> None:
     with pytest.raises(Failure, match="read nothing") as caught:
         client.wire.ask(pack("ECHO", "x" * 50_000_000))
     assert (caught.value.sent, caught.value.stale) == (True, False)
-    assert clock.now() - begin < 6
+    assert clock.now() - begin < 20
 
 
 def test_a_refusal_is_an_answer(client: Threads | Loop, server: Scripted) -> None:
