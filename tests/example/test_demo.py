@@ -127,7 +127,7 @@ def test_no_answer_is_noted(unused_url):
 
 @pytest.fixture
 def unused_url() -> str:
-    from tools.redis_server import free_port
+    from tools.processes import free_port
 
     return f"http://127.0.0.1:{free_port()}/"
 

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from tools import redis_server as module
-from tools.redis_server import RedisServer, ReplyError, ServerFailed, ServerNotFound, find_server
+from tools.processes import ServerFailed
+from tools.redis_binary import ServerNotFound, find_server
+from tools.redis_server import RedisServer, ReplyError
 
 
 def is_alive(pid: int) -> bool:
@@ -128,7 +130,7 @@ def test_named_server_that_cannot_run_is_told(monkeypatch):
 def test_missing_server_names_the_package(monkeypatch):
     monkeypatch.delenv("REDIS_SERVER", raising=False)
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(module.sys, "platform", "darwin")
+    monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(ServerNotFound, match="redis-server"):
         find_server()
 
