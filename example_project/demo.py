@@ -26,8 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from report import explanation, failures, heading, line
 
-from tools.processes import ServerFailed
-from tools.redis_binary import ServerNotFound
+from tools.processes import ServerFailed, ServerNotFound
 from tools.redis_server import RedisServer
 
 TRIES = 5  # how often the naive form may get away with it, which it hardly does once

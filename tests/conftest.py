@@ -10,7 +10,8 @@ import pytest
 from django_redis_locks.backends import memory
 from django_redis_locks.core.owners import registry
 from tests.servers import needs_version, unavailable
-from tools.redis_binary import ServerNotFound, find_server
+from tools.processes import ServerNotFound
+from tools.redis_binary import find_server
 from tools.redis_server import RedisServer, one_node_cluster
 
 __all__ = ["needs_version", "unavailable"]

@@ -7,12 +7,17 @@ import random
 import socket
 import sys
 import threading
+from signal import SIGKILL
 
 HOST = "127.0.0.1"
 
 # Below the range that Linux hands out to outgoing connections, and so that the port of the cluster bus (+ 10000) is too.
 PORTS = range(15_000, 22_000)
 BUS_OFFSET = 10_000
+
+
+class ServerNotFound(Exception):
+    """No server of this kind can be had on this machine."""
 
 
 class ServerFailed(Exception):
@@ -38,18 +43,27 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def with_parent() -> list[str]:
+def with_parent(signal: int = SIGKILL, *, user: str = "") -> list[str]:
     """A command to put before another one, so that Linux ends it when this process dies, however it dies.
 
     Linux watches the *thread* that started the process, hence only the main one. A `preexec_fn` would do it without
-    one more program, but forks: not while other threads run.
+    one more program, but forks: not while other threads run. `user` is who runs the other one; that is done there too,
+    because that user may not be able to read our Python.
     """
-    if sys.platform != "linux" or threading.current_thread() is not threading.main_thread():
+    watched = sys.platform == "linux" and threading.current_thread() is threading.main_thread()
+    if not watched and not user:
         return []
     program = (
-        "import ctypes, os, signal, sys\n"
-        "ctypes.CDLL(None).prctl(1, signal.SIGKILL)\n"  # PR_SET_PDEATHSIG, kept by exec
-        "if os.getppid() != int(sys.argv[1]): sys.exit('The parent is gone.')\n"
-        "os.execv(sys.argv[2], sys.argv[2:])\n"
+        "import ctypes, os, sys\n"
+        "parent, signal, user, *command = sys.argv[1:]\n"
+        "if user:\n"
+        "    import pwd\n"
+        "    person = pwd.getpwnam(user)\n"
+        "    os.initgroups(user, person.pw_gid)\n"
+        "    os.setgid(person.pw_gid)\n"
+        "    os.setuid(person.pw_uid)\n"
+        "if int(signal): ctypes.CDLL(None).prctl(1, int(signal))\n"  # PR_SET_PDEATHSIG; kept by exec, not by setuid
+        "if os.getppid() != int(parent): sys.exit('The parent is gone.')\n"
+        "os.execv(command[0], command)\n"
     )
-    return [sys.executable, "-I", "-S", "-c", program, str(os.getpid())]
+    return [sys.executable, "-I", "-S", "-c", program, str(os.getpid()), str(int(signal) if watched else 0), user]

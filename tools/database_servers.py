@@ -1,0 +1,230 @@
+"""Real database servers for the tests and the demo: PostgreSQL and MariaDB, as the machine has them.
+
+    with PostgreSQL() as server:
+        DATABASES = {"default": server.settings()}
+
+Each is our own: a temporary folder with its data and its socket, no port, and nothing that would make a crash of the
+machine harmless but slow. It ends only the process that it started, by pid, and takes it along when this process dies.
+Neither server runs as root: who is root starts it as `nobody`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from .processes import ServerFailed, ServerNotFound, with_parent
+
+START_SECONDS = 60.0
+STOP_SECONDS = 10.0
+USER = "nobody" if hasattr(os, "geteuid") and os.geteuid() == 0 else ""
+
+
+class DatabaseServer(ABC):
+    """One server process. What differs from server to server is in the methods below."""
+
+    package: ClassVar[str]
+    """Debian's name for it."""
+    place: ClassVar[str]
+    """Where its programs may be, if not on PATH."""
+    end: ClassVar[signal.Signals]
+    """What ends it at once. Its data is not needed any more."""
+
+    def __init__(self) -> None:
+        self.folder = Path()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_by = 0
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise ServerFailed("The server isn't running.")
+        return self._process.pid
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    @abstractmethod
+    def making(self) -> list[str]:
+        """The command that fills the data folder."""
+
+    @abstractmethod
+    def running(self) -> list[str]:
+        """The command that serves it."""
+
+    @abstractmethod
+    def ready(self) -> bool:
+        """Whether it answers."""
+
+    @abstractmethod
+    def settings(self, name: str = "") -> dict[str, Any]:
+        """An entry of Django's `DATABASES`; by default for a database that is there from the beginning."""
+
+    def program(self, name: str) -> str:
+        folders = sorted(Path("/").glob(self.place), key=_version, reverse=True)
+        found = shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *map(str, folders)]))
+        if found is None:
+            raise ServerNotFound(f"There is no {name} on this machine. Install the package {self.package}.")
+        return found
+
+    def start(self) -> Self:
+        self.folder = Path(tempfile.mkdtemp(prefix="db-"))
+        self._started_by = os.getpid()
+        atexit.register(self.stop)
+        try:
+            if USER:
+                shutil.chown(self.folder, USER)
+            self._make()
+            self._launch()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Ends the process and removes its folder. A forked child leaves its parent's server alone."""
+        if self._started_by != os.getpid():
+            return
+        atexit.unregister(self.stop)
+        self._started_by = 0
+        if self._process is not None:
+            self._process.send_signal(self.end)
+            try:
+                self._process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _make(self) -> None:
+        command = [*with_parent(user=USER), *self.making()]
+        made = subprocess.run(
+            command, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+        if made.returncode:
+            raise ServerFailed(f"{self.making()[0]} failed:\n{made.stdout}{made.stderr}")
+
+    def _launch(self) -> None:
+        with (self.folder / "log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [*with_parent(self.end, user=USER), *self.running()],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while not self.ready():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise ServerFailed(f"{self.running()[0]} didn't start:\n{self.log()}")
+            time.sleep(0.02)
+
+    def log(self, lines: int = 20) -> str:
+        with contextlib.suppress(OSError):
+            return "\n".join((self.folder / "log").read_text(errors="replace").splitlines()[-lines:])
+        return ""
+
+
+def _version(folder: Path) -> list[int]:
+    return [int(part) for part in folder.parts if part.isdigit()]
+
+
+class PostgreSQL(DatabaseServer):
+    """It listens on the socket that lies in its folder."""
+
+    package = "postgresql"
+    place = "usr/lib/postgresql/*/bin"
+    end = signal.SIGQUIT  # SIGKILL would leave its shared memory behind
+
+    def making(self) -> list[str]:
+        # --no-sync and C: quick
+        options = ["--no-sync", "--no-instructions", "--auth=trust", "--username=postgres", "--locale=C"]
+        return [self.program("initdb"), f"--pgdata={self.data}", "--encoding=UTF8", *options]
+
+    def running(self) -> list[str]:
+        options = {
+            "unix_socket_directories": self.folder,
+            "listen_addresses": "",
+            "max_connections": 200,
+            "shared_buffers": "32MB",
+            "fsync": "off",
+            "synchronous_commit": "off",
+            "full_page_writes": "off",
+        }
+        return [self.program("postgres"), "-D", str(self.data), *(f"--{key}={value}" for key, value in options.items())]
+
+    def ready(self) -> bool:
+        with contextlib.suppress(OSError):
+            return (self.data / "postmaster.pid").read_text().splitlines()[7:8] == ["ready   "]
+        return False
+
+    def settings(self, name: str = "") -> dict[str, Any]:
+        return {
+            "ENGINE": "django.db.backends.postgresql",
+            "HOST": str(self.folder),
+            "NAME": name or "postgres",
+            "USER": "postgres",
+        }
+
+
+class MariaDB(DatabaseServer):
+    """It listens on the socket that lies in its folder. Django's driver for it is the project's own affair: any that
+    calls itself `MySQLdb`."""
+
+    package = "mariadb-server"
+    place = "usr/sbin"
+    end = signal.SIGKILL
+
+    @property
+    def socket(self) -> str:
+        return str(self.folder / "socket")
+
+    def making(self) -> list[str]:
+        options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
+        return [self.program("mariadb-install-db"), "--no-defaults", f"--datadir={self.data}", *options]
+
+    def running(self) -> list[str]:
+        options = [
+            f"--socket={self.socket}",
+            f"--pid-file={self.folder / 'pid'}",
+            "--skip-networking",
+            "--max-connections=200",
+            "--character-set-server=utf8mb4",
+            "--innodb-buffer-pool-size=32M",
+            "--innodb-flush-log-at-trx-commit=0",
+        ]
+        return [self.program("mariadbd"), "--no-defaults", f"--datadir={self.data}", *options]
+
+    def ready(self) -> bool:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(STOP_SECONDS)
+            connection.connect(self.socket)
+            return len(connection.recv(1)) == 1  # its greeting
+        return False
+
+    def settings(self, name: str = "") -> dict[str, Any]:
+        return {
+            "ENGINE": "django.db.backends.mysql",
+            "HOST": self.socket,
+            "NAME": name or "mysql",
+            "USER": "root",
+            "OPTIONS": {"charset": "utf8mb4"},
+        }
