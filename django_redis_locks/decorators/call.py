@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 from django.core.exceptions import SynchronousOnlyOperation
 
 from ..core import events, templates
-from ..core.errors import LockBackendError, LockError, LockKeyError, LockLost, LockNotAcquired
+from ..core.errors import LockBackendError, LockError, LockKeyError, LockNotAcquired
 from ..handler import locks
-from . import callables, responses, views
+from . import callables, deferred, responses, transactions, views
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
 
     from ..core.durations import Duration
-    from ..core.grant import Grant
     from ..primitives.lock import Lock
     from .plan import Plan
 
@@ -31,6 +30,7 @@ class Call:
         bound = {} if owner is None else {"self": owner}
         self.name = plan.name or callables.label(target)
         self.stacked = hasattr(target, views.MARK)
+        self.non_atomic = transactions.marker(target)
         if callable(plan.key):
             if callables.iscoroutinefunction(plan.key) and not callables.may_run_async(target):
                 raise TypeError(_ASYNC_KEY)
@@ -42,36 +42,41 @@ class Call:
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         request = views.request_of(args, kwargs)
         view = views.answers(request, self.target, args)
+        aliases = self._aliases(request)
         try:
             key = self.make_key(args, kwargs)
             if inspect.isawaitable(key):
                 _close(key)
                 raise TypeError(_ASYNC_KEY)
-            grant = self._lock(key).acquire()
+            grant, left = deferred.acquire(self._lock(key), self.name)
         except LockKeyError as mistake:
             self._sign(mistake)
             raise
         except (LockNotAcquired, LockBackendError) as failure:
             return self._answer(request if view else None, failure)
         self._enter(request if view else None)
+        result = None
         try:
-            result = self.target(*args, **kwargs)
-            if inspect.isawaitable(result):
-                _close(result)
-                raise TypeError(
-                    f"{self.name} returned an awaitable to a synchronous @redis_lock, which would free the lock before "
-                    "it runs: decorate the async function itself"
-                )
+            with transactions.begun(request, aliases):
+                result = self.target(*args, **kwargs)
+                if inspect.isawaitable(result):
+                    _close(result)
+                    raise TypeError(
+                        f"{self.name} returned an awaitable to a synchronous @redis_lock, which would free the lock "
+                        "before it runs: decorate the async function itself"
+                    )
         finally:
+            deferred.defer(grant, self.plan.hold, result, left, self.name)
             try:
                 grant.release()
             except LockError as failure:
-                _report(grant, failure)
+                deferred.report(grant, failure)
         return result
 
     async def arun(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         request = views.request_of(args, kwargs)
         view = views.answers(request, self.target, args)
+        self._aliases(request)  # refuses them
         try:
             key = await self._amake_key(request, args, kwargs)
             grant = await self._lock(key).aacquire()
@@ -81,13 +86,16 @@ class Call:
         except (LockNotAcquired, LockBackendError) as failure:
             return self._answer(request if view else None, failure)
         self._enter(request if view else None)
+        result = None
         try:
-            return await self.target(*args, **kwargs)
+            result = await self.target(*args, **kwargs)
         finally:
+            deferred.defer(grant, self.plan.hold, result, None, self.name)
             try:
                 await grant.arelease()
             except LockError as failure:
-                _report(grant, failure)
+                deferred.report(grant, failure)
+        return result
 
     async def _amake_key(self, request: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
@@ -116,6 +124,10 @@ class Call:
         mistake.name = mistake.name or self.name
         mistake.alias = mistake.alias or self.plan.using
 
+    def _aliases(self, request: HttpRequest | None) -> list[str]:
+        """Whose transactions the call has to begin: the innermost lock does."""
+        return [] if self.stacked else transactions.to_begin(request, self.target, self.non_atomic)
+
     def _enter(self, request: HttpRequest | None) -> None:
         if request is not None and not self.stacked:
             views.enter(request)
@@ -128,15 +140,6 @@ class Call:
         about = (failure.key or "", self.name, self.plan.using)
         events.emit(events.BackendFailed(*about, "acquire, answered with 503", str(failure)))
         return responses.unavailable(request, failure)
-
-
-def _report(grant: Grant, failure: LockError) -> None:
-    """The call is over and its result stands. A loss was told when it was found; a store that is down is told here, and
-    the release goes on in the background."""
-    if isinstance(failure, LockBackendError):
-        events.emit(events.BackendFailed(grant.key, grant.name, grant.alias, "release", str(failure)))
-    elif not isinstance(failure, LockLost):
-        raise failure
 
 
 def _close(awaitable: Any) -> None:

@@ -12,8 +12,9 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ..handler import DEFAULT
-from . import callables, views
+from . import callables, transactions, views
 from .call import Call
+from .deferred import Until
 from .plan import Plan
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def redis_lock(
     using: str = DEFAULT,
     on_lost: OnLost = None,
     on_backend_error: str | None = None,
+    hold: Until = "transaction",
 ) -> F: ...
 @overload
 def redis_lock(
@@ -52,6 +54,7 @@ def redis_lock(
     using: str = DEFAULT,
     on_lost: OnLost = None,
     on_backend_error: str | None = None,
+    hold: Until = "transaction",
 ) -> Callable[[F], F]: ...
 def redis_lock(
     target: Any = None,
@@ -66,6 +69,7 @@ def redis_lock(
     using: str = DEFAULT,
     on_lost: OnLost = None,
     on_backend_error: str | None = None,
+    hold: Until = "transaction",
 ) -> Any:
     """Run every call of a view, method or function under a lock.
 
@@ -81,6 +85,8 @@ def redis_lock(
         name: the label in settings, messages and metrics; by default the template.
         using: the alias.
         on_lost, on_backend_error: as for ``locks.lock``.
+        hold: how long the lock is held. Until the end of the ``"transaction"`` that is open when the call returns; until
+            the ``"response"`` that a view returns is closed, too; or only for the ``"call"``.
 
     Raises:
         TypeError: at decoration, for what it can't protect or a template that names no argument.
@@ -94,7 +100,7 @@ def redis_lock(
         raise TypeError(
             "@redis_lock was given a lambda to decorate: a callable that makes keys is named, key=lambda ..."
         )
-    plan = Plan(key, expire, wait, renew, reentrant, name, using, on_lost, on_backend_error)
+    plan = Plan(key, expire, wait, renew, reentrant, name, using, on_lost, on_backend_error, hold)
     return functools.partial(_decorate, plan=plan) if target is None else _decorate(target, plan)
 
 
@@ -119,4 +125,5 @@ def _decorate(target: Any, plan: Plan) -> Any:
 
         wrapper = locked
     setattr(wrapper, views.MARK, True)
+    transactions.mark(wrapper, call.non_atomic)
     return wrapper

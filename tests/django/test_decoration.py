@@ -165,9 +165,7 @@ class TestRefusals:
         with pytest.raises(ValueError, match=message):
             redis_lock("order", **options)(lambda: pytest.fail("it ran"))()
 
-    @pytest.mark.parametrize(
-        "option", ["on_conflict", "status", "methods", "condition", "hold", "auto_release", "timeout"]
-    )
+    @pytest.mark.parametrize("option", ["on_conflict", "status", "methods", "condition", "auto_release", "timeout"])
     def test_of_what_isnt_there(self, option: str) -> None:
         """An argument that it doesn't have is a TypeError."""
         with pytest.raises(TypeError, match=f"unexpected keyword argument '{option}'"):

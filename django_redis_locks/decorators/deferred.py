@@ -1,0 +1,230 @@
+"""A lock that outlives the call: until the transactions that are open when it returns have ended, or until its response is
+closed.
+
+Of a commit Django tells, of a rollback it doesn't. But a function that was given to ``on_commit`` is dropped with the
+transaction, whichever way that ends: so what is dropped unheard tells that the transaction was rolled back.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+from django.core.signals import request_finished
+from django.http.response import HttpResponseBase
+
+from ..core import events
+from ..core.effects import Sweep, Unwatch
+from ..core.errors import LockBackendError, LockError, LockLost
+from ..core.grant import Grant
+from ..core.hold import State, mint_id
+from ..core.owners import registry, running_loop
+from . import transactions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..engine import Engine
+    from ..primitives.lock import Lock
+
+Until: TypeAlias = Literal["call", "transaction", "response"]
+
+UNTIL: tuple[Until, ...] = ("call", "transaction", "response")
+
+_RESPONSE = ""
+"""Stands among the aliases for the response."""
+
+_PATIENCE = 1.0
+"""Seconds for the janitor to free what this thread's own rollback left."""
+
+
+def acquire(lock: Lock, name: str) -> tuple[Grant, Deferred | None]:
+    """Acquire the lock of a call. What an earlier call of this thread left locked until the end of its transaction is
+    entered again, and returned too: its transaction is ours."""
+    left = registry.newest(lock.place) if registry.knows(lock.place) else None
+    if isinstance(left, Deferred):
+        if left.hold.live:
+            return replace(lock, reentrant=True).acquire(), left
+        if left.hold.state is State.RELEASING:
+            _engine(lock).settle(_PATIENCE)
+    grant = lock.acquire()
+    if transactions.open_now():
+        transactions.warn_late(name)
+    return grant, None
+
+
+def defer(grant: Grant, until: Until, result: Any, left: Deferred | None, name: str) -> None:
+    """A call is about to release its grant. If the lock is to outlive it, the transactions, or the response that it
+    returned, enter the hold once more."""
+    if until == "call" or grant.given_back or not grant.hold.live:
+        return
+    connections = transactions.open_now()
+    response = result if until == "response" and isinstance(result, HttpResponseBase) else None
+    if transactions.by_hand():
+        transactions.warn_by_hand(name)
+    if response is None and (not connections or (left is not None and left.covers(connections))):
+        return
+    try:
+        Deferred.enter(grant, connections, response)
+    except BaseException as failure:
+        grant._keeper._not_released(grant, failure)
+        raise
+
+
+class Deferred(Grant):
+    """What keeps a lock when its call is over. Nobody's current grant, but its thread may enter the lock again.
+
+    The lease is renewed on and on: until COMMIT nobody else may read, and before it other callbacks may take their time.
+    What is left locked by mistake, since a traceback keeps the callback that was dropped, is freed when the request has
+    ended, and by ``MAX_HOLD``."""
+
+    __slots__ = ("_until",)
+
+    def __init__(self, grant: Grant) -> None:
+        super().__init__(grant.hold, grant._keeper, mint_id())
+        self._until: dict[str, int] = {}
+        """The aliases that are waited for, and where in ``run_on_commit`` our hook is."""
+
+    @property
+    def given_back(self) -> bool:
+        """By the caller, yes."""
+        return True
+
+    @classmethod
+    def enter(cls, grant: Grant, connections: list[Any], response: Any) -> None:
+        deferred, hold = cls(grant), grant.hold
+        if not hold.renew_until:
+            with suppress(LockBackendError):  # no thread for it: then the lease frees what is rolled back
+                deferred._put(lambda: None)  # a finalizer must find the janitor at work
+        if not hold.enter(deferred.id):
+            return
+        for connection in connections:
+            deferred._until[connection.alias] = len(connection.run_on_commit)
+            connection.on_commit(_Hook(deferred, connection.alias), robust=True)
+        if response is not None:
+            deferred._until[_RESPONSE] = 0
+            response._resource_closers.append(_Hook(deferred, _RESPONSE))
+        if hold.grant() is grant:
+            hold.grant = weakref.ref(deferred)  # whom on_lost is called with
+        if connections:
+            registry.keep(deferred)
+            _here.left.add(deferred)
+
+    def covers(self, connections: list[Any]) -> bool:
+        """Whether each of these transactions has our hook already. A savepoint that would drop it is around us too."""
+        return all(self._is_on(connection) for connection in connections)
+
+    def _is_on(self, connection: Any) -> bool:
+        at = self._until.get(connection.alias, len(connection.run_on_commit))
+        hooks = connection.run_on_commit[at : at + 1]
+        return any(getattr(hook, "deferred", None) is self for _, hook, _ in hooks)
+
+    def ended(self, alias: str) -> None:
+        """Committed, or closed, or known to be over."""
+        self._end(alias, self._free)
+
+    def dropped(self, alias: str) -> None:
+        """Rolled back, or never closed. A finalizer's: the collector may have chosen any moment."""
+        if not self.hold.foreign:
+            self._put(lambda: self._end(alias, self._abandon))
+
+    def settle(self) -> None:
+        """End what isn't open in this thread any more, though nobody said so."""
+        still = {connection.alias for connection in transactions.open_now()}
+        for alias in self._until.keys() - still - {_RESPONSE}:
+            self.ended(alias)
+
+    def _end(self, alias: str, free: Callable[[], None]) -> None:
+        if self._until.pop(alias, None) is None:
+            return
+        if not self._until:
+            free()
+        elif self._until.keys() == {_RESPONSE}:
+            registry.forget(self)  # from here on it is the response's, not the thread's
+
+    def _free(self) -> None:
+        if running_loop() is not None:  # an asynchronous server may close its responses there
+            self._put(self._abandon)
+            return
+        try:
+            self.release()
+        except LockError as failure:
+            report(self, failure)
+
+    def _abandon(self) -> None:
+        """In the janitor's thread, which sends it with whatever else is due."""
+        hold, lock = self.hold, cast("Lock", self._keeper)
+        if not hold.leave(self.id):
+            registry.forget(self)
+            return
+        free = lock._free(hold.token)
+
+        def freed(reply: Any) -> int:
+            count = free.parse(reply)
+            if hold.state is State.RELEASING:  # the first of several answers
+                hold.state = State.GONE
+                registry.forget(self)
+                if hold.lost_why is None:
+                    lock._released(self, bool(count))
+            return count
+
+        lock._perform(Unwatch(hold))
+        lock._perform(Sweep(hold.place, replace(free, parse=freed), lock.terms.lease / 1000))
+
+    def _put(self, job: Callable[[], object]) -> None:
+        _engine(self._keeper).alarm(0.0, job)
+
+
+class _Hook:
+    """Given to ``on_commit``, or to a response to be closed with it."""
+
+    def __init__(self, deferred: Deferred, alias: str) -> None:
+        self.deferred = deferred
+        self._alias = alias
+        self._finalizer = weakref.finalize(self, deferred.dropped, alias)
+        self._finalizer.atexit = False
+        self.__qualname__ = "the release of a lock"  # Django logs it
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial, (bool,)  # a cache pickles responses; the copy holds nothing
+
+    def __call__(self) -> None:
+        if self._finalizer.detach():
+            self.deferred.ended(self._alias)
+
+
+class _Here(threading.local):
+    """What this thread has left locked."""
+
+    def __init__(self) -> None:
+        self.left: weakref.WeakSet[Deferred] = weakref.WeakSet()
+
+
+_here = _Here()
+
+
+def sweep(**_: object) -> None:
+    """At the end of a request, or of whatever else a thread does one after the other."""
+    for deferred in list(_here.left):
+        deferred.settle()
+
+
+request_finished.connect(sweep, dispatch_uid="django_redis_locks")
+
+
+def report(grant: Grant, failure: LockError) -> None:
+    """The call is over and its result stands. A loss was told when it was found; a store that is down is told here, and
+    the release goes on in the background."""
+    if isinstance(failure, LockBackendError):
+        events.emit(events.BackendFailed(grant.key, grant.name, grant.alias, "release", str(failure)))
+    elif not isinstance(failure, LockLost):
+        raise failure
+
+
+def _engine(of: Any) -> Engine:
+    """Of a lock, or of a grant's keeper."""
+    return cast("Engine", of.world)
