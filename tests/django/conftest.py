@@ -17,6 +17,7 @@ from django_redis_locks.backends import memory
 from django_redis_locks.core import events
 from tests import databases
 from tests.django.helpers import MEMORY, Events, until
+from tests.django.ledger import other_database
 from tests.servers import unavailable
 from tools.database_servers import DatabaseServer
 from tools.processes import ServerNotFound
@@ -148,3 +149,17 @@ def database(
             entry = stack.enter_context(databases.new_database(database_server(request.param)))
         stack.enter_context(databases.as_default(entry))
         yield str(request.param)
+
+
+@pytest.fixture
+def two_databases(
+    database: str, tmp_path: Path, database_server: Callable[[str], DatabaseServer]
+) -> Iterator[dict[str, Any]]:
+    """The aliases `default` and `other` on two databases of one kind, with nothing around a test."""
+    with ExitStack() as stack:
+        if database == "sqlite":
+            entry = databases.sqlite(tmp_path / "other.sqlite3")
+        else:
+            entry = stack.enter_context(databases.new_database(database_server(database)))
+        stack.enter_context(other_database(entry))
+        yield entry

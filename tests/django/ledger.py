@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from django.db import connections
+from django.db.utils import ConnectionHandler
 from django.test import Client
 
 from django_redis_locks import signals
 from django_redis_locks.core import events
+from tests.databases import ALIAS
 from tests.django.helpers import until
 
 
@@ -80,3 +82,14 @@ def _told(call: Callable[..., Any], ledger: Ledger, what: str) -> Callable[..., 
 def get(path: str, **headers: str) -> Any:
     """A request whose exceptions are answered with 500, as a server does."""
     return Client(raise_request_exception=False).get(path, headers=headers)
+
+
+@contextmanager
+def other_database(entry: dict[str, Any]) -> Iterator[None]:
+    """A second alias, `other`."""
+    connections.settings["other"] = ConnectionHandler({ALIAS: entry}).settings[ALIAS]
+    try:
+        yield
+    finally:
+        connections["other"].close()
+        del connections["other"], connections.settings["other"]

@@ -26,7 +26,7 @@ ROLLBACK = ["ROLLBACK default", "ROLLBACK other"]
 
 
 @pytest.fixture(autouse=True)
-def atomic_requests(two_databases: str) -> Iterator[None]:
+def atomic_requests(two_databases: object) -> Iterator[None]:
     global ledger
     for alias in ("default", "other"):
         connections.settings[alias]["ATOMIC_REQUESTS"] = True

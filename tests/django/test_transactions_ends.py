@@ -25,7 +25,7 @@ from tests.django.ledger import Ledger, keeping
 
 
 @pytest.fixture(autouse=True)
-def ledger(two_databases: str, store: str) -> Iterator[Ledger]:
+def ledger(two_databases: object, redis_locks: str) -> Iterator[Ledger]:
     transactions.warn_late.cache_clear()
     transactions.warn_by_hand.cache_clear()
     with keeping("default", "other") as found:
@@ -223,6 +223,9 @@ class TestEnds:
             service()
         ledger.reads("BEGIN default", "acquire service", "COMMIT default", "busy", "release service")
 
+    @pytest.mark.filterwarnings(
+        "ignore:Exception ignored in. <function BaseConnection:pytest.PytestUnraisableExceptionWarning"
+    )
     def test_thread_ends_with_its_transaction_open(self, ledger: Ledger) -> None:
         """[D4] The connection dies with its thread, and what it would have called with it."""
 

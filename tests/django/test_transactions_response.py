@@ -270,7 +270,7 @@ def test_synchronous_under_asgi() -> None:
 
 class TestTransactions:
     @pytest.fixture(autouse=True)
-    def ledger(self, two_databases: str) -> Iterator[Ledger]:
+    def ledger(self, two_databases: object) -> Iterator[Ledger]:
         connections.settings["default"]["ATOMIC_REQUESTS"] = True
         with keeping("default", "other") as found:
             yield found
