@@ -18,7 +18,7 @@ from django.core.signals import request_finished
 from django.http.response import HttpResponseBase
 
 from ..core import events
-from ..core.effects import Sweep, Unwatch
+from ..core.effects import Sweep
 from ..core.errors import LockBackendError, LockError, LockLost
 from ..core.grant import Grant
 from ..core.hold import State, mint_id
@@ -172,7 +172,6 @@ class Deferred(Grant):
                     lock._released(self, bool(count))
             return count
 
-        lock._perform(Unwatch(hold))
         lock._perform(Sweep(hold.place, replace(free, parse=freed), lock.terms.lease / 1000))
 
     def _put(self, job: Callable[[], object]) -> None:
@@ -193,8 +192,8 @@ class _Hook:
         return partial, (bool,)  # a cache pickles responses; the copy holds nothing
 
     def __call__(self) -> None:
-        if self._finalizer.detach():
-            self.deferred.ended(self._alias)
+        self._finalizer.detach()
+        self.deferred.ended(self._alias)
 
 
 class _Here(threading.local):

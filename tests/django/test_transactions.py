@@ -38,6 +38,7 @@ def body(key: str | None = None) -> HttpResponse:
     """What every view does: nobody else may have its lock now, and it says which transactions it is in."""
     inside = [alias for alias in ("default", "other") if connections[alias].in_atomic_block]
     ledger.note(" ".join(["body", *inside]))
+    assert not any(connections[alias].savepoint_ids for alias in inside), "begun twice"
     if key is not None:
         assert in_thread(lambda: locks.lock(key).acquire(timeout=0)) is None
     return HttpResponse("done")
@@ -190,6 +191,29 @@ def locked_calls_helper_opted_out(request: HttpRequest) -> HttpResponse:
     return helper(request)
 
 
+class CallsHelper(View):
+    @redis_lock("dispatch")
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        return self.help(request)
+
+    @method_decorator(redis_lock("helper"))
+    def help(self, request: HttpRequest) -> HttpResponse:
+        return body()
+
+
+class AsksHelper:
+    """A middleware that calls a helper when the view is found already."""
+
+    def __init__(self, get_response: Any) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_view(self, request: HttpRequest, *_: object) -> None:
+        helper(request)
+
+
 @redis_lock("fails")
 def function_fails(request: HttpRequest) -> HttpResponse:
     return fail()
@@ -298,6 +322,7 @@ VIEWS = {
     "calls-helper-opted-out": calls_helper_opted_out,
     "locked-calls-helper": locked_calls_helper,
     "locked-calls-helper-opted-out": locked_calls_helper_opted_out,
+    "method-calls-helper": CallsHelper.as_view(),
     "function-fails": function_fails,
     "twice": twice,
     "rest-get-fails": RestGetFails.as_view(),
@@ -430,6 +455,21 @@ def test_a_helper_of_a_locked_view_without_a_transaction() -> None:
     """[D7] A helper begins none for a view that opted out."""
     is_done("locked-calls-helper-opted-out")
     ledger.reads("acquire view", "acquire helper", "body", "release helper", "release view")
+
+
+def test_a_helper_among_methods() -> None:
+    """[D8] One that `method_decorator` decorates anew for each call: it can't be told by its marker."""
+    is_done("method-calls-helper")
+    inside = ["acquire helper", "body default other"]
+    ledger.reads("acquire dispatch", *BEGIN, *inside, *COMMIT, "release helper", "release dispatch")
+
+
+def test_a_helper_of_a_middleware(settings: Any) -> None:
+    """[D2] What is called before a locked view doesn't begin the view's transaction, nor take it away."""
+    settings.MIDDLEWARE = [f"{__name__}.AsksHelper"]
+    is_done("plain")
+    before, begun = ["acquire helper", "body", "release helper"], ["acquire plain", *BEGIN]
+    ledger.reads(*before, *begun, "body default other", *COMMIT, "release plain")
 
 
 def test_a_function_fails() -> None:

@@ -20,8 +20,9 @@ from django_redis_locks import LockAlreadyHeld, LockNotAcquired, current_grant, 
 from django_redis_locks.core import clock, events
 from django_redis_locks.core.owners import registry
 from django_redis_locks.decorators import deferred, transactions
-from tests.django.helpers import PATIENCE, Events, in_thread, until
+from tests.django.helpers import MEMORY, PATIENCE, Events, in_thread, until
 from tests.django.ledger import Ledger, keeping
+from tests.forks import in_child
 
 
 @pytest.fixture(autouse=True)
@@ -223,9 +224,7 @@ class TestEnds:
             service()
         ledger.reads("BEGIN default", "acquire service", "COMMIT default", "busy", "release service")
 
-    @pytest.mark.filterwarnings(
-        "ignore:Exception ignored in. <function BaseConnection:pytest.PytestUnraisableExceptionWarning"
-    )
+    @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
     def test_thread_ends_with_its_transaction_open(self, ledger: Ledger) -> None:
         """[D4] The connection dies with its thread, and what it would have called with it."""
 
@@ -315,6 +314,59 @@ class TestMeanwhile:
             with rolled_back():
                 service()
             assert service() == "served"
+
+    def test_again_while_the_janitor_is_at_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """[D4] It has begun to free what was rolled back: the next call of this thread waits for it."""
+        engine = locks["default"].engine
+        settle, call_many = engine.settle, engine.backend.call_many
+        at_it, go = threading.Event(), threading.Event()
+
+        def slowly(*args: Any) -> Any:
+            at_it.set()
+            go.wait(0.5)
+            return call_many(*args)
+
+        def settled(seconds: float) -> None:
+            go.set()
+            settle(seconds)
+
+        with rolled_back():
+            service()
+            monkeypatch.setattr(engine.backend, "call_many", slowly)
+            monkeypatch.setattr(engine, "settle", settled)
+        assert at_it.wait(PATIENCE)
+        assert service() == "served"
+
+    def test_the_janitor_is_at_work_before_it_is_needed(self, settings: Any) -> None:
+        """[H13] A finalizer must start no thread; a fixed lease alone needs none."""
+        settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY, "LOCATION": "a new one"}}
+
+        @redis_lock("fixed", expire=30)
+        def fixed() -> None:
+            pass
+
+        with rolled_back():
+            fixed()
+            assert locks["default"].engine._janitor._daemon.runs
+
+    def test_a_fork(self, ledger: Ledger) -> None:
+        """[D37] The child's copy of the callback, called or dropped, frees nothing."""
+
+        def child() -> None:
+            callbacks = [callback for _, callback, _ in connection.run_on_commit]
+            callbacks[0]()
+            del callbacks[:]
+            connection.run_on_commit.clear()
+            gc.collect()
+            locks["default"].engine.settle(1)
+
+        with transaction.atomic():
+            service()
+            with transaction.atomic(using="other"):
+                service()
+                in_child(child)
+                assert is_busy()
+        assert not is_busy()
 
     def test_again_in_another_transaction(self, ledger: Ledger) -> None:
         """[D2] With another database below: that one counts from then on as well."""
@@ -466,6 +518,33 @@ class TestMeanwhile:
             assert ledger[-1] == "release own"
             assert connection.run_on_commit == []
 
+    def test_release_of_an_inner_call(self, ledger: Ledger) -> None:
+        """The same inside a lock of his own."""
+
+        @redis_lock("own", reentrant=True)
+        def own() -> None:
+            grant = current_grant()
+            assert grant is not None
+            grant.release()
+
+        with transaction.atomic():
+            with locks.rlock("own"):
+                own()
+            assert ledger[-1] == "release own"
+
+    def test_an_error_at_commit(self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+        """[D14] Whatever fails after COMMIT, the request doesn't; Django logs it."""
+
+        def fail(self: object) -> None:
+            raise Boom
+
+        with transaction.atomic():
+            service()
+            monkeypatch.setattr(deferred.Deferred, "release", fail)
+        monkeypatch.undo()
+        assert "the release of a lock" in caplog.text
+        locks.lock("service").release()
+
     def test_the_store_is_down(self, store_down: str) -> None:
         """A call that runs unlocked leaves nothing behind."""
 
@@ -525,6 +604,8 @@ class TestCalls:
     def test_no_connection_no_warning(self, caplog: pytest.LogCaptureFixture) -> None:
         """[D11] A connection that isn't open has no transaction either."""
         connections.close_all()
+        del connections["default"]
+        assert connections["default"].connection is None
         service()
         assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 

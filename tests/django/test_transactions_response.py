@@ -237,7 +237,7 @@ def test_kept_in_a_cache() -> None:
     response.close()
 
 
-def test_on_lost_cause(seen: Events) -> None:
+def test_lost_before_it_is_closed(seen: Events) -> None:
     """[D30] Lost before it was closed: told, and close() raises nothing."""
     response = whole(RequestFactory().get("/"))
     locks.lock("response").force_release()
@@ -247,7 +247,7 @@ def test_on_lost_cause(seen: Events) -> None:
 
 
 @pytest.mark.parametrize(("name", "content"), [("awhole", b"done"), ("astreamed", b"busybusybusy")])
-def test_asynchronous(name: str, content: bytes) -> None:
+def test_asynchronous(name: str, content: bytes, seen: Events) -> None:
     """[D17] The test client closes a stream in the loop, servers close it in a thread: neither may block the other."""
 
     async def story() -> bytes:
@@ -260,6 +260,7 @@ def test_asynchronous(name: str, content: bytes) -> None:
     for _ in range(2):
         assert asyncio.run(asyncio.wait_for(story(), PATIENCE)) == content
         until(is_free)
+    until(lambda: [event.confirmed for event in seen.of(events.Released)] == [True, True])
 
 
 def test_synchronous_under_asgi() -> None:
@@ -295,5 +296,7 @@ class TestTransactions:
             response = whole(RequestFactory().get("/"))
         assert not is_free()
         assert not locks.lock("response").owned()
+        request_finished.send(sender=None)
+        assert not is_free()
         response.close()
         assert ledger[-2:] == ["COMMIT default", "release response"]
