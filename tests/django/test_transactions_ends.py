@@ -349,22 +349,22 @@ class TestMeanwhile:
             fixed()
             assert locks["default"].engine._janitor._daemon.runs
 
-    def test_a_fork(self, ledger: Ledger) -> None:
+    def test_a_fork(self) -> None:
         """[D37] The child's copy of the callback, called or dropped, frees nothing."""
 
-        def child() -> None:
-            callbacks = [callback for _, callback, _ in connection.run_on_commit]
-            callbacks[0]()
-            del callbacks[:]
+        def call() -> None:
+            connection.run_on_commit[0][1]()
+            drop()
+
+        def drop() -> None:
             connection.run_on_commit.clear()
             gc.collect()
             locks["default"].engine.settle(1)
 
         with transaction.atomic():
             service()
-            with transaction.atomic(using="other"):
-                service()
-                in_child(child)
+            for story in (call, drop):
+                in_child(story)
                 assert is_busy()
         assert not is_busy()
 
