@@ -68,9 +68,12 @@ def defer(grant: Grant, until: Until, result: Any, left: Deferred | None, name: 
         transactions.warn_by_hand(name)
     if response is None and (not connections or (left is not None and left.covers(connections))):
         return
+    deferred = Deferred(grant)
     try:
-        Deferred.enter(grant, connections, response)
-    except BaseException as failure:
+        deferred.enter(grant, connections, response)
+    except BaseException as failure:  # a signal handler's
+        registry.forget(deferred)
+        grant.hold.inside.discard(deferred.id)
         grant._keeper._not_released(grant, failure)
         raise
 
@@ -94,25 +97,25 @@ class Deferred(Grant):
         """By the caller, yes."""
         return True
 
-    @classmethod
-    def enter(cls, grant: Grant, connections: list[Any], response: Any) -> None:
-        deferred, hold = cls(grant), grant.hold
+    def enter(self, grant: Grant, connections: list[Any], response: Any) -> None:
+        """Stay in the hold of a call's grant until these have ended."""
+        hold = self.hold
         if not hold.renew_until:
             with suppress(LockBackendError):  # no thread for it: then the lease frees what is rolled back
-                deferred._put(lambda: None)  # a finalizer must find the janitor at work
-        if not hold.enter(deferred.id):
+                self._put(lambda: None)  # a finalizer must find the janitor at work
+        if not hold.enter(self.id):
             return
         for connection in connections:
-            deferred._until[connection.alias] = len(connection.run_on_commit)
-            connection.on_commit(_Hook(deferred, connection.alias), robust=True)
+            self._until[connection.alias] = len(connection.run_on_commit)
+            connection.on_commit(_Hook(self, connection.alias), robust=True)
         if response is not None:
-            deferred._until[_RESPONSE] = 0
-            response._resource_closers.append(_Hook(deferred, _RESPONSE))
+            self._until[_RESPONSE] = 0
+            response._resource_closers.append(_Hook(self, _RESPONSE))
         if hold.grant() is grant:
-            hold.grant = weakref.ref(deferred)  # whom on_lost is called with
+            hold.grant = weakref.ref(self)  # whom on_lost is called with
         if connections:
-            registry.keep(deferred)
-            _here.left.add(deferred)
+            registry.keep(self)
+            _here.left.add(self)
 
     def covers(self, connections: list[Any]) -> bool:
         """Whether each of these transactions has our hook already. A savepoint that would drop it is around us too."""

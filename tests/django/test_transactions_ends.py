@@ -77,6 +77,12 @@ def is_busy() -> bool:
     return False
 
 
+def counted(first: Callable[..., Any], *others: Callable[..., Any]) -> Callable[..., Any]:
+    """Another function for each call."""
+    calls = iter((first, *others))
+    return lambda *args: next(calls)(*args)
+
+
 @contextmanager
 def rolled_back(**terms: Any) -> Iterator[None]:
     with suppress(Boom), transaction.atomic(**terms):
@@ -359,7 +365,7 @@ class TestMeanwhile:
         def drop() -> None:
             connection.run_on_commit.clear()
             gc.collect()
-            locks["default"].engine.settle(1)
+            locks["default"].engine.settle(PATIENCE)
 
         with transaction.atomic():
             service()
@@ -544,6 +550,18 @@ class TestMeanwhile:
         monkeypatch.undo()
         assert "the release of a lock" in caplog.text
         locks.lock("service").release()
+
+    def test_interrupted(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A signal handler raises while the lock is being deferred: nothing stays locked."""
+
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt), transaction.atomic():
+            with monkeypatch.context() as patch:
+                patch.setattr(registry, "keep", counted(registry.keep, interrupt))
+                service()
+        until(lambda: not is_busy())
 
     def test_the_store_is_down(self, store_down: str) -> None:
         """A call that runs unlocked leaves nothing behind."""
