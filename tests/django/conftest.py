@@ -15,9 +15,10 @@ from django.dispatch import Signal
 from django_redis_locks import current_grant, signals
 from django_redis_locks.backends import memory
 from django_redis_locks.core import events
+from django_redis_locks.decorators import transactions
 from tests import databases
 from tests.django.helpers import MEMORY, Events, until
-from tests.django.ledger import other_database
+from tests.django.ledger import Ledger, keeping, other_database
 from tests.servers import unavailable
 from tools.database_servers import DatabaseServer
 from tools.processes import ServerNotFound
@@ -163,3 +164,12 @@ def two_databases(
             entry = stack.enter_context(databases.new_database(database_server(database)))
         stack.enter_context(other_database(entry))
         yield entry
+
+
+@pytest.fixture
+def ledger(two_databases: object, redis_locks: str) -> Iterator[Ledger]:
+    """What both databases and the locks on Redis do, in one order; what is said once will be said again."""
+    transactions.warn_late.cache_clear()
+    transactions.warn_by_hand.cache_clear()
+    with keeping("default", "other") as found:
+        yield found

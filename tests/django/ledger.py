@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from django.db import connections
+from django.db import connections, transaction
 from django.db.utils import ConnectionHandler
 from django.test import Client
 
-from django_redis_locks import signals
+from django_redis_locks import LockNotAcquired, redis_lock, signals
 from django_redis_locks.core import events
 from tests.databases import ALIAS
-from tests.django.helpers import until
+from tests.django.helpers import in_thread, until
 
 
 class Ledger(list[str]):
@@ -93,3 +93,28 @@ def other_database(entry: dict[str, Any]) -> Iterator[None]:
     finally:
         connections["other"].close()
         del connections["other"], connections.settings["other"]
+
+
+class Boom(Exception):
+    """What a user's code raises."""
+
+
+@redis_lock("service")
+def service() -> str:
+    return "served"
+
+
+def is_busy() -> bool:
+    """Whether somebody else is refused."""
+    try:
+        in_thread(service)
+    except LockNotAcquired:
+        return True
+    return False
+
+
+@contextmanager
+def rolled_back(**terms: Any) -> Iterator[None]:
+    with suppress(Boom), transaction.atomic(**terms):
+        yield
+        raise Boom
