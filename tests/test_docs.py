@@ -27,8 +27,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 from django.core.handlers.base import BaseHandler
-from django.db import connection, models
-from django.http import HttpRequest, HttpResponse
+from django.db import connection, connections, models
+from django.http import HttpResponse
 from django.test import AsyncRequestFactory, Client, RequestFactory
 from django.utils.asyncio import async_unsafe
 from django.utils.functional import SimpleLazyObject
@@ -138,7 +138,10 @@ def run(block: Block, names: Names) -> None:
 ALONE = {"howto/locks:no-django"}
 """In a process of their own."""
 
-DATABASE = {"howto/views:atomic-inside": [pytest.mark.django_db(transaction=True)]}
+DATABASE = {
+    f"howto/views:{name}": [pytest.mark.django_db(transaction=True)]
+    for name in ("outlives", "ask-before-commit", "hold")
+}
 
 
 @pytest.mark.parametrize(
@@ -384,37 +387,64 @@ def _(names: Names) -> None:
         redis_lock(key="report:{year}")(task)
 
 
-@after("howto/views:atomic-inside")
+@after("howto/views:outlives")
 def _(names: Names) -> None:
-    assert released_in_transaction(names["pay"], pk=1) == [False]
+    assert in_transaction(names["pay"], pk=1) == ["lock_acquired", "BEGIN", "COMMIT", "lock_released"]
+    booked = ["BEGIN", "lock_acquired", "lock_acquired", "COMMIT", "lock_released"]
+    assert in_transaction(names["pay_by_card"], pk=1) == booked
 
 
-@pytest.mark.django_db(transaction=True)
-def test_atomic_requests_are_as_described(memory: None) -> None:
-    """Once the lock outlives the request's transaction, the section "Transactions" and the limits have to say so."""
-
-    @redis_lock(key="order:{pk}")
-    def pay(request: HttpRequest, pk: int) -> HttpResponse:
-        return HttpResponse()
-
-    assert released_in_transaction(pay, pk=1) == [True]
+@after("howto/views:ask-before-commit")
+def _(names: Names) -> None:
+    assert in_transaction(names["pay"], pk=1) == ["lock_acquired", "BEGIN", "COMMIT", "lock_released"]
+    names["current_grant"] = lambda: SimpleNamespace(ensure_held=lambda: fail(LockLost("lost")))
+    with pytest.raises(LockLost):
+        in_transaction(names["pay"], pk=1)
 
 
-def released_in_transaction(view: Callable[..., HttpResponse], **kwargs: Any) -> list[bool]:
-    """Whether the transaction of a request under ATOMIC_REQUESTS is open when the view's locks are released."""
-    found: list[bool] = []
+def fail(error: Exception) -> None:
+    raise error
 
-    def note(**_: Any) -> None:
-        found.append(connection.in_atomic_block)
 
-    signals.lock_released.connect(note)
-    connection.settings_dict["ATOMIC_REQUESTS"] = True
-    try:
-        assert BaseHandler().make_view_atomic(view)(get(), **kwargs).status_code == 200
-    finally:
-        connection.settings_dict["ATOMIC_REQUESTS"] = False
-        signals.lock_released.disconnect(note)
+def in_transaction(view: Callable[..., HttpResponse], **kwargs: Any) -> list[str]:
+    """What a request under ATOMIC_REQUESTS does with its transaction and its locks, in order."""
+    found: list[str] = []
+    begin, commit = connection.set_autocommit, connection.commit
+
+    def set_autocommit(autocommit: bool, *args: Any, **more: Any) -> None:
+        if not autocommit:
+            found.append("BEGIN")
+        begin(autocommit, *args, **more)
+
+    def commit_it() -> None:
+        commit()
+        found.append("COMMIT")
+
+    def acquired(**_: Any) -> None:
+        found.append("lock_acquired")
+
+    def released(**_: Any) -> None:
+        found.append("lock_released")
+
+    request = get()
+    request.resolver_match = SimpleNamespace(func=view)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connections["default"], "set_autocommit", set_autocommit)
+        patch.setattr(connections["default"], "commit", commit_it)
+        patch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+        signals.lock_acquired.connect(acquired)
+        signals.lock_released.connect(released)
+        assert BaseHandler().make_view_atomic(view)(request, **kwargs).status_code == 200
     return found
+
+
+@after("howto/views:hold")
+def _(names: Names) -> None:
+    response = names["export"](get())
+    assert locks.lock("export").locked()
+    assert response.getvalue() == b"1;2;3"
+    response.close()
+    assert not locks.lock("export").locked()
 
 
 @given("howto/locks:fence")

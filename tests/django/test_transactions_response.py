@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from django.core.signals import request_finished
-from django.db import connections, transaction
+from django.db import close_old_connections, connections, transaction
 from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.template import engines
 from django.template.response import TemplateResponse
@@ -98,6 +98,14 @@ class Replaced(MiddlewareMixin):
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponse:
         return HttpResponse(status=304)
+
+
+@pytest.fixture(autouse=True)
+def no_database() -> Iterator[None]:
+    """As in the test client: the end of a request has no connections to close."""
+    request_finished.disconnect(close_old_connections)
+    yield
+    request_finished.connect(close_old_connections)
 
 
 @pytest.fixture(autouse=True)
