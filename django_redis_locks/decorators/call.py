@@ -48,7 +48,7 @@ class Call:
             if inspect.isawaitable(key):
                 _close(key)
                 raise TypeError(_ASYNC_KEY)
-            grant, left = deferred.acquire(self._lock(key), self.name)
+            grant, left = deferred.acquire(self._lock(key))
         except LockKeyError as mistake:
             self._sign(mistake)
             raise

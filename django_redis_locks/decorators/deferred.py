@@ -42,7 +42,7 @@ _PATIENCE = 1.0
 """Seconds for the janitor to free what this thread's own rollback left."""
 
 
-def acquire(lock: Lock, name: str) -> tuple[Grant, Deferred | None]:
+def acquire(lock: Lock) -> tuple[Grant, Deferred | None]:
     """Acquire the lock of a call. What an earlier call of this thread left locked until the end of its transaction is
     entered again, and returned too: its transaction is ours."""
     left = registry.newest(lock.place) if registry.knows(lock.place) else None
@@ -51,22 +51,19 @@ def acquire(lock: Lock, name: str) -> tuple[Grant, Deferred | None]:
             return replace(lock, reentrant=True).acquire(), left
         if left.hold.state is State.RELEASING:
             _engine(lock).settle(_PATIENCE)
-    grant = lock.acquire()
-    if transactions.open_now():
-        transactions.warn_late(name)
-    return grant, None
+    return lock.acquire(), None
 
 
 def defer(grant: Grant, until: Until, result: Any, left: Deferred | None, name: str) -> None:
     """A call is about to release its grant. If the lock is to outlive it, the transactions, or the response that it
     returned, enter the hold once more."""
-    if until == "call" or grant.given_back or not grant.hold.live:
+    if until == "call":
         return
-    connections = transactions.open_now()
+    connections = transactions.around(name, new=left is None)
     response = result if until == "response" and isinstance(result, HttpResponseBase) else None
-    if transactions.by_hand():
-        transactions.warn_by_hand(name)
     if response is None and (not connections or (left is not None and left.covers(connections))):
+        return
+    if grant.given_back or not grant.hold.live:
         return
     deferred = Deferred(grant)
     try:

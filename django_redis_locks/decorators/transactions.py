@@ -90,30 +90,35 @@ def _begun(request: HttpRequest | None, aliases: list[str]) -> Iterator[None]:
 
 
 def open_now() -> list[Any]:
-    """The connections of this thread that are inside ``atomic()``. The transaction that ``TestCase`` puts around a test
-    doesn't count: it is never committed, so the lock would be busy until the test ends."""
-    return [
-        connection
-        for connection in _initialized()
-        if connection.in_atomic_block and not any(block._from_testcase for block in connection.atomic_blocks)
-    ]
+    """The connections of this thread that are inside ``atomic()``, without opening any. The transaction that ``TestCase``
+    puts around a test doesn't count: it is never committed, so the lock would be busy until the test ends."""
+    return [connection for connection in _initialized() if connection.in_atomic_block and not _of_test_case(connection)]
 
 
-def by_hand() -> bool:
-    """Whether a connection of this thread is one whose transactions Django doesn't manage: it can't say when they end."""
-    return any(
-        connection.connection is not None and not connection.in_atomic_block and not connection.autocommit
-        for connection in _initialized()
-    )
+def around(name: str, *, new: bool) -> list[Any]:
+    """The same, of a call that is over and has ended its own; says what may be wrong with them, for a ``new`` lock."""
+    found = []
+    for connection in _initialized():
+        if connection.in_atomic_block:
+            if not _of_test_case(connection):
+                found.append(connection)
+        elif connection.connection is not None and not connection.autocommit:
+            _warn_by_hand(name)
+    if found and new:
+        _warn_late(name)
+    return found
 
 
 def _initialized() -> Iterable[Any]:
-    """Without opening any."""
     return connections.all(initialized_only=True) if settings.configured else ()
 
 
+def _of_test_case(connection: Any) -> bool:
+    return any(block._from_testcase for block in connection.atomic_blocks)
+
+
 @cache
-def warn_late(name: str) -> None:
+def _warn_late(name: str) -> None:
     """Once for each name."""
     _log.warning(
         "Lock %s is taken inside an open transaction. It is held until that ends; but what the transaction has read, or its "
@@ -124,7 +129,7 @@ def warn_late(name: str) -> None:
 
 
 @cache
-def warn_by_hand(name: str) -> None:
+def _warn_by_hand(name: str) -> None:
     """Once for each name."""
     _log.warning(
         "Lock %s is released when its call returns, because autocommit is off: whether the transaction was committed by "

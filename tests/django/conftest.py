@@ -169,7 +169,7 @@ def two_databases(
 @pytest.fixture
 def ledger(two_databases: object, redis_locks: str) -> Iterator[Ledger]:
     """What both databases and the locks on Redis do, in one order; what is said once will be said again."""
-    transactions.warn_late.cache_clear()
-    transactions.warn_by_hand.cache_clear()
+    transactions._warn_late.cache_clear()
+    transactions._warn_by_hand.cache_clear()
     with keeping("default", "other") as found:
         yield found
