@@ -33,6 +33,7 @@ lint: ## Check style, format and floors
 types: ## Check types
 	@$(BOOTSTRAP) types
 	@$(BIN)/mypy
+	@$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 bench: ## Measure the speed beside other libraries (ROWS=1,3 ROUNDS=3 narrow it)
 	@$(PYTHON) -m benchmarks.venvs

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, Never, TypeAlias, TypeVar
 
-from .conf import ON_BACKEND_ERROR, AliasSettings, Overrides
+from .conf import ON_BACKEND_ERROR, AliasSettings
 from .core import durations
 from .core.effects import Place
 from .core.keys import LockKeys, Spelling
+from .overrides import NOTHING, Overrides
 from .primitives.lock import Lock
 from .primitives.record import RecordRef
 from .primitives.wishes import Terms
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 T = TypeVar("T")
-
-_NOTHING = Overrides()
-
 
 Options: TypeAlias = "tuple[Duration | None, Duration | None, bool | None, str | None]"
 """What a call site says of a lock's terms: ``expire``, ``wait``, ``renew``, ``on_backend_error``; None where nothing."""
@@ -47,16 +45,16 @@ class Address(NamedTuple):
     alias: str
 
 
-def refuse_unknown(arguments: Mapping[str, object]) -> None:
+def refuse_unknown(arguments: Mapping[str, object], of: str = "a lock", known: Sequence[str] = _ARGUMENTS) -> None:
     """Say what an unknown argument is called here.
 
     Raises:
         TypeError: there is one.
     """
     for name in arguments:
-        close = _MEANT.get(name) or difflib.get_close_matches(name, _ARGUMENTS, 1)
-        hint = f"; did you mean {close[0]}=?" if close else f"; there are {', '.join(_ARGUMENTS)}"
-        raise TypeError(f"a lock has no argument {name!r}{hint}")
+        close = _MEANT.get(name) or difflib.get_close_matches(name, known, 1)
+        hint = f"; did you mean {close[0]}=?" if close else f"; there are {', '.join(known)}"
+        raise TypeError(f"{of} has no argument {name!r}{hint}")
 
 
 _MEANT = {
@@ -152,9 +150,9 @@ class Locks(LockMaker):
         """Close idle connections."""
         self.engine.close()
 
-    def wait_of(self, name: str) -> float | None:
-        """What ``LOCKS[name]`` says of waiting, in seconds; None if nothing."""
-        return self.settings.names.get(name, _NOTHING).wait
+    def overrides(self, name: str) -> Overrides:
+        """What ``LOCKS[name]`` says."""
+        return self.settings.names.get(name, NOTHING)
 
     def record(self, key: str, *, name: str | None = None) -> RecordRef:
         address = self._address(key, name)
@@ -205,7 +203,7 @@ class Locks(LockMaker):
         on_backend_error: str | None,
     ) -> Terms:
         """The terms of a lock of this name, with what its call site says of them."""
-        overrides = self.settings.names.get(name, _NOTHING)
+        overrides = self.overrides(name)
         terms = self._usual(overrides)
         if renew is not None and type(renew) is not bool:
             raise ValueError(f"renew is True or False, not {renew!r}")

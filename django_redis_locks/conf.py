@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from . import caches
+from . import caches, overrides
 from .backends.base import Backend
-from .core import durations
+from .core import callterms, durations
 from .core.holder import FIELDS
+from .overrides import PER_NAME, Overrides
 
 _log = logging.getLogger("django_redis_locks.backend")
 
@@ -44,11 +45,8 @@ DEFAULTS: dict[str, Any] = {
     "OPTIONS": {},
 }
 
-PER_NAME = ("EXPIRE", "WAIT", "RENEW", "MAX_HOLD", "ON_BACKEND_ERROR", "METADATA")
-"""What ``LOCKS[name]`` may override."""
-
 LATER = {
-    "LOCKS": ("HOLD", "ON_CONFLICT", "STATUS", "RETRY_AFTER", "REENTRANT", "METHODS", "CONDITION", "AUTO_RELEASE"),
+    "LOCKS": ("HOLD", "ON_CONFLICT"),
     "METADATA": ("path", "user", "task_id"),
 }
 """What is designed and not built yet, so that it is answered as such and not as a typing error."""
@@ -73,18 +71,6 @@ class Problem(NamedTuple):
     @property
     def serious(self) -> bool:
         return self.id.startswith("E")
-
-
-@dataclass(frozen=True, slots=True)
-class Overrides:
-    """What ``LOCKS[name]`` says; None where it says nothing."""
-
-    lease: int | None = None
-    wait: float | None = None
-    renew: bool | None = None
-    max_hold: float | None = None
-    fail_open: bool | None = None
-    metadata: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +104,7 @@ def read(alias: str, entry: Mapping[str, Any]) -> AliasSettings:
             _warn(problem.message)
     entry = {**DEFAULTS, **entry}
     location, options = _location(entry)
-    general = _overrides(entry)
+    general = overrides.read(entry)
     assert general.lease is not None  # noqa: S101 - the defaults have them all
     assert general.wait is not None  # noqa: S101
     assert general.max_hold is not None  # noqa: S101
@@ -134,7 +120,7 @@ def read(alias: str, entry: Mapping[str, Any]) -> AliasSettings:
         fail_open=bool(general.fail_open),
         index=entry["INDEX"],
         metadata=general.metadata or (),
-        names={name: _overrides(override) for name, override in entry["LOCKS"].items()},
+        names={name: overrides.read(override) for name, override in entry["LOCKS"].items()},
     )
 
 
@@ -149,20 +135,6 @@ def _location(entry: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         return entry["LOCATION"] or "", dict(entry["OPTIONS"])
     location, options = caches.connection_of(entry["CACHE"])
     return location, {**options, **entry["OPTIONS"]}
-
-
-def _overrides(entry: Mapping[str, Any]) -> Overrides:
-    def given(key: str, convert: Any) -> Any:
-        return convert(entry[key]) if key in entry else None
-
-    return Overrides(
-        lease=given("EXPIRE", durations.lease_ms),
-        wait=given("WAIT", durations.patience),
-        renew=given("RENEW", bool),
-        max_hold=given("MAX_HOLD", lambda value: durations.lease_ms(value) / 1000),
-        fail_open=given("ON_BACKEND_ERROR", lambda value: value == "open"),
-        metadata=given("METADATA", lambda value: tuple(name for name in FIELDS if name in value)),
-    )
 
 
 def problems(alias: str, entry: Any) -> Iterator[Problem]:
@@ -222,7 +194,7 @@ def _times(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
 def _values(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
     if "ON_BACKEND_ERROR" in entry and entry["ON_BACKEND_ERROR"] not in ON_BACKEND_ERROR:
         yield Problem("E025", f"{where}: ON_BACKEND_ERROR is 'closed' or 'open', not {entry['ON_BACKEND_ERROR']!r}.")
-    for key in ("INDEX", "RENEW"):
+    for key in ("INDEX", "RENEW", "REENTRANT", "AUTO_RELEASE"):
         if key in entry and not isinstance(entry[key], bool):
             yield Problem("E027", f"{where}: {key} is True or False, not {entry[key]!r}.")
     metadata = entry.get("METADATA", ())
@@ -248,6 +220,29 @@ def _names(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
         yield from _unknown(override, here, PER_NAME, LATER["LOCKS"])
         yield from _times(override, here)
         yield from _values(override, here)
+        yield from _of_calls(override, here)
+
+
+def _of_calls(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
+    for key, id, check in (
+        ("STATUS", "E023", callterms.status_of),
+        ("RETRY_AFTER", "E024", callterms.retry_of),
+        ("METHODS", "E037", callterms.verbs_of),
+        ("CONDITION", "E038", overrides.condition_of),
+    ):
+        if key in entry:
+            try:
+                check(entry[key], key)
+            except ValueError as error:
+                yield Problem(id, f"{where}: {error}.")
+    if entry.get("AUTO_RELEASE") is False and (
+        "EXPIRE" not in entry or entry.get("RENEW") is True or entry.get("REENTRANT") is True
+    ):
+        yield Problem(
+            "E039",
+            f"{where}: a lock with AUTO_RELEASE False stays until its lease ends.",
+            "Give it an EXPIRE, and neither RENEW nor REENTRANT.",
+        )
 
 
 def _store(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:

@@ -344,6 +344,37 @@ def _(names: Names) -> None:
     assert names["report"](None, 2031) is None
 
 
+@after("howto/views:methods")
+def _(names: Names) -> None:
+    view = names["OrderView"].as_view()
+    is_one_lock(lambda: view(post(), pk=5), "order:5")
+    with hold_elsewhere("order:5"):
+        assert view(get(), pk=5).status_code == 200
+
+
+@after("howto/views:condition")
+def _(names: Names) -> None:
+    with hold_elsewhere("payout"):
+        assert names["payout"](5, dry_run=True) == "5 paid"
+        with pytest.raises(django_redis_locks.LockNotAcquired):
+            names["payout"](5)
+
+
+@after("howto/views:cool-down")
+def _(names: Names) -> None:
+    sent = [names["send_code"](RequestFactory().post("/", {"phone": "555"})) for _ in range(2)]
+    assert [answer.status_code for answer in sent] == [200, 429]
+    assert int(sent[1]["Retry-After"]) in (59, 60)
+
+
+@after("howto/views:status")
+def _(names: Names) -> None:
+    with hold_elsewhere("checkout:1"):
+        refused = names["checkout"](get(), product_id=1)
+    assert refused.status_code == 423
+    assert "Retry-After" not in refused
+
+
 @after("howto/views:own-answer")
 def _(names: Names) -> None:
     assert names["checkout"](None, 1).url == "/paid/"

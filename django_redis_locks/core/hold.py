@@ -198,6 +198,15 @@ class Hold:
             self.state = State.RELEASING
             return True
 
+    def let_go(self, grant: int) -> None:
+        """A grant ends although nothing is freed: the lock stays until its lease ends, and is nobody's here."""
+        if self.held and self.over:
+            self.lose("expired")
+        with self.mutex:
+            self.inside.discard(grant)
+            if not self.inside:
+                self.state = State.GONE
+
     def lose(self, why: str, states: tuple[State, ...] = (State.HELD,)) -> bool:
         """Note that the lock is lost, and tell. A renewal's news of a hold that is being released is out of date."""
         with self.mutex:

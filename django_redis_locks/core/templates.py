@@ -107,13 +107,19 @@ def compile_template(template: str, function: Callable[..., Any], bound: Mapping
         constant = "".join(part for part in parts if isinstance(part, str))
         return lambda _args, _kwargs: constant
     roots = {part.root for part in parts if isinstance(part, Field)}
+    bound = bound or {}
     signature = inspect.signature(function, follow_wrapped=False)
-    # A wrapper that takes anything, around a function that has names for it. Not so what `method_decorator` hands over,
-    # a partial, and what `as_view` makes: both wrap a method, which takes one argument more.
-    methodic = isinstance(function, partial) or hasattr(function, "view_class")
-    if not methodic and not roots <= {*signature.parameters, *(bound or {})}:
-        signature = inspect.signature(function)
-    known = {**signature.parameters, **(bound or {})}
+    first: tuple[Any, ...] = ()
+    preset: dict[str, Any] = {}
+    if not roots <= {*signature.parameters, *bound}:
+        # A partial hides what it fills in. What `method_decorator` hands over is one, too, which wraps a method.
+        while isinstance(function, partial):
+            first, preset = function.args + first, {**function.keywords, **preset}
+            function = function.func
+        # A wrapper that takes anything may hide a function that has names for it. Not so what `as_view` makes: it wraps a
+        # method, which takes one argument more.
+        signature = inspect.signature(function, follow_wrapped=not hasattr(function, "view_class"))
+    known = {**signature.parameters, **bound}
     catch_all = next((name for name, p in signature.parameters.items() if p.kind is p.VAR_KEYWORD), None)
     for part in parts:
         if isinstance(part, Field) and part.root not in known and catch_all is None:
@@ -123,11 +129,10 @@ def compile_template(template: str, function: Callable[..., Any], bound: Mapping
             )
 
     def make(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        call = signature.bind(*args, **kwargs)
+        call = signature.bind(*first, *args, **{**preset, **kwargs})
         call.apply_defaults()
-        names = {**(bound or {}), **call.arguments}
-        if catch_all is not None:
-            names.update(call.arguments[catch_all])
+        more = {} if catch_all is None else call.arguments[catch_all]
+        names = {**more, **bound, **call.arguments}
         return "".join(part if isinstance(part, str) else part.fill(names) for part in parts)
 
     return make

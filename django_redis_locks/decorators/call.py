@@ -5,21 +5,22 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from django.core.exceptions import SynchronousOnlyOperation
-
 from ..core import events, templates
 from ..core.errors import LockBackendError, LockError, LockKeyError, LockNotAcquired
+from ..core.owners import registry
 from ..handler import locks
-from . import callables, deferred, responses, transactions, views
+from . import asked, callables, deferred, responses, transactions, views
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
 
-    from ..core.durations import Duration
+    from ..core.callterms import CallTerms
+    from ..core.grant import Grant
     from ..primitives.lock import Lock
     from .plan import Plan
 
-_ASYNC_KEY = "an async key callable needs an async function"
+_KEY = "key callable"
+_CONDITION = "condition"
 
 
 class Call:
@@ -31,93 +32,108 @@ class Call:
         self.name = plan.name or callables.label(target)
         self.stacked = hasattr(target, views.MARK)
         self.non_atomic = transactions.marker(target)
+        for what, function in ((_KEY, plan.key), (_CONDITION, plan.calls.condition)):
+            if callables.is_async(function) and not callables.may_run_async(target):
+                raise asked.refusal(what)
         if callable(plan.key):
-            if callables.iscoroutinefunction(plan.key) and not callables.may_run_async(target):
-                raise TypeError(_ASYNC_KEY)
-            self.make_key: templates.KeyMaker = lambda args, kwargs: plan.key(*args, **kwargs)
+            self.make_key: asked.Asker = asked.asker(plan.key, _KEY, self.name)
         else:
             template = plan.key or self.name.replace("{", "{{").replace("}", "}}")
             self.make_key = templates.compile_template(template, target, bound)
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         request = views.request_of(args, kwargs)
-        view = views.answers(request, self.target, args)
+        answered = request if views.answers(request, self.target, args) else None
+        calls = self._calls()
         aliases = self._aliases(request)
+        condition = self._condition(calls, request)
+        if condition is not None and not asked.ask(condition, _CONDITION, args, kwargs):
+            self._enter(answered)
+            with transactions.begun(request, aliases):
+                return self.target(*args, **kwargs)
         try:
-            key = self.make_key(args, kwargs)
-            if inspect.isawaitable(key):
-                _close(key)
-                raise TypeError(_ASYNC_KEY)
-            grant, left = deferred.acquire(self._lock(key))
+            lock = self._lock(asked.ask(self.make_key, _KEY, args, kwargs), calls)
+            grant, left = deferred.acquire(lock)
         except LockKeyError as mistake:
             self._sign(mistake)
             raise
         except (LockNotAcquired, LockBackendError) as failure:
-            return self._answer(request if view else None, failure)
-        self._enter(request if view else None)
+            return self._answer(answered, failure, calls)
+        self._enter(answered)
         result = None
         try:
             with transactions.begun(request, aliases):
                 result = self.target(*args, **kwargs)
                 if inspect.isawaitable(result):
-                    _close(result)
+                    asked.close(result)
                     raise TypeError(
                         f"{self.name} returned an awaitable to a synchronous @redis_lock, which would free the lock "
                         "before it runs: decorate the async function itself"
                     )
         finally:
-            deferred.defer(grant, self.plan.hold, result, left, self.name)
-            try:
-                grant.release()
-            except LockError as failure:
-                deferred.report(grant, failure)
+            if calls.cools:
+                _let_go(grant)
+            else:
+                deferred.defer(grant, self.plan.hold, result, left, self.name)
+                try:
+                    grant.release()
+                except LockError as failure:
+                    deferred.report(grant, failure)
         return result
 
     async def arun(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         request = views.request_of(args, kwargs)
-        view = views.answers(request, self.target, args)
+        answered = request if views.answers(request, self.target, args) else None
+        calls = self._calls()
         self._aliases(request)  # refuses them
+        condition = self._condition(calls, request)
+        if condition is not None and not await asked.aask(condition, request, args, kwargs):
+            self._enter(answered)
+            return await self.target(*args, **kwargs)
         try:
-            key = await self._amake_key(request, args, kwargs)
-            grant = await self._lock(key).aacquire()
+            grant = await self._lock(await asked.aask(self.make_key, request, args, kwargs), calls).aacquire()
         except LockKeyError as mistake:
             self._sign(mistake)
             raise
         except (LockNotAcquired, LockBackendError) as failure:
-            return self._answer(request if view else None, failure)
-        self._enter(request if view else None)
+            return self._answer(answered, failure, calls)
+        self._enter(answered)
         result = None
         try:
             result = await self.target(*args, **kwargs)
         finally:
-            deferred.defer(grant, self.plan.hold, result, None, self.name)
-            try:
-                await grant.arelease()
-            except LockError as failure:
-                deferred.report(grant, failure)
+            if calls.cools:
+                _let_go(grant)
+            else:
+                deferred.defer(grant, self.plan.hold, result, None, self.name)
+                try:
+                    await grant.arelease()
+                except LockError as failure:
+                    deferred.report(grant, failure)
         return result
 
-    async def _amake_key(self, request: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        try:
-            key = self.make_key(args, kwargs)
-        except SynchronousOnlyOperation:
-            if not hasattr(request, "auser"):
-                raise
-            request.user = await request.auser()  # the lazy one asks session and database, synchronously
-            key = self.make_key(args, kwargs)
-        return await key if inspect.isawaitable(key) else key
+    def _calls(self) -> CallTerms:
+        return self.plan.calls_of(locks[self.plan.using], self.name)
 
-    def _lock(self, key: Any) -> Lock:
+    def _condition(self, calls: CallTerms, request: HttpRequest | None) -> asked.Asker | None:
+        """What tells whether the call needs the lock; None if it does."""
+        if calls.methods is not None:
+            if request is None:
+                raise TypeError(
+                    f"{self.name} has methods= and was called without a request, whose verb they mean: "
+                    "a request is the first or second argument, or request=. Elsewhere there is condition="
+                )
+            if request.method not in calls.methods:
+                return _never
+        return None if calls.condition is None else asked.asker(calls.condition, _CONDITION, self.name)
+
+    def _lock(self, key: Any, calls: CallTerms) -> Lock:
         if not isinstance(key, str) or not key:
             what = "an empty one" if key == "" else type(key).__name__
-            raise LockKeyError(f"the key callable of {self.name} must return a text, not {what}")
-        plan = self.plan
-        client = locks[plan.using]
-        wait: Duration | None = plan.wait
-        if wait is None and client.wait_of(self.name) is None:
-            wait = 0
-        make = client.rlock if plan.reentrant else client.lock
-        return make(key, wait=wait, name=self.name, **plan.options)
+            raise LockKeyError(
+                f"the key callable of {self.name} must return a text, not {what}; calls that need no lock are for condition="
+            )
+        return self.plan.lock(locks[self.plan.using], key, self.name, calls)
 
     def _sign(self, mistake: LockKeyError) -> None:
         """Who makes keys doesn't know whose they are."""
@@ -132,16 +148,23 @@ class Call:
         if request is not None and not self.stacked:
             views.enter(request)
 
-    def _answer(self, request: HttpRequest | None, failure: LockNotAcquired | LockBackendError) -> HttpResponse:
+    def _answer(
+        self, request: HttpRequest | None, failure: LockNotAcquired | LockBackendError, calls: CallTerms
+    ) -> HttpResponse:
         if request is None:
             raise failure
         if isinstance(failure, LockNotAcquired):
-            return responses.conflict(request, failure)
+            return responses.conflict(request, failure, calls)
         about = (failure.key or "", self.name, self.plan.using)
         events.emit(events.BackendFailed(*about, "acquire, answered with 503", str(failure)))
         return responses.unavailable(request, failure)
 
 
-def _close(awaitable: Any) -> None:
-    if inspect.iscoroutine(awaitable):
-        awaitable.close()
+def _never(_args: tuple[Any, ...], _kwargs: dict[str, Any]) -> bool:
+    return False
+
+
+def _let_go(grant: Grant) -> None:
+    """The lock stays until its lease ends; nobody has it any more."""
+    grant.hold.let_go(grant.id)
+    registry.forget(grant)

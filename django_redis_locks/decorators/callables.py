@@ -7,9 +7,10 @@ import inspect
 from typing import Any
 
 from asgiref.sync import iscoroutinefunction
+from django.utils.functional import cached_property
 from django.views import View
 
-__all__ = ["bound_to", "iscoroutinefunction", "label", "may_run_async", "refuse", "runs_async", "view_of"]
+__all__ = ["bound_to", "is_async", "iscoroutinefunction", "label", "may_run_async", "refuse", "runs_async", "view_of"]
 
 
 def refuse(target: Any) -> None:
@@ -27,7 +28,9 @@ def refuse(target: Any) -> None:
     if isinstance(target, classmethod | staticmethod):
         kind = type(target).__name__
         raise TypeError(f"@redis_lock goes below @{kind}: write @{kind} first, then @redis_lock, then the function")
-    if isinstance(target, property):
+    if isinstance(target, functools.partialmethod):
+        raise TypeError("@redis_lock can't decorate a partialmethod: decorate the method that it is made of")
+    if isinstance(target, property | functools.cached_property | cached_property):
         raise TypeError("@redis_lock can't decorate a property: decorate a method that it calls")
     if hasattr(target, "apply_async") or hasattr(target, "enqueue"):
         raise TypeError(
@@ -36,11 +39,17 @@ def refuse(target: Any) -> None:
         )
     if not callable(target):
         raise TypeError(f"@redis_lock decorates functions, not {target!r}; a key is given as key=...")
-    if inspect.isgeneratorfunction(_plain(target)) or inspect.isasyncgenfunction(_plain(target)):
+    code = _code(target)
+    if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
         raise TypeError(
             f"@redis_lock can't decorate the generator {name}: the lock would be free before the first item; "
             "use `with locks.lock(...)` inside it"
         )
+
+
+def is_async(target: Any) -> bool:
+    """Whether a call of it is to be awaited, as far as can be seen. Of an object its ``__call__`` counts."""
+    return iscoroutinefunction(target) or iscoroutinefunction(_code(target))
 
 
 def label(target: Any) -> str:
@@ -80,7 +89,7 @@ def may_run_async(target: Any) -> bool:
     """Whether an awaited key is of use. ``method_decorator`` also tries its decorators on a dummy function."""
     plain = _plain(target)
     return (
-        iscoroutinefunction(target)
+        is_async(target)
         or getattr(plain, "__name__", "") in _DISPATCHERS
         or getattr(plain, "__qualname__", "") == "_update_method_wrapper.<locals>.dummy"
     )
@@ -99,3 +108,9 @@ def _unpartial(target: Any) -> Any:
 def _plain(target: Any) -> Any:
     target = _unpartial(target)
     return getattr(target, "__func__", target)
+
+
+def _code(target: Any) -> Any:
+    """The function that a call runs."""
+    plain = _plain(target)
+    return plain if inspect.isroutine(plain) else _plain(getattr(type(plain), "__call__", None))  # noqa: B004 - not asked whether

@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Never, TypedDict, TypeVar, Unpack, overload
 
+from ..client import refuse_unknown
 from ..handler import DEFAULT
 from . import callables, transactions, views
 from .call import Call
@@ -24,38 +25,30 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class Options(TypedDict, total=False):
+    """The named arguments of the decorator."""
+
+    key: str | Callable[..., Any] | None
+    expire: Duration | None
+    wait: Duration | None
+    renew: bool | None
+    reentrant: bool | None
+    auto_release: bool | None
+    methods: set[str] | frozenset[str] | list[str] | tuple[str, ...] | None
+    condition: Callable[..., Any] | None
+    status: int | None
+    retry_after: bool | int | None
+    name: str | None
+    using: str
+    on_lost: OnLost
+    on_backend_error: str | None
+    hold: Until
+
+
 @overload
-def redis_lock(
-    function: F,
-    /,
-    *,
-    key: str | Callable[..., Any] | None = None,
-    expire: Duration | None = None,
-    wait: Duration | None = None,
-    renew: bool | None = None,
-    reentrant: bool = False,
-    name: str | None = None,
-    using: str = DEFAULT,
-    on_lost: OnLost = None,
-    on_backend_error: str | None = None,
-    hold: Until = "transaction",
-) -> F: ...
+def redis_lock(function: F, /, **options: Unpack[Options]) -> F: ...
 @overload
-def redis_lock(
-    template: str | None = None,
-    /,
-    *,
-    key: str | Callable[..., Any] | None = None,
-    expire: Duration | None = None,
-    wait: Duration | None = None,
-    renew: bool | None = None,
-    reentrant: bool = False,
-    name: str | None = None,
-    using: str = DEFAULT,
-    on_lost: OnLost = None,
-    on_backend_error: str | None = None,
-    hold: Until = "transaction",
-) -> Callable[[F], F]: ...
+def redis_lock(template: str | None = None, /, **options: Unpack[Options]) -> Callable[[F], F]: ...
 def redis_lock(
     target: Any = None,
     /,
@@ -64,14 +57,22 @@ def redis_lock(
     expire: Duration | None = None,
     wait: Duration | None = None,
     renew: bool | None = None,
-    reentrant: bool = False,
+    reentrant: bool | None = None,
+    auto_release: bool | None = None,
+    methods: Any = None,
+    condition: Callable[..., Any] | None = None,
+    status: int | None = None,
+    retry_after: bool | int | None = None,
     name: str | None = None,
     using: str = DEFAULT,
     on_lost: OnLost = None,
     on_backend_error: str | None = None,
     hold: Until = "transaction",
+    **unknown: Never,
 ) -> Any:
     """Run every call of a view, method or function under a lock.
+
+    What is left out is as ``LOCKS[name]`` in the settings says, or as described.
 
     Args:
         key: a template filled from the arguments, ``"order:{order_id}"``, which may also come first and unnamed; or a
@@ -79,9 +80,15 @@ def redis_lock(
             function. By default one lock for all calls of this function.
         expire: the lease in seconds; given here it is fixed, unless ``renew=True``. By default the settings' ``EXPIRE``,
             renewed while the call runs.
-        wait: seconds to wait for the lock, -1 for ever. By default 0, or what ``LOCKS[name]`` says.
+        wait: seconds to wait for the lock, -1 for ever. By default 0.
         renew: whether the lease is renewed while the call runs.
         reentrant: let a call enter that is made by the holder itself.
+        auto_release: False keeps the lock until its lease ends, whatever becomes of the call: at most one call in so many
+            seconds. Needs ``expire``; a view that is refused answers 429.
+        methods: the verbs that need the lock, such as ``{"POST", "PUT"}``; requests with others pass without it.
+        condition: a callable that is given the arguments; a call for which it is false passes without the lock.
+        status: of the answer that refuses, 400 to 599. By default 409.
+        retry_after: its ``Retry-After``: True for what is left of the lease, False for none, or seconds.
         name: the label in settings, messages and metrics; by default the template.
         using: the alias.
         on_lost, on_backend_error: as for ``locks.lock``.
@@ -90,8 +97,10 @@ def redis_lock(
 
     Raises:
         TypeError: at decoration, for what it can't protect or a template that names no argument.
-        ValueError: at decoration, for a time out of range.
+        ValueError: at decoration, for a time or a status out of range.
     """
+    if unknown:
+        refuse_unknown(unknown, "@redis_lock", tuple(Options.__annotations__))
     if isinstance(target, str):
         if key is not None:
             raise TypeError(f"@redis_lock was given two keys, {target!r} and key=...")
@@ -100,7 +109,23 @@ def redis_lock(
         raise TypeError(
             "@redis_lock was given a lambda to decorate: a callable that makes keys is named, key=lambda ..."
         )
-    plan = Plan(key, expire, wait, renew, reentrant, name, using, on_lost, on_backend_error, hold)
+    plan = Plan(
+        key=key,
+        expire=expire,
+        wait=wait,
+        renew=renew,
+        reentrant=reentrant,
+        auto_release=auto_release,
+        methods=methods,
+        condition=condition,
+        status=status,
+        retry_after=retry_after,
+        name=name,
+        using=using,
+        on_lost=on_lost,
+        on_backend_error=on_backend_error,
+        hold=hold,
+    )
     return functools.partial(_decorate, plan=plan) if target is None else _decorate(target, plan)
 
 
@@ -108,7 +133,7 @@ def _decorate(target: Any, plan: Plan) -> Any:
     callables.refuse(target)
     call = Call(target, plan)
 
-    if callables.iscoroutinefunction(target):
+    if callables.is_async(target):
 
         @functools.wraps(target)
         async def alocked(*args: Any, **kwargs: Any) -> Any:

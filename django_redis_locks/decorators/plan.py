@@ -1,25 +1,35 @@
-"""The arguments of the decorator, checked."""
+"""The arguments of the decorator, checked, and what ``LOCKS`` says where they say nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..core import durations, templates
+from ..core import callterms, durations, templates
+from ..core.callterms import CallTerms
 from .deferred import UNTIL, Until
 
 if TYPE_CHECKING:
+    from ..client import Locks
     from ..core.durations import Duration
     from ..core.hold import OnLost
+    from ..primitives.lock import Lock
 
 
 class Plan:
     def __init__(
         self,
+        *,
         key: Any,
         expire: Duration | None,
         wait: Duration | None,
         renew: bool | None,
-        reentrant: bool,
+        reentrant: bool | None,
+        auto_release: bool | None,
+        methods: Any,
+        condition: Callable[..., object] | None,
+        status: int | None,
+        retry_after: bool | int | None,
         name: str | None,
         using: str,
         on_lost: OnLost,
@@ -34,17 +44,45 @@ class Plan:
             raise TypeError(f"the key of @redis_lock is a text or a callable, not {key!r}")
         if isinstance(key, str):
             templates.parse(key)
+        if condition is not None and not callable(condition):
+            raise TypeError(f"the condition of @redis_lock is a callable, not {condition!r}")
         if hold not in UNTIL:
             raise ValueError(f"hold is 'call', 'transaction' or 'response', not {hold!r}")
         self.key = key
         self.wait = wait
         self.name = name or (key if isinstance(key, str) else None)
         self.using = using
-        self.reentrant = reentrant
         self.hold = hold
+        self.calls = CallTerms(
+            reentrant=None if reentrant is None else callterms.flag(reentrant, "reentrant"),
+            auto_release=None if auto_release is None else callterms.flag(auto_release, "auto_release"),
+            methods=None if methods is None else callterms.verbs_of(methods),
+            condition=condition,
+            status=None if status is None else callterms.status_of(status),
+            retry_after=None if retry_after is None else callterms.retry_of(retry_after),
+        )
+        if self.calls.cools and (expire is None or renew or reentrant):
+            raise TypeError(
+                "a lock with auto_release=False stays until its lease ends: give it an expire=, and neither renew=True "
+                "nor reentrant=True"
+            )
         self.options: dict[str, Any] = {
             "expire": expire,
             "renew": renew,
             "on_lost": on_lost,
             "on_backend_error": on_backend_error,
         }
+
+    def calls_of(self, client: Locks, name: str) -> CallTerms:
+        """What the call site says, and ``LOCKS[name]`` where it says nothing."""
+        return self.calls.over(client.overrides(name).calls)
+
+    def lock(self, client: Locks, key: str, name: str, calls: CallTerms) -> Lock:
+        """The lock of one call."""
+        wait = self.wait
+        if wait is None and client.overrides(name).wait is None:
+            wait = 0
+        if calls.cools:
+            return client.lock(key, wait=wait, name=name, **{**self.options, "renew": False})
+        make = client.rlock if calls.reentrant else client.lock
+        return make(key, wait=wait, name=name, **self.options)

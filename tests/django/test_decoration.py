@@ -8,6 +8,7 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import timedelta
+from http import HTTPStatus
 from math import inf, nan
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from asgiref.sync import iscoroutinefunction
 from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import method_decorator
+from django.utils.functional import cached_property
 from django.views import View
 
 from django_redis_locks import LockNotAcquired, redis_lock
@@ -35,6 +37,11 @@ def generator() -> Iterator[int]:
 
 async def async_generator() -> AsyncIterator[int]:
     yield 1
+
+
+class Rows:
+    def __call__(self) -> Iterator[int]:
+        yield 1
 
 
 class CeleryTask:
@@ -73,6 +80,14 @@ REFUSED = [
     pytest.param(
         property(lambda self: None), "can't decorate a property: decorate a method that it calls", id="property"
     ),
+    pytest.param(functools.cached_property(lambda self: None), "can't decorate a property", id="cached-property"),
+    pytest.param(cached_property(lambda self: None), "can't decorate a property", id="cached-property-of-django"),
+    pytest.param(
+        functools.partialmethod(Shop.sell),
+        "a partialmethod: decorate the method that it is made of",
+        id="partialmethod",
+    ),
+    pytest.param(Rows(), "the generator Rows: the lock would be free before", id="generator-object"),
     pytest.param(generator, "the generator generator: the lock would be free before the first item", id="generator"),
     pytest.param(async_generator, "the generator async_generator: the lock would be free before", id="async-generator"),
     pytest.param(
@@ -160,16 +175,57 @@ class TestRefusals:
             ({"on_backend_error": True}, 'on_backend_error is "closed" or "open"'),
         ],
     )
-    def test_of_options(self, options: dict[str, Any], message: str) -> None:
+    def test_of_options_of_the_lock(self, options: dict[str, Any], message: str) -> None:
         """A wrong on_lost or on_backend_error is a ValueError at the first call, whether or not it would be needed."""
         with pytest.raises(ValueError, match=message):
             redis_lock("order", **options)(lambda: pytest.fail("it ran"))()
 
-    @pytest.mark.parametrize("option", ["on_conflict", "status", "methods", "condition", "auto_release", "timeout"])
-    def test_of_what_isnt_there(self, option: str) -> None:
-        """An argument that it doesn't have is a TypeError."""
-        with pytest.raises(TypeError, match=f"unexpected keyword argument '{option}'"):
-            redis_lock("order", **{option: None})
+    @pytest.mark.parametrize(
+        ("option", "value", "message"),
+        [
+            *(
+                (
+                    "status",
+                    status,
+                    f"status is the status of a refusal, 400 to 599 such as 409, 423 or 429, not {status!r}",
+                )
+                for status in (0, -409, 200, 302, 399, 600, True, "409", 409.0)
+            ),
+            *(
+                (
+                    "retry_after",
+                    seconds,
+                    f"retry_after is True, False or a whole number of seconds from 1 on, not {seconds!r}",
+                )
+                for seconds in (0, -1, 1.5, "5", timedelta(seconds=5))
+            ),
+            ("reentrant", 1, "reentrant is True or False, not 1"),
+            ("auto_release", "no", "auto_release is True or False, not 'no'"),
+        ],
+    )
+    def test_of_options(self, option: str, value: Any, message: str) -> None:
+        """A wrong option is a ValueError at decoration that says what is right."""
+        with pytest.raises(ValueError, match=re.escape(message)):
+            redis_lock("order", **{option: value})
+
+    @pytest.mark.parametrize("status", [400, 409, 423, 429, 503, 599, HTTPStatus.LOCKED])
+    def test_of_statuses_that_refuse(self, status: int) -> None:
+        """What is right passes."""
+        assert redis_lock("order", status=status)(lambda: "done")() == "done"
+
+    @pytest.mark.parametrize(
+        ("option", "hint"),
+        [
+            ("timeout", "did you mean expire="),
+            ("blocking_timeout", "did you mean wait="),
+            ("method", "did you mean methods="),
+            ("on_failure", "there are key, expire"),
+        ],
+    )
+    def test_of_what_isnt_there(self, option: str, hint: str) -> None:
+        """An argument that it doesn't have is a TypeError with the word that is used here."""
+        with pytest.raises(TypeError, match=f"@redis_lock has no argument '{option}'; {hint}"):
+            redis_lock("order", **{option: 5})
 
 
 class TestWhatComesBack:

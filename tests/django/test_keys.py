@@ -166,6 +166,7 @@ urlpatterns = [
     path("by-async-method/<int:pk>/", ByAsyncMethod.as_view()),
     path("by-async-callable/<int:pk>/", ByAsyncCallable.as_view()),
     path("as-view/<int:pk>/", redis_lock("as-view:{kwargs[pk]}")(ByMethod.as_view())),
+    path("as-view-of-dispatch/<int:pk>/", redis_lock("as-view:{pk}")(ByDispatch.as_view())),
 ]
 
 
@@ -182,6 +183,8 @@ class TestViews:
             ("/by-method/5/?size=1%3A2", "class:red:1%3A2:5"),
             ("/by-async-method/5/", "class:red:5"),
             ("/by-async-callable/5/", "class:5"),
+            ("/as-view/5/?size=M", "class:red:M:5"),
+            ("/as-view-of-dispatch/5/", "class:red:5:GET:5"),
         ],
     )
     def test_arguments_and_self(self, url: str, expected: str, client: Client) -> None:
@@ -301,7 +304,9 @@ class TestCallables:
         def work() -> None:
             pytest.fail("it ran without a key")
 
-        with pytest.raises(LockKeyError, match=r"the key callable of orders must return a text, not") as raised:
+        with pytest.raises(
+            LockKeyError, match=r"the key callable of orders must return a text, not .*condition="
+        ) as raised:
             work()
         assert (raised.value.name, raised.value.alias) == ("orders", "default")
         assert "jane" not in str(raised.value)
@@ -341,15 +346,28 @@ class TestCallables:
         with pytest.raises(TypeError, match="an async key callable needs an async function"):
             redis_lock(key=akey)(lambda: None)
 
-    def test_its_own_exception_passes(self) -> None:
-        """[24] What a callable raises is the caller's to see, and nothing is held."""
+    @pytest.mark.parametrize("asynchronous", [False, True])
+    def test_its_own_exception_passes(self, asynchronous: bool) -> None:
+        """[24] What a callable raises is the caller's to see, with a note of where it comes from, and nothing is held."""
 
         def key_of(pk: int) -> str:
             raise LookupError(pk)
 
-        with pytest.raises(LookupError):
-            redis_lock(key=key_of)(lambda pk: None)(5)
+        async def awork(pk: int) -> None: ...
+
+        decorate = redis_lock(key=key_of, name="orders")
+        with pytest.raises(LookupError) as raised:
+            asyncio.run(decorate(awork)(5)) if asynchronous else decorate(lambda pk: None)(5)
+        assert raised.value.__notes__ == [
+            "@redis_lock gave the arguments of a call to the key callable of orders, which raised this"
+        ]
         assert current_grant() is None
+
+    def test_arguments_it_doesnt_take(self) -> None:
+        """A callable that isn't made for the call's arguments says so, and why it was given them."""
+        with pytest.raises(TypeError, match="takes 0 positional arguments but 1 was given") as raised:
+            redis_lock(key=lambda: "order")(lambda pk: None)(5)
+        assert "gave the arguments of a call to the key callable" in raised.value.__notes__[0]
 
 
 @redis_lock

@@ -10,11 +10,14 @@ from math import inf, nan
 from typing import Any
 
 import pytest
+from django.http import HttpResponse
+from django.test import RequestFactory
 
 from django_redis_locks import (
     Grant,
     InvalidLockBackend,
     Lock,
+    LockAlreadyHeld,
     LockBackendError,
     LockLost,
     LockNotAcquired,
@@ -233,6 +236,67 @@ class TestTheDecoratorsWait:
 
 async def anything() -> None:
     pass
+
+
+def weekday(*args: object) -> bool:
+    return bool(args)
+
+
+CALLS: list[tuple[str, Any, Any, Any, dict[str, Any]]] = [
+    ("reentrant", True, True, False, {}),
+    ("auto_release", False, False, True, {"EXPIRE": 5}),
+    ("methods", ["post"], {"POST"}, {"PUT"}, {}),
+    ("condition", f"{__name__}.weekday", weekday, anything, {}),
+    ("condition", weekday, weekday, anything, {}),
+    ("status", 423, 423, 429, {}),
+    ("retry_after", False, False, 7, {}),
+]
+"""Option; what LOCKS says and what that means; what the call site says; what LOCKS must say besides."""
+
+
+class TestTheDecoratorsOwn:
+    """What only the decorator has: built-in < LOCKS[name] < call site."""
+
+    @pytest.mark.parametrize(("option", "named", "said", "site", "more"), CALLS)
+    def test_every_level(
+        self, memory_locks: Any, option: str, named: Any, said: Any, site: Any, more: dict[str, Any]
+    ) -> None:
+        """[53] Each level wins over those before it, and another name isn't touched by LOCKS."""
+        memory_locks(LOCKS={"order": {option.upper(): named, **more}})
+
+        def chosen(name: str, **options: Any) -> Any:
+            plan = redis_lock("order:5", **options).keywords["plan"]  # type: ignore[attr-defined]
+            return getattr(plan.calls_of(locks["default"], name), option)
+
+        assert chosen("cart") is None
+        assert chosen("order") == said
+        assert chosen("order", **{option: site}) == chosen("cart", **{option: site}) == site
+
+    def test_lock_objects_have_none_of_it(self, memory_locks: Any) -> None:
+        """A lock object of that name is what it was."""
+        memory_locks(
+            LOCKS={"order": {"REENTRANT": True, "AUTO_RELEASE": True, "METHODS": ["POST"], "CONDITION": weekday}}
+        )
+        with locks.lock("order"), pytest.raises(LockAlreadyHeld):
+            locks.lock("order").acquire()
+        assert not locks.lock("order").locked()
+
+    def test_in_use(self, memory_locks: Any, rf: RequestFactory) -> None:
+        """What LOCKS says takes effect, and at the next call when it changes."""
+        view = redis_lock("order")(lambda request: HttpResponse())
+        with held_elsewhere("order"):
+            assert view(rf.get("/")).status_code == 409
+        memory_locks(LOCKS={"order": {"METHODS": ["POST"], "STATUS": 423, "RETRY_AFTER": 7}})
+        with held_elsewhere("order"):
+            assert view(rf.get("/")).status_code == 200
+            refused = view(rf.post("/"))
+            assert (refused.status_code, refused["Retry-After"]) == (423, "7")
+        memory_locks(LOCKS={"order": {"CONDITION": f"{__name__}.weekday"}})
+        with held_elsewhere("order"), pytest.raises(LockNotAcquired):
+            redis_lock("order")(lambda x: x)(5)
+        memory_locks(LOCKS={"order": {"REENTRANT": True}})
+        with locks.lock("order"):
+            assert view(rf.get("/")).status_code == 200
 
 
 class TestInUse:

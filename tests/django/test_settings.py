@@ -95,7 +95,24 @@ IN_LOCKS_ONLY = [
     pytest.param("E031", {"LOCATION": URL}, "unknown key 'LOCATION'", "Known are EXPIRE, WAIT", id="alias-only"),
     *(
         pytest.param("E034", {key: None}, f"{key!r} comes in a later version", "Leave it out for now", id=key.lower())
-        for key in ("HOLD", "ON_CONFLICT", "STATUS", "RETRY_AFTER", "REENTRANT", "METHODS", "CONDITION", "AUTO_RELEASE")
+        for key in ("HOLD", "ON_CONFLICT")
+    ),
+    pytest.param("E023", {"STATUS": 200}, "STATUS is the status of a refusal, 400 to 599", "", id="status-200"),
+    pytest.param("E023", {"STATUS": "409"}, "STATUS is the status of a refusal", "", id="status-text"),
+    pytest.param("E024", {"RETRY_AFTER": -1}, "RETRY_AFTER is True, False or a whole number", "", id="retry-after"),
+    pytest.param("E027", {"REENTRANT": 1}, "REENTRANT is True or False, not 1", "", id="reentrant"),
+    pytest.param("E027", {"AUTO_RELEASE": 0}, "AUTO_RELEASE is True or False, not 0", "", id="auto-release"),
+    pytest.param("E031", {"METHOD": ["POST"]}, "unknown key 'METHOD'", "Did you mean 'METHODS'?", id="method"),
+    pytest.param("E037", {"METHODS": "POST"}, "METHODS is a set of verbs", "", id="methods-text"),
+    pytest.param("E037", {"METHODS": ["POTS"]}, "'POTS' is no verb of HTTP; did you mean 'POST'", "", id="methods"),
+    pytest.param("E038", {"CONDITION": "shop.no_such"}, "CONDITION can't be imported", "", id="condition-path"),
+    pytest.param("E038", {"CONDITION": "math.pi"}, "CONDITION is a callable or the dotted path", "", id="condition"),
+    pytest.param("E039", {"AUTO_RELEASE": False}, "stays until its lease ends", "Give it an EXPIRE", id="cool"),
+    *(
+        pytest.param(
+            "E039", {"AUTO_RELEASE": False, "EXPIRE": 5, key: True}, "stays until", "neither", id=f"cool-{key}"
+        )
+        for key in ("RENEW", "REENTRANT")
     ),
 ]
 

@@ -174,6 +174,43 @@ class TestBinding:
         with pytest.raises(LockKeyError, match=r"the key's \{pk\} can't be found"):
             fill("{pk}", view, None)
 
+    def test_an_argument_isnt_taken_for_another(self) -> None:
+        """[48] What comes by `**kwargs`, from whoever calls, never takes the place of an argument or of `self`."""
+
+        def work(pk: int, /, **more: int) -> None: ...
+
+        assert fill("{pk}:{more[pk]}", work, 1, pk=2) == "1:2"
+        make = compile_template("{self.pk}:{x}", lambda **more: None, {"self": SimpleNamespace(pk=3)})
+        assert make((), {"self": SimpleNamespace(pk=4), "x": 1}) == "3:1"
+
+    @pytest.mark.parametrize("template", ["{a}:{b}:{c}", "{a}:{b!n}:{c:lower}"])
+    def test_what_a_partial_fills_in(self, template: str) -> None:
+        """Its arguments are named like those of the call, which win over its keywords."""
+
+        def work(a: int, b: int, c: int = 0) -> None: ...
+
+        assert fill(template, functools.partial(work, 1), 2, c=3) == "1:2:3"
+        assert fill(template, functools.partial(functools.partial(work, 1), 2, c=3)) == "1:2:3"
+        assert fill(template, functools.partial(functools.partial(work, 1, c=9), c=8), 2, c=3) == "1:2:3"
+        inner: Any = functools.partial(work, 1, c=9)
+        inner.mark = "kept"  # so that Python doesn't make one of the two
+        assert fill(template, functools.partial(inner, 2, c=3)) == "1:2:3"
+        with pytest.raises(TypeError, match="work takes no argument 'd'; it takes a, b, c"):
+            compile_template("{d}", functools.partial(work, 1))
+
+    def test_a_partial_of_a_method_behind_a_wrapper(self) -> None:
+        """[45] As method_decorator stacks them: a partial of a bound method that wraps one with names."""
+
+        class Box:
+            def get(self, x: int) -> None: ...
+
+            @functools.wraps(get)
+            def wrapper(self, *args: Any) -> None: ...
+
+        box = Box()
+        outer = functools.wraps(Box.wrapper)(functools.partial(box.wrapper))
+        assert fill("{x}", outer, 5) == "5"
+
     def test_a_wrong_call_is_the_callers_typeerror(self) -> None:
         """A call that the function itself wouldn't take says which argument is wrong."""
 

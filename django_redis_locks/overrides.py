@@ -1,0 +1,75 @@
+"""What ``LOCKS[name]`` says otherwise of the locks of one name: read, once it was checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.module_loading import import_string
+
+from .core import callterms, durations
+from .core.callterms import UNSAID, CallTerms
+from .core.holder import FIELDS
+
+OF_CALLS = ("REENTRANT", "AUTO_RELEASE", "METHODS", "CONDITION", "STATUS", "RETRY_AFTER")
+"""What it may say of ``@redis_lock`` only."""
+
+PER_NAME = ("EXPIRE", "WAIT", "RENEW", "MAX_HOLD", "ON_BACKEND_ERROR", "METADATA", *OF_CALLS)
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """None where it says nothing."""
+
+    lease: int | None = None
+    wait: float | None = None
+    renew: bool | None = None
+    max_hold: float | None = None
+    fail_open: bool | None = None
+    metadata: tuple[str, ...] | None = None
+    calls: CallTerms = UNSAID
+
+
+NOTHING = Overrides()
+
+
+def read(entry: Mapping[str, Any]) -> Overrides:
+    """What an entry says, of a name or of an alias."""
+
+    def given(key: str, convert: Any) -> Any:
+        return convert(entry[key]) if key in entry else None
+
+    return Overrides(
+        lease=given("EXPIRE", durations.lease_ms),
+        wait=given("WAIT", durations.patience),
+        renew=given("RENEW", bool),
+        max_hold=given("MAX_HOLD", lambda value: durations.lease_ms(value) / 1000),
+        fail_open=given("ON_BACKEND_ERROR", lambda value: value == "open"),
+        metadata=given("METADATA", lambda value: tuple(name for name in FIELDS if name in value)),
+        calls=CallTerms(
+            reentrant=given("REENTRANT", bool),
+            auto_release=given("AUTO_RELEASE", bool),
+            methods=given("METHODS", callterms.verbs_of),
+            condition=given("CONDITION", condition_of),
+            status=given("STATUS", callterms.status_of),
+            retry_after=given("RETRY_AFTER", callterms.retry_of),
+        )
+        if not entry.keys().isdisjoint(OF_CALLS)
+        else UNSAID,
+    )
+
+
+def condition_of(value: object, what: str = "CONDITION") -> Any:
+    """A callable, or the one that a dotted path leads to.
+
+    Raises:
+        ValueError: neither.
+    """
+    try:
+        found = import_string(value) if isinstance(value, str) else value
+    except ImportError as error:
+        raise ValueError(f"{what} can't be imported: {error}") from None
+    if not callable(found):
+        raise ValueError(f"{what} is a callable or the dotted path to one, not {value!r}")
+    return found

@@ -1,0 +1,273 @@
+"""Every callable that can be decorated, at its place among other decorators: methods, objects, partials, commands, tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import functools
+import inspect
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.core.management import BaseCommand, call_command
+
+from django_redis_locks import LockNotAcquired, current_grant, redis_lock
+from tests.django.helpers import held_elsewhere, in_thread
+
+try:
+    from django.tasks import default_task_backend, task
+except ImportError:  # Django 5.2
+    task = None
+
+
+def key_now() -> str:
+    grant = current_grant()
+    assert grant is not None
+    return grant.key
+
+
+@redis_lock("by name")
+def by_name() -> str:
+    """At the top of a module."""
+    return key_now()
+
+
+@redis_lock("by name")
+async def aby_name() -> str:
+    return key_now()
+
+
+class Order:
+    def __init__(self, pk: int) -> None:
+        self.pk = pk
+
+    @redis_lock("order:{self.pk}:{part}")
+    def ship(self, part: str = "all") -> str:
+        return key_now()
+
+    ship_half = functools.partialmethod(ship, part="half")
+
+    @redis_lock("order:{self.pk}")
+    async def aship(self) -> str:
+        return key_now()
+
+    @functools.cached_property
+    @redis_lock("total:{self.pk}")
+    def total(self) -> str:
+        return key_now()
+
+    @property
+    @redis_lock("price:{self.pk}")
+    def price(self) -> str:
+        return key_now()
+
+
+class Special(Order):
+    def ship(self, part: str = "all") -> str:
+        return "special " + super().ship(part)
+
+
+class Work:
+    @redis_lock("call:{x}")
+    def __call__(self, x: int) -> str:
+        return key_now()
+
+
+class AsyncWork:
+    """asyncio doesn't know that a call of it is to be awaited."""
+
+    async def __call__(self, x: int) -> str:
+        return key_now()
+
+
+class TestMethods:
+    def test_the_descriptor(self) -> None:
+        """A decorated function is a method as others are: bound, of the class, and of a subclass that calls super()."""
+        order = Order(5)
+        assert order.ship.__self__ is order
+        assert order.ship() == Order.ship(order) == "order:5:all"
+        assert Special(5).ship("a") == "special order:5:a"
+        assert asyncio.run(order.aship()) == "order:5"
+
+    def test_below_other_descriptors(self) -> None:
+        """Below @property and @cached_property it is the function that they call."""
+        assert (Order(5).total, Order(5).price) == ("total:5", "price:5")
+
+    def test_partialmethod(self) -> None:
+        """A partialmethod of a decorated method has its lock, and what it fills in is in the key."""
+        assert Order(5).ship_half() == "order:5:half"  # type: ignore[no-untyped-call]
+
+    def test_a_bound_method(self) -> None:
+        """A bound method that is decorated names its object."""
+        assert redis_lock("bound:{self.pk}:{part}")(Order(7).ship.__wrapped__.__get__(Order(7)))("x") == "bound:7:x"  # type: ignore[attr-defined]
+
+    def test_set_on_an_instance(self) -> None:
+        """A decorated function that an instance is given isn't bound to it."""
+        order: Any = Order(5)
+        order.work = by_name
+        assert order.work() == "by name"
+
+
+class TestObjects:
+    def test_calls(self) -> None:
+        """An object's `__call__` can be decorated, or the object."""
+        assert Work()(5) == "call:5"
+        assert redis_lock("object:{x}")(AsyncLess())(5) == "object:5"
+
+    def test_async_calls(self) -> None:
+        """An object with an async `__call__` becomes a coroutine function."""
+        decorated = redis_lock("object:{x}")(AsyncWork())
+        assert inspect.iscoroutinefunction(decorated)
+        assert asyncio.run(decorated(5)) == "object:5"
+        partial = redis_lock("object:{x}")(functools.partial(AsyncWork(), 6))
+        assert asyncio.run(partial()) == "object:6"
+
+    def test_an_async_object_makes_keys(self) -> None:
+        """… and one that makes keys is an async key callable."""
+
+        class Key:
+            async def __call__(self, x: int) -> str:
+                return f"made:{x}"
+
+        async def work(x: int) -> str:
+            return key_now()
+
+        assert asyncio.run(redis_lock(key=Key())(work)(5)) == "made:5"
+        with pytest.raises(TypeError, match="an async key callable needs an async function"):
+            redis_lock(key=Key())(lambda x: None)
+
+    def test_partials(self) -> None:
+        """What a partial fills in is in the key, in whichever order."""
+
+        def work(a: int, b: int) -> str:
+            return key_now()
+
+        assert redis_lock("{a}:{b}")(functools.partial(work, 1))(2) == "1:2"
+        assert redis_lock("{a}:{b}")(functools.partial(work, b=2))(1) == "1:2"
+        assert functools.partial(redis_lock("{a}:{b}")(work), 1)(2) == "1:2"
+
+    def test_builtins(self) -> None:
+        """What is written in C has a signature or a constant key."""
+        assert redis_lock("sorted:{reverse}")(sorted)([2, 1]) == [1, 2]  # type: ignore[arg-type]
+        assert redis_lock("max")(max)(1, 2) == 2
+
+    def test_other_wrappers(self) -> None:
+        """lru_cache and singledispatch keep what they are, on either side."""
+
+        @functools.lru_cache
+        @redis_lock("cached:{x}")
+        def cached(x: int) -> str:
+            return key_now()
+
+        assert cached(5) == cached(5) == "cached:5"
+        assert cached.cache_info().hits == 1
+
+        @redis_lock("kind:{x}")
+        @functools.singledispatch
+        def kind(x: object) -> str:
+            return "other " + key_now()
+
+        kind.register(int, lambda x: "int " + key_now())
+        assert (kind(5), kind("a")) == ("int kind:5", "other kind:a")
+
+
+class AsyncLess:
+    def __call__(self, x: int) -> str:
+        return key_now()
+
+
+class TestByReference:
+    @pytest.mark.parametrize("function", [by_name, aby_name, Order.ship, Order.aship])
+    def test_pickle_and_copy(self, function: Callable[..., Any]) -> None:
+        """A decorated function pickles and copies by its name, as functions do: for pools of processes."""
+        assert pickle.loads(pickle.dumps(function)) is function
+        assert copy.deepcopy(function) is function
+
+    def test_a_bound_method(self) -> None:
+        """A bound one with its object."""
+        ship = pickle.loads(pickle.dumps(Order(5).ship))
+        assert ship("x") == "order:5:x"
+
+
+class Command(BaseCommand):
+    """A management command: its options are `**options`."""
+
+    def add_arguments(self, parser: Any) -> None:
+        parser.add_argument("year", type=int)
+        parser.add_argument("--shop", default="main")
+
+    @redis_lock("close:{year}:{options[shop]}")
+    def handle(self, *args: Any, **options: Any) -> str:
+        return key_now()
+
+
+class TestCommands:
+    def test_handle(self) -> None:
+        """Arguments of the command are in the key; a second one at the same time is refused, by a lock of its own too."""
+        assert call_command(Command(), 2031) == "close:2031:main"
+        assert call_command(Command(), "2031", "--shop", "a:b") == "close:2031:a%3Ab"
+        with held_elsewhere("close:2031:main"):
+            with pytest.raises(LockNotAcquired):
+                call_command(Command(), 2031)
+            assert call_command(Command(), 2032) == "close:2032:main"
+
+
+class TestGenerators:
+    def test_inside_of_one(self) -> None:
+        """What the refusal of generators says to write instead holds its lock until the last item."""
+        from django_redis_locks import locks
+
+        def rows() -> Iterator[str]:
+            with locks.lock("rows"):
+                yield key_now()
+
+        items = rows()
+        assert next(items) == "rows"
+        assert in_thread(lambda: locks.lock("rows").locked())
+        assert list(items) == []
+
+
+if task is not None:
+
+    @task
+    @redis_lock("report:{year}")
+    def build_report(year: int) -> str:
+        return key_now()
+
+    @task(takes_context=True)
+    @redis_lock("report:{context.attempt}:{year}")
+    def build_with_context(context: Any, year: int) -> str:
+        return key_now()
+
+    @task
+    @redis_lock("report:{year}")
+    async def abuild_report(year: int) -> str:
+        return key_now()
+
+
+@pytest.mark.skipif(task is None, reason="django.tasks came with Django 6.0")
+class TestTasks:
+    @pytest.fixture(autouse=True)
+    def at_once(self, settings: Any) -> None:
+        settings.TASKS = {"default": {"BACKEND": "django.tasks.backends.immediate.ImmediateBackend"}}
+
+    def test_below_the_task(self) -> None:
+        """[46] Below @task the lock is held while the task runs, with context and async too."""
+        assert build_report.enqueue(2031).return_value == "report:2031"
+        assert build_with_context.enqueue(year=2031).return_value == "report:1:2031"
+        assert abuild_report.enqueue(2031).return_value == "report:2031"
+
+    def test_a_busy_one_fails(self) -> None:
+        """Another one that runs makes it fail with LockNotAcquired."""
+        with held_elsewhere("report:2031"):
+            result = build_report.enqueue(2031)
+        assert result.errors[0].exception_class is LockNotAcquired
+        assert default_task_backend.alias == "default"
+
+    @pytest.mark.parametrize("decorate", [redis_lock, redis_lock("report:{year}")])
+    def test_above_the_task(self, decorate: Any) -> None:
+        """[46] Above it, it would hold while the task is queued, and hide `enqueue`: refused."""
+        with pytest.raises(TypeError, match="@redis_lock goes below the task decorator of"):
+            decorate(build_report)

@@ -1,0 +1,180 @@
+"""What type checkers make of `@redis_lock`. Nothing runs this: `make types` reads it with mypy and pyright.
+
+A line with `type: ignore` and `pyright: ignore` must be an error for both: one that isn't is reported as needless.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from datetime import timedelta
+from typing import assert_type
+
+from django.http import HttpRequest, HttpResponse
+from django.utils.decorators import method_decorator
+from django.views import View
+
+from django_redis_locks import Grant, redis_lock
+
+# Signature and type stay
+
+
+@redis_lock
+def bare(pk: int, *, size: str = "M") -> list[int]:
+    return [pk]
+
+
+@redis_lock("order:{pk}")
+def by_template(pk: int, *, size: str = "M") -> list[int]:
+    return [pk]
+
+
+@redis_lock(key="order:{pk}", expire=5, wait=timedelta(seconds=3))
+def by_options(pk: int, *, size: str = "M") -> list[int]:
+    return [pk]
+
+
+@redis_lock("order:{pk}")
+async def coroutine(pk: int) -> list[int]:
+    return [pk]
+
+
+assert_type(bare(1, size="L"), list[int])
+assert_type(by_template(1), list[int])
+assert_type(by_options(pk=1), list[int])
+
+bare("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+by_template(1, size=2)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+by_options(1, colour="red")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+async def awaits() -> None:
+    assert_type(await coroutine(1), list[int])
+    assert_type(await order.aship("a"), int)
+    await coroutine()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+# Methods
+
+
+class Order:
+    @redis_lock("order:{self}")
+    def ship(self, part: str) -> int:
+        return len(part)
+
+    @redis_lock
+    async def aship(self, part: str) -> int:
+        return len(part)
+
+    @classmethod
+    @redis_lock("orders:{cls.__name__}")
+    def clean(cls, year: int) -> str:
+        return str(year)
+
+    @staticmethod
+    @redis_lock("orders:{year}")
+    def close(year: int) -> str:
+        return str(year)
+
+    @property
+    @redis_lock
+    def total(self) -> float:
+        return 1.0
+
+    @redis_lock
+    def __call__(self) -> bytes:
+        return b""
+
+
+order = Order()
+assert_type(order.ship("a"), int)
+assert_type(Order.ship(order, "a"), int)
+assert_type(Order.clean(2031), str)
+assert_type(order.close(2031), str)
+assert_type(order.total, float)
+assert_type(order(), bytes)
+
+order.ship(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+Order.clean("2031")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+# Views, objects, partials
+
+
+@redis_lock(key="checkout:{pk}", methods={"POST"}, status=423, retry_after=False)
+def view(request: HttpRequest, pk: int) -> HttpResponse:
+    return HttpResponse()
+
+
+@method_decorator(redis_lock("order"), name="dispatch")
+class OrderView(View):
+    @redis_lock("order", auto_release=False, expire=5)
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return HttpResponse()
+
+
+assert_type(view(HttpRequest(), 5), HttpResponse)
+assert_type(OrderView().get(HttpRequest()), HttpResponse)
+assert_type(redis_lock("order")(order), Order)
+assert_type(redis_lock("half")(functools.partial(bare, 1)), functools.partial[list[int]])
+assert_type(redis_lock(bare, key="order:{pk}")(1), list[int])
+
+lock = redis_lock("order:{pk}")
+"""One decorator for several functions keeps the type of each."""
+
+
+@lock
+def first(pk: int) -> int:
+    return pk
+
+
+@lock
+def second(pk: str) -> str:
+    return pk
+
+
+assert_type(first(1), int)
+assert_type(second("1"), str)
+assert_type(redis_lock()(first)(1), int)
+
+
+# Options
+
+
+def by_arguments(pk: int) -> str:
+    return str(pk)
+
+
+async def aby_arguments(pk: int) -> str:
+    return str(pk)
+
+
+def is_big(pk: int) -> bool:
+    return pk > 100
+
+
+def page_somebody(grant: Grant) -> None: ...
+
+
+decorators: list[Callable[[Callable[[int], int]], Callable[[int], int]]] = [
+    redis_lock(key=by_arguments, condition=is_big),
+    redis_lock(key=aby_arguments, reentrant=True, name="order", using="payments"),
+    redis_lock("order", expire=0.5, wait=-1, renew=True, on_lost=page_somebody, on_backend_error="open"),
+    redis_lock("order", methods=["POST"], on_lost="cancel"),
+    redis_lock("order", methods=("POST", "PUT"), retry_after=30),
+    redis_lock("order", methods=frozenset({"POST"}), expire=None, wait=None),
+]
+
+redis_lock("order", expire="5")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+redis_lock("order", wait=[1])  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+redis_lock("order", methods="POST")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+redis_lock("order", methods={1})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+redis_lock("order", condition=True)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+redis_lock("order", status="409")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+redis_lock("order", retry_after="5")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+redis_lock("order", auto_release="no")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+redis_lock("order", on_lost="raise")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+redis_lock("order", timeout=5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+redis_lock(key=5)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+redis_lock(5)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+redis_lock("order", None)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
