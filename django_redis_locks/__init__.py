@@ -15,6 +15,7 @@ from .core.errors import (
     LockLost,
     LockNotAcquired,
     LockNotOwned,
+    StaleGrant,
 )
 from .core.grant import Grant
 from .core.holder import Holder
@@ -38,6 +39,7 @@ __all__ = [
     "LockNotOwned",
     "Record",
     "RecordRef",
+    "StaleGrant",
     "current_grant",
     "locks",
     "redis_lock",

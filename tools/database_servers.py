@@ -210,6 +210,7 @@ class MariaDB(DatabaseServer):
             "--character-set-server=utf8mb4",
             "--innodb-buffer-pool-size=32M",
             "--innodb-flush-log-at-trx-commit=0",
+            "--loose-innodb-snapshot-isolation=OFF",  # as in MySQL and before 11.6; the newer default hides lost updates
         ]
         return [self.program("mariadbd"), "--no-defaults", f"--datadir={self.data}", *options]
 

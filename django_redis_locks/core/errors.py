@@ -5,8 +5,9 @@
     LockError
     ├── LockNotAcquired       somebody else holds it, and the wait is over
     ├── LockAlreadyHeld       the caller holds it himself and would wait for himself
-    ├── LockNotOwned          released by somebody who doesn't hold it (also a RuntimeError)
+    ├── LockNotOwned          released, or a fenced row saved, by somebody who doesn't hold it (also a RuntimeError)
     ├── LockLost              the lease ended, or somebody took the lock away, while it was held
+    ├── StaleGrant            a fenced row wasn't written: another holder has written it meanwhile, or it is gone
     ├── LockKeyError          this can't be a key, or something else lives under it (also a ValueError)
     └── LockBackendError      the store can't be reached, or refuses
 
@@ -79,11 +80,27 @@ class LockAlreadyHeld(LockError):
 
 
 class LockNotOwned(LockError, RuntimeError):
-    """Released by somebody who doesn't hold the lock."""
+    """Released, or a fenced row saved, by somebody who doesn't hold the lock."""
 
 
 class LockLost(LockError):
     """The lock was held and is no longer: its lease ended, or it was taken away."""
+
+
+class StaleGrant(LockError):
+    """A fenced row wasn't written: another holder has written it meanwhile, or it is gone.
+
+    Attributes:
+        fence: the fence of the grant that came too late.
+        stored: the fence that the row has; None if there is no such row.
+    """
+
+    def __init__(
+        self, message: str = "", *, fence: int | None = None, stored: int | None = None, **about: str | None
+    ) -> None:
+        super().__init__(message, **about)
+        self.fence = fence
+        self.stored = stored
 
 
 class LockKeyError(LockError, ValueError):

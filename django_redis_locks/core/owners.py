@@ -25,7 +25,7 @@ from .constants import REMEMBER
 from .hold import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from .effects import Place
     from .grant import Grant
@@ -230,11 +230,14 @@ class Registry:
 
     def innermost(self) -> Grant | None:
         """The newest grant in the caller's context that isn't released."""
+        return next(self.all_inside(), None)
+
+    def all_inside(self) -> Iterator[Grant]:
+        """Those in the caller's context that aren't released, the newest first."""
         for entry in reversed(_mine.get()):
             grant = self._grants.get(entry if type(entry) is int else entry.id)  # type: ignore[union-attr]
             if grant is not None and not grant.given_back:
-                return grant
-        return None
+                yield grant
 
     def _at(self, place: Place) -> list[Grant]:
         grants = self._by_place.get(place)

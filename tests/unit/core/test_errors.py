@@ -17,6 +17,7 @@ from django_redis_locks.core.errors import (
     LockLost,
     LockNotAcquired,
     LockNotOwned,
+    StaleGrant,
 )
 from django_redis_locks.core.holder import Holder
 
@@ -25,6 +26,7 @@ TREE = {
     LockAlreadyHeld: (LockError,),
     LockNotOwned: (LockError, RuntimeError),
     LockLost: (LockError,),
+    StaleGrant: (LockError,),
     LockKeyError: (LockError, ValueError),
     LockBackendError: (LockError,),
 }
@@ -32,6 +34,7 @@ ABOUT = {"key": "order:42", "name": "order", "alias": "payments"}
 HOLDER = Holder(fence=7, since=1.5, lease_left=3.0, host="web-1", pid=12, thread="MainThread", name="order")
 DETAILS: dict[type[LockError], dict[str, Any]] = {
     LockNotAcquired: {"waited": 0.5, "retry_after": 12.25, "holder": HOLDER},
+    StaleGrant: {"fence": 7, "stored": 8},
     LockBackendError: {"unanswered": True, "passing": True, "stale": True},
 }
 

@@ -1,0 +1,192 @@
+"""Rows that refuse a late holder: each keeps the fence of its last writer, and the database compares.
+
+A process is paused, its lease ends, another one takes the lock and writes, and the first one wakes up between its last
+look at the clock and its own write. No lock can stop that write; the row can.
+
+Models import this module, so it is not for the time before Django's apps are ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from asgiref.sync import sync_to_async
+from django.db import models, router, transaction
+
+from .core.errors import LockNotOwned, StaleGrant
+from .core.owners import registry
+
+if TYPE_CHECKING:
+    from django.db.models.base import ModelBase
+
+    from .core.grant import Grant
+
+
+def fenced_update(queryset: models.QuerySet[Any], grant: Grant, /, **values: Any) -> int:
+    """``queryset.update(**values)``, but only if no later holder has written any of these rows: all of them or none.
+
+    The model is any that has a field ``fence``; it gets the fence of the grant. How many rows it were, is returned.
+
+    Raises:
+        StaleGrant: a later holder has written one of them, or there is none.
+        LockLost: the lock isn't held any more. Nothing was sent.
+        LockBackendError: there never was a lock (``on_backend_error="open"``). Nothing was sent.
+        ValueError: the update would need a second table.
+    """
+    mine = _fence_of(grant)
+    due = queryset.filter(fence__lte=mine)
+    _refuse_joins(due, values)
+    with transaction.atomic(using=queryset.select_for_update().db):  # of several rows some may be written, and undone
+        written = due.update(**values, fence=mine)
+        later = queryset.filter(fence__gt=mine).select_for_update().values_list("fence", flat=True).first()
+        if later is not None or not written:
+            raise _stale(queryset.model, grant, later)
+    return written
+
+
+async def afenced_update(queryset: models.QuerySet[Any], grant: Grant, /, **values: Any) -> int:
+    """As ``fenced_update``."""
+    return await sync_to_async(fenced_update)(queryset, grant, **values)
+
+
+class FencedModel(models.Model):
+    """A model whose rows are saved under a lock, and know who wrote them last."""
+
+    fence: models.BigIntegerField[int, int] = models.BigIntegerField(default=0, editable=False)
+
+    class Meta:
+        abstract = True
+
+    def save(
+        self,
+        *,
+        grant: Grant | None = None,
+        force_insert: bool | tuple[ModelBase, ...] = False,
+        force_update: bool = False,
+        using: str | None = None,
+        update_fields: Iterable[str] | None = None,
+    ) -> None:
+        """Save it under ``grant``, by default that of the one lock which the caller holds.
+
+        A row that was read is written only if nobody has written it since, but this grant itself. A new row is inserted,
+        and needs no lock.
+
+        Raises:
+            StaleGrant: another holder has written it since it was read, or it is gone.
+            LockNotOwned: the caller holds no lock, or several and doesn't say which.
+            LockLost: the lock isn't held any more. Nothing was sent.
+            LockBackendError: there never was a lock (``on_backend_error="open"``). Nothing was sent.
+        """
+        using = using or router.db_for_write(type(self), instance=self)
+        unread = self._state.adding or self.pk is None
+        grants = [grant] if grant is not None else _grants_of_caller()
+        mine = _fence_of(grants[0]) if len(grants) == 1 else None
+        if force_insert or (unread and not force_update and update_fields is None):
+            with self._carrying(mine or 0):
+                super().save(using=using, force_insert=force_insert or True)
+            return
+        if mine is None:
+            raise _unclear(type(self), grants)
+        read = None if unread else self.__dict__.get("fence")
+        row = self._row(using)
+        due = row.filter(fence__lte=mine) if read is None else row.filter(fence__lte=mine, fence__in={read, mine})
+        with transaction.atomic(using=using, savepoint=False):
+            written = due.update(fence=mine)  # locks the row until COMMIT
+            if written:
+                with self._carrying(mine):
+                    super().save(using=using, force_update=force_update, update_fields=update_fields)
+        if not written:
+            raise _stale(type(self), grants[0], _stored(row), read)
+
+    async def asave(
+        self,
+        *,
+        grant: Grant | None = None,
+        force_insert: bool | tuple[ModelBase, ...] = False,
+        force_update: bool = False,
+        using: str | None = None,
+        update_fields: Iterable[str] | None = None,
+    ) -> None:
+        """As ``save``."""
+        await sync_to_async(self.save)(
+            grant=grant,
+            force_insert=force_insert,
+            force_update=force_update,
+            using=using,
+            update_fields=update_fields,
+        )
+
+    def _row(self, using: str) -> models.QuerySet[Any]:
+        """In the table that has the fence, which is a parent's if the parent is a model of its own."""
+        owner: Any = self._meta.get_field("fence").model
+        return owner._base_manager.using(using).filter(pk=getattr(self, owner._meta.pk.attname))  # type: ignore[no-any-return]
+
+    @contextmanager
+    def _carrying(self, fence: int) -> Iterator[None]:
+        """It has this fence now, and the one before again if it couldn't be written."""
+        before = {"fence": self.__dict__["fence"]} if "fence" in self.__dict__ else {}
+        self.fence = fence
+        try:
+            yield
+        except BaseException:
+            del self.__dict__["fence"]
+            self.__dict__.update(before)
+            raise
+
+
+def _fence_of(grant: Grant) -> int:
+    """A grant that is known to be lost writes nothing, whatever the row says: a later holder may have read it already."""
+    grant.ensure_held()
+    return cast("int", grant.fence)
+
+
+def _grants_of_caller() -> list[Grant]:
+    """One per lock: re-entries share their hold, and its fence."""
+    return list({id(grant.hold): grant for grant in registry.all_inside()}.values())
+
+
+def _stored(row: models.QuerySet[Any]) -> int | None:
+    """What is committed, which the snapshot of an open transaction may not show. None if the row is gone."""
+    with transaction.atomic(using=row.db, savepoint=False):
+        return row.select_for_update().values_list("fence", flat=True).first()
+
+
+def _refuse_joins(due: models.QuerySet[Any], values: Iterable[str]) -> None:
+    """With a second table Django selects the rows first, or in a subquery, and what another one commits between that and
+    the write isn't compared."""
+    model = due.model._meta.concrete_model
+    tables = {due.model._meta.get_field(name).model._meta.concrete_model for name in (*values, "fence")}
+    if tables != {model} or due.query.count_active_tables() > 1:
+        raise ValueError(
+            f"fenced_update needs values and conditions of one table, that of {due.model._meta.label}: filter by the "
+            "primary key, or save() the instance"
+        )
+
+
+def _unclear(model: type[models.Model], grants: list[Grant]) -> LockNotOwned:
+    held = ", ".join(repr(grant.name) for grant in grants)
+    found = f"several are held here ({held})" if grants else "none is held here"
+    return LockNotOwned(
+        f"a {model._meta.label} that was read is saved under its lock, and {found}: "
+        f"{'say which with' if grants else 'hold it, or pass'} save(grant=...)"
+    )
+
+
+def _stale(model: type[models.Model], grant: Grant, stored: int | None, read: int | None = None) -> StaleGrant:
+    what, mine = model._meta.label, cast("int", grant.fence)
+    if stored is None:
+        why = f"there is no such {what}"
+    elif stored > mine:
+        why = f"a later holder has written this {what}: its fence is {stored}, ours is {mine}"
+    else:
+        why = f"this {what} was read before another holder wrote it: fence {read} was read, {stored} is stored"
+    return StaleGrant(
+        f"lock {grant.name!r} doesn't cover this write: {why}",
+        fence=mine,
+        stored=stored,
+        key=grant.key,
+        name=grant.name,
+        alias=grant.alias,
+    )

@@ -1,0 +1,380 @@
+"""Rows with a fence, on three databases: who may write one, who is refused, and what he is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.db import IntegrityError, connection, connections, transaction
+from django.db.models import F, Q
+from django.test.utils import CaptureQueriesContext
+
+from django_redis_locks import Grant, LockBackendError, LockLost, LockNotOwned, StaleGrant, locks
+from django_redis_locks.fencing import afenced_update, fenced_update
+from tests.databases import elsewhere
+from tests.django.accounts import Account, Branch, Pooled, Savings, before_update, create_tables, stored
+from tests.django.helpers import PATIENCE
+
+ROOT = Path(__file__).resolve().parents[2]
+ONE = Account.objects.filter(pk=1)
+
+
+@pytest.fixture
+def account(database: str) -> Account:
+    """The row with the primary key 1, as read; nobody has written it under a lock."""
+    create_tables()
+    Account.objects.create()
+    return Account.objects.get()
+
+
+@pytest.fixture
+def grant() -> Any:
+    """Of the lock that guards the account; a test may take it away."""
+    grant = locks.lock("account:1").acquire()
+    yield grant
+    with suppress(LockLost):
+        grant.release()
+
+
+def later_holder_writes(balance: int = 50) -> int:
+    """Somebody takes the lock away and writes. His fence."""
+
+    def write() -> int:
+        locks.lock("account:1").force_release()
+        with locks.lock("account:1") as grant:
+            fenced_update(ONE, grant, balance=balance)
+            assert grant.fence is not None
+            return grant.fence
+
+    return elsewhere(write).result(PATIENCE)
+
+
+def save(account: Account, grant: Grant) -> None:
+    account.balance = 0
+    account.save(grant=grant)
+
+
+def update(account: Account, grant: Grant) -> None:
+    fenced_update(ONE, grant, balance=0)
+
+
+WRITES = pytest.mark.parametrize("write", [save, update])
+
+
+# The late holder
+
+
+@WRITES
+def test_a_late_write_is_refused(account: Account, grant: Grant, write: Callable[..., None]) -> None:
+    """[L2] [F22] Paused between the last look at its lock and its write; another holder writes meanwhile."""
+    fences = []
+    with before_update(lambda: fences.append(later_holder_writes())), pytest.raises(StaleGrant) as caught:
+        write(account, grant)
+    assert stored() == (50, fences[0])
+    error = caught.value
+    assert (error.fence, error.stored) == (grant.fence, fences[0])
+    assert (error.key, error.name, error.alias) == ("account:1", "account", "default")
+    assert str(error) == (
+        "lock 'account' doesn't cover this write: a later holder has written this accounts.Account: "
+        f"its fence is {fences[0]}, ours is {grant.fence}"
+    )
+    assert vars(pickle.loads(pickle.dumps(error))) == vars(error)
+
+
+@WRITES
+def test_one_holder_writes_more_than_once(account: Account, grant: Grant, write: Callable[..., None]) -> None:
+    """[F22] The condition is `stored <= mine`: with `<` the second write of one holder would fail."""
+    write(account, grant)
+    write(account, grant)
+    assert stored() == (0, grant.fence)
+
+
+@WRITES
+def test_a_row_that_is_gone_is_told(account: Account, grant: Grant, write: Callable[..., None]) -> None:
+    ONE.delete()
+    with pytest.raises(StaleGrant, match=r"there is no such accounts.Account$") as caught:
+        write(account, grant)
+    assert caught.value.stored is None
+
+
+@WRITES
+def test_a_grant_that_is_given_back_writes_nothing(account: Account, write: Callable[..., None]) -> None:
+    """Another one may hold it by now, and have read the row."""
+    with locks.lock("account:1") as grant:
+        pass
+    with CaptureQueriesContext(connection) as queries, pytest.raises(LockLost, match="released"):
+        write(account, grant)
+    assert len(queries) == 0
+
+
+@WRITES
+def test_a_grant_without_fence_writes_nothing(account: Account, store_down: str, write: Callable[..., None]) -> None:
+    """[F14] The section may go on without a lock, but no fenced row is written in it."""
+    with locks.lock("account:1", on_backend_error="open") as grant:
+        assert not grant.held
+        with pytest.raises(LockBackendError):
+            write(account, grant)
+    assert stored() == (100, 0)
+
+
+@WRITES
+def test_who_catches_it_goes_on_in_his_transaction(account: Account, grant: Grant, write: Callable[..., None]) -> None:
+    """Nothing was written, so nothing has to be rolled back."""
+    later_holder_writes()
+    with transaction.atomic():
+        Branch.objects.create(town="Ulm")
+        with pytest.raises(StaleGrant):
+            write(account, grant)
+        assert Branch.objects.count() == 1
+    assert Branch.objects.count() == 1
+
+
+@pytest.mark.parametrize(("stop", "outcome"), [("before UPDATE", "StaleGrant"), ("after reading", "LockLost")])
+def test_a_process_that_was_stopped_writes_late(account: Account, redis_locks: str, stop: str, outcome: str) -> None:
+    """[L2] SIGSTOP, the lease runs out at the server, the next holder writes, SIGCONT."""
+    entry = {**connections.settings["default"]}
+    terms = {"DATABASES": {"default": entry}, "REDIS_LOCKS": {"default": {"LOCATION": redis_locks}}}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.django.late_writer", json.dumps({**terms, "stop": stop, "expire": 1.5})],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status), process.stdout.read()
+        try:
+            with locks.lock("account:1", wait=PATIENCE) as grant:
+                fenced_update(ONE, grant, balance=F("balance") - 50)
+        finally:
+            process.send_signal(signal.SIGCONT)
+        assert process.communicate(timeout=PATIENCE)[0].split() == [outcome]
+    assert stored() == (50, grant.fence)
+
+
+# save()
+
+
+def test_a_row_that_was_read_before_another_wrote_it_is_refused(account: Account) -> None:
+    """Read, then locked: the lock is good, what was read isn't."""
+    fence = later_holder_writes()
+    with locks.lock("account:1") as grant:
+        with pytest.raises(
+            StaleGrant, match=f"read before another holder wrote it: fence 0 was read, {fence} is stored"
+        ):
+            save(account, grant)
+        assert account.fence == 0
+        account.refresh_from_db()
+        assert (account.balance, account.fence) == (50, fence)
+        save(account, grant)
+        assert stored() == (0, grant.fence) == (account.balance, account.fence)
+
+
+def test_two_instances_of_one_holder_write_one_after_the_other(account: Account, grant: Grant) -> None:
+    """What the same grant has written meanwhile isn't another holder's."""
+    twin = Account.objects.get()
+    save(twin, grant)
+    save(account, grant)
+
+
+def test_save_finds_the_lock_that_the_caller_holds(account: Account, grant: Grant) -> None:
+    account.balance = 1
+    account.save()
+    assert stored() == (1, grant.fence)
+
+
+def test_save_takes_a_re_entry_for_the_same_lock(account: Account) -> None:
+    lock = locks.rlock("account:1")
+    with lock as grant, lock:
+        account.save()
+    assert stored() == (100, grant.fence)
+
+
+def test_save_without_a_lock_is_refused(account: Account) -> None:
+    """Written past the lock, the row would go back to what was read, and nobody would know."""
+    with CaptureQueriesContext(connection) as queries, pytest.raises(LockNotOwned, match="none is held here") as caught:
+        account.save()
+    assert len(queries) == 0
+    assert "save(grant=...)" in str(caught.value)
+
+
+def test_save_under_several_locks_wants_to_know_which(account: Account, grant: Grant) -> None:
+    """The fence of another key is no better than a chance number."""
+    with locks.lock("mail:1"):
+        with pytest.raises(LockNotOwned, match=r"several are held here \('mail', 'account'\): say which"):
+            account.save()
+        account.save(grant=grant)
+    assert stored() == (100, grant.fence)
+
+
+def test_a_new_row_needs_no_lock_and_takes_the_fence_of_one(account: Account) -> None:
+    assert Account.objects.create().fence == 0
+    with locks.lock("account:9") as grant:
+        assert Account.objects.create().fence == grant.fence
+        with locks.lock("mail:1"):
+            assert Account.objects.create().fence == 0
+            (new := Account()).save(grant=grant)
+    assert stored(new.pk) == (100, grant.fence)
+
+
+def test_a_new_instance_never_overwrites_a_row(account: Account, grant: Grant) -> None:
+    """Django would write all fields of a row that has this key already."""
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Account(pk=1, balance=0).save()
+    assert stored() == (100, 0)
+    copy = Account.objects.get()
+    copy.pk = None
+    copy.save()
+    assert Account.objects.count() == 2
+
+
+def test_fields_of_a_row_that_wasn_t_read(account: Account, grant: Grant) -> None:
+    """Nothing can be said of what was read, but a later holder is one all the same."""
+    Account(pk=1, balance=7).save(update_fields=["balance"])
+    assert stored() == (7, grant.fence)
+    later_holder_writes()
+    with pytest.raises(StaleGrant):
+        Account(pk=1, balance=8).save(update_fields=["balance"], grant=grant)
+
+
+def test_some_fields(account: Account, grant: Grant) -> None:
+    ONE.update(note="by hand")
+    account.balance = F("balance") - 1
+    account.save(update_fields=["balance"])
+    account.refresh_from_db()
+    assert (account.balance, account.note, account.fence) == (99, "by hand", grant.fence)
+
+
+def test_deferred_fields(account: Account, grant: Grant) -> None:
+    some = Account.objects.only("balance").get()
+    ONE.update(note="by hand")
+    save(some, grant)
+    assert ONE.values_list("balance", "note", "fence").get() == (0, "by hand", grant.fence)
+
+
+def test_a_parent_in_another_table(account: Account) -> None:
+    """The fence is the parent's: it is compared first, and locks the row until COMMIT."""
+    savings = Savings.objects.create()
+    with locks.lock("savings:1") as grant:
+        savings.balance, savings.rate = 5, 6
+        savings.save()
+        assert stored(savings.pk) == (5, grant.fence)
+        Account.objects.filter(pk=savings.pk).update(fence=F("fence") + 1)
+        savings.rate = 7
+        with pytest.raises(StaleGrant):
+            savings.save()
+    assert Savings.objects.get().rate == 6
+
+
+def test_a_proxy(account: Account, grant: Grant) -> None:
+    save(Pooled.objects.get(), grant)
+    fenced_update(Pooled.objects.filter(pk=1), grant, balance=3)
+    assert stored() == (3, grant.fence)
+
+
+def test_what_the_database_refuses_leaves_the_fence_alone(account: Account, grant: Grant) -> None:
+    account.branch_id = 99
+    account.balance = None
+    with pytest.raises(IntegrityError):
+        account.save()
+    assert account.fence == 0
+    assert stored() == (100, 0)
+    account.balance = account.branch_id = None
+    account.balance = 1
+    account.save()
+
+
+def test_a_save_costs_two_updates_in_a_transaction(account: Account, grant: Grant) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        account.save()
+    assert [query["sql"].split()[0] for query in queries if "UPDATE" in query["sql"]] == ["UPDATE", "UPDATE"]
+    assert not any("SELECT" in query["sql"] for query in queries)
+
+
+# fenced_update
+
+
+def test_all_rows_or_none(account: Account, grant: Grant) -> None:
+    other = Account.objects.create()
+    assert fenced_update(Account.objects.all(), grant, balance=F("balance") - 1) == 2
+    later_holder_writes()
+    with pytest.raises(StaleGrant):
+        fenced_update(Account.objects.all(), grant, balance=0)
+    assert stored(other.pk) == (99, grant.fence)
+
+
+def test_a_condition_is_part_of_the_write(account: Account, grant: Grant) -> None:
+    with pytest.raises(StaleGrant, match="no such"):
+        fenced_update(ONE.filter(balance__gte=500), grant, balance=F("balance") - 500)
+    assert fenced_update(ONE.filter(balance__gte=50), grant, balance=F("balance") - 60) == 1
+    assert stored() == (40, grant.fence)
+
+
+def test_without_values_it_only_claims_the_row(account: Account) -> None:
+    """From now on earlier holders are refused, also before anything is written."""
+    early = elsewhere(locks.lock("account:1").acquire).result(PATIENCE)
+
+    def claim() -> None:
+        locks.lock("account:1").force_release()
+        with locks.lock("account:1") as grant:
+            fenced_update(ONE, grant)
+
+    with before_update(lambda: elsewhere(claim).result(PATIENCE)), pytest.raises(StaleGrant):
+        save(account, early)
+    assert stored()[0] == 100
+
+
+@pytest.mark.parametrize(
+    ("queryset", "values"),
+    [
+        (Account.objects.filter(branch__town="Ulm"), {"balance": 0}),
+        (Account.objects.filter(Q(pk=1) | Q(branch__town="Ulm")), {"balance": 0}),
+        (Savings.objects.filter(pk=1), {"rate": 0}),
+        (Savings.objects.filter(pk=1), {"balance": 0}),
+    ],
+)
+def test_a_second_table_is_refused(account: Account, grant: Grant, queryset: Any, values: dict[str, Any]) -> None:
+    """In a subquery the database would compare the fence that the row had before it waited for it."""
+    with CaptureQueriesContext(connection) as queries, pytest.raises(ValueError, match=r"save\(\) the instance"):
+        fenced_update(queryset, grant, **values)
+    assert len(queries) == 0
+
+
+def test_a_plain_update_is_django_s_own(account: Account, grant: Grant) -> None:
+    """Neither compared nor noted."""
+    save(account, grant)
+    ONE.update(balance=77)
+    assert stored() == (77, grant.fence)
+
+
+# Tasks
+
+
+def test_tasks(account: Account) -> None:
+    async def run() -> None:
+        async with locks.lock("account:1") as grant:
+            account.balance = 1
+            await account.asave()
+            assert await afenced_update(ONE, grant, note="a") == 1
+            await account.asave(grant=grant, update_fields=["balance"])
+            await sync_to_async(later_holder_writes)()
+            with pytest.raises(StaleGrant):
+                await afenced_update(ONE, grant, balance=0)
+            with pytest.raises(StaleGrant):
+                await account.asave()
+        with pytest.raises(LockNotOwned):
+            await account.asave()
+
+    with pytest.raises(LockLost):  # at the end of the block: it was taken away
+        async_to_sync(run)()
+    assert stored()[0] == 50
