@@ -157,8 +157,10 @@ def _refuse_joins(due: models.QuerySet[Any], values: Iterable[str]) -> None:
     """With a second table Django selects the rows first, or in a subquery, and what another one commits between that and
     the write isn't compared."""
     model = due.model._meta.concrete_model
-    tables = {due.model._meta.get_field(name).model._meta.concrete_model for name in (*values, "fence")}
-    if tables != {model} or due.query.count_active_tables() > 1:
+    if (
+        any(due.model._meta.get_field(name).model is not model for name in values)
+        or due.query.count_active_tables() > 1
+    ):
         raise ValueError(
             f"fenced_update needs values and conditions of one table, that of {due.model._meta.label}: filter by the "
             "primary key, or save() the instance"

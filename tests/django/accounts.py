@@ -38,6 +38,13 @@ class Savings(Account):
         app_label = "accounts"
 
 
+class Till(Branch, FencedModel):
+    """In a table of its own, with the fence, and the other fields in its parent's."""
+
+    class Meta:
+        app_label = "accounts"
+
+
 class Pooled(Account):
     class Meta:
         app_label = "accounts"
@@ -46,7 +53,7 @@ class Pooled(Account):
 
 def create_tables() -> None:
     with connection.schema_editor() as editor:
-        for model in (Branch, Account, Savings):
+        for model in (Branch, Account, Savings, Till):
             editor.create_model(model)
 
 

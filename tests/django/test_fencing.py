@@ -22,7 +22,7 @@ from django.test.utils import CaptureQueriesContext
 from django_redis_locks import Grant, LockBackendError, LockLost, LockNotOwned, StaleGrant, locks
 from django_redis_locks.fencing import afenced_update, fenced_update
 from tests.databases import elsewhere
-from tests.django.accounts import Account, Branch, Pooled, Savings, before_update, create_tables, stored
+from tests.django.accounts import Account, Branch, Pooled, Savings, Till, before_update, create_tables, stored
 from tests.django.helpers import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -180,6 +180,15 @@ def test_a_row_that_was_read_before_another_wrote_it_is_refused(account: Account
         assert stored() == (0, grant.fence) == (account.balance, account.fence)
 
 
+def test_what_a_later_holder_wrote_is_no_licence_to_write(account: Account, grant: Grant) -> None:
+    """It was read as it is, but the one who saves it isn't the one who may."""
+    later_holder_writes()
+    account.refresh_from_db()
+    with pytest.raises(StaleGrant, match="a later holder has written"):
+        save(account, grant)
+    assert stored()[0] == 50
+
+
 def test_two_instances_of_one_holder_write_one_after_the_other(account: Account, grant: Grant) -> None:
     """What the same grant has written meanwhile isn't another holder's."""
     twin = Account.objects.get()
@@ -240,11 +249,12 @@ def test_a_new_instance_never_overwrites_a_row(account: Account, grant: Grant) -
 
 def test_fields_of_a_row_that_wasn_t_read(account: Account, grant: Grant) -> None:
     """Nothing can be said of what was read, but a later holder is one all the same."""
-    Account(pk=1, balance=7).save(update_fields=["balance"])
-    assert stored() == (7, grant.fence)
     later_holder_writes()
     with pytest.raises(StaleGrant):
         Account(pk=1, balance=8).save(update_fields=["balance"], grant=grant)
+    with locks.lock("account:1 of tomorrow") as latest:
+        Account(pk=1, balance=7).save(update_fields=["balance"], grant=latest)
+    assert stored() == (7, latest.fence)
 
 
 def test_some_fields(account: Account, grant: Grant) -> None:
@@ -274,6 +284,20 @@ def test_a_parent_in_another_table(account: Account) -> None:
         with pytest.raises(StaleGrant):
             savings.save()
     assert Savings.objects.get().rate == 6
+
+
+def test_a_parent_without_fence(account: Account) -> None:
+    """The child's row is the one that is compared; the parent's is written in the same transaction, or not at all."""
+    till = Till.objects.create(town="Ulm")
+    with locks.lock("till:1") as grant:
+        till.town = "Bern"
+        till.save()
+        assert Till.objects.values_list("town", "fence").get() == ("Bern", grant.fence)
+        Till.objects.update(fence=F("fence") + 1)
+        till.town = "Graz"
+        with pytest.raises(StaleGrant):
+            till.save()
+    assert Branch.objects.get().town == "Bern"
 
 
 def test_a_proxy(account: Account, grant: Grant) -> None:
@@ -341,6 +365,7 @@ def test_without_values_it_only_claims_the_row(account: Account) -> None:
         (Account.objects.filter(Q(pk=1) | Q(branch__town="Ulm")), {"balance": 0}),
         (Savings.objects.filter(pk=1), {"rate": 0}),
         (Savings.objects.filter(pk=1), {"balance": 0}),
+        (Till.objects.filter(pk=1), {"town": "Ulm"}),
     ],
 )
 def test_a_second_table_is_refused(account: Account, grant: Grant, queryset: Any, values: dict[str, Any]) -> None:
