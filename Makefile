@@ -6,15 +6,19 @@ PYTHON ?= python3
 BIN := .venv/bin
 BOOTSTRAP := $(PYTHON) tools/bootstrap.py
 
-.PHONY: help demo run test bench lint types build clean
+.PHONY: help demo demo-postgres run test bench lint types build clean
 .NOTPARALLEL:
 
 help: ## Show these commands
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
 
 demo: ## See the locks at work, on a Redis of its own
 	@$(BOOTSTRAP)
 	@$(BIN)/python example_project/demo.py $(ARGS)
+
+demo-postgres: ## See a lock that still holds at COMMIT, beside one that doesn't, on a PostgreSQL of its own
+	@$(BOOTSTRAP) postgresql
+	@$(BIN)/python example_project/demo.py --commit $(ARGS)
 
 run: ## Serve the example project
 	@$(BOOTSTRAP)

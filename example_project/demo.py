@@ -1,6 +1,7 @@
 """A rush on a shop, first without a lock, then with one, then with one that is waited for.
 
     python demo.py            the rush, as a table; the exit code says whether it went as it must
+    python demo.py --commit   on PostgreSQL, beside redis-py's lock: which of the two still holds at COMMIT?
     python demo.py --serve    the shop itself, to click through, until Ctrl-C
 
 Redis, the database and the site's processes are the demo's own, and gone when it ends.
@@ -24,12 +25,13 @@ import django
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from report import explanation, failures, heading, line
+from report import Outcome, commit_explanation, commit_failures, explanation, failures, heading, line
 
+from tools.database_servers import PostgreSQL
 from tools.processes import ServerFailed, ServerNotFound
 from tools.redis_server import RedisServer
 
-TRIES = 5  # how often the naive form may get away with it, which it hardly does once
+TRIES = 10  # how often a wrong form may get away with it, which it hardly does once
 PORT = 8000
 BOLD, DIM, RED, GREEN = "1", "2", "31", "32"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -43,7 +45,9 @@ def main() -> int:
     try:
         with ExitStack() as stack:
             try:
-                return serve(stack, arguments) if arguments.serve else show(stack, arguments)
+                if arguments.serve:
+                    return serve(stack, arguments)
+                return show_commit(stack, arguments) if arguments.commit else show(stack, arguments)
             finally:
                 for number in SIGNALS:
                     signal.signal(number, signal.SIG_IGN)  # nothing disturbs the cleaning
@@ -58,6 +62,7 @@ def main() -> int:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="A rush on a shop, first without a lock, then with one.")
     parser.add_argument("--serve", action="store_true", help="serve the shop until Ctrl-C")
+    parser.add_argument("--commit", action="store_true", help="on PostgreSQL, beside redis-py's lock")
     parser.add_argument("--port", type=int, default=PORT, help="for --serve; if it is taken, a free one is used")
     parser.add_argument("--redis", metavar="URL", help="use this server instead of starting one")
     return parser.parse_args()
@@ -75,37 +80,63 @@ def serve(stack: ExitStack, arguments: argparse.Namespace) -> int:
 
 
 def show(stack: ExitStack, arguments: argparse.Namespace) -> int:
-    stage = prepare(stack, arguments.redis)
-    site = stack.enter_context(stage.open_site(port=0))
-    print(f"\n{stage.BUYERS} buyers at once, {stage.SUPPLY} items in stock, a site of {len(site.pids)} processes")
-    print(paint(f"Django {django.__version__}, Python {platform.python_version()}", DIM), end="\n\n")
-    print(paint(heading(), BOLD))
-    print(paint(rule() * len(heading()), DIM), flush=True)
-    stage.rush("naive", site.url, status)  # the first requests of a process load what it needs; they don't count
-    for _ in range(TRIES):
-        naive = stage.rush("naive", site.url, status)
-        if naive.oversold:
-            break
-    print(paint(line(naive), RED), flush=True)
+    stage, site = open_shop(stack, arguments.redis)
+    naive = oversell(stage, "naive", site.url)
     locked = stage.rush("locked", site.url, status)
     print(paint(line(locked), RED if locked.oversold else GREEN), flush=True)
     waiting = stage.rush("waiting", site.url, status)
     wrong = failures(naive, locked, waiting)
     print(paint(line(waiting), RED if wrong else GREEN), flush=True)
+    return judge(wrong, explanation(naive, locked, waiting))
+
+
+def show_commit(stack: ExitStack, arguments: argparse.Namespace) -> int:
+    """Both forms wait for their lock, and the same view is a transaction: ATOMIC_REQUESTS."""
+    stage, site = open_shop(stack, arguments.redis, stack.enter_context(PostgreSQL()))
+    by_hand = oversell(stage, "by-hand", site.url)
+    waiting = stage.rush("waiting", site.url, status)
+    wrong = commit_failures(by_hand, waiting)
+    print(paint(line(waiting), RED if wrong else GREEN), flush=True)
+    return judge(wrong, commit_explanation(by_hand, waiting))
+
+
+def open_shop(stack: ExitStack, redis_url: str | None, database: PostgreSQL | None = None) -> tuple[Any, Any]:
+    """And begin the table."""
+    stage = prepare(stack, redis_url, database)
+    site = stack.enter_context(stage.open_site(port=0))
+    print(f"\n{stage.BUYERS} buyers at once, {stage.SUPPLY} items in stock, a site of {len(site.pids)} processes")
+    where = "PostgreSQL" if database else "SQLite"
+    print(paint(f"Django {django.__version__}, Python {platform.python_version()}, {where}", DIM), end="\n\n")
+    print(paint(heading(), BOLD))
+    print(paint(rule() * len(heading()), DIM), flush=True)
+    return stage, site
+
+
+def oversell(stage: Any, form: str, url: str) -> Outcome:
+    stage.rush(form, url, status)  # the first requests of a process load what it needs; they don't count
+    for _ in range(TRIES):
+        outcome: Outcome = stage.rush(form, url, status)
+        if outcome.oversold:
+            break
+    print(paint(line(outcome), RED), flush=True)
+    return outcome
+
+
+def judge(wrong: list[str], text: str) -> int:
     if wrong:
         print("", *wrong, sep="\n", file=sys.stderr)
         return 1
-    print("", textwrap.fill(explanation(naive, locked, waiting), len(heading())), "", sep="\n")
+    print("", textwrap.fill(text, len(heading())), "", sep="\n")
     return 0
 
 
-def prepare(stack: ExitStack, redis_url: str | None) -> Any:
+def prepare(stack: ExitStack, redis_url: str | None, database: PostgreSQL | None = None) -> Any:
     """Redis, a place for the database, Django, and then what needs them: the module `stage`."""
     if not hasattr(os, "fork"):
         raise SystemExit("The site runs in forked processes, which this system doesn't have.")
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="shop-"))
     os.environ["DJANGO_SETTINGS_MODULE"] = "project.settings"
-    os.environ["DATABASE"] = str(Path(folder, "db.sqlite3"))
+    os.environ["DATABASE"] = str(database.folder if database else Path(folder, "db.sqlite3"))
     os.environ["REDIS_URL"] = redis_url or stack.enter_context(RedisServer()).url()
     django.setup()
 

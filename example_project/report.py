@@ -69,19 +69,38 @@ def explanation(naive: Outcome, locked: Outcome, waiting: Outcome) -> str:
 
 def failures(naive: Outcome, locked: Outcome, waiting: Outcome) -> list[str]:
     """What isn't as it must be; nothing, if the demo has shown what it promises."""
-    found = []
-    if not naive.oversold:
-        found.append(f"The naive form sold {naive.sold} of {naive.supply}: its race didn't show.")
-    for outcome in (locked, waiting):
-        if outcome.sold != outcome.supply:
-            found.append(f"The {outcome.form} form sold {outcome.sold} of {outcome.supply}.")
-        if outcome.left != 0:
-            found.append(f"The {outcome.form} form left a stock of {outcome.left}.")
+    found = _not_as_promised(naive, locked, waiting)
     if not locked.refused:
         found.append("The locked form refused nobody: no lock was at work.")
     if waiting.refused:
         found.append(f"The waiting form refused {waiting.refused} requests.")
-    for outcome in (naive, locked, waiting):
+    return found
+
+
+def commit_explanation(by_hand: Outcome, waiting: Outcome) -> str:
+    """Two sentences."""
+    return (
+        f"With ATOMIC_REQUESTS a decorator around redis-py's lock frees it before COMMIT, so that the next buyer may read "
+        f"the stock of before: {by_hand.sold} buyers paid for {by_hand.supply} items. The same view under @redis_lock is "
+        f"free after COMMIT, and exactly {waiting.sold} items were sold."
+    )
+
+
+def commit_failures(by_hand: Outcome, waiting: Outcome) -> list[str]:
+    """As `failures`, of the two forms that differ at COMMIT."""
+    return _not_as_promised(by_hand, waiting)
+
+
+def _not_as_promised(wrong: Outcome, *right: Outcome) -> list[str]:
+    found = []
+    if not wrong.oversold:
+        found.append(f"The {wrong.form} form sold {wrong.sold} of {wrong.supply}: its race didn't show.")
+    for outcome in right:
+        if outcome.sold != outcome.supply:
+            found.append(f"The {outcome.form} form sold {outcome.sold} of {outcome.supply}.")
+        if outcome.left != 0:
+            found.append(f"The {outcome.form} form left a stock of {outcome.left}.")
+    for outcome in (wrong, *right):
         odd = [status for status in outcome.finals if status not in SETTLED]
         if odd:
             kinds = ", ".join(f"{odd.count(status)} x {status or 'no answer'}" for status in sorted(set(odd)))

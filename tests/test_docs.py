@@ -34,7 +34,7 @@ from django.utils.asyncio import async_unsafe
 from django.utils.functional import SimpleLazyObject
 
 import django_redis_locks
-from django_redis_locks import LockLost, checks, conf, current_grant, locks, redis_lock, signals
+from django_redis_locks import LockLost, StaleGrant, checks, conf, current_grant, locks, redis_lock, signals
 from django_redis_locks.backends.memory import MemoryBackend
 from django_redis_locks.backends.redis import RedisBackend
 from django_redis_locks.backends.redis.refusals import HINTS
@@ -139,8 +139,8 @@ ALONE = {"howto/locks:no-django"}
 """In a process of their own."""
 
 DATABASE = {
-    f"howto/views:{name}": [pytest.mark.django_db(transaction=True)]
-    for name in ("outlives", "ask-before-commit", "hold")
+    story: [pytest.mark.django_db(transaction=True)]
+    for story in ("howto/views:outlives", "howto/views:ask-before-commit", "howto/views:hold", "howto/fencing:model")
 }
 
 
@@ -516,6 +516,41 @@ def _(names: Names) -> None:
         for fence, rows in ((account.fence, 1), (account.fence - 1, 0)):
             cursor.execute(sql.replace(":fence", "%(fence)s"), {"fence": fence})
             assert cursor.rowcount == rows
+
+
+@given("howto/fencing:model")
+def _() -> Names:
+    return {"fixtures": ["bank"]}
+
+
+@pytest.fixture
+def bank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An app, for the model that the page defines."""
+    from django.apps import apps
+
+    monkeypatch.setattr(apps, "get_containing_app_config", lambda module: SimpleNamespace(label="bank"))
+    apps.all_models["bank"].clear()
+
+
+@after("howto/fencing:model")
+def _(names: Names) -> None:
+    account = names["Account"]
+    with connection.schema_editor() as editor:
+        editor.create_model(account)
+    try:
+        account(pk=1, balance=100).save()
+        names["withdraw"](1, 10)
+        names["pay_interest"](1)
+        row = account.objects.get()
+        assert row.balance == 91
+        assert row.fence > 10**15
+        with locks.lock("account:1"):
+            account.objects.update(fence=models.F("fence") + 1)
+            with pytest.raises(StaleGrant):
+                row.save()
+    finally:
+        with connection.schema_editor() as editor:
+            editor.delete_model(account)
 
 
 @after("howto/locks:rlock")

@@ -1,4 +1,5 @@
-"""A shop on SQLite whose locks live on Redis. `REDIS_URL` and `DATABASE` say where."""
+"""A shop whose locks live on Redis. `REDIS_URL` and `DATABASE` say where: an SQLite file, or the folder of a PostgreSQL's
+socket."""
 
 from __future__ import annotations
 
@@ -17,17 +18,20 @@ REDIS_LOCKS = {
     "default": {"LOCATION": os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")},
 }
 
+DATABASE = Path(os.environ.get("DATABASE", BASE_DIR / "db.sqlite3"))
+SQLITE = {
+    "ENGINE": "django.db.backends.sqlite3",
+    "NAME": DATABASE,
+    "OPTIONS": {
+        "timeout": 20,
+        "transaction_mode": "IMMEDIATE",  # a transaction that reads before it writes must not fail halfway
+        "init_command": "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL",
+    },
+}
+POSTGRESQL = {"ENGINE": "django.db.backends.postgresql", "HOST": str(DATABASE), "NAME": "postgres", "USER": "postgres"}
 DATABASES = {
-    "default": {
-        "ENGINE": "django.db.backends.sqlite3",
-        "NAME": os.environ.get("DATABASE", BASE_DIR / "db.sqlite3"),
-        "ATOMIC_REQUESTS": False,  # a lock is taken before the transaction begins and freed after its commit
-        "OPTIONS": {
-            "timeout": 20,
-            "transaction_mode": "IMMEDIATE",  # a transaction that reads before it writes must not fail halfway
-            "init_command": "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL",
-        },
-    }
+    # Each view is a transaction. Its lock is acquired before BEGIN and free after COMMIT all the same
+    "default": {**(POSTGRESQL if DATABASE.is_dir() else SQLITE), "ATOMIC_REQUESTS": True},
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 

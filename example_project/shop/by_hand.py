@@ -13,13 +13,13 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from redis import Redis
 
-redis = Redis.from_url(settings.REDIS_LOCKS["default"]["LOCATION"])
+client = Redis.from_url(settings.REDIS_LOCKS["default"]["LOCATION"])
 
 
 def locked_by_hand(view: Callable[[HttpRequest, int], HttpResponse]) -> Callable[[HttpRequest, int], HttpResponse]:
     @wraps(view)
     def wrapper(request: HttpRequest, product_id: int) -> HttpResponse:
-        with redis.lock(f"by-hand:{product_id}", timeout=5, blocking_timeout=30):
+        with client.lock(f"by-hand:{product_id}", timeout=5, blocking_timeout=10, sleep=0.01):
             return view(request, product_id)
 
     return wrapper

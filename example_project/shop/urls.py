@@ -9,5 +9,6 @@ urlpatterns = [
     path("naive/<int:product_id>/buy", views.buy_naive, name="naive"),
     path("locked/<int:product_id>/buy", views.buy_locked, name="locked"),
     path("waiting/<int:product_id>/buy", views.buy_waiting, name="waiting"),
+    path("by-hand/<int:product_id>/buy", views.buy_by_hand, name="by-hand"),
     path("restock", views.restock, name="restock"),
 ]

@@ -8,7 +8,16 @@ from dataclasses import replace
 import pytest
 
 from example_project import buyers
-from example_project.report import Outcome, explanation, failures, heading, line, percentile
+from example_project.report import (
+    Outcome,
+    commit_explanation,
+    commit_failures,
+    explanation,
+    failures,
+    heading,
+    line,
+    percentile,
+)
 
 NAIVE = Outcome("naive", 40, sold=60, left=31, finals=[200] * 60, statuses=[200] * 60, seconds=[0.1] * 60)
 LOCKED = Outcome(
@@ -84,6 +93,18 @@ def test_table_has_a_number_below_every_column():
     assert line(NAIVE).split() == ["naive", "60", "60", "31", "20", "100", "100", "0"]
     assert line(WAITING).split() == ["waiting", "60", "40", "0", "0", "50", "50", "0"]
     assert len(heading()) == len(line(LOCKED)) == len(line(NAIVE)) == len(line(WAITING)) < 80
+
+
+def test_forms_that_differ_at_commit():
+    by_hand = replace(NAIVE, form="by-hand")
+    assert commit_failures(by_hand, WAITING) == []
+    lucky = replace(by_hand, sold=40, finals=[200] * 40 + [410] * 20)
+    assert commit_failures(lucky, WAITING) == ["The by-hand form sold 40 of 40: its race didn't show."]
+    oversold = replace(WAITING, sold=41, finals=[200] * 41 + [410] * 19)
+    assert commit_failures(by_hand, oversold) == ["The waiting form sold 41 of 40."]
+    text = commit_explanation(by_hand, WAITING)
+    assert "60 buyers paid for 40 items" in text
+    assert text.count(".") == 2
 
 
 def test_explanation_is_two_sentences():

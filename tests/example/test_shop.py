@@ -50,8 +50,9 @@ def test_gone_when_sold_out(shop: Shop, form: str):
     assert shop.product()["sold"] == STOCK
 
 
-def test_waiting_form_sells(shop: Shop):
-    assert shop.buy("waiting", 1)[0] == 200
+@pytest.mark.parametrize("form", ["waiting", "by-hand"])
+def test_waiting_form_sells(shop: Shop, form: str):
+    assert shop.buy(form, 1)[0] == 200
     assert shop.product()["sold"] == 1
 
 
