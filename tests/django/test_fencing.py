@@ -120,7 +120,7 @@ def test_a_grant_that_is_given_back_writes_nothing(account: Account, write: Call
 @WRITES
 def test_a_grant_without_fence_writes_nothing(account: Account, store_down: str, write: Callable[..., None]) -> None:
     """[F14] The section may go on without a lock, but no fenced row is written in it."""
-    with locks.lock("account:1", on_backend_error="open") as grant:
+    with locks.lock("account:1", wait=0, on_backend_error="open") as grant:
         assert not grant.held
         with pytest.raises(LockBackendError):
             write(account, grant)
@@ -145,7 +145,7 @@ def test_a_process_that_was_stopped_writes_late(account: Account, redis_locks: s
     entry = {**connections.settings["default"]}
     terms = {"DATABASES": {"default": entry}, "REDIS_LOCKS": {"default": {"LOCATION": redis_locks}}}
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.django.late_writer", json.dumps({**terms, "stop": stop, "expire": 1.5})],
+        [sys.executable, "-m", "tests.django.late_writer", json.dumps({**terms, "stop": stop, "expire": 2})],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from django.db import OperationalError, connections, transaction
 
-from django_redis_locks import LockLost, StaleGrant, locks
+from django_redis_locks import Grant, LockLost, StaleGrant, locks
 from django_redis_locks.fencing import fenced_update
 from tests.databases import elsewhere
-from tests.django.accounts import Account, create_tables, stored
+from tests.django.accounts import Account, before_update, create_tables, stored
 from tests.django.helpers import PATIENCE
 
 LOCK = "account:1"
@@ -38,6 +40,14 @@ def level(request: pytest.FixtureRequest, database: str) -> str:
 
 def balance() -> int:
     return stored()[0]
+
+
+@contextmanager
+def elsewhere_locked() -> Iterator[Grant]:
+    """Another thread's grant, to be used here."""
+    grant = elsewhere(locks.lock(LOCK).acquire).result(PATIENCE)
+    with grant:
+        yield grant
 
 
 def withdraw() -> None:
@@ -132,6 +142,29 @@ def test_a_later_holder_is_seen_beyond_the_snapshot(level: str, database: str) -
     if refused is StaleGrant:
         assert "a later holder has written" in str(caught.value)
     assert (stored(1)[0], stored(2)[0]) == (1, 100)
+    with pytest.raises(LockLost):
+        grant.release()
+
+
+def test_a_late_write_that_has_to_wait_for_the_row_is_refused(level: str, database: str) -> None:
+    """[L2] The later holder has written and not committed. The fence is compared with what he commits."""
+    grant = locks.lock(LOCK).acquire()
+    asked: Future[None] = Future()
+
+    def late() -> None:
+        with before_update(lambda: asked.set_result(None)):
+            fenced_update(ONE, grant, balance=0)
+
+    locks.lock(LOCK).force_release()
+    with elsewhere_locked() as later, transaction.atomic():
+        fenced_update(ONE, later, balance=1)
+        waiting = elsewhere(late)
+        asked.result(PATIENCE)
+    # PostgreSQL's snapshot forbids the write by itself, if the UPDATE came before the other one's COMMIT
+    snapshot = (level, database) == ("REPEATABLE READ", "postgresql")
+    with pytest.raises((StaleGrant, OperationalError) if snapshot else StaleGrant):
+        waiting.result(PATIENCE)
+    assert balance() == 1
     with pytest.raises(LockLost):
         grant.release()
 
