@@ -102,11 +102,11 @@ def test_renewal_outlives_it(
     impostor: Impostor, open_locks: Open, direct: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     """[L9] The thread that renews all locks tries again, and takes none of it for "renewed" or "taken"."""
-    lock = open_locks(impostor.url).lock("a", expire=1.5, renew=True)
+    lock = open_locks(impostor.url).lock("a", expire=4, renew=True)
     grant = lock.acquire()
     for say in (b"*1\r\n:1\r\n", b"+OK\r\n", b"$-1\r\n"):
         impostor.say(say, of="lock/renew", carried_out=False)
-    eventually(lambda: impostor.calls.count("lock/renew") >= 5)
+    eventually(lambda: impostor.calls.count("lock/renew") >= 5, seconds=15)
     assert not grant.lost
     assert direct.pttl(KEY) > 500
     grant.release()

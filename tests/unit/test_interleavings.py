@@ -77,7 +77,6 @@ CASES = {
     "who asks once": case((STAYS,), (ASKS_ONCE,), faults=1, floor=1_500),
     "who extends": case((EXTENDS,), (A,), faults=1, floor=5_000),
     "who insists": case((INSISTS,), (A,), faults=2, kinds={"reply"}, floor=2_000),
-    "one by two, twice": case((TWICE, TWICE), faults=1, kinds={"signal"}, floor=10_000),
     "two and one, a cancelled one": case((A, A), (A,), faults=1, kinds={"cancel", "signal"}, floor=45_000),
     "no hand-over": case((A, A), faults=1, kinds={"cancel"}, hand_overs=0, floor=1_400),
 }
@@ -92,6 +91,7 @@ MORE = {
     "two by two, a lost inbox": case((A, A), (A, A), faults=1, kinds={"deaf"}, most=200_000),
     "two and one, one fault": case((A, A), (A,), faults=1, floor=20_000),
     "one by two, two faults": case((A, A), faults=2, kinds={"reply", "cancel", "signal"}, floor=3_000),
+    "one by two, twice": case((TWICE, TWICE), faults=1, kinds={"signal"}, floor=10_000),
     "two by one, twice": case((TWICE,), (TWICE,), faults=1, floor=40_000),
     "three by one, one fault": case((A,), (A,), (A,), faults=1, floor=45_000),
     "two homes": case((A, ELSEWHERE), faults=1, floor=3_000),
