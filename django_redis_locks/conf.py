@@ -46,7 +46,7 @@ DEFAULTS: dict[str, Any] = {
 }
 
 LATER = {
-    "LOCKS": ("HOLD", "ON_CONFLICT"),
+    "LOCKS": ("ON_CONFLICT",),
     "METADATA": ("path", "user", "task_id"),
 }
 """What is designed and not built yet, so that it is answered as such and not as a typing error."""
@@ -225,6 +225,7 @@ def _names(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
 
 def _of_calls(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
     for key, id, check in (
+        ("HOLD", "E021", callterms.hold_of),
         ("STATUS", "E023", callterms.status_of),
         ("RETRY_AFTER", "E024", callterms.retry_of),
         ("METHODS", "E037", callterms.verbs_of),

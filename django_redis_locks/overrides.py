@@ -12,7 +12,7 @@ from .core import callterms, durations
 from .core.callterms import UNSAID, CallTerms
 from .core.holder import FIELDS
 
-OF_CALLS = ("REENTRANT", "AUTO_RELEASE", "METHODS", "CONDITION", "STATUS", "RETRY_AFTER")
+OF_CALLS = ("REENTRANT", "AUTO_RELEASE", "METHODS", "CONDITION", "STATUS", "RETRY_AFTER", "HOLD")
 """What it may say of ``@redis_lock`` only."""
 
 PER_NAME = ("EXPIRE", "WAIT", "RENEW", "MAX_HOLD", "ON_BACKEND_ERROR", "METADATA", *OF_CALLS)
@@ -54,6 +54,7 @@ def read(entry: Mapping[str, Any]) -> Overrides:
             condition=given("CONDITION", condition_of),
             status=given("STATUS", callterms.status_of),
             retry_after=given("RETRY_AFTER", callterms.retry_of),
+            hold=given("HOLD", callterms.hold_of),
         )
         if not entry.keys().isdisjoint(OF_CALLS)
         else UNSAID,

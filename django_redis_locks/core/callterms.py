@@ -6,7 +6,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+Until: TypeAlias = Literal["call", "transaction", "response"]
 
 VERBS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
@@ -21,6 +23,7 @@ class CallTerms:
     condition: Callable[..., object] | None = None
     status: int | None = None
     retry_after: bool | int | None = None
+    hold: Until | None = None
 
     @property
     def cools(self) -> bool:
@@ -73,6 +76,17 @@ def retry_of(value: object, what: str = "retry_after") -> bool | int:
     if not isinstance(value, int) or (value < 1 and value is not False):
         raise ValueError(f"{what} is True, False or a whole number of seconds from 1 on, not {value!r}")
     return value
+
+
+def hold_of(value: Any, what: str = "hold") -> Until:
+    """Until when the lock is held.
+
+    Raises:
+        ValueError: nothing that can be meant.
+    """
+    if not isinstance(value, str) or value not in get_args(Until):
+        raise ValueError(f"{what} is 'call', 'transaction' or 'response', not {value!r}")
+    return value  # type: ignore[return-value]
 
 
 def verbs_of(value: Any, what: str = "methods") -> frozenset[str]:

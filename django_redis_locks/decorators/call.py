@@ -74,7 +74,7 @@ class Call:
             if calls.cools:
                 _let_go(grant)
             else:
-                deferred.defer(grant, self.plan.hold, result, left, self.name)
+                deferred.defer(grant, calls.hold, result, left, self.name)
                 try:
                     grant.release()
                 except LockError as failure:
@@ -105,7 +105,7 @@ class Call:
             if calls.cools:
                 _let_go(grant)
             else:
-                deferred.defer(grant, self.plan.hold, result, None, self.name)
+                deferred.defer(grant, calls.hold, result, None, self.name)
                 try:
                     await grant.arelease()
                 except LockError as failure:

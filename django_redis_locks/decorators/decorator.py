@@ -15,10 +15,10 @@ from ..client import refuse_unknown
 from ..handler import DEFAULT
 from . import callables, transactions, views
 from .call import Call
-from .deferred import Until
 from .plan import Plan
 
 if TYPE_CHECKING:
+    from ..core.callterms import Until
     from ..core.durations import Duration
     from ..core.hold import OnLost
 
@@ -42,7 +42,7 @@ class Options(TypedDict, total=False):
     using: str
     on_lost: OnLost
     on_backend_error: str | None
-    hold: Until
+    hold: Until | None
 
 
 @overload
@@ -67,7 +67,7 @@ def redis_lock(
     using: str = DEFAULT,
     on_lost: OnLost = None,
     on_backend_error: str | None = None,
-    hold: Until = "transaction",
+    hold: Until | None = None,
     **unknown: Never,
 ) -> Any:
     """Run every call of a view, method or function under a lock.
@@ -92,8 +92,8 @@ def redis_lock(
         name: the label in settings, messages and metrics; by default the template.
         using: the alias.
         on_lost, on_backend_error: as for ``locks.lock``.
-        hold: how long the lock is held. Until the end of the ``"transaction"`` that is open when the call returns; until
-            the ``"response"`` that a view returns is closed, too; or only for the ``"call"``.
+        hold: how long the lock is held. Until the end of the ``"transaction"`` that is open when the call returns, the
+            default; until the ``"response"`` that a view returns is closed, too; or only for the ``"call"``.
 
     Raises:
         TypeError: at decoration, for what it can't protect or a template that names no argument.

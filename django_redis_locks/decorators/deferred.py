@@ -12,7 +12,7 @@ import weakref
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from django.core.signals import request_finished
 from django.http.response import HttpResponseBase
@@ -28,12 +28,9 @@ from . import transactions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..core.callterms import Until
     from ..engine import Engine
     from ..primitives.lock import Lock
-
-Until: TypeAlias = Literal["call", "transaction", "response"]
-
-UNTIL: tuple[Until, ...] = ("call", "transaction", "response")
 
 _RESPONSE = ""
 """Stands among the aliases for the response."""
@@ -54,7 +51,7 @@ def acquire(lock: Lock) -> tuple[Grant, Deferred | None]:
     return lock.acquire(), None
 
 
-def defer(grant: Grant, until: Until, result: Any, left: Deferred | None, name: str) -> None:
+def defer(grant: Grant, until: Until | None, result: Any, left: Deferred | None, name: str) -> None:
     """A call is about to release its grant. If the lock is to outlive it, the transactions, or the response that it
     returned, enter the hold once more."""
     if until == "call":

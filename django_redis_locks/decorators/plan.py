@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..core import callterms, durations, templates
-from ..core.callterms import CallTerms
-from .deferred import UNTIL, Until
+from ..core.callterms import CallTerms, Until
 
 if TYPE_CHECKING:
     from ..client import Locks
@@ -34,7 +33,7 @@ class Plan:
         using: str,
         on_lost: OnLost,
         on_backend_error: str | None,
-        hold: Until,
+        hold: Until | None,
     ) -> None:
         if expire is not None:
             durations.lease_ms(expire)
@@ -46,13 +45,10 @@ class Plan:
             templates.parse(key)
         if condition is not None and not callable(condition):
             raise TypeError(f"the condition of @redis_lock is a callable, not {condition!r}")
-        if hold not in UNTIL:
-            raise ValueError(f"hold is 'call', 'transaction' or 'response', not {hold!r}")
         self.key = key
         self.wait = wait
         self.name = name or (key if isinstance(key, str) else None)
         self.using = using
-        self.hold = hold
         self.calls = CallTerms(
             reentrant=None if reentrant is None else callterms.flag(reentrant, "reentrant"),
             auto_release=None if auto_release is None else callterms.flag(auto_release, "auto_release"),
@@ -60,6 +56,7 @@ class Plan:
             condition=condition,
             status=None if status is None else callterms.status_of(status),
             retry_after=None if retry_after is None else callterms.retry_of(retry_after),
+            hold=None if hold is None else callterms.hold_of(hold),
         )
         if self.calls.cools and (expire is None or renew or reentrant):
             raise TypeError(

@@ -95,8 +95,9 @@ IN_LOCKS_ONLY = [
     pytest.param("E031", {"LOCATION": URL}, "unknown key 'LOCATION'", "Known are EXPIRE, WAIT", id="alias-only"),
     *(
         pytest.param("E034", {key: None}, f"{key!r} comes in a later version", "Leave it out for now", id=key.lower())
-        for key in ("HOLD", "ON_CONFLICT")
+        for key in ("ON_CONFLICT",)
     ),
+    pytest.param("E021", {"HOLD": "forever"}, "HOLD is 'call', 'transaction' or 'response'", "", id="hold"),
     pytest.param("E023", {"STATUS": 200}, "STATUS is the status of a refusal, 400 to 599", "", id="status-200"),
     pytest.param("E023", {"STATUS": "409"}, "STATUS is the status of a refusal", "", id="status-text"),
     pytest.param("E024", {"RETRY_AFTER": -1}, "RETRY_AFTER is True, False or a whole number", "", id="retry-after"),

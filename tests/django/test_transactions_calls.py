@@ -32,7 +32,19 @@ class TestCalls:
             assert ledger[-1] == "release until the call"
             assert connection.run_on_commit == []
 
-    @pytest.mark.parametrize("hold", [None, "forever", "Call", 1])
+    def test_hold_of_locks(self, ledger: Ledger, settings: Any) -> None:
+        """`LOCKS[name]` says it where the call site says nothing."""
+        entry = settings.REDIS_LOCKS["default"]
+        settings.REDIS_LOCKS = {"default": {**entry, "LOCKS": {"service": {"HOLD": "call"}, "until the call": {}}}}
+        with transaction.atomic():
+            service()
+            assert ledger[-1] == "release service"
+        settings.REDIS_LOCKS = {"default": {**entry, "LOCKS": {"until the call": {"HOLD": "transaction"}}}}
+        with transaction.atomic():
+            only_for_the_call()
+            assert ledger[-1] == "release until the call"
+
+    @pytest.mark.parametrize("hold", ["forever", "Call", 1, ["call"]])
     def test_hold_is_checked(self, hold: Any) -> None:
         """At decoration."""
         with pytest.raises(ValueError, match="hold is 'call', 'transaction' or 'response'"):
