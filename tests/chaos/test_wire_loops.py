@@ -340,7 +340,7 @@ def test_who_waits_to_be_written_hears_that_it_is_lost(make: Make, server: Scrip
         assert all(isinstance(failure, Failure) and failure.sent for failure in failures)
 
     asyncio.run(main())
-    assert server.asked[-1] == 1
+    assert 1 in server.asked
 
 
 @pytest.mark.parametrize("where", ["ask", "answer"])
