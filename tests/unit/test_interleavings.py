@@ -91,7 +91,6 @@ MORE = {
     "two by two, a lost inbox": case((A, A), (A, A), faults=1, kinds={"deaf"}, most=200_000),
     "two and one, one fault": case((A, A), (A,), faults=1, floor=20_000),
     "one by two, two faults": case((A, A), faults=2, kinds={"reply", "cancel", "signal"}, floor=3_000),
-    "one by two, twice": case((TWICE, TWICE), faults=1, kinds={"signal"}, floor=10_000),
     "two by one, twice": case((TWICE,), (TWICE,), faults=1, floor=40_000),
     "three by one, one fault": case((A,), (A,), (A,), faults=1, floor=45_000),
     "two homes": case((A, ELSEWHERE), faults=1, floor=3_000),
@@ -99,7 +98,7 @@ MORE = {
     "no hand-over between two and one": case((A, A), (A,), faults=1, kinds={"cancel"}, hand_overs=0, floor=5_000),
     "who stays, two faults": case((STAYS,), (Plan(stay=3.0, wait=1.5),), faults=2, floor=40_000),
     "who extends, two losses": case((EXTENDS,), (A,), faults=2, kinds=LOSSES, floor=20_000),
-    "three in one": case((A, A, A), faults=1, floor=40_000),
+    "three in one": case((A, A, A), faults=1, kinds={"cancel", "signal"}, floor=25_000),
     "who insists with others": case((INSISTS, A), (A,), faults=1, kinds={"reply", "signal"}, floor=4_000),
 }
 
