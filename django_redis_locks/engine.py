@@ -22,9 +22,7 @@ from .core.effects import (
     Pause,
     Place,
     Sweep,
-    Unwatch,
     Wait,
-    Watch,
 )
 from .core.gates import Gate, LoopGate
 from .core.keys import waiters_of
@@ -56,6 +54,8 @@ class Engine:
         self.calm = queues.calm
         self.cool = queues.cool
         self.alarm = janitor.alarm
+        self.watch = janitor.watch
+        self.unwatch = janitor.unwatch
         self.handlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
             Command: self._call,
             Wait: partial(queues.wait, outside=self),
@@ -64,8 +64,6 @@ class Engine:
             HandOver: queues.hand_over,
             LineUp: partial(queues.line_up, outside=self),
             Freed: freed,
-            Watch: janitor.watch,
-            Unwatch: janitor.unwatch,
             Sweep: janitor.sweep,
             Pause: lambda effect: Gate().sleep(effect.seconds),
         }

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .backends.base import Backend
-    from .core.effects import Command, Freed, Place, Sweep, Unwatch, Watch
+    from .core.effects import Command, Freed, Place, Sweep
 
 _log = logging.getLogger("django_redis_locks.renew")
 
@@ -68,13 +68,12 @@ class Janitor:
 
     # Called from any thread.
 
-    def watch(self, effect: Watch) -> None:
+    def watch(self, hold: Hold, prolong: Callable[[str, int], Command[bool]], lease: int) -> None:
         """Renew a hold, or ring when its fixed lease ends."""
-        hold, lease = effect.hold, effect.lease
         if hold.pid != self._works_in:
             self._begin_with(hold)
         if hold.renew_until:
-            due = self._rounds.enter(hold, effect.prolong, lease, hold.since, lease / 1000 * RENEW_AT)
+            due = self._rounds.enter(hold, prolong, lease, hold.since, lease / 1000 * RENEW_AT)
             if due < self._sleeps_until:
                 self._wake(due)
         else:
@@ -89,8 +88,8 @@ class Janitor:
             raise
         self._works_in = self._pid
 
-    def unwatch(self, effect: Unwatch) -> None:
-        self._rounds.remove(effect.hold)
+    def unwatch(self, hold: Hold) -> None:
+        self._rounds.remove(hold)
 
     def sweep(self, effect: Sweep) -> None:
         self._settle_in()

@@ -261,24 +261,6 @@ class Freed(Effect[None]):
 
 
 @dataclass(slots=True)
-class Watch(Effect[None]):
-    """Renew this hold from now on with the commands that ``prolong`` makes for its token and ``lease`` milliseconds, or at
-    least tell when its
-    lease ends."""
-
-    hold: Hold
-    prolong: Callable[[str, int], Command[bool]]
-    lease: int
-
-
-@dataclass(slots=True)
-class Unwatch(Effect[None]):
-    """No more renewal of this hold: its release is about to be sent."""
-
-    hold: Hold
-
-
-@dataclass(slots=True)
 class Sweep(Effect[None]):
     """Something may be left in the store under this token. ``delete`` frees it if it is still this token's, and may
     be repeated at will; the janitor does so, at once and again when late copies of a request may have come, the last
@@ -310,3 +292,14 @@ class Performer(Protocol):
 
     def cool(self, seat: Seat, /) -> bool:
         """There was nothing to wait for; False if there is a seat to give up all the same, since others came meanwhile."""
+
+    def watch(self, hold: Hold, prolong: Callable[[str, int], Command[bool]], lease: int, /) -> object:
+        """Renew this hold from now on with the commands that ``prolong`` makes for its token and ``lease`` milliseconds, or
+        at least tell when its lease ends. Nobody else notices.
+
+        Raises:
+            LockBackendError: there is no thread to be had for it.
+        """
+
+    def unwatch(self, hold: Hold, /) -> object:
+        """No more renewal of this hold: its release is about to be sent."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, overload
 
 from ..core import events, forks, owners
 from ..core.durations import Duration, patience
-from ..core.effects import Leave, Unwatch
+from ..core.effects import Leave
 from ..core.errors import LockAlreadyHeld, LockBackendError, LockNotAcquired, LockNotOwned
 from ..core.grant import Grant
 from ..core.hold import Hold, State
@@ -268,7 +268,7 @@ class BaseLock(Returning):
         hold = ask.hold
         if hold is not None:
             hold.state = State.GONE
-            self._perform(Unwatch(hold))
+            self.world.unwatch(hold)
         refused = isinstance(failure, LockBackendError) and not failure.unanswered
         kept = ask.seat is None or not ask.seat.gave_back
         if (hold is not None and kept) or (ask.sent and not refused):

@@ -21,8 +21,6 @@ from ..core.effects import (
     Seat,
     Sweep,
     Turn,
-    Unwatch,
-    Watch,
 )
 from ..core.errors import LockBackendError, LockKeyError, LockLost
 from ..core.hold import Hold, State, validity
@@ -93,7 +91,7 @@ class Programs:
         if renew_for:
             hold.renew_until = now + renew_for
             try:
-                yield Watch(hold, self._prolong, lease)
+                self.world.watch(hold, self._prolong, lease)
             except BaseException:  # the next entry must not take it for a renewed one
                 hold.renew_until = 0.0
                 raise
@@ -125,11 +123,10 @@ class Programs:
         if clock.now() >= hold.deadline:  # the answer took longer than the lease: no grant
             ask.hold = None
             return _UNASKED, False, 0.0, self._spend(ask)
-        watch: tuple[Watch, ...] = ()
         if hold.renew_until or hold.on_lost is not None:
-            watch = (Watch(hold, self._prolong, hold.lease),)
+            self.world.watch(hold, self._prolong, hold.lease)
         # the next one asks when it is woken, or when this one's lease is over
-        return hold, True, hold.lease / 1000, watch
+        return hold, True, hold.lease / 1000, ()
 
     def _granted(self, ask: Ask, turn: Turn, verdict: Granted, sent: float, unanswered: bool) -> Hold:
         taken, handed = turn.taken, turn.handed
@@ -180,7 +177,7 @@ class Programs:
         attempt "not mine" is what success looks like the second time.
         """
         if hold.renew_until:
-            yield Unwatch(hold)
+            self.world.unwatch(hold)
         if self.world.queued(self.place) and (yield from self._handing_over(hold, home)):
             return True
         before, in_time = hold.freed_in_time, clock.now() < hold.deadline

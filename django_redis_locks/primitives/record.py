@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ..core import clock, forks, owners
 from ..core.constants import CAP
 from ..core.durations import Duration, lease_ms, patience
-from ..core.effects import Command, Leave, Program, Seat, Standing, Sweep, Turn, Unwatch, Watch
+from ..core.effects import Command, Leave, Program, Seat, Standing, Sweep, Turn
 from ..core.errors import LockBackendError, LockKeyError
 from ..core.hold import Hold, State, mint_id
 from ..core.runner import arun, run, surely
@@ -158,7 +158,7 @@ class RecordRef:
         return reply.record
 
     def _putting(self, write: _Write) -> Program[Written]:
-        yield from self._letting_go(write.expected)
+        self._let_go(write.expected)
         try:
             reply, sent, _ = yield from self._ask(write.command)
         except GeneratorExit:  # abandoned: its lease ends it
@@ -172,7 +172,7 @@ class RecordRef:
         hold: Hold | None = None
         if write.renew:
             hold = self._hold(write, reply.record.version, sent)
-            yield Watch(hold, partial(self._prolong, reply.record.version), write.lease)
+            self.world.watch(hold, partial(self._prolong, reply.record.version), write.lease)
         return Written(True, Record(reply.record.version, write.fields, write.lease / 1000, hold))
 
     def _touching(self, expected: Record, lease: int, shorten: bool) -> Program[Written]:
@@ -185,7 +185,7 @@ class RecordRef:
         return Written(True, Record(expected.version, expected.fields, lease / 1000, expected._hold))
 
     def _dropping(self, expected: Record) -> Program[Written]:
-        yield from self._letting_go(expected)
+        self._let_go(expected)
         reply, _, unanswered = yield from self._ask(self._drop(expected.version, "", self._read))
         return Written(reply.ok or (unanswered and reply.record is None), reply.record)
 
@@ -210,9 +210,9 @@ class RecordRef:
             return record, True, 0.0, ()  # the next one, who may wait for another change, asks at once
         return record, False, CAP if record is None else record.lease_left, ()
 
-    def _letting_go(self, record: Record | None) -> Program[None]:
+    def _let_go(self, record: Record | None) -> None:
         if record is not None and record._hold is not None:
-            yield Unwatch(record._hold)
+            self.world.unwatch(record._hold)
             record._hold.state = State.GONE
 
     def _give_up(self, wish: Wish, failure: BaseException) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..core import events, owners
-from ..core.effects import Effect, Freed, Unwatch
+from ..core.effects import Effect, Freed
 from ..core.errors import LockError, LockLost
 from ..core.hold import Hold, State
 from ..core.owners import registry
@@ -71,7 +71,7 @@ class Returning(Programs):
             surely(partial(self._leave_to_janitor, hold))
 
     def _leave_to_janitor(self, hold: Hold) -> None:
-        self._perform(Unwatch(hold))
+        self.world.unwatch(hold)
         self._perform(self._sweep(hold.token))
         self._perform(Freed(self.place, False, hold.address))  # it may have been: who waits here asks
         hold.address = ""

@@ -4,7 +4,6 @@ code, without threads: each step of a contender is taken when the explorer says 
 A contender's *step* is one blocking effect, or one local effect that others may notice, and the program up to the next
 such effect. What is done together with the step before it commutes with whatever others do in between:
 
-- ``Watch``, ``Unwatch``: nobody else sees them. (Time stands still while anything can move.)
 - ``Sweep``: an errand is put into the janitor's list, where it may stay as long as it pleases anyway.
 - the beginning of a program up to its first question, or with the ``Wait`` that joins the queue, or up to ``HandOver``:
   nobody knows of this contender yet, and who is about to release may as well still be inside.
@@ -38,9 +37,7 @@ from django_redis_locks.core.effects import (
     Place,
     Program,
     Sweep,
-    Unwatch,
     Wait,
-    Watch,
 )
 from django_redis_locks.core.errors import LockBackendError, LockLost
 from django_redis_locks.core.grant import Grant
@@ -266,7 +263,7 @@ class Process:
         send = contender.program.send  # type: ignore[union-attr]
         try:
             effect = resume(told)
-            while isinstance(effect, (Sweep, Watch, Unwatch)):
+            while isinstance(effect, Sweep):
                 effect = send(self._perform(effect))
         except StopIteration as done:
             contender.effect = contender.program = None

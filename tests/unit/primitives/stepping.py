@@ -38,9 +38,7 @@ from django_redis_locks.core.effects import (
     Seat,
     Standing,
     Sweep,
-    Unwatch,
     Wait,
-    Watch,
 )
 from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.keys import Spelling
@@ -51,6 +49,20 @@ KEYS = Spelling("lock").of("order:42")
 PLACE = Place("store", KEYS.lock)
 KEPT = 4000
 """Milliseconds for which a waiter stays in line that isn't heard of: twice the cap."""
+
+
+@dataclass
+class Watch(Effect[None]):
+    """The world is told of a hold that is to be renewed. In a story that is a line like an effect's."""
+
+    hold: Hold
+    prolong: Callable[[str, int], Command[bool]]
+    lease: int
+
+
+@dataclass
+class Unwatch(Effect[None]):
+    hold: Hold
 
 
 @dataclass
@@ -196,6 +208,12 @@ class World:
         self.cool: Callable[[Seat], bool] = lambda seat: True
         self.handlers: Handlers = {}
         self.ahandlers: Handlers = {}
+
+    def watch(self, hold: Hold, prolong: Callable[[str, int], Command[bool]], lease: int) -> None:
+        self.handlers[Watch](Watch(hold, prolong, lease))
+
+    def unwatch(self, hold: Hold) -> None:
+        self.handlers[Unwatch](Unwatch(hold))
 
     @contextmanager
     def telling(self, story: list[tuple[str, Any]]) -> Iterator[None]:

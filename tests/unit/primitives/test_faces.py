@@ -28,14 +28,12 @@ from django_redis_locks.core.effects import (
     Standing,
     Sweep,
     Turn,
-    Unwatch,
     Wait,
-    Watch,
 )
 from django_redis_locks.core.hold import State
 from django_redis_locks.core.owners import registry
 from django_redis_locks.primitives.wishes import Busy, Granted
-from tests.unit.primitives.stepping import PLACE, Teller, a_lock
+from tests.unit.primitives.stepping import PLACE, Teller, Unwatch, Watch, a_lock
 
 LOST = partial(LockBackendError, "no answer", unanswered=True, passing=True)
 DOWN = partial(LockBackendError, "can't connect", passing=True)
@@ -140,6 +138,12 @@ class World:
     def cool(self, seat: Seat) -> bool:
         assert seat.place == PLACE
         return True
+
+    def watch(self, hold: Any, prolong: Any, lease: int) -> None:
+        self._carry_out(Watch(hold, prolong, lease))
+
+    def unwatch(self, hold: Any) -> None:
+        self._carry_out(Unwatch(hold))
 
     @property
     def watched(self) -> set[Any]:
