@@ -108,8 +108,8 @@ class Trouble:
 class Seat:
     """A seat in the queue of one key in this process. ``home`` is an event loop, or None for threads: each has a queue
     of its own, so that a blocked loop holds up nobody else. ``channel`` is how the names of inboxes begin that may hear
-    of this key, ``lease`` the milliseconds of the lease that is wished for, 0 if only the store can give it. Who made a seat can give it up at any moment, whether or not he got to join; the rest belongs to the
-    queues."""
+    of this key, ``lease`` the milliseconds of the lease that is wished for, 0 if only the store can give it. Who made a
+    seat can give it up at any moment, whether or not he got to join; the rest belongs to the queues."""
 
     __slots__ = ("channel", "gate", "home", "lease", "place", "queue", "turn")
 
