@@ -237,8 +237,8 @@ class Programs:
             )
         reply, _, unanswered = yield from self._answer(self._force(fence))
         freed = bool(reply) or unanswered  # by the attempt that nobody heard of
-        if freed:
-            yield Freed(self.place, reply > 1)
+        if freed:  # all who wait here ask, so that none goes on unasked with what was freed
+            yield Freed(self.place, woke=False)
         return freed
 
     def _answer(self, command: Command[Any]) -> Program[Answer]:

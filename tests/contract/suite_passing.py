@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from itertools import cycle, pairwise
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from django_redis_locks import Grant, LockLost
 from django_redis_locks.core import hold
 from django_redis_locks.core.constants import HAND_OVERS
+from django_redis_locks.core.queues import Queues
 from tests.contract.matrix import Caller, Face, eventually
 
 
@@ -88,6 +90,30 @@ def test_who_must_be_told_of(face: Face, alice: Caller, bob: Caller, why: str, m
         after = third.result(5)
     assert commands == ["lock/acquire"]
     assert alice(lock.holder).fence == after.fence > before.fence
+
+
+@pytest.mark.usefixtures("unhurried")
+@pytest.mark.exact("needs an empty line")
+def test_what_was_freed_by_force_is_not_passed_on(
+    face: Face, alice: Caller, bob: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[H3] [F10] Who waits asks, even before the store's message comes: she isn't granted what its holder has no more."""
+    monkeypatch.setattr(Queues, "wake", lambda *_: True)  # it never comes
+    carol = face.caller()
+    lock = face.lock()
+    first = alice(lock.acquire)
+    second = face.start_waiting(bob, lock, timeout=10)
+    eventually(lambda: face.quiet(lock))
+    alice(first.release)
+    held = second.result(5)
+    third = face.start_waiting(carol, lock, timeout=10)
+    eventually(lambda: face.quiet(lock))
+    assert alice(lock.force_release) is True
+    with contextlib.suppress(LockLost):
+        bob(held.release)
+    granted = third.result(5)
+    assert alice(lock.holder).fence == granted.fence
+    carol(granted.release)
 
 
 @pytest.mark.usefixtures("unhurried")
