@@ -264,9 +264,9 @@ def test_looking_is_one_command() -> None:
 
 @pytest.mark.parametrize(("fence", "line"), [(None, "lock/force any"), (7, "lock/force 7")])
 @pytest.mark.parametrize(
-    ("answer", "then"), [(0, []), (1, ["freed"]), (2, ["freed, another woken"])], ids=["nothing", "freed", "told"]
+    ("answer", "then"), [(0, []), (1, ["freed"]), (2, ["freed"])], ids=["nothing", "freed", "told"]
 )
 def test_force_wakes_who_waits_here(fence: int | None, line: str, answer: int, then: list[str]) -> None:
-    """[L24] As a release does, if there was anything to free."""
+    """[L24] [H3] All of them, whoever else was told, if there was anything to free."""
     story: list[tuple[str, Any]] = [("now", 100.0), (line, answer), *((line, None) for line in then)]
     assert play(a_lock().forcing(fence), story) is bool(answer)
