@@ -256,7 +256,7 @@ class TestRetryAfter:
 
 class TestLog:
     def test_contention_is_one_line(self, caplog: pytest.LogCaptureFixture) -> None:
-        """[26] A contended request is normal: one line of ours, at INFO, with the name and not the key."""
+        """[D26] A contended request is normal: one line of ours, at INFO, with the name and not the key."""
         with caplog.at_level(logging.DEBUG, "django_redis_locks"), held_elsewhere(KEY, name="patient"):
             caplog.clear()
             Client().get("/view/")
@@ -488,7 +488,7 @@ class TestLostLease:
         assert record.__dict__["lock_fence"] == lost.fence
 
     def test_of_a_call(self, seen: Events, caplog: pytest.LogCaptureFixture, store: str) -> None:
-        """[30] The decorator returns the result, with signal and ERROR; the lock of a successor isn't touched."""
+        """[D30] The decorator returns the result, with signal and ERROR; the lock of a successor isn't touched."""
 
         @redis_lock("order", expire=LEASE)
         def slow() -> str:
@@ -504,7 +504,7 @@ class TestLostLease:
         self.check(seen, caplog)
 
     def test_of_an_async_call(self, seen: Events, caplog: pytest.LogCaptureFixture) -> None:
-        """[30] So does that of an async one."""
+        """[D30] So does that of an async one."""
 
         @redis_lock("order", expire=LEASE)
         async def slow() -> str:
@@ -515,7 +515,7 @@ class TestLostLease:
         self.check(seen, caplog)
 
     def test_of_a_view(self, seen: Events, rf: RequestFactory, caplog: pytest.LogCaptureFixture) -> None:
-        """[30] A view's answer is its own."""
+        """[D30] A view's answer is its own."""
 
         @redis_lock("order", expire=LEASE)
         def slow(request: HttpRequest) -> HttpResponse:

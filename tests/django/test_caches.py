@@ -32,7 +32,7 @@ class TestWhatIsBorrowed:
         ids=["url", "list", "replica", "tuple", "comma", "semicolon"],
     )
     def test_the_first_server(self, settings: Any, backend: str, location: object) -> None:
-        """[33] A list is a primary and its replicas: locks go to the primary only."""
+        """[D33] A list is a primary and its replicas: locks go to the primary only."""
         assert borrow(settings, BACKEND=backend, LOCATION=location).location == URL
 
     def test_options_of_the_alias_win(self, settings: Any, backend: str) -> None:
@@ -83,7 +83,7 @@ class TestOptions:
         ],
     )
     def test_of_djangos_cache(self, settings: Any, options: dict[str, Any], expected: dict[str, Any]) -> None:
-        """[36] What concerns the connection is borrowed; pool, parser and serializer are the cache's own."""
+        """[D36] What concerns the connection is borrowed; pool, parser and serializer are the cache's own."""
         url = URL.replace("redis:", "rediss:")
         assert borrow(settings, BACKEND=CORE, LOCATION=url, OPTIONS=options).options == expected
 
@@ -99,11 +99,11 @@ class TestOptions:
         ],
     )
     def test_of_django_redis(self, settings: Any, options: dict[str, Any], expected: dict[str, Any]) -> None:
-        """[34] django-redis has names of its own for them; its IGNORE_EXCEPTIONS must never reach a lock."""
+        """[D34] django-redis has names of its own for them; its IGNORE_EXCEPTIONS must never reach a lock."""
         assert borrow(settings, BACKEND=DJANGO_REDIS, LOCATION=URL, OPTIONS=options).options == expected
 
     def test_a_pool_of_its_own(self, settings: Any, redis_url: str) -> None:
-        """[36] The cache's pool may have one connection only: two locks at a time work all the same."""
+        """[D36] The cache's pool may have one connection only: two locks at a time work all the same."""
         options = {"pool_class": "redis.BlockingConnectionPool", "timeout": 1, "max_connections": 1}
         settings.CACHES = {"default": {"BACKEND": CORE, "LOCATION": redis_url, "OPTIONS": options}}
         settings.REDIS_LOCKS = {"default": {"CACHE": "default"}}

@@ -254,7 +254,7 @@ class TestTasks:
         settings.TASKS = {"default": {"BACKEND": "django.tasks.backends.immediate.ImmediateBackend"}}
 
     def test_below_the_task(self) -> None:
-        """[46] Below @task the lock is held while the task runs, with context and async too."""
+        """[D46] Below @task the lock is held while the task runs, with context and async too."""
         assert build_report.enqueue(2031).return_value == "report:2031"
         assert build_with_context.enqueue(year=2031).return_value == "report:1:2031"
         assert abuild_report.enqueue(2031).return_value == "report:2031"
@@ -268,6 +268,6 @@ class TestTasks:
 
     @pytest.mark.parametrize("decorate", [redis_lock, redis_lock("report:{year}")])
     def test_above_the_task(self, decorate: Any) -> None:
-        """[46] Above it, it would hold while the task is queued, and hide `enqueue`: refused."""
+        """[D46] Above it, it would hold while the task is queued, and hide `enqueue`: refused."""
         with pytest.raises(TypeError, match="@redis_lock goes below the task decorator of"):
             decorate(build_report)

@@ -185,7 +185,7 @@ class TestInside:
         until(lambda: not locks.lock("sms").locked())
 
     def test_it_outlasts_the_lease(self, seen: Events) -> None:
-        """[30] A call that is still at it when the lease ends may run beside another one: that is a loss, and told."""
+        """[D30] A call that is still at it when the lease ends may run beside another one: that is a loss, and told."""
 
         @redis_lock("sms", expire=LEASE, auto_release=False)
         def work() -> None:

@@ -104,7 +104,7 @@ class TestRefusals:
     @pytest.mark.parametrize("decorate", [redis_lock, redis_lock(), redis_lock("order"), redis_lock(key="a", expire=5)])
     @pytest.mark.parametrize(("target", "message"), REFUSED)
     def test_of_targets(self, decorate: Any, target: object, message: str) -> None:
-        """[44, 46] What a lock around the call can't protect is a TypeError that says what to write instead."""
+        """[D44] [D46] What a lock around the call can't protect is a TypeError that says what to write instead."""
         with pytest.raises(TypeError, match=re.escape(message)):
             decorate(target)
 
@@ -233,7 +233,7 @@ class TestWhatComesBack:
 
     @pytest.mark.parametrize("kind", ["coroutine", "future", "object"])
     def test_an_awaitable(self, kind: str) -> None:
-        """[43] The net under all shapes: an awaitable out of a synchronous call is refused, and nothing stays locked."""
+        """[D43] The net under all shapes: an awaitable out of a synchronous call is refused, and nothing stays locked."""
 
         class Later:
             def __await__(self) -> Any:
@@ -306,7 +306,7 @@ class TestWhatStays:
 class TestOfViews:
     @pytest.mark.parametrize("decorate", [redis_lock, redis_lock("order")])
     def test_async_handlers(self, decorate: Any) -> None:
-        """[43] Django still sees that a decorated class-based view is async, or isn't."""
+        """[D43] Django still sees that a decorated class-based view is async, or isn't."""
 
         class Async(View):
             async def get(self, request: HttpRequest) -> None: ...
@@ -327,7 +327,7 @@ class TestOfViews:
         assert iscoroutinefunction(method_decorator(decorate, name="dispatch")(Async).as_view())
 
     def test_decorating_twice(self) -> None:
-        """[45] One decorator may serve many functions, each with a lock or a key of its own."""
+        """[D45] One decorator may serve many functions, each with a lock or a key of its own."""
         decorate = redis_lock("order:{pk}")
         first, second = decorate(lambda pk: "first"), decorate(lambda pk, other=1: "second")
         with held_elsewhere("order:1"):

@@ -23,14 +23,14 @@ ROOT = Path(__file__).parents[2]
 
 class TestSettings:
     def test_override_settings(self) -> None:
-        """[53] Settings are read again under `override_settings`, there and back."""
+        """[D53] Settings are read again under `override_settings`, there and back."""
         usual = locks.lock("order").terms.lease
         with override_settings(REDIS_LOCKS={"default": {"BACKEND": MEMORY, "EXPIRE": 7}}):
             assert locks.lock("order").terms.lease == 7000
         assert locks.lock("order").terms.lease == usual == 30_000
 
     def test_override_settings_and_a_decorator(self) -> None:
-        """[53] A function that was decorated at import follows."""
+        """[D53] A function that was decorated at import follows."""
         leases = []
 
         @redis_lock("order")
@@ -46,7 +46,7 @@ class TestSettings:
         assert leases == [30, 7, 30]
 
     def test_caches_are_read_again_too(self, settings: Any) -> None:
-        """[53] So is what is borrowed from CACHES."""
+        """[D53] So is what is borrowed from CACHES."""
         backend = "django.core.cache.backends.redis.RedisCache"
         settings.REDIS_LOCKS = {"default": {"CACHE": "default"}}
         for database in (1, 2):
@@ -64,7 +64,7 @@ class TestSettings:
         assert grant.remaining() == 0.0
 
     def test_one_client_per_alias(self, settings: Any) -> None:
-        """[35] Nothing is made per thread or request: engine, queues and connections belong to the process."""
+        """[D35] Nothing is made per thread or request: engine, queues and connections belong to the process."""
         settings.REDIS_LOCKS = {name: {"LOCATION": "redis://127.0.0.1/1"} for name in ("default", "same")}
         assert locks["default"] is locks["default"] is in_thread(lambda: locks["default"])
         assert locks["default"].engine is locks["same"].engine
@@ -282,7 +282,7 @@ class TestStart:
         assert re.findall(r"\((\w+\.\w+)\)", finished.stderr) == ["redis_locks.W004"]
 
     def test_no_migrations(self, settings: Any) -> None:
-        """[56] The app has no models of its own yet, and `makemigrations --check` stays quiet."""
+        """[D56] The app has no models of its own yet, and `makemigrations --check` stays quiet."""
         from django.apps import apps
 
         config = apps.get_app_config("django_redis_locks")

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import AnonymousUser, Group, User
 from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient, Client, RequestFactory
@@ -20,7 +21,7 @@ from django.views import View
 
 from django_redis_locks import LockKeyError, current_grant, redis_lock
 from django_redis_locks.core.templates import compile_template, text_of
-from tests.django.helpers import in_thread
+from tests.django.helpers import held_elsewhere, in_thread
 
 
 def key_now() -> str:
@@ -51,14 +52,14 @@ class TestModels:
     @pytest.mark.parametrize("wrap", [lambda value: value, lazy])
     @pytest.mark.parametrize("value", [User(username="jane"), AnonymousUser(), None])
     def test_nobody_in_particular(self, wrap: Callable[[Any], Any], value: object) -> None:
-        """[22] An unsaved row and an anonymous user name nobody."""
+        """[D22] An unsaved row and an anonymous user name nobody."""
         assert text_of(wrap(value)) == ""
         with pytest.raises(LockKeyError, match=r"names nothing.*Write \{user!n\}") as raised:
             compile_template("{user}", lambda user: None)((wrap(value),), {})
         assert "jane" not in str(raised.value)
 
     def test_which_nothing(self) -> None:
-        """[22] The message says what it found."""
+        """[D22] The message says what it found."""
         for value, what in ((User(), "a User that isn't saved"), (AnonymousUser(), "an anonymous user")):
             with pytest.raises(LockKeyError, match=what):
                 compile_template("{user}", lambda user: None)((lazy(value),), {})
@@ -201,7 +202,7 @@ class TestViews:
             client.post("/by-header/", headers={"Idempotency-Key": "k:1"})
 
     def test_the_user(self, rf: RequestFactory) -> None:
-        """[22] A user's own lock; nobody's is refused instead of being everybody's."""
+        """[D22] A user's own lock; nobody's is refused instead of being everybody's."""
         request = rf.get("/by-user/")
         request.user = lazy(User(pk=7, username="jane"))
         assert by_user(request).content == b"user:7:/by-user/"
@@ -209,9 +210,20 @@ class TestViews:
         with pytest.raises(LockKeyError, match="it is None"):
             by_user(request)
 
+    @pytest.mark.parametrize("status", [302, 409])
+    def test_below_the_login(self, status: int, rf: RequestFactory) -> None:
+        """[D21] There a visitor without a login is sent away without the lock; above, he meets it, and could hold it."""
+        locked = redis_lock("report")
+        view = login_required(locked(answer)) if status == 302 else locked(login_required(answer))
+        request = rf.post("/report/")
+        request.user = AnonymousUser()
+        with held_elsewhere("report"):
+            assert view(request).status_code == status
+        assert view(request).status_code == 302
+
     @pytest.mark.django_db(transaction=True)
     def test_the_user_of_an_async_view(self, settings: Any) -> None:
-        """[23] In an async view `request.user` asks the database synchronously; the key awaits `auser()` instead."""
+        """[D23] In an async view `request.user` asks the database synchronously; the key awaits `auser()` instead."""
         settings.MIDDLEWARE = [
             "django.contrib.sessions.middleware.SessionMiddleware",
             "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -245,7 +257,7 @@ class Order:
 
 class TestMethods:
     def test_self_and_defaults(self) -> None:
-        """[47] A method's template names `self` and its arguments, with their defaults."""
+        """[D47] A method's template names `self` and its arguments, with their defaults."""
         assert Order(3).ship() == Order(3).ship("all") == Order(3).ship(part="all") == "order:3:all"
         assert Order.ship(Order(4), "a:b") == "order:4:a%3Ab"
 
@@ -348,7 +360,7 @@ class TestCallables:
 
     @pytest.mark.parametrize("asynchronous", [False, True])
     def test_its_own_exception_passes(self, asynchronous: bool) -> None:
-        """[24] What a callable raises is the caller's to see, with a note of where it comes from, and nothing is held."""
+        """[D24] What a callable raises is the caller's to see, with a note of where it comes from, and nothing is held."""
 
         def key_of(pk: int) -> str:
             raise LookupError(pk)
@@ -415,7 +427,7 @@ class TestWithoutAKey:
         assert Shop().close() == f"{__name__}.TestWithoutAKey.test_methods.<locals>.Shop.close"
 
     def test_method_decorator(self, rf: RequestFactory) -> None:
-        """[45] Under method_decorator it is the method, not the helper of the decorator."""
+        """[D45] Under method_decorator it is the method, not the helper of the decorator."""
         decorated = method_decorator(redis_lock, name="get")(type("Own", (FirstView,), {}))
         assert decorated.as_view()(rf.get("/")).content.decode() == f"{__name__}.FirstView.get"
 

@@ -63,7 +63,7 @@ def check_overlap(name: str) -> None:
 class TestViews:
     @pytest.mark.parametrize("name", SYNC_VIEWS)
     def test_overlap(self, name: str) -> None:
-        """A request during another one is answered with 409, one after it isn't: for every shape of a view. [51]"""
+        """A request during another one is answered with 409, one after it isn't: for every shape of a view. [D51]"""
         check_overlap(name)
 
     @pytest.mark.parametrize("name", ON_REDIS)
@@ -116,7 +116,7 @@ class TestViews:
         assert sorted(responses) == [200] + [409] * others
 
     def test_the_inner_lock_of_two(self) -> None:
-        """[8] If the inner one of two stacked locks is busy, the answer is 409 and the outer one is free again."""
+        """[D8] If the inner one of two stacked locks is busy, the answer is 409 and the outer one is free again."""
         with held_elsewhere("view"):
             is_conflict(get("stacked-inner-busy"))
         is_done(get("stacked-inner-busy"))
@@ -150,7 +150,7 @@ class TestViews:
 class TestAsyncViews:
     @pytest.mark.parametrize("name", ASYNC_VIEWS)
     def test_overlap(self, name: str) -> None:
-        """[43] A request while another one's task waits is answered with 409: the lock lasts as long as the body."""
+        """[D43] A request while another one's task waits is answered with 409: the lock lasts as long as the body."""
         asyncio.run(self.overlap(name))
 
     @pytest.mark.parametrize("name", ON_REDIS_ASYNC)
@@ -220,7 +220,7 @@ class TestAsyncViews:
         assert sorted(asyncio.run(story())) == [200] + [409] * others
 
     def test_a_disconnected_client(self) -> None:
-        """[27] A request whose client goes away is cancelled, and its lock is free."""
+        """[D27] A request whose client goes away is cancelled, and its lock is free."""
 
         async def story() -> None:
             entered = asyncio.Event()
@@ -245,7 +245,7 @@ class TestAsyncViews:
 class TestFunctions:
     @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
     def test_overlap(self, call: Callable[[], str], store: str) -> None:
-        """A call during another one raises LockNotAcquired, one after it doesn't. [51]"""
+        """A call during another one raises LockNotAcquired, one after it doesn't. [D51]"""
         refused: list[LockNotAcquired] = []
 
         def call_again() -> None:
@@ -388,7 +388,7 @@ class TestAsyncFunctions:
         asyncio.run(story())
 
     def test_a_child_task_is_told(self) -> None:
-        """[42] A task that the body starts inherits its context; it is refused instead of let in or left waiting."""
+        """[D42] A task that the body starts inherits its context; it is refused instead of let in or left waiting."""
 
         @redis_lock("order", wait=-1)
         async def work(depth: int) -> None:

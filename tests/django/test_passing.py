@@ -145,7 +145,7 @@ class TestMethods:
     @pytest.mark.parametrize("verb", [*READS, *CHANGES])
     @pytest.mark.parametrize("name", [*VIEWS])
     def test_of_every_view(self, name: str, verb: str, asgi: bool) -> None:
-        """[20] Requests with other verbs pass without the lock, whoever holds it, also through dispatch and as_view."""
+        """[D20] Requests with other verbs pass without the lock, whoever holds it, also through dispatch and as_view."""
         expected = f"locked {verb in CHANGES}"
         if verb != "HEAD":
             assert ask(name, verb, asgi).text == expected
@@ -303,7 +303,7 @@ class TestConditions:
         assert not locks.lock("pay").locked()
 
     def test_async_for_a_plain_function(self) -> None:
-        """[43] What can't be awaited is refused when it is decorated, or when it turns up."""
+        """[D43] What can't be awaited is refused when it is decorated, or when it turns up."""
         with pytest.raises(TypeError, match="an async condition needs an async function"):
             redis_lock("pay", condition=abig)(pay)
         with pytest.raises(TypeError, match="an async condition needs an async function"):
@@ -323,7 +323,7 @@ class TestConditions:
             assert response.text == f"locked {locked}"
 
     def test_the_user_of_an_async_view(self, rf: RequestFactory) -> None:
-        """[23] It may name `request.user` in an async view, which asks the database synchronously otherwise."""
+        """[D23] It may name `request.user` in an async view, which asks the database synchronously otherwise."""
         from django.core.exceptions import SynchronousOnlyOperation
 
         class Staff:

@@ -261,7 +261,7 @@ class TestTheDecoratorsOwn:
     def test_every_level(
         self, memory_locks: Any, option: str, named: Any, said: Any, site: Any, more: dict[str, Any]
     ) -> None:
-        """[53] Each level wins over those before it, and another name isn't touched by LOCKS."""
+        """[D53] Each level wins over those before it, and another name isn't touched by LOCKS."""
         memory_locks(LOCKS={"order": {option.upper(): named, **more}})
 
         def chosen(name: str, **options: Any) -> Any:

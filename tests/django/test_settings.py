@@ -145,7 +145,7 @@ class TestEveryProblem:
 
     @pytest.mark.parametrize(("id", "entry", "message", "hint"), [*PER_NAME, *IN_LOCKS_ONLY])
     def test_per_name(self, settings: Any, id: str, entry: dict[Any, Any], message: str, hint: str) -> None:
-        """[53] An entry of LOCKS is checked as strictly, and the message says which; what comes later is told so."""
+        """[D53] An entry of LOCKS is checked as strictly, and the message says which; what comes later is told so."""
         where = "REDIS_LOCKS['payments']['LOCKS']['order']"
         self.check(settings, {"LOCATION": URL, "LOCKS": {"order": entry}}, where, id, message, hint)
 
@@ -262,7 +262,7 @@ class TestWarnings:
         assert "redis_locks.E013" in [message.id for message in messages()]
 
     def test_a_cache_in_the_same_database(self, settings: Any) -> None:
-        """[31] W010: `cache.clear()` is FLUSHDB. Another database or server is fine, another spelling isn't."""
+        """[D31] W010: `cache.clear()` is FLUSHDB. Another database or server is fine, another spelling isn't."""
         settings.CACHES = {"default": {"BACKEND": CORE_CACHE, "LOCATION": "redis://cache:secret@127.0.0.1/3"}}
         settings.REDIS_LOCKS = {
             "default": {"LOCATION": URL},
@@ -363,7 +363,7 @@ class TestFirstUse:
 
 
 class TestPasswords:
-    """[54] A password stands in no message and no repr."""
+    """[D54] A password stands in no message and no repr."""
 
     @pytest.mark.parametrize(
         "entry",
@@ -379,7 +379,7 @@ class TestPasswords:
         ],
     )
     def test_in_problems(self, settings: Any, entry: dict[str, Any]) -> None:
-        """[54] Neither a check nor the exception shows it."""
+        """[D54] Neither a check nor the exception shows it."""
         settings.REDIS_LOCKS = {"default": {"LOCATION": URL}, "bad": entry}
         message = only(messages())
         assert PASSWORD not in f"{message!r} {message} {message.hint}"
@@ -388,7 +388,7 @@ class TestPasswords:
         assert PASSWORD not in str(raised.value)
 
     def test_in_reprs(self, settings: Any) -> None:
-        """[54] Nor does the repr of anything made from a URL; host and user are there."""
+        """[D54] Nor does the repr of anything made from a URL; host and user are there."""
         location = f"redis://user:{PASSWORD}@example.org:6380/1"
         settings.REDIS_LOCKS = {"default": {"LOCATION": location}}
         client = locks["default"]

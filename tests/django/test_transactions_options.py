@@ -65,20 +65,20 @@ urlpatterns = [path(f"{name}/", view) for name, view in VIEWS.items()]
 @pytest.mark.usefixtures("atomic_requests")
 @pytest.mark.parametrize("name", VIEWS)
 def test_it_runs_in_the_transactions(name: str) -> None:
-    """[1] Django left the transactions to the lock, so they begin without one too."""
+    """[D1] Django left the transactions to the lock, so they begin without one too."""
     assert Client().get(f"/{name}/").content == b"default other"
 
 
 @pytest.mark.usefixtures("atomic_requests")
 def test_a_request_that_passes_while_it_is_locked() -> None:
-    """[1, 20] And nothing of it waits for anybody."""
+    """[D1] [D20] And nothing of it waits for anybody."""
     with held_elsewhere("order"):
         assert Client().get("/function/").content == b"default other"
 
 
 @pytest.mark.usefixtures("two_databases")
 def test_a_cooldown_is_not_deferred() -> None:
-    """[2] A lock that stays until its lease ends isn't freed with the transaction around the call, nor renewed by it."""
+    """[D2] A lock that stays until its lease ends isn't freed with the transaction around the call, nor renewed by it."""
 
     @redis_lock("order", expire=20, auto_release=False)
     def work() -> None: ...

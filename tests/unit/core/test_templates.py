@@ -150,14 +150,14 @@ class TestBinding:
         ("args", "kwargs"), [((1,), {}), ((), {"x": 1}), ((1, 2), {}), ((1,), {"y": 2}), ((), {"y": 2, "x": 1})]
     )
     def test_every_spelling_of_a_call_is_one_key(self, args: tuple[int, ...], kwargs: dict[str, int]) -> None:
-        """[47] f(1), f(x=1) and f(1, y=<its default>) have the same key."""
+        """[D47] f(1), f(x=1) and f(1, y=<its default>) have the same key."""
 
         def work(x: int, y: int = 2) -> None: ...
 
         assert fill("{x}:{y}", work, *args, **kwargs) == "1:2"
 
     def test_other_arguments_are_other_keys(self) -> None:
-        """[47] Another value is another key."""
+        """[D47] Another value is another key."""
 
         def work(x: int, y: int = 2) -> None: ...
 
@@ -175,7 +175,7 @@ class TestBinding:
             fill("{pk}", view, None)
 
     def test_an_argument_isnt_taken_for_another(self) -> None:
-        """[48] What comes by `**kwargs`, from whoever calls, never takes the place of an argument or of `self`."""
+        """[D48] What comes by `**kwargs`, from whoever calls, never takes the place of an argument or of `self`."""
 
         def work(pk: int, /, **more: int) -> None: ...
 
@@ -199,7 +199,7 @@ class TestBinding:
             compile_template("{d}", functools.partial(work, 1))
 
     def test_a_partial_of_a_method_behind_a_wrapper(self) -> None:
-        """[45] As method_decorator stacks them: a partial of a bound method that wraps one with names."""
+        """[D45] As method_decorator stacks them: a partial of a bound method that wraps one with names."""
 
         class Box:
             def get(self, x: int) -> None: ...
@@ -231,7 +231,7 @@ class TestBinding:
         assert make((1,), {}) == "3:1"
 
     def test_the_wrapped_function_doesnt_count(self) -> None:
-        """[45] The arguments are those of the function that is called, not of the one it wraps."""
+        """[D45] The arguments are those of the function that is called, not of the one it wraps."""
 
         def inner(self: object, x: int) -> None: ...
 
@@ -320,7 +320,7 @@ class TestValues:
         [(None, "None"), ("", "an empty text"), (SimpleNamespace(is_anonymous=True), "an anonymous user")],
     )
     def test_nothing_is_refused(self, value: object, what: str) -> None:
-        """[22] What names nothing would be one key for everybody; the message says how to have that."""
+        """[D22] What names nothing would be one key for everybody; the message says how to have that."""
         with pytest.raises(LockKeyError, match=rf"\{{x\}} names nothing: it is {what}\. Write \{{x!n\}} if"):
             value_in_key(value)
         assert fill("a:{x!n}:b", lambda x: None, value) == "a::b"
@@ -359,20 +359,20 @@ class TestSpecs:
 
     @pytest.mark.parametrize("spec", ["hash", "lower"])
     def test_nothing_is_refused_with_a_spec(self, spec: str) -> None:
-        """[22] A spec doesn't make something out of nothing."""
+        """[D22] A spec doesn't make something out of nothing."""
         with pytest.raises(LockKeyError, match="names nothing"):
             fill(f"{{x:{spec}}}", lambda x: None, None)
         assert fill(f"{{x!n:{spec}}}", lambda x: None, None) == ""
 
 
 class TestCollisions:
-    """[48]"""
+    """[D48]"""
 
     LETTERS = ":{}% \t\n\x00\x7f\u00a0\u3000%3A%25ab:"
 
     @pytest.mark.parametrize("seed", range(8))
     def test_no_two_pairs_share_a_key(self, seed: int) -> None:
-        """[48] Values with separators, braces, per cent and white space never make two pairs one key."""
+        """[D48] Values with separators, braces, per cent and white space never make two pairs one key."""
         make = compile_template("lock:{a}:{b}", lambda a, b: None)
         spelled = Spelling("lock")
         dice = random.Random(seed)
@@ -385,7 +385,7 @@ class TestCollisions:
         assert len({spelled.of(key).lock for key in keys}) == 300
 
     def test_near_misses(self) -> None:
-        """[48] The pairs that naive templates confuse."""
+        """[D48] The pairs that naive templates confuse."""
         make = compile_template("{a}:{b}", lambda a, b: None)
         pairs = [
             ("a:b", "c"),
@@ -400,7 +400,7 @@ class TestCollisions:
 
     @pytest.mark.parametrize("letter", [*":{}% \t\r\n\x00\x1f\x7f"])
     def test_separators_are_escaped(self, letter: str) -> None:
-        """[48] None of them stands in a filled value."""
+        """[D48] None of them stands in a filled value."""
         assert value_in_key(f"a{letter}b") == f"a%{ord(letter):02X}b"
 
 

@@ -1,0 +1,57 @@
+"""Two transactions, a row and a lock, taken in opposite order: neither the database nor the store sees the circle."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from django_redis_locks import LockNotAcquired, locks, redis_lock
+from tests.databases import elsewhere
+from tests.django.accounts import Account, create_tables
+from tests.django.helpers import PATIENCE
+
+ONE = Account.objects.filter(pk=1)
+
+
+@redis_lock("account:1")
+def decorated() -> None:
+    pytest.fail("it ran beside the holder")
+
+
+def by_hand() -> None:
+    with locks.lock("account:1", wait=0.05):
+        pytest.fail("it ran beside the holder")
+
+
+@pytest.mark.usefixtures("database")
+@pytest.mark.parametrize("take", [decorated, by_hand])
+def test_a_circle_is_broken(take: Callable[[], Any]) -> None:
+    """[D13] One has the row and wants the lock, the other has the lock and wants the row: the wait for a lock ends, its
+    transaction is rolled back, and the other one goes on."""
+    create_tables()
+    Account.objects.create()
+    written, locked = threading.Event(), threading.Event()
+
+    def other() -> None:
+        assert written.wait(PATIENCE)
+        with locks.lock("account:1"):
+            locked.set()
+            ONE.update(note="other")
+
+    def one() -> None:
+        with transaction.atomic():
+            ONE.update(balance=0)
+            written.set()
+            assert locked.wait(PATIENCE)
+            take()
+
+    going_on = elsewhere(other)
+    with pytest.raises(LockNotAcquired):
+        one()
+    going_on.result(PATIENCE)
+    assert ONE.values_list("balance", "note").get() == (100, "other")
+    assert not locks.lock("account:1").locked()
