@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Never, TypeAlias, TypeVar
 from .conf import ON_BACKEND_ERROR, AliasSettings
 from .core import durations
 from .core.effects import Place
-from .core.keys import LockKeys, Spelling
+from .core.keys import LockKeys, Spelling, respell, usual_name
 from .overrides import NOTHING, Overrides
 from .primitives.lock import Lock
 from .primitives.record import RecordRef
@@ -172,12 +172,28 @@ class Locks(LockMaker):
         return Lock(self.engine, *address, terms, reentrant)
 
     def _address(self, key: str, name: str | None) -> Address:
-        keys = self._spelling.of(key)
-        if name is None:
-            name = key.partition(":")[0]
-        elif not isinstance(name, str):
+        if name is not None and not isinstance(name, str):
             raise ValueError(f"name must be a str, not {name!r}")
+        return self._at(self._spelling.of(key), key, name)
+
+    def _at(self, keys: LockKeys, key: str, name: str | None) -> Address:
+        name = usual_name(key) if name is None else name
         return Address(Place(self.engine.backend.identity, keys.lock), keys, key, name, self.settings.alias)
+
+    def listed(self, key: str) -> Lock:
+        """The lock that a listing shows with this key."""
+        keys = self._spelling.at(respell(key))
+        address = self._at(keys, key, None)
+        return Lock(self.engine, *address, self._terms_of(address.name, *_SILENT), False)
+
+    @property
+    def listings(self) -> list[str]:
+        """The keys of its indexes in the store."""
+        return self._spelling.listings()
+
+    def max_hold(self, name: str) -> float:
+        """The seconds after which a lock of this name isn't renewed any more."""
+        return _chosen(self.overrides(name).max_hold, self.settings.max_hold)
 
     def _usual(self, overrides: Overrides) -> Terms:
         """The terms of a lock without arguments: its lease is renewed unless ``LOCKS`` says otherwise."""
@@ -212,8 +228,7 @@ class Locks(LockMaker):
         if renew is None:
             renew = overrides.renew if expire is None or overrides.renew is not None else False
         if renew is not None:
-            max_hold = _chosen(overrides.max_hold, self.settings.max_hold)
-            terms = replace(terms, renew_for=max_hold if renew else 0.0)
+            terms = replace(terms, renew_for=self.max_hold(name) if renew else 0.0)
         if wait is not None:
             terms = replace(terms, wait=durations.patience(wait))
         if on_backend_error is not None:

@@ -29,7 +29,7 @@ lock_released = LockSignal()
 lock_lost = LockSignal()
 """``event``: ``Lost(key, name, alias, fence, held, why)``."""
 lock_force_released = LockSignal()
-"""``event``: ``ForceReleased(key, name, alias, reason)``."""
+"""``event``: ``ForceReleased(key, name, alias, reason, actor)``."""
 lock_backend_failed = LockSignal()
 """``event``: ``BackendFailed(key, name, alias, doing, problem)``: and the section ran, or had run, all the same."""
 

@@ -9,106 +9,25 @@ from __future__ import annotations
 import os
 import threading
 import time
-from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..core.constants import SPARE
 from .base import Backend, Inbox
+from .memory_store import LOCK, RECORD, Lease, Store, micros
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ..core.effects import Command
     from .base import Listener
+    from .memory_store import Told
 
-    Told = Callable[[str, str], object]
-
-
-LOCK, RECORD = "lock", "record"
-
-
-@dataclass(slots=True)
-class _Record:
-    kind: str
-    token: str
-    fence: int
-    since: int
-    holder: str
-    ends: float
-
-    def left(self) -> int:
-        return max(0, round((self.ends - time.monotonic()) * 1000))
-
-    def busy(self) -> list[Any]:
-        return [0, self.left(), self.fence, self.since, self.holder]
-
-    def prolong(self, lease: int) -> None:
-        self.ends = max(self.ends, time.monotonic() + lease / 1000)
-
-
-@dataclass(slots=True)
-class _Store:
-    mutex: Any = field(default_factory=threading.RLock)
-    records: dict[str, _Record] = field(default_factory=dict)
-    fences: dict[str, int] = field(default_factory=dict)
-    lines: dict[str, dict[str, int]] = field(default_factory=dict)
-    """By the key of a lock's waiters: their addresses, and when they arrived."""
-    inboxes: dict[str, Told] = field(default_factory=dict)
-
-    def next_fence(self, counter: str, last: int = 0, spare: int = 0) -> int:
-        fence = max(max(last + spare if last else 0, self.fences.get(counter, 0)) + 1, _micros())
-        self.fences[counter] = fence + spare
-        return fence
-
-    def line_up(self, waiters: str, address: str, arrival: int) -> int:
-        since = arrival or _micros()
-        self.lines.setdefault(waiters, {})[address] = since
-        return since
-
-    def step_out(self, waiters: str, address: str) -> None:
-        line = self.lines.get(waiters, {})
-        line.pop(address, None)
-        if not line:
-            self.lines.pop(waiters, None)
-
-    def wake_all(self, lock: str, waiters: str) -> None:
-        while self.wake(lock, waiters):
-            pass
-
-    def mine(self, lock: str, token: str) -> _Record | None:
-        record = self.find(lock)
-        return record if record is not None and record.token == token and record.kind == LOCK else None
-
-    def wake(self, lock: str, waiters: str) -> bool:
-        """Tell the one that has waited longest; a dead one is passed over."""
-        while line := self.lines.get(waiters):
-            address = min(line, key=lambda address: (line[address], address))
-            self.step_out(waiters, address)
-            channel, _, number = address.rpartition(" ")
-            told = self.inboxes.get(channel)
-            if told is not None:
-                told(number, lock)
-                return True
-        return False
-
-    def find(self, lock: str) -> _Record | None:
-        record = self.records.get(lock)
-        if record is not None and record.ends <= time.monotonic():
-            del self.records[lock]
-            return None
-        return record
-
-
-def _micros() -> int:
-    return time.time_ns() // 1000
-
-
-_stores: dict[str, _Store] = {}
+_stores: dict[str, Store] = {}
 
 
 class _MemoryInbox(Inbox):
-    def __init__(self, store: _Store, told: Told) -> None:
+    def __init__(self, store: Store, told: Told) -> None:
         self._store = store
         self._told = told
         self.after_fork_in_child()
@@ -132,7 +51,7 @@ class MemoryBackend(Backend):
         if options:
             raise TypeError(f"the memory backend has no option {next(iter(options))!r}")
         self.identity = f"memory:{location}"
-        self._store = _stores.setdefault(location, _Store())
+        self._store = _stores.setdefault(location, Store())
 
     def call(self, command: Command[Any]) -> Any:
         step = _steps[command.name]
@@ -150,14 +69,15 @@ class MemoryBackend(Backend):
         self._store.records.clear()
         self._store.lines.clear()
         self._store.inboxes.clear()
+        self._store.listings.clear()
 
 
-def _what(record: _Record) -> str:
+def _what(record: Lease) -> str:
     return "a record" if record.kind == RECORD else f"a lock of kind {record.kind}"
 
 
 def _acquire(
-    store: _Store,
+    store: Store,
     keys: tuple[str, ...],
     token: str,
     lease: int,
@@ -169,6 +89,7 @@ def _acquire(
     kept: int = 0,
 ) -> list[Any] | int:
     lock, counter = keys[:2]
+    listing = keys[2 if handed is None else 3 :]
 
     def stand(waits: bool, arrival: int = 0) -> list[int]:
         if address is None:
@@ -187,40 +108,44 @@ def _acquire(
             return [-1, _what(record)]
         if record.token == token:
             record.prolong(lease)
+            store.enlist(listing, lock, record, new=False)
             return [1, record.fence, 0, *stand(bool(more))]
         if record.token != handed:
             return [*record.busy(), *stand(True, arrival)]
     fence = store.next_fence(counter, record.fence if record is not None else 0, 0 if handed is None else SPARE)
-    store.records[lock] = _Record(LOCK, token, fence, _micros() // 1000, holder, time.monotonic() + lease / 1000)
+    new = store.records[lock] = Lease(LOCK, token, fence, micros() // 1000, holder, time.monotonic() + lease / 1000)
+    store.enlist(listing, lock, new, new=True)
     return fence if handed is None else [1, fence, int(record is None), *stand(bool(more))]
 
 
-def _free(store: _Store, keys: tuple[str, ...], token: str, address: str = "", kept: int = 0) -> int:
+def _free(store: Store, keys: tuple[str, ...], token: str, address: str = "", kept: int = 0) -> int:
     lock, waiters = keys[:2]
     if store.mine(lock, token) is None:
         return 0
     del store.records[lock]
+    store.delist(keys[2:], lock)
     if address:
         store.line_up(waiters, address, 0)
     return 1 + store.wake(lock, waiters)
 
 
-def _renew(store: _Store, keys: tuple[str, ...], lease: int, *tokens: str) -> list[int]:
+def _renew(store: Store, keys: tuple[str, ...], lease: int, *tokens: str) -> list[int]:
     records = [store.mine(lock, token) for lock, token in zip(keys, tokens, strict=False)]
-    for record in records:
+    for lock, record in zip(keys, records, strict=False):
         if record is not None:
             record.prolong(lease)
+            store.enlist(keys[len(tokens) :], lock, record, new=False)
     return [int(record is not None) for record in records]
 
 
-def _inspect(store: _Store, keys: tuple[str, ...], kind: str) -> list[Any]:
+def _inspect(store: Store, keys: tuple[str, ...], kind: str) -> list[Any]:
     record = store.find(keys[0])
     if record is None:
         return []
     return record.busy() if record.kind == kind else [-1, _what(record)]
 
 
-def _force(store: _Store, keys: tuple[str, ...], fence: int | str) -> int:
+def _force(store: Store, keys: tuple[str, ...], fence: int | str) -> int:
     lock, waiters = keys[:2]
     record = store.find(lock)
     if record is None or record.kind == RECORD:
@@ -228,16 +153,37 @@ def _force(store: _Store, keys: tuple[str, ...], fence: int | str) -> int:
     if fence != "" and not 0 <= int(fence) - record.fence <= SPARE:
         return 0
     del store.records[lock]
+    store.delist(keys[2:], lock)
     return 1 + store.wake(lock, waiters)
 
 
-def _leave(store: _Store, keys: tuple[str, ...], address: str) -> int:
+def _page(store: Store, keys: tuple[str, ...], which: str, passed: int, most: int, last_first: int) -> list[int | str]:
+    now, clock = micros() // 1000, time.monotonic()
+    index = store.listings.get(keys[0], {})
+    found = sorted(
+        ((ends, lock) for lock, ends in index.items() if (ends > clock) == (which == "held")), reverse=bool(last_first)
+    )
+    page = [(lock, now + round((ends - clock) * 1000)) for ends, lock in found[passed : passed + most]]
+    return [now, len(found), *(value for pair in page for value in pair)]
+
+
+def _look_at(store: Store, keys: tuple[str, ...], kind: str) -> list[Any]:
+    return [
+        micros() // 1000,
+        *(
+            [len(store.lines.get(waiters, ())), *_inspect(store, (lock,), kind)]
+            for lock, waiters in zip(keys[::2], keys[1::2], strict=True)
+        ),
+    ]
+
+
+def _leave(store: Store, keys: tuple[str, ...], address: str) -> int:
     lock, waiters = keys
     store.step_out(waiters, address)
     return 2 * (store.find(lock) is None and store.wake(lock, waiters))
 
 
-def _look(store: _Store, key: str) -> list[Any]:
+def _look(store: Store, key: str) -> list[Any]:
     record = store.find(key)
     if record is None:
         return [0]
@@ -247,7 +193,7 @@ def _look(store: _Store, key: str) -> list[Any]:
 
 
 def _get_record(
-    store: _Store,
+    store: Store,
     keys: tuple[str, ...],
     known: int = 0,
     address: str = "",
@@ -267,7 +213,7 @@ def _get_record(
     return [*now, since]
 
 
-def _put_record(store: _Store, keys: tuple[str, ...], known: int, nonce: str, lease: int, fields: str) -> list[Any]:
+def _put_record(store: Store, keys: tuple[str, ...], known: int, nonce: str, lease: int, fields: str) -> list[Any]:
     key, waiters, counter = keys
     now = _look(store, key)
     record = store.records.get(key)
@@ -280,12 +226,12 @@ def _put_record(store: _Store, keys: tuple[str, ...], known: int, nonce: str, le
     if version != known:
         return now
     fence = store.next_fence(counter, version)
-    store.records[key] = _Record(RECORD, nonce, fence, _micros() // 1000, fields, time.monotonic() + lease / 1000)
+    store.records[key] = Lease(RECORD, nonce, fence, micros() // 1000, fields, time.monotonic() + lease / 1000)
     store.wake_all(key, waiters)
     return [1, fence]
 
 
-def _touch_record(store: _Store, keys: tuple[str, ...], version: int, lease: int, shorten: int) -> list[Any]:
+def _touch_record(store: Store, keys: tuple[str, ...], version: int, lease: int, shorten: int) -> list[Any]:
     now = _look(store, keys[0])
     if len(now) < 4 or now[2] != version:
         return now
@@ -296,7 +242,7 @@ def _touch_record(store: _Store, keys: tuple[str, ...], version: int, lease: int
     return [1, version]
 
 
-def _drop_record(store: _Store, keys: tuple[str, ...], version: int, nonce: str) -> list[Any]:
+def _drop_record(store: Store, keys: tuple[str, ...], version: int, nonce: str) -> list[Any]:
     key, waiters = keys
     now = _look(store, key)
     if len(now) < 4 or (now[2] != version and store.records[key].token != nonce):
@@ -313,6 +259,8 @@ _steps: dict[str, Callable[..., Any]] = {
     "lock/inspect": _inspect,
     "lock/force": _force,
     "queue/leave": _leave,
+    "index/page": _page,
+    "index/look": _look_at,
     "record/get": _get_record,
     "record/put": _put_record,
     "record/touch": _touch_record,

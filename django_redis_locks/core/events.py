@@ -77,13 +77,14 @@ class Lost(Event):
 
 @dataclass(frozen=True, slots=True)
 class ForceReleased(Event):
-    """Freed by an operator, whoever held it."""
+    """Freed by an operator, whoever held it. ``actor`` says who did it, "" if nobody did."""
 
     level = logging.WARNING
     text = "Lock %(lock_name)s was released by force: %(lock_reason)s"
     kind = "release"
 
     reason: str
+    actor: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,10 @@ LONGEST_KEY = 200
 _TAIL = "%~"
 """Begins a hashed tail. It can't stand in an escaped key, where every ``%`` is followed by two hex digits."""
 
+_DIGEST = 16
+"""Bytes of the hash."""
+
+_hashed = re.compile(rf"{_TAIL}[0-9a-f]{{{2 * _DIGEST}}}").fullmatch
 _plain = re.compile(r"[!-$&-z|~]{1,200}").fullmatch
 _unsafe = re.compile(r"[\x00-\x20%{}\x7f-\xa0\u1680\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ufeff]")
 
@@ -55,14 +59,36 @@ class Spelling(NamedTuple):
         Raises:
             LockKeyError: not a str, empty, or not encodable.
         """
-        escaped = escape(key)
+        return self.at(escape(key))
+
+    def at(self, escaped: str) -> LockKeys:
+        """The keys of the lock whose key is escaped so."""
         bucket = crc32(escaped.encode()) % self.buckets if self.buckets > 1 else 0
         lock, waiters, fence, listing, inbox = _bucket(self.prefix, bucket)
         return LockKeys(lock + escaped, waiters + escaped, fence, listing, inbox)
 
-    def key_of(self, lock: str) -> str:
-        """The user's key, for people to read, out of the spelled one. A hashed tail stays as it is."""
-        return unquote(lock.partition("}:k:")[2], errors="replace")
+    def listings(self) -> list[str]:
+        """The indexes of all buckets."""
+        return [_bucket(self.prefix, bucket)[3] for bucket in range(self.buckets)]
+
+
+def escaped_in(lock: str) -> str:
+    """The escaped key in the spelled one."""
+    return lock.partition("}:k:")[2]
+
+
+def readable(escaped: str) -> str:
+    """The user's key, for people to read. A hashed tail stays as it is."""
+    return unquote(escaped, errors="replace")
+
+
+def respell(key: str) -> str:
+    """The escaped key of what ``readable`` gave: as ``escape``, but a hashed tail is known."""
+    if _hashed(tail := key[-len(_TAIL) - 2 * _DIGEST :]):
+        escaped = _unsafe.sub(_percent, key.removesuffix(tail)) + tail
+        if len(escaped.encode(errors="replace")) > LONGEST_KEY - 12:  # the rest was cut at a character
+            return escaped
+    return escape(key)
 
 
 @lru_cache(maxsize=1024)
@@ -96,10 +122,15 @@ def escape(key: str) -> str:
         raise LockKeyError("the key of a lock holds characters that UTF-8 can't encode", key=key) from None
     if len(raw) <= LONGEST_KEY:
         return escaped
-    digest = blake2b(raw, digest_size=16).hexdigest()
+    digest = blake2b(raw, digest_size=_DIGEST).hexdigest()
     head = raw[: LONGEST_KEY - len(_TAIL) - len(digest)].decode(errors="ignore")
     return re.sub(r"%.?\Z", "", head) + _TAIL + digest
 
 
 def _percent(match: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in match[0].encode())
+
+
+def usual_name(key: str) -> str:
+    """The label of a lock that was given none: its key up to the first colon."""
+    return key.partition(":")[0]

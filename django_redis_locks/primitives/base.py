@@ -121,11 +121,12 @@ class BaseLock(Returning):
         """As ``holder``."""
         return await arun(self.inspecting(), self.world)
 
-    def force_release(self, reason: str = "", fence: int | None = None) -> bool:
+    def force_release(self, reason: str = "", fence: int | None = None, actor: str = "") -> bool:
         """Free the lock whoever holds it. Its holder goes on until he notices; the fence protects what he writes to.
 
         Args:
             reason: for the log and the signal.
+            actor: who does it, for the signal.
             fence: free only the hold with this fence, not one that came since.
 
         Returns:
@@ -134,11 +135,11 @@ class BaseLock(Returning):
         Raises:
             ValueError: ``fence`` is no int.
         """
-        return self._forced(run(self.forcing(fence), self.world), reason)
+        return self._forced(run(self.forcing(fence), self.world), reason, actor)
 
-    async def aforce_release(self, reason: str = "", fence: int | None = None) -> bool:
+    async def aforce_release(self, reason: str = "", fence: int | None = None, actor: str = "") -> bool:
         """As ``force_release``."""
-        return self._forced(await arun(self.forcing(fence), self.world), reason)
+        return self._forced(await arun(self.forcing(fence), self.world), reason, actor)
 
     # An exception may strike between any two instructions: a signal handler's. What a block holds then ends with it.
 
@@ -288,7 +289,7 @@ class BaseLock(Returning):
             raise LockNotOwned(f"lock {self.name!r} isn't held by this thread or task", **self.about)
         return grant
 
-    def _forced(self, freed: bool, reason: str) -> bool:
+    def _forced(self, freed: bool, reason: str, actor: str) -> bool:
         if freed:
-            events.emit(events.ForceReleased(self.key, self.name, self.alias, reason))
+            events.emit(events.ForceReleased(self.key, self.name, self.alias, reason, actor))
         return freed

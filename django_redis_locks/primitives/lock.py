@@ -11,7 +11,7 @@ store are the same three. Each is idempotent under blind retry, and none lowers 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..core import forks, owners
 from ..core import holder as holders
@@ -22,6 +22,9 @@ from ..core.replies import freed, members, number, text, yes_or_no
 from .base import BaseLock
 from .waiting import kept
 from .wishes import NOWHERE, Ask, Busy, Foreign, Granted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 KIND: Final = "lock"
 
@@ -105,12 +108,22 @@ def read_renewed(reply: Any) -> bool:
 
 
 def read_holder(lock: Lock, reply: Any) -> Holder | None:
-    """``[]`` if it is free, else the beginning of a busy verdict."""
-    if not members(reply):
+    """As ``read_look``.
+
+    Raises:
+        LockKeyError: it is no lock.
+    """
+    found = read_look(members(reply))
+    if isinstance(found, Foreign):
+        raise lock.misplaced(found)
+    return found
+
+
+def read_look(reply: Sequence[Any]) -> Holder | Foreign | None:
+    """``[]`` if it is free, else the beginning of a busy verdict, or ``[-1, what lives there]``."""
+    if not reply:
         return None
-    if reply[0] != 0:
-        raise lock.misplaced(_foreign(reply))
-    return _holder(reply[1:])
+    return _holder(list(reply[1:])) if reply[0] == 0 else _foreign(reply)
 
 
 def _holder(fields: list[Any]) -> Holder:

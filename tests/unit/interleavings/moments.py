@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks.backends import memory
+from django_redis_locks.backends import memory, memory_store
 from django_redis_locks.core import clock, events, owners, queues
 from django_redis_locks.primitives import wishes
 
@@ -82,7 +82,9 @@ def still() -> Iterator[None]:
         patch.setattr(events, "emit", lambda event: None)
         patch.setattr(owners, "mint_token", world.mint_token)
         patch.setattr(wishes, "mint_id", lambda: 1)
-        patch.setattr(memory, "time", SimpleNamespace(monotonic=lambda: world.now))
-        patch.setattr(memory, "_micros", lambda: world.arrival)
-        patch.setattr(memory._Store, "next_fence", lambda *_: 1000)
+        for module in (memory, memory_store):
+            patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: world.now))
+            patch.setattr(module, "micros", lambda: world.arrival)
+        patch.setattr(memory.Store, "next_fence", lambda *_: 1000)
+        patch.setattr(memory.Store, "enlist", lambda *_, **__: None)
         yield

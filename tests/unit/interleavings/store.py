@@ -41,7 +41,7 @@ class Done(NamedTuple):
 class Store:
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
-        self._stores: list[tuple[memory._Store, Moment]] = []
+        self._stores: list[tuple[memory.Store, Moment]] = []
         self._known: dict[Any, Any] = {}
         self._told: list[tuple[int, str]] = []
         # By the number of a state:
@@ -51,7 +51,7 @@ class Store:
         """The last arrival in the line."""
         self.lines: list[tuple[str, ...]] = []
         """The addresses in it."""
-        self._number(memory._Store(), Moment(0.0))
+        self._number(memory.Store(), Moment(0.0))
 
     def carry_out(self, state: int, sender: int, request: Request, arrival: int) -> Done:
         """``arrival`` is what its clock says to whoever lines up."""
@@ -66,7 +66,7 @@ class Store:
         """A process begins to listen, or stops."""
         channel = KEYS.inbox + str(process)
 
-        def change(store: memory._Store) -> None:
+        def change(store: memory.Store) -> None:
             store.inboxes.pop(channel, None)
             if on:
                 store.inboxes[channel] = lambda number, _: self._told.append((process, number))
@@ -87,7 +87,7 @@ class Store:
             known = self._known[what] = find()
         return known
 
-    def _changed(self, state: int, change: Callable[[memory._Store], Any], arrival: int = 0) -> Done:
+    def _changed(self, state: int, change: Callable[[memory.Store], Any], arrival: int = 0) -> Done:
         store, now = self._stores[state]
         store = _copy(store)
         world.now, world.arrival = now, arrival
@@ -112,7 +112,7 @@ class Store:
             number = self.subscribe(number, int(news[channel[place]]), True)
         return number
 
-    def _number(self, store: memory._Store, now: Moment) -> int:
+    def _number(self, store: memory.Store, now: Moment) -> int:
         world.now = now
         record = store.find(KEYS.lock)
         shaper = Shaper(now)
@@ -130,7 +130,7 @@ def _named(arg: str | int, process: int) -> str | int:
     return arg.replace(ME, str(process)) if isinstance(arg, str) else arg
 
 
-def _copy(store: memory._Store) -> memory._Store:
+def _copy(store: memory.Store) -> memory.Store:
     twin = copy.copy(store)
     for field in fields(store):
         value = getattr(store, field.name)
@@ -139,6 +139,6 @@ def _copy(store: memory._Store) -> memory._Store:
     return twin
 
 
-def _deaf(store: memory._Store) -> memory._Store:
+def _deaf(store: memory.Store) -> memory.Store:
     store.inboxes = {}
     return store

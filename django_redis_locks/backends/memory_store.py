@@ -1,0 +1,106 @@
+"""What the memory backend keeps: locks and records, counters, lines of waiters, inboxes and indexes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core.constants import REMEMBER
+
+Told = Callable[[str, str], object]
+
+LOCK, RECORD = "lock", "record"
+
+
+@dataclass(slots=True)
+class Lease:
+    kind: str
+    token: str
+    fence: int
+    since: int
+    holder: str
+    ends: float
+
+    def left(self) -> int:
+        return max(0, round((self.ends - time.monotonic()) * 1000))
+
+    def busy(self) -> list[Any]:
+        return [0, self.left(), self.fence, self.since, self.holder]
+
+    def prolong(self, lease: int) -> None:
+        self.ends = max(self.ends, time.monotonic() + lease / 1000)
+
+
+@dataclass(slots=True)
+class Store:
+    mutex: Any = field(default_factory=threading.RLock)
+    records: dict[str, Lease] = field(default_factory=dict)
+    fences: dict[str, int] = field(default_factory=dict)
+    lines: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By the key of a lock's waiters: their addresses, and when they arrived."""
+    inboxes: dict[str, Told] = field(default_factory=dict)
+    listings: dict[str, dict[str, float]] = field(default_factory=dict)
+    """By the key of an index: its locks, and when their leases end."""
+
+    def enlist(self, listing: Sequence[str], lock: str, record: Lease, *, new: bool) -> None:
+        for name in listing:
+            index = self.listings.setdefault(name, {})
+            if new or lock in index:
+                index[lock] = record.ends
+            if new and record.fence % 10 == 0:
+                for old in [lock for lock, ends in index.items() if ends < time.monotonic() - REMEMBER][:20]:
+                    del index[old]
+
+    def delist(self, listing: Sequence[str], lock: str) -> None:
+        for name in listing:
+            self.listings.get(name, {}).pop(lock, None)
+
+    def next_fence(self, counter: str, last: int = 0, spare: int = 0) -> int:
+        fence = max(max(last + spare if last else 0, self.fences.get(counter, 0)) + 1, micros())
+        self.fences[counter] = fence + spare
+        return fence
+
+    def line_up(self, waiters: str, address: str, arrival: int) -> int:
+        since = arrival or micros()
+        self.lines.setdefault(waiters, {})[address] = since
+        return since
+
+    def step_out(self, waiters: str, address: str) -> None:
+        line = self.lines.get(waiters, {})
+        line.pop(address, None)
+        if not line:
+            self.lines.pop(waiters, None)
+
+    def wake_all(self, lock: str, waiters: str) -> None:
+        while self.wake(lock, waiters):
+            pass
+
+    def mine(self, lock: str, token: str) -> Lease | None:
+        record = self.find(lock)
+        return record if record is not None and record.token == token and record.kind == LOCK else None
+
+    def wake(self, lock: str, waiters: str) -> bool:
+        """Tell the one that has waited longest; a dead one is passed over."""
+        while line := self.lines.get(waiters):
+            address = min(line, key=lambda address: (line[address], address))
+            self.step_out(waiters, address)
+            channel, _, number = address.rpartition(" ")
+            told = self.inboxes.get(channel)
+            if told is not None:
+                told(number, lock)
+                return True
+        return False
+
+    def find(self, lock: str) -> Lease | None:
+        record = self.records.get(lock)
+        if record is not None and record.ends <= time.monotonic():
+            del self.records[lock]
+            return None
+        return record
+
+
+def micros() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,18 @@
+-- Lists locks by the end of their leases, as far as the index knows: those that are held, or those whose lease ended
+-- without a release.
+--
+-- uses ms
+-- KEYS  index
+-- ARGV  'held' or 'ended', how many to pass over, how many at most, 1 to begin with the last
+-- returns  {ms of the server's clock, how many there are, lock, end of its lease in ms, lock, ...}
+local now = now_ms(redis.call('TIME'))
+local least, most = '(' .. now, '+inf'
+if ARGV[1] == 'ended' then least, most = '-inf', now end
+local total = redis.call('ZCOUNT', KEYS[1], least, most)
+local found
+if ARGV[4] == '1' then
+  found = redis.call('ZREVRANGEBYSCORE', KEYS[1], most, least, 'WITHSCORES', 'LIMIT', ARGV[2], ARGV[3])
+else
+  found = redis.call('ZRANGEBYSCORE', KEYS[1], least, most, 'WITHSCORES', 'LIMIT', ARGV[2], ARGV[3])
+end
+return {now, total, unpack(found)}

@@ -1,0 +1,94 @@
+"""What the index of an alias lists, and what the store says of the locks in it, as programs.
+
+The index is a hint: it is as old as a crashed server's last write, and knows nothing of locks that an alias without an
+index holds. Who holds a lock says the lock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ..core.effects import Command
+from ..core.keys import waiters_of
+from ..core.replies import members, number, text
+from .asking import asking
+from .lock import KIND, read_look
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..core.effects import Program
+    from ..core.holder import Holder
+    from .wishes import Foreign
+
+PAGE: Final = 1000
+"""So many entries are asked for at once; Lua returns no more than some thousand values."""
+
+LOOK: Final = 200
+"""So many locks are looked at in one script, which takes less than a millisecond; nobody else is served meanwhile."""
+
+
+class Entry(NamedTuple):
+    """A line of the index: a lock by its spelled key, and when its lease ends, in seconds since 1970."""
+
+    lock: str
+    ends: float
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Some lines of an index, how many there are in all, and the store's clock, in seconds since 1970."""
+
+    now: float
+    total: int
+    found: list[Entry]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What lives under the key of a lock: a holder, nothing, or something that is no lock; how many queues of processes
+    wait for it; and the store's clock, in seconds since 1970."""
+
+    waiting: int
+    found: Holder | Foreign | None
+    now: float
+
+
+def entries(listing: str, which: str, first: int, most: int, *, last_first: bool = False) -> Program[Entries]:
+    """Entries of one index by the end of their leases: those ``"held"``, or those ``"ended"`` without a release."""
+    found: list[Entry] = []
+    while True:
+        args = (which, first + len(found), min(PAGE, most - len(found)), int(last_first))
+        page: Entries = (yield from asking(Command("index/page", (listing,), args, _read_page), 0.0))[0]
+        found += page.found
+        if len(page.found) < args[2] or len(found) >= most:
+            return Entries(page.now, page.total, found)
+
+
+def looks(locks: Sequence[str]) -> Program[list[Look]]:
+    """What the store says of these locks, by their spelled keys."""
+    found: list[Look] = []
+    for start in range(0, len(locks), LOOK):
+        some = locks[start : start + LOOK]
+        keys = tuple(key for lock in some for key in (lock, waiters_of(lock)))
+        reply: list[Look] = (yield from asking(Command("index/look", keys, (KIND,), _read_looks), 0.0))[0]
+        if len(reply) != len(some):
+            raise ValueError(f"{len(some)} locks were asked for, and {len(reply)} answered")
+        found += reply
+    return found
+
+
+def _read_page(reply: Any) -> Entries:
+    now, total, *pairs = members(reply)
+    found = [Entry(text(lock), float(ends) / 1000) for lock, ends in zip(pairs[::2], pairs[1::2], strict=True)]
+    return Entries(number(now) / 1000, number(total), found)
+
+
+def _read_looks(reply: Any) -> list[Look]:
+    now, *each = members(reply)
+    return [_read_look(number(now) / 1000, *members(look)) for look in each]
+
+
+def _read_look(now: float, waiting: Any, *verdict: Any) -> Look:
+    return Look(number(waiting), read_look(verdict), now)
