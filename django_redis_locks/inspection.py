@@ -243,7 +243,7 @@ def _listing(client: Locks, match: str, state: Choice, order: str, limit: int, c
     parts = [(listing, which) for which in _WHICH[state] for listing in client.listings]
     if state in ("held", "expired") and not match and column == "lease_left" and len(parts) == 1:
         page = yield from entries(*parts[0], cursor, limit, last_first=backwards)  # the index is in this order
-        rows = yield from _looking(client, page.found, page.now)
+        rows = yield from _looking(client, page.found, page.at)
         return Page(_of_state(rows, state), page.total, _next(cursor, limit, page.total))
     found: list[Entry] = []
     partial, now = False, 0.0
@@ -251,7 +251,7 @@ def _listing(client: Locks, match: str, state: Choice, order: str, limit: int, c
         page = yield from entries(listing, which, 0, MOST)
         found += page.found
         partial = partial or page.total > len(page.found)
-        now = page.now
+        now = page.at
     if match:
         found = list(filter(_matching(match), found))
     by = _OF_ENTRIES.get(column)
@@ -313,7 +313,7 @@ def _info(client: Locks, key: str, look: Look, now: float = 0.0, ends: float = 0
     if isinstance(found, Foreign):
         return LockInfo(alias, key, usual_name(key), "foreign", foreign=found.what, waiting=look.waiting)
     name = found.name or usual_name(key)
-    held_for = max(0.0, look.now - found.since)
+    held_for = max(0.0, look.at - found.since)
     return LockInfo(
         alias,
         key,

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from django_redis_locks import renewal
-from django_redis_locks.backends import memory
+from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.core.owners import registry
 from tests.servers import needs_version, unavailable
 from tools.processes import ServerNotFound

@@ -20,8 +20,8 @@ import pytest
 import celery_locks
 import django_redis_locks
 from django_redis_locks import Grant, Lock
-from django_redis_locks.backends import memory
 from django_redis_locks.backends.base import Backend
+from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.redis.scripts import script
 from django_redis_locks.primitives.record import RecordRef
 
@@ -239,7 +239,11 @@ def test_nothing_happens_in_the_garbage_collector(file: Path) -> None:
     assert "__del__" not in defined
 
 
-CLOCKS = {"django_redis_locks/core/clock.py", "django_redis_locks/backends/memory.py"}
+CLOCKS = {
+    "django_redis_locks/core/clock.py",
+    "django_redis_locks/backends/memory/backend.py",
+    "django_redis_locks/backends/memory/store.py",
+}
 """The engine's clock, and the store whose leases run on the user's clock, on purpose."""
 
 

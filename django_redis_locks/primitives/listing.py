@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 class Entries:
     """Some lines of an index, how many there are in all, and the store's clock, in seconds since 1970."""
 
-    now: float
+    at: float
     total: int
     found: list[Entry]
 
@@ -52,7 +52,7 @@ class Look:
 
     waiting: int
     found: Holder | Foreign | None
-    now: float
+    at: float
 
 
 def entries(listing: str, which: str, first: int, most: int, *, last_first: bool = False) -> Program[Entries]:
@@ -63,7 +63,7 @@ def entries(listing: str, which: str, first: int, most: int, *, last_first: bool
         page: Entries = (yield from asking(Command("index/page", (listing,), args, _read_page), 0.0))[0]
         found += page.found
         if len(page.found) < args[2] or len(found) >= most:
-            return Entries(page.now, page.total, found)
+            return Entries(page.at, page.total, found)
 
 
 def looks(locks: Sequence[str]) -> Program[list[Look]]:
@@ -71,7 +71,7 @@ def looks(locks: Sequence[str]) -> Program[list[Look]]:
     found: list[Look] = []
     for start in range(0, len(locks), LOOK):
         some = locks[start : start + LOOK]
-        keys = tuple(key for lock in some for key in (lock, waiters_of(lock)))
+        keys = (*some, *map(waiters_of, some))
         reply: list[Look] = (yield from asking(Command("index/look", keys, (KIND,), _read_looks), 0.0))[0]
         if len(reply) != len(some):
             raise ValueError(f"{len(some)} locks were asked for, and {len(reply)} answered")

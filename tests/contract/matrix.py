@@ -11,6 +11,7 @@ import asyncio
 import contextvars
 import inspect
 import itertools
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -132,7 +133,8 @@ def twin(method: Callable[..., Any]) -> Callable[..., Any]:
     """``x.acquire`` -> ``x.aacquire``, ``x.__enter__`` -> ``x.__aenter__``; what has no twin does no I/O."""
     name = getattr(method, "__name__", "")
     other = f"__a{name[2:]}" if name.startswith("__") else f"a{name}"
-    found: Callable[..., Any] = getattr(getattr(method, "__self__", None), other, method)
+    owner = getattr(method, "__self__", sys.modules.get(getattr(method, "__module__", None) or ""))
+    found: Callable[..., Any] = getattr(owner, other, method)
     return found
 
 

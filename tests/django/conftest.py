@@ -13,7 +13,7 @@ import pytest
 from django.dispatch import Signal
 
 from django_redis_locks import current_grant, signals
-from django_redis_locks.backends import memory
+from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.core import events
 from django_redis_locks.decorators import transactions
 from tests import databases

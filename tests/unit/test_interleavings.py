@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks.backends import memory
+from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.core.effects import Handed, Seat, Standing, Turn
 from django_redis_locks.core.queues import Queues, _Queue
 from django_redis_locks.engine import Engine

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks.backends import memory, memory_store
+from django_redis_locks.backends.memory import backend as memory
+from django_redis_locks.backends.memory import store as memory_store
 from django_redis_locks.core import clock, events, owners, queues
 from django_redis_locks.primitives import wishes
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, NamedTuple, Protocol
 
-from django_redis_locks.backends import memory
+from django_redis_locks.backends.memory import backend as memory
 
 from .moments import Moment, world
 from .process import KEYS, ME

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..core.constants import REMEMBER
+from ...core.constants import REMEMBER
 
 Told = Callable[[str, str], object]
 

@@ -12,16 +12,16 @@ import time
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ..core.constants import SPARE
-from .base import Backend, Inbox
-from .memory_store import LOCK, RECORD, Lease, Store, micros
+from ...core.constants import SPARE
+from ..base import Backend, Inbox
+from .store import LOCK, RECORD, Lease, Store, micros
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ..core.effects import Command
-    from .base import Listener
-    from .memory_store import Told
+    from ...core.effects import Command
+    from ..base import Listener
+    from .store import Told
 
 _stores: dict[str, Store] = {}
 
@@ -172,7 +172,7 @@ def _look_at(store: Store, keys: tuple[str, ...], kind: str) -> list[Any]:
         micros() // 1000,
         *(
             [len(store.lines.get(waiters, ())), *_inspect(store, (lock,), kind)]
-            for lock, waiters in zip(keys[::2], keys[1::2], strict=True)
+            for lock, waiters in zip(keys, keys[len(keys) // 2 :], strict=False)
         ),
     ]
 

@@ -1,0 +1,7 @@
+"""The store in this process."""
+
+from __future__ import annotations
+
+from .backend import MemoryBackend
+
+__all__ = ["MemoryBackend"]
