@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ..core import forks, owners
+from ..core import clock, forks, owners
 from ..core import holder as holders
 from ..core.constants import SPELL
 from ..core.effects import Command, Standing, Turn
@@ -24,7 +24,9 @@ from .waiting import kept
 from .wishes import NOWHERE, Ask, Busy, Foreign, Granted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from ..core.hold import Hold
 
 KIND: Final = "lock"
 
@@ -40,9 +42,7 @@ class Lock(BaseLock):
     def _question(self, ask: Ask, turn: Turn) -> Command[Granted | Busy | Foreign]:
         terms = self.terms
         keys = self.keys
-        about = ""
-        if terms.metadata:
-            about = holders.describe(forks.known, owners.name_of(ask.owner), self.name, terms.metadata)
+        about = self._about(ask)
         if not turn.address and turn.handed is None:
             free = (keys.lock, keys.fence, keys.listing) if terms.index else (keys.lock, keys.fence)
             return Command("lock/acquire", free, (ask.token, terms.lease, about), read_verdict)
@@ -50,6 +50,10 @@ class Lock(BaseLock):
         args = ask.token, terms.lease + _SPELL, about, handed, turn.address, turn.arrival, int(turn.more), kept()
         waited = (keys.lock, keys.fence, keys.waiters)
         return Command("lock/acquire", (*waited, keys.listing) if terms.index else waited, args, read_verdict)
+
+    def _about(self, ask: Ask) -> str:
+        metadata = self.terms.metadata
+        return holders.describe(forks.known, owners.name_of(ask.owner), self.name, metadata) if metadata else ""
 
     def _free(self, token: str, address: str = "") -> Command[int]:
         args: tuple[str | int, ...] = (token, address, kept()) if address else (token,)
@@ -59,6 +63,14 @@ class Lock(BaseLock):
         keys = self.keys
         listed = (keys.lock, keys.listing) if self.terms.index else (keys.lock,)
         return Command("lock/renew", listed, (lease, token), read_renewed)
+
+    def _telling(self, ask: Ask, hold: Hold) -> Callable[[str, int], Command[bool]]:
+        # not the hold itself, which nobody but its holder keeps
+        return partial(self._tell, fence=hold.fence or 0, since=hold.since, about=self._about(ask))
+
+    def _tell(self, token: str, lease: int, *, fence: int, since: float, about: str) -> Command[bool]:
+        age = round(1000 * (clock.now() - since))
+        return Command("lock/tell", self._prolong(token, lease).keys, (lease, token, fence, age, about), read_renewed)
 
     def _inspect(self) -> Command[Holder | None]:
         return Command("lock/inspect", (self.keys.lock,), (KIND,), partial(read_holder, self))

@@ -29,7 +29,7 @@ from .waiting import Outcome, waiting
 from .wishes import Ask, Busy, Foreign, Granted, Terms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ..core.effects import Performer, Place
     from ..core.holder import Holder
@@ -61,6 +61,10 @@ class Programs:
         raise NotImplementedError
 
     def _prolong(self, token: str, lease: int) -> Command[bool]:
+        raise NotImplementedError
+
+    def _telling(self, ask: Ask, hold: Hold) -> Callable[[str, int], Command[bool]]:
+        """As ``_prolong``, for a hold that the store knows nothing of: so that it does from the first renewal on."""
         raise NotImplementedError
 
     def _inspect(self) -> Command[Holder | None]:
@@ -124,7 +128,8 @@ class Programs:
             ask.hold = None
             return _UNASKED, False, 0.0, self._spend(ask)
         if hold.renew_until or hold.on_lost is not None:
-            self.world.watch(hold, self._prolong, hold.lease)
+            prolong = self._prolong if turn.taken is None else self._telling(ask, hold)
+            self.world.watch(hold, prolong, hold.lease)
         # the next one asks when it is woken, or when this one's lease is over
         return hold, True, hold.lease / 1000, ()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from django_redis_locks import LockBackendError, LockKeyError, LockLost, LockNotOwned
+from django_redis_locks import LockBackendError, LockKeyError, LockLost, LockNotOwned, inspection
 from django_redis_locks.backends.redis import inbox
 from django_redis_locks.backends.redis.refusals import HINTS
 from django_redis_locks.client import Locks
@@ -109,6 +109,8 @@ def use(server: RedisServer, client: Locks) -> None:
     grant = lock.acquire()
     grant.extend(30)
     lock.holder()
+    for order in ("lease_left", "-lease_left"):
+        inspection.held(client.settings.alias, order=order)
     assert elsewhere(lambda: lock.acquire(timeout=0)) is None
     grant.release()
     grant = lock.acquire()

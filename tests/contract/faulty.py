@@ -49,11 +49,12 @@ but not at once [H2a]."""
 AT_ONCE = [fault for fault in ANYTHING if fault.action == "cut"]
 """For who waits on a connection that tasks share: its silence would be the others' too, who wait for one answer only."""
 
-LATE_COPIES = {"lock/free", "lock/renew", "lock/inspect"}
+READS = {"lock/inspect", "index/page", "index/look"}
+LATE_COPIES = {"lock/free", "lock/renew", "lock/tell", *READS}
 """Harmless whenever they come. Not that of an acquire, see above; nor that of a force, which is meant for whoever holds
 the lock."""
 
-ANSWERS_THAT_MAY_BE_LOST = {"lock/acquire", "lock/free", "lock/renew", "lock/inspect"}
+ANSWERS_THAT_MAY_BE_LOST = {"lock/acquire", "lock/free", "lock/renew", "lock/tell", *READS}
 """Who asks again gets the same answer. Not a force: there is nothing left to free."""
 
 

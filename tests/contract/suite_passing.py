@@ -57,6 +57,43 @@ def test_who_takes_over_may_go_on_unasked(face: Face, alice: Caller, bob: Caller
 
 @pytest.mark.usefixtures("unhurried")
 @pytest.mark.exact("counts commands")
+def test_who_holds_it_for_longer_is_told_of(face: Face, alice: Caller, bob: Caller) -> None:
+    """[F18] With the first renewal the store knows her, since when, and her fence; and she goes on to hold it."""
+    face.configure(EXPIRE=2.4)
+    carol = face.caller()
+    lock = face.lock()
+    second, third = second_and_third(face, alice, bob, carol)
+    assert alice(lock.holder).fence == second.fence
+    asked = alice(lock.holder)
+    eventually(lambda: alice(lock.holder).fence == third.fence)
+    told = alice(lock.holder)
+    assert told.since > asked.since - 0.002
+    assert told.thread != asked.thread or face.is_async
+    eventually(lambda: alice(lock.holder).lease_left < 2.2)
+    eventually(lambda: alice(lock.holder).lease_left > 2.2)
+    assert alice(lock.force_release, fence=second.fence) is False
+    carol(third.release)
+    assert not alice(lock.locked)
+
+
+@pytest.mark.exact("sends a command by itself")
+def test_what_is_told_late_changes_nothing(face: Face, alice: Caller) -> None:
+    """[L13] A copy of an earlier request, or one of somebody who had the lock before."""
+    lock = face.lock()
+    grant = alice(lock.acquire)
+    before = alice(lock.holder)
+    for token, fence, mine in ((grant.hold.token, grant.fence - 1, True), ("X" * 13, grant.fence + 1, False)):
+        command = lock._tell(token, 1, fence=fence, since=0.0, about='["elsewhere"]')
+        reply = lock.world.backend.call(command)
+        assert command.read(reply) is mine
+        after = alice(lock.holder)
+        assert (after.fence, after.since, after.host) == (before.fence, before.since, before.host)
+        assert after.lease_left > 20
+    alice(grant.release)
+
+
+@pytest.mark.usefixtures("unhurried")
+@pytest.mark.exact("counts commands")
 def test_who_was_not_told_of_is_freed_by_force_all_the_same(face: Face, alice: Caller, bob: Caller) -> None:
     """[F10] With the fence that she has, or that the store shows."""
     carol = face.caller()

@@ -138,6 +138,13 @@ def _renew(store: Store, keys: tuple[str, ...], lease: int, *tokens: str) -> lis
     return [int(record is not None) for record in records]
 
 
+def _tell(store: Store, keys: tuple[str, ...], lease: int, token: str, fence: int, age: int, holder: str) -> list[int]:
+    record = store.mine(keys[0], token)
+    if record is not None and record.fence < fence:
+        record.fence, record.since, record.holder = fence, micros() // 1000 - age, holder
+    return _renew(store, keys, lease, token)
+
+
 def _inspect(store: Store, keys: tuple[str, ...], kind: str) -> list[Any]:
     record = store.find(keys[0])
     if record is None:
@@ -256,6 +263,7 @@ _steps: dict[str, Callable[..., Any]] = {
     "lock/acquire": _acquire,
     "lock/free": _free,
     "lock/renew": _renew,
+    "lock/tell": _tell,
     "lock/inspect": _inspect,
     "lock/force": _force,
     "queue/leave": _leave,

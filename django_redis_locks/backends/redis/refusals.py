@@ -31,7 +31,7 @@ HINTS = {
     "NOAUTH": _LOGIN,
     "WRONGPASS": _LOGIN,
     "NOPERM": ". The user needs +eval +evalsha (+select for another database than 0) and the commands of the scripts "
-    "(+del +exists +get +pexpire +pttl +publish +set +time +type +zadd +zcard +zpopmin +zrangebyscore +zrem) on the keys ~<KEY_PREFIX>:*; and for waiters to be woken +subscribe, +ping and the channels "
+    "(+del +exists +get +pexpire +pttl +publish +set +time +type +zadd +zcard +zcount +zpopmin +zrangebyscore +zrem +zrevrangebyscore) on the keys ~<KEY_PREFIX>:*; and for waiters to be woken +subscribe, +ping and the channels "
     "&<KEY_PREFIX>:*",
     "OOM": ". The server is at maxmemory; raise it, or move the locks to a server of their own with noeviction",
     "CROSSSLOT": _CLUSTER,

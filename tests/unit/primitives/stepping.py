@@ -90,8 +90,10 @@ class Teller:
                 assert (place, delete.name) == (PLACE, "lock/free")
                 return f"sweep {self.name(delete.args[0])} for {lease:g}"
             case Watch(hold, prolong):
-                assert prolong(hold.token, hold.lease).args == (hold.lease, hold.token)
-                return f"watch {self.name(hold.token)}"
+                command = prolong(hold.token, hold.lease)
+                assert command.args[:2] == (hold.lease, hold.token)
+                told = f", telling of {command.args[2]}" if command.name == "lock/tell" else ""
+                return f"watch {self.name(hold.token)}{told}"
             case Unwatch(hold):
                 return f"unwatch {self.name(hold.token)}"
             case Pause(seconds):

@@ -196,7 +196,7 @@ def go_on(handed: Handed) -> Hold:
             ("now", 100.005),
             ("wait until 103.005", Turn(taken=handed)),
             ("now", 100.01),
-            ("watch A", None),
+            ("watch A, telling of 8", None),
             ("leave, pause 2, nowhere", None),
         ],
     )
@@ -230,7 +230,7 @@ def test_who_goes_on_and_is_struck(mine: bool, monkeypatch: pytest.MonkeyPatch) 
         ("now", 100.005),
         ("wait until 103.005", turn),
         ("now", 100.01),
-        ("watch A", None),
+        ("watch A, telling of 8", None),
         ("leave, pause 2, nowhere", KeyboardInterrupt()),
         ("leave, pause 0", None),
         ("unwatch A", None),
