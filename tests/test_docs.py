@@ -718,7 +718,7 @@ def test_settings_name_every_check() -> None:
 def test_api_names_everything_public() -> None:
     text = (DOCS / "reference/api.md").read_text()
     assert [name for name in django_redis_locks.__all__ if not re.search(rf"`{name}[`(]", text)] == []
-    (imports,) = (block.code for block in BLOCKS if block.page.name == "api.md" and block.language == "python")
+    imports, *_ = (block.code for block in BLOCKS if block.page.name == "api.md" and block.language == "python")
     assert set(re.findall(r"\w+", imports.partition("import (")[2])) == set(django_redis_locks.__all__)
 
 
