@@ -57,8 +57,10 @@ def _parse(text: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=512)
 def describe(pid: int, thread: str, name: str, fields: tuple[str, ...]) -> str:
-    """What the store keeps of the holder: a JSON array in the order of FIELDS, null for what isn't wanted. An array,
-    because the names of the fields would cost more memory than the values."""
+    """What the store keeps of the holder: a JSON array in the order of FIELDS, null for what isn't wanted; nothing if
+    nothing is. An array, because the names of the fields would cost more memory than the values."""
+    if not fields:
+        return ""
     about = {"host": socket.gethostname(), "pid": pid, "thread": thread[:40], "name": name[:80]}
     values = [about[field] if field in fields else None for field in FIELDS]
     return json.dumps(values, separators=(",", ":"))

@@ -42,7 +42,7 @@ class Lock(BaseLock):
     def _question(self, ask: Ask, turn: Turn) -> Command[Granted | Busy | Foreign]:
         terms = self.terms
         keys = self.keys
-        about = self._about(ask)
+        about = holders.describe(forks.known, owners.name_of(ask.owner), self.name, terms.metadata)
         if not turn.address and turn.handed is None:
             free = (keys.lock, keys.fence, keys.listing) if terms.index else (keys.lock, keys.fence)
             return Command("lock/acquire", free, (ask.token, terms.lease, about), read_verdict)
@@ -50,10 +50,6 @@ class Lock(BaseLock):
         args = ask.token, terms.lease + _SPELL, about, handed, turn.address, turn.arrival, int(turn.more), kept()
         waited = (keys.lock, keys.fence, keys.waiters)
         return Command("lock/acquire", (*waited, keys.listing) if terms.index else waited, args, read_verdict)
-
-    def _about(self, ask: Ask) -> str:
-        metadata = self.terms.metadata
-        return holders.describe(forks.known, owners.name_of(ask.owner), self.name, metadata) if metadata else ""
 
     def _free(self, token: str, address: str = "") -> Command[int]:
         args: tuple[str | int, ...] = (token, address, kept()) if address else (token,)
@@ -65,8 +61,9 @@ class Lock(BaseLock):
         return Command("lock/renew", listed, (lease, token), read_renewed)
 
     def _telling(self, ask: Ask, hold: Hold) -> Callable[[str, int], Command[bool]]:
+        about = holders.describe(forks.known, owners.name_of(ask.owner), self.name, self.terms.metadata)
         # not the hold itself, which nobody but its holder keeps
-        return partial(self._tell, fence=hold.fence or 0, since=hold.since, about=self._about(ask))
+        return partial(self._tell, fence=hold.fence or 0, since=hold.since, about=about)
 
     def _tell(self, token: str, lease: int, *, fence: int, since: float, about: str) -> Command[bool]:
         age = round(1000 * (clock.now() - since))

@@ -119,7 +119,7 @@ class TestEvents:
         with pytest.raises(LockLost):
             lose_by_force()
         acquired, forced, lost = seen
-        assert about(forced) == {**ABOUT, "reason": "stuck"}
+        assert about(forced) == {**ABOUT, "reason": "stuck", "actor": ""}
         assert about(lost) == {**ABOUT, "fence": acquired.fence, "held": lost.held, "why": "taken"}
 
     def test_lost_by_max_hold(self, seen: Events, memory_locks: Any) -> None:
