@@ -22,7 +22,12 @@ def check_settings(app_configs: object = None, **_: Any) -> Sequence[checks.Chec
         return [_implicit()]
     if not isinstance(table, Mapping):
         return [_message(conf.Problem("E001", f"{conf.SETTING} must be a dict of aliases."))]
-    found = [_message(problem) for alias, entry in table.items() for problem in conf.problems(alias, entry)]
+    found = [
+        _message(problem)
+        for alias, entry in table.items()
+        for look in (conf.problems, conf.unreachable)
+        for problem in look(alias, entry)
+    ]
     if DEFAULT not in table:
         found.append(_message(conf.Problem("E001", f"{conf.SETTING} has no alias {DEFAULT!r}.")))
     if not settings.DEBUG and not any(message.is_serious() for message in found):

@@ -52,17 +52,20 @@ def refuse_unknown(arguments: Mapping[str, object], of: str = "a lock", known: S
         TypeError: there is one.
     """
     for name in arguments:
-        close = _MEANT.get(name) or difflib.get_close_matches(name, known, 1)
+        meant = _MEANT.get(name)
+        close = [meant] if meant in known else difflib.get_close_matches(name, known, 1)
         hint = f"; did you mean {close[0]}=?" if close else f"; there are {', '.join(known)}"
         raise TypeError(f"{of} has no argument {name!r}{hint}")
 
 
 _MEANT = {
-    "timeout": ["expire"],
-    "ttl": ["expire"],
-    "lease": ["expire"],
-    "blocking_timeout": ["wait"],
-    "sleep": ["wait"],
+    "timeout": "expire",
+    "ttl": "expire",
+    "lease": "expire",
+    "blocking_timeout": "wait",
+    "sleep": "wait",
+    "on_failure": "on_conflict",
+    "failure_handler": "on_conflict",
 }
 """What other libraries call our arguments."""
 

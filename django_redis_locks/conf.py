@@ -19,6 +19,7 @@ from django.utils.module_loading import import_string
 from . import caches, overrides
 from .backends.base import Backend
 from .core import callterms, durations
+from .core.callterms import Handler
 from .core.holder import FIELDS
 from .overrides import PER_NAME, Overrides
 
@@ -38,6 +39,7 @@ DEFAULTS: dict[str, Any] = {
     "WAIT": 10,
     "MAX_HOLD": 3600,
     "ON_BACKEND_ERROR": "closed",
+    "ON_CONFLICT": "answer",
     "INDEX": True,
     "HISTORY": 0,
     "METADATA": FIELDS,
@@ -46,12 +48,19 @@ DEFAULTS: dict[str, Any] = {
 }
 
 LATER = {
-    "LOCKS": ("ON_CONFLICT",),
     "METADATA": ("path", "user", "task_id"),
 }
 """What is designed and not built yet, so that it is answered as such and not as a typing error."""
 
-_MEANT = {"TIMEOUT": ["EXPIRE"], "TTL": ["EXPIRE"], "LEASE": ["EXPIRE"], "BLOCKING_TIMEOUT": ["WAIT"]}
+_MEANT = {
+    "TIMEOUT": "EXPIRE",
+    "TTL": "EXPIRE",
+    "LEASE": "EXPIRE",
+    "BLOCKING_TIMEOUT": "WAIT",
+    "ON_FAILURE": "ON_CONFLICT",
+    "FAILURE_HANDLER": "ON_CONFLICT",
+    "FAILURE_STATUS": "STATUS",
+}
 """What other libraries call our settings."""
 
 ON_BACKEND_ERROR = ("closed", "open")
@@ -88,6 +97,7 @@ class AliasSettings:
     fail_open: bool
     index: bool
     metadata: tuple[str, ...]
+    on_conflict: str | Handler
     names: Mapping[str, Overrides] = field(default_factory=dict)
 
 
@@ -120,6 +130,7 @@ def read(alias: str, entry: Mapping[str, Any]) -> AliasSettings:
         fail_open=bool(general.fail_open),
         index=entry["INDEX"],
         metadata=general.metadata or (),
+        on_conflict=general.calls.on_conflict or "answer",
         names={name: overrides.read(override) for name, override in entry["LOCKS"].items()},
     )
 
@@ -151,14 +162,27 @@ def problems(alias: str, entry: Any) -> Iterator[Problem]:
     yield from _store(entry, where)
 
 
-def _unknown(
-    entry: Mapping[str, Any], where: str, known: tuple[str, ...], later: tuple[str, ...] = ()
-) -> Iterator[Problem]:
+def unreachable(alias: str, entry: Any) -> Iterator[Problem]:
+    """The handlers of one alias that can't be imported. Using the alias doesn't look for them: they may import what is
+    just being imported."""
+    if not isinstance(entry, Mapping):
+        return
+    places: list[tuple[str, Any]] = [(f"{SETTING}[{alias!r}]", entry)]
+    if isinstance(entry.get("LOCKS"), Mapping):
+        places += [(f"{SETTING}[{alias!r}]['LOCKS'][{name!r}]", override) for name, override in entry["LOCKS"].items()]
+    for where, said in places:
+        if isinstance(said, Mapping) and "ON_CONFLICT" in said and not [*_on_conflict(said, where)]:
+            try:
+                overrides.handler_of(said["ON_CONFLICT"])
+            except ValueError as error:
+                yield Problem("E022", f"{where}: {error}.")
+
+
+def _unknown(entry: Mapping[str, Any], where: str, known: tuple[str, ...]) -> Iterator[Problem]:
     for key in entry:
-        if key in later:
-            yield Problem("E034", f"{where}: {key!r} comes in a later version.", "Leave it out for now.")
-        elif key not in known:
-            close = _MEANT.get(str(key).upper()) or difflib.get_close_matches(str(key).upper(), known, 1)
+        if key not in known:
+            meant = _MEANT.get(str(key).upper())
+            close = [meant] if meant in known else difflib.get_close_matches(str(key).upper(), known, 1)
             hint = f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(known)}."
             yield Problem("E031" if known is PER_NAME else "E001", f"{where}: unknown key {key!r}.", hint)
 
@@ -197,6 +221,7 @@ def _values(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
     for key in ("INDEX", "RENEW", "REENTRANT", "AUTO_RELEASE"):
         if key in entry and not isinstance(entry[key], bool):
             yield Problem("E027", f"{where}: {key} is True or False, not {entry[key]!r}.")
+    yield from _on_conflict(entry, where)
     metadata = entry.get("METADATA", ())
     if isinstance(metadata, str) or not isinstance(metadata, list | tuple | set | frozenset):
         yield Problem("E029", f"{where}: METADATA is a list of names, not {metadata!r}.")
@@ -208,6 +233,14 @@ def _values(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
                 yield Problem("E029", f"{where}: unknown METADATA {name!r}.", f"Known are {', '.join(FIELDS)}.")
 
 
+def _on_conflict(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
+    if "ON_CONFLICT" in entry:
+        try:
+            callterms.conflict_of(entry["ON_CONFLICT"], "ON_CONFLICT", skip=False)
+        except ValueError as error:
+            yield Problem("E022", f"{where}: {error}.")
+
+
 def _names(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
     if not isinstance(entry["LOCKS"], Mapping):
         yield Problem("E031", f"{where}: LOCKS must be a dict of dicts, not {type(entry['LOCKS']).__name__}.")
@@ -217,7 +250,7 @@ def _names(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
         if not isinstance(override, Mapping):
             yield Problem("E031", f"{here} must be a dict, not {type(override).__name__}.")
             continue
-        yield from _unknown(override, here, PER_NAME, LATER["LOCKS"])
+        yield from _unknown(override, here, PER_NAME)
         yield from _times(override, here)
         yield from _values(override, here)
         yield from _of_calls(override, here)

@@ -12,7 +12,7 @@ from .core import callterms, durations
 from .core.callterms import UNSAID, CallTerms
 from .core.holder import FIELDS
 
-OF_CALLS = ("REENTRANT", "AUTO_RELEASE", "METHODS", "CONDITION", "STATUS", "RETRY_AFTER", "HOLD")
+OF_CALLS = ("REENTRANT", "AUTO_RELEASE", "METHODS", "CONDITION", "STATUS", "RETRY_AFTER", "HOLD", "ON_CONFLICT")
 """What it may say of ``@redis_lock`` only."""
 
 PER_NAME = ("EXPIRE", "WAIT", "RENEW", "MAX_HOLD", "ON_BACKEND_ERROR", "METADATA", *OF_CALLS)
@@ -55,10 +55,20 @@ def read(entry: Mapping[str, Any]) -> Overrides:
             status=given("STATUS", callterms.status_of),
             retry_after=given("RETRY_AFTER", callterms.retry_of),
             hold=given("HOLD", callterms.hold_of),
+            on_conflict=given("ON_CONFLICT", callterms.conflict_of),
         )
         if not entry.keys().isdisjoint(OF_CALLS)
         else UNSAID,
     )
+
+
+def handler_of(value: Any, what: str = "ON_CONFLICT") -> Any:
+    """A handler, or the one that a dotted path leads to; "answer" and "raise" as they are.
+
+    Raises:
+        ValueError: there is none.
+    """
+    return value if value in callterms.ANSWERS else condition_of(value, what)
 
 
 def condition_of(value: object, what: str = "CONDITION") -> Any:

@@ -1,14 +1,22 @@
-"""What ``@redis_lock`` has beside the terms of a lock: which calls need it, whether it is given back, and how a refusal
-is answered. What is right is settled here, for the call site and for ``LOCKS``."""
+"""What ``@redis_lock`` has beside the terms of a lock: which calls need it, whether it is given back, and what becomes of
+a call that is refused. What is right is settled here, for the call site and for ``LOCKS``."""
 
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias, get_args
 
+from .errors import LockNotAcquired
+
 Until: TypeAlias = Literal["call", "transaction", "response"]
+
+Handler: TypeAlias = Callable[[Any, LockNotAcquired], Any]
+"""Is given the request and the refusal, and returns the response."""
+
+ANSWERS: Final = ("answer", "raise", "skip")
 
 VERBS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
@@ -24,6 +32,8 @@ class CallTerms:
     status: int | None = None
     retry_after: bool | int | None = None
     hold: Until | None = None
+    on_conflict: str | Handler | None = None
+    """One of ``ANSWERS``, a handler, or the dotted path to one."""
 
     @property
     def cools(self) -> bool:
@@ -35,6 +45,16 @@ class CallTerms:
         if others is UNSAID:
             return self
         return CallTerms(*[_either(self, others, field.name) for field in fields(CallTerms)])
+
+    def settle(self, refused: LockNotAcquired) -> None:
+        """Let a refusal say how it is answered: by us, a handler or whoever catches it."""
+        if self.cools:
+            refused.cooling = True
+            refused.status, refused.retry_header = 429, max(1, math.ceil(refused.retry_after))
+        if self.status is not None:
+            refused.status = self.status
+        if self.retry_after is not None and self.retry_after is not True:
+            refused.retry_header = self.retry_after or None
 
 
 UNSAID: Final = CallTerms()
@@ -76,6 +96,29 @@ def retry_of(value: object, what: str = "retry_after") -> bool | int:
     if not isinstance(value, int) or (value < 1 and value is not False):
         raise ValueError(f"{what} is True, False or a whole number of seconds from 1 on, not {value!r}")
     return value
+
+
+def conflict_of(value: Any, what: str = "on_conflict", *, skip: bool = True) -> str | Handler:
+    """What to do with a call whose lock is busy. A dotted path isn't followed here: what it leads to may import what is
+    just being imported.
+
+    Raises:
+        ValueError: nothing that can be meant, or "skip" where that isn't seen by who makes the call.
+    """
+    known = ANSWERS if skip else ANSWERS[:2]
+    if callable(value) and not isinstance(value, type):
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, str):
+        if value in known or ("." in value and all(part.isidentifier() for part in value.split("."))):
+            return value
+        if value in ANSWERS:
+            raise ValueError(
+                f"{what} can't be {value!r} for all: that is said where the call returns None, on_conflict="
+            )
+    words = ", ".join(map(repr, known))
+    close = difflib.get_close_matches(value, known, 1) if isinstance(value, str) else []
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    raise ValueError(f"{what} is {words}, a handler(request, refused) or its dotted path, not {value!r}{hint}")
 
 
 def hold_of(value: Any, what: str = "hold") -> Until:

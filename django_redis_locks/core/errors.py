@@ -17,10 +17,14 @@ A message shows the *name* of a lock, never its filled key, which may be persona
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .holder import Holder
+
+LONGEST_RETRY_AFTER = 60
+"""Seconds that a client is told to wait. A lease may be long; its holder is seldom."""
 
 
 def _rebuild(cls: type[LockError], args: tuple[Any, ...], state: dict[str, Any]) -> LockError:
@@ -58,6 +62,9 @@ class LockNotAcquired(LockError):
         waited: seconds spent waiting.
         retry_after: seconds until the present lease ends, if nobody extends it.
         holder: who has it, as far as the store tells.
+        cooling: the lock stays when its call is over (``auto_release=False``), so nobody ends that lease earlier.
+        status: of an HTTP answer: 409, or 429 if it is cooling, or what the call site says.
+        retry_header: the seconds of its ``Retry-After``; None for no such header.
     """
 
     def __init__(
@@ -73,6 +80,9 @@ class LockNotAcquired(LockError):
         self.waited = waited
         self.retry_after = retry_after
         self.holder = holder
+        self.cooling = False
+        self.status = 409
+        self.retry_header: int | None = min(max(1, math.ceil(retry_after)), LONGEST_RETRY_AFTER)
 
 
 class LockAlreadyHeld(LockError):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from ..core import events, templates
+from ..core import templates
 from ..core.errors import LockBackendError, LockError, LockKeyError, LockNotAcquired
 from ..core.owners import registry
 from ..handler import locks
-from . import asked, callables, deferred, responses, transactions, views
+from . import asked, callables, conflicts, deferred, transactions, views
+from .conflicts import Refused
 
 if TYPE_CHECKING:
-    from django.http import HttpRequest, HttpResponse
+    from django.http import HttpRequest
 
     from ..core.callterms import CallTerms
     from ..core.grant import Grant
@@ -27,6 +28,7 @@ class Call:
     def __init__(self, target: Any, plan: Plan) -> None:
         self.target = target
         self.plan = plan
+        self.body = views.body_of(target)
         owner = callables.bound_to(target)
         bound = {} if owner is None else {"self": owner}
         self.name = plan.name or callables.label(target)
@@ -43,8 +45,9 @@ class Call:
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         request = views.request_of(args, kwargs)
-        answered = request if views.answers(request, self.target, args) else None
+        answered = request if views.answers(request, self.target, args, self.body) else None
         calls = self._calls()
+        self._not_to_be_skipped(answered, calls)
         aliases = self._aliases(request)
         condition = self._condition(calls, request)
         if condition is not None and not asked.ask(condition, _CONDITION, args, kwargs):
@@ -58,7 +61,7 @@ class Call:
             self._sign(mistake)
             raise
         except (LockNotAcquired, LockBackendError) as failure:
-            return self._answer(answered, failure, calls)
+            return conflicts.answer(self._refused(answered, calls, args, kwargs), failure)
         self._enter(answered)
         result = None
         try:
@@ -83,8 +86,9 @@ class Call:
 
     async def arun(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         request = views.request_of(args, kwargs)
-        answered = request if views.answers(request, self.target, args) else None
+        answered = request if views.answers(request, self.target, args, self.body) else None
         calls = self._calls()
+        self._not_to_be_skipped(answered, calls)
         self._aliases(request)  # refuses them
         condition = self._condition(calls, request)
         if condition is not None and not await asked.aask(condition, request, args, kwargs):
@@ -96,7 +100,7 @@ class Call:
             self._sign(mistake)
             raise
         except (LockNotAcquired, LockBackendError) as failure:
-            return self._answer(answered, failure, calls)
+            return await conflicts.aanswer(self._refused(answered, calls, args, kwargs), failure)
         self._enter(answered)
         result = None
         try:
@@ -146,18 +150,20 @@ class Call:
 
     def _enter(self, request: HttpRequest | None) -> None:
         if request is not None and not self.stacked:
-            views.enter(request)
+            views.enter(request, self.body)
 
-    def _answer(
-        self, request: HttpRequest | None, failure: LockNotAcquired | LockBackendError, calls: CallTerms
-    ) -> HttpResponse:
-        if request is None:
-            raise failure
-        if isinstance(failure, LockNotAcquired):
-            return responses.conflict(request, failure, calls)
-        about = (failure.key or "", self.name, self.plan.using)
-        events.emit(events.BackendFailed(*about, "acquire, answered with 503", str(failure)))
-        return responses.unavailable(request, failure)
+    def _refused(
+        self, answered: HttpRequest | None, calls: CallTerms, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Refused:
+        return Refused(self.name, self.plan.using, calls, answered, views.wrapped(args, kwargs))
+
+    def _not_to_be_skipped(self, answered: HttpRequest | None, calls: CallTerms) -> None:
+        """A view that returns nothing answers nobody: told at its first request, not at the first conflict."""
+        if calls.on_conflict == "skip" and answered is not None and answered.resolver_match is not None:
+            raise TypeError(
+                f'{self.name} is a view and has on_conflict="skip", which returns None instead of a response: '
+                "give it a handler(request, refused), or leave on_conflict out"
+            )
 
 
 def _never(_args: tuple[Any, ...], _kwargs: dict[str, Any]) -> bool:

@@ -10,7 +10,17 @@ from asgiref.sync import iscoroutinefunction
 from django.utils.functional import cached_property
 from django.views import View
 
-__all__ = ["bound_to", "is_async", "iscoroutinefunction", "label", "may_run_async", "refuse", "runs_async", "view_of"]
+__all__ = [
+    "bound_to",
+    "is_async",
+    "iscoroutinefunction",
+    "label",
+    "may_run_async",
+    "plain",
+    "refuse",
+    "runs_async",
+    "view_of",
+]
 
 
 def refuse(target: Any) -> None:
@@ -55,9 +65,9 @@ def is_async(target: Any) -> bool:
 def label(target: Any) -> str:
     """``module.qualname``: the key and the name of a lock that was given none. What ``as_view()`` returns has the name
     of its class."""
-    plain = _plain(target)
-    plain = getattr(plain, "view_class", plain)
-    return f"{plain.__module__}.{getattr(plain, '__qualname__', type(plain).__qualname__)}"
+    found = plain(target)
+    found = getattr(found, "view_class", found)
+    return f"{found.__module__}.{getattr(found, '__qualname__', type(found).__qualname__)}"
 
 
 def bound_to(target: Any) -> Any:
@@ -73,7 +83,7 @@ def view_of(target: Any, args: tuple[Any, ...]) -> View | None:
         owner = args[0]
     if not isinstance(owner, View):
         return None
-    name = getattr(_plain(target), "__name__", "")
+    name = getattr(plain(target), "__name__", "")
     handles = name in _DISPATCHERS or name in owner.http_method_names or name == getattr(owner, "action", None)
     return owner if handles else None
 
@@ -87,11 +97,11 @@ def runs_async(target: Any, args: tuple[Any, ...]) -> bool:
 
 def may_run_async(target: Any) -> bool:
     """Whether an awaited key is of use. ``method_decorator`` also tries its decorators on a dummy function."""
-    plain = _plain(target)
+    found = plain(target)
     return (
         is_async(target)
-        or getattr(plain, "__name__", "") in _DISPATCHERS
-        or getattr(plain, "__qualname__", "") == "_update_method_wrapper.<locals>.dummy"
+        or getattr(found, "__name__", "") in _DISPATCHERS
+        or getattr(found, "__qualname__", "") == "_update_method_wrapper.<locals>.dummy"
     )
 
 
@@ -105,12 +115,13 @@ def _unpartial(target: Any) -> Any:
     return target
 
 
-def _plain(target: Any) -> Any:
+def plain(target: Any) -> Any:
+    """The function of a partial or a method."""
     target = _unpartial(target)
     return getattr(target, "__func__", target)
 
 
 def _code(target: Any) -> Any:
     """The function that a call runs."""
-    plain = _plain(target)
-    return plain if inspect.isroutine(plain) else _plain(getattr(type(plain), "__call__", None))  # noqa: B004 - not asked whether
+    found = plain(target)
+    return found if inspect.isroutine(found) else plain(getattr(type(found), "__call__", None))  # noqa: B004 - not asked whether

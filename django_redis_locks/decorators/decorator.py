@@ -1,15 +1,27 @@
 """The decorator: a lock around a call, synchronous or asynchronous.
 
-It fails at once unless told to wait. In a view that is answered with 409; elsewhere ``LockNotAcquired`` is raised. A lease
+It fails at once unless told to wait. In a view that is answered with 409; elsewhere ``LockNotAcquired`` is raised
+(``on_conflict=`` changes both). A lease
 that ended while the call ran is reported by a signal and an ERROR in the log, and the call's result is returned.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Never, TypedDict, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    Never,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from ..client import refuse_unknown
 from ..handler import DEFAULT
@@ -18,15 +30,23 @@ from .call import Call
 from .plan import Plan
 
 if TYPE_CHECKING:
+    from django.http import HttpRequest
+    from django.http.response import HttpResponseBase
+
     from ..core.callterms import Until
     from ..core.durations import Duration
+    from ..core.errors import LockNotAcquired
     from ..core.hold import OnLost
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Options(TypedDict, total=False):
-    """The named arguments of the decorator."""
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Options(TypedDict, total=False):
+    """Those that change nothing in what a call returns."""
 
     key: str | Callable[..., Any] | None
     expire: Duration | None
@@ -45,6 +65,35 @@ class Options(TypedDict, total=False):
     hold: Until | None
 
 
+class Options(_Options, total=False):
+    """The named arguments of the decorator."""
+
+    on_conflict: str | Callable[[HttpRequest, LockNotAcquired], HttpResponseBase | Awaitable[HttpResponseBase]] | None
+
+
+class Skipping(Protocol):
+    """The decorator with ``on_conflict="skip"``: a call may return None."""
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> Callable[P, Coroutine[Any, Any, R | None]]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Callable[P, R | None]: ...
+
+
+@overload
+def redis_lock(  # type: ignore[overload-overlap] # "skip" is a str, too
+    template: str | None = None, /, *, on_conflict: Literal["skip"], **options: Unpack[_Options]
+) -> Skipping: ...
+@overload
+def redis_lock(
+    function: Callable[P, Coroutine[Any, Any, R]], /, *, on_conflict: Literal["skip"], **options: Unpack[_Options]
+) -> Callable[P, Coroutine[Any, Any, R | None]]: ...
+@overload
+def redis_lock(
+    function: Callable[P, R], /, *, on_conflict: Literal["skip"], **options: Unpack[_Options]
+) -> Callable[P, R | None]: ...
 @overload
 def redis_lock(function: F, /, **options: Unpack[Options]) -> F: ...
 @overload
@@ -68,6 +117,7 @@ def redis_lock(
     on_lost: OnLost = None,
     on_backend_error: str | None = None,
     hold: Until | None = None,
+    on_conflict: Any = None,
     **unknown: Never,
 ) -> Any:
     """Run every call of a view, method or function under a lock.
@@ -94,10 +144,14 @@ def redis_lock(
         on_lost, on_backend_error: as for ``locks.lock``.
         hold: how long the lock is held. Until the end of the ``"transaction"`` that is open when the call returns, the
             default; until the ``"response"`` that a view returns is closed, too; or only for the ``"call"``.
+        on_conflict: what becomes of a call whose lock is busy. ``"answer"``, the default: a view answers, elsewhere
+            ``LockNotAcquired`` is raised. ``"raise"``: it is raised in views too. ``"skip"``, not for views: the call
+            isn't made, and None is returned. Or a handler, itself or its dotted path: ``handler(request, refused)``
+            returns the response of a view, may be asynchronous, and isn't asked elsewhere.
 
     Raises:
         TypeError: at decoration, for what it can't protect or a template that names no argument.
-        ValueError: at decoration, for a time or a status out of range.
+        ValueError: at decoration, for a time or a status out of range, or an ``on_conflict`` that isn't known.
     """
     if unknown:
         refuse_unknown(unknown, "@redis_lock", tuple(Options.__annotations__))
@@ -125,6 +179,7 @@ def redis_lock(
         on_lost=on_lost,
         on_backend_error=on_backend_error,
         hold=hold,
+        on_conflict=on_conflict,
     )
     return functools.partial(_decorate, plan=plan) if target is None else _decorate(target, plan)
 

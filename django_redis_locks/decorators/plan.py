@@ -34,6 +34,7 @@ class Plan:
         on_lost: OnLost,
         on_backend_error: str | None,
         hold: Until | None,
+        on_conflict: Any,
     ) -> None:
         if expire is not None:
             durations.lease_ms(expire)
@@ -57,6 +58,7 @@ class Plan:
             status=None if status is None else callterms.status_of(status),
             retry_after=None if retry_after is None else callterms.retry_of(retry_after),
             hold=None if hold is None else callterms.hold_of(hold),
+            on_conflict=None if on_conflict is None else callterms.conflict_of(on_conflict),
         )
         if self.calls.cools and (expire is None or renew or reentrant):
             raise TypeError(

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from typing import Any
 
 from django.http import HttpRequest
 from django.views import View
 
+from ..answers import expected
 from . import callables
 
 MARK = "_redis_lock_view"
 """On every decorated function. ``functools.wraps`` and ``as_view`` carry it to whatever the URL leads to."""
 
 _ENTERED = "_redis_lock_entered"
+
+
+def wrapped(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The request of Django REST framework among the first two arguments, or None. It is where its views are at work, so
+    that what is raised comes to its handler of exceptions."""
+    module = sys.modules.get("rest_framework.request")
+    if module is not None:
+        for value in (*args[:2], kwargs.get("request")):
+            if isinstance(value, module.Request):
+                return value
+    return None
 
 
 def request_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> HttpRequest | None:
@@ -26,7 +40,12 @@ def request_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> HttpRequest | N
     return None
 
 
-def answers(request: HttpRequest | None, target: Any, args: tuple[Any, ...]) -> bool:
+def body_of(target: Any) -> Any:
+    """The function below all decorators: what tells a view from its helpers, and its second try from neither."""
+    return inspect.unwrap(callables.plain(target))
+
+
+def answers(request: HttpRequest | None, target: Any, args: tuple[Any, ...], body: Any) -> bool:
     """Whether the decorated call answers this request, and isn't a helper that was handed it. The handlers of
     class-based views always do; a function does if it, or what wraps it, is what the URL leads to."""
     if request is None:
@@ -35,10 +54,25 @@ def answers(request: HttpRequest | None, target: Any, args: tuple[Any, ...]) -> 
         return True
     if isinstance(args[0] if args else None, View) or isinstance(callables.bound_to(target), View):
         return False
+    if getattr(request, _ENTERED, body) is not body:
+        return False
     match = request.resolver_match
-    return not getattr(request, _ENTERED, False) and (match is None or hasattr(match.func, MARK))
+    return match is None or hasattr(match.func, MARK) or _is_api_view_of(match.func, body)
 
 
-def enter(request: HttpRequest) -> None:
-    """From now on the view's body runs: what it calls are helpers."""
-    setattr(request, _ENTERED, True)
+def _is_api_view_of(function: Any, body: Any) -> bool:
+    """Whether that is what ``@api_view`` made of it: a view class with its name, around it."""
+    made = getattr(function, "cls", None)
+    return (
+        made is not None
+        and made.__qualname__ == "WrappedAPIView"
+        and made.__name__ == getattr(body, "__name__", None)
+        and made.__module__ == getattr(body, "__module__", None)
+    )
+
+
+def enter(request: HttpRequest, body: Any) -> None:
+    """From now on the view's body runs: what it calls are helpers, and so is all that comes after it. Only the view itself
+    answers again, if a decorator above it tries once more."""
+    setattr(request, _ENTERED, body)
+    expected(request, False)

@@ -28,12 +28,12 @@ from django_redis_locks import (
     LockLost,
     LockNotAcquired,
     LockNotOwned,
+    answers,
     current_grant,
     locks,
     redis_lock,
 )
 from django_redis_locks.core import clock, events
-from django_redis_locks.decorators import responses
 from tests.django.helpers import LEASE, MEMORY, PATIENCE, Events, held_elsewhere, in_thread, until
 from tools.redis_server import RedisServer
 
@@ -232,7 +232,7 @@ class TestConflict:
 
     def test_translatable(self, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """The sentence goes through Django's translations."""
-        monkeypatch.setattr(responses, "_", lambda text: text.upper())
+        monkeypatch.setattr(answers, "_", lambda text: text.upper())
         with translation.override("de"):
             assert refused(path).content == TEXT.upper()
 
@@ -245,7 +245,7 @@ class TestRetryAfter:
     def test_what_is_left_of_the_lease(self, left: float, expected: str, rf: RequestFactory) -> None:
         """Rounded up, between 1 and 60 seconds."""
         error = LockNotAcquired("busy", retry_after=left, key=KEY, name="patient", alias="default")
-        assert responses.conflict(rf.get("/"), error)["Retry-After"] == expected
+        assert answers.answer(rf.get("/"), error)["Retry-After"] == expected
 
     @pytest.mark.parametrize(("expire", "expected"), [(0.9, ("1",)), (12, ("11", "12")), (900, ("60",))])
     def test_of_a_real_lease(self, expire: float, expected: tuple[str, ...], store: str) -> None:

@@ -219,7 +219,9 @@ class TestRefusals:
             ("timeout", "did you mean expire="),
             ("blocking_timeout", "did you mean wait="),
             ("method", "did you mean methods="),
-            ("on_failure", "there are key, expire"),
+            ("on_failure", "did you mean on_conflict="),
+            ("failure_handler", "did you mean on_conflict="),
+            ("colour", "there are key, expire"),
         ],
     )
     def test_of_what_isnt_there(self, option: str, hint: str) -> None:

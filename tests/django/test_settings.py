@@ -79,6 +79,12 @@ PER_NAME = [
     pytest.param("E017", {"WAIT": inf}, "WAIT must be finite", "", id="wait-infinite"),
     pytest.param("E025", {"ON_BACKEND_ERROR": "opened"}, "is 'closed' or 'open', not 'opened'", "", id="on-error"),
     pytest.param("E025", {"ON_BACKEND_ERROR": True}, "is 'closed' or 'open', not True", "", id="on-error-bool"),
+    pytest.param("E022", {"ON_CONFLICT": "rise"}, "'rise'; did you mean 'raise'?", "", id="on-conflict"),
+    pytest.param(
+        "E022", {"ON_CONFLICT": None}, "ON_CONFLICT is 'answer', 'raise', a handler", "", id="on-conflict-none"
+    ),
+    pytest.param("E022", {"ON_CONFLICT": dict}, "ON_CONFLICT is 'answer', 'raise'", "", id="on-conflict-class"),
+    pytest.param("E022", {"ON_CONFLICT": "skip"}, "ON_CONFLICT can't be 'skip' for all", "", id="on-conflict-skip"),
     pytest.param("E029", {"METADATA": "host"}, "METADATA is a list of names", "", id="metadata-text"),
     pytest.param("E029", {"METADATA": ["hots"]}, "unknown METADATA 'hots'", "host, pid, thread, name", id="metadata"),
     pytest.param("E034", {"METADATA": ["path"]}, "'path' comes in a later version", "Leave it out", id="path"),
@@ -93,10 +99,8 @@ IN_LOCKS_ONLY = [
     pytest.param("E027", {"RENEW": "yes"}, "RENEW is True or False, not 'yes'", "", id="renew"),
     pytest.param("E031", {"EXPIER": 5}, "unknown key 'EXPIER'", "Did you mean 'EXPIRE'?", id="misspelt"),
     pytest.param("E031", {"LOCATION": URL}, "unknown key 'LOCATION'", "Known are EXPIRE, WAIT", id="alias-only"),
-    *(
-        pytest.param("E034", {key: None}, f"{key!r} comes in a later version", "Leave it out for now", id=key.lower())
-        for key in ("ON_CONFLICT",)
-    ),
+    pytest.param("E031", {"FAILURE_HANDLER": "a.b"}, "unknown key", "Did you mean 'ON_CONFLICT'?", id="handler"),
+    pytest.param("E031", {"FAILURE_STATUS": 423}, "unknown key", "Did you mean 'STATUS'?", id="failure-status"),
     pytest.param("E021", {"HOLD": "forever"}, "HOLD is 'call', 'transaction' or 'response'", "", id="hold"),
     pytest.param("E023", {"STATUS": 200}, "STATUS is the status of a refusal, 400 to 599", "", id="status-200"),
     pytest.param("E023", {"STATUS": "409"}, "STATUS is the status of a refusal", "", id="status-text"),

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import assert_type
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.decorators import method_decorator
 from django.views import View
 
-from django_redis_locks import Grant, redis_lock
+from django_redis_locks import Grant, LockNotAcquired, redis_lock
 
 # Signature and type stay
 
@@ -178,3 +178,76 @@ redis_lock("order", timeout=5)  # type: ignore[call-overload]  # pyright: ignore
 redis_lock(key=5)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
 redis_lock(5)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
 redis_lock("order", None)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+
+
+# What becomes of a refused call
+
+
+def on_busy(request: HttpRequest, refused: LockNotAcquired) -> HttpResponseRedirect:
+    return HttpResponseRedirect(f"/busy/?{refused.name}")
+
+
+async def aon_busy(request: HttpRequest, refused: LockNotAcquired) -> HttpResponse:
+    return HttpResponse()
+
+
+def on_nothing() -> HttpResponse:
+    return HttpResponse()
+
+
+def on_something(request: HttpRequest, refused: LockNotAcquired) -> str:
+    return ""
+
+
+assert_type(redis_lock("order", on_conflict=on_busy)(view)(HttpRequest(), 5), HttpResponse)
+assert_type(redis_lock("order", on_conflict=aon_busy)(first)(1), int)
+assert_type(redis_lock("order", on_conflict="raise")(first)(1), int)
+assert_type(redis_lock("order", on_conflict="shop.conflicts.answer")(first)(1), int)
+redis_lock("order", on_conflict=on_nothing)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+redis_lock("order", on_conflict=on_something)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+redis_lock("order", on_conflict=False)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+# A call that is skipped returns None
+
+
+@redis_lock("order:{pk}", on_conflict="skip", expire=5)
+def skipped(pk: int, *, size: str = "M") -> list[int]:
+    return [pk]
+
+
+@redis_lock("order:{pk}", on_conflict="skip")
+async def askipped(pk: int) -> list[int]:
+    return [pk]
+
+
+class Nightly:
+    @redis_lock("nightly", on_conflict="skip")
+    def run(self, day: str) -> int:
+        return len(day)
+
+    @classmethod
+    @redis_lock("nightly", on_conflict="skip")
+    def run_all(cls, year: int) -> int:
+        return year
+
+    @redis_lock("nightly", on_conflict="skip")
+    async def arun(self, day: str) -> int:
+        return len(day)
+
+
+assert_type(skipped(1, size="L"), list[int] | None)
+assert_type(Nightly().run("monday"), int | None)
+assert_type(Nightly.run_all(2031), int | None)
+assert_type(redis_lock(bare, key="order:{pk}", on_conflict="skip")(1), list[int] | None)
+assert_type(redis_lock(key=by_arguments, on_conflict="skip")(first)(1), int | None)
+
+skipped("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+Nightly().run(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+redis_lock("order", on_conflict="skip", colour="red")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+
+
+async def awaits_skipped() -> None:
+    assert_type(await askipped(1), list[int] | None)
+    assert_type(await Nightly().arun("monday"), int | None)
+    assert_type(await redis_lock(coroutine, on_conflict="skip")(1), list[int] | None)

@@ -1,0 +1,138 @@
+"""What becomes of a call whose lock isn't to be had: an answer of ours or of a handler's, an exception, or nothing."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from asgiref.sync import async_to_sync, sync_to_async
+from django.core.exceptions import ImproperlyConfigured
+from django.http.response import HttpResponseBase
+
+from .. import answers, overrides
+from ..core.errors import LockBackendError, LockNotAcquired
+from ..handler import locks
+from . import asked, callables
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+    from ..core.callterms import CallTerms, Handler
+
+
+class Refused(NamedTuple):
+    """A call that wasn't made."""
+
+    name: str
+    using: str
+    calls: CallTerms
+    request: HttpRequest | None
+    """Whom it answers; None if it is no view."""
+    wrapped: Any
+    """The request of Django REST framework that it was given, or None."""
+
+
+def answer(refused: Refused, failure: LockNotAcquired | LockBackendError) -> Any:
+    """What the call returns.
+
+    Raises:
+        LockNotAcquired, LockBackendError: there is nobody to answer, or somebody else does.
+    """
+    handler = _handler(refused, failure)
+    if handler is None:
+        return _answer(refused, failure)
+    return ask(handler, refused.request, failure, refused.name)
+
+
+async def aanswer(refused: Refused, failure: LockNotAcquired | LockBackendError) -> Any:
+    """The same for an asynchronous call."""
+    handler = _handler(refused, failure)
+    if handler is None:
+        return _answer(refused, failure)
+    with _blamed(refused.name, failure):
+        make: Any = handler if callables.is_async(handler) else sync_to_async(handler)  # it may ask the database
+        response = await make(refused.request, failure)
+        if inspect.isawaitable(response):
+            response = await response
+        return _checked(response, refused.request)
+
+
+def ask(handler: Handler, request: HttpRequest | None, failure: Any, name: str) -> HttpResponseBase:
+    """A handler's response."""
+    with _blamed(name, failure):
+        make: Any = async_to_sync(handler) if callables.is_async(handler) else handler
+        return _checked(make(request, failure), request)
+
+
+def in_settings(error: LockNotAcquired) -> Handler | None:
+    """The handler that the settings have for the locks of this name, if any."""
+    client = locks[error.alias or "default"]
+    how = client.overrides(error.name or "").calls.on_conflict or client.settings.on_conflict
+    return None if how in ("answer", "raise") else _found(how, error.name or "", error)
+
+
+def _handler(refused: Refused, failure: LockNotAcquired | LockBackendError) -> Handler | None:
+    """Who answers, or None. A store that is down is no conflict."""
+    if not isinstance(failure, LockNotAcquired):
+        return None
+    refused.calls.settle(failure)
+    if refused.request is None:
+        return None
+    how = _how(refused)
+    return None if how in ("answer", "raise", "skip") else _found(how, refused.name, failure)
+
+
+def _how(refused: Refused) -> str | Handler:
+    return refused.calls.on_conflict or locks[refused.using].settings.on_conflict
+
+
+def _answer(refused: Refused, failure: LockNotAcquired | LockBackendError) -> Any:
+    if isinstance(failure, LockNotAcquired):
+        how = _how(refused)
+        if how == "skip":
+            return None
+        if how == "raise":
+            raise failure
+    elif refused.request is not None:
+        answers.unanswered(failure)
+    if refused.wrapped is not None:
+        from . import rest  # noqa: PLC0415 - who has such a request has Django REST framework
+
+        raise rest.translated(failure, refused.wrapped, refused.request) from failure
+    if refused.request is None:
+        raise failure
+    return answers.answer(refused.request, failure)
+
+
+def _found(how: Any, name: str, failure: LockNotAcquired) -> Handler:
+    try:
+        return overrides.handler_of(how, "on_conflict")  # type: ignore[no-any-return]
+    except ValueError as error:
+        raise ImproperlyConfigured(f"Lock {name} is busy, and its {error}") from failure
+
+
+@contextmanager
+def _blamed(name: str, failure: BaseException) -> Iterator[None]:
+    """What a handler raises says where it comes from; the conflict itself is no mistake of its."""
+    try:
+        yield
+    except Exception as error:
+        if error is not failure:
+            error.add_note(f"The on_conflict handler of lock {name} raised this, which was to answer a refused request")
+            error.__cause__ = error.__cause__ or failure
+        raise
+
+
+def _checked(response: Any, request: HttpRequest | None) -> HttpResponseBase:
+    if not isinstance(response, HttpResponseBase):
+        if inspect.isawaitable(response):
+            asked.close(response)
+        raise TypeError(
+            f"on_conflict: a handler returns an HttpResponse, not {type(response).__name__}; "
+            "to have the exception raised, raise it, and for our own answer call django_redis_locks.answers.answer"
+        )
+    if request is not None:
+        answers.expected(request)
+    return response

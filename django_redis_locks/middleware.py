@@ -1,0 +1,30 @@
+"""``LockMiddleware``: answers for what services raise in views that have no lock of their own."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.utils.deprecation import MiddlewareMixin
+
+from . import answers
+from .core.errors import LockBackendError, LockNotAcquired
+from .decorators import conflicts
+
+
+class LockMiddleware(MiddlewareMixin):
+    """Answers ``LockNotAcquired`` and ``LockBackendError`` as a decorated view does, with the ``ON_CONFLICT`` handler of the
+    settings if there is one. For synchronous and asynchronous servers.
+
+    Other errors of locks are mistakes or losses, and stay 500."""
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
+        """Called by Django with what a view raised."""
+        if isinstance(exception, LockNotAcquired):
+            handler = conflicts.in_settings(exception)
+            if handler is not None:
+                return conflicts.ask(handler, request, exception, exception.name or "")
+        elif isinstance(exception, LockBackendError):
+            answers.unanswered(exception)
+        else:
+            return None
+        return answers.answer(request, exception)

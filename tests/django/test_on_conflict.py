@@ -1,0 +1,468 @@
+"""`on_conflict=`: what becomes of a call whose lock is busy, and who says so: built-in < alias < LOCKS[name] < call site."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+from django.core import checks
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied
+from django.db import connection
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.test import AsyncClient, Client, RequestFactory, override_settings
+from django.urls import path
+from django.views import View
+
+from django_redis_locks import LockBackendError, LockNotAcquired, answers, locks, redis_lock
+from tests.django.helpers import MEMORY, held_elsewhere, in_thread
+
+
+def teapot(request: HttpRequest, refused: LockNotAcquired) -> HttpResponse:
+    assert isinstance(request, HttpRequest)
+    return HttpResponse(f"teapot {refused.name} {refused.status}", status=418)
+
+
+def redirect(request: HttpRequest, refused: LockNotAcquired) -> HttpResponse:
+    return HttpResponseRedirect("/please-wait/")
+
+
+async def ateapot(request: HttpRequest, refused: LockNotAcquired) -> HttpResponse:
+    await asyncio.sleep(0)
+    return teapot(request, refused)
+
+
+def fallback(request: HttpRequest, refused: LockNotAcquired) -> HttpResponse:
+    return answers.answer(request, refused)
+
+
+def asks_the_database(request: HttpRequest, refused: LockNotAcquired) -> HttpResponse:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 418")
+        return HttpResponse(status=cursor.fetchone()[0])
+
+
+def again(request: HttpRequest, refused: LockNotAcquired) -> HttpResponse:
+    raise refused
+
+
+def forbids(request: HttpRequest, refused: LockNotAcquired) -> HttpResponse:
+    raise PermissionDenied
+
+
+def breaks(request: HttpRequest, refused: LockNotAcquired) -> HttpResponse:
+    raise LookupError("oops")
+
+
+async def abreaks(request: HttpRequest, refused: LockNotAcquired) -> HttpResponse:
+    raise LookupError("oops")
+
+
+def wrong(request: HttpRequest, refused: LockNotAcquired) -> Any:
+    return "busy"
+
+
+async def awrong(request: HttpRequest, refused: LockNotAcquired) -> Any:
+    return None
+
+
+class Handler:
+    def __call__(self, request: HttpRequest, refused: LockNotAcquired) -> HttpResponse:
+        return teapot(request, refused)
+
+    async def awaited(self, request: HttpRequest, refused: LockNotAcquired) -> HttpResponse:
+        return teapot(request, refused)
+
+
+HANDLERS: dict[str, Any] = {
+    "function": teapot,
+    "path": f"{__name__}.teapot",
+    "object": Handler(),
+    "partial": functools.partial(teapot),
+    "lambda-of-async": lambda request, refused: ateapot(request, refused),  # noqa: PLW0108
+    "async": ateapot,
+    "async-path": f"{__name__}.ateapot",
+    "async-method": Handler().awaited,
+}
+SYNC_TOO = [name for name in HANDLERS if name != "lambda-of-async"]
+
+
+def decorated(**options: Any) -> Callable[[HttpRequest], HttpResponse]:
+    @redis_lock("order", **options)
+    def view(request: HttpRequest) -> HttpResponse:
+        return HttpResponse("done")
+
+    return view
+
+
+def adecorated(**options: Any) -> Any:
+    @redis_lock("order", **options)
+    async def view(request: HttpRequest) -> HttpResponse:
+        return HttpResponse("done")
+
+    return view
+
+
+class OfClass(View):
+    @redis_lock("order", on_conflict=teapot)
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return HttpResponse("done")
+
+    @redis_lock("order", on_conflict=ateapot)
+    def post(self, request: HttpRequest) -> HttpResponse:
+        return HttpResponse("done")
+
+
+def undecorated(request: HttpRequest) -> HttpResponse:
+    try:
+        return HttpResponse(helper(request))
+    except LockNotAcquired:
+        return HttpResponse("LockNotAcquired")
+
+
+@redis_lock("helper", on_conflict=teapot)
+def helper(request: HttpRequest) -> str:
+    return "served"
+
+
+@redis_lock("helper", on_conflict="skip")
+def skipping_helper(request: HttpRequest) -> str:
+    return "served"
+
+
+urlpatterns = [
+    path("view/", decorated(on_conflict=teapot)),
+    path("async-view/", adecorated(on_conflict=teapot)),
+    path("async-handler/", adecorated(on_conflict=ateapot)),
+    path("class/", OfClass.as_view()),
+    path("plain/", decorated()),
+    path("async-plain/", adecorated()),
+    path("raise/", decorated(on_conflict="raise")),
+    path("async-raise/", adecorated(on_conflict="raise")),
+    path("skip/", decorated(on_conflict="skip")),
+    path("async-skip/", adecorated(on_conflict="skip")),
+    path("database/", adecorated(on_conflict=asks_the_database)),
+    path("forbids/", decorated(on_conflict=forbids)),
+    path("undecorated/", undecorated),
+    path("skipping-helper/", lambda request: HttpResponse(f"{skipping_helper(request)}")),
+]
+
+
+def refused(path: str, method: str = "get", **headers: str) -> Any:
+    with held_elsewhere("order", name="order"):
+        return getattr(Client(), method)(path, headers=headers)
+
+
+async def arefused(path: str) -> Any:
+    return await AsyncClient().get(path)
+
+
+class TestHandler:
+    @pytest.mark.parametrize("name", SYNC_TOO)
+    def test_of_a_view(self, name: str, rf: RequestFactory) -> None:
+        """Its response is the answer, whatever kind of callable it is; a free lock doesn't ask it."""
+        view = decorated(on_conflict=HANDLERS[name])
+        with held_elsewhere("order"):
+            response = view(rf.get("/"))
+        assert (response.status_code, response.content) == (418, b"teapot order 409")
+        assert view(rf.get("/")).content == b"done"
+
+    @pytest.mark.parametrize("name", HANDLERS)
+    def test_of_an_async_view(self, name: str, rf: RequestFactory) -> None:
+        """So it is for an asynchronous view, with synchronous and asynchronous handlers."""
+        view = adecorated(on_conflict=HANDLERS[name])
+        with held_elsewhere("order"):
+            response = asyncio.run(view(rf.get("/")))
+        assert (response.status_code, response.content) == (418, b"teapot order 409")
+        assert asyncio.run(view(rf.get("/"))).content == b"done"
+
+    @pytest.mark.parametrize("path", ["/view/", "/async-view/", "/async-handler/", "/class/"])
+    def test_by_url(self, path: str) -> None:
+        """By its URL too, under WSGI and ASGI."""
+        assert refused(path).status_code == 418
+        with held_elsewhere("order"):
+            assert asyncio.run(arefused(path)).status_code == 418
+
+    def test_of_a_method(self) -> None:
+        """An async handler of a synchronous one."""
+        assert refused("/class/", "post").status_code == 418
+
+    @pytest.mark.django_db
+    def test_it_may_ask_the_database(self) -> None:
+        """[D41] A synchronous handler of an asynchronous view runs where Django's own synchronous code does."""
+        with held_elsewhere("order"):
+            assert asyncio.run(arefused("/database/")).status_code == 418
+
+    def test_what_the_call_site_says_of_the_answer(self, rf: RequestFactory) -> None:
+        """It may take over `status` and `retry_after`, or have us answer."""
+        with held_elsewhere("order", expire=900):
+            view = decorated(on_conflict=teapot, status=423)
+            assert view(rf.get("/")).content == b"teapot order 423"
+            response = decorated(on_conflict=fallback, status=423, retry_after=7)(rf.get("/"))
+        assert (response.status_code, response["Retry-After"], response["Cache-Control"]) == (423, "7", "no-store")
+
+    def test_of_a_cool_down(self, rf: RequestFactory) -> None:
+        """[D 2.4] It sees that the lock is cooling down."""
+        seen = []
+
+        def handler(request: HttpRequest, refused: LockNotAcquired) -> HttpResponse:
+            seen.append((refused.status, refused.cooling, refused.retry_header))
+            return answers.answer(request, refused)
+
+        view = decorated(on_conflict=handler, auto_release=False, expire=900)
+        view(rf.get("/"))
+        response = view(rf.get("/"))
+        assert seen[0] in [(429, True, 900), (429, True, 899)]
+        assert (response.status_code, response["Retry-After"]) == (429, str(seen[0][2]))
+        assert response.content == b"This was done not long ago. Try again later.\n"
+        locks.lock("order").force_release()
+
+    def test_the_store_is_down(self, rf: RequestFactory, store_down: str) -> None:
+        """It is for conflicts: a store that is down is 503 as ever."""
+        for how in (teapot, "raise"):
+            assert decorated(on_conflict=how)(rf.get("/")).status_code == 503
+        with pytest.raises(LockBackendError):
+            redis_lock("order", on_conflict="skip")(lambda: None)()
+
+    def test_elsewhere(self) -> None:
+        """[D 2.4] Where there is no request to answer it isn't asked: a function's result isn't a response."""
+        with held_elsewhere("order"), pytest.raises(LockNotAcquired):
+            redis_lock("order", on_conflict=teapot)(lambda: None)()
+
+        @redis_lock("order", on_conflict=ateapot)
+        async def work() -> None: ...
+
+        with held_elsewhere("order"), pytest.raises(LockNotAcquired):
+            asyncio.run(work())
+
+    def test_a_helper(self) -> None:
+        """Nor for a helper that a view hands its request to."""
+        with held_elsewhere("helper"):
+            assert Client().get("/undecorated/").content == b"LockNotAcquired"
+
+
+class TestBadHandler:
+    """Clear, and nothing is held afterwards."""
+
+    def check(self, how: Any, kind: type[Exception], match: str, rf: RequestFactory) -> BaseException:
+        """Below another lock, so that something could stay held."""
+        for asynchronous in (False, True):
+            make = adecorated if asynchronous else decorated
+            outer = redis_lock("outer")(make(on_conflict=how))
+            with held_elsewhere("order"), pytest.raises(kind, match=match) as raised:
+                asyncio.run(outer(rf.get("/"))) if asynchronous else outer(rf.get("/"))
+            assert isinstance(raised.value.__cause__, LockNotAcquired)
+            assert raised.value.__cause__.name == "order"
+            in_thread(lambda: locks.lock("outer", wait=0).acquire().release())
+        return raised.value
+
+    @pytest.mark.parametrize("how", [breaks, abreaks])
+    def test_that_raises(self, how: Any, rf: RequestFactory) -> None:
+        """What it raises is seen, with the conflict as its cause and a note that says where it comes from."""
+        error = self.check(how, LookupError, "oops", rf)
+        assert error.__notes__ == [  # type: ignore[attr-defined]
+            "The on_conflict handler of lock order raised this, which was to answer a refused request"
+        ]
+
+    @pytest.mark.parametrize(("how", "what"), [(wrong, "str"), (awrong, "NoneType")])
+    def test_that_returns_no_response(self, how: Any, what: str, rf: RequestFactory) -> None:
+        """[D52] Anything but a response is told at once, not by whatever takes it for one."""
+        self.check(how, TypeError, f"a handler returns an HttpResponse, not {what}", rf)
+
+    def test_that_returns_something_to_await(self, rf: RequestFactory) -> None:
+        """A function that isn't seen to be asynchronous can't be awaited for a synchronous view."""
+        view = decorated(on_conflict=HANDLERS["lambda-of-async"])
+        with held_elsewhere("order"), pytest.raises(TypeError, match="an HttpResponse, not coroutine"):
+            view(rf.get("/"))
+
+    @pytest.mark.parametrize("how", ["shop.no_such", f"{__name__}.no_such", "math.pi"])
+    def test_that_isnt_there(self, how: str, rf: RequestFactory) -> None:
+        """A path that leads nowhere is told with the name of the lock."""
+        self.check(how, ImproperlyConfigured, "Lock order is busy, and its on_conflict", rf)
+
+    def test_that_raises_the_conflict(self, rf: RequestFactory) -> None:
+        """It may pass on what it was given."""
+        with held_elsewhere("order"), pytest.raises(LockNotAcquired) as raised:
+            decorated(on_conflict=again)(rf.get("/"))
+        assert raised.value.__cause__ is None
+        assert not hasattr(raised.value, "__notes__")
+
+    def test_that_forbids(self) -> None:
+        """What Django answers, it answers."""
+        assert refused("/forbids/").status_code == 403
+
+
+class TestRaise:
+    @pytest.mark.parametrize("path", ["/raise/", "/async-raise/"])
+    def test_in_a_view(self, path: str) -> None:
+        """`"raise"` is LockNotAcquired in views, too, for middleware to answer."""
+        with pytest.raises(LockNotAcquired) as raised:
+            refused(path)
+        assert (raised.value.name, raised.value.status) == ("order", 409)
+
+    def test_elsewhere(self) -> None:
+        """As without it."""
+        with held_elsewhere("order"), pytest.raises(LockNotAcquired):
+            redis_lock("order", on_conflict="raise")(lambda: None)()
+
+
+class TestSkip:
+    def test_a_function(self) -> None:
+        """[D52] `"skip"`: the call isn't made, and None is returned."""
+        runs = []
+
+        @redis_lock("order", on_conflict="skip")
+        def work() -> int:
+            return runs.append(1) or 5
+
+        with held_elsewhere("order"):
+            assert work() is None
+        assert runs == []
+        assert work() == 5
+
+    def test_a_coroutine(self) -> None:
+        """[D52] Asynchronous too."""
+
+        @redis_lock("order", on_conflict="skip")
+        async def work() -> int:
+            return 5
+
+        with held_elsewhere("order"):
+            assert asyncio.run(work()) is None
+        assert asyncio.run(work()) == 5
+
+    @pytest.mark.parametrize("path", ["/skip/", "/async-skip/"])
+    def test_a_view(self, path: str) -> None:
+        """[D52] A view has to answer: told at its first request, whether the lock is busy or not."""
+        with pytest.raises(TypeError, match='is a view and has on_conflict="skip", which returns None'):
+            Client().get(path)
+        in_thread(lambda: locks.lock("order", wait=0).acquire().release())
+
+    def test_a_helper(self) -> None:
+        """A helper of a view is a function like any other."""
+        with held_elsewhere("helper"):
+            assert Client().get("/skipping-helper/").content == b"None"
+        assert Client().get("/skipping-helper/").content == b"served"
+
+
+class TestLevels:
+    @pytest.mark.parametrize("url", ["/plain/", "/async-plain/"])
+    @pytest.mark.parametrize(
+        ("alias", "name", "status"),
+        [
+            ({}, {}, 409),
+            ({"ON_CONFLICT": teapot}, {}, 418),
+            ({"ON_CONFLICT": f"{__name__}.teapot"}, {}, 418),
+            ({}, {"ON_CONFLICT": f"{__name__}.ateapot"}, 418),
+            ({"ON_CONFLICT": redirect}, {"ON_CONFLICT": teapot}, 418),
+            ({"ON_CONFLICT": teapot}, {"ON_CONFLICT": redirect}, 302),
+            ({"ON_CONFLICT": teapot}, {"ON_CONFLICT": "answer"}, 409),
+            ({"ON_CONFLICT": "answer"}, {"ON_CONFLICT": teapot}, 418),
+            ({"ON_CONFLICT": "raise"}, {}, None),
+            ({"ON_CONFLICT": teapot}, {"ON_CONFLICT": "raise"}, None),
+            ({"ON_CONFLICT": "raise"}, {"ON_CONFLICT": teapot}, 418),
+        ],
+    )
+    def test_of_the_settings(self, memory_locks: Any, url: str, alias: Any, name: Any, status: int | None) -> None:
+        """[F9] The alias's is the project's default, `LOCKS[name]` wins over it."""
+        memory_locks(**alias, LOCKS={"order": name})
+        if status is None:
+            with pytest.raises(LockNotAcquired):
+                refused(url)
+        else:
+            assert refused(url).status_code == status
+
+    @pytest.mark.parametrize(("how", "status"), [("answer", 409), (redirect, 302), (f"{__name__}.redirect", 302)])
+    def test_of_the_call_site(self, memory_locks: Any, how: Any, status: int, rf: RequestFactory) -> None:
+        """[F9] The call site wins over both."""
+        memory_locks(ON_CONFLICT=teapot, LOCKS={"order": {"ON_CONFLICT": "raise"}})
+        with held_elsewhere("order"):
+            assert decorated(on_conflict=how)(rf.get("/")).status_code == status
+
+    def test_a_function_under_a_project_wide_handler(self, memory_locks: Any) -> None:
+        """[D 2.4] One handler for all views doesn't change what functions do."""
+        memory_locks(ON_CONFLICT=teapot)
+        with held_elsewhere("order"), pytest.raises(LockNotAcquired):
+            redis_lock("order")(lambda: None)()
+        with held_elsewhere("helper"):
+            assert Client().get("/undecorated/").content == b"LockNotAcquired"
+
+    def test_override_settings(self) -> None:
+        """[D53] It takes effect at the next call."""
+        assert refused("/plain/").status_code == 409
+        with override_settings(REDIS_LOCKS={"default": {"BACKEND": MEMORY, "ON_CONFLICT": teapot}}):
+            assert refused("/plain/").status_code == 418
+        assert refused("/plain/").status_code == 409
+
+
+class TestChecks:
+    @pytest.mark.parametrize("where", ["alias", "name"])
+    def test_a_path_that_leads_nowhere(self, memory_locks: Any, where: str) -> None:
+        """E022 says which entry it is."""
+        entry = {"ON_CONFLICT": f"{__name__}.no_such"}
+        memory_locks(**(entry if where == "alias" else {"LOCKS": {"order": entry}}))
+        (message,) = [found for found in checks.run_checks(tags=["redis_locks"]) if found.id != "redis_locks.W004"]
+        assert message.id == "redis_locks.E022"
+        assert message.msg.startswith("REDIS_LOCKS['default']" + ("['LOCKS']['order']: " if where == "name" else ": "))
+        assert "ON_CONFLICT can't be imported" in message.msg
+
+    def test_a_path_to_what_cant_be_called(self, memory_locks: Any) -> None:
+        """So is one to something else."""
+        memory_locks(ON_CONFLICT="math.pi")
+        (message,) = [found for found in checks.run_checks(tags=["redis_locks"]) if found.id != "redis_locks.W004"]
+        assert "ON_CONFLICT is a callable or the dotted path to one" in message.msg
+
+    def test_what_is_right(self, memory_locks: Any, settings: Any) -> None:
+        """A handler, its path and the two words are fine."""
+        settings.DEBUG = True
+        for how in (teapot, f"{__name__}.teapot", "answer", "raise"):
+            memory_locks(ON_CONFLICT=how, LOCKS={"order": {"ON_CONFLICT": how}})
+            assert checks.run_checks(tags=["redis_locks"]) == []
+
+    def test_using_an_alias_imports_no_handler(self, memory_locks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """[D54] A lock object of a module may be made while the module of the handlers, which imports it, is loading."""
+        memory_locks(ON_CONFLICT="shop.conflicts.answer")
+        assert locks.lock("order").key == "order"
+        shop: Any = ModuleType("shop.conflicts")
+        shop.answer = teapot
+        monkeypatch.setitem(sys.modules, "shop", ModuleType("shop"))
+        monkeypatch.setitem(sys.modules, "shop.conflicts", shop)
+        assert refused("/plain/").status_code == 418
+
+
+class TestDecoration:
+    @pytest.mark.parametrize(
+        ("how", "hint"),
+        [
+            ("skpi", "did you mean 'skip'"),
+            ("answers", "did you mean 'answer'"),
+            ("", "'answer', 'raise', 'skip', a handler"),
+            ("a..b", "its dotted path, not 'a..b'"),
+            (409, "not 409"),
+            (True, "not True"),
+            (HttpResponse, "a handler\\(request, refused\\)"),
+        ],
+    )
+    def test_refused(self, how: Any, hint: str) -> None:
+        """What can't be meant is a ValueError when it decorates."""
+        with pytest.raises(ValueError, match=hint):
+            redis_lock("order", on_conflict=how)
+
+
+class TestLog:
+    @pytest.mark.parametrize("url", ["/view/", "/async-view/"])
+    def test_a_handlers_4xx(self, url: str, caplog: pytest.LogCaptureFixture) -> None:
+        """[D26] A handler's answer isn't warned of either."""
+        with caplog.at_level(logging.INFO):
+            refused(url)
+        assert [record.name for record in caplog.records] == ["django_redis_locks.acquire"]
+
+    def test_of_another_mistake(self, caplog: pytest.LogCaptureFixture) -> None:
+        """What else a handler comes to is."""
+        refused("/forbids/")
+        assert [record.levelname for record in caplog.records if record.name == "django.request"] == ["WARNING"]
