@@ -45,7 +45,7 @@ class Call:
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         request = views.request_of(args, kwargs)
-        answered = request if views.answers(request, self.target, args, self.body) else None
+        answered = self._answered(request, args)
         calls = self._calls()
         self._not_to_be_skipped(answered, calls)
         aliases = self._aliases(request)
@@ -86,7 +86,7 @@ class Call:
 
     async def arun(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         request = views.request_of(args, kwargs)
-        answered = request if views.answers(request, self.target, args, self.body) else None
+        answered = self._answered(request, args)
         calls = self._calls()
         self._not_to_be_skipped(answered, calls)
         self._aliases(request)  # refuses them
@@ -148,9 +148,16 @@ class Call:
         """Whose transactions the call has to begin: the innermost lock does."""
         return [] if self.stacked else transactions.to_begin(request, self.target, self.non_atomic)
 
+    def _answered(self, request: HttpRequest | None, args: tuple[Any, ...]) -> HttpRequest | None:
+        """The request, if this call is the view that answers it."""
+        if request is None or not views.answers(request, self.target, args, self.body):
+            return None
+        views.claim(request, self.body)
+        return request
+
     def _enter(self, request: HttpRequest | None) -> None:
         if request is not None and not self.stacked:
-            views.enter(request, self.body)
+            views.enter(request)
 
     def _refused(
         self, answered: HttpRequest | None, calls: CallTerms, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -15,7 +15,7 @@ from . import callables
 MARK = "_redis_lock_view"
 """On every decorated function. ``functools.wraps`` and ``as_view`` carry it to whatever the URL leads to."""
 
-_ENTERED = "_redis_lock_entered"
+_CLAIMED = "_redis_lock_view_body"
 
 
 def wrapped(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -45,19 +45,17 @@ def body_of(target: Any) -> Any:
     return inspect.unwrap(callables.plain(target))
 
 
-def answers(request: HttpRequest | None, target: Any, args: tuple[Any, ...], body: Any) -> bool:
+def answers(request: HttpRequest, target: Any, args: tuple[Any, ...], body: Any) -> bool:
     """Whether the decorated call answers this request, and isn't a helper that was handed it. The handlers of
     class-based views always do; a function does if it, or what wraps it, is what the URL leads to."""
-    if request is None:
-        return False
     if callables.view_of(target, args) is not None:
         return True
     if isinstance(args[0] if args else None, View) or isinstance(callables.bound_to(target), View):
         return False
-    if getattr(request, _ENTERED, body) is not body:
-        return False
     match = request.resolver_match
-    return match is None or hasattr(match.func, MARK) or _is_api_view_of(match.func, body)
+    if match is not None and _is_api_view_of(match.func, body):
+        return True
+    return getattr(request, _CLAIMED, body) is body and (match is None or hasattr(match.func, MARK))
 
 
 def _is_api_view_of(function: Any, body: Any) -> bool:
@@ -71,8 +69,12 @@ def _is_api_view_of(function: Any, body: Any) -> bool:
     )
 
 
-def enter(request: HttpRequest, body: Any) -> None:
-    """From now on the view's body runs: what it calls are helpers, and so is all that comes after it. Only the view itself
-    answers again, if a decorator above it tries once more."""
-    setattr(request, _ENTERED, body)
+def claim(request: HttpRequest, body: Any) -> None:
+    """From now on, what else is handed the request is a helper: called by the view's key, its body, or its template when
+    all is over. Only the view itself answers again, if a decorator above it tries once more."""
+    setattr(request, _CLAIMED, body)
+
+
+def enter(request: HttpRequest) -> None:
+    """The view's body begins. What it answers is its own."""
     expected(request, False)
