@@ -1,0 +1,268 @@
+"""Locks behind uvicorn: clients that wait, and clients that go away. What one thread does for several requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.http import HttpRequest, HttpResponse
+from django.test import AsyncClient
+from django.urls import path
+
+from django_redis_locks import LockAlreadyHeld, locks, redis_lock
+from django_redis_locks.core import clock
+from tests.django.asgi import AsgiServer, Body, waiting
+from tests.django.helpers import PATIENCE, in_thread, until
+from tests.proxy import Proxy
+from tools.redis_server import RedisServer
+
+DONE = (200, "done")
+
+body = Body()
+
+
+@redis_lock("order", wait=PATIENCE)
+def waits(request: HttpRequest) -> HttpResponse:
+    body.run()
+    return HttpResponse("done")
+
+
+@redis_lock("order", wait=PATIENCE)
+async def awaits(request: HttpRequest) -> HttpResponse:
+    await body.arun()
+    return HttpResponse("done")
+
+
+@redis_lock("order")
+def at_once(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("done")
+
+
+@redis_lock("order")
+async def needs_the_thread(request: HttpRequest) -> HttpResponse:
+    """As an async view does that asks the database."""
+    await body.arun()
+    return HttpResponse(await sync_to_async(lambda: "done")())
+
+
+@redis_lock("order", wait=0.3)
+def waits_a_bit(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("done")
+
+
+@redis_lock("order", wait=-1)
+def waits_for_ever(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("done")
+
+
+async def in_steps(request: HttpRequest) -> HttpResponse:
+    """Takes and gives the lock in a thread, step by step."""
+    lock = locks.lock("order")
+    grant = await sync_to_async(lock.acquire)()
+    await body.arun()
+    await sync_to_async(grant.release)()
+    return HttpResponse("done")
+
+
+urlpatterns = [
+    path("sync/", waits),
+    path("async/", awaits),
+    path("at-once/", at_once),
+    path("needs-the-thread/", needs_the_thread),
+    path("waits-a-bit/", waits_a_bit),
+    path("waits-for-ever/", waits_for_ever),
+    path("in-steps/", in_steps),
+]
+
+KINDS = ("sync", "async")
+
+
+@pytest.fixture(autouse=True)
+def new_body() -> Iterator[None]:
+    body.__init__()  # type: ignore[misc]
+    yield
+    body.end()
+
+
+@pytest.fixture
+def server(redis_locks: str) -> Iterator[AsgiServer]:
+    with AsgiServer() as running:
+        yield running
+        body.end()
+
+
+class TestWaiting:
+    @pytest.mark.parametrize("first", KINDS)
+    @pytest.mark.parametrize("second", KINDS)
+    def test_a_waiting_client_gets_its_turn(self, server: AsgiServer, first: str, second: str) -> None:
+        """[D41] Whichever of them is asynchronous: who waits blocks nobody, least of all the holder."""
+        holder = server.ask(f"/{first}/")
+        body.begins()
+        waiter = server.ask(f"/{second}/")
+        until(lambda: waiting("order") == 1)
+        assert server.ask("/at-once/").answer()[0] == 409
+        assert body.never_begins()
+        body.go.set()
+        assert holder.answer() == DONE
+        assert waiter.answer() == DONE
+
+    def test_a_holder_that_needs_the_thread(self, server: AsgiServer) -> None:
+        """[D41] Behind a server each request has a thread of its own: a synchronous waiter doesn't starve the holder."""
+        holder = server.ask("/needs-the-thread/")
+        body.begins()
+        waiter = server.ask("/sync/")
+        until(lambda: waiting("order") == 1)
+        body.go.set()
+        assert holder.answer() == DONE
+        assert waiter.answer() == DONE
+
+
+class TestDisconnect:
+    def test_while_waiting(self, server: AsgiServer) -> None:
+        """[D27] Who goes away while he waits leaves the queue, his view never begins, and the next one gets the lock."""
+        holder = server.ask("/async/")
+        body.begins()
+        leaver = server.ask("/async/")
+        until(lambda: waiting("order") == 1)
+        waiter = server.ask("/async/")
+        until(lambda: waiting("order") == 2)
+        leaver.leave()
+        until(lambda: waiting("order") == 1)
+        body.go.set()
+        assert holder.answer() == DONE
+        assert waiter.answer() == DONE
+        body.begins()
+        assert body.never_begins()
+
+    def test_all_who_wait(self, server: AsgiServer) -> None:
+        """[D27] When all are gone the lock is free once its holder is done."""
+        holder = server.ask("/async/")
+        body.begins()
+        leavers = [server.ask("/async/") for _ in range(3)]
+        until(lambda: waiting("order") == 3)
+        for leaver in leavers:
+            leaver.leave()
+        until(lambda: waiting("order") == 0)
+        body.go.set()
+        assert holder.answer() == DONE
+        until(lambda: not locks.lock("order").locked())
+        assert server.ask("/at-once/").answer() == DONE
+
+    def test_while_waiting_in_a_thread(self, server: AsgiServer) -> None:
+        """[D27] A thread can't be told: it goes on waiting, gets its turn, and the next one comes after it."""
+        holder = server.ask("/async/")
+        body.begins()
+        leaver = server.ask("/sync/")
+        until(lambda: waiting("order") == 1)
+        leaver.leave()
+        waiter = server.ask("/sync/")
+        until(lambda: waiting("order") == 2)
+        body.go.set()
+        assert holder.answer() == DONE
+        assert waiter.answer() == DONE
+        body.begins()
+        body.begins()
+
+    def test_while_holding(self, server: AsgiServer) -> None:
+        """[D27] The task of who goes away with the lock is cancelled, and the lock is free when its body has ended, not
+        before."""
+        holder = server.ask("/async/")
+        body.begins()
+        holder.leave()
+        assert body.cancelled.wait(PATIENCE)
+        assert server.ask("/at-once/").answer()[0] == 409
+        body.tidied.set()
+        until(lambda: not locks.lock("order").locked())
+        assert server.ask("/at-once/").answer() == DONE
+
+    def test_while_holding_in_a_thread(self, server: AsgiServer) -> None:
+        """[D27] A thread runs on, and so its lock stays until it has ended."""
+        holder = server.ask("/sync/")
+        body.begins()
+        holder.leave()
+        waiter = server.ask("/async/")
+        until(lambda: waiting("order") == 1)
+        assert body.never_begins()
+        body.go.set()
+        assert waiter.answer() == DONE
+
+
+class TestTaskGroup:
+    def test_cancelled_twice(self, redis_server: RedisServer, redis_url: str, settings: Any) -> None:
+        """[D40] A group cancels a call because its sibling failed, and is cancelled itself while that call gives its lock
+        back: it is free all the same, long before its lease ends."""
+        with Proxy(redis_server.port) as proxy:
+            settings.REDIS_LOCKS = {"default": {"LOCATION": proxy.url, "OPTIONS": {"socket_timeout": 0.5}}}
+            in_thread(lambda: locks.lock("order").acquire().release())  # the server knows the scripts
+            proxy.calls.clear()
+
+            async def story() -> None:
+                entered = asyncio.Event()
+
+                @redis_lock("order", expire=600)
+                async def section() -> None:
+                    entered.set()
+                    await asyncio.Event().wait()
+
+                async def fails() -> None:
+                    await entered.wait()
+                    proxy.plan("delay", "request", of="lock/free")
+                    raise LookupError
+
+                async def group() -> None:
+                    async with asyncio.TaskGroup() as tasks:
+                        tasks.create_task(section())
+                        tasks.create_task(fails())
+
+                task = asyncio.create_task(group())
+                await asyncio.to_thread(until, lambda: "delay request" in proxy.fates("lock/free"))
+                task.cancel()
+                with pytest.raises((asyncio.CancelledError, ExceptionGroup)):
+                    await task
+
+            asyncio.run(story())
+            until(lambda: not locks.lock("order").locked())
+            proxy.reset()
+
+
+class TestOneThreadForAll:
+    """With AsyncClient, and in scripts, all synchronous code of a loop shares one thread."""
+
+    def test_the_thread_holds_it_itself(self, store: str) -> None:
+        """[D41] [D42] A synchronous view whose own thread holds the lock for another request is told so at once: waiting it
+        would keep that request from ever giving the lock back."""
+
+        async def story() -> None:
+            async with asyncio.timeout(PATIENCE):
+                client = AsyncClient(raise_request_exception=False)  # it would raise that of any other client's
+                first = asyncio.create_task(client.get("/in-steps/"))
+                await asyncio.to_thread(body.begins)
+                refused: Any = await client.get("/waits-for-ever/")
+                kind, error, _ = refused.exc_info
+                assert (refused.status_code, kind) == (500, LockAlreadyHeld)
+                assert "this thread holds it, on behalf of another context" in str(error)
+                body.go.set()
+                assert (await first).content == b"done"
+                assert (await AsyncClient().get("/waits-for-ever/")).content == b"done"
+
+        asyncio.run(story())
+
+    def test_the_thread_is_needed_by_the_holder(self, store: str) -> None:
+        """[D41] Where a task holds it and needs the thread, that can't be seen: the wait ends it, and both go on."""
+
+        async def story() -> None:
+            async with asyncio.timeout(PATIENCE):
+                first = asyncio.create_task(AsyncClient().get("/needs-the-thread/"))
+                await asyncio.to_thread(body.begins)
+                begin = clock.now()
+                second = asyncio.create_task(AsyncClient().get("/waits-a-bit/"))
+                await asyncio.to_thread(until, lambda: waiting("order") == 1)
+                body.go.set()
+                assert (await second).status_code == 409
+                assert clock.now() - begin >= 0.3
+                assert (await first).content == b"done"
+
+        asyncio.run(story())
