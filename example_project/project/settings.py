@@ -15,7 +15,10 @@ ALLOWED_HOSTS = ["127.0.0.1", "localhost"]
 INSTALLED_APPS = ["django_redis_locks", "shop"]
 
 REDIS_LOCKS = {
-    "default": {"LOCATION": os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")},
+    "default": {
+        "LOCATION": os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0"),
+        "ON_CONFLICT": "shop.conflicts.answer",
+    },
 }
 
 DATABASE = Path(os.environ.get("DATABASE", BASE_DIR / "db.sqlite3"))
@@ -54,5 +57,5 @@ LOGGING = {
     "disable_existing_loggers": False,
     "handlers": {"stderr": {"class": "logging.StreamHandler"}},
     "root": {"handlers": ["stderr"], "level": "WARNING"},
-    "loggers": {"django.request": {"level": "ERROR"}},  # 409 and 410 are answers here, not troubles
+    "loggers": {"django.request": {"level": "ERROR"}},  # 410 is an answer here, no trouble; 409 isn't logged there
 }

@@ -17,7 +17,7 @@ from .checkout import sell
 from .models import Order, Product
 
 STOCK = 40
-KINDS = {200: "sold", 410: "gone"}
+KINDS = {200: "sold", 409: "busy", 410: "gone"}
 
 
 @require_POST
@@ -67,7 +67,7 @@ def restock(request: HttpRequest) -> HttpResponse:
 
 
 def answer(request: HttpRequest, product: Product, order: Order | None) -> HttpResponse:
-    """200 with the receipt, or 410: there will be no more. (409 comes from the decorator.)"""
+    """200 with the receipt, or 410: there will be no more. (409 comes from `conflicts.py`.)"""
     if order is None:
         status, message = 410, f"{product.name}: sold out."
     else:

@@ -69,6 +69,21 @@ def test_browser_gets_the_page_with_a_message(shop: Shop):
     assert page.count("csrfmiddlewaretoken") == 3 * 3 + 1
 
 
+def test_browser_gets_the_page_when_the_checkout_is_taken(shop: Shop, redis_url: str):
+    token = "b" * 32
+    headers = {"Accept": "text/html", "Cookie": f"csrftoken={token}", "X-CSRFToken": token}
+    with (
+        override_settings(REDIS_LOCKS={"default": {"LOCATION": redis_url}}),
+        locks.lock("shop:checkout:1", expire=5),
+        pytest.raises(HTTPError) as caught,
+    ):
+        urlopen(Request(f"{shop.url}/locked/1/buy", data=b"", headers=headers), timeout=10)
+    with caught.value as answer:
+        assert answer.code == 409
+        assert 1 <= int(answer.headers["Retry-After"]) <= 5
+        assert "Somebody is paying for this one." in answer.read().decode()
+
+
 def test_forged_forms_are_refused(shop: Shop):
     with pytest.raises(HTTPError) as caught:
         urlopen(Request(f"{shop.url}/locked/1/buy", data=b""), timeout=10)

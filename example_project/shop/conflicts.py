@@ -1,0 +1,20 @@
+"""What a buyer is told who finds the checkout taken. `ON_CONFLICT` in the settings names it, for every locked view of the
+project; `views.py` knows nothing of it."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+
+from django_redis_locks import LockNotAcquired, answers
+
+from .views import page, wants_json
+
+
+def answer(request: HttpRequest, refused: LockNotAcquired) -> HttpResponse:
+    """The shop's page for a browser; for everybody else what the decorator would have answered, problem details."""
+    usual = answers.answer(request, refused)
+    if wants_json(request):
+        return usual
+    response = page(request, "Somebody is paying for this one. Try again in a moment.", refused.status)
+    response["Retry-After"] = usual["Retry-After"]
+    return response
