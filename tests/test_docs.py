@@ -752,7 +752,7 @@ def test_operations_name_every_signal_with_its_event() -> None:
         assert logger == f"`django_redis_locks.{event.kind}`"
 
 
-SCRIPT = r"(lock|queue|index|record)/\w+"
+SCRIPT = r"(lock|queue|index|record|fence)/\w+"
 
 
 def test_wire_format_names_every_script() -> None:
