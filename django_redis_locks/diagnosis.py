@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from .backends.memory import MemoryBackend
 from .core.runner import run
 from .handler import DEFAULT, locks
 from .primitives.fences import raising
@@ -30,6 +31,11 @@ def facts(using: str = DEFAULT, *, timeout: float = PATIENCE) -> Facts:
     client = locks[using]
     client.engine.may_block()
     return client.engine.backend.facts(client.settings.key_prefix, timeout)
+
+
+def remembers_only_itself(using: str = DEFAULT) -> bool:
+    """Whether an alias keeps its locks in the memory of each process, so that nobody sees those of another one."""
+    return isinstance(locks[using].engine.backend, MemoryBackend)
 
 
 def fences(using: str = DEFAULT) -> list[FenceCounter]:
