@@ -7,6 +7,7 @@ blocks. What a block takes for granted is in `GIVEN`, what must hold afterwards 
 
 from __future__ import annotations
 
+import argparse
 import ast
 import asyncio
 import inspect
@@ -27,6 +28,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 from django.core.handlers.base import BaseHandler
+from django.core.management import load_command_class
 from django.db import connection, connections, models
 from django.http import HttpResponse
 from django.test import AsyncRequestFactory, Client, RequestFactory
@@ -708,11 +710,33 @@ def test_settings_name_every_key_and_its_default() -> None:
         assert f"`{name}`" in text or f'`"{name}"`' in text, name
 
 
-def test_settings_name_every_check() -> None:
+def test_every_check_is_on_its_page() -> None:
+    """Each id once, with what it says and what to do."""
     package = Path(django_redis_locks.__file__).parent
-    used = {id for path in package.rglob("*.py") for id in re.findall(r'"([EW]\d{3})"', path.read_text())}
-    assert set(rows("reference/settings.md", first=r"[EW]\d{3}")) == used
-    assert f"`{checks.TAG}.W010`" in (DOCS / "reference/settings.md").read_text()
+    used = {id for path in package.rglob("*.py") for id in re.findall(r"[\".]([EWI]\d{3})\b", path.read_text())}
+    table = rows("reference/checks.md", first=r"[EWI]\d{3}")
+    assert set(table) == used
+    assert all(says and do for _, says, do in table.values())
+    page = (DOCS / "reference/checks.md").read_text()
+    assert all(len(re.findall(rf"^\| `{id}` \|", page, re.MULTILINE)) == 1 for id in used)
+    assert f"`{checks.TAG}.`" in page
+
+
+def test_commands_name_every_verb_and_option() -> None:
+    text = (DOCS / "reference/commands.md").read_text()
+    parser = load_command_class("django_redis_locks", "redis_locks").create_parser("manage.py", "redis_locks")
+    (verbs,) = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    options = rows("reference/commands.md", first=r"--.+")
+    known: dict[str, set[str]] = {}
+    for verb, one in verbs.items():
+        assert f"`redis_locks {verb}" in text, verb
+        for action in one._actions:
+            if action.help != argparse.SUPPRESS and action.option_strings and "--help" not in action.option_strings:
+                known.setdefault(action.option_strings[0], set()).add(verb)
+    assert {option.split()[0] for option in options} == set(known)
+    for option, cells in options.items():
+        of = set(verbs) if cells[1] == "all" else set(re.findall(r"`(\w+)`", cells[1]))
+        assert of == known[option.split()[0]], option
 
 
 def test_api_names_everything_public() -> None:
