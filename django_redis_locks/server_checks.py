@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .core.facts import Facts
 
 OLDEST: Final = (6, 2)
-"""Of Redis. The oldest Valkey, 7.2, is younger."""
+"""Of Redis. The oldest Valkey is 7.2."""
 
 FAR_APART: Final = 10.0
 """Seconds between two clocks that are no mere lack of precision."""
@@ -58,7 +58,7 @@ def _of(alias: str) -> Iterator[checks.CheckMessage]:
 
 
 def _of_server(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
-    if facts.server == "Redis" and _version(facts) < OLDEST:
+    if _version(facts) < OLDEST:
         yield _warning(
             "W103",
             f"{where}: {facts.address} is {facts.server} {facts.version}.",

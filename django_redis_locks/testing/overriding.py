@@ -83,7 +83,5 @@ def _forget(engine: Engine) -> None:
             with hold.mutex:
                 hold.inside.clear()
                 hold.state = State.GONE
-            engine.unwatch(hold)
-            registry.forget(grant)
     if isinstance(engine.backend, MemoryBackend):
         engine.backend.clear()

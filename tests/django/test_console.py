@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_redis_locks import current_grant, locks, signals
+from django_redis_locks import current_grant, diagnosis, locks, signals
 from django_redis_locks.console import console as consoles
 from django_redis_locks.console import releasing
 from django_redis_locks.core.constants import SPARE
@@ -482,4 +482,6 @@ def test_a_fence_far_ahead_is_asked_for(counters: None, monkeypatch: pytest.Monk
 def test_fences_that_cant_be_told_apart_are_refused(memory_locks: Any) -> None:
     """Beyond 2**53 Lua would give the same fence twice; half of that leaves room for everybody."""
     memory_locks()
-    assert call("fence", "--at-least", str(2**52 + 1), "--yes").code != 0
+    assert call("fence", "--at-least", str(2**52 + 1), "--yes").code == 2
+    with pytest.raises(ValueError, match="a fence is a whole number"):
+        diagnosis.raise_fences(2**52 + 1)

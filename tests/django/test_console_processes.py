@@ -33,7 +33,8 @@ def start(redis_locks: str) -> Iterator[Start]:
     def begin(*words: str, stdin: Any = subprocess.DEVNULL, stdout: Any = subprocess.PIPE, **more: str) -> Started:
         table = more.pop("table", json.dumps({"default": {"LOCATION": redis_locks}}))
         environment = {**os.environ, "TEST_REDIS_LOCKS": table, "PYTHONWARNINGS": "error", **more}
-        environment.pop("DJANGO_SETTINGS_MODULE", None)
+        for name in ("DJANGO_SETTINGS_MODULE", "PYTHONUNBUFFERED"):
+            environment.pop(name, None)
         command = [sys.executable, "-m", "django", "redis_locks", *words, "--settings", "tests.django.console_settings"]
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE
@@ -108,7 +109,13 @@ def test_a_pipe_that_was_never_read_is_no_error(start: Start) -> None:
 
 def line_of(process: Started) -> bytes:
     assert process.stdout is not None
-    return process.stdout.readline()
+    line = b""
+    while not line.endswith(b"\n"):
+        assert select.select([process.stdout], [], [], PATIENCE)[0], f"nothing comes after {line!r}"
+        more = os.read(process.stdout.fileno(), 1)
+        assert more, f"it ended after {line!r}"
+        line += more
+    return line
 
 
 def test_watch_says_it_again_until_ctrl_c(start: Start) -> None:

@@ -287,7 +287,7 @@ class TestWarnings:
     )
     def test_open_in_production(self, settings: Any, entry: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
         """W026, in an alias or per name, under --deploy only."""
-        monkeypatch.setattr(server_checks, "_usable", lambda: [])
+        monkeypatch.setattr(server_checks, "_usable", list)
         settings.REDIS_LOCKS = {"default": {"LOCATION": URL}, "cache": {"LOCATION": URL, **entry}}
         assert messages() == []
         message = only(messages(deploy=True))
