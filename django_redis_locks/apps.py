@@ -17,6 +17,8 @@ class RedisLocksConfig(AppConfig):
     def ready(self) -> None:
         from . import signals  # noqa: F401, PLC0415 - importing connects them to the engine's events
         from .checks import TAG, check_deployment, check_settings  # noqa: PLC0415 - settings are ready only now
+        from .server_checks import check_servers  # noqa: PLC0415
 
         checks.register(check_settings, TAG)
         checks.register(check_deployment, TAG, deploy=True)
+        checks.register(check_servers, TAG, deploy=True)

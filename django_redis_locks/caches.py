@@ -5,7 +5,7 @@ Only the address is borrowed, never the cache's client: a cache may swallow erro
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django.conf import settings
@@ -53,12 +53,15 @@ def shares_database(location: str, options: Mapping[str, Any]) -> bool:
     if "://" not in location:
         return False
     mine = identity(location, options)
-    return any(
-        _identity(other, _options(entry)) == mine
-        for entry in _caches().values()
-        if _is_redis(entry)
-        for other in _locations(entry)
-    )
+    return any(_identity(other, theirs) == mine for _, other, theirs in redis_caches())
+
+
+def redis_caches() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Every server of every Redis cache: the cache's alias, the URL, and the options of the connection."""
+    for alias, entry in _caches().items():
+        if _is_redis(entry):
+            for location in _locations(entry):
+                yield alias, location, _options(entry)
 
 
 def _identity(location: str, options: Mapping[str, Any]) -> str | None:

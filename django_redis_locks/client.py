@@ -194,6 +194,11 @@ class Locks(LockMaker):
         """The keys of its indexes in the store."""
         return self._spelling.listings()
 
+    @property
+    def counters(self) -> list[str]:
+        """The keys of its fence counters in the store, by the numbers of their buckets."""
+        return self._spelling.counters()
+
     def max_hold(self, name: str) -> float:
         """The seconds after which a lock of this name isn't renewed any more."""
         return _chosen(self.overrides(name).max_hold, self.settings.max_hold)

@@ -207,15 +207,15 @@ async def aforce_release(
     return await locks[using].listed(key).aforce_release(reason, fence, actor)
 
 
-_WHICH: dict[str, tuple[str, ...]] = {
+STATES: dict[str, tuple[str, ...]] = {
     "held": ("held",),
     "overdue": ("held",),
     "expired": ("ended",),
     "all": ("held", "ended"),
 }
-"""In which parts of the index locks of a state are."""
+"""Each choice of locks, and in which parts of the index they are."""
 
-_COLUMNS: dict[str, Callable[[LockInfo], Any]] = {
+COLUMNS: dict[str, Callable[[LockInfo], Any]] = {
     "lease_left": lambda info: info.lease_left or 0.0,
     "key": lambda info: info.key,
     "name": lambda info: info.name,
@@ -234,13 +234,13 @@ _OF_ENTRIES: dict[str, Callable[[Entry], Any]] = {
 
 def _listing(client: Locks, match: str, state: Choice, order: str, limit: int, cursor: int) -> Program[Page]:
     column, backwards = order.removeprefix("-"), order.startswith("-")
-    _one_of("state", state, _WHICH)
-    _one_of("order", column, _COLUMNS)
+    _one_of("state", state, STATES)
+    _one_of("order", column, COLUMNS)
     _within("limit", limit, 1, LONGEST_PAGE)
     _within("cursor", cursor, 0, sys.maxsize)
     if not client.settings.index:
         return Page([], 0, None, indexed=False)
-    parts = [(listing, which) for which in _WHICH[state] for listing in client.listings]
+    parts = [(listing, which) for which in STATES[state] for listing in client.listings]
     if state in ("held", "expired") and not match and column == "lease_left" and len(parts) == 1:
         page = yield from entries(*parts[0], cursor, limit, last_first=backwards)  # the index is in this order
         rows = yield from _looking(client, page.found, page.at)
@@ -260,7 +260,7 @@ def _listing(client: Locks, match: str, state: Choice, order: str, limit: int, c
         rows = yield from _looking(client, found[cursor : cursor + limit], now)
         return Page(_of_state(rows, state), len(found), _next(cursor, limit, len(found)), partial)
     rows = _of_state((yield from _looking(client, found, now)), state)
-    rows.sort(key=_COLUMNS[column], reverse=backwards)
+    rows.sort(key=COLUMNS[column], reverse=backwards)
     return Page(rows[cursor : cursor + limit], len(rows), _next(cursor, limit, len(rows)), partial)
 
 

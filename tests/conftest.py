@@ -26,6 +26,7 @@ def forgetful() -> Iterator[None]:
         registry.forget(grant)
     for store in memory._stores.values():
         store.records.clear()
+        store.listings.clear()
     for janitor in list(renewal._janitors):
         janitor.put(None)  # it may have looked at a clock that was the test's, and sleep accordingly
 

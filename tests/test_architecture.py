@@ -81,7 +81,7 @@ LOCAL = {
     Lock: {"owned", "misplaced", "acquiring"},
     Grant: {"remaining"},
     RecordRef: set(),
-    Backend: {"complaint", "close", "after_fork_in_child", "call_many", "inbox"},
+    Backend: {"complaint", "close", "after_fork_in_child", "call_many", "inbox", "facts"},
 }
 """Methods without twin: they do no I/O, or only a thread of ours calls them. Programs are neither: they are run."""
 
@@ -350,6 +350,7 @@ def test_every_kind_of_lock_has_its_suite() -> None:
         "returning",
         "programs",
         "asking",
+        "fences",
         "waiting",
         "wishes",
     }

@@ -7,6 +7,7 @@ blocks. What a block takes for granted is in `GIVEN`, what must hold afterwards 
 
 from __future__ import annotations
 
+import argparse
 import ast
 import asyncio
 import inspect
@@ -18,8 +19,10 @@ import shlex
 import subprocess
 import sys
 import textwrap
+import unittest
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -27,9 +30,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 from django.core.handlers.base import BaseHandler
+from django.core.management import load_command_class
 from django.db import connection, connections, models
 from django.http import HttpResponse
-from django.test import AsyncRequestFactory, Client, RequestFactory
+from django.test import AsyncRequestFactory, Client, RequestFactory, TestCase
 from django.urls import path
 from django.utils.asyncio import async_unsafe
 from django.utils.functional import SimpleLazyObject
@@ -47,6 +51,7 @@ from django_redis_locks import (
     locks,
     redis_lock,
     signals,
+    testing,
 )
 from django_redis_locks.answers import detail_of
 from django_redis_locks.backends.memory import MemoryBackend
@@ -155,7 +160,15 @@ ALONE = {"howto/locks:no-django"}
 
 DATABASE = {
     story: [pytest.mark.django_db(transaction=True)]
-    for story in ("howto/views:outlives", "howto/views:ask-before-commit", "howto/views:hold", "howto/fencing:model")
+    for story in (
+        "howto/testing:commit",
+        "howto/testing:testcase",
+        "howto/testing:forgotten",
+        "howto/views:outlives",
+        "howto/views:ask-before-commit",
+        "howto/views:hold",
+        "howto/fencing:model",
+    )
 }
 
 
@@ -581,20 +594,74 @@ def _(names: Names) -> None:
     assert names["grant"].held
 
 
+def shop_client() -> Any:
+    """A test client for a shop with one view."""
+    view = redis_lock(key="checkout:1")(lambda request: HttpResponse())
+    return SimpleNamespace(get=lambda url: view(get()))
+
+
+def passes(case: type[TestCase], *, left: str = "") -> None:
+    """Run the tests of a class, one of which leaves a lock, and a test that is added to it."""
+
+    def test_more(self: TestCase) -> None:
+        assert django_redis_locks.locks["default"].engine.backend.identity.startswith("memory:tests")
+        if left:
+            locks.lock(left).acquire()
+
+    found = unittest.TestResult()
+    unittest.defaultTestLoader.loadTestsFromTestCase(type(case.__name__, (case,), {"test_more": test_more})).run(found)
+    assert found.testsRun > 0
+    failures = [text for _, text in [*found.failures, *found.errors]]
+    assert len(failures) == bool(left), failures
+    assert all(left in text for text in failures)
+
+
+@after("howto/testing:testcase")
+def _(names: Names) -> None:
+    passes(names["CheckoutTest"])
+
+
+@after("howto/testing:forgotten")
+def _(names: Names) -> None:
+    passes(names["ImportTest"])
+    passes(names["ImportTest"], left="forgotten")
+
+
 @after("howto/testing:refused")
 def _(names: Names) -> None:
-    client = SimpleNamespace(get=lambda url: redis_lock(key="checkout:1")(lambda request: HttpResponse())(get()))
-    names["test_a_second_checkout_is_refused"](client)
+    names["test_a_second_checkout_is_refused"](shop_client())
+
+
+@after("howto/testing:refused-async")
+def _(names: Names) -> None:
+    async def work() -> None: ...
+
+    asyncio.run(names["test_a_second_import_is_refused"](redis_lock(key="import")(work)))
+
+
+@after("howto/testing:captured")
+def _(names: Names) -> None:
+    names["test_a_checkout_takes_one_lock"](shop_client())
+
+
+@after("howto/testing:commit")
+def _(names: Names) -> None:
+    names["test_the_order_is_locked_until_commit"](redis_lock(key="order:{pk}")(lambda pk: None))
+
+
+@after("howto/testing:conftest")
+def _(names: Names) -> None:
+    (plugin,) = names["pytest_plugins"]
+    fixtures = {name for name in rows("howto/testing.md", first=r"\w+_(locks|left)") if "assert" not in name}
+    module = import_module(plugin)
+    assert fixtures - {"override_locks", "capture_locks"} == {
+        name for name, value in vars(module).items() if isinstance(value, type(module.memory_locks))
+    }
 
 
 @after("howto/testing:contention")
 def _(names: Names) -> None:
     names["test_no_sale_is_lost"]()
-
-
-@given("howto/testing:freezegun")
-def _() -> Names:
-    return {"hold_elsewhere": hold_elsewhere}
 
 
 @after("howto/testing:freezegun")
@@ -614,9 +681,7 @@ def _() -> Names:
 
 @after("howto/testing:down")
 def _(names: Names) -> None:
-    view = redis_lock(key="checkout:1")(lambda request: HttpResponse())
-    client = SimpleNamespace(get=lambda url: view(get()))
-    names["test_the_shop_is_closed_while_redis_is_down"](client, names["settings"])
+    names["test_the_shop_is_closed_while_redis_is_down"](shop_client(), names["settings"])
 
 
 @after("howto/operations:signals")
@@ -821,11 +886,42 @@ def test_settings_name_every_key_and_its_default() -> None:
         assert f"`{name}`" in text or f'`"{name}"`' in text, name
 
 
-def test_settings_name_every_check() -> None:
+def test_every_check_is_on_its_page() -> None:
+    """Each id once, with what it says and what to do."""
     package = Path(django_redis_locks.__file__).parent
-    used = {id for path in package.rglob("*.py") for id in re.findall(r'"([EW]\d{3})"', path.read_text())}
-    assert set(rows("reference/settings.md", first=r"[EW]\d{3}")) == used
-    assert f"`{checks.TAG}.W010`" in (DOCS / "reference/settings.md").read_text()
+    used = {id for path in package.rglob("*.py") for id in re.findall(r"[\".]([EWI]\d{3})\b", path.read_text())}
+    table = rows("reference/checks.md", first=r"[EWI]\d{3}")
+    assert set(table) == used
+    assert all(says and do for _, says, do in table.values())
+    page = (DOCS / "reference/checks.md").read_text()
+    assert all(len(re.findall(rf"^\| `{id}` \|", page, re.MULTILINE)) == 1 for id in used)
+    assert f"`{checks.TAG}.`" in page
+
+
+def test_commands_name_every_verb_and_option() -> None:
+    text = (DOCS / "reference/commands.md").read_text()
+    parser = load_command_class("django_redis_locks", "redis_locks").create_parser("manage.py", "redis_locks")
+    (verbs,) = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    options = rows("reference/commands.md", first=r"--.+")
+    known: dict[str, set[str]] = {}
+    for verb, one in verbs.items():
+        assert f"`redis_locks {verb}" in text, verb
+        for action in one._actions:
+            if action.help != argparse.SUPPRESS and action.option_strings and "--help" not in action.option_strings:
+                known.setdefault(action.option_strings[0], set()).add(verb)
+    assert {option.split()[0] for option in options} == set(known)
+    for option, cells in options.items():
+        of = set(verbs) if cells[1] == "all" else set(re.findall(r"`(\w+)`", cells[1]))
+        assert of == known[option.split()[0]], option
+
+
+def test_testing_names_every_helper() -> None:
+    table = rows("howto/testing.md", first=r"\w+\(.*\)")
+    named = {call.partition("(")[0]: call for call in table}
+    assert set(named) | {"Captured"} == set(testing.__all__)
+    for name, call in named.items():
+        parameters = list(inspect.signature(getattr(testing, name)).parameters)
+        assert re.findall(r"[(,] ?\**(\w+)", call) == parameters, name
 
 
 def test_api_names_everything_public() -> None:
@@ -865,7 +961,7 @@ def test_operations_name_every_signal_with_its_event() -> None:
         assert logger == f"`django_redis_locks.{event.kind}`"
 
 
-SCRIPT = r"(lock|queue|index|record)/\w+"
+SCRIPT = r"(lock|queue|index|record|fence)/\w+"
 
 
 def test_wire_format_names_every_script() -> None:

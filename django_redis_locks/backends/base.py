@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ..core.errors import LockBackendError
+from ..core.facts import Facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -94,6 +95,15 @@ class Backend:
             except LockBackendError as failure:
                 replies.append(failure)
         return replies
+
+    def facts(self, prefix: str, timeout: float) -> Facts:
+        """What the store says of itself, within so many seconds, and of the keys that begin with this prefix. Changes
+        nothing there.
+
+        Raises:
+            LockBackendError: it can't be reached, or doesn't let us in.
+        """
+        return Facts(type(self).__name__)
 
     def inbox(self, listener: Listener) -> Inbox:
         """An inbox of this process."""

@@ -18,3 +18,6 @@ now: Callable[[], float] = partial(
     time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 1))
 )
 """Seconds since some fixed moment."""
+
+wall: Callable[[], float] = partial(time.clock_gettime, getattr(time, "CLOCK_REALTIME", 0))
+"""Seconds since 1970, to compare other machines' clocks with ours. Nothing is measured with it."""

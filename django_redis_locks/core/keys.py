@@ -71,6 +71,10 @@ class Spelling(NamedTuple):
         """The indexes of all buckets."""
         return [_bucket(self.prefix, bucket)[3] for bucket in range(self.buckets)]
 
+    def counters(self) -> list[str]:
+        """The fence counters of all buckets."""
+        return [_bucket(self.prefix, bucket)[2] for bucket in range(self.buckets)]
+
 
 def escaped_in(lock: str) -> str:
     """The escaped key in the spelled one."""

@@ -145,6 +145,10 @@ class Registry:
     def __len__(self) -> int:
         return len(self._grants)
 
+    def grants(self) -> list[Grant]:
+        """Those of all owners."""
+        return list(self._grants.values())
+
     def after_fork_in_child(self) -> None:
         """The parent's grants stay findable, so that a ``with`` of the parent ends quietly in the child, but none of
         them is live here. Another thread may have been at work on the tables when the process forked."""

@@ -248,7 +248,7 @@ class TestStart:
     from django.core.checks import run_checks
     from django_redis_locks import LockBackendError, locks, redis_lock
 
-    print([message.id for message in run_checks(include_deployment_checks=True, tags=["redis_locks"])])
+    print([message.id for message in run_checks(tags=["redis_locks"])])
 
     @redis_lock("order:{pk}", expire=5)
     def work(pk): ...

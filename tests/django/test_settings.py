@@ -13,7 +13,7 @@ from django.core.checks import CheckMessage, run_checks
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 
-from django_redis_locks import InvalidLockBackend, conf, locks
+from django_redis_locks import InvalidLockBackend, conf, locks, server_checks
 from tests.django.helpers import MEMORY
 
 URL = "redis://127.0.0.1:6379/3"
@@ -289,8 +289,9 @@ class TestWarnings:
     @pytest.mark.parametrize(
         "entry", [{"ON_BACKEND_ERROR": "open"}, {"LOCKS": {"order": {"ON_BACKEND_ERROR": "open"}}}]
     )
-    def test_open_in_production(self, settings: Any, entry: dict[str, Any]) -> None:
+    def test_open_in_production(self, settings: Any, entry: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
         """W026, in an alias or per name, under --deploy only."""
+        monkeypatch.setattr(server_checks, "_usable", list)
         settings.REDIS_LOCKS = {"default": {"LOCATION": URL}, "cache": {"LOCATION": URL, **entry}}
         assert messages() == []
         message = only(messages(deploy=True))

@@ -13,6 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ...core.constants import SPARE
+from ...core.facts import MEMORY, Facts
 from ..base import Backend, Inbox
 from .store import LOCK, RECORD, Lease, Store, micros
 
@@ -60,6 +61,16 @@ class MemoryBackend(Backend):
 
     async def acall(self, command: Command[Any]) -> Any:
         return self.call(command)
+
+    def facts(self, prefix: str, timeout: float) -> Facts:
+        return Facts(MEMORY, address=self.identity, ahead=0.0)
+
+    def clear(self) -> None:
+        """Forget all locks and records; nobody is told. For tests: what one leaves isn't the next one's."""
+        with self._store.mutex:
+            self._store.records.clear()
+            self._store.lines.clear()
+            self._store.listings.clear()
 
     def inbox(self, listener: Listener) -> Inbox:
         return _MemoryInbox(self._store, listener.told)
@@ -184,6 +195,14 @@ def _look_at(store: Store, keys: tuple[str, ...], kind: str) -> list[Any]:
     ]
 
 
+def _raise_fence(store: Store, keys: tuple[str, ...], least: int) -> list[str]:
+    (counter,) = keys
+    last = store.fences.get(counter, 0)
+    if last < least:
+        last = store.fences[counter] = least
+    return [str(last), str(micros())]
+
+
 def _leave(store: Store, keys: tuple[str, ...], address: str) -> int:
     lock, waiters = keys
     store.step_out(waiters, address)
@@ -267,6 +286,7 @@ _steps: dict[str, Callable[..., Any]] = {
     "lock/inspect": _inspect,
     "lock/force": _force,
     "queue/leave": _leave,
+    "fence/raise": _raise_fence,
     "index/page": _page,
     "index/look": _look_at,
     "record/get": _get_record,

@@ -53,6 +53,11 @@ def identity(location: str, options: Mapping[str, Any] | None = None) -> str:
     return f"redis:{host}:{parts.port or given.get('port', 6379)}/{db or parts.path.strip('/') or given.get('db', 0)}"
 
 
+def database_in(identity: str) -> str:
+    """The number of the database in an ``identity``."""
+    return identity.rpartition("=" if identity.startswith("unix:") else "/")[2]
+
+
 def masked(location: str) -> str:
     """The address without its password, for messages. Whatever stands before the last ``@`` may be one: a URL that
     can't be read has none where it should."""

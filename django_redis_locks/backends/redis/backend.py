@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from ...core.constants import SOCKET_TIMEOUT
 from ...core.errors import LockBackendError
 from ..base import Backend, Inbox
-from . import versions
-from .address import identity, masked, redis_url
+from . import facts, versions
+from .address import database_in, identity, masked, redis_url
 from .inbox import RedisInbox
 from .loops import AsyncWire
 from .refusals import HINTS, PASSING, REFUSALS, WHOLE, code_of, way_out
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ...core.effects import Command
+    from ...core.facts import Facts
     from ..base import Listener
 
 MAX_CONNECTION_AGE = 3600.0
@@ -44,6 +45,7 @@ class RedisBackend(Backend):
         max_age = wanted.pop("max_connection_age", MAX_CONNECTION_AGE)
         make, amake, self._make_ear = connection_makers(url, wanted)
         self.identity = identity(url, options)
+        self._database = database_in(self.identity)
         self.location = masked(location)
         self._max_age = max_age
         self._wire = Wire(make, max_age)
@@ -95,6 +97,17 @@ class RedisBackend(Backend):
         except Failure as failure:
             return [self._failed(failure)] * len(commands)
         return [self._refused(reply) if type(reply) is Refusal else reply for reply in replies]
+
+    def facts(self, prefix: str, timeout: float) -> Facts:
+        wire = Wire(self._make_ear, self._max_age)  # it will have subscribed to something
+        try:
+            return facts.ask(wire, self.location, self._database, prefix, timeout)
+        except Refusal as refusal:
+            raise self._refused(refusal) from refusal
+        except Failure as failure:
+            raise self._failed(failure) from failure.cause
+        finally:
+            wire.close()
 
     def inbox(self, listener: Listener) -> Inbox:
         return RedisInbox(self._make_ear, listener, self.location, self._max_age)

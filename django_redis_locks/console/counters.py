@@ -1,0 +1,59 @@
+"""``fence``: how far the fences have got, and moving them forward after a store was moved or restored."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.utils.translation import gettext as _
+
+from .. import diagnosis
+from ..core.facts import FenceCounter
+from . import documents
+from .console import NO, Console, Options, UsageError, alias_of, aliases_of, has_terminal
+from .text import harmless, span, table
+
+FAR: Final = 86_400_000_000
+"""A day in microseconds. A fence that is further ahead of the clock than that is more often a typing error."""
+
+
+def fence(console: Console, options: Options) -> int:
+    """The fence counters, once they are ``at_least`` as far as is wanted."""
+    least = options["at_least"]
+    if least is not None:
+        return _raise(console, options, least)
+    found = console.each(aliases_of(options), diagnosis.fences)
+    _show(console, found)
+    return console.code(found)
+
+
+def _raise(console: Console, options: Options, least: int) -> int:
+    alias = alias_of(options)
+    before = diagnosis.fences(alias)
+    ahead = least - max(counter.clock for counter in before)
+    if ahead > FAR and not options["yes"]:
+        console.note(
+            _("That is %s ahead of the server's clock. It can't be taken back: until then each fence is one more only.")
+            % span(ahead / 1_000_000)
+        )
+        if console.json or not has_terminal():
+            raise UsageError(_("Nobody can be asked here: say --yes to do it all the same. Nothing was changed."))
+        if not console.asked(_("Move it so far? [y/N] ")):
+            console.note(_("Nothing was changed."))
+            return NO
+    _show(console, {alias: diagnosis.raise_fences(least, alias)})
+    return console.code(found=True)
+
+
+def _show(console: Console, found: dict[str, list[FenceCounter]]) -> None:
+    if console.json:
+        answers = {alias: [documents.of_counter(counter) for counter in each] for alias, each in found.items()}
+        console.document({"aliases": {**answers, **documents.errors(console.down)}})
+    elif found:
+        heads = [_("ALIAS"), _("BUCKET"), _("LAST FENCE"), _("SERVER'S CLOCK"), _("NEXT FENCE")]
+        lines = [_line(alias, counter) for alias, each in found.items() for counter in each]
+        console.say(*table([heads, *lines]))
+
+
+def _line(alias: str, counter: FenceCounter) -> list[str]:
+    numbers = counter.bucket, counter.last, counter.clock, counter.next
+    return [harmless(alias), *map(str, numbers)]

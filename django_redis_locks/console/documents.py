@@ -1,0 +1,61 @@
+"""What is shown, as the values that JSON knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..core.facts import Facts, FenceCounter
+    from ..inspection import LockInfo, Page
+
+Document = dict[str, Any]
+
+
+def of_lock(info: LockInfo) -> Document:
+    """A lock."""
+    holder, since = info.holder, info.since
+    return {
+        "alias": info.alias,
+        "key": info.key,
+        "name": info.name,
+        "kind": info.kind,
+        "state": info.state,
+        "holder": holder and {"host": holder.host, "pid": holder.pid, "thread": holder.thread, "name": holder.name},
+        "fence": info.fence,
+        "since": since and since.isoformat(),
+        "held_for": info.held_for and round(info.held_for, 3),
+        "lease_left": info.lease_left and round(info.lease_left, 3),
+        "waiting": info.waiting,
+        "foreign": info.foreign or None,
+    }
+
+
+def of_pages(pages: Mapping[str, Page], down: Mapping[str, str]) -> Document:
+    """The locks of several aliases, and what is to be known of each alias."""
+    return {
+        "locks": [of_lock(row) for page in pages.values() for row in page.rows],
+        "aliases": {
+            **{
+                alias: {"total": page.total, "partial": page.partial, "indexed": page.indexed}
+                for alias, page in pages.items()
+            },
+            **errors(down),
+        },
+    }
+
+
+def of_facts(facts: Facts) -> Document:
+    """What a store says of itself."""
+    return asdict(facts) | {"denied": list(facts.denied)}
+
+
+def of_counter(counter: FenceCounter) -> Document:
+    """A fence counter."""
+    return asdict(counter) | {"next": counter.next}
+
+
+def errors(down: Mapping[str, str]) -> Document:
+    """The aliases that are down."""
+    return {alias: {"error": problem} for alias, problem in down.items()}

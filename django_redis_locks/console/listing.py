@@ -1,0 +1,147 @@
+"""``list``, ``watch`` and ``show``: the locks as they are."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from .. import diagnosis, inspection
+from . import documents
+from .console import NO, OK, Console, Options, alias_of, aliases_of, told
+from .text import cut, harmless, pairs, span, states, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ..inspection import LockInfo, Page
+
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+def list_(console: Console, options: Options) -> int:
+    """The locks of one alias, or of all."""
+    pages = _read(console, options)
+    if console.json:
+        console.document(documents.of_pages(pages, console.down))
+    else:
+        console.say(*_lines(pages))
+    for alias, page in pages.items():
+        if not page.indexed:
+            console.note(_("%s keeps no index (INDEX is False): its locks aren't listed.") % harmless(alias))
+        if diagnosis.remembers_only_itself(alias):
+            console.note(_("%s keeps its locks in the memory of each process: these are this one's.") % harmless(alias))
+    return console.code(any(page.rows for page in pages.values()))
+
+
+def watch(console: Console, options: Options) -> int:
+    """The same, again and again until Ctrl-C. With ``json`` a document on each line."""
+    aliases_of(options)  # a wrong one is told at once
+    pause = threading.Event()
+    try:
+        while True:
+            pages = _read(console, options)
+            if console.json:
+                console.document(documents.of_pages(pages, console.down), indent=None)
+            else:
+                console.say(_frame(console, pages))
+            console.out.flush()
+            pause.wait(options["interval"])
+    except KeyboardInterrupt:
+        return OK
+
+
+def show(console: Console, options: Options) -> int:
+    """One lock, held or free."""
+    info = inspection.find(options["key"], alias_of(options))
+    if console.json:
+        console.document(documents.of_lock(info))
+    else:
+        console.say(*described(info))
+    return NO if info.state == "free" else OK
+
+
+def described(info: LockInfo) -> Iterator[str]:
+    """A lock, one line for each thing that is known of it."""
+    yield harmless(info.key)
+    about = [
+        (_("alias"), harmless(info.alias)),
+        (_("name"), harmless(info.name)),
+        (_("state"), states()[info.state]),
+    ]
+    if info.foreign:
+        about.append((_("found"), harmless(info.foreign)))
+    if info.holder is not None and info.since is not None:
+        about += [
+            (_("holder"), harmless(str(info.holder))),
+            (_("since"), info.since.isoformat(sep=" ", timespec="seconds")),
+            (_("held for"), _span(info.held_for)),
+        ]
+    if info.lease_left is not None:
+        about.append((_("lease left"), _span(info.lease_left)))
+    if info.fence is not None:
+        about.append((_("fence"), str(info.fence)))
+    about.append((_("waiting"), str(info.waiting)))
+    yield from pairs(about)
+
+
+def _read(console: Console, options: Options) -> dict[str, Page]:
+    return console.each(aliases_of(options), lambda alias: _all_of(alias, options))
+
+
+def _all_of(alias: str, options: Options) -> Page:
+    """As many locks as are wanted, however many pages that takes."""
+    left = options["limit"]
+    chosen: dict[str, Any] = {name: options[name] for name in ("match", "state", "order")}
+    page = inspection.held(alias, **chosen, limit=min(left, inspection.LONGEST_PAGE))
+    rows = page.rows
+    while page.next is not None and page.next < options["limit"]:
+        left = options["limit"] - page.next
+        page = inspection.held(alias, **chosen, limit=min(left, inspection.LONGEST_PAGE), cursor=page.next)
+        rows += page.rows
+    return replace(page, rows=rows)
+
+
+def _lines(pages: Mapping[str, Page]) -> Iterator[str]:
+    rows = [row for page in pages.values() for row in page.rows]
+    total = sum(page.total for page in pages.values())
+    if rows:
+        heads = _("ALIAS"), _("KEY"), _("STATE"), _("HOLDER"), _("HELD FOR"), _("LEASE LEFT"), _("FENCE"), _("WAITING")
+        yield from table([heads, *map(_cells, rows)])
+        yield ""
+    count = ngettext("%d lock", "%d locks", total) % total
+    more = total > len(rows) and bool(rows)
+    least = _("at least %s") % count if any(page.partial for page in pages.values()) else count
+    yield _("%(shown)d of %(total)s") % {"shown": len(rows), "total": least} if more else least
+
+
+def _cells(row: LockInfo) -> list[str]:
+    return [
+        harmless(row.alias),
+        harmless(row.key),
+        states()[row.state],
+        harmless(str(row.holder)) if row.holder is not None else harmless(row.foreign),
+        _span(row.held_for),
+        _span(row.lease_left),
+        str(row.fence or ""),
+        str(row.waiting or ""),
+    ]
+
+
+def _span(seconds: float | None) -> str:
+    return "" if seconds is None else span(seconds)
+
+
+def _frame(console: Console, pages: Mapping[str, Page]) -> str:
+    """What is shown at a time: on a terminal one screen, else a paragraph."""
+    lines = [*_lines(pages), *told(console.down).splitlines()]
+    if not console.out.isatty():
+        return "\n".join([*lines, "", ""])
+    columns, rows = shutil.get_terminal_size()
+    if len(lines) >= rows:
+        lines = [*lines[: rows - 2], "…"]
+    return _CLEAR + "\n".join(cut(line, columns) for line in lines)

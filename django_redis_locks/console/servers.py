@@ -1,0 +1,94 @@
+"""``ping`` and ``stats``: the stores, and how many locks they hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from django.utils.translation import gettext as _
+
+from .. import diagnosis, inspection
+from ..core.facts import MEMORY
+from . import documents
+from .console import Console, Options, aliases_of
+from .text import bytes_of, harmless, pairs, span, table
+
+if TYPE_CHECKING:
+    from ..core.facts import Facts
+    from ..inspection import Counts
+
+
+class _Stats(NamedTuple):
+    counts: Counts
+    facts: Facts
+
+
+def ping(console: Console, options: Options) -> int:
+    """Whether each store answers, and how soon."""
+    found = console.each(aliases_of(options), diagnosis.facts)
+    if console.json:
+        shown = ("server", "version", "address", "round_trip", "role")
+        answers = {
+            alias: {name: value for name, value in documents.of_facts(facts).items() if name in shown}
+            for alias, facts in found.items()
+        }
+        console.document({"aliases": {**answers, **documents.errors(console.down)}})
+    elif found:
+        heads = [_("ALIAS"), _("ANSWER"), _("SERVER"), _("ROLE"), _("ADDRESS")]
+        console.say(*table([heads, *(_answer(alias, facts) for alias, facts in found.items())]))
+    return console.code(found)
+
+
+def stats(console: Console, options: Options) -> int:
+    """How many locks each alias has, and what its server says that matters to them."""
+    found = console.each(aliases_of(options), lambda alias: _Stats(inspection.counts(alias), diagnosis.facts(alias)))
+    if console.json:
+        answers = {
+            alias: {
+                "held": some.counts.held,
+                "expired": some.counts.expired,
+                "server": documents.of_facts(some.facts),
+            }
+            for alias, some in found.items()
+        }
+        console.document({"aliases": {**answers, **documents.errors(console.down)}})
+    else:
+        for alias, some in found.items():
+            console.say(harmless(alias), *pairs(_about(some)), "")
+    return console.code(found)
+
+
+def _answer(alias: str, facts: Facts) -> list[str]:
+    return [
+        harmless(alias),
+        f"{facts.round_trip * 1000:.1f} ms",
+        harmless(f"{facts.server} {facts.version}".strip()),
+        facts.role,
+        harmless(facts.address),
+    ]
+
+
+def _about(some: _Stats) -> list[tuple[str, str]]:
+    counts, facts = some
+    lines = [
+        (_("held"), str(counts.held)),
+        (_("expired within the last hour"), str(counts.expired)),
+        (_("server"), harmless(f"{facts.server} {facts.version}, {facts.role}, {facts.address}")),
+    ]
+    if facts.server == MEMORY:
+        return [*lines[:2], (_("server"), _("the memory of this process; other processes have locks of their own"))]
+    if facts.uptime is not None:
+        lines.append((_("up for"), span(facts.uptime)))
+    if facts.memory is not None:
+        most = bytes_of(facts.most_memory) if facts.most_memory else _("no limit")
+        lines.append((_("memory"), f"{bytes_of(facts.memory)} / {most}"))
+    if facts.policy:
+        lines.append((_("when it is full"), harmless(facts.policy)))
+    if facts.evicted is not None:
+        lines.append((_("keys thrown away"), str(facts.evicted)))
+    if facts.clients is not None:
+        lines.append((_("clients"), f"{facts.clients} / {facts.most_clients or '?'}"))
+    if facts.ahead is not None:
+        lines.append((_("its clock is ahead by"), span(facts.ahead)))
+    if facts.denied:
+        lines.append((_("denied"), harmless(" ".join(facts.denied))))
+    return lines

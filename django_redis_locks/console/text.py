@@ -1,0 +1,99 @@
+"""Text for a terminal: what strangers wrote without its tricks, tables, lengths of time, numbers of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from unicodedata import category, east_asian_width
+
+from django.utils.translation import gettext as _
+
+ELLIPSIS = "…"
+
+
+def harmless(text: str) -> str:
+    """Text with an escape for whatever a terminal acts on, or doesn't show: control characters, line ends, marks that
+    turn the direction, spaces at both ends. Backslashes are doubled, so that no text looks like another one."""
+    inner = text.strip(" ")
+    start = len(text) - len(text.lstrip(" "))
+    padded = start, len(text) - start - len(inner)
+    return "\\x20" * padded[0] + "".join(map(_harmless, inner)) + "\\x20" * padded[1]
+
+
+def _harmless(char: str) -> str:
+    return char if char.isprintable() and char != "\\" else char.encode("unicode_escape").decode()
+
+
+def width(text: str) -> int:
+    """The columns that text takes: two for a wide character, none for one that is put on the one before."""
+    return sum(map(_width, text))
+
+
+def _width(char: str) -> int:
+    if category(char) in {"Mn", "Me"}:
+        return 0
+    return 2 if east_asian_width(char) in "WF" else 1
+
+
+def cut(text: str, columns: int) -> str:
+    """Text that takes so many columns at most."""
+    if width(text) <= columns:
+        return text
+    taken = 0
+    for place, char in enumerate(text):
+        taken += _width(char)
+        if taken > columns - 1:
+            return text[:place] + ELLIPSIS
+    return text
+
+
+def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Lines with their cells below each other."""
+    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell + " " * (wide - width(cell)) for cell, wide in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip(" ")
+
+
+def pairs(about: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Lines of a name and a value, indented."""
+    return table([["", *line] for line in about])
+
+
+def span(seconds: float) -> str:
+    """A length of time, in the units that matter: 0.3 s, 12 s, 3 m 05 s, 2 h 03 m, 4 d 2 h."""
+    if seconds <= -0.05:
+        return f"-{span(-seconds)}"
+    seconds = abs(seconds)
+    if round(seconds, 1) < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} m {rest:02} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes:02} m"
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def bytes_of(number: int) -> str:
+    """A number of bytes, for people."""
+    size = float(number)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def states() -> dict[str, str]:
+    """The states of a lock, in words."""
+    return {
+        "held": _("held"),
+        "overdue": _("overdue"),
+        "expired": _("expired"),
+        "free": _("free"),
+        "foreign": _("no lock"),
+    }

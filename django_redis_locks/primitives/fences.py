@@ -1,0 +1,38 @@
+"""How far the fences of a bucket have got, and moving them forward, as programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ..core.effects import Command
+from ..core.facts import FenceCounter
+from ..core.replies import members, number
+from .asking import asking
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..core.effects import Program
+
+LARGEST: Final = 2**52
+"""In the year 2112 the clock says so. Beyond twice as much Lua, and many a database, can't tell a fence from the next."""
+
+
+def raising(counters: Sequence[str], least: int) -> Program[list[FenceCounter]]:
+    """Have each of these counters be this much at least; 0 changes nothing.
+
+    Raises:
+        ValueError: ``least`` is no fence.
+    """
+    if type(least) is not int or not 0 <= least <= LARGEST:
+        raise ValueError(f"a fence is a whole number from 0 to {LARGEST}, not {least!r}")
+    found: list[FenceCounter] = []
+    for bucket, counter in enumerate(counters):
+        last, clock = (yield from asking(Command("fence/raise", (counter,), (least,), _read), 0.0))[0]
+        found.append(FenceCounter(bucket, last, clock))
+    return found
+
+
+def _read(reply: Any) -> tuple[int, int]:
+    last, clock = members(reply)
+    return number(last), number(clock)

@@ -1,0 +1,147 @@
+"""System checks that ask servers: with ``check --deploy`` only, since a settings file is right or wrong without them.
+
+A server that doesn't tell something, because its user may not ask, has nothing wrong in that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from django.core import checks
+
+from . import caches, conf, diagnosis
+from .checks import TAG
+from .core.errors import LockBackendError
+from .core.facts import MEMORY
+from .handler import locks
+
+if TYPE_CHECKING:
+    from .core.facts import Facts
+
+OLDEST: Final = (6, 2)
+"""Of Redis. The oldest Valkey is 7.2."""
+
+FAR_APART: Final = 10.0
+"""Seconds between two clocks that are no mere lack of precision."""
+
+
+def check_servers(app_configs: object = None, **_: Any) -> Sequence[checks.CheckMessage]:
+    """Every problem of the server of every alias whose settings are right. One that is down hides no other."""
+    return [message for alias in _usable() for message in _of(alias)]
+
+
+def _usable() -> Iterator[str]:
+    try:
+        table = locks.configuration()
+    except conf.InvalidLockBackend:
+        return
+    for alias, entry in table.items():
+        if not any(problem.serious for problem in conf.problems(alias, entry)):
+            yield alias
+
+
+def _of(alias: str) -> Iterator[checks.CheckMessage]:
+    where = f"{conf.SETTING}[{alias!r}]"
+    try:
+        facts = diagnosis.facts(alias)
+    except LockBackendError as error:
+        problem, _, hint = str(error.args[0]).partition(". ")
+        yield _warning("W101", f"{where}: {problem}.", f"{hint}." if hint else "")
+        return
+    if facts.server == MEMORY:
+        return
+    yield from _of_server(where, facts)
+    yield from _of_data(where, facts)
+    yield from _shared(where, facts, alias)
+
+
+def _of_server(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
+    if _version(facts) < OLDEST:
+        yield _warning(
+            "W103",
+            f"{where}: {facts.address} is {facts.server} {facts.version}.",
+            "Locks need Redis 6.2 or Valkey 7.2, or newer.",
+        )
+    if facts.role == "replica":
+        yield _warning(
+            "W104",
+            f"{where}: {facts.address} is a replica.",
+            "It can't give locks, and may have forgotten some after a failover. Let LOCATION name the master.",
+        )
+    if facts.mode == "cluster":
+        yield _warning(
+            "W105",
+            f"{where}: {facts.address} is a node of a Redis Cluster.",
+            "Locks need a single server: all slots must be on this node.",
+        )
+    if facts.denied:
+        rights = " ".join(right for right in facts.denied if not right.isupper())
+        gone = ", ".join(right for right in facts.denied if right.isupper())
+        yield _warning(
+            "W106",
+            f"{where}: {facts.address} denies what locks need: {', '.join(facts.denied)}.",
+            " ".join(
+                [f"ACL SETUSER <user> {rights}"] * bool(rights) + [f"Rename {gone} back in redis.conf."] * bool(gone)
+            ),
+        )
+    if facts.ahead is not None and abs(facts.ahead) >= FAR_APART:
+        yield _warning(
+            "W108",
+            f"{where}: the clock of {facts.address} is {abs(facts.ahead):.0f} s "
+            f"{'ahead of' if facts.ahead > 0 else 'behind'} the one here.",
+            "Fences are times of the server's clock, and a lease ends early when it is put right. Have NTP run on both.",
+        )
+
+
+def _of_data(where: str, facts: Facts) -> Iterator[checks.CheckMessage]:
+    if facts.policy not in {"", "noeviction"}:
+        yield _warning(
+            "W102",
+            f"{where}: {facts.address} has maxmemory-policy {facts.policy}.",
+            "It may throw locks away while they are held. Set noeviction, or give the locks a server of their own.",
+        )
+    note = ""
+    if facts.appends is False:
+        note = f"{facts.address} keeps no append-only file: when it crashes, locks are free while their holders go on."
+    elif facts.syncs == "no":
+        note = (
+            f"{facts.address} has appendfsync no: when its machine crashes, the locks of the last half minute are free "
+            "while their holders go on."
+        )
+    if note:
+        hint = "Set appendonly yes and appendfsync everysec, or let what matters refuse older fences."
+        yield checks.Info(f"{where}: {note}", hint=hint, id=f"{TAG}.W107")
+
+
+def _shared(where: str, facts: Facts, alias: str) -> Iterator[checks.CheckMessage]:
+    """What the addresses don't show, the servers do: both say that they are the same one."""
+    settings = locks[alias].settings
+    if not facts.database or caches.shares_database(settings.location, settings.options):  # W010
+        return
+    for cache, location, options in caches.redis_caches():
+        try:
+            theirs = settings.backend(location, _within_reason(options)).facts(settings.key_prefix, diagnosis.PATIENCE)
+        except (LockBackendError, TypeError, ValueError):
+            continue  # that cache is down: the project's concern, not ours
+        if theirs.database == facts.database:
+            yield _warning(
+                "W109",
+                f"{where} shares its database with the cache {cache!r}: {facts.address} and {theirs.address} are one.",
+                "cache.clear() deletes the locks with the values; give the locks a database, or a server, of their own.",
+            )
+
+
+def _within_reason(options: Mapping[str, Any]) -> dict[str, Any]:
+    """A connection that is borrowed for a question waits no longer than one of ours."""
+    return {**options, "socket_timeout": diagnosis.PATIENCE, "socket_connect_timeout": diagnosis.PATIENCE}
+
+
+def _version(facts: Facts) -> tuple[int, ...]:
+    found = re.match(r"(\d+)\.(\d+)", facts.version)
+    return tuple(map(int, found.groups())) if found else OLDEST
+
+
+def _warning(id: str, message: str, hint: str) -> checks.CheckMessage:
+    return checks.Warning(message, hint=hint or None, id=f"{TAG}.{id}")

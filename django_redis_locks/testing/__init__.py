@@ -1,0 +1,23 @@
+"""Helpers for tests of code that takes locks.
+
+``override_locks`` keeps the locks of all aliases in memory; ``hold_lock`` has somebody else hold one; ``assert_locked``,
+``assert_not_locked`` and ``assert_no_locks_held`` look; ``capture_locks`` tells what happened. Fixtures for pytest are in
+``django_redis_locks.testing.fixtures``.
+"""
+
+from __future__ import annotations
+
+from .asserting import assert_locked, assert_no_locks_held, assert_not_locked
+from .capturing import Captured, capture_locks
+from .holding import hold_lock
+from .overriding import override_locks
+
+__all__ = [
+    "Captured",
+    "assert_locked",
+    "assert_no_locks_held",
+    "assert_not_locked",
+    "capture_locks",
+    "hold_lock",
+    "override_locks",
+]

@@ -1,0 +1,43 @@
+"""Fixtures for pytest. Name this module in your ``conftest.py``::
+
+pytest_plugins = ["django_redis_locks.testing.fixtures"]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from .asserting import assert_none, held_here
+from .capturing import Captured, capture_locks
+from .overriding import override_locks
+
+
+@pytest.fixture
+def memory_locks() -> Iterator[None]:
+    """All aliases have their locks in memory, and none is held at first."""
+    with override_locks():
+        yield
+
+
+@pytest.fixture
+def captured_locks() -> Iterator[Captured]:
+    """What happens to locks during the test."""
+    with capture_locks() as found:
+        yield found
+
+
+@pytest.fixture
+def no_locks_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The test fails if it leaves a lock held. It is released then, so that the next one doesn't fail of it."""
+    if "memory_locks" in request.fixturenames:
+        request.getfixturevalue("memory_locks")  # which forgets what is held, so it has to end after this one
+    before = {id(grant) for grant in held_here()}
+    yield
+    left = [grant for grant in held_here() if id(grant) not in before]
+    try:
+        assert_none(left)
+    finally:
+        for grant in left:
+            grant.release()

@@ -1,0 +1,10 @@
+"""The settings of commands in processes of their own: which stores, the test says."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from tests.settings import *  # noqa: F403
+
+REDIS_LOCKS = json.loads(os.environ["TEST_REDIS_LOCKS"])

@@ -1,0 +1,487 @@
+"""`manage.py redis_locks`, called in this process: what it says, and with which code it ends."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_redis_locks import current_grant, diagnosis, locks, signals
+from django_redis_locks.console import console as consoles
+from django_redis_locks.console import releasing
+from django_redis_locks.core.constants import SPARE
+from tests.django.helpers import MEMORY, Events, held_elsewhere
+from tools.redis_server import RedisServer
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out)
+
+
+def call(*words: str) -> Ended:
+    """The command, its exit code and what it wrote. What a call_command raises is what a process prints last."""
+    out, err = io.StringIO(), io.StringIO()
+    code = 0
+    try:
+        call_command("redis_locks", *words, stdout=out, stderr=err)
+    except SystemExit as end:
+        code = int(str(end.code))
+    except CommandError as error:
+        code = 2 if "Error: argument" in str(error) else error.returncode
+        err.write(f"{error}\n")
+    return Ended(code, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture
+def two(settings: Any, redis_url: str) -> None:
+    """Two aliases of one server."""
+    settings.REDIS_LOCKS = {
+        "default": {"LOCATION": redis_url},
+        "payments": {"LOCATION": redis_url, "KEY_PREFIX": "pay"},
+    }
+
+
+@pytest.fixture
+def one_down(settings: Any, redis_url: str, closed_port: int) -> None:
+    """The first of two aliases is on a server that isn't there."""
+    settings.REDIS_LOCKS = {
+        "default": {"LOCATION": f"redis://operator:hunter2@127.0.0.1:{closed_port}/0"},
+        "payments": {"LOCATION": redis_url},
+    }
+
+
+# list
+
+
+def test_the_locks_of_all_aliases_are_listed(two: None) -> None:
+    """Who holds what, since when, for how long still, and with which fence."""
+    with locks.lock("order:1", expire=30) as grant, locks["payments"].lock("card:2"):
+        ended = call("list")
+        assert ended.code == 0
+        heads, order, card, _, total = ended.out.splitlines()
+        assert heads.split() == ["ALIAS", "KEY", "STATE", "HOLDER", "HELD", "FOR", "LEASE", "LEFT", "FENCE", "WAITING"]
+        assert order.startswith("default   order:1  held")
+        assert order.endswith(f"  30 s        {grant.fence}")
+        assert card.startswith("payments  card:2   held")
+        assert total == "2 locks"
+        assert call("list", "--alias", "payments").out.count("card:2") == 1
+        assert "order:1" not in call("list", "--alias", "payments").out
+        assert call("list", "--match", "ORD*").out.count("order:1") == 1
+
+
+def test_nothing_that_is_held_is_a_no(store: str) -> None:
+    """As with grep, so that a script may wait for it."""
+    ended = call("list")
+    assert (ended.code, ended.out) == (1, "0 locks\n")
+    assert call("list", "--json").document["locks"] == []
+
+
+HOSTILE = [
+    "a\nb",
+    "\x1b[2J\x1b[31mowned",
+    "\x9b31m",
+    "abc\u202edef",
+    "nul\x00",
+    "'\"; <script>",
+    "  spaces  ",
+    r"back\slash",
+    "注文:四十二",
+    "%41",
+    "{}",
+    "-rf",
+]
+
+
+@pytest.mark.parametrize("key", HOSTILE)
+def test_a_hostile_key_is_shown_without_its_tricks_and_told_exactly(store: str, key: str) -> None:
+    """[D57] A line for each lock and nothing that a terminal acts on; JSON has the very key, which show and release take."""
+    with locks.lock(key, expire=30) as grant:
+        ended = call("list")
+        assert ended.code == 0
+        assert len(ended.out.splitlines()) == 4
+        assert all(line.isprintable() for line in ended.out.splitlines())
+        (told,) = call("list", "--json").document["locks"]
+        assert told["key"] == key
+        assert told["fence"] == grant.fence
+        shown = call("show", "--json", "--", told["key"])
+        assert shown.document["fence"] == grant.fence
+        assert all(line.isprintable() for line in call("show", "--", key).out.splitlines())
+        released = call("release", "--yes", "--", told["key"])
+        assert released.code == 0
+        assert all(line.isprintable() for line in released.out.splitlines())
+        assert not locks.lock(key).locked()
+        locks.lock(key).force_release()
+        with pytest.raises(Exception, match="lost"):
+            grant.release()
+
+
+def test_a_key_that_was_cut_is_found_as_it_is_listed(store: str) -> None:
+    """Of a key beyond 200 bytes the store has a hash; that names the lock all the same."""
+    with locks.lock("long:" + "x" * 500):
+        (told,) = call("list", "--json").document["locks"]
+        assert call("show", told["key"]).code == 0
+
+
+def test_more_locks_than_a_page(memory_locks: Any) -> None:
+    """A limit beyond a page's is several pages; what is left out is counted."""
+    memory_locks()
+    grants = [locks.lock(f"n:{number:04}").acquire() for number in range(1205)]
+    try:
+        document = call("list", "--json", "--limit", "1200", "--order", "key").document
+        assert [lock["key"] for lock in document["locks"]] == [f"n:{number:04}" for number in range(1200)]
+        assert document["aliases"]["default"]["total"] == 1205
+        assert call("list", "--limit", "3").out.splitlines()[-1] == "3 of 1205 locks"
+        last = call("list", "--json", "--limit", "2", "--order=-key").document["locks"]
+        assert [lock["key"] for lock in last] == ["n:1204", "n:1203"]
+    finally:
+        for grant in grants:
+            grant.release()
+
+
+def test_an_alias_that_is_down_hides_no_other(one_down: None) -> None:
+    """[D57] The others are shown; the code says that something is missing, and no password is shown."""
+    with locks["payments"].lock("card:2"):
+        for verb in ("list", "ping", "stats", "fence"):
+            ended = call(verb)
+            assert ended.code == 3, verb
+            assert "payments" in ended.out
+            assert "default: can't reach redis://operator:***@" in ended.err
+            assert "hunter2" not in ended.out + ended.err
+            ended = call(verb, "--json")
+            assert ended.code == 3
+            assert "can't reach" in ended.document["aliases"]["default"]["error"]
+            assert "error" not in ended.document["aliases"]["payments"]
+        assert call("list", "--alias", "payments").code == 0
+        assert call("show", "card:2").code == 3
+        assert call("release", "card:2", "--yes").code == 3
+
+
+def test_an_alias_whose_settings_are_wrong(settings: Any, redis_url: str) -> None:
+    """Alone it is a mistake, among others it is one that is down."""
+    settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}, "payments": {"LOCATION": "nowhere"}}
+    assert call("list").code == 3
+    for words in (["list", "--alias", "payments"], ["show", "a", "--alias", "payments"]):
+        ended = call(*words)
+        assert ended.code == 2
+        assert "is no URL of a Redis server" in ended.err
+    ended = call("list", "--alias", "x")
+    assert ended.code == 2
+    assert "There is no alias 'x'; there is 'default', 'payments'." in ended.err
+    settings.REDIS_LOCKS = None
+    assert "set REDIS_LOCKS" in call("list").err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["list", "--limit", "0"],
+        ["list", "--limit", "-1"],
+        ["list", "--limit", "1e3"],
+        ["list", "--state", "stuck"],
+        ["list", "--order", "colour"],
+        ["watch", "--interval", "0"],
+        ["watch", "--interval", "nan"],
+        ["release", "a", "--fence", "x"],
+        ["release", "a", "--fence", "-1"],
+        ["fence", "--at-least", "9" * 30],
+        ["show"],
+        ["destroy"],
+    ],
+    ids=" ".join,
+)
+def test_what_cant_be_understood_is_wrong(memory_locks: Any, words: list[str]) -> None:
+    memory_locks()
+    with pytest.raises(CommandError, match="Error: "):
+        call_command("redis_locks", *words)
+
+
+def test_an_empty_key_and_one_that_is_no_text_are_wrong(memory_locks: Any) -> None:
+    """Bytes in an argument that are no UTF-8 are what Python makes of them, which no store can have."""
+    memory_locks()
+    assert call("show", "").code == 2
+    assert call("show", "\udcff").code == 2
+
+
+def test_aliases_whose_locks_cant_be_listed_say_so(settings: Any, redis_url: str) -> None:
+    settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url, "INDEX": False}, "local": {"BACKEND": MEMORY}}
+    ended = call("list")
+    assert "default keeps no index" in ended.err
+    assert "local keeps its locks in the memory of each process" in ended.err
+
+
+# show
+
+
+def test_one_lock_is_shown_with_all_that_is_known(store: str) -> None:
+    with held_elsewhere("order:1", expire=30) as grant:
+        ended = call("show", "order:1")
+        assert ended.code == 0
+        lines = ended.out.splitlines()
+        assert lines[0] == "order:1"
+        about = dict(line.strip().split("  ", 1) for line in lines[1:])
+        assert about["fence"].strip() == str(grant.fence)
+        assert about["lease left"].strip() == "30 s"
+    ended = call("show", "order:1")
+    assert ended.code == 1
+    assert "free" in ended.out
+    assert call("show", "order:1", "--json").document["holder"] is None
+
+
+def test_what_is_no_lock_is_shown_as_such(redis_locks: str, redis_server: RedisServer) -> None:
+    redis_server.command("SET", "lock:{0}:k:a", "\x1b[31mnot ours")
+    ended = call("show", "a")
+    assert ended.code == 0
+    assert "no lock" in ended.out
+    assert ended.out.replace("\n", "").isprintable()
+
+
+# release
+
+
+def test_what_is_released_is_shown_first(store: str, seen: Events) -> None:
+    """Whom it hits, that he runs on; who did it and why are in the signal."""
+    with held_elsewhere("order:1", expire=30) as grant:
+        ended = call("release", "order:1", "--yes", "--reason", "hangs")
+        assert ended.code == 0
+        assert str(grant.fence) in ended.out
+        assert "runs on" in ended.out
+        assert ended.out.endswith("It was released.\n")
+        assert not locks.lock("order:1").locked()
+        (event,) = seen.of(signals.events.ForceReleased)
+        assert event.reason == "hangs"
+        assert event.actor == consoles.actor()
+        assert "@" in event.actor
+        locks.lock("order:1").force_release()
+        grant.hold.state = grant.hold.state.GONE
+
+
+def test_without_a_terminal_nothing_is_released_unasked(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that forgot --yes is told so; it doesn't hang, and frees nothing."""
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    with held_elsewhere("order:1"):
+        ended = call("release", "order:1")
+        assert ended.code == 2
+        assert "--yes" in ended.err
+        assert locks.lock("order:1").locked()
+
+
+def test_without_any_stdin_neither(memory_locks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon has none at all."""
+    memory_locks()
+    monkeypatch.setattr("sys.stdin", None)
+    with held_elsewhere("order:1"):
+        assert call("release", "order:1").code == 2
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("typed", "code"), [("y\n", 0), ("YES\n", 0), (" y \n", 0), ("\n", 1), ("n\n", 1), ("", 1), ("yy\n", 1)], ids=repr
+)
+def test_somebody_is_asked(store: str, monkeypatch: pytest.MonkeyPatch, typed: str, code: int) -> None:
+    """Nothing but a yes is one; the end of the input is a no."""
+    monkeypatch.setattr("sys.stdin", Terminal(typed))
+    grant = locks.lock("order:1", expire=30).acquire()
+    ended = call("release", "order:1")
+    assert ended.code == code
+    assert "Release it? [y/N] " in ended.err
+    assert locks.lock("order:1").locked() == bool(code)
+    if code:
+        grant.release()
+    else:
+        with pytest.raises(Exception, match="lost"):
+            grant.release()
+
+
+@pytest.mark.parametrize("yes", [True, False], ids=["yes", "asked"])
+def test_a_lock_that_was_taken_again_meanwhile_stays(store: str, monkeypatch: pytest.MonkeyPatch, *, yes: bool) -> None:
+    """[D58] Between showing and releasing it is freed and acquired anew: the new holder is not the one who was shown."""
+    first = locks.lock("order:1").acquire()
+    shown = releasing.inspection.find
+    second: list[Any] = []
+
+    def find(*args: Any) -> Any:
+        info = shown(*args)
+        if not second:
+            first.release()
+            second.append(locks.lock("order:1").acquire())
+        return info
+
+    monkeypatch.setattr(releasing.inspection, "find", find)
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    # a hold that follows at once may have one of the fences that were kept for those who take it over unasked
+    monkeypatch.setattr("django_redis_locks.inspection.force_release", _exact(second))
+    ended = call("release", "order:1", *(["--yes"] if yes else []))
+    assert ended.code == 1
+    assert "another hold by now" in ended.out
+    assert second[0].held
+    second[0].release()
+
+
+def _exact(second: list[Any]) -> Callable[..., bool]:
+    from django_redis_locks import inspection
+
+    plain = inspection.force_release
+
+    def force_release(key: str, *, fence: int | None, **more: Any) -> bool:
+        assert fence is not None, "whoever came since would be hit"
+        assert second[0].fence > fence
+        return plain(key, fence=fence, **more)
+
+    return force_release
+
+
+@pytest.mark.parametrize("off", [-1, SPARE + 1, -(10**15), 10**15], ids=str)
+def test_a_forged_or_an_old_fence_releases_nothing(store: str, off: int) -> None:
+    with held_elsewhere("order:1") as grant:
+        assert grant.fence is not None
+        ended = call("release", "order:1", "--yes", "--fence", str(grant.fence + off))
+        assert ended.code == 1
+        assert f"the fence {grant.fence + off}" in ended.out
+        assert str(grant.fence) in ended.out
+        assert locks.lock("order:1").locked()
+
+
+def test_the_fence_that_was_seen_releases_that_hold(store: str) -> None:
+    grant = locks.lock("order:1").acquire()
+    assert call("release", "order:1", "--yes", "--fence", str(grant.fence)).code == 0
+    ended = call("release", "order:1", "--yes", "--fence", str(grant.fence))
+    assert ended.code == 1
+    assert "Nobody holds it" in ended.out
+    with pytest.raises(Exception, match="lost"):
+        grant.release()
+
+
+def test_a_release_as_a_document(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One document in every case; nobody is asked in the middle of it."""
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    grant = locks.lock("order:1").acquire()
+    assert call("release", "order:1", "--json").code == 2
+    ended = call("release", "order:1", "--json", "--yes")
+    assert ended.document["released"] is True
+    assert ended.document["lock"]["fence"] == grant.fence
+    ended = call("release", "order:1", "--json", "--yes")
+    assert (ended.code, ended.document["released"]) == (1, False)
+    with pytest.raises(Exception, match="lost"):
+        grant.release()
+
+
+def test_what_is_no_lock_stays(redis_locks: str, redis_server: RedisServer) -> None:
+    redis_server.command("SET", "lock:{0}:k:a", "somebody else's")
+    ended = call("release", "a", "--yes")
+    assert ended.code == 1
+    assert "it stays" in ended.out
+    assert redis_server.command("GET", "lock:{0}:k:a") == "somebody else's"
+
+
+def test_a_lock_without_expiry_can_be_released(redis_locks: str, redis_server: RedisServer) -> None:
+    """Nothing else frees it."""
+    grant = locks.lock("a", expire=30).acquire()
+    redis_server.command("PERSIST", "lock:{0}:k:a")
+    assert call("release", "a", "--yes").code == 0
+    assert redis_server.command("EXISTS", "lock:{0}:k:a") == 0
+    with pytest.raises(Exception, match="lost"):
+        grant.release()
+
+
+# ping, stats, fence
+
+
+def test_ping_says_who_answers(two: None) -> None:
+    ended = call("ping")
+    assert ended.code == 0
+    assert ended.out.count("redis://127.0.0.1:") == 2
+    assert ended.out.count(" ms  Redis ") == 2
+    told = call("ping", "--json", "--alias", "payments").document["aliases"]
+    assert list(told) == ["payments"]
+    assert told["payments"]["role"] == "master"
+    assert 0 < told["payments"]["round_trip"] < 5
+
+
+def test_stats_count_and_tell_what_matters(two: None) -> None:
+    with locks.lock("a"), locks["payments"].lock("b"), locks["payments"].lock("c"):
+        told = call("stats", "--json").document["aliases"]
+        assert (told["default"]["held"], told["payments"]["held"]) == (1, 2)
+        assert told["default"]["server"]["policy"] == "noeviction"
+        out = call("stats").out
+        assert "noeviction" in out
+        assert "no limit" in out
+
+
+def test_memory_answers_too(memory_locks: Any) -> None:
+    memory_locks()
+    for verb in ("ping", "stats", "fence"):
+        assert call(verb).code == 0
+        assert call(verb, "--json").code == 0
+    assert "memory of this process" in call("stats").out
+
+
+@pytest.fixture
+def counters(store: str, settings: Any, request: pytest.FixtureRequest) -> None:
+    """Both stores; that in memory is the test's own, since no fence goes back."""
+    if store == "memory":
+        settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY, "LOCATION": request.node.nodeid}}
+
+
+def test_fences_go_on_from_where_they_are_moved_to(counters: None) -> None:
+    """[H1] A store that was restored, or whose clock is behind: fences must not fall below those that rows have."""
+    with locks.lock("a") as grant:
+        assert grant.fence is not None
+        ahead = grant.fence + 3_600_000_000
+    ended = call("fence", "--at-least", str(ahead))
+    assert ended.code == 0
+    assert str(ahead) in ended.out
+    with locks.lock("a") as grant:
+        assert grant.fence is not None
+        assert grant.fence > ahead
+        last = grant.fence
+    (counter,) = call("fence", "--json").document["aliases"]["default"]
+    assert counter["last"] >= last
+    assert counter["next"] == counter["last"] + 1
+
+
+def test_fences_never_go_back(counters: None) -> None:
+    with locks.lock("a") as grant:
+        pass
+    (counter,) = call("fence", "--json", "--at-least", "5").document["aliases"]["default"]
+    assert grant.fence is not None
+    assert counter["last"] >= grant.fence
+    assert call("fence", "--at-least", "0").code == 0
+
+
+def test_a_fence_far_ahead_is_asked_for(counters: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One digit too many, and it can't be taken back."""
+    far = 4 * 10**15
+    assert call("fence", "--at-least", str(far)).code == 2
+    monkeypatch.setattr("sys.stdin", Terminal("n\n"))
+    assert call("fence", "--at-least", str(far)).code == 1
+    (counter,) = call("fence", "--json").document["aliases"]["default"]
+    assert counter["last"] < far
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    assert call("fence", "--at-least", str(far)).code == 0
+    (counter,) = call("fence", "--json").document["aliases"]["default"]
+    assert counter["last"] == far
+    with locks.lock("a") as grant:
+        assert grant.fence == far + 1
+    assert current_grant() is None
+
+
+def test_fences_that_cant_be_told_apart_are_refused(memory_locks: Any) -> None:
+    """Beyond 2**53 Lua would give the same fence twice; half of that leaves room for everybody."""
+    memory_locks()
+    assert call("fence", "--at-least", str(2**52 + 1), "--yes").code == 2
+    with pytest.raises(ValueError, match="a fence is a whole number"):
+        diagnosis.raise_fences(2**52 + 1)

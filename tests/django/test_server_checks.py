@@ -1,0 +1,244 @@
+"""`check --deploy` asks the servers: each finding has an id and a hint, and a server that doesn't tell has done no wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core import checks
+from django.core.checks import CheckMessage, run_checks
+
+from django_redis_locks import conf, diagnosis, locks, server_checks
+from django_redis_locks.backends.redis import facts
+from django_redis_locks.core import clock
+from tests.django.helpers import MEMORY
+from tests.django.test_settings import CORE_CACHE
+from tools.redis_server import RedisServer
+
+Make = Callable[..., RedisServer]
+
+APPENDS = {"appendonly": "yes", "appendfsync": "everysec"}
+"""So that nothing is left to say of it."""
+
+
+def found(settings: Any, *urls: str, deploy: bool = True, **more: Any) -> list[CheckMessage]:
+    settings.REDIS_LOCKS = {
+        "default" if number == 0 else f"other{number}": {"LOCATION": url, **more} for number, url in enumerate(urls)
+    }
+    return run_checks(tags=["redis_locks"], include_deployment_checks=deploy)
+
+
+def ids(messages: list[CheckMessage]) -> list[str]:
+    return [str(message.id).removeprefix("redis_locks.") for message in messages]
+
+
+@pytest.fixture
+def server(make_server: Make) -> RedisServer:
+    return make_server(**APPENDS)
+
+
+def test_a_server_as_it_should_be_has_nothing_to_be_told(settings: Any, server: RedisServer) -> None:
+    assert found(settings, server.url()) == []
+
+
+def test_no_server_is_asked_without_deploy(settings: Any, closed_port: int) -> None:
+    """Every runserver, migrate and Celery worker runs the other checks."""
+    url = f"redis://127.0.0.1:{closed_port}/0"
+    assert found(settings, url, deploy=False) == []
+    assert ids(found(settings, url)) == ["W101"]
+
+
+def test_a_server_that_is_down_hides_no_other(settings: Any, store_down: str, make_server: Make) -> None:
+    """[D57] One alias is down and the next one evicts: both are said, and no password."""
+    server = make_server(maxmemory_policy="allkeys-lru", **APPENDS)
+    messages = found(settings, store_down, server.url())
+    assert ids(messages) == ["W101", "W102"]
+    assert "can't reach redis://operator:***@127.0.0.1" in messages[0].msg
+    assert "Start that server" in str(messages[0].hint)
+    assert "other1" in messages[1].msg
+    assert "hunter2" not in f"{messages}"
+
+
+def test_a_server_that_says_nothing_is_given_up_soon(settings: Any, server: RedisServer) -> None:
+    """Whatever the alias's own patience is, a check ends within its two seconds."""
+    server.pause()
+    began = clock.now()
+    try:
+        messages = found(settings, server.url(), OPTIONS={"socket_timeout": 60, "socket_connect_timeout": 60})
+    finally:
+        server.resume()
+    assert ids(messages) == ["W101"]
+    assert clock.now() - began < diagnosis.PATIENCE + 2
+
+
+def test_a_wrong_login_is_told_with_the_way_out(settings: Any, make_server: Make) -> None:
+    server = make_server(requirepass="right", **APPENDS)
+    (message,) = found(settings, f"redis://:wrong@127.0.0.1:{server.port}/0")
+    assert message.id == "redis_locks.W101"
+    assert "WRONGPASS" in message.msg
+    assert "Correct the login in LOCATION" in str(message.hint)
+    (message,) = found(settings, f"redis://127.0.0.1:{server.port}/0")
+    assert "NOAUTH" in message.msg
+
+
+def test_a_server_that_may_throw_locks_away(settings: Any, make_server: Make) -> None:
+    """[D32] volatile-* evicts keys with a lease, and locks are just that."""
+    (message,) = found(settings, make_server(maxmemory_policy="volatile-lru", **APPENDS).url())
+    assert message.id == "redis_locks.W102"
+    assert "volatile-lru" in message.msg
+    assert "noeviction" in str(message.hint)
+
+
+def test_a_server_that_is_too_old(settings: Any, server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = facts._told
+    monkeypatch.setattr(facts, "_told", lambda info: {**asked(info), "redis_version": "6.0.16"})
+    (message,) = found(settings, server.url())
+    assert message.id == "redis_locks.W103"
+    assert "Redis 6.0.16" in message.msg
+    monkeypatch.setattr(facts, "_told", lambda info: {**asked(info), "redis_version": "6.2.0"})
+    assert found(settings, server.url()) == []
+
+
+def test_a_young_valkey_isnt_taken_for_an_old_redis(
+    settings: Any, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Valkey numbers its versions otherwise than the Redis that it says to be compatible with."""
+    asked = facts._told
+    valkey = {"server_name": "valkey", "valkey_version": "8.1.0", "redis_version": "7.2.4"}
+    monkeypatch.setattr(facts, "_told", lambda info: {**asked(info), **valkey})
+    assert found(settings, server.url()) == []
+    told = diagnosis.facts()
+    assert (told.server, told.version) == ("Valkey", "8.1.0")
+
+
+def test_a_replica_gives_no_locks(settings: Any, server: RedisServer, make_server: Make) -> None:
+    """[D33] Nothing else is wrong with it: it answers, and takes whatever is read from it."""
+    replica = make_server(replicaof=f"127.0.0.1 {server.port}", **APPENDS)
+    (message,) = found(settings, replica.url())
+    assert message.id == "redis_locks.W104"
+
+
+def test_a_cluster_is_told(settings: Any, cluster_url: str) -> None:
+    assert "W105" in ids(found(settings, cluster_url))
+
+
+NEEDED = [*facts.PROBES]
+
+
+@pytest.mark.parametrize("right", [right for right in NEEDED if right != "ping"])
+def test_a_right_that_is_missing_is_named(settings: Any, server: RedisServer, right: str) -> None:
+    """What to grant is said, and granting it is enough: with all others there is nothing to be told."""
+    rights = [f"+{name}" for name in NEEDED if name != right]
+    server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", "~lock:*", "&lock:*", "-@all", *rights)
+    (message,) = found(settings, f"redis://app:pw@127.0.0.1:{server.port}/0")
+    assert message.id == "redis_locks.W106"
+    assert message.hint == f"ACL SETUSER <user> +{right}"
+    server.command("ACL", "SETUSER", "app", f"+{right}")
+    assert found(settings, f"redis://app:pw@127.0.0.1:{server.port}/0") == []
+
+
+def test_keys_and_channels_that_are_denied_are_named(settings: Any, server: RedisServer) -> None:
+    server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", "~other:*", "resetchannels", "+@all")
+    (message,) = found(settings, f"redis://app:pw@127.0.0.1:{server.port}/0")
+    assert message.hint == "ACL SETUSER <user> ~lock:* &lock:*"
+
+
+def test_a_command_that_the_server_hasnt_is_named(settings: Any, make_server: Make) -> None:
+    """Managed servers rename commands; no ACL tells of that."""
+    server = make_server(rename_command="EVALSHA weg", **APPENDS)
+    (message,) = found(settings, server.url())
+    assert message.id == "redis_locks.W106"
+    assert "EVALSHA" in message.msg
+    assert "ACL SETUSER" not in str(message.hint)
+
+
+def test_who_may_not_ask_is_told_nothing_wrong(settings: Any, make_server: Make) -> None:
+    """The rights of the docs allow neither INFO nor CONFIG: then nobody knows, and nobody complains."""
+    server = make_server(maxmemory_policy="allkeys-lru")
+    server.command("ACL", "SETUSER", "app", "on", ">pw", "~lock:*", "&lock:*", *(f"+{name}" for name in NEEDED))
+    assert found(settings, f"redis://app:pw@127.0.0.1:{server.port}/0") == []
+
+
+def test_asking_changes_nothing(settings: Any, server: RedisServer) -> None:
+    """The commands that are tried out hit nothing, nor do they leave anything."""
+    settings.REDIS_LOCKS = {"default": {"LOCATION": server.url()}}
+    with locks.lock("a"):
+        before = sorted(server.command("KEYS", "*"))
+        diagnosis.facts()
+        assert sorted(server.command("KEYS", "*")) == before
+        assert server.command("PUBSUB", "CHANNELS") == []
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [({}, "no append-only file"), ({"appendonly": "yes", "appendfsync": "no"}, "appendfsync no")],
+    ids=["nothing", "late"],
+)
+def test_what_a_crash_would_lose_is_a_note(settings: Any, make_server: Make, config: Any, said: str) -> None:
+    """A note, no warning: a pipeline with --fail-level WARNING goes on."""
+    (message,) = found(settings, make_server(**config).url())
+    assert message.id == "redis_locks.W107"
+    assert said in message.msg
+    assert message.level == checks.INFO
+
+
+@pytest.mark.parametrize(("ahead", "said"), [(3600.0, "3600 s ahead of"), (-60.0, "60 s behind"), (5.0, "")])
+def test_a_clock_that_is_far_off(
+    settings: Any, server: RedisServer, monkeypatch: pytest.MonkeyPatch, ahead: float, said: str
+) -> None:
+    """[H1] Fences are times of the server's clock; when it is put back they stand still, when it jumps leases end."""
+    wall = clock.wall
+    monkeypatch.setattr(clock, "wall", lambda: wall() - ahead)
+    messages = found(settings, server.url())
+    assert ids(messages) == (["W108"] if said else [])
+    assert all(said in message.msg for message in messages)
+
+
+def cached(settings: Any, url: str) -> None:
+    settings.CACHES = {"default": {"BACKEND": CORE_CACHE, "LOCATION": url}}
+
+
+def test_a_cache_in_the_same_database_is_seen_by_the_server(settings: Any, server: RedisServer) -> None:
+    """[D31] The two names of one server are no secret to it. Another database of it is another one."""
+    cached(settings, f"redis://localhost:{server.port}/0")
+    assert found(settings, server.url(), deploy=False) == []
+    (message,) = found(settings, server.url())
+    assert message.id == "redis_locks.W109"
+    assert "the cache 'default'" in message.msg
+    assert f"localhost:{server.port}" in message.msg
+    assert found(settings, server.url(db=1)) == []
+
+
+def test_a_cache_that_its_address_shows_is_told_once(settings: Any, server: RedisServer) -> None:
+    cached(settings, server.url())
+    assert ids(found(settings, server.url())) == ["W010"]
+
+
+def test_a_cache_that_is_down_isnt_ours_to_tell(settings: Any, server: RedisServer, closed_port: int) -> None:
+    cached(settings, f"redis://127.0.0.1:{closed_port}/0")
+    assert found(settings, server.url()) == []
+
+
+def test_an_alias_that_is_wrong_is_told_so_and_not_asked(settings: Any, server: RedisServer) -> None:
+    settings.REDIS_LOCKS = {"default": {"LOCATION": server.url()}, "payments": {"LOCATION": "nowhere"}}
+    messages = run_checks(tags=["redis_locks"], include_deployment_checks=True)
+    assert ids(messages) == ["E005"]
+    settings.REDIS_LOCKS = ["wrong"]
+    assert ids(run_checks(tags=["redis_locks"], include_deployment_checks=True)) == ["E001"]
+
+
+def test_memory_has_no_server(settings: Any) -> None:
+    settings.DEBUG = True
+    settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY}}
+    assert server_checks.check_servers() == []
+    assert [*conf.problems("default", settings.REDIS_LOCKS["default"])] == []
+
+
+def test_the_probes_are_the_commands_of_the_scripts() -> None:
+    """A script that learns a command has the check learn it too."""
+    from tests.test_architecture import COMMANDS
+    from tests.test_docs import commands_of
+
+    used = {command.lower() for name in COMMANDS for command in commands_of(name)}
+    assert used | {"eval", "evalsha", "ping", "subscribe"} == set(facts.PROBES)

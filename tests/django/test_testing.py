@@ -1,0 +1,429 @@
+"""`django_redis_locks.testing`: what users have for the tests of their own code."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import textwrap
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.test import RequestFactory, SimpleTestCase, TestCase, TransactionTestCase
+from freezegun import freeze_time
+
+from django_redis_locks import InvalidLockBackend, LockAlreadyHeld, LockLost, LockNotAcquired, locks, redis_lock
+from django_redis_locks.core import events
+from django_redis_locks.signals import lock_acquired
+from django_redis_locks.testing import (
+    assert_locked,
+    assert_no_locks_held,
+    assert_not_locked,
+    capture_locks,
+    hold_lock,
+    override_locks,
+)
+from tests.django.helpers import until
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@redis_lock(key="order:{pk}")
+def charge(pk: int) -> str:
+    return "charged"
+
+
+@redis_lock(key="order:{pk}")
+async def acharge(pk: int) -> str:
+    return "charged"
+
+
+@redis_lock(key="checkout")
+def checkout(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("bought")
+
+
+# hold_lock
+
+
+def test_somebody_else_holds_it_in_the_same_thread(store: str) -> None:
+    """The code under test is refused as by another process, not told that it would wait for itself."""
+    with hold_lock("order:1") as grant:
+        assert grant.held
+        with pytest.raises(LockNotAcquired):
+            charge(1)
+        assert charge(2) == "charged"
+        with pytest.raises(LockNotAcquired):
+            locks.lock("order:1", wait=0).acquire()
+    assert charge(1) == "charged"
+
+
+def test_a_view_answers_as_it_would(store: str) -> None:
+    request = RequestFactory().get("/")
+    with hold_lock("checkout", expire=7):
+        answer = checkout(request)
+    assert answer.status_code == 409
+    assert 5 <= int(answer["Retry-After"]) <= 7
+    assert checkout(request).status_code == 200
+
+
+@pytest.mark.parametrize("block", ["async with", "with"])
+def test_a_coroutine_meets_it_too(store: str, block: str) -> None:
+    """Both blocks may stand in a coroutine; the task of the test, and those that it starts, are others than the holder."""
+
+    async def story() -> None:
+        hold = hold_lock("order:1")
+        if block == "with":
+            with hold:
+                await refused()
+        else:
+            async with hold:
+                await refused()
+        assert await acharge(1) == "charged"
+
+    async def refused() -> None:
+        for call in (acharge(1), asyncio.create_task(acharge(1))):
+            with pytest.raises(LockNotAcquired):
+                await call
+        assert_locked("order:1")
+
+    asyncio.run(story())
+
+
+def test_a_waiter_gets_it_when_the_block_ends(store: str) -> None:
+    with hold_lock("order:1"):
+        got: list[Any] = []
+        waiter = threading.Thread(target=lambda: got.append(locks.lock("order:1").acquire(timeout=10)))
+        waiter.start()
+    waiter.join(10)
+    got[0].release()
+
+
+def test_what_somebody_has_cant_be_held(store: str) -> None:
+    """At once, and by name: a test that waited would hang."""
+    with locks.lock("order:1"), pytest.raises(AssertionError, match=r"'order:1' can't be held.*MainThread"):
+        hold_lock("order:1", wait=60).__enter__()
+
+
+def test_code_that_frees_it_by_force_is_no_error(store: str) -> None:
+    with hold_lock("order:1"):
+        locks.lock("order:1").force_release()
+        assert charge(1) == "charged"
+
+    async def story() -> None:
+        async with hold_lock("order:1"):
+            await locks.lock("order:1").aforce_release()
+            assert await acharge(1) == "charged"
+
+    asyncio.run(story())
+
+
+def test_a_failure_in_the_block_frees_it(store: str) -> None:
+    with pytest.raises(ZeroDivisionError), hold_lock("order:1"):
+        1 / 0  # noqa: B018
+    assert_not_locked("order:1")
+
+
+# Assertions
+
+
+def test_what_is_locked(store: str) -> None:
+    assert_not_locked("order:1")
+    with pytest.raises(AssertionError, match=r"Nobody holds 'order:1' of the alias 'default'; held is nothing\."):
+        assert_locked("order:1")
+    with locks.lock("order:1"):
+        assert_locked("order:1")
+        with pytest.raises(AssertionError, match="MainThread holds 'order:1'"):
+            assert_not_locked("order:1")
+        with pytest.raises(AssertionError, match=r"Nobody holds 'order:2'.*held is 'order:1'"):
+            assert_locked("order:2")
+
+
+def test_what_is_left_held_is_told(store: str) -> None:
+    """By whichever thread or task of this process; not what another process has."""
+    assert_no_locks_held()
+    grant = locks.lock("order:1").acquire()
+    with pytest.raises(AssertionError, match="left held: 'order:1' of the alias 'default'"):
+        assert_no_locks_held()
+    grant.release()
+    with hold_lock("order:1"), pytest.raises(AssertionError, match="order:1"):
+        assert_no_locks_held()
+    assert_no_locks_held()
+
+
+def test_a_cool_down_isnt_left(store: str) -> None:
+    """That lock stays on purpose, and is nobody's."""
+    send = redis_lock(key="sms", expire=0.2, auto_release=False)(lambda: "sent")
+    assert send() == "sent"
+    assert_no_locks_held()
+    until(lambda: not locks.lock("sms").locked())
+
+
+# capture_locks
+
+
+def test_what_happened_is_told_in_order(store: str) -> None:
+    with capture_locks() as seen:
+        charge(1)
+        with hold_lock("order:2"), pytest.raises(LockNotAcquired):
+            charge(2)
+        with pytest.raises(LockLost), locks.lock("order:3"):
+            locks.lock("order:3").force_release(reason="test")
+    charge(4)
+    assert seen.acquired == ["order:1", "order:3"]
+    assert seen.contended == ["order:2"]
+    assert seen.released == ["order:1"]
+    assert seen.lost == seen.force_released == ["order:3"]
+    assert [type(event) for event in seen][:3] == [events.Acquired, events.Released, events.Contended]
+
+
+def test_what_the_holder_of_a_test_does_isnt_told(store: str) -> None:
+    async def story() -> None:
+        async with hold_lock("order:1"):
+            pass
+        with hold_lock("order:1"):
+            pass
+
+    with capture_locks() as seen:
+        asyncio.run(story())
+    assert seen == []
+
+
+def test_other_threads_are_told_of_and_other_aliases_not(memory_locks: Any, settings: Any) -> None:
+    memory_locks()
+    settings.REDIS_LOCKS = {**settings.REDIS_LOCKS, "payments": settings.REDIS_LOCKS["default"]}
+    with capture_locks("payments") as seen, locks.lock("order:1"):
+        thread = threading.Thread(target=lambda: locks["payments"].lock("card:2").acquire().release())
+        thread.start()
+        thread.join(10)
+    assert seen.acquired == seen.released == ["card:2"]
+
+
+def test_nobody_listens_afterwards(store: str) -> None:
+    before = len(lock_acquired.receivers)
+    with pytest.raises(ZeroDivisionError), capture_locks():
+        1 / 0  # noqa: B018
+    assert len(lock_acquired.receivers) == before
+
+
+# override_locks
+
+NOWHERE = {"LOCATION": "redis://nowhere.invalid:1/0"}
+
+
+@pytest.fixture
+def servers(settings: Any) -> None:
+    """Aliases of servers that aren't there; the last two are on one."""
+    settings.REDIS_LOCKS = {
+        "default": {**NOWHERE, "WAIT": 0, "OPTIONS": {"username": "a"}},
+        "payments": {"LOCATION": "redis://nowhere.invalid:2/0"},
+        "shop": {"LOCATION": "redis://nowhere.invalid:2/0", "EXPIRE": 5},
+    }
+
+
+def test_all_aliases_are_in_memory_and_as_they_are_otherwise(servers: None) -> None:
+    """What shares a server shares its locks, and nothing else does."""
+    with override_locks():
+        with locks.lock("a"), locks["payments"].lock("a"):
+            with pytest.raises(LockAlreadyHeld):
+                locks["shop"].lock("a").acquire()
+            assert locks["default"].settings.wait == 0
+            assert locks["shop"].settings.lease == 5000
+        with override_locks(EXPIRE=7):
+            assert locks["default"].settings.lease == locks["shop"].settings.lease == 7000
+    assert "nowhere" in locks["default"].settings.location
+
+
+def test_a_project_without_the_setting_has_locks_too(settings: Any) -> None:
+    settings.REDIS_LOCKS = None
+    with override_locks(), locks.lock("a"):
+        assert_locked("a")
+    with pytest.raises(InvalidLockBackend):
+        locks.lock("a")
+
+
+def test_what_is_wrong_is_told_and_nothing_is_left_overridden(servers: None) -> None:
+    with pytest.raises(ImproperlyConfigured, match="COLOUR"):
+        override_locks(COLOUR=1).__enter__()
+    assert "nowhere" in locks["default"].settings.location
+
+
+@override_locks()
+def decorated() -> None:
+    charge(1)
+    locks.lock("left").acquire()
+
+
+@override_locks()
+async def adecorated() -> None:
+    await acharge(1)
+    await locks.lock("left").aacquire()
+
+
+def test_functions_and_coroutines_are_decorated(servers: None) -> None:
+    """Each call begins with nothing held, whatever the last one left."""
+    for _ in range(2):
+        decorated()
+        asyncio.run(adecorated())
+
+
+def test_blocks_in_blocks_have_locks_of_their_own(servers: None) -> None:
+    with override_locks(), locks.lock("a", wait=0):
+        with override_locks(), locks.lock("a", wait=0):
+            assert_locked("a")
+        assert_locked("a")
+
+
+def test_a_lock_that_was_left_is_gone_without_a_word(servers: None) -> None:
+    """[D10] Its renewal would find out, and tell so in the middle of another test."""
+    with capture_locks() as seen:
+        with override_locks():
+            left = locks.lock("a", expire=0.1, renew=True).acquire()
+        with override_locks(), locks.lock("a", wait=0):
+            threading.Event().wait(0.3)
+            locks["default"].engine.settle(1)
+    assert seen.lost == []
+    assert left.given_back
+    left.release()
+
+
+def test_a_thousand_tests_need_no_thousand_threads(servers: None) -> None:
+    """A store that was used has a thread; the next test takes that store."""
+    with override_locks():
+        charge(1)
+    before = threading.active_count()
+    for _ in range(20):
+        with override_locks():
+            charge(1)
+    assert threading.active_count() <= before
+
+
+@override_locks(WAIT=0)
+class EachTestBeginsAnew(TestCase):
+    """[D10] In the transaction of a TestCase a lock is released with its call; what a test leaves is not the next one's."""
+
+    def test_one(self) -> None:
+        self.story()
+
+    def test_two(self) -> None:
+        self.story()
+
+    async def test_three(self) -> None:
+        async with locks.lock("left"):
+            assert_locked("left")
+
+    def story(self) -> None:
+        with transaction.atomic():
+            assert charge(1) == "charged"
+            assert_not_locked("order:1")
+        locks.lock("left").acquire()
+        with hold_lock("order:1"), self.assertRaises(LockNotAcquired):  # noqa: PT027 - a user's test
+            charge(1)
+
+
+@override_locks(WAIT=0)
+class TransactionsHoldTheirLocks(TransactionTestCase):
+    def test_until_commit(self) -> None:
+        with transaction.atomic():
+            charge(1)
+            assert_locked("order:1")
+        assert_no_locks_held()
+
+    def test_what_a_rollback_frees_is_waited_for(self) -> None:
+        """[D4] The janitor frees it, a moment later: it isn't forgotten."""
+        busy = threading.Event()
+        with locks.lock("other"):  # so that there is one
+            locks["default"].engine._janitor.put(lambda: busy.wait(10))
+        with suppress(ZeroDivisionError), transaction.atomic():
+            charge(1)
+            1 / 0  # noqa: B018
+        threading.Timer(0.1, busy.set).start()
+        assert_no_locks_held()
+        assert_not_locked("order:1")
+
+
+class ABlockInATest(SimpleTestCase):
+    def test_it(self) -> None:
+        with override_locks(), hold_lock("order:1"), capture_locks() as seen:
+            with self.assertRaises(LockNotAcquired):  # noqa: PT027
+                charge(1)
+            self.assertEqual(seen.contended, ["order:1"])  # noqa: PT009
+
+
+# Frozen time
+
+
+def test_a_lease_ends_when_frozen_time_goes_on(servers: None) -> None:
+    """[H14] `tick` moves the leases in memory; who held the lock hasn't noticed, and its block ends without an error."""
+    with freeze_time() as frozen, override_locks():
+        with hold_lock("order:1", expire=30):
+            frozen.tick(29)
+            with pytest.raises(LockNotAcquired):
+                charge(1)
+            assert_locked("order:1")
+            frozen.tick(2)
+            assert_not_locked("order:1")
+            assert charge(1) == "charged"
+        assert_no_locks_held()
+
+
+# Fixtures
+
+
+def test_the_fixtures(tmp_path: Path) -> None:
+    """In a project of its own: locks in memory, what happened, and the one test that leaves a lock held."""
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["django_redis_locks.testing.fixtures"]\n')
+    (tmp_path / "test_it.py").write_text(
+        textwrap.dedent(
+            """
+            import pytest
+            from django.conf import settings
+            settings.configure(REDIS_LOCKS={"default": {"LOCATION": "redis://nowhere.invalid:1/0", "WAIT": 0}})
+            from django_redis_locks import locks
+
+            @pytest.fixture(scope="session")
+            def for_all():
+                from django_redis_locks.testing import override_locks
+                with override_locks(), locks.lock("session"):
+                    yield
+
+            def test_left(no_locks_left, memory_locks):
+                locks.lock("a").acquire()
+
+            def test_after_it(memory_locks, no_locks_left):
+                with locks.lock("a"):
+                    pass
+
+            def test_captured(memory_locks, captured_locks):
+                with locks.lock("a"):
+                    assert captured_locks.acquired == ["a"]
+
+            def test_others(for_all, no_locks_left):
+                pass
+            """
+        )
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:randomly",
+        "-p",
+        "no:django",
+        ".",
+    ]
+    path = f"{ROOT}"
+    done = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": path}, check=False, capture_output=True, text=True)
+    assert "4 passed, 1 error" in done.stdout, done.stdout + done.stderr
+    assert "Locks are left held: 'a' of the alias 'default'" in done.stdout
+    assert "ERROR test_it.py::test_left" in done.stdout
