@@ -24,43 +24,43 @@ DONE = (200, "done")
 body = Body()
 
 
-@redis_lock("order", wait=PATIENCE)
+@redis_lock("visit", wait=PATIENCE)
 def waits(request: HttpRequest) -> HttpResponse:
     body.run()
     return HttpResponse("done")
 
 
-@redis_lock("order", wait=PATIENCE)
+@redis_lock("visit", wait=PATIENCE)
 async def awaits(request: HttpRequest) -> HttpResponse:
     await body.arun()
     return HttpResponse("done")
 
 
-@redis_lock("order")
+@redis_lock("visit")
 def at_once(request: HttpRequest) -> HttpResponse:
     return HttpResponse("done")
 
 
-@redis_lock("order")
+@redis_lock("visit")
 async def needs_the_thread(request: HttpRequest) -> HttpResponse:
     """As an async view does that asks the database."""
     await body.arun()
     return HttpResponse(await sync_to_async(lambda: "done")())
 
 
-@redis_lock("order", wait=0.3)
+@redis_lock("visit", wait=0.3)
 def waits_a_bit(request: HttpRequest) -> HttpResponse:
     return HttpResponse("done")
 
 
-@redis_lock("order", wait=-1)
+@redis_lock("visit", wait=-1)
 def waits_for_ever(request: HttpRequest) -> HttpResponse:
     return HttpResponse("done")
 
 
 async def in_steps(request: HttpRequest) -> HttpResponse:
     """Takes and gives the lock in a thread, step by step."""
-    lock = locks.lock("order")
+    lock = locks.lock("visit")
     grant = await sync_to_async(lock.acquire)()
     await body.arun()
     await sync_to_async(grant.release)()
@@ -102,7 +102,7 @@ class TestWaiting:
         holder = server.ask(f"/{first}/")
         body.begins()
         waiter = server.ask(f"/{second}/")
-        until(lambda: waiting("order") == 1)
+        until(lambda: waiting("visit") == 1)
         assert server.ask("/at-once/").answer()[0] == 409
         assert body.never_begins()
         body.go.set()
@@ -114,7 +114,7 @@ class TestWaiting:
         holder = server.ask("/needs-the-thread/")
         body.begins()
         waiter = server.ask("/sync/")
-        until(lambda: waiting("order") == 1)
+        until(lambda: waiting("visit") == 1)
         body.go.set()
         assert holder.answer() == DONE
         assert waiter.answer() == DONE
@@ -126,11 +126,11 @@ class TestDisconnect:
         holder = server.ask("/async/")
         body.begins()
         leaver = server.ask("/async/")
-        until(lambda: waiting("order") == 1)
+        until(lambda: waiting("visit") == 1)
         waiter = server.ask("/async/")
-        until(lambda: waiting("order") == 2)
+        until(lambda: waiting("visit") == 2)
         leaver.leave()
-        until(lambda: waiting("order") == 1)
+        until(lambda: waiting("visit") == 1)
         body.go.set()
         assert holder.answer() == DONE
         assert waiter.answer() == DONE
@@ -142,13 +142,13 @@ class TestDisconnect:
         holder = server.ask("/async/")
         body.begins()
         leavers = [server.ask("/async/") for _ in range(3)]
-        until(lambda: waiting("order") == 3)
+        until(lambda: waiting("visit") == 3)
         for leaver in leavers:
             leaver.leave()
-        until(lambda: waiting("order") == 0)
+        until(lambda: waiting("visit") == 0)
         body.go.set()
         assert holder.answer() == DONE
-        until(lambda: not locks.lock("order").locked())
+        until(lambda: not locks.lock("visit").locked())
         assert server.ask("/at-once/").answer() == DONE
 
     def test_while_waiting_in_a_thread(self, server: AsgiServer) -> None:
@@ -156,10 +156,10 @@ class TestDisconnect:
         holder = server.ask("/async/")
         body.begins()
         leaver = server.ask("/sync/")
-        until(lambda: waiting("order") == 1)
+        until(lambda: waiting("visit") == 1)
         leaver.leave()
         waiter = server.ask("/sync/")
-        until(lambda: waiting("order") == 2)
+        until(lambda: waiting("visit") == 2)
         body.go.set()
         assert holder.answer() == DONE
         assert waiter.answer() == DONE
@@ -175,7 +175,7 @@ class TestDisconnect:
         assert body.cancelled.wait(PATIENCE)
         assert server.ask("/at-once/").answer()[0] == 409
         body.tidied.set()
-        until(lambda: not locks.lock("order").locked())
+        until(lambda: not locks.lock("visit").locked())
         assert server.ask("/at-once/").answer() == DONE
 
     def test_while_holding_in_a_thread(self, server: AsgiServer) -> None:
@@ -184,7 +184,7 @@ class TestDisconnect:
         body.begins()
         holder.leave()
         waiter = server.ask("/async/")
-        until(lambda: waiting("order") == 1)
+        until(lambda: waiting("visit") == 1)
         assert body.never_begins()
         body.go.set()
         assert waiter.answer() == DONE
@@ -196,13 +196,13 @@ class TestTaskGroup:
         back: it is free all the same, long before its lease ends."""
         with Proxy(redis_server.port) as proxy:
             settings.REDIS_LOCKS = {"default": {"LOCATION": proxy.url, "OPTIONS": {"socket_timeout": 0.5}}}
-            in_thread(lambda: locks.lock("order").acquire().release())  # the server knows the scripts
+            in_thread(lambda: locks.lock("visit").acquire().release())  # the server knows the scripts
             proxy.calls.clear()
 
             async def story() -> None:
                 entered = asyncio.Event()
 
-                @redis_lock("order", expire=600)
+                @redis_lock("visit", expire=600)
                 async def section() -> None:
                     entered.set()
                     await asyncio.Event().wait()
@@ -224,7 +224,7 @@ class TestTaskGroup:
                     await task
 
             asyncio.run(story())
-            until(lambda: not locks.lock("order").locked())
+            until(lambda: not locks.lock("visit").locked())
             proxy.reset()
 
 
@@ -259,7 +259,7 @@ class TestOneThreadForAll:
                 await asyncio.to_thread(body.begins)
                 begin = clock.now()
                 second = asyncio.create_task(AsyncClient().get("/waits-a-bit/"))
-                await asyncio.to_thread(until, lambda: waiting("order") == 1)
+                await asyncio.to_thread(until, lambda: waiting("visit") == 1)
                 body.go.set()
                 assert (await second).status_code == 409
                 assert clock.now() - begin >= 0.3
