@@ -90,7 +90,7 @@ def _page(request: HttpRequest, status: int, detail: str, retry_after: int | Non
 
 def expected(request: HttpRequest, refused: bool = True) -> None:
     """Whether a 4xx of this request is a busy lock's, so that Django needn't warn of it."""
-    setattr(request, _REFUSED, refused)
+    setattr(getattr(request, "_request", request), _REFUSED, refused)  # Django's own, of a framework's
     if refused:
         _log.addFilter(_worth_a_line)  # once, whatever has been configured meanwhile
 

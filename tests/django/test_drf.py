@@ -27,7 +27,7 @@ from rest_framework.routers import SimpleRouter
 from rest_framework.test import APIRequestFactory
 from rest_framework.views import APIView
 
-from django_redis_locks import LockBackendError, LockKeyError, LockNotAcquired, current_grant, redis_lock
+from django_redis_locks import LockBackendError, LockKeyError, LockNotAcquired, answers, current_grant, redis_lock
 from django_redis_locks.contrib.drf import Locked, LocksUnavailable
 from django_redis_locks.core import events
 from tests import databases
@@ -139,6 +139,14 @@ def calls_helper(request: Request) -> Response:
 
 
 @api_view(["GET"])
+def answers_itself(request: Request) -> HttpResponse:
+    try:
+        return Response(service())
+    except LockNotAcquired as refused:
+        return answers.answer(request, refused)  # type: ignore[arg-type]
+
+
+@api_view(["GET"])
 def lets_helper_raise(request: Request) -> Response:
     return Response(helper(request))
 
@@ -216,6 +224,7 @@ urlpatterns = [
     path("below-with-handler/", below_with_handler),
     path("below-skipping/", below_skipping),
     path("calls-helper/", calls_helper),
+    path("answers-itself/", answers_itself),
     path("calls-service/", calls_service),
     path("per-user/", PerUser.as_view()),
     path("function-per-user/", function_per_user),
@@ -295,7 +304,7 @@ class TestInside:
             is_the_frameworks(Client().get(f"/{name}/"), 503, "5", DOWN)
         assert [event.doing for event in seen.of(events.BackendFailed)] == ["acquire, answered with 503"] * 2
 
-    @pytest.mark.parametrize("url", ["/method/", "/below/", "/actions/"])
+    @pytest.mark.parametrize("url", ["/method/", "/below/", "/actions/", "/answers-itself/"])
     def test_the_log(self, url: str, caplog: pytest.LogCaptureFixture) -> None:
         """[D26] One line of ours, and no WARNING of Django's."""
         with caplog.at_level(logging.INFO):

@@ -189,8 +189,14 @@ class TestHandler:
             assert asyncio.run(arefused(path)).status_code == 418
 
     def test_of_a_method(self) -> None:
-        """An async handler of a synchronous one."""
+        """An asynchronous handler of a synchronous one, in its thread under ASGI."""
         assert refused("/class/", "post").status_code == 418
+
+        async def ask() -> Any:
+            return await AsyncClient().post("/class/")
+
+        with held_elsewhere("order"):
+            assert asyncio.run(ask()).status_code == 418
 
     @pytest.mark.django_db
     def test_it_may_ask_the_database(self) -> None:
