@@ -162,7 +162,7 @@ class Call:
     def _refused(
         self, answered: HttpRequest | None, calls: CallTerms, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Refused:
-        return Refused(self.name, self.plan.using, calls, answered, views.wrapped(args, kwargs))
+        return Refused(self.name, self.plan.using, calls, answered, views.wrapped(self.target, args, kwargs))
 
     def _not_to_be_skipped(self, answered: HttpRequest | None, calls: CallTerms) -> None:
         """A view that returns nothing answers nobody: told at its first request, not at the first conflict."""

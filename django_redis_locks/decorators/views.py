@@ -18,12 +18,14 @@ MARK = "_redis_lock_view"
 _CLAIMED = "_redis_lock_view_body"
 
 
-def wrapped(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The request of Django REST framework among the first two arguments, or None. It is where its views are at work, so
-    that what is raised comes to its handler of exceptions."""
+def wrapped(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The request of Django REST framework that the call serves, or None: one of its first two arguments, or that of the view
+    whose method it is. Where it is at hand, what is raised comes to the framework's handler of exceptions."""
     module = sys.modules.get("rest_framework.request")
     if module is not None:
-        for value in (*args[:2], kwargs.get("request")):
+        owner = callables.bound_to(target) or (args[0] if args else None)
+        of_view = owner.request if isinstance(owner, View) and hasattr(owner, "request") else None
+        for value in (*args[:2], kwargs.get("request"), of_view):
             if isinstance(value, module.Request):
                 return value
     return None

@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client, override_settings
 from django.urls import include, path
 from django.utils.decorators import method_decorator
-from rest_framework import viewsets
+from rest_framework import mixins, viewsets
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.decorators import action, api_view, authentication_classes
 from rest_framework.exceptions import APIException
@@ -87,6 +87,29 @@ class OfActions(viewsets.ViewSet):
     @redis_lock("order:{pk}")
     def pay(self, request: Request, pk: str) -> Response:
         return Response(f"paid {pk}")
+
+
+@method_decorator(redis_lock("order"), name="create")
+class Generic(mixins.CreateModelMixin, viewsets.GenericViewSet):
+    def create(self, request: Request) -> Response:
+        return Response("done")
+
+
+class Hooked(viewsets.ViewSet):
+    """As with `perform_create` of the generic views."""
+
+    def create(self, request: Request) -> Response:
+        return Response(self.perform_create(request.data))
+
+    @redis_lock("order")
+    def perform_create(self, data: object) -> str:
+        return "done"
+
+
+@method_decorator(redis_lock("order"), name="perform_create")
+class HookedByName(Hooked):
+    def perform_create(self, data: object) -> str:
+        return "done"
 
 
 @redis_lock("order")
@@ -211,6 +234,9 @@ class Writing(APIView):
 
 router = SimpleRouter()
 router.register("actions", OfActions, basename="action")
+router.register("generic", Generic, basename="generic")
+router.register("hooked", Hooked, basename="hooked")
+router.register("hooked-by-name", HookedByName, basename="hooked-by-name")
 
 INSIDE = {
     "method": OfMethod.as_view(),
@@ -270,10 +296,17 @@ class TestInside:
         assert "Cache-Control" not in Client().get(f"/{name}/")
 
     @pytest.mark.parametrize(
-        ("url", "method", "key"), [("/actions/", "get", "order"), ("/actions/5/pay/", "post", "order:5")]
+        ("url", "method", "key"),
+        [
+            ("/actions/", "get", "order"),
+            ("/actions/5/pay/", "post", "order:5"),
+            ("/generic/", "post", "order"),
+            ("/hooked/", "post", "order"),
+            ("/hooked-by-name/", "post", "order"),
+        ],
     )
     def test_actions(self, url: str, method: str, key: str) -> None:
-        """[D21] So is an action of a view set."""
+        """[D21] So is an action of a view set, and a method that it calls without handing it the request."""
         is_the_frameworks(refused(url, method, key))
         assert getattr(Client(), method)(url).status_code == 200
 
