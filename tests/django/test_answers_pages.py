@@ -191,15 +191,15 @@ class TestPages:
 
     @pytest.mark.parametrize(
         ("url", "status", "retry_after"),
-        [("/locked/", 423, None), ("/cooling/", 429, 900), ("/server-error/", 503, 60)],
+        [("/locked/", 423, ()), ("/cooling/", 429, ("900", "899")), ("/server-error/", 503, ("60",))],
     )
-    def test_its_name_is_the_status(self, url: str, status: int, retry_after: int | None, pages: Any) -> None:
+    def test_its_name_is_the_status(self, url: str, status: int, retry_after: tuple[str, ...], pages: Any) -> None:
         """One template for each status that the project has."""
         pages({"redis_locks/409.html": "no", f"redis_locks/{status}.html": "{{ status }} {{ retry_after }}"})
         response = refused(url)
         assert response.status_code == status
-        assert response.content.decode() in (f"{status} {retry_after}", f"{status} {retry_after and retry_after - 1}")
-        assert response.get("Retry-After") in (*{retry_after and str(retry_after), retry_after and "899"},)
+        assert response.content.decode() == f"{status} {response.get('Retry-After')}"
+        assert response.get("Retry-After") in (retry_after or (None,))
 
     def test_the_store_is_down(self, pages: Any, store_down: str) -> None:
         """503 may have one too."""

@@ -220,7 +220,7 @@ class TestHandler:
             seen.append((refused.status, refused.cooling, refused.retry_header))
             return answers.answer(request, refused)
 
-        view = decorated(on_conflict=handler, auto_release=False, expire=900)
+        view = decorated(on_conflict=handler, auto_release=False, expire=899.5)
         view(rf.get("/"))
         response = view(rf.get("/"))
         assert seen[0] in [(429, True, 900), (429, True, 899)]
