@@ -57,22 +57,22 @@ def unanswered(error: LockBackendError) -> None:
 
 def _answer(request: HttpRequest, status: int, detail: str, retry_after: int | None) -> HttpResponse:
     response: HttpResponse | None = None
-    wanted = request.get_preferred_type([_TEXT, _HTML, *_JSON])
-    if wanted == _HTML:
+    if request.get_preferred_type([_TEXT, _HTML, *_JSON]) == _HTML:
         response = _page(request, status, detail, retry_after)
-        wanted = request.get_preferred_type([_TEXT, *_JSON])
-    if response is not None:
-        pass
-    elif wanted in _JSON:
-        title = responses.get(status, "Refused")
-        problem = {"type": "about:blank", "title": title, "status": status, "detail": detail}
-        response = JsonResponse(problem, status=status, content_type="application/problem+json")
-    else:
-        response = HttpResponse(detail + "\n", status=status, content_type=f"{_TEXT}; charset=utf-8")
+    if response is None:
+        response = _plain(request, status, detail)
     if retry_after is not None:
         response["Retry-After"] = str(retry_after)
     response["Cache-Control"] = "no-store"
     return response
+
+
+def _plain(request: HttpRequest, status: int, detail: str) -> HttpResponse:
+    """Problem details (RFC 9457) or a text."""
+    if request.get_preferred_type([_TEXT, *_JSON]) in _JSON:
+        problem = {"type": "about:blank", "title": responses.get(status, "Refused"), "status": status, "detail": detail}
+        return JsonResponse(problem, status=status, content_type="application/problem+json")
+    return HttpResponse(detail + "\n", status=status, content_type=f"{_TEXT}; charset=utf-8")
 
 
 def _page(request: HttpRequest, status: int, detail: str, retry_after: int | None) -> HttpResponse | None:
