@@ -61,7 +61,8 @@ def answers(request: HttpRequest, target: Any, args: tuple[Any, ...], body: Any)
 
 
 def _is_api_view_of(function: Any, body: Any) -> bool:
-    """Whether that is what ``@api_view`` made of it: a view class with its name, around it."""
+    """Whether that is what ``@api_view`` made of it: a view class with its name, around it. Should that look different one
+    day, the framework answers all the same; only a handler of the project's wouldn't be asked."""
     made = getattr(function, "cls", None)
     return (
         made is not None

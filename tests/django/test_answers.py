@@ -222,6 +222,12 @@ class TestConflict:
         """A browser, curl, and a client that accepts neither get the text."""
         assert refused(path, accept=accept).content == TEXT
 
+    def test_no_client_repeats_it_by_itself(self, path: str) -> None:
+        """[D25] Clients such as urllib3 send 413, 429 and 503 with Retry-After once more, unasked: a second order."""
+        response = refused(path)
+        assert "Retry-After" in response
+        assert response.status_code not in {413, 429, 503}
+
     @pytest.mark.parametrize("accept", ["text/plain", "application/json"])
     def test_nobody_is_named(self, path: str, accept: str) -> None:
         """[F18] Neither key nor name nor holder stand in answer or headers."""

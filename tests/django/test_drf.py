@@ -20,7 +20,7 @@ from rest_framework import mixins, viewsets
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.decorators import action, api_view, authentication_classes
 from rest_framework.exceptions import APIException
-from rest_framework.permissions import BasePermission
+from rest_framework.permissions import BasePermission, IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
@@ -206,6 +206,14 @@ class PerUserOutside(APIView):
         return Response("done")
 
 
+class Guarded(APIView):
+    permission_classes = (IsAuthenticated,)
+
+    @redis_lock("order")
+    def get(self, request: Request) -> Response:
+        return Response("done")
+
+
 class OfData(APIView):
     @redis_lock("order:{request.data[pk]}")
     def post(self, request: Request) -> Response:
@@ -256,6 +264,7 @@ urlpatterns = [
     path("function-per-user/", function_per_user),
     path("per-user-outside/", PerUserOutside.as_view()),
     path("data/", OfData.as_view()),
+    path("guarded/", Guarded.as_view()),
     path("writing/", Writing.as_view()),
     *(path(f"{name}/", view) for name, view in {**INSIDE, **OUTSIDE}.items()),
 ]
@@ -288,6 +297,12 @@ class TestInside:
         response = refused(f"/{name}/")
         is_the_frameworks(response)
         assert Client().get(f"/{name}/").status_code == 200
+
+    def test_who_may_not_enter(self, seen: Events) -> None:
+        """[D21] Authentication and permissions come first: a stranger never asks for the lock, so he holds up nobody."""
+        assert Client().get("/guarded/").status_code == 403
+        assert seen == []
+        assert refused("/guarded/").status_code == 403
 
     @pytest.mark.parametrize("name", ["method", "below", "above-and-below"])
     def test_no_store(self, name: str) -> None:
