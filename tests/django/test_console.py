@@ -60,6 +60,17 @@ def one_down(settings: Any, redis_url: str, closed_port: int) -> None:
     }
 
 
+def test_code_may_call_it_with_keywords(two: None) -> None:
+    """As any command: from a task, or another command."""
+    out = io.StringIO()
+    with locks["payments"].lock("card:2") as grant:
+        call_command("redis_locks", "list", alias="payments", json=True, stdout=out)
+        assert json.loads(out.getvalue())["locks"][0]["fence"] == grant.fence
+        with pytest.raises(CommandError) as caught:
+            call_command("redis_locks", "show", "card:2", alias="nowhere")
+        assert caught.value.returncode == 2
+
+
 # list
 
 
@@ -421,6 +432,7 @@ def test_stats_count_and_tell_what_matters(two: None) -> None:
         out = call("stats").out
         assert "noeviction" in out
         assert "no limit" in out
+        assert "appendonly no, nothing" in out
 
 
 def test_memory_answers_too(memory_locks: Any) -> None:
