@@ -54,8 +54,8 @@ class Console:
         _write(self.err, line)
 
     def document(self, value: Any, *, indent: int | None = 2) -> None:
-        """The answer as one document, in what can be printed of ASCII: exact, and harmless."""
-        self.out.write(json.dumps(value, indent=indent).replace("\x7f", "\\u007f"))
+        """The answer as one document, in ASCII: exact, and harmless."""
+        self.out.write(json.dumps(value, indent=indent))
 
     def asked(self, question: str) -> bool:
         """Whether somebody said yes. Nobody there is a no."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -71,6 +74,27 @@ def test_a_server_that_says_nothing_is_given_up_soon(settings: Any, server: Redi
         server.resume()
     assert ids(messages) == ["W101"]
     assert clock.now() - began < diagnosis.PATIENCE + 2
+
+
+@pytest.mark.parametrize(
+    "answer", [b":1\r\n", b"$-1\r\n", b"*0\r\n", b"*2\r\n*0\r\n$1\r\nx\r\n", b"HTTP/1.1 400 Bad\r\n\r\n"]
+)
+def test_what_is_no_redis_is_told(settings: Any, answer: bytes) -> None:
+    """Whatever stands there and answers: it is a warning, not a traceback in the middle of a deployment."""
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                with connection:
+                    while asked := connection.recv(65536):
+                        connection.sendall(answer * max(1, asked.count(b"*")))
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=serve, daemon=True).start()
+        (message,) = found(settings, f"redis://127.0.0.1:{listening.getsockname()[1]}/0")
+        listening.shutdown(socket.SHUT_RDWR)
+    assert message.id == "redis_locks.W101"
 
 
 def test_a_wrong_login_is_told_with_the_way_out(settings: Any, make_server: Make) -> None:
