@@ -3,10 +3,11 @@ locks."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from .backends.memory import MemoryBackend
-from .core.runner import run
+from .core.runner import arun, run
 from .handler import DEFAULT, locks
 from .primitives.fences import raising
 
@@ -33,6 +34,11 @@ def facts(using: str = DEFAULT, *, timeout: float = PATIENCE) -> Facts:
     return client.engine.backend.facts(client.settings.key_prefix, timeout)
 
 
+async def afacts(using: str = DEFAULT, *, timeout: float = PATIENCE) -> Facts:
+    """As ``facts``."""
+    return await asyncio.to_thread(facts, using, timeout=timeout)
+
+
 def remembers_only_itself(using: str = DEFAULT) -> bool:
     """Whether an alias keeps its locks in the memory of each process, so that nobody sees those of another one."""
     return isinstance(locks[using].engine.backend, MemoryBackend)
@@ -47,6 +53,11 @@ def fences(using: str = DEFAULT) -> list[FenceCounter]:
     return raise_fences(0, using)
 
 
+async def afences(using: str = DEFAULT) -> list[FenceCounter]:
+    """As ``fences``."""
+    return await araise_fences(0, using)
+
+
 def raise_fences(at_least: int, using: str = DEFAULT) -> list[FenceCounter]:
     """Move the fence counters of an alias forward, never back, and return what they are then.
 
@@ -56,3 +67,9 @@ def raise_fences(at_least: int, using: str = DEFAULT) -> list[FenceCounter]:
     """
     client = locks[using]
     return run(raising(client.counters, at_least), client.engine)
+
+
+async def araise_fences(at_least: int, using: str = DEFAULT) -> list[FenceCounter]:
+    """As ``raise_fences``."""
+    client = locks[using]
+    return await arun(raising(client.counters, at_least), client.engine)

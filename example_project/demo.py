@@ -33,6 +33,7 @@ from tools.redis_server import RedisServer
 
 TRIES = 10  # how often a wrong form may get away with it, which it hardly does once
 PORT = 8000
+MANAGE = Path(__file__).with_name("manage.py")
 BOLD, DIM, RED, GREEN = "1", "2", "31", "32"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -74,7 +75,11 @@ def end(number: int, frame: object) -> None:
 
 def serve(stack: ExitStack, arguments: argparse.Namespace) -> int:
     site = stack.enter_context(prepare(stack, arguments.redis).open_site(arguments.port))
-    print(f"The shop is open at {paint(site.url + '/', BOLD)}    Ctrl-C closes it.", flush=True)
+    print(f"The shop is open at {paint(site.url + '/', BOLD)}    Ctrl-C closes it.")
+    where = "REDIS_URL=…" if arguments.redis else f"REDIS_URL={os.environ['REDIS_URL']}"  # theirs may have a password
+    print(
+        f"Its locks:  {where} {os.path.relpath(sys.executable)} {os.path.relpath(MANAGE)} redis_locks watch", flush=True
+    )
     while True:
         time.sleep(3600)
 

@@ -33,7 +33,7 @@ from django.core.handlers.base import BaseHandler
 from django.core.management import load_command_class
 from django.db import connection, connections, models
 from django.http import HttpResponse
-from django.test import AsyncRequestFactory, Client, RequestFactory, TestCase
+from django.test import AsyncRequestFactory, Client, RequestFactory, TestCase, override_settings
 from django.urls import path
 from django.utils.asyncio import async_unsafe
 from django.utils.functional import SimpleLazyObject
@@ -60,6 +60,7 @@ from django_redis_locks.backends.redis.refusals import HINTS
 from django_redis_locks.backends.redis.scripts import script
 from django_redis_locks.contrib import drf
 from django_redis_locks.core import constants
+from django_redis_locks.core.facts import Facts, FenceCounter
 from tools.redis_server import RedisServer
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -682,6 +683,19 @@ def _() -> Names:
 @after("howto/testing:down")
 def _(names: Names) -> None:
     names["test_the_shop_is_closed_while_redis_is_down"](shop_client(), names["settings"])
+
+
+@after("reference/api:diagnosis")
+def _(names: Names) -> None:
+    assert json.loads(names["healthy"](get()).content)["locks"] == "master"
+    facts, counter = Facts.__dataclass_fields__, FenceCounter.__dataclass_fields__
+    table = rows("reference/api.md", first=r"(facts|fences)\(.*\)")
+    told = [set(re.findall(r"`(\w+)`", cells[1])) for cells in table.values()]
+    assert set(facts) - {"database"} <= told[0]
+    assert f"FenceCounter({', '.join(counter)})" in " ".join(itertools.chain(*table.values()))
+    down = "redis://127.0.0.1:1/0"
+    with override_settings(REDIS_LOCKS={"default": {"LOCATION": down}}):
+        assert names["healthy"](get()).status_code == 503
 
 
 @after("howto/operations:signals")

@@ -85,6 +85,8 @@ def _about(some: _Stats) -> list[tuple[str, str]]:
         lines.append((_("when it is full"), harmless(facts.policy)))
     if facts.evicted is not None:
         lines.append((_("keys thrown away"), str(facts.evicted)))
+    if facts.appends is not None:
+        lines.append((_("on disk"), harmless(_on_disk(facts))))
     if facts.clients is not None:
         lines.append((_("clients"), f"{facts.clients} / {facts.most_clients or '?'}"))
     if facts.ahead is not None:
@@ -92,3 +94,9 @@ def _about(some: _Stats) -> list[tuple[str, str]]:
     if facts.denied:
         lines.append((_("denied"), harmless(" ".join(facts.denied))))
     return lines
+
+
+def _on_disk(facts: Facts) -> str:
+    if facts.appends:
+        return f"appendonly yes, appendfsync {facts.syncs or '?'}"
+    return "appendonly no, " + {True: _("snapshots"), False: _("nothing"), None: "?"}[facts.saves]

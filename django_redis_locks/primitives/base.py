@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _HELD = (
     "the caller holds it already. What may be entered again is rlock(), or @redis_lock(reentrant=True); "
-    "a test of contention lets another thread hold it"
+    "a test of contention has somebody else hold it: django_redis_locks.testing.hold_lock()"
 )
 
 

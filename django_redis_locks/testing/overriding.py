@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.test.utils import TestContextDecorator, override_settings
 
 from ..backends.memory import MemoryBackend
@@ -43,24 +44,28 @@ class override_locks(TestContextDecorator):  # noqa: N801 - as Django's override
         """
         super().__init__()
         self._entry = entry
-        self._inner: list[tuple[override_settings, str, list[Engine]]] = []
+        self._inner: list[tuple[override_settings, object, str, list[Engine]]] = []
 
     def enable(self) -> None:
         name = _free.pop() if _free else f"tests {next(_names)}"
-        settings = override_settings(**{SETTING: self._in_memory(locks.configuration(), name)})
-        settings.enable()
+        override = override_settings(**{SETTING: self._in_memory(locks.configuration(), name)})
+        override.enable()
         try:
             engines = [locks[alias].engine for alias in locks]
         except BaseException:
-            settings.disable()
+            override.disable()
             raise
-        self._inner.append((settings, name, engines))
+        self._inner.append((override, settings._wrapped, name, engines))
 
     def disable(self) -> None:
-        settings, name, engines = self._inner.pop()
+        override, ours, name, engines = self._inner.pop()
         for engine in engines:
             _forget(engine)
-        settings.disable()
+        if settings._wrapped is ours:
+            override.disable()
+        else:  # another override began inside of this one and ends later, as that of a fixture of pytest may
+            vars(ours).pop(SETTING, None)
+            locks.reset()
         _free.append(name)
 
     def _in_memory(self, table: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks import locks
+from django_redis_locks import LockLost, locks
 from django_redis_locks.core import clock
 from tests.django.helpers import PATIENCE
 
@@ -151,6 +151,17 @@ def test_watch_goes_on_while_a_store_is_down(start: Start, closed_port: int) -> 
     assert ended(process)[0] == 0
 
 
+def test_no_log_line_brings_a_hostile_name_to_the_terminal(start: Start) -> None:
+    """Where logging isn't configured Python writes warnings to stderr, and a name is what somebody wrote."""
+    grant = locks.lock("\x1b[31mred", expire=60).acquire()
+    code, out, err = ended(start("release", "--yes", "\x1b[31mred"))
+    assert code == 0
+    assert r"Lock \x1b[31mred was released by force" in err
+    assert (out + err).replace("\n", "").isprintable()
+    with pytest.raises(LockLost):
+        grant.release()
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_a_terminal_without_the_letters_of_a_key(start: Start, encoding: str) -> None:
     """What its encoding doesn't have is escaped, instead of an error in the middle of the list."""
@@ -222,7 +233,7 @@ def test_somebody_at_a_terminal_is_asked(start: Start, terminal: Terminal, typed
             process.kill()
             process.wait()
         locks.lock("a").force_release()
-        with pytest.raises(Exception, match="lost"):
+        with pytest.raises(LockLost):
             grant.release()
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from django.core.checks import CheckMessage, run_checks
 
 from django_redis_locks import conf, diagnosis, locks, server_checks
 from django_redis_locks.backends.redis import facts
+from django_redis_locks.backends.redis.resp import Refusal
 from django_redis_locks.core import clock
 from tests.django.helpers import MEMORY
 from tests.django.test_settings import CORE_CACHE
@@ -70,6 +74,27 @@ def test_a_server_that_says_nothing_is_given_up_soon(settings: Any, server: Redi
         server.resume()
     assert ids(messages) == ["W101"]
     assert clock.now() - began < diagnosis.PATIENCE + 2
+
+
+@pytest.mark.parametrize(
+    "answer", [b":1\r\n", b"$-1\r\n", b"*0\r\n", b"*2\r\n*0\r\n$1\r\nx\r\n", b"HTTP/1.1 400 Bad\r\n\r\n"]
+)
+def test_what_is_no_redis_is_told(settings: Any, answer: bytes) -> None:
+    """Whatever stands there and answers: it is a warning, not a traceback in the middle of a deployment."""
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                with connection:
+                    while asked := connection.recv(65536):
+                        connection.sendall(answer * max(1, asked.count(b"*")))
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=serve, daemon=True).start()
+        (message,) = found(settings, f"redis://127.0.0.1:{listening.getsockname()[1]}/0")
+        listening.shutdown(socket.SHUT_RDWR)
+    assert message.id == "redis_locks.W101"
 
 
 def test_a_wrong_login_is_told_with_the_way_out(settings: Any, make_server: Make) -> None:
@@ -138,10 +163,32 @@ def test_a_right_that_is_missing_is_named(settings: Any, server: RedisServer, ri
     assert found(settings, f"redis://app:pw@127.0.0.1:{server.port}/0") == []
 
 
-def test_keys_and_channels_that_are_denied_are_named(settings: Any, server: RedisServer) -> None:
-    server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", "~other:*", "resetchannels", "+@all")
-    (message,) = found(settings, f"redis://app:pw@127.0.0.1:{server.port}/0")
-    assert message.hint == "ACL SETUSER <user> ~lock:* &lock:*"
+@pytest.mark.parametrize("name", ["app", "key", "channel"])
+def test_keys_and_channels_that_are_denied_are_named(settings: Any, server: RedisServer, name: str) -> None:
+    """Whatever the user and the prefix are called, who may stand in the server's answer."""
+    url = f"redis://{name}:pw@127.0.0.1:{server.port}/0"
+    server.command("ACL", "SETUSER", name, "reset", "on", ">pw", "~other:*", "resetchannels", "+@all")
+    (message,) = found(settings, url, KEY_PREFIX=name)
+    assert message.hint == f"ACL SETUSER <user> ~{name}:* &{name}:*"
+    server.command("ACL", "SETUSER", name, "allkeys", "allchannels", "-get")
+    (message,) = found(settings, url, KEY_PREFIX=name)
+    assert message.hint == "ACL SETUSER <user> +get"
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        ("this user has no permissions to run the 'zadd' command or its subcommand", "+zadd"),
+        ("this user has no permissions to access one of the keys used as arguments", "~lock:*"),
+        ("this user has no permissions to access one of the channels used as arguments", "&lock:*"),
+        ("User key has no permissions to run the 'zadd' command", "+zadd"),
+        ("User channel has no permissions to access the 'lock:{0}:channel' key", "~lock:*"),
+        ("No permissions to access a channel", "&lock:*"),
+    ],
+)
+def test_what_servers_of_all_versions_say(answer: str, right: str) -> None:
+    replies = [Refusal(f"NOPERM {answer}") if command == "zadd" else 0 for command in facts.PROBES]
+    assert [*facts._denied(replies, "lock")] == [right]
 
 
 def test_a_command_that_the_server_hasnt_is_named(settings: Any, make_server: Make) -> None:

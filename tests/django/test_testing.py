@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
-from django.test import RequestFactory, SimpleTestCase, TestCase, TransactionTestCase
+from django.test import RequestFactory, SimpleTestCase, TestCase, TransactionTestCase, override_settings
 from freezegun import freeze_time
 
 from django_redis_locks import InvalidLockBackend, LockAlreadyHeld, LockLost, LockNotAcquired, locks, redis_lock
@@ -252,6 +253,26 @@ def test_what_is_wrong_is_told_and_nothing_is_left_overridden(servers: None) -> 
     with pytest.raises(ImproperlyConfigured, match="COLOUR"):
         override_locks(COLOUR=1).__enter__()
     assert "nowhere" in locks["default"].settings.location
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["set", "not set"])
+def test_overrides_that_end_in_another_order_leave_nothing(settings: Any, servers: None, *, told: bool) -> None:
+    """pytest-django's `settings` may have been asked for before `memory_locks`: what a test sets there ends later."""
+    if not told:
+        settings.REDIS_LOCKS = None
+    plain, other = override_locks(), override_settings(LANGUAGES=[])
+    plain.enable()
+    other.enable()
+    with locks.lock("a"):
+        plain.disable()
+        if told:
+            assert "nowhere" in locks["default"].settings.location
+        other.disable()
+    if told:
+        assert "nowhere" in locks["default"].settings.location
+        assert set(django_settings.REDIS_LOCKS) == {"default", "payments", "shop"}
+    else:
+        assert django_settings.REDIS_LOCKS is None
 
 
 @override_locks()

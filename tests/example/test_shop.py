@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
+from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
@@ -109,3 +112,21 @@ def test_project_is_clean(command: list[str], tmp_path, monkeypatch: pytest.Monk
         [sys.executable, PROJECT / "manage.py", *command], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_its_locks_are_shown_as_it_says(redis_executable: None, tmp_path: Path) -> None:
+    """`make run` names the command that looks at its locks; copied, it does."""
+    command = [sys.executable, str(PROJECT / "demo.py"), "--serve", "--port", "0"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    environment.pop("DJANGO_SETTINGS_MODULE", None)
+    process = subprocess.Popen(command, cwd=PROJECT.parent, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        shown = process.stdout.readline().strip().removeprefix("Its locks:  ")
+        assert shown.endswith(" redis_locks watch")
+        counted = shown.removesuffix("watch") + "stats --json"
+        told = subprocess.run(counted, shell=True, cwd=PROJECT.parent, env=environment, check=True, capture_output=True)
+        assert json.loads(told.stdout)["aliases"]["default"]["held"] == 0
+    finally:
+        assert close_shop(process) == 0

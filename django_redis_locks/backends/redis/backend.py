@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...core.constants import SOCKET_TIMEOUT
+from ...core.effects import NONSENSE
 from ...core.errors import LockBackendError
 from ..base import Backend, Inbox
 from . import facts, versions
@@ -106,6 +107,8 @@ class RedisBackend(Backend):
             raise self._refused(refusal) from refusal
         except Failure as failure:
             raise self._failed(failure) from failure.cause
+        except NONSENSE as error:
+            raise LockBackendError(f"{self.location} doesn't answer as Redis does: {error}", passing=True) from error
         finally:
             wire.close()
 

@@ -101,15 +101,17 @@ def _denied(replies: list[Any], prefix: str) -> Iterator[str]:
     for command, reply in zip(PROBES, replies, strict=True):
         if type(reply) is not Refusal:
             continue
-        text = str(reply).lower()
-        if "unknown command" in text:
+        if "unknown command" in str(reply).lower():
             yield command.upper()
-        elif reply.code == "NOPERM" and re.search(r"\bkeys?\b", text):
-            yield f"~{prefix}:*"
-        elif reply.code == "NOPERM" and "channel" in text:
-            yield f"&{prefix}:*"
         elif reply.code == "NOPERM":
-            yield f"+{command}"
+            what = _quoted("", str(reply).partition("permission")[2])  # before it, and in quotes, are names
+            if "run the" in what:
+                yield f"+{command}"
+            else:
+                yield f"&{prefix}:*" if "channel" in what else f"~{prefix}:*"
+
+
+_quoted = re.compile(r"'[^']*'").sub
 
 
 def _told(info: Any) -> dict[str, str]:

@@ -135,3 +135,15 @@ def test_what_nobody_wants_to_hear_is_not_made(
         with lock:
             pass
     assert len(made) == 1
+
+
+def test_a_hostile_name_stays_within_its_line(caplog: pytest.LogCaptureFixture) -> None:
+    """A name is the beginning of a key unless it is given, so it may be what a stranger wrote: it neither begins a line of its
+    own nor colours the terminal. The fields of the record have it as it is."""
+    hostile = "\x1b[31mred\nCRITICAL forged\u202e"
+    events.emit(events.ForceReleased(hostile, hostile, "default", reason="x\ny"))
+    (record,) = caplog.records
+    assert record.getMessage().isprintable()
+    assert r"\x1b[31mred\nCRITICAL forged\u202e" in record.getMessage()
+    assert record.lock_name == record.lock_key == hostile  # type: ignore[attr-defined]
+    assert events.plain("注文 é") == "注文 é"
