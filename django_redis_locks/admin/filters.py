@@ -61,7 +61,7 @@ class StateFilter(OneOf):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         return [
             ("held", _("held")),
-            ("overdue", _("held for too long")),
+            ("overdue", _("overdue")),
             ("expired", _("lease ended")),
             ("all", _("all of these")),
         ]

@@ -33,7 +33,7 @@ SORTED_BY = ("shown_key", "shown_name", "shown_holder", "shown_held_for", "shown
 
 
 class LockList(ChangeList):
-    """Says in its title which alias it shows, if there are several."""
+    """Says in its title which alias it shows, if there are several; and how many results there are only of a choice."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -41,20 +41,25 @@ class LockList(ChangeList):
         if len(rows.aliases()) > 1:
             self.title = _("Held locks of the alias %(alias)s") % {"alias": self.queryset.using}
 
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        if not self.query and not self.has_active_filters:
+            self.full_result_count = self.result_count
+
 
 class HeldLockAdmin(Base):
     """Held locks. Who may look has ``view_heldlock``; who may also free them, ``force_release_heldlock``."""
 
     list_display = (
         "shown_key",
-        "shown_name",
-        "kind",
         "shown_state",
         "shown_holder",
         "shown_held_for",
         "shown_lease_left",
-        "shown_fence",
         "waiting",
+        "shown_fence",
+        "shown_name",
+        "kind",
     )
     sortable_by = SORTED_BY
     ordering = ("lease_left",)
@@ -76,8 +81,6 @@ class HeldLockAdmin(Base):
         ),
         (None, {"fields": ("shown_waiting", "command")}),
     )
-    of_a_holder = 1
-    """The fieldset that a free lock hasn't."""
     readonly_fields = (*fieldsets[0][1]["fields"], *fieldsets[1][1]["fields"], *fieldsets[2][1]["fields"])
 
     class Media:
@@ -139,8 +142,10 @@ class HeldLockAdmin(Base):
     def get_fieldsets(self, request: HttpRequest, obj: HeldLock | None = None) -> Any:
         if obj is None or obj.info is None:
             return []
-        without = set() if obj.info.holder is not None or obj.info.lease_left is not None else {self.of_a_holder}
-        return [fieldset for number, fieldset in enumerate(self.fieldsets) if number not in without]
+        lock, holder, more = self.fieldsets
+        fields = [field for field in lock[1]["fields"] if field != "foreign" or obj.info.foreign]
+        known = obj.info.holder is not None or obj.info.lease_left is not None
+        return [(lock[0], {"fields": fields}), *([holder] if known else []), more]
 
     def render_change_form(
         self,
@@ -181,8 +186,8 @@ class HeldLockAdmin(Base):
         return shown.badge(lock.info.state) if lock.info else None
 
     @admin.display(description=_("holder"), ordering="holder")
-    def shown_holder(self, lock: HeldLock) -> str:
-        return visible(lock.holder)
+    def shown_holder(self, lock: HeldLock) -> SafeString | None:
+        return shown.holder(lock.info.holder) if lock.info and lock.info.holder else None
 
     @admin.display(description=_("held for"), ordering="held_for")
     def shown_held_for(self, lock: HeldLock) -> str | None:

@@ -114,8 +114,8 @@ def _ask(
         "locks": [
             {
                 "lock": lock,
-                "key": shown.key(lock.key),
-                "holder": visible(lock.holder),
+                "key": visible(lock.key),
+                "holder": shown.holder(lock.info.holder) if lock.info and lock.info.holder else "",
                 "held_for": shown.duration(lock.held_for or 0.0),
                 "waiting": shown.waiting(lock.waiting),
             }

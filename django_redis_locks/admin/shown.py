@@ -18,6 +18,7 @@ from ..models import visible
 if TYPE_CHECKING:
     from django.utils.safestring import SafeString
 
+    from ..core.holder import Holder
     from ..inspection import LockInfo
 
 LONGEST = 80
@@ -26,7 +27,7 @@ LONGEST = 80
 STATES: dict[str, tuple[Any, Any]] = {
     "held": (gettext_lazy("held"), gettext_lazy("Its lease is renewed, or hasn't ended yet.")),
     "overdue": (
-        gettext_lazy("held for too long"),
+        gettext_lazy("overdue"),
         gettext_lazy("Held for longer than MAX_HOLD allows. Its lease isn't renewed any more."),
     ),
     "expired": (
@@ -49,6 +50,16 @@ def key(text: str) -> SafeString:
 def badge(state: str) -> SafeString:
     label, meaning = STATES[state]
     return format_html('<span class="redis-lock-state" data-state="{}" title="{}">{}</span>', state, meaning, label)
+
+
+def holder(found: Holder) -> SafeString:
+    """In the list: the host, and below it who it is there."""
+    who = str(found).removeprefix(found.host or "").strip()
+    return format_html(
+        '<span class="redis-lock-host">{}</span> <span class="redis-lock-who">{}</span>',
+        visible(found.host or ""),
+        visible(who),
+    )
 
 
 def duration(seconds: float) -> str:

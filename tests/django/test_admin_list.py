@@ -68,7 +68,7 @@ def test_all_there_is_to_know_of_a_lock(client: Client, store: str, hold: Hold) 
     assert row["name"] == "order"
     assert row["kind"] == "lock"
     assert row["state"] == "held"
-    assert row["holder"] == str(info.holder)
+    assert " ".join(row["holder"].split()) == str(info.holder)
     assert row["held_for"] == "0 s"
     assert row["lease_left"] == "1 min 29 s"
     assert row["fence"] == str(info.fence)
@@ -86,10 +86,10 @@ def test_the_lease_that_ends_first_is_first(client: Client, store: str, hold: Ho
     ("column", "expected"),
     [
         (0, ["a", "b", "c"]),  # key
-        (1, ["c", "a", "b"]),  # name
-        (5, ["c", "b", "a"]),  # held for
-        (6, ["b", "c", "a"]),  # lease left
-        (7, ["a", "b", "c"]),  # fence
+        (7, ["c", "a", "b"]),  # name
+        (3, ["c", "b", "a"]),  # held for
+        (4, ["b", "c", "a"]),  # lease left
+        (6, ["a", "b", "c"]),  # fence
     ],
 )
 def test_sorting(client: Client, store: str, hold: Hold, column: int, expected: list[str]) -> None:
@@ -122,7 +122,7 @@ def test_states(client: Client, settings: Any, redis_url: str, hold: Hold) -> No
     assert keys(client.get(LIST, {"state": "overdue"})) == ["slow"]
     assert keys(client.get(LIST, {"state": "expired"})) == ["crashed"]
     assert sorted(keys(client.get(LIST, {"state": "all"}))) == ["crashed", "slow", "usual"]
-    assert columns(client.get(LIST, {"state": "overdue"}))["state"] == "held for too long"
+    assert columns(client.get(LIST, {"state": "overdue"}))["state"] == "overdue"
     assert columns(client.get(LIST, {"state": "expired"}))["lease_left"] == "ended 0 s ago"
 
 
@@ -156,7 +156,7 @@ def test_fifty_on_a_page(client: Client, store: str, hold: Hold) -> None:
     assert keys(first) == [f"k{number:03}" for number in range(50)]
     assert keys(last) == [f"k{number:03}" for number in range(100, 120)]
     assert "120 held locks" in text(first)
-    assert sorted(keys(client.get(LIST, {"p": "2", "o": "1"}))) == sorted(keys(client.get(LIST, {"p": "2"})))
+    assert sorted(keys(client.get(LIST, {"p": "2", "o": "0"}))) == sorted(keys(client.get(LIST, {"p": "2"})))
     assert len(keys(client.get(LIST, {"all": ""}))) == 50
 
 
@@ -167,7 +167,7 @@ def test_a_page_is_one_reading(client: Client, store: str, hold: Hold, monkeypat
     calls = []
     held = inspection.held
     monkeypatch.setattr(inspection, "held", lambda *args, **terms: calls.append(terms) or held(*args, **terms))
-    for query in ({}, {"p": "2"}, {"o": "5"}, {"p": "2", "o": "-2", "q": "k"}, {"q": "k001"}):
+    for query in ({}, {"p": "2"}, {"o": "3"}, {"p": "2", "o": "-7", "q": "k"}, {"q": "k001"}):
         calls.clear()
         assert keys(client.get(LIST, query))
         assert len(calls) == 1, query
@@ -189,7 +189,7 @@ def test_what_the_page_does_not_know(client: Client, store: str, query: str) -> 
             assert response["Location"].endswith("?e=1")
 
 
-@pytest.mark.parametrize("query", ["o=99", "o=x.-y", "o=3", "p=x", "q=%00", "q=*****************a", "foo__bar__baz=1"])
+@pytest.mark.parametrize("query", ["o=99", "o=x.-y", "o=8", "p=x", "q=%00", "q=*****************a", "foo__bar__baz=1"])
 def test_nonsense_is_never_an_error_of_ours(client: Client, store: str, hold: Hold, query: str) -> None:
     hold("a" * 100)
     assert client.get(f"{LIST}?{query}").status_code in (200, 302, 400)
@@ -298,7 +298,7 @@ def test_an_alias_without_an_index(client: Client, settings: Any, hold: Hold, re
 def test_more_locks_than_are_sorted(client: Client, store: str, hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspection, "MOST", 3)
     hold("a", "b", "c", "d", "e")
-    assert "Only those whose leases end first" in text(client.get(LIST, {"o": "1"}))
+    assert "Only those whose leases end first" in text(client.get(LIST, {"o": "0"}))
     assert "Only those whose leases end first" not in text(client.get(LIST))
 
 

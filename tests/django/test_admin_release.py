@@ -66,7 +66,15 @@ def test_one_lock_from_its_page(client: Client, held: Any, seen: Events) -> None
     info = inspection.find("a")
     assert FORCE in text(client.get(detail("a")))
     page = ask(client, "a")
-    for expected in ("a", str(info.holder), str(info.fence), "nobody", "The holder keeps running until it notices"):
+    assert info.holder is not None
+    for expected in (
+        "a",
+        str(info.holder.host),
+        f"pid {info.holder.pid}",
+        str(info.fence),
+        "nobody",
+        "The holder keeps running until it notices",
+    ):
         assert expected in text(page)
     after = client.post(FORCE, confirmed(page), follow=True)
     assert told(after) == ["Released: a."]
