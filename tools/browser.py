@@ -31,10 +31,7 @@ PATIENCE = 20.0
 
 # Chromium listens on 3 and writes to 4
 LAUNCHER = (
-    "import os, sys\n"
-    "os.dup2(int(sys.argv[1]), 3)\n"
-    "os.dup2(int(sys.argv[2]), 4)\n"
-    "os.execv(sys.argv[3], sys.argv[3:])\n"
+    "import os, sys\nos.dup2(int(sys.argv[1]), 3)\nos.dup2(int(sys.argv[2]), 4)\nos.execv(sys.argv[3], sys.argv[3:])\n"
 )
 KEYS = {"Tab": (9, ""), "Enter": (13, "\r"), "Escape": (27, ""), " ": (32, " "), "ArrowDown": (40, "")}
 
@@ -70,7 +67,17 @@ class Browser:
             "--force-color-profile=srgb",
             f"--user-data-dir={self._folder.name}",
         ]
-        command = [*with_parent(), sys.executable, "-I", "-S", "-c", LAUNCHER, *map(str, high), find_browser(), *options]
+        command = [
+            *with_parent(),
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            LAUNCHER,
+            *map(str, high),
+            find_browser(),
+            *options,
+        ]
         self._process = subprocess.Popen(
             command, pass_fds=high, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -95,12 +102,10 @@ class Browser:
         context = self.call("Target.createBrowserContext")["browserContextId"]
         target = self.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        page = self._pages[session] = Page(self, session)
+        page = self._pages[session] = Page(self, session, context)
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.call(f"{domain}.enable")
-        page.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile
-        )
+        page.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
         scheme = "dark" if dark else "light"
         page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         return page
@@ -140,8 +145,8 @@ class Browser:
 class Page:
     """A tab."""
 
-    def __init__(self, browser: Browser, session: str) -> None:
-        self._browser, self._session = browser, session
+    def __init__(self, browser: Browser, session: str, context: str) -> None:
+        self._browser, self._session, self._context = browser, session, context
         self._loads = 0
         self.problems: list[str] = []
 
@@ -157,6 +162,10 @@ class Page:
             self.problems.append(str([one.get("value", one) for one in params["args"]]))
         elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
             self.problems.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
+
+    def close(self) -> None:
+        """With its connections."""
+        self._browser.call("Target.disposeBrowserContext", browserContextId=self._context)
 
     def cookie(self, url: str, name: str, value: str) -> None:
         self.call("Network.setCookie", url=url, name=name, value=value)
