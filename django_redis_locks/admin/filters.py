@@ -10,6 +10,7 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.utils.translation import gettext_lazy as _
 
 from .rows import aliases
+from .shown import STATES
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -60,9 +61,7 @@ class StateFilter(OneOf):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         return [
-            ("held", _("held")),
-            ("overdue", _("overdue")),
-            ("expired", _("lease ended")),
+            *((state, STATES[state][0]) for state in ("held", "overdue", "expired")),
             ("all", _("all of these")),
         ]
 

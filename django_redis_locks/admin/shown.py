@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy, ngettext, pgettext_lazy
 
 from ..handler import DEFAULT
 from ..models import visible
@@ -25,17 +25,17 @@ LONGEST = 80
 """Characters of a key in the list; all of it is in its title, and on its own page."""
 
 STATES: dict[str, tuple[Any, Any]] = {
-    "held": (gettext_lazy("held"), gettext_lazy("Its lease is renewed, or hasn't ended yet.")),
+    "held": (pgettext_lazy("lock", "held"), gettext_lazy("Its lease is renewed, or hasn't ended yet.")),
     "overdue": (
-        gettext_lazy("overdue"),
+        pgettext_lazy("lock", "overdue"),
         gettext_lazy("Held for longer than MAX_HOLD allows. Its lease isn't renewed any more."),
     ),
     "expired": (
-        gettext_lazy("lease ended"),
+        pgettext_lazy("lock", "lease ended"),
         gettext_lazy("Its lease ended without a release: its holder crashed, or was too slow. It is free."),
     ),
-    "free": (gettext_lazy("free"), gettext_lazy("Nobody holds it.")),
-    "foreign": (gettext_lazy("not a lock"), gettext_lazy("Something else lives under its key in the store.")),
+    "free": (pgettext_lazy("lock", "free"), gettext_lazy("Nobody holds it.")),
+    "foreign": (pgettext_lazy("lock", "not a lock"), gettext_lazy("Something else lives under its key in the store.")),
 }
 """What each state is called, and means."""
 
@@ -105,6 +105,6 @@ def command(info: LockInfo) -> SafeString:
     """That shows the same where there is no browser."""
     words = ["python", "manage.py", "redis_locks", "show"]
     if info.alias != DEFAULT:
-        words += ["--using", info.alias]
+        words += ["--alias", info.alias]
     words += ["--", info.key] if info.key.startswith("-") else [info.key]
     return format_html("<code>{}</code>", visible(shlex.join(words)))

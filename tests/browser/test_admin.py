@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -64,6 +65,9 @@ def site(settings: Any, transactional_db: None) -> Iterator[str]:
     settings.ALLOWED_HOSTS = ["127.0.0.1"]
     server = LiveServer("127.0.0.1")
     yield server.url
+    until(
+        lambda: not any("process_request" in thread.name for thread in threading.enumerate())
+    )  # a thread that answers mustn't outlive its database
     server.stop()
 
 

@@ -141,7 +141,7 @@ def test_two_aliases_never_mix(client: Client, two_aliases: None, hold: Hold) ->
     for alias in ("default", "payments"):
         page = text(client.get(detail("same", alias)))
         assert str(inspection.find("same", alias).fence) in page
-        assert ("--using payments" in page) is (alias == "payments")
+        assert ("--alias payments" in page) is (alias == "payments")
 
 
 def test_one_alias_needs_no_filter(client: Client, store: str) -> None:
