@@ -3,6 +3,7 @@
     python admin_demo.py                   serve it until Ctrl-C; log in as admin, password admin
     python admin_demo.py --locks 200       with fewer locks
     python admin_demo.py --measure         only say how long the pages take
+    python admin_demo.py --shots FOLDER    only draw the pictures of the documentation, with Chromium
 
 The locks belong to processes of this demo, which call themselves web-1, worker-1 and so on.
 """
@@ -40,6 +41,7 @@ def main() -> int:
     parser.add_argument("--locks", type=int, default=10_000, help="so many are held")
     parser.add_argument("--port", type=int, default=8000, help="if it is taken, a free one is used")
     parser.add_argument("--measure", action="store_true", help="only say how long the pages take")
+    parser.add_argument("--shots", type=Path, metavar="FOLDER", help="only draw the pictures of the documentation")
     arguments = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -69,7 +71,11 @@ def show(stack: ExitStack, arguments: argparse.Namespace) -> None:
     from project.wsgi import application  # noqa: PLC0415
     from workers import Workers  # noqa: PLC0415
 
-    site = stack.enter_context(Workers(StaticFilesHandler(application), port=arguments.port, processes=2))
+    port = 0 if arguments.shots else arguments.port
+    site = stack.enter_context(Workers(StaticFilesHandler(application), port=port, processes=2))
+    if arguments.shots:
+        draw(site.url, arguments.shots)
+        return
     print(f"{site.url}{PAGE}    as admin, password admin. Ctrl-C ends it.", flush=True)
     while True:
         time.sleep(3600)
@@ -120,7 +126,7 @@ def hold(number: int, count: int) -> None:
         locks.lock(f"{name}:{number}{one:05}", expire=chance.uniform(10 * MINUTE, 2 * HOUR)).acquire()
     for one in range(10):
         locks["payments"].lock(f"payment:{number}{one:03}", expire=chance.uniform(MINUTE, HOUR)).acquire()
-    locks.lock(f"report:2026-1{number % 3}:{number}", expire=HOUR, name="report").acquire()  # beyond its MAX_HOLD soon
+    locks.lock(f"report:2026-1{number % 3}:{number}", expire=8 * MINUTE, name="report").acquire()  # overdue soon
     locks.lock(f"export:{number}", expire=0.05).acquire()  # as if its process had crashed
     in_thread(lambda: locks.lock(f"tenant:{number}:nightly-sync", expire=5 * MINUTE).acquire(), "nightly-sync")
 
@@ -154,6 +160,29 @@ def open_admin() -> None:
     call_command("migrate", verbosity=0)
     User.objects.create_superuser("admin", password="admin")
     connections.close_all()  # SQLite's aren't to be carried over a fork
+
+
+def draw(url: str, folder: Path) -> None:
+    from django.contrib.auth.models import User  # noqa: PLC0415 - after django.setup()
+    from django.test import Client  # noqa: PLC0415
+
+    from tools.browser import Browser  # noqa: PLC0415 - only who draws needs one
+
+    client = Client(SERVER_NAME="localhost")
+    client.force_login(User.objects.get())
+    with Browser() as browser:
+        for dark in (False, True):
+            page = browser.open(1420, 700 if not dark else 500, dark=dark)
+            page.cookie(url, "sessionid", client.cookies["sessionid"].value)
+            page.goto(f"{url}{PAGE}?state=all")
+            page.evaluate("document.querySelector('#toggle-nav-sidebar').click()")
+            if not dark:
+                page.screenshot(folder / "admin-list.png")
+            page.goto(f"{url}{PAGE}?q=tenant:0:nightly-sync")
+            page.goto(page.evaluate("document.querySelector('.field-shown_key a').href"))
+            page.goto(page.evaluate("document.querySelector('.redis-lock-force').href"))
+            if dark:
+                page.screenshot(folder / "admin-release.png")
 
 
 def measure() -> None:

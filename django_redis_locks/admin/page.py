@@ -14,6 +14,7 @@ from django.contrib.admin.views.main import PAGE_VAR, ChangeList
 from django.urls import path, reverse
 from django.utils.translation import gettext_lazy as _
 
+from ..inspection import LONGEST_PAGE
 from ..models import visible
 from . import release, rows, shown
 from .filters import AliasFilter, StateFilter
@@ -121,6 +122,7 @@ class HeldLockAdmin(Base):
         self, request: HttpRequest, queryset: Any, per_page: int, *args: Any, **kwargs: Any
     ) -> Paginator[Any]:
         """Counting reads a page; let it be the one that is shown."""
+        queryset.limit = min(max(per_page, self.list_max_show_all), LONGEST_PAGE)
         number = request.GET.get(PAGE_VAR, "1")
         if number.isascii() and number.isdigit() and len(number) < 9:
             queryset.start = max(0, int(number) - 1) * per_page

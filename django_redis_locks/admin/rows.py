@@ -88,7 +88,8 @@ def find(id: str) -> HeldLock | None:
 
 @dataclass
 class Rows:
-    """Some locks of one alias: ``only`` those with these ids, or a search and a state."""
+    """Some locks of one alias: ``only`` those with these ids, or a search and a state. ``limit`` of them are read at once,
+    ``start`` being where the page begins that will be asked for."""
 
     using: str
     match: str = ""
@@ -96,6 +97,7 @@ class Rows:
     order: str = "lease_left"
     only: tuple[str, ...] | None = None
     start: int = 0
+    limit: int = PAGE
     read: tuple[int, Page] | None = field(default=None, repr=False, compare=False)
     problem: str = field(default="", compare=False)
 
@@ -138,10 +140,6 @@ class Rows:
 
     # The rows
 
-    def from_(self, start: int) -> Rows:
-        """The same; the page from here on is the one that will be asked for."""
-        return replace(self, start=start)
-
     @property
     def page(self) -> Page:
         """What was read last, or now."""
@@ -172,7 +170,7 @@ class Rows:
 
     def _listed(self, start: int) -> Page:
         page = inspection.held(
-            self.using, match=self.match, state=self.state, order=self.order, limit=PAGE, cursor=start
+            self.using, match=self.match, state=self.state, order=self.order, limit=self.limit, cursor=start
         )
         if not page.indexed and self.match:  # nothing is listed, but one can be looked at
             info = inspection.find(self.match, self.using)

@@ -14,6 +14,7 @@ from django.test import Client
 from redis import Redis
 
 from django_redis_locks import LockError, inspection, locks
+from django_redis_locks.admin import HeldLockAdmin
 from tests.django.admin_site import LIST, RELEASE, VIEW, detail, keys, text, urlpatterns, visitor
 from tests.django.helpers import MEMORY, in_thread, until
 
@@ -158,6 +159,22 @@ def test_fifty_on_a_page(client: Client, store: str, hold: Hold) -> None:
     assert "120 held locks" in text(first)
     assert sorted(keys(client.get(LIST, {"p": "2", "o": "0"}))) == sorted(keys(client.get(LIST, {"p": "2"})))
     assert len(keys(client.get(LIST, {"all": ""}))) == 50
+
+
+@pytest.mark.parametrize(("per_page", "show_all"), [(7, 0), (100, 0), (10, 150)])
+def test_a_page_of_another_length(
+    client: Client, store: str, hold: Hold, per_page: int, show_all: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who inherits from the page may change it."""
+    monkeypatch.setattr(HeldLockAdmin, "list_per_page", per_page)
+    monkeypatch.setattr(HeldLockAdmin, "list_max_show_all", show_all)
+    for number in range(120):
+        hold(f"k{number:03}", expire=60 + number)
+    pages = [keys(client.get(LIST, {"p": str(number + 1)})) for number in range(-(-120 // per_page))]
+    assert pages == [
+        [f"k{number:03}" for number in range(120)][first : first + per_page] for first in range(0, 120, per_page)
+    ]
+    assert len(keys(client.get(LIST, {"all": ""}))) == (120 if show_all else per_page)
 
 
 def test_a_page_is_one_reading(client: Client, store: str, hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
