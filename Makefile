@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 BOOTSTRAP := $(PYTHON) tools/bootstrap.py
 
-.PHONY: help demo demo-postgres run test bench lint types build clean
+.PHONY: help demo demo-postgres demo-admin run test messages bench lint types build clean
 .NOTPARALLEL:
 
 help: ## Show these commands
@@ -20,6 +20,10 @@ demo-postgres: ## See a lock that still holds at COMMIT, beside one that doesn't
 	@$(BOOTSTRAP) postgresql
 	@$(BIN)/python example_project/demo.py --commit $(ARGS)
 
+demo-admin: ## See the admin's page of held locks, with 10 000 of them
+	@$(BOOTSTRAP)
+	@$(BIN)/python example_project/admin_demo.py $(ARGS)
+
 run: ## Serve the example project
 	@$(BOOTSTRAP)
 	@$(BIN)/python example_project/demo.py --serve $(ARGS)
@@ -27,6 +31,10 @@ run: ## Serve the example project
 test: ## Run the tests
 	@$(BOOTSTRAP) test
 	@$(BIN)/python -m pytest -n 4 $(ARGS)
+
+messages: ## Take new messages into the translations, and compile them
+	@$(BOOTSTRAP) test
+	@$(BIN)/python -m tools.messages $(ARGS)
 
 lint: ## Check style, format and floors
 	@$(BOOTSTRAP) lint

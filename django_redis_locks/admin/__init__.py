@@ -1,0 +1,15 @@
+"""The page of held locks in Django's admin: ``/admin/django_redis_locks/heldlock/``.
+
+It stands on the default site. For another one: ``my_site.register(HeldLock, HeldLockAdmin)``.
+"""
+
+from __future__ import annotations
+
+from django.contrib import admin
+
+from ..models import HeldLock
+from .page import HeldLockAdmin
+
+__all__ = ["HeldLockAdmin"]
+
+admin.site.register(HeldLock, HeldLockAdmin)

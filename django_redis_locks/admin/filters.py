@@ -1,0 +1,70 @@
+"""The filters at the side of the page. One alias is shown at a time: two stores have no common order and no total."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.utils.translation import gettext_lazy as _
+
+from .rows import aliases
+from .shown import STATES
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+    from .rows import Rows
+
+
+class OneOf(admin.SimpleListFilter):
+    """One choice is always made; without a parameter the first one."""
+
+    def chosen(self) -> str:
+        """
+        Raises:
+            IncorrectLookupParameters: there is no such choice.
+        """
+        known = [value for value, label in self.lookup_choices]
+        value = self.value()
+        if value is not None and value not in known:
+            raise IncorrectLookupParameters(f"{self.parameter_name}={value}")
+        return str(known[0] if value is None else value)
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        chosen, default = self.chosen(), self.lookup_choices[0][0]
+        for value, label in self.lookup_choices:
+            change = {} if value == default else {self.parameter_name: value}
+            link = changelist.get_query_string(change, [self.parameter_name])
+            yield {"selected": value == chosen, "query_string": link, "display": label}
+
+
+class AliasFilter(OneOf):
+    title = _("alias")
+    parameter_name = "alias"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(alias, alias) for alias in aliases()]
+
+    def has_output(self) -> bool:
+        """Also where there is no choice, but a parameter to refuse."""
+        return len(self.lookup_choices) > 1 or self.value() is not None
+
+    def queryset(self, request: HttpRequest, rows: Rows) -> Rows:  # type: ignore[override]
+        return rows.of(self.chosen())
+
+
+class StateFilter(OneOf):
+    title = _("state")
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [
+            *((state, STATES[state][0]) for state in ("held", "overdue", "expired")),
+            ("all", _("all of these")),
+        ]
+
+    def queryset(self, request: HttpRequest, rows: Rows) -> Rows:  # type: ignore[override]
+        state: Any = self.chosen()  # its lookups are the states
+        return rows.in_state(state)

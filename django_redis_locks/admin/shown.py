@@ -1,0 +1,110 @@
+"""How values are shown: keys that may hold anything, times as people say them, states as badges."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.html import format_html
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext, pgettext_lazy
+
+from ..handler import DEFAULT
+from ..models import visible
+
+if TYPE_CHECKING:
+    from django.utils.safestring import SafeString
+
+    from ..core.holder import Holder
+    from ..inspection import LockInfo
+
+LONGEST = 80
+"""Characters of a key in the list; all of it is in its title, and on its own page."""
+
+STATES: dict[str, tuple[Any, Any]] = {
+    "held": (pgettext_lazy("lock", "held"), gettext_lazy("Its lease is renewed, or hasn't ended yet.")),
+    "overdue": (
+        pgettext_lazy("lock", "overdue"),
+        gettext_lazy("Held for longer than MAX_HOLD allows. Its lease isn't renewed any more."),
+    ),
+    "expired": (
+        pgettext_lazy("lock", "lease ended"),
+        gettext_lazy("Its lease ended without a release: its holder crashed, or was too slow. It is free."),
+    ),
+    "free": (pgettext_lazy("lock", "free"), gettext_lazy("Nobody holds it.")),
+    "foreign": (pgettext_lazy("lock", "not a lock"), gettext_lazy("Something else lives under its key in the store.")),
+}
+"""What each state is called, and means."""
+
+
+def key(text: str) -> SafeString:
+    """In the list."""
+    whole = visible(text)
+    short = whole if len(whole) <= LONGEST else whole[: LONGEST - 1] + "…"
+    return format_html('<span class="redis-lock-key" title="{}">{}</span>', whole, short)
+
+
+def badge(state: str) -> SafeString:
+    label, meaning = STATES[state]
+    return format_html('<span class="redis-lock-state" data-state="{}" title="{}">{}</span>', state, meaning, label)
+
+
+def holder(found: Holder) -> SafeString:
+    """In the list: the host, and below it who it is there."""
+    who = str(found).removeprefix(found.host or "").strip()
+    return format_html(
+        '<span class="redis-lock-host">{}</span> <span class="redis-lock-who">{}</span>',
+        visible(found.host or ""),
+        visible(who),
+    )
+
+
+def duration(seconds: float) -> str:
+    """In the two units that matter."""
+    whole = max(0, int(seconds))
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if days:
+        return _("%(days)d d %(hours)d h") % {"days": days, "hours": hours % 24}
+    if hours:
+        return _("%(hours)d h %(minutes)d min") % {"hours": hours, "minutes": minutes % 60}
+    if minutes:
+        return _("%(minutes)d min %(seconds)d s") % {"minutes": minutes, "seconds": whole % 60}
+    return _("%(seconds)d s") % {"seconds": whole}
+
+
+def lease(seconds: float) -> str:
+    """What is left of it, or how long ago it ended."""
+    if seconds >= 0:
+        return duration(seconds)
+    return _("ended %(time)s ago") % {"time": duration(-seconds)}
+
+
+def since(info: LockInfo) -> SafeString | None:
+    """When it was acquired, in the time zone of whoever looks."""
+    if info.since is None:
+        return None
+    if settings.USE_TZ:
+        local = info.since.astimezone(timezone.get_current_timezone())
+        zone = local.strftime("%Z")
+    else:
+        local, zone = timezone.make_naive(info.since), ""
+    text = f"{date_format(local, 'DATE_FORMAT')}, {local:%H:%M:%S} {zone}".strip()
+    return format_html('<time datetime="{}">{}</time>', info.since.isoformat(timespec="seconds"), text)
+
+
+def waiting(queues: int) -> str:
+    if not queues:
+        return _("nobody")
+    return ngettext("%(count)d process", "%(count)d processes", queues) % {"count": queues}
+
+
+def command(info: LockInfo) -> SafeString:
+    """That shows the same where there is no browser."""
+    words = ["python", "manage.py", "redis_locks", "show"]
+    if info.alias != DEFAULT:
+        words += ["--alias", info.alias]
+    words += ["--", info.key] if info.key.startswith("-") else [info.key]
+    return format_html("<code>{}</code>", visible(shlex.join(words)))

@@ -1,0 +1,70 @@
+"""``HeldLock``: a lock that is held, as Django's admin and permissions know it. It has no table and needs no migration.
+
+Its rows are values of ``inspection.py``; the admin makes them. Asked as a model it has none, so that ``dumpdata`` and
+others that walk through all models find nothing to do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from .inspection import LockInfo
+
+if TYPE_CHECKING:
+    Manager = models.Manager["HeldLock"]
+else:
+    Manager = models.Manager
+
+
+def visible(text: str) -> str:
+    """With escapes for characters that aren't seen, or turn others around."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+class NoRows(Manager):
+    """There is no table to ask."""
+
+    def get_queryset(self) -> models.QuerySet[HeldLock]:
+        return super().get_queryset().none()
+
+
+class HeldLock(models.Model):
+    """A row of the admin page.
+
+    Attributes:
+        id: names the alias and the key.
+        info: the lock; None if the store couldn't be asked.
+        problem: why it couldn't.
+    """
+
+    id: models.CharField[Any, str] = models.CharField(primary_key=True, max_length=255, editable=False)
+    alias: models.CharField[Any, str] = models.CharField(_("alias"), max_length=255)
+    key: models.CharField[Any, str] = models.CharField(_("key"), max_length=255)
+    name: models.CharField[Any, str] = models.CharField(_("name"), max_length=255)
+    kind: models.CharField[Any, str] = models.CharField(_("kind"), max_length=20)
+    holder: models.CharField[Any, str] = models.CharField(_("holder"), max_length=255)
+    held_for: models.FloatField[Any, float | None] = models.FloatField(_("held for"), null=True)
+    lease_left: models.FloatField[Any, float | None] = models.FloatField(_("lease left"), null=True)
+    fence: models.BigIntegerField[Any, int | None] = models.BigIntegerField(_("fence"), null=True)
+    waiting: models.PositiveIntegerField[Any, int] = models.PositiveIntegerField(_("waiting"), default=0)
+
+    info: LockInfo | None = None
+    problem: str = ""
+
+    objects = NoRows()
+
+    class Meta:
+        managed = False
+        app_label = "django_redis_locks"
+        base_manager_name = "objects"
+        default_manager_name = "objects"
+        default_permissions = ("view",)
+        permissions = (("force_release_heldlock", "Can release a held lock by force"),)
+        verbose_name = _("held lock")
+        verbose_name_plural = _("held locks")
+
+    def __str__(self) -> str:
+        return visible(self.key)

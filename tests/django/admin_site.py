@@ -1,0 +1,57 @@
+"""Two admin sites with the page of held locks, and who visits them."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.utils import quote
+from django.contrib.auth.models import Permission, User
+from django.http import HttpResponse
+from django.test import Client
+from django.urls import path
+
+from django_redis_locks.admin import HeldLockAdmin
+from django_redis_locks.admin.rows import id_of
+from django_redis_locks.models import HeldLock
+
+other = admin.AdminSite("other")
+other.register(HeldLock, HeldLockAdmin)
+
+urlpatterns = [path("admin/", admin.site.urls), path("other/", other.urls)]
+
+LIST = "/admin/django_redis_locks/heldlock/"
+FORCE = f"{LIST}force-release/"
+VIEW, RELEASE = "view_heldlock", "force_release_heldlock"
+
+_numbers = count(1)
+
+
+def visitor(*permissions: str, staff: bool = True, **options: Any) -> Client:
+    """Somebody who is logged in, and may do this."""
+    user = User.objects.create_user(f"visitor-{next(_numbers)}", is_staff=staff)
+    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    client = Client(**options)
+    client.force_login(user)
+    return client
+
+
+def detail(key: str, alias: str = "default") -> str:
+    """The address of the page of a lock."""
+    return f"{LIST}{quote(id_of(alias, key))}/change/"
+
+
+def keys(response: Any) -> list[str]:
+    """Of the locks in the list."""
+    assert response.status_code == 200
+    return [lock.key for lock in response.context["cl"].result_list]
+
+
+def text(response: HttpResponse) -> str:
+    return response.content.decode()
+
+
+def told(response: Any) -> list[str]:
+    """The messages at the top of the page that it leads to."""
+    return [str(message) for message in response.context["messages"]]

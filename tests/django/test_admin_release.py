@@ -1,0 +1,239 @@
+"""Freeing locks by force from the admin: in two steps, with what was seen."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.db import DatabaseError
+from django.test import Client
+
+from django_redis_locks import Grant, LockError, inspection, locks
+from django_redis_locks.admin.rows import id_of
+from django_redis_locks.core import events
+from tests.django.admin_site import FORCE, LIST, RELEASE, VIEW, detail, keys, text, told, urlpatterns, visitor
+from tests.django.helpers import Events, in_thread
+
+__all__ = ["urlpatterns"]
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def client() -> Client:
+    return visitor(VIEW, RELEASE)
+
+
+@pytest.fixture
+def held(store: str) -> Iterator[dict[str, Grant]]:
+    """Three locks that somebody holds. A key that isn't its holder's any more is freed for the next test."""
+    grants = {key: in_thread(locks.lock(key, expire=60).acquire) for key in ("a", "b", "c")}
+    yield grants
+    for key, grant in grants.items():
+        try:
+            grant.release()
+        except LockError:
+            locks.lock(key).force_release()
+
+
+def held_keys() -> list[str]:
+    return sorted(info.key for info in inspection.held().rows)
+
+
+def confirmed(page: Any, reason: str = "it hangs") -> dict[str, Any]:
+    """What the form of this page sends."""
+    chosen = [one["lock"] for one in page.context["locks"]]
+    return {"lock": [lock.pk for lock in chosen], "fence": [str(lock.fence) for lock in chosen], "reason": reason}
+
+
+def choose(client: Client, *chosen: str, **more: str) -> Any:
+    """The action of the list."""
+    data = {"action": "force_release", "_selected_action": [id_of("default", key) for key in chosen], **more}
+    return client.post(LIST, data)
+
+
+def ask(client: Client, *chosen: str) -> Any:
+    """The page of the button."""
+    return client.get(FORCE, {"lock": [id_of("default", key) for key in chosen]})
+
+
+def test_one_lock_from_its_page(client: Client, held: Any, seen: Events) -> None:
+    """[D 3.2] What is freed stands on the page; then it is freed, and who did it and why is written down."""
+    info = inspection.find("a")
+    assert FORCE in text(client.get(detail("a")))
+    page = ask(client, "a")
+    assert info.holder is not None
+    for expected in (
+        "a",
+        str(info.holder.host),
+        f"pid {info.holder.pid}",
+        str(info.fence),
+        "nobody",
+        "The holder keeps running until it notices",
+    ):
+        assert expected in text(page)
+    after = client.post(FORCE, confirmed(page), follow=True)
+    assert told(after) == ["Released: a."]
+    assert held_keys() == ["b", "c"]
+    (event,) = seen.of(events.ForceReleased)
+    assert (event.key, event.reason) == ("a", "it hangs")
+    assert event.actor.startswith("visitor-")
+    entry = LogEntry.objects.get()
+    assert entry.user.get_username() == event.actor
+    assert entry.object_repr == "a"
+    assert entry.action_flag == CHANGE
+    assert entry.change_message == f"Released by force (fence {info.fence}): it hangs"
+    assert "it hangs" in text(client.get(detail("a").replace("change", "history")))
+    index = client.get("/admin/")
+    assert detail("a") in text(index)
+
+
+def test_several_locks_from_the_list(client: Client, held: Any) -> None:
+    page = choose(client, "a", "c")
+    assert held_keys() == ["a", "b", "c"]
+    assert [one["lock"].key for one in page.context["locks"]] == ["a", "c"]
+    after = client.post(FORCE, confirmed(page), follow=True)
+    assert told(after) == ["2 locks were released: a, c."]
+    assert keys(after) == ["b"]
+    assert LogEntry.objects.count() == 2
+
+
+@pytest.mark.parametrize("method", ["get", "head", "options", "put", "delete"])
+def test_only_a_post_frees(client: Client, held: Any, method: str) -> None:
+    """[D57] sidekiq-unique-jobs freed locks with links; whatever prefetches links freed them too."""
+    data = confirmed(ask(client, "a"))
+    query = urlencode(data, doseq=True)
+    for url in (FORCE, detail("a"), LIST, detail("a").replace("change", "delete")):
+        getattr(client, method)(f"{url}?{query}&post=yes&action=force_release&_selected_action=default:a")
+    assert held_keys() == ["a", "b", "c"]
+    assert client.put(FORCE).status_code == 405
+
+
+def test_no_other_site_frees(held: Any) -> None:
+    """[D57] Without the token of the form nothing is freed."""
+    client = visitor(VIEW, RELEASE, enforce_csrf_checks=True)
+    assert client.post(FORCE, confirmed(ask(client, "a"))).status_code == 403
+    assert held_keys() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("fence", ["0", "1", "", "-1", "x", "\N{FULLWIDTH DIGIT NINE}", "9" * 400, "1e3", None])
+def test_a_forged_fence(client: Client, held: Any, fence: str | None) -> None:
+    """[D58] It frees nothing, and says so."""
+    data = confirmed(ask(client, "a"))
+    data["fence"] = [] if fence is None else [fence]
+    after = client.post(FORCE, data, follow=True)
+    assert held_keys() == ["a", "b", "c"]
+    assert told(after) == [
+        "Nothing was released."
+        if fence is None
+        else "Nothing was released: a isn't held by the holder that you saw any more."
+    ]
+    assert not LogEntry.objects.exists()
+
+
+def test_another_holder_meanwhile(client: Client, held: Any) -> None:
+    """[D58] Between the page and the click the lock was released, and acquired by somebody else: he keeps it."""
+    data = confirmed(ask(client, "a", "b"))
+    held["a"].release()
+    held["a"] = in_thread(locks.lock("a", expire=60).acquire)
+    after = client.post(FORCE, data, follow=True)
+    assert told(after) == ["Released: b.", "Nothing was released: a isn't held by the holder that you saw any more."]
+    assert held_keys() == ["a", "c"]
+    held["a"].ensure_held()
+
+
+def test_free_meanwhile(client: Client, held: Any) -> None:
+    """Before the page: back to the list. After it: nothing to do, which isn't an error."""
+    data = confirmed(ask(client, "a"))
+    held["a"].release()
+    assert told(client.post(FORCE, data, follow=True)) == ["It was free already: a."]
+    response = client.get(FORCE, {"lock": id_of("default", "a")}, follow=True)
+    assert told(response) == ["None of these locks is held any more."]
+    assert keys(response) == ["b", "c"]
+
+
+def test_a_reason_is_asked_for(client: Client, held: Any) -> None:
+    """Without one nothing is freed, and the page comes again, with what is held now."""
+    for reason in ("", "   ", "x" * 201, "nul\x00"):
+        again = client.post(FORCE, confirmed(ask(client, "a"), reason))
+        assert again.status_code == 200
+        assert again.context["form"].errors
+        assert [one["lock"].key for one in again.context["locks"]] == ["a"]
+    assert held_keys() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("across", ["1", "true", "yes"])
+def test_never_all_at_once(client: Client, held: Any, across: str) -> None:
+    """[D59] `select_across` emptied all rows of the prototype."""
+    after = choose(client, "a", select_across=across)
+    assert after.status_code == 302
+    assert told(client.get(LIST)) == ["Locks are released page by page, not all at once."]
+    assert held_keys() == ["a", "b", "c"]
+
+
+def test_a_lock_of_another_alias(client: Client, held: Any, settings: Any) -> None:
+    """What was chosen in the list of one alias doesn't touch another one, whatever the form says."""
+    table = settings.REDIS_LOCKS
+    settings.REDIS_LOCKS = {**table, "other": {**table["default"], "KEY_PREFIX": "other"}}
+    grant = in_thread(locks["other"].lock("a", expire=60).acquire)
+    response = client.post(LIST, {"action": "force_release", "_selected_action": [id_of("other", "a")]}, follow=True)
+    assert told(response) == ["None of these locks is held any more."]
+    page = client.post(f"{LIST}?alias=other", {"action": "force_release", "_selected_action": [id_of("other", "a")]})
+    after = client.post(FORCE, confirmed(page))
+    assert after["Location"] == f"{LIST}?alias=other"
+    assert held_keys() == ["a", "b", "c"]
+    assert grant.remaining() > 0
+    assert inspection.find("a", "other").state == "free"
+
+
+@pytest.mark.parametrize("lock", ["", "nonsense", "nobody:a", "default:", ":a", "default:free"])
+def test_nothing_to_free(client: Client, held: Any, lock: str) -> None:
+    """Addresses of no lock, or of a free one."""
+    response = client.get(FORCE, {"lock": lock}, follow=True)
+    assert told(response) == ["None of these locks is held any more."]
+    after = client.post(FORCE, {"lock": [lock], "fence": ["1"], "reason": "r"}, follow=True)
+    assert after.status_code == 200
+    assert held_keys() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("atomic", [False, True], ids=["autocommit", "atomic requests"])
+def test_the_audit_fails(
+    client: Client,
+    held: Any,
+    atomic: bool,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """[D63] Whether the database can be written or not: the lock is freed, the log has it, and who did it is told."""
+
+    def fail(*args: Any, **options: Any) -> None:
+        LogEntry.objects.raw("SELECT nothing FROM nowhere")[0]
+        raise AssertionError("unreachable")
+
+    monkeypatch.setattr(type(LogEntry.objects), "log_actions", fail)
+    data = confirmed(ask(client, "a"))
+    if atomic:
+        monkeypatch.setitem(settings.DATABASES["default"], "ATOMIC_REQUESTS", True)
+    with caplog.at_level(logging.WARNING, "django_redis_locks"):
+        after = client.post(FORCE, data, follow=True)
+    assert told(after) == ["The admin's log couldn't be written.", "Released: a."]
+    assert held_keys() == ["b", "c"]
+    (record,) = [record for record in caplog.records if record.name == "django_redis_locks.admin"]
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], DatabaseError)
+    assert any("released by force: it hangs" in record.getMessage() for record in caplog.records)
+
+
+def test_messages_name_a_few(client: Client, store: str) -> None:
+    grants = [locks.lock(f"k{number}", expire=60).acquire() for number in range(8)]
+    page = choose(client, *(f"k{number}" for number in range(8)))
+    after = client.post(FORCE, confirmed(page), follow=True)
+    assert told(after) == ["8 locks were released: k0, k1, k2, k3, k4, …."]
+    for grant in grants:
+        with pytest.raises(LockError):
+            grant.release()

@@ -1,0 +1,241 @@
+"""Who may see and free what, and what the admin shows when Redis is down."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.test import Client
+
+from django_redis_locks import inspection, locks
+from django_redis_locks.admin.rows import id_of
+from django_redis_locks.core import clock
+from tests.django.admin_site import FORCE, LIST, RELEASE, VIEW, detail, keys, text, told, urlpatterns, visitor
+
+__all__ = ["urlpatterns"]
+
+pytestmark = pytest.mark.django_db
+
+ADD = f"{LIST}add/"
+PLACES = (
+    LIST,
+    ADD,
+    FORCE,
+    detail("a"),
+    detail("a").replace("change", "delete"),
+    detail("a").replace("change", "history"),
+)
+
+
+@pytest.fixture
+def held(store: str) -> Iterator[None]:
+    with locks.lock("a", expire=60):
+        yield
+
+
+@pytest.fixture
+def silent_store(settings: Any) -> Iterator[None]:
+    """A server that accepts connections and says nothing: what a stopped one looks like."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        settings.REDIS_LOCKS = {
+            "default": {"LOCATION": f"redis://127.0.0.1:{port}/0", "OPTIONS": {"socket_timeout": 0.2}},
+        }
+        yield
+
+
+def release(client: Client, fence: int) -> Any:
+    return client.post(FORCE, {"lock": [id_of("default", "a")], "fence": [fence], "reason": "r"})
+
+
+@pytest.mark.parametrize("permissions", [(), (RELEASE,)], ids=["nothing", "releasing only"])
+def test_staff_without_the_right_to_look(held: None, permissions: tuple[str, ...]) -> None:
+    """403 everywhere and nothing in the sidebar. Whoever may free but not look would free what he doesn't see."""
+    client = visitor(*permissions)
+    for url in PLACES:
+        assert client.get(url).status_code == 403, url
+    assert release(client, inspection.find("a").fence).status_code == 403
+    assert client.post(LIST, {"action": "force_release", "_selected_action": ["default:a"]}).status_code == 403
+    index = client.get("/admin/")
+    assert index.status_code == 200
+    assert "heldlock/" not in text(index)
+    assert inspection.find("a").state == "held"
+
+
+@pytest.mark.parametrize("staff", [False, None], ids=["a customer", "nobody"])
+def test_who_is_not_staff(held: None, staff: bool | None) -> None:
+    """To the login."""
+    client = Client() if staff is None else visitor(VIEW, RELEASE, staff=staff)
+    for url in PLACES:
+        response = client.get(url)
+        assert response.status_code == 302
+        assert "/login/" in response["Location"]
+    assert release(client, inspection.find("a").fence).status_code == 302
+    assert inspection.find("a").state == "held"
+
+
+def test_who_may_only_look(held: None) -> None:
+    """Rows without checkboxes, no action, no button; what isn't offered isn't accepted either."""
+    client = visitor(VIEW)
+    page = client.get(LIST)
+    assert keys(page) == ["a"]
+    assert 'name="_selected_action"' not in text(page)
+    assert "force_release" not in text(page)
+    assert "redis-lock-force" not in text(client.get(detail("a")))
+    assert client.get(FORCE, {"lock": "default:a"}).status_code == 403
+    assert release(client, inspection.find("a").fence).status_code == 403
+    client.post(LIST, {"action": "force_release", "_selected_action": ["default:a"]})
+    assert inspection.find("a").state == "held"
+
+
+def test_nobody_adds_changes_or_deletes(held: None) -> None:
+    """Not even a superuser, who has every permission."""
+    client = Client()
+    client.force_login(User.objects.create_superuser("root"))
+    for url in (ADD, detail("a").replace("change", "delete")):
+        assert client.get(url).status_code == 403
+        assert client.post(url, {"post": "yes"}).status_code == 403
+    assert client.post(detail("a"), {"key": "b"}).status_code == 403
+    client.post(LIST, {"action": "delete_selected", "_selected_action": ["default:a"], "post": "yes"})
+    page = text(client.get(LIST))
+    assert 'name="_selected_action"' in page
+    assert "delete_selected" not in page
+    assert inspection.find("a").state == "held"
+
+
+def test_a_second_site(held: None) -> None:
+    """Its pages stay on it."""
+    client = visitor(VIEW, RELEASE)
+    there = LIST.replace("/admin/", "/other/")
+    pages = [client.get(there), client.get(detail("a").replace("/admin/", "/other/"))]
+    pages += [client.get(FORCE.replace("/admin/", "/other/"), {"lock": "default:a"})]
+    for page in pages:
+        assert page.status_code == 200
+        links = re.findall(r'(?:href|action|src)="([^"]*)"', text(page))
+        assert not [link for link in links if link.startswith("/admin/")]
+    assert release_there(client, pages[-1]) == there
+
+
+def release_there(client: Client, page: Any) -> str:
+    (one,) = page.context["locks"]
+    fence = one["lock"].fence
+    response = client.post(
+        FORCE.replace("/admin/", "/other/"), {"lock": ["default:a"], "fence": [fence + 10**6], "reason": "r"}
+    )
+    return str(response["Location"])
+
+
+def test_no_page_of_ours_is_kept_by_a_cache(held: None) -> None:
+    client = visitor(VIEW, RELEASE)
+    for url in (LIST, detail("a"), f"{FORCE}?lock=default:a"):
+        assert "no-store" in client.get(url)["Cache-Control"]
+
+
+# Content security policies
+
+
+def test_nothing_is_inline(held: None) -> None:
+    """A strict policy forbids scripts, styles and handlers in the page."""
+    client = visitor(VIEW, RELEASE)
+    pages = [LIST, f"{LIST}?q=nobody", detail("a"), detail("free"), f"{FORCE}?lock=default:a"]
+    for url in pages:
+        html = text(client.get(url))
+        assert "redis_locks/admin.css" in html, url
+        assert not re.findall(r"<script(?![^>]*\bsrc=)[^>]*>|<style|\sstyle=|\son\w+=|javascript:", html), url
+
+
+def test_the_style_has_no_colours_of_its_own() -> None:
+    """Dark mode, high contrast and themes are variables of the admin."""
+    css = (Path(inspection.__file__).parent / "static/django_redis_locks/admin.css").read_text()
+    assert not re.search(r"#[0-9a-f]{3,8}\b[^{]*;|\brgb|\bhsl|!important|@import|url\(", css)
+    assert css.count("var(--") > 10
+
+
+# The store is down
+
+
+def check_all_steps(client: Client) -> None:
+    """Each page comes, with status 200, the admin around it, and the reason."""
+    for url in (LIST, f"{LIST}?q=a&o=1", f"{LIST}?state=all", detail("a"), f"{FORCE}?lock=default:a"):
+        page = client.get(url)
+        assert page.status_code == 200, url
+        assert "redis-lock-problem" in text(page), url
+        assert 'id="user-tools"' in text(page), url
+        assert "hunter2" not in text(page), url
+        assert 'name="fence"' not in text(page), url
+    page = client.post(LIST, {"action": "force_release", "_selected_action": ["default:a"]})
+    assert "redis-lock-problem" in text(page)
+    after = release(client, 1)
+    assert after.status_code == 302
+    (message,) = told(client.get(after["Location"]))
+    assert message.startswith("Locks can't be reached, and it isn't known whether a was released: ")
+    history = client.get(detail("a").replace("change", "history"))
+    assert history.status_code == 200
+
+
+def test_redis_is_down(store_down: str) -> None:
+    check_all_steps(visitor(VIEW, RELEASE))
+
+
+def test_redis_is_silent(silent_store: None) -> None:
+    """Nobody waits longer than one call may take, however many locks were chosen."""
+    client = visitor(VIEW, RELEASE)
+    begin = clock.now()
+    client.get(LIST)
+    one = clock.now() - begin
+    assert one < 1.5
+    chosen = [f"default:{number}" for number in range(50)]
+    for call in (
+        lambda: client.post(LIST, {"action": "force_release", "_selected_action": chosen}),
+        lambda: client.post(FORCE, {"lock": chosen, "fence": ["1"] * 50, "reason": "r"}),
+    ):
+        begin = clock.now()
+        assert call().status_code in (200, 302)
+        assert clock.now() - begin < 3
+
+
+def test_redis_goes_down_between_the_page_and_the_click(held: None, request: pytest.FixtureRequest) -> None:
+    client = visitor(VIEW, RELEASE)
+    fence = inspection.find("a").fence
+    request.getfixturevalue("store_down")
+    (message,) = told(client.get(release(client, fence)["Location"]))
+    assert "it isn't known" in message
+
+
+def test_the_index_of_the_admin_asks_no_store(silent_store: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[D60] A store that is down, or slow, must not slow down the first page of the admin, nor other pages' sidebars."""
+
+    def refuse(*args: Any, **terms: Any) -> Any:
+        raise AssertionError("somebody asked")
+
+    for name in ("held", "find", "counts"):
+        monkeypatch.setattr(inspection, name, refuse)
+    client = visitor(VIEW, RELEASE, "view_user")
+    for url in ("/admin/", "/admin/django_redis_locks/", "/admin/auth/user/"):
+        page = client.get(url)
+        assert page.status_code == 200
+        assert LIST in text(page)
+
+
+@pytest.mark.parametrize(
+    "table", [{}, {"default": {"LOCATION": "nonsense"}}, {"default": {"TYPO": 1}}, [], {"other": {"TYPO": 1}}]
+)
+def test_settings_that_are_wrong(settings: Any, table: Any) -> None:
+    """The page says what `manage.py check` says."""
+    settings.REDIS_LOCKS = table
+    client = visitor(VIEW, RELEASE)
+    page = client.get(LIST)
+    assert page.status_code == 200
+    assert "redis-lock-problem" in text(page)
+    assert "REDIS_LOCKS" in text(page)
+    assert client.get(detail("a")).status_code in (200, 302)
+
+
+def test_checks_of_the_admin_find_nothing() -> None:
+    call_command("check", "--tag", "admin", "--tag", "models", fail_level="WARNING")

@@ -1,0 +1,119 @@
+"""Every message is translated, and what is compiled is what is written."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.utils import translation
+
+from django_redis_locks.admin import shown
+from django_redis_locks.models import HeldLock
+from tools import messages
+from tools.messages import Message
+
+
+@pytest.mark.parametrize("language", messages.LANGUAGES)
+def test_every_message_is_translated(language: str) -> None:
+    """Whoever adds one runs `make messages` and writes its translation."""
+    assert list(messages.problems(language)) == []
+
+
+@pytest.fixture
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project whose translations may be spoilt; the .po of Chinese."""
+    shutil.copytree(messages.PACKAGE, tmp_path / "django_redis_locks", ignore=shutil.ignore_patterns("__pycache__"))
+    for name, place in (("ROOT", ""), ("PACKAGE", "django_redis_locks"), ("LOCALE", "django_redis_locks/locale")):
+        monkeypatch.setattr(messages, name, tmp_path / place)
+    assert list(messages.problems("zh_Hans")) == []
+    return messages.place("zh_Hans")
+
+
+def spoil(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ('msgstr "返回"', 'msgstr ""', "'Back' isn't translated"),
+        ('msgid "Back"', 'msgid "Backwards"', "isn't what the sources say"),
+        ('msgstr "返回"', 'msgstr "回"', "django.mo isn't made of django.po"),
+        ("%(time)s前到期", "%(zeit)s前到期", "has other placeholders"),
+        ('#: django_redis_locks/apps.py\nmsgid "Redis locks"', '#, fuzzy\nmsgid "Redis locks"', "isn't translated"),
+    ],
+)
+def test_what_is_wrong_is_found(copy: Path, old: str, new: str, problem: str) -> None:
+    """The test above can fail."""
+    spoil(copy, old, new)
+    assert any(problem in found for found in messages.problems("zh_Hans"))
+
+
+@pytest.mark.parametrize("file", ["apps.py", "templates/admin/django_redis_locks/heldlock/problem.html"])
+def test_a_new_message_is_found(copy: Path, file: str) -> None:
+    """In Python and in templates."""
+    with (messages.PACKAGE / file).open("a") as source:
+        source.write('{% translate "Something new" %}' if file.endswith("html") else '_("Something new")\n')
+    assert any("sources" in found for found in messages.problems("zh_Hans"))
+
+
+def test_a_message_that_comes_back_keeps_its_translation(copy: Path) -> None:
+    """Two branches add and remove messages; nobody translates one twice."""
+    file = messages.PACKAGE / "apps.py"
+    spoil(file, '_("Redis locks")', '"Redis locks"')
+    for present in (False, True):
+        if present:
+            spoil(file, '"Redis locks"', '_("Redis locks")')
+        messages.update("zh_Hans").save(str(copy))
+        (entry,) = (entry for entry in messages.read(copy) if entry.msgid == "Redis locks")
+        assert entry.msgstr == "Redis 锁"
+        assert bool(entry.obsolete) is not present
+
+
+def test_what_is_found_in_sources() -> None:
+    python = """
+_("a"), gettext_lazy('b'), ngettext("c", "d", n), pgettext_lazy("e", "f"), other("g"), npgettext("h", "i", "j", n)
+_("k" "l")
+"""
+    template = """{% load i18n %}{% translate "it's" %}{% translate 'say "b"' context "c" %}{% trans "d" as e %}
+{% blocktranslate with x=y %}f {{ x }}{% endblocktranslate %}
+{% blocktranslate count n=m trimmed %} one {% plural %} {{ n }} of them {% endblocktranslate %}{# translate "no" #}"""
+    found = [Message("a"), Message("b"), Message("c", "d"), Message("f", context="e"), Message("i", "j", "h")]
+    assert sorted(messages.in_python(python)) == sorted([*found, Message("kl")])
+    assert list(messages.in_template(template)) == [
+        Message("it's"),
+        Message('say "b"', context="c"),
+        Message("d"),
+        Message("f %(x)s"),
+        Message("one", "%(n)s of them"),
+    ]
+
+
+def test_only_literals_can_be_translated() -> None:
+    with pytest.raises(ValueError, match="only literals"):
+        list(messages.in_python('_(f"{name} is held")'))
+
+
+@pytest.mark.parametrize(
+    ("language", "expected"),
+    [
+        ("zh-hans", ("Redis 锁", "键", "空闲", "1 分 5 秒", "2 个进程")),
+        ("en", ("Redis locks", "key", "free", "1 min 5 s", "2 processes")),
+    ],
+)
+def test_they_are_spoken(language: str, expected: tuple[str, ...], settings: Any) -> None:
+    """Also where the site's own language is another one."""
+    settings.LANGUAGE_CODE = "de"
+    with translation.override(language):
+        assert (
+            str(apps.get_app_config("django_redis_locks").verbose_name),
+            str(HeldLock._meta.get_field("key").verbose_name),
+            str(shown.STATES["free"][0]),
+            shown.duration(65),
+            shown.waiting(2),
+        ) == expected
