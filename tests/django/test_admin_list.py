@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing, suppress
 from html import unescape
 from typing import Any
 from urllib.parse import quote as percent
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.test import Client
@@ -271,6 +272,16 @@ def test_the_page_of_a_lock(client: Client, store: str, hold: Hold, settings: An
     ):
         assert expected in page
     assert 'name="_save"' not in page
+
+
+def test_a_site_without_time_zones(client: Client, store: str, hold: Hold, settings: Any) -> None:
+    """[D62] `USE_TZ = False`: local times, without a name."""
+    settings.USE_TZ, settings.TIME_ZONE = False, "Asia/Shanghai"
+    hold("order:42")
+    (since,) = re.findall(r"<time [^>]*>([^<]*)</time>", text(client.get(detail("order:42"))))
+    info = inspection.find("order:42")
+    assert info.since is not None
+    assert since.endswith(f"{info.since.astimezone(ZoneInfo('Asia/Shanghai')):%H:%M:%S}")
 
 
 def test_a_lock_that_is_free_by_now(client: Client, store: str) -> None:
