@@ -111,7 +111,6 @@ def _ask(
             for lock in found
         ],
     }
-    request.current_app = page.admin_site.name
     return TemplateResponse(request, "admin/django_redis_locks/heldlock/force_release.html", context)
 
 
