@@ -47,7 +47,7 @@ class ReasonForm(forms.Form):
         label=gettext_lazy("Reason"),
         max_length=200,
         help_text=gettext_lazy("For the log: who reads it later wants to know why."),
-        widget=forms.TextInput(attrs={"class": "vTextField", "autofocus": True}),
+        widget=forms.TextInput(attrs={"class": "vTextField"}),
     )
 
 
