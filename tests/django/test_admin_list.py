@@ -158,6 +158,8 @@ def test_fifty_on_a_page(client: Client, store: str, hold: Hold) -> None:
     assert keys(first) == [f"k{number:03}" for number in range(50)]
     assert keys(last) == [f"k{number:03}" for number in range(100, 120)]
     assert "120 held locks" in text(first)
+    assert "120 results" not in text(first)  # nor a link to show all: nothing was chosen
+    assert "120 results" in text(client.get(LIST, {"q": "k"}))
     assert sorted(keys(client.get(LIST, {"p": "2", "o": "0"}))) == sorted(keys(client.get(LIST, {"p": "2"})))
     assert len(keys(client.get(LIST, {"all": ""}))) == 50
 
