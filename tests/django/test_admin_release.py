@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -115,10 +116,15 @@ def test_only_a_post_frees(client: Client, held: Any, method: str) -> None:
 
 
 def test_no_other_site_frees(held: Any) -> None:
-    """[D57] Without the token of the form nothing is freed."""
+    """[D57] Without the token of the form nothing is freed; with it, one is."""
     client = visitor(VIEW, RELEASE, enforce_csrf_checks=True)
-    assert client.post(FORCE, confirmed(ask(client, "a"))).status_code == 403
+    page = ask(client, "a")
+    assert client.post(FORCE, confirmed(page)).status_code == 403
     assert held_keys() == ["a", "b", "c"]
+    tokens = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', text(page).partition(f'action="{FORCE}"')[2])
+    assert told(client.post(FORCE, {**confirmed(page), "csrfmiddlewaretoken": tokens[0]}, follow=True)) == [
+        "Released: a."
+    ]
 
 
 @pytest.mark.parametrize(
