@@ -13,7 +13,6 @@ from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
-from django.contrib.admin import helpers
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.db import router, transaction
@@ -28,8 +27,6 @@ from ..models import visible
 from . import rows, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from django.http import HttpRequest, HttpResponse
 
     from ..models import HeldLock
@@ -50,7 +47,7 @@ class ReasonForm(forms.Form):
         label=gettext_lazy("Reason"),
         max_length=200,
         help_text=gettext_lazy("For the log: who reads it later wants to know why."),
-        widget=forms.TextInput(attrs={"class": "vTextField", "autofocus": True}),
+        widget=forms.TextInput(attrs={"class": "vTextField"}),
     )
 
 
@@ -63,7 +60,7 @@ def of_selected(page: HeldLockAdmin, request: HttpRequest, selected: Any) -> Htt
     if request.POST.get("select_across") not in (None, "", "0"):
         page.message_user(request, _("Locks are released page by page, not all at once."), messages.ERROR)
         return None
-    return _ask(page, request, request.POST.getlist(helpers.ACTION_CHECKBOX_NAME), using=selected.using)
+    return _ask(page, request, list(selected), selected.problem)
 
 
 def view(page: HeldLockAdmin, request: HttpRequest) -> HttpResponse:
@@ -71,33 +68,25 @@ def view(page: HeldLockAdmin, request: HttpRequest) -> HttpResponse:
     if not page.has_force_release_permission(request):
         raise PermissionDenied
     if request.method in ("GET", "HEAD"):
-        return _ask(page, request, request.GET.getlist(LOCK))
+        return _ask(page, request, *rows.find_all(request.GET.getlist(LOCK)))
     if request.method != "POST":
         return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
     form = ReasonForm(request.POST)
     ids, fences = request.POST.getlist(LOCK), request.POST.getlist(FENCE)
     if not form.is_valid():
-        return _ask(page, request, ids, form)
+        return _ask(page, request, *rows.find_all(ids), form)
     return _free(page, request, list(zip(ids, fences, strict=False)), form.cleaned_data["reason"])
 
 
 def _ask(
     page: HeldLockAdmin,
     request: HttpRequest,
-    ids: Iterable[str],
+    found: list[HeldLock],
+    problem: str,
     form: ReasonForm | None = None,
-    using: str | None = None,
 ) -> HttpResponse:
     """The page: what would be freed, as it is now."""
-    found: list[HeldLock] = []
-    problem = ""
-    for id in dict.fromkeys(ids):
-        lock = rows.find(id)
-        if lock is not None and lock.problem:
-            problem = lock.problem
-            break  # one wait for a store that is down is enough
-        if lock is not None and lock.fence is not None and using in (None, lock.alias):
-            found.append(lock)
+    found = [lock for lock in found if lock.fence is not None]
     if not found and not problem:
         page.message_user(request, _("None of these locks is held any more."), messages.WARNING)
         return HttpResponseRedirect(page.url("changelist"))
@@ -122,7 +111,6 @@ def _ask(
             for lock in found
         ],
     }
-    request.current_app = page.admin_site.name
     return TemplateResponse(request, "admin/django_redis_locks/heldlock/force_release.html", context)
 
 

@@ -7,7 +7,7 @@ store that can't be asked gives no rows and a ``problem``, never an exception: t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, ClassVar, Final
@@ -84,6 +84,18 @@ def find(id: str) -> HeldLock | None:
         lock = HeldLock(id=id, alias=alias, key=key)
         lock.problem = str(error)
         return lock
+
+
+def find_all(ids: Iterable[str]) -> tuple[list[HeldLock], str]:
+    """The locks of these ids; and why it isn't all of them: one wait for a store that is down is enough."""
+    found: list[HeldLock] = []
+    for id in dict.fromkeys(ids):
+        lock = find(id)
+        if lock is not None and lock.problem:
+            return found, lock.problem
+        if lock is not None:
+            found.append(lock)
+    return found, ""
 
 
 @dataclass
@@ -180,6 +192,7 @@ class Rows:
 
     def _chosen(self, ids: tuple[str, ...]) -> Page:
         """Those of this alias: a page shows no others."""
-        keys = [name[1] for name in map(named, dict.fromkeys(ids)) if name is not None and name[0] == self.using]
-        found = [inspection.find(key, self.using) for key in keys]
-        return Page(found, len(found), None)
+        mine = [id for id in ids if (name := named(id)) is not None and name[0] == self.using]
+        found, self.problem = find_all(mine)
+        infos = [lock.info for lock in found if lock.info is not None]
+        return Page(infos, len(infos), None)

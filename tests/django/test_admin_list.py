@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing, suppress
 from html import unescape
 from typing import Any
 from urllib.parse import quote as percent
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.test import Client
@@ -157,6 +158,8 @@ def test_fifty_on_a_page(client: Client, store: str, hold: Hold) -> None:
     assert keys(first) == [f"k{number:03}" for number in range(50)]
     assert keys(last) == [f"k{number:03}" for number in range(100, 120)]
     assert "120 held locks" in text(first)
+    assert "120 results" not in text(first)  # nor a link to show all: nothing was chosen
+    assert "120 results" in text(client.get(LIST, {"q": "k"}))
     assert sorted(keys(client.get(LIST, {"p": "2", "o": "0"}))) == sorted(keys(client.get(LIST, {"p": "2"})))
     assert len(keys(client.get(LIST, {"all": ""}))) == 50
 
@@ -271,6 +274,16 @@ def test_the_page_of_a_lock(client: Client, store: str, hold: Hold, settings: An
     ):
         assert expected in page
     assert 'name="_save"' not in page
+
+
+def test_a_site_without_time_zones(client: Client, store: str, hold: Hold, settings: Any) -> None:
+    """[D62] `USE_TZ = False`: local times, without a name."""
+    settings.USE_TZ, settings.TIME_ZONE = False, "Asia/Shanghai"
+    hold("order:42")
+    (since,) = re.findall(r"<time [^>]*>([^<]*)</time>", text(client.get(detail("order:42"))))
+    info = inspection.find("order:42")
+    assert info.since is not None
+    assert since.endswith(f"{info.since.astimezone(ZoneInfo('Asia/Shanghai')):%H:%M:%S}")
 
 
 def test_a_lock_that_is_free_by_now(client: Client, store: str) -> None:

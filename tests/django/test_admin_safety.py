@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import Client
 
-from django_redis_locks import inspection, locks
+from django_redis_locks import LockBackendError, inspection, locks
 from django_redis_locks.admin.rows import id_of
 from django_redis_locks.core import clock
 from tests.django.admin_site import FORCE, LIST, RELEASE, VIEW, detail, keys, text, told, urlpatterns, visitor
@@ -206,6 +207,21 @@ def test_redis_goes_down_between_the_page_and_the_click(held: None, request: pyt
     request.getfixturevalue("store_down")
     (message,) = told(client.get(release(client, fence)["Location"]))
     assert "it isn't known" in message
+
+
+def test_redis_goes_down_during_the_release(held: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it was freed isn't known then, and the page doesn't pretend to know."""
+
+    def fail(*args: Any, **terms: Any) -> bool:
+        raise LockBackendError("no answer", unanswered=True)
+
+    monkeypatch.setattr(inspection, "force_release", fail)
+    client = visitor(VIEW, RELEASE)
+    after = client.post(
+        FORCE, {"lock": ["default:a"], "fence": [inspection.find("a").fence], "reason": "r"}, follow=True
+    )
+    assert told(after) == ["Locks can't be reached, and it isn't known whether a was released: no answer"]
+    assert not LogEntry.objects.exists()
 
 
 def test_the_index_of_the_admin_asks_no_store(silent_store: None, monkeypatch: pytest.MonkeyPatch) -> None:
