@@ -49,6 +49,8 @@ class Janitor:
     def __init__(self, backend: Backend, tell: Callable[[Freed], object]) -> None:
         self._backend = backend
         self._tell_waiters = tell
+        self._rounds = Rounds()
+        self.unwatch = self._rounds.remove
         self.after_fork_in_child()
         _janitors.add(self)
 
@@ -56,7 +58,7 @@ class Janitor:
         """The parent's thread doesn't exist here, and its holds aren't ours."""
         self._mutex = threading.RLock()
         self._mailbox: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._rounds = Rounds()
+        self._rounds.clear()
         self._timers: list[tuple[float, int, Callable[[], object], Callable[[], object]]] = []
         self._crowded = 64
         self._errands = Errands(self._backend, self._tell_waiters)
@@ -88,9 +90,6 @@ class Janitor:
             error.key, error.name, error.alias = hold.key, hold.name, hold.alias
             raise
         self._works_in = self._pid
-
-    def unwatch(self, hold: Hold) -> None:
-        self._rounds.remove(hold)
 
     def sweep(self, effect: Sweep) -> None:
         self._settle_in()

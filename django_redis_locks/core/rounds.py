@@ -47,6 +47,10 @@ class Rounds:
     """
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """A fork's child renews none of its parent's."""
         self._new: dict[int, Lease] = {}
         self._known: dict[int, Lease] = {}
         self._first_new = inf

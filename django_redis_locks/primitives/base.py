@@ -6,6 +6,7 @@ A lock object is immutable, cheap, and shared between threads and tasks; whoever
 from __future__ import annotations
 
 from functools import partial
+from os import getpid
 from typing import TYPE_CHECKING, Literal, overload
 
 from ..core import events, forks, owners
@@ -195,7 +196,8 @@ class BaseLock(Returning):
         """The caller's wish; None if the answer is no without asking the store."""
         if home is None and self.terms.on_lost == "cancel":
             raise ValueError('on_lost="cancel" cancels a task: acquire the lock with aacquire() or "async with"')
-        forks.pid()
+        if getpid() != forks.known:
+            forks.pid()
         usual = blocking is True and timeout is None
         wait = self.terms.wait if usual else self._patience(blocking, timeout)
         ask = Ask(wait, owners.me(), home, raises=usual)

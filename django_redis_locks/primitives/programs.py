@@ -111,18 +111,11 @@ class Programs:
         """Whatever the attempt may leave behind in the store is handed to the janitor."""
         verdict: Granted | Busy | Foreign
         verdict, sent, unanswered = answer
-        if isinstance(verdict, Foreign):
-            ask.sent = False
-            raise self.misplaced(verdict)
+        if not isinstance(verdict, Granted):
+            return self._refused(ask, turn, verdict, unanswered)
         ask.standing = verdict.standing
-        handed = turn.handed
-        if handed is not None and not unanswered and (isinstance(verdict, Busy) or verdict.free):
-            handed.gone()
-        if isinstance(verdict, Busy):
-            if unanswered:
-                return verdict, False, verdict.lease_left, self._spend(ask)
-            ask.sent = False
-            return verdict, False, verdict.lease_left, ()
+        if turn.handed is not None and verdict.free and not unanswered:
+            turn.handed.gone()
         hold = self._granted(ask, turn, verdict, sent, unanswered)
         if clock.now() >= hold.deadline:  # the answer took longer than the lease: no grant
             ask.hold = None
@@ -132,6 +125,18 @@ class Programs:
             self.world.watch(hold, prolong, hold.lease)
         # the next one asks when it is woken, or when this one's lease is over
         return hold, True, hold.lease / 1000, ()
+
+    def _refused(self, ask: Ask, turn: Turn, verdict: Busy | Foreign, unanswered: bool) -> Outcome[Hold | Busy]:
+        if isinstance(verdict, Foreign):
+            ask.sent = False
+            raise self.misplaced(verdict)
+        ask.standing = verdict.standing
+        if unanswered:
+            return verdict, False, verdict.lease_left, self._spend(ask)
+        if turn.handed is not None:
+            turn.handed.gone()
+        ask.sent = False
+        return verdict, False, verdict.lease_left, ()
 
     def _granted(self, ask: Ask, turn: Turn, verdict: Granted, sent: float, unanswered: bool) -> Hold:
         taken, handed = turn.taken, turn.handed
