@@ -11,17 +11,13 @@ from typing import TYPE_CHECKING, Any
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from .core.visible import visible
 from .inspection import LockInfo
 
 if TYPE_CHECKING:
     Manager = models.Manager["HeldLock"]
 else:
     Manager = models.Manager
-
-
-def visible(text: str) -> str:
-    """With escapes for characters that aren't seen, or turn others around."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 class NoRows(Manager):

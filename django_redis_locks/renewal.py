@@ -26,12 +26,12 @@ from .core import clock
 from .core.constants import EXIT_FLUSH, LONGEST_SLEEP, RENEW_AT, SOCKET_TIMEOUT
 from .core.daemon import Daemon
 from .core.errors import LockBackendError
-from .core.events import plain
 from .core.gates import Gate
 from .core.hold import Hold, State
 from .core.notice import notify
 from .core.owners import alive, registry
 from .core.rounds import Lease, Rounds
+from .core.visible import visible
 from .errands import BATCH, Errands
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ class Janitor:
     def _warn(self, text: str, hold: Hold, *more: object) -> None:
         about = {"lock_name": hold.name, "lock_key": hold.key, "lock_alias": hold.alias}
         with contextlib.suppress(Exception):  # a logging filter that fails is no reason to leave a lease
-            _log.warning(text, plain(hold.name), *more, extra=about)
+            _log.warning(text, visible(hold.name), *more, extra=about)
 
     def _try_soon(self, hold: Hold, entry: Lease) -> None:
         now = clock.now()

@@ -14,8 +14,8 @@ from django.contrib.admin.views.main import PAGE_VAR, ChangeList
 from django.urls import path, reverse
 from django.utils.translation import gettext_lazy as _
 
+from ..core.visible import visible
 from ..inspection import LONGEST_PAGE
-from ..models import visible
 from . import release, rows, shown
 from .filters import AliasFilter, StateFilter
 

@@ -23,7 +23,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from .. import inspection
 from ..core.errors import LockError
-from ..models import visible
+from ..core.visible import visible
 from . import rows, shown
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext, pgettext_lazy
 
+from ..core.visible import visible
 from ..handler import DEFAULT
-from ..models import visible
 
 if TYPE_CHECKING:
     from django.utils.safestring import SafeString

@@ -7,6 +7,8 @@ from unicodedata import category, east_asian_width
 
 from django.utils.translation import gettext as _
 
+from ..core.visible import visible
+
 ELLIPSIS = "…"
 
 
@@ -16,11 +18,7 @@ def harmless(text: str) -> str:
     inner = text.strip(" ")
     start = len(text) - len(text.lstrip(" "))
     padded = start, len(text) - start - len(inner)
-    return "\\x20" * padded[0] + "".join(map(_harmless, inner)) + "\\x20" * padded[1]
-
-
-def _harmless(char: str) -> str:
-    return char if char.isprintable() and char != "\\" else char.encode("unicode_escape").decode()
+    return "\\x20" * padded[0] + visible(inner.replace("\\", "\\\\")) + "\\x20" * padded[1]
 
 
 def width(text: str) -> int:

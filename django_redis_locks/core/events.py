@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import ClassVar, TypeAlias
 
+from .visible import visible
+
 _log = logging.getLogger("django_redis_locks")
 
 
@@ -127,15 +129,8 @@ def _write(event: Event) -> None:
     log = _loggers[event.kind]
     if log.isEnabledFor(event.level):
         about = {f"lock_{field.name}": getattr(event, field.name) for field in fields(event)}
-        shown = {name: plain(value) if isinstance(value, str) else value for name, value in about.items()}
+        shown = {name: visible(value) if isinstance(value, str) else value for name, value in about.items()}
         log.log(event.level, event.text, shown, extra=about)
-
-
-def plain(text: str) -> str:
-    """A text for a line of the log: a name may be what a stranger wrote, and neither ends the line nor colours it."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 _loggers = {kind: _log.getChild(kind) for kind in ("acquire", "release", "lost", "backend", "renew")}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from .events import plain
 from .hold import Hold, State
+from .visible import visible
 
 _log = logging.getLogger("django_redis_locks.lost")
 
@@ -27,7 +27,7 @@ def notify(hold: Hold) -> None:
                 if grant is not None:
                     react(grant)
         except BaseException:  # noqa: BLE001 - the user's code, in our thread: not even sys.exit() may end that
-            _log.exception("on_lost of lock %s failed", plain(hold.name))
+            _log.exception("on_lost of lock %s failed", visible(hold.name))
 
     if loop is None:
         call()

@@ -16,7 +16,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from django_redis_locks import locks
-from django_redis_locks.models import HeldLock, visible
+from django_redis_locks.models import HeldLock
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -73,11 +73,6 @@ def test_two_permissions_and_no_more() -> None:
     content_type = ContentType.objects.get(app_label="django_redis_locks", model="heldlock")
     found = Permission.objects.filter(content_type=content_type).values_list("codename", flat=True)
     assert sorted(found) == ["force_release_heldlock", "view_heldlock"]
-
-
-def test_what_is_not_seen_is_shown_as_an_escape() -> None:
-    assert visible("a b ü 订") == "a b ü 订"
-    assert visible("a\x00\n\u202e\u200b") == r"a\x00\n\u202e\u200b"
 
 
 def test_there_are_no_migrations(settings: Any) -> None:

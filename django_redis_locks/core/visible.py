@@ -1,0 +1,10 @@
+"""Text of strangers, shown to people: in the log, on a terminal, in the admin."""
+
+from __future__ import annotations
+
+
+def visible(text: str) -> str:
+    """With escapes for characters that aren't seen, or act: it neither ends a line, nor colours it, nor turns it around."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
