@@ -157,7 +157,9 @@ NEEDED = [*facts.PROBES]
 def test_a_right_that_is_missing_is_named(settings: Any, server: RedisServer, right: str) -> None:
     """What to grant is said, and granting it is enough: with all others there is nothing to be told."""
     rights = [f"+{name}" for name in NEEDED if name != right]
-    server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", "~lock:*", "&lock:*", "-@all", *rights)
+    server.command(
+        "ACL", "SETUSER", "app", "reset", "on", ">pw", "~lock:*", "resetchannels", "&lock:*", "-@all", *rights
+    )
     (message,) = found(settings, f"redis://app:pw@127.0.0.1:{server.port}/0")
     assert message.id == "redis_locks.W106"
     assert message.hint == f"ACL SETUSER <user> +{right}"
@@ -205,7 +207,9 @@ def test_a_command_that_the_server_hasnt_is_named(settings: Any, make_server: Ma
 def test_who_may_not_ask_is_told_nothing_wrong(settings: Any, make_server: Make) -> None:
     """The rights of the docs allow neither INFO nor CONFIG: then nobody knows, and nobody complains."""
     server = make_server(maxmemory_policy="allkeys-lru")
-    server.command("ACL", "SETUSER", "app", "on", ">pw", "~lock:*", "&lock:*", *(f"+{name}" for name in NEEDED))
+    server.command(
+        "ACL", "SETUSER", "app", "on", ">pw", "~lock:*", "resetchannels", "&lock:*", *(f"+{name}" for name in NEEDED)
+    )
     assert found(settings, f"redis://app:pw@127.0.0.1:{server.port}/0") == []
 
 
