@@ -102,8 +102,8 @@ def test_a_child_has_tokens_connections_and_a_janitor_of_its_own(
 
     def child() -> None:
         assert mint_token()[:16] != prefix
-        with client.lock("b", expire=0.3, renew=True) as mine:
-            time.sleep(0.6)
+        with client.lock("b", expire=0.8, renew=True) as mine:
+            time.sleep(1)
             mine.ensure_held(confirm=True)
 
         async def alone() -> None:

@@ -125,7 +125,7 @@ def test_a_hold_acquired_in_a_child_task_is_renewed(open_locks: Open, redis_url:
     """[H5c] `asyncio.wait_for` runs a coroutine in a task of its own on 3.11: it is done at once, its grant isn't."""
 
     async def main() -> None:
-        lock = open_locks(redis_url).lock("a", expire=0.4, renew=True)
+        lock = open_locks(redis_url).lock("a", expire=0.8, renew=True)
         grant = await asyncio.create_task(lock.aacquire())
         await asyncio.sleep(1)
         await grant.aensure_held(confirm=True)
@@ -230,8 +230,8 @@ def test_a_broken_job_doesnt_end_the_janitor(
     eventually(lambda: grant.lost, seconds=3)
     eventually(lambda: "on_lost of lock a failed" in caplog.text)
     assert "stumbled and goes on" in caplog.text
-    with client.lock("a", expire=0.3, renew=True) as another:
-        time.sleep(0.6)
+    with client.lock("a", expire=0.8, renew=True) as another:
+        time.sleep(1)
         assert not another.lost
 
 

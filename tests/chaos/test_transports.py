@@ -35,7 +35,7 @@ def new_loops() -> list[Callable[[], asyncio.AbstractEventLoop]]:
 
 
 def both_faces(client: Locks) -> None:
-    lock = client.lock("a", expire=0.5, renew=True)
+    lock = client.lock("a", expire=2, renew=True)
     with lock as grant:
         assert elsewhere(lambda: lock.acquire(timeout=0)) is None
         grant.ensure_held(confirm=True)

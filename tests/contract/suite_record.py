@@ -187,8 +187,8 @@ def test_the_end_of_a_lease_is_a_change(face: Face, alice: Caller) -> None:
 def test_a_renewed_record_stays_while_somebody_has_it(face: Face, alice: Caller, bob: Caller) -> None:
     """Renewal serves it as it serves a lock: while its writer lives and the record is reachable."""
     record = face.record()
-    kept = [alice(record.put, None, {}, expire=0.3, renew=True).record]
-    assert bob(record.wait_for_change, kept[0], 0.9).version == kept[0].version
+    kept = [alice(record.put, None, {}, expire=0.8, renew=True).record]
+    assert bob(record.wait_for_change, kept[0], 1).version == kept[0].version
     assert not kept[0].lost
     kept.clear()
     for caller in (alice, bob):

@@ -105,14 +105,14 @@ def test_a_cancelled_attempt_leaves_no_lock(
 @tasks_only
 def test_a_lock_acquired_by_a_child_task_is_its_parents_to_keep(face: Face, alice: Caller, bob: Caller) -> None:
     """[H5] [H6] `wait_for` may acquire in a task of its own, which is over at once: the grant is good, and renewed."""
-    face.configure(EXPIRE=0.15)
+    face.configure(EXPIRE=0.8)
     lock = face.lock()
 
     async def acquire() -> Any:
         return await asyncio.get_running_loop().create_task(lock.aacquire())
 
     grant = alice(acquire)
-    assert bob(lock.acquire, timeout=0.25) is None
+    assert bob(lock.acquire, timeout=1) is None
     alice(grant.ensure_held, confirm=True)
     alice(grant.release)
     assert bob(lock.acquire, timeout=0)
