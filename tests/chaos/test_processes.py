@@ -227,7 +227,7 @@ def test_a_cancelled_release_is_finished_by_the_janitor(proxied: Locks, proxy: P
 
 
 def test_a_killed_holder_frees_its_lock_by_the_lease(open_locks: Open, redis_url: str, direct: redis.Redis) -> None:
-    """kill -9: nobody releases, nobody renews, the next one comes within the lease."""
+    """[D29] kill -9: nobody releases, nobody renews, the next one comes within the lease."""
     client = open_locks(redis_url)
     ready, told = os.pipe()
     with warnings.catch_warnings():

@@ -237,7 +237,7 @@ STRANGERS: dict[str, Callable[[redis.Redis], Any]] = {
 
 @pytest.mark.parametrize("found", STRANGERS)
 def test_a_stranger_under_the_key_is_named_and_left_alone(lock: Lock, direct: redis.Redis, found: str) -> None:
-    """[F6] [L45] Whatever else lives under the key, it is neither a busy lock nor overwritten."""
+    """[F6] [L45] [D50] Whatever else lives under the key, of another version of ours too, it is neither a busy lock nor overwritten."""
     STRANGERS[found](direct)
     before = direct.dump(LOCK)
     for ask in (lock.acquire, lock.holder, lock.locked):

@@ -399,7 +399,7 @@ class SecondView(View):
 
 class TestWithoutAKey:
     def test_module_and_name(self) -> None:
-        """Without a key it is one lock for all calls of this function: `module.qualname`."""
+        """[D49] Without a key it is one lock for all calls of this function: `module.qualname`, so a renamed one has another."""
         assert bare() == f"{__name__}.bare"
 
     @pytest.mark.parametrize("decorate", [redis_lock(), redis_lock(expire=5), redis_lock(key=None)])

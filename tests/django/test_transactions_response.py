@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.sessions.backends import signed_cookies
 from django.core.signals import request_finished
 from django.db import close_old_connections, connections, transaction
 from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
@@ -88,7 +89,30 @@ def stacked(request: HttpRequest) -> HttpResponse:
     return HttpResponse("done")
 
 
-VIEWS = (whole, streamed, streamed_by_default, astreamed, awhole, template, fails, stacked)
+@redis_lock("response", hold="response")
+def shopping(request: HttpRequest) -> HttpResponse:
+    request.session["cart"] = [1]
+    return HttpResponse("done")
+
+
+@redis_lock("response")
+def shopping_by_default(request: HttpRequest) -> HttpResponse:
+    request.session["cart"] = [1]
+    return HttpResponse("done")
+
+
+VIEWS = (
+    shopping,
+    shopping_by_default,
+    whole,
+    streamed,
+    streamed_by_default,
+    astreamed,
+    awhole,
+    template,
+    fails,
+    stacked,
+)
 
 urlpatterns = [path(f"{view.__name__}/", view) for view in VIEWS]
 
@@ -127,6 +151,24 @@ def test_closed_by_the_client() -> None:
     for _ in range(2):
         assert Client().get("/whole/").content == b"done"
         assert is_free()
+
+
+@pytest.mark.parametrize(("view", "free"), [("shopping", False), ("shopping_by_default", True)])
+def test_a_session(view: str, free: bool, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[D28] Middleware saves it after the view has returned: under the lock only if that waits for the response."""
+    settings.SESSION_ENGINE = "django.contrib.sessions.backends.signed_cookies"
+    settings.MIDDLEWARE = ["django.contrib.sessions.middleware.SessionMiddleware"]
+    saved: list[bool] = []
+    save = signed_cookies.SessionStore.save
+
+    def saving(self: Any, must_create: bool = False) -> None:
+        saved.append(is_free())
+        save(self, must_create)
+
+    monkeypatch.setattr(signed_cookies.SessionStore, "save", saving)
+    assert Client().get(f"/{view}/").content == b"done"
+    assert saved == [free]
+    assert is_free()
 
 
 def test_a_stream() -> None:
