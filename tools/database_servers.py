@@ -197,9 +197,15 @@ class MariaDB(DatabaseServer):
     def socket(self) -> str:
         return str(self.folder / "socket")
 
+    @property
+    def places(self) -> list[str]:
+        """Its data and its temporary files. A server removes what others left in the latter when it starts, so one that
+        is shared (`/tmp`, by default) loses the tables of its neighbours."""
+        return [f"--datadir={self.data}", f"--tmpdir={self.folder}"]
+
     def making(self) -> list[str]:
         options = ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
-        return [self.program("mariadb-install-db"), "--no-defaults", f"--datadir={self.data}", *options]
+        return [self.program("mariadb-install-db"), "--no-defaults", *self.places, *options]
 
     def running(self) -> list[str]:
         options = [
@@ -212,7 +218,7 @@ class MariaDB(DatabaseServer):
             "--innodb-flush-log-at-trx-commit=0",
             "--loose-innodb-snapshot-isolation=OFF",  # as in MySQL and before 11.6; the newer default hides lost updates
         ]
-        return [self.program("mariadbd"), "--no-defaults", f"--datadir={self.data}", *options]
+        return [self.program("mariadbd"), "--no-defaults", *self.places, *options]
 
     def ready(self) -> bool:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:

@@ -7,8 +7,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -75,3 +77,18 @@ def test_failed_start_shows_the_log(server: DatabaseServer, monkeypatch: pytest.
     monkeypatch.setattr(kind, "running", lambda self: [*original(self), "--nonsense=1"])
     with pytest.raises(ServerFailed, match="nonsense"):
         kind().start()
+
+
+@pytest.mark.parametrize("kind", [PostgreSQL, MariaDB])
+def test_start_leaves_the_files_of_others_alone(kind: type[DatabaseServer], monkeypatch: pytest.MonkeyPatch) -> None:
+    """MariaDB removes the temporary tables it finds when it starts: its neighbour's too, if they share a folder."""
+    with tempfile.TemporaryDirectory(prefix="shared-") as shared:
+        Path(shared).chmod(0o777)
+        of_a_neighbour = Path(shared, "#sql-temptable-1-1-1.MAI")
+        of_a_neighbour.touch(0o666)
+        monkeypatch.setenv("TMPDIR", shared)
+        try:
+            kind().start().stop()
+        except ServerNotFound as error:
+            unavailable(str(error))
+        assert of_a_neighbour.exists()
