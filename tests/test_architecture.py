@@ -349,6 +349,7 @@ def test_every_kind_of_lock_has_its_suite() -> None:
         "base",
         "returning",
         "programs",
+        "record_values",
         "asking",
         "fences",
         "waiting",

@@ -55,6 +55,11 @@ class Look:
     at: float
 
 
+def queued_in(listing: str) -> str:
+    """The index of the records that wait to begin, beside the one of what is held."""
+    return f"{listing}:queued"
+
+
 def entries(listing: str, which: str, first: int, most: int, *, last_first: bool = False) -> Program[Entries]:
     """Entries of one index by the end of their leases: those ``"held"``, or those ``"ended"`` without a release."""
     found: list[Entry] = []

@@ -7,10 +7,11 @@ version that never comes twice, since it is a fence.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ..core import clock, forks, owners
 from ..core.constants import CAP
@@ -20,6 +21,8 @@ from ..core.errors import LockBackendError, LockKeyError
 from ..core.hold import Hold, State, mint_id
 from ..core.runner import arun, run, surely
 from .asking import Answer, asking
+from .listing import queued_in
+from .record_values import Listed, Record, Reply, Write, Written, again, json_of, longest, mark_of, plain
 from .waiting import Outcome, kept, waiting
 from .wishes import Wish
 
@@ -28,44 +31,9 @@ if TYPE_CHECKING:
     from ..core.keys import LockKeys
     from .wishes import Terms
 
+__all__ = ["KIND", "Record", "RecordRef", "Written"]
+
 KIND: Final = "record"
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A record as it was at one moment.
-
-    Attributes:
-        version: grows with every write of this key; it never comes twice, so it serves as a fence too.
-        fields: what was written.
-        lease_left: seconds that its lease still had then.
-    """
-
-    version: int
-    fields: Mapping[str, Any]
-    lease_left: float
-    _hold: Hold | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def lost(self) -> bool:
-        """Of a record that is renewed: whether it isn't ours any more, known without asking the store."""
-        return self._hold is not None and (self._hold.over or self._hold.foreign)
-
-
-class Written(NamedTuple):
-    """What came of a write. ``record`` is what was written if it is ``ok``, else what is there; None if nothing is."""
-
-    ok: bool
-    record: Record | None
-
-    def __bool__(self) -> bool:
-        return self.ok
-
-
-class _Reply(NamedTuple):
-    ok: bool
-    record: Record | None
-    standing: Standing = Standing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +61,15 @@ class RecordRef:
         return await arun(self._getting(), self.world)
 
     def put(
-        self, expected: Record | None, fields: Mapping[str, Any], expire: Duration | None = None, renew: bool = False
+        self,
+        expected: Record | None,
+        fields: Mapping[str, Any],
+        expire: Duration | None = None,
+        renew: bool = False,
+        *,
+        max_hold: Duration | None = None,
+        on_lost: Callable[[Record], object] | None = None,
+        listed: Listed = False,
     ) -> Written:
         """Write, if the record is still the one that is expected.
 
@@ -102,18 +78,32 @@ class RecordRef:
             fields: what to write: names, and values that JSON knows.
             expire: seconds after which it is gone; by default the alias's ``EXPIRE``.
             renew: keep it while this thread or task lives and the returned record is reachable.
+            max_hold: of a record that is renewed: for so many seconds; -1 for ever; by default the alias's ``MAX_HOLD``.
+            on_lost: of a record that is renewed: called with it when its lease is lost, in the renewal's thread, or in the
+                loop of the task that wrote it.
+            listed: show it among the held locks, where an operator can free it; ``"queued"``: among what waits to begin.
+                It stays there, as its lease is prolonged, until another write or a drop.
 
         Raises:
             TypeError: JSON can't express the fields.
+            ValueError: an argument is out of its range, or of no use without ``renew``.
         """
-        write = self._write(expected, fields, expire, renew)
+        write = self._write(expected, fields, expire, renew, max_hold, on_lost, listed)
         return run(self._putting(write), self.world)
 
     async def aput(
-        self, expected: Record | None, fields: Mapping[str, Any], expire: Duration | None = None, renew: bool = False
+        self,
+        expected: Record | None,
+        fields: Mapping[str, Any],
+        expire: Duration | None = None,
+        renew: bool = False,
+        *,
+        max_hold: Duration | None = None,
+        on_lost: Callable[[Record], object] | None = None,
+        listed: Listed = False,
     ) -> Written:
         """As ``put``."""
-        write = self._write(expected, fields, expire, renew)
+        write = self._write(expected, fields, expire, renew, max_hold, on_lost, listed, owners.running_loop())
         return await arun(self._putting(write), self.world)
 
     def touch(self, expected: Record, expire: Duration, shorten: bool = False) -> Written:
@@ -154,10 +144,10 @@ class RecordRef:
     # The programs.
 
     def _getting(self) -> Program[Record | None]:
-        reply: _Reply = (yield from self._ask(self._get()))[0]
+        reply: Reply = (yield from self._ask(self._get()))[0]
         return reply.record
 
-    def _putting(self, write: _Write) -> Program[Written]:
+    def _putting(self, write: Write) -> Program[Written]:
         self._let_go(write.expected)
         try:
             reply, sent, _ = yield from self._ask(write.command)
@@ -170,13 +160,13 @@ class RecordRef:
         if not reply.ok or reply.record is None:
             return Written(False, reply.record)
         hold: Hold | None = None
-        if write.renew:
+        if write.renew_for is not None:
             hold = self._hold(write, reply.record.version, sent)
             self.world.watch(hold, partial(self._prolong, reply.record.version), write.lease)
         return Written(True, Record(reply.record.version, write.fields, write.lease / 1000, hold))
 
     def _touching(self, expected: Record, lease: int, shorten: bool) -> Program[Written]:
-        command = Command("record/touch", (self.keys.lock,), (expected.version, lease, int(shorten)), self._read)
+        command = Command("record/touch", self._touched, (expected.version, lease, int(shorten)), self._read)
         reply, sent, _ = yield from self._ask(command)
         if not reply.ok:
             return Written(False, reply.record)
@@ -199,11 +189,11 @@ class RecordRef:
             return record
         return (yield from waiting(self, wish, Seat(self.place, wish.home, self.keys.inbox), record))
 
-    def _question(self, wish: _Change, turn: Turn) -> Command[_Reply]:
+    def _question(self, wish: _Change, turn: Turn) -> Command[Reply]:
         return self._get(wish.known, turn)
 
     def _outcome(self, wish: _Change, turn: Turn, answer: Answer) -> Outcome[Record | None]:
-        reply: _Reply = answer[0]
+        reply: Reply = answer[0]
         wish.standing = reply.standing
         record = reply.record
         if (0 if record is None else record.version) != wish.known:
@@ -222,7 +212,7 @@ class RecordRef:
         if isinstance(failure, LockBackendError):
             self._named(failure)
 
-    def _ask(self, command: Command[_Reply], until: float | None = None) -> Program[Answer]:
+    def _ask(self, command: Command[Reply], until: float | None = None) -> Program[Answer]:
         if until is None:
             until = clock.now() + self.terms.wait
         try:
@@ -237,37 +227,56 @@ class RecordRef:
 
     # The commands.
 
-    def _get(self, known: int = 0, turn: Turn | None = None) -> Command[_Reply]:
+    def _get(self, known: int = 0, turn: Turn | None = None) -> Command[Reply]:
         args: tuple[str | int, ...] = ()
         if turn is not None:
             args = known, turn.address, turn.arrival, int(turn.more), kept()
         return Command("record/get", self.keys[:2], args, self._read_got)
 
     def _write(
-        self, expected: Record | None, fields: Mapping[str, Any], expire: Duration | None, renew: bool
-    ) -> _Write:
-        given: object = fields
-        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in fields):
-            raise TypeError("the fields of a record are a mapping of names to values")
-        try:
-            text = json.dumps(dict(fields), separators=(",", ":"), allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"the fields of record {self.name!r} can't be written as JSON: {error}") from None
+        self,
+        expected: Record | None,
+        fields: Mapping[str, Any],
+        expire: Duration | None,
+        renew: bool,
+        max_hold: Duration | None = None,
+        on_lost: Callable[[Record], object] | None = None,
+        listed: Listed = False,
+        home: object = None,
+    ) -> Write:
+        text = json_of(fields, self.name)
+        if not renew and (max_hold is not None or on_lost is not None):
+            raise ValueError("max_hold and on_lost are for a record that is renewed: renew=True")
+        if on_lost is not None and not callable(on_lost):
+            raise ValueError(f"on_lost is None or a callable, not {on_lost!r}")
+        mark = mark_of(listed)
         lease = self.terms.lease if expire is None else lease_ms(expire)
+        usual = self.terms.renew_for
+        renew_for = None if not renew else usual if max_hold is None else longest(max_hold)
         forks.pid()
-        nonce = owners.mint_token()
+        nonce = owners.mint_token() + mark
         args = 0 if expected is None else expected.version, nonce, lease, text
-        command = Command("record/put", self.keys[:3], args, self._read)
-        return _Write(expected, json.loads(text), lease, renew, nonce, command)
+        command = Command("record/put", self.keys[:3] + self._indexes, args, self._read)
+        return Write(expected, json.loads(text), lease, renew_for, on_lost, home, nonce, command)
 
     def _drop(self, version: int, nonce: str, parse: Any) -> Command[Any]:
-        return Command("record/drop", self.keys[:2], (version, nonce), parse)
+        return Command("record/drop", self.keys[:2] + self._indexes, (version, nonce), parse)
 
     def _prolong(self, version: int, token: str, lease: int) -> Command[bool]:
-        return Command("record/touch", (self.keys.lock,), (version, lease, 0), _renewed)
+        return Command("record/touch", self._touched, (version, lease, 0), _renewed)
 
-    def _hold(self, write: _Write, version: int, sent: float) -> Hold:
-        return Hold(
+    @property
+    def _touched(self) -> tuple[str, ...]:
+        return (self.keys.lock, *self._indexes)
+
+    @property
+    def _indexes(self) -> tuple[str, ...]:
+        """Where the store lists records, if it does."""
+        listing = self.keys.listing
+        return (listing, queued_in(listing)) if self.terms.index else ()
+
+    def _hold(self, write: Write, version: int, sent: float) -> Hold:
+        hold = Hold(
             self.place,
             self.key,
             self.name,
@@ -277,34 +286,38 @@ class RecordRef:
             fence=version,
             lease=write.lease,
             sent=sent,
-            renew_for=self.terms.renew_for,
+            renew_for=write.renew_for or 0.0,
             owner=owners.me(),
-            home=None,
-            on_lost=None,
+            home=write.home,
+            on_lost=write.on_lost,  # type: ignore[arg-type]  # its record stands for a grant
             unanswered=False,
         )
+        if write.on_lost is not None:
+            # made when it is called for: the user may have kept the record that a touch returned
+            hold.grant = partial(again, version, write.fields, write.lease, weakref.ref(hold))  # type: ignore[assignment]
+        return hold
 
     # The replies.
 
-    def _read(self, reply: list[Any]) -> _Reply:
+    def _read(self, reply: list[Any]) -> Reply:
         """``[1, version]``, ``[1]``, ``[0, lease left ms, version, fields]``, ``[0]`` or ``[-1, what lives there]``."""
         outcome, *rest = reply
         if outcome == -1:
             raise LockKeyError(
-                f"the key of record {self.name!r} of alias {self.alias!r} holds {_text(rest[0])}. "
+                f"the key of record {self.name!r} of alias {self.alias!r} holds {plain(rest[0])}. "
                 "Delete that, or choose another key or KEY_PREFIX",
                 key=self.key,
                 name=self.name,
                 alias=self.alias,
             )
         if outcome == 1:
-            return _Reply(True, Record(int(rest[0]), {}, 0.0) if rest else None)
+            return Reply(True, Record(int(rest[0]), {}, 0.0) if rest else None)
         if not rest:
-            return _Reply(False, None)
+            return Reply(False, None)
         left, version, fields = rest
-        return _Reply(False, Record(int(version), json.loads(fields), left / 1000))
+        return Reply(False, Record(int(version), json.loads(fields), left / 1000))
 
-    def _read_got(self, reply: list[Any]) -> _Reply:
+    def _read_got(self, reply: list[Any]) -> Reply:
         """As ``_read``, and at the end when this process lined up."""
         if reply[0] == -1:
             return self._read(reply)
@@ -321,22 +334,9 @@ class _Change(Wish):
         self.known = 0 if expected is None else expected.version
 
 
-class _Write(NamedTuple):
-    expected: Record | None
-    fields: Mapping[str, Any]
-    lease: int
-    renew: bool
-    nonce: str
-    command: Command[_Reply]
-
-
 def _dropped(reply: list[Any]) -> int:
     return int(reply[0] == 1)
 
 
 def _renewed(reply: list[Any]) -> bool:
     return bool(reply[0] == 1)
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -10,5 +10,6 @@ from tests.contract.suite_listing import *  # noqa: F403
 from tests.contract.suite_lock import *  # noqa: F403
 from tests.contract.suite_passing import *  # noqa: F403
 from tests.contract.suite_record import *  # noqa: F403
+from tests.contract.suite_renewed_records import *  # noqa: F403
 from tests.contract.suite_rlock import *  # noqa: F403
 from tests.contract.suite_tasks import *  # noqa: F403

@@ -20,6 +20,7 @@ from tests.contract.matrix import eventually
 from tools.redis_server import RedisServer
 
 LOCK, FENCE, INDEX = b"lock:{0}:k:order:42", b"lock:{0}:fence", b"lock:{0}:index"
+QUEUED = INDEX + b":queued"
 WAITERS = b"lock:{0}:w:order:42"
 
 
@@ -192,6 +193,66 @@ def test_a_record_is_a_string(redis_url: str, settings: Any, direct: redis.Redis
     assert 29_000 < direct.pttl(LOCK) <= 30_000
     assert record.drop(written)
     assert direct.keys() == [FENCE]
+
+
+@pytest.mark.parametrize(("listed", "index"), [(True, INDEX), ("queued", QUEUED)])
+def test_the_nonce_says_where_a_record_is_listed(
+    redis_url: str, settings: Any, direct: redis.Redis, listed: Any, index: bytes
+) -> None:
+    """So any process that writes next takes its entry out."""
+    settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}}
+    record = locks.record("order:42")
+    written = record.put(None, {}, expire=30, listed=listed).record
+    assert written is not None
+    assert sorted(direct.keys()) == sorted([FENCE, LOCK, index])
+    mark = b"held" if listed is True else b"queued"
+    assert re.fullmatch(rb"[A-Za-z0-9_-]{12}[0-9a-f]+\." + mark, direct.get(LOCK).split(b" ")[2])
+    assert direct.zrange(index, 0, -1, withscores=True) == [(LOCK, written.version // 1000 + 30_000)]
+    assert record.drop(written)
+    assert direct.keys() == [FENCE]
+
+
+def test_listed_records_forget_old_entries(redis_url: str, settings: Any, direct: redis.Redis) -> None:
+    """[H16] Where there are only records no acquire does: one write in ten removes twenty."""
+    settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}}
+    record = locks.record("order:42")
+    now = direct.time()[0] * 1000
+    direct.zadd(QUEUED, {f"lock:{{0}}:k:old{n}": now - 3_700_000 - n for n in range(30)})
+    direct.zadd(QUEUED, {"lock:{0}:k:young": now - 3_500_000})
+    was, left = None, []
+    while not left or left[-1] > 2:
+        was = record.put(was, {}, listed="queued").record
+        assert was is not None
+        left.append(direct.zcard(QUEUED))
+    assert set(left) == {32, 12, 2}
+    record.put(was, {}, listed=True)
+    assert direct.zrange(QUEUED, 0, -1) == [b"lock:{0}:k:young"]
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_write_costs_no_command_more_unless_it_is_listed(
+    redis_url: str, settings: Any, direct: redis.Redis, listed: bool
+) -> None:
+    settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}}
+    record = locks.record("order:42")
+    known = record.put(None, {}, listed=listed).record
+    assert known is not None
+    record.drop(record.touch(known, 60).record or known)  # the scripts are known
+
+    def calls() -> dict[str, int]:
+        stats = direct.info("commandstats")
+        return {name.removeprefix("cmdstat_"): about["calls"] for name, about in stats.items()}
+
+    before = calls()
+    written = record.put(None, {}, expire=30, listed=listed).record
+    assert written is not None
+    record.touch(written, 60)
+    after = calls()
+    used = {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name)}
+    used.pop("info")
+    expected = {"evalsha": 2, "get": 2, "time": 1, "set": 2, "zpopmin": 1, "pttl": 1, "pexpire": 1}
+    extra = {"zadd": 2, "time": 2} if listed else {}
+    assert used == expected | extra
 
 
 # Fences

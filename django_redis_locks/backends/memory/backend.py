@@ -18,7 +18,7 @@ from ..base import Backend, Inbox
 from .store import LOCK, RECORD, Lease, Store, micros
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from ...core.effects import Command
     from ..base import Listener
@@ -239,41 +239,56 @@ def _get_record(
     return [*now, since]
 
 
+def _index_of(nonce: str, indexes: Sequence[str]) -> Sequence[str]:
+    """The index that a record is in, which the end of its nonce tells."""
+    for index, end in zip(indexes, (".held", ".queued"), strict=False):
+        if nonce.endswith(end):
+            return (index,)
+    return ()
+
+
 def _put_record(store: Store, keys: tuple[str, ...], known: int, nonce: str, lease: int, fields: str) -> list[Any]:
-    key, waiters, counter = keys
+    key, waiters, counter, *indexes = keys
     now = _look(store, key)
     record = store.records.get(key)
     if now[0] < 0:
         return now
+    index = _index_of(nonce, indexes)
     if record is not None and record.token == nonce:
         record.prolong(lease)
+        store.enlist(index, key, record, new=False)
         return [1, record.fence]
     version = record.fence if record is not None else 0
     if version != known:
         return now
+    if record is not None:
+        store.delist(_index_of(record.token, indexes), key)
     fence = store.next_fence(counter, version)
-    store.records[key] = Lease(RECORD, nonce, fence, micros() // 1000, fields, time.monotonic() + lease / 1000)
+    new = store.records[key] = Lease(RECORD, nonce, fence, micros() // 1000, fields, time.monotonic() + lease / 1000)
+    store.enlist(index, key, new, new=True)
     store.wake_all(key, waiters)
     return [1, fence]
 
 
 def _touch_record(store: Store, keys: tuple[str, ...], version: int, lease: int, shorten: int) -> list[Any]:
-    now = _look(store, keys[0])
+    key, *indexes = keys
+    now = _look(store, key)
     if len(now) < 4 or now[2] != version:
         return now
-    record = store.records[keys[0]]
+    record = store.records[key]
     if shorten:
         record.ends = -inf
     record.prolong(lease)
+    store.enlist(_index_of(record.token, indexes), key, record, new=False)
     return [1, version]
 
 
 def _drop_record(store: Store, keys: tuple[str, ...], version: int, nonce: str) -> list[Any]:
-    key, waiters = keys
+    key, waiters, *indexes = keys
     now = _look(store, key)
     if len(now) < 4 or (now[2] != version and store.records[key].token != nonce):
         return now
-    del store.records[key]
+    store.delist(_index_of(store.records.pop(key).token, indexes), key)
     store.wake_all(key, waiters)
     return [1]
 

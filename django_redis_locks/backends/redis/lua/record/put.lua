@@ -1,20 +1,37 @@
 -- Writes the record if it is as the caller knows it, or already as he wants it: a repeated request finds its own nonce.
 -- The version is a fence, so that none comes twice. All who wait for a change are told.
+-- One that is to be listed has a nonce that says where. One such write in ten removes from the index what is too old, at
+-- most 20 entries.
 --
--- uses wake crowd read record fence
--- KEYS  record, waiters, fence counter
+-- uses wake crowd read record fence listed ms
+-- KEYS  record, waiters, fence counter, index of what is held, index of what is queued
 -- ARGV  version that the caller knows (0: absent), nonce, lease in ms, fields
 -- returns  {1, version}, or as it is: {0, ms left, version, fields}, {0} if absent, {-1, what}
 local record, lease = KEYS[1], ARGV[3]
 local now, nonce = look(record)
 if now[1] ~= 0 then return now end
+local index = index_of(ARGV[2], KEYS[4], KEYS[5])
 if nonce == ARGV[2] then
-  if now[2] < tonumber(lease) then redis.call('PEXPIRE', record, lease) end
+  if now[2] < tonumber(lease) then
+    redis.call('PEXPIRE', record, lease)
+    if index then redis.call('ZADD', index, 'XX', now_ms(redis.call('TIME')) + lease, record) end
+  end
   return {1, now[3]}
 end
 if (now[3] or '0') ~= ARGV[1] then return now end
 if nonce then redis.call('PEXPIRE', record, lease) end -- at maxmemory only a new record is refused
-local version = next_fence(KEYS[3], now[3], redis.call('TIME'), 0)
+local time = redis.call('TIME')
+local version = next_fence(KEYS[3], now[3], time, 0)
 redis.call('SET', record, '1 record ' .. ARGV[2] .. ' ' .. version .. ' ' .. ARGV[4], 'PX', lease)
+local before = index_of(nonce, KEYS[4], KEYS[5])
+if before and before ~= index then redis.call('ZREM', before, record) end
+if index then
+  redis.call('ZADD', index, now_ms(time) + lease, record)
+  if string.byte(version, -1) == 48 then -- its last digit is 0
+    local ended = now_ms(time) - $REMEMBER
+    local old = redis.call('ZRANGEBYSCORE', index, '-inf', ended, 'LIMIT', 0, 20)
+    if old[1] then redis.call('ZREM', index, unpack(old)) end
+  end
+end
 wake_all(record, KEYS[2])
 return {1, version}

@@ -1,0 +1,116 @@
+"""A record as a value: as it was, as it is to be written, and what came of that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from ..core.durations import Duration, lease_ms
+from ..core.effects import Standing
+
+if TYPE_CHECKING:
+    import weakref
+
+    from ..core.effects import Command
+    from ..core.hold import Hold
+
+Listed: TypeAlias = "bool | Literal['queued']"
+"""Whether operators see a record: not; among the held locks; or among what waits to begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record as it was at one moment.
+
+    Attributes:
+        version: grows with every write of this key; it never comes twice, so it serves as a fence too.
+        fields: what was written.
+        lease_left: seconds that its lease still had then.
+    """
+
+    version: int
+    fields: Mapping[str, Any]
+    lease_left: float
+    _hold: Hold | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def lost(self) -> bool:
+        """Of a record that is renewed: whether it isn't ours any more, known without asking the store."""
+        return self._hold is not None and (self._hold.over or self._hold.foreign)
+
+
+class Written(NamedTuple):
+    """What came of a write. ``record`` is what was written if it is ``ok``, else what is there; None if nothing is."""
+
+    ok: bool
+    record: Record | None
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+
+class Reply(NamedTuple):
+    """What the store said."""
+
+    ok: bool
+    record: Record | None
+    standing: Standing = Standing()
+
+
+class Write(NamedTuple):
+    """A write that is to be. ``renew_for`` is None unless it is to be renewed."""
+
+    expected: Record | None
+    fields: Mapping[str, Any]
+    lease: int
+    renew_for: float | None
+    on_lost: Callable[[Record], object] | None
+    home: object
+    nonce: str
+    command: Command[Reply]
+
+
+def json_of(fields: object, name: str) -> str:
+    """The fields as they are stored.
+
+    Raises:
+        TypeError: JSON can't express them.
+    """
+    if not isinstance(fields, Mapping) or not all(isinstance(field, str) for field in fields):
+        raise TypeError("the fields of a record are a mapping of names to values")
+    try:
+        return json.dumps(dict(fields), separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"the fields of record {name!r} can't be written as JSON: {error}") from None
+
+
+def mark_of(listed: object) -> str:
+    """What the nonce of a record ends with, so that the store knows where to list it, whoever writes next."""
+    if isinstance(listed, bool):
+        return ".held" if listed else ""
+    if listed != "queued":
+        raise ValueError(f'listed is True, False or "queued", not {listed!r}')
+    return ".queued"
+
+
+def plain(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def longest(max_hold: Duration) -> float:
+    """The seconds for which it is renewed.
+
+    Raises:
+        ValueError: neither -1, for ever, nor a length of time.
+    """
+    if isinstance(max_hold, int | float) and max_hold == -1:
+        return inf
+    return lease_ms(max_hold, "max_hold") / 1000
+
+
+def again(version: int, fields: Mapping[str, Any], lease: int, hold: weakref.ref[Hold]) -> Record:
+    """A record that is renewed, as it was written."""
+    return Record(version, fields, lease / 1000, hold())
