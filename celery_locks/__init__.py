@@ -1,8 +1,14 @@
-"""The Celery companion of `django_redis_locks`.
+"""Celery tasks that never overlap, and submissions that run once.
 
-This version only reserves the name: the task base classes come in a later one.
+``SingletonTask`` and ``IdempotentTask`` are base classes of tasks; everything else is values, errors and signals.
 """
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from . import afterwards as _afterwards  # noqa: F401 - it connects itself
+from .errors import DuplicateTask, IdempotencyKeyReused
+from .grant import RunLock
+from .signals import counters
+from .task import IdempotentTask, SingletonTask
+
+__all__ = ["DuplicateTask", "IdempotencyKeyReused", "IdempotentTask", "RunLock", "SingletonTask", "counters"]

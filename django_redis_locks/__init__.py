@@ -1,12 +1,14 @@
 """Distributed locks for Django, on Redis.
 
 ``locks`` makes locks, ``redis_lock`` decorates views, methods and functions, ``current_grant`` finds the grant of the
-call that runs. The rest are values and errors.
+call that runs. The rest are values and errors, and what ``celery_locks`` builds on: ``clock``, ``key_maker``,
+``release_leftovers``.
 """
 
 from __future__ import annotations
 
 from .conf import InvalidLockBackend
+from .core import clock
 from .core.errors import (
     LockAlreadyHeld,
     LockBackendError,
@@ -20,7 +22,9 @@ from .core.errors import (
 from .core.grant import Grant
 from .core.holder import Holder
 from .core.owners import registry as _registry
+from .core.templates import compile_template as key_maker
 from .decorators import redis_lock
+from .decorators.deferred import sweep as release_leftovers
 from .handler import locks
 from .primitives.lock import Lock
 from .primitives.record import Record, RecordRef
@@ -40,9 +44,12 @@ __all__ = [
     "Record",
     "RecordRef",
     "StaleGrant",
+    "clock",
     "current_grant",
+    "key_maker",
     "locks",
     "redis_lock",
+    "release_leftovers",
 ]
 
 

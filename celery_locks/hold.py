@@ -1,0 +1,129 @@
+"""A run that has its key, until it gives it back."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from django_redis_locks import LockBackendError, LockError, LockLost, clock
+
+from . import signals
+from .grant import RunLock
+from .job import Job
+from .options import seconds
+from .terms import window
+
+if TYPE_CHECKING:
+    from weakref import ref
+
+    from django_redis_locks import Record
+
+    from .job import Outcome
+    from .message import Header
+    from .options import LockOptions
+    from .place import Place
+
+
+def lost(run: ref[RunHold], _: Record) -> None:
+    """In the thread of the renewal."""
+    held = run()
+    if held is not None:
+        held.lost()
+
+
+class Heir:
+    """The message that takes a run's key over when the run ends: its own retry, or the next job of the same key."""
+
+    def __init__(self, id: str, tries: int, delay: float) -> None:
+        self.id = id
+        self.tries = tries
+        self.delay = delay
+
+
+class RunHold:
+    """A run that has its key."""
+
+    def __init__(self, task: LockOptions, header: Header, job: Job, place: Place) -> None:
+        self.task = task
+        self.header = header
+        self.id = job.run
+        self.job = job
+        self.place = place
+        self.heir: Heir | None = None
+        self.thread = threading.get_ident()
+        self.began = clock.now()
+
+    @property
+    def fence(self) -> int:
+        return self.job.known.version
+
+    def lost(self) -> None:
+        task, react = self.task, self.task.lock_on_lost
+        signals.tell(signals.lock_lost, task, "its lock was lost while it ran", task_id=self.job.id, fence=self.fence)
+        if react == "abort":
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), ctypes.py_object(LockLost))
+        elif callable(react):
+            react(task, RunLock(self))
+        task.on_lock_lost()
+
+    def abandon(self) -> None:
+        """It is broken off while it takes its key: whether it has it already is found out."""
+        with suppress(LockError):
+            job = self.place.look()
+            if job is not None and job.run == self.id:
+                self.place.drop(job)
+
+    def end(self, outcome: Outcome, *, requeued: bool) -> None:
+        """Give the key back, or hand it to the message that comes next."""
+        try:
+            self._end(outcome, requeued)
+        except LockBackendError as failure:  # its lease frees the key
+            signals.log_failure(self.task, self.job.id, "release", failure)
+        except BaseException:  # a time limit struck in between: once more, and then it is raised
+            with suppress(LockError):
+                self._end(outcome, requeued)
+            raise
+        signals.tell(signals.lock_released, self.task, "its key is free", task_id=self.job.id, outcome=outcome)
+
+    def _end(self, outcome: Outcome, requeued: bool) -> None:
+        job, task = self.job, self.task
+        if self.heir is not None:
+            heir = Job(
+                "queued", self.heir.id, tries=self.heir.tries, reserved=job.reserved, fingerprint=job.fingerprint
+            )
+            self.place.put(job, heir, seconds(task.lock_queue_ttl) + self.heir.delay)
+            return
+        if requeued:
+            self.place.put(job, job.waiting(), seconds(task.lock_queue_ttl))
+            return
+        ran = clock.now() - self.began
+        rest = max(0.0, seconds(task.lock_min_hold) - ran)
+        ttl = self._answers_for(outcome, ran)
+        keep = max(rest, ttl, window(task) if outcome else 0.0)
+        if keep < 0.01:
+            self.place.drop(job)
+            return
+        done = Job(
+            "done",
+            job.id,
+            twin=job.twin,
+            fingerprint=job.fingerprint,
+            keep=keep,
+            rest=rest,
+            ttl=ttl,
+            outcome=outcome,
+        )
+        self.place.put(job, done, keep)
+
+    def _answers_for(self, outcome: Outcome, ran: float) -> float:
+        task = self.task
+        ttl = seconds(task.idempotency_ttl)
+        if task.unique_until == "expired":
+            # versions are the store's clock in microseconds
+            before = (self.job.known.version - self.job.reserved) / 1_000_000 if self.job.reserved else 0.0
+            return max(0.0, ttl - before - ran)
+        if outcome == "success" or (task.unique_until == "finish" and outcome):
+            return ttl
+        return 0.0

@@ -1,0 +1,126 @@
+"""A job as its record tells it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
+
+from django_redis_locks import Holder, LockKeyError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from django_redis_locks import Record
+
+VERSION: Final = 1
+
+State: TypeAlias = Literal["reserved", "unsure", "queued", "running", "done"]
+"""``reserved``: its message is being sent; ``unsure``: the broker didn't say whether it took the message."""
+
+WAITING: Final = ("reserved", "unsure", "queued")
+
+Outcome: TypeAlias = Literal["", "success", "failure"]
+
+_SHORT: Final = {"tries": "n", "reserved": "res", "first": "from", "fingerprint": "args"}
+"""Names in the record that are shorter: it is kept for an hour after its job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What the record of a key says. Times are seconds.
+
+    Attributes:
+        state: see ``State``.
+        id: of its task.
+        run: of the run that goes on, so that a run is told from a copy of itself.
+        tries: Celery's retries so far.
+        reserved: the version of its reservation; 0 if it was never reserved.
+        first: that of the first reservation in a row of replaced ones.
+        twin: another message of the same job, whose run this one stands for.
+        fingerprint: of its arguments, if they aren't its key.
+        spot: the process that runs it, as its parent can name it.
+        holder: host, pid, thread and name of what runs it.
+        keep: how long the record was to be kept when the job was done.
+        rest: so long after its end nothing else of this key runs.
+        ttl: so long after its end its result is the answer to new submissions.
+        outcome: of a job that is done.
+        record: as it was read.
+    """
+
+    state: State
+    id: str
+    run: str = ""
+    tries: int = 0
+    reserved: int = 0
+    first: int = 0
+    twin: str = ""
+    fingerprint: str = ""
+    spot: str = ""
+    holder: tuple[Any, ...] = ()
+    keep: float = 0.0
+    rest: float = 0.0
+    ttl: float = 0.0
+    outcome: Outcome = ""
+    record: Record | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """What is written: only what is said."""
+        return {"v": VERSION, **{short: value for name, short in _NAMES.items() if (value := getattr(self, name))}}
+
+    def turned(self, state: State, **changes: Any) -> Self:
+        """The same job in another state."""
+        return replace(self, state=state, record=None, **changes)
+
+    def waiting(self) -> Self:
+        """It runs no more, and its message comes back."""
+        return self.turned("queued", run="", spot="", holder=())
+
+    @property
+    def known(self) -> Record:
+        assert self.record is not None  # noqa: S101 - it was read
+        return self.record
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was done, by the store's clock."""
+        return max(0.0, self.keep - self.known.lease_left)
+
+    @property
+    def resting(self) -> bool:
+        return self.state == "done" and self.age < self.rest
+
+    @property
+    def answers(self) -> bool:
+        """Done, and its result is still the answer."""
+        return self.state == "done" and self.age < self.ttl
+
+    @property
+    def who(self) -> Holder | None:
+        """What runs it."""
+        if self.record is None or self.state != "running":
+            return None
+        host, pid, thread, name = (*self.holder, None, None, None, None)[:4]
+        since = self.record.version / 1_000_000
+        return Holder(self.record.version, since, self.record.lease_left, host, pid, thread, name)
+
+
+def read(record: Record | None) -> Job | None:
+    """The job of a record.
+
+    Raises:
+        LockKeyError: it isn't one that this version understands.
+    """
+    if record is None:
+        return None
+    found: Mapping[str, Any] = record.fields
+    if found.get("v") != VERSION or not isinstance(found.get("id"), str):
+        raise LockKeyError(
+            f"the record of this job has version {found.get('v')!r}; this is celery_locks of version {VERSION}. "
+            "Run the same version everywhere, or wait until the record is gone"
+        )
+    values = {name: found[short] for name, short in _NAMES.items() if short in found}
+    values["holder"] = tuple(values.get("holder", ()))
+    return Job(record=record, **values)
+
+
+_NAMES: Final = {field.name: _SHORT.get(field.name, field.name) for field in fields(Job) if field.name != "record"}

@@ -1,0 +1,93 @@
+"""The key of a job, computed once, where it is submitted.
+
+Without a ``lock_key`` it is the task's name and a BLAKE2b digest of its arguments as the task's signature binds them,
+defaults included, written as Kombu's JSON: tuple or list, positional or by name, in whatever order, make no difference, and
+no argument can be read out of it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import lru_cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from kombu.utils import json
+
+from django_redis_locks import LockKeyError, key_maker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from .options import LockOptions
+
+
+PREFIX = "job:"
+
+
+class _Encoder(json.JSONEncoder):
+    """Of pydantic's models what Celery itself sends of them."""
+
+    def default(self, o: Any) -> Any:
+        dump = getattr(o, "model_dump", None)
+        return dump(mode="json") if callable(dump) else super().default(o)
+
+
+def key_of(task: LockOptions, args: Sequence[Any], kwargs: Mapping[str, Any], given: Any) -> tuple[str, str]:
+    """The key of a call, and the fingerprint of its arguments if they aren't its key.
+
+    Raises:
+        TypeError: the task doesn't take these arguments, or they have no JSON and there is no ``lock_key``.
+        LockKeyError: the key is empty or no str.
+    """
+    chosen = task.lock_key
+    if given is not None:
+        if not isinstance(given, str) or not given:
+            raise LockKeyError(f"idempotency_key of task {task.name} is a text, not {given!r}", name=task.name)
+        return f"{PREFIX}{task.name}:{_digest('key', given)}", _digest("args", _arguments(task, args, kwargs))
+    if chosen is None:
+        return f"{PREFIX}{task.name}:{_digest('args', _arguments(task, args, kwargs))}", ""
+    if isinstance(chosen, str):
+        filled: Any = _template(task, chosen)(tuple(args), dict(kwargs))
+    else:
+        filled = chosen(task, *args, **kwargs)
+        if not isinstance(filled, str) or not filled:
+            raise LockKeyError(f"lock_key of task {task.name} returned {filled!r}, not a text", name=task.name)
+    return f"{PREFIX}{task.name}:{filled}", ""
+
+
+def _digest(*parts: str) -> str:
+    digest = blake2b(digest_size=16)
+    for part in ("1", *parts):
+        data = part.encode(errors="surrogatepass")
+        digest.update(b"%d:%b" % (len(data), data))
+    return digest.hexdigest()
+
+
+def _arguments(task: LockOptions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    try:
+        call = _signature(task.run).bind(*args, **kwargs)
+    except TypeError:
+        if task.typing:
+            raise
+        bound: Any = [list(args), dict(kwargs)]
+    else:
+        call.apply_defaults()
+        bound = call.arguments
+    try:
+        return json.dumps(bound, cls=_Encoder, sort_keys=True, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"the arguments of task {task.name} can't be made a key: {error}. "
+            'Give the task a lock_key, such as lock_key="{order_id}", or send plain values'
+        ) from None
+
+
+@lru_cache(maxsize=1024)
+def _signature(run: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(run)
+
+
+@lru_cache(maxsize=1024)
+def _template(task: LockOptions, template: str) -> Callable[[tuple[Any, ...], dict[str, Any]], str]:
+    return key_maker(template, task.run, {"self": task})

@@ -1,0 +1,170 @@
+"""The options of a task, as class attributes or as arguments of ``@app.task``, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from math import inf
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+
+from celery.contrib.django.task import DjangoTask
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+    from django_redis_locks import Holder
+
+    CelerysTask: TypeAlias = DjangoTask[Any, Any]
+else:
+    CelerysTask = DjangoTask
+
+Duration: TypeAlias = float | timedelta
+
+CHOICES: Final = {
+    "lock_on_duplicate": ("existing", "raise", "replace", "queue"),
+    "lock_on_conflict": (None, "skip", "wait", "retry", "raise", "follow"),
+    "lock_on_backend_error": ("open", "closed"),
+    "lock_canvas": ("follow", "run", "fail"),
+    "unique_until": ("success", "start", "finish", "expired"),
+}
+
+_TIMES: Final = {
+    "lock_expire": 1.0,
+    "lock_wait": 0.0,
+    "lock_min_hold": 0.0,
+    "lock_max_hold": 1.0,
+    "lock_retry_delay": 0.0,
+    "lock_queue_ttl": 1.0,
+    "lock_redelivery_window": 0.0,
+    "idempotency_ttl": 0.0,
+}
+"""Each with the smallest that makes sense, in seconds."""
+
+_FOR_EVER: Final = ("lock_wait", "lock_max_hold")
+
+
+class LockOptions(CelerysTask):
+    """What a task says of its lock, as class attributes or as arguments of ``@app.task``.
+
+    Times are seconds or a ``timedelta``; None is the default, -1 for ever.
+
+    Attributes:
+        lock_key: what is locked: a template such as ``"{tenant}"``, or a callable that gets the task and the arguments and
+            returns a text. None: all arguments. The task's name is always a part of it.
+        lock_using: the alias in ``REDIS_LOCKS``.
+        lock_expire: the lease, renewed while the job runs: so long after its node died it can run elsewhere. By default
+            the alias's ``EXPIRE``.
+        lock_wait: how long ``lock_on_conflict="wait"`` waits, in the worker; by default the alias's ``WAIT``.
+        lock_min_hold: the key stays taken for so long after the run began, though it be over earlier.
+        lock_max_hold: after so long the lease isn't renewed any more. By default the task's ``time_limit`` and ten seconds,
+            and without one for ever.
+        lock_on_duplicate: at submission, when the same job is queued or runs: ``"existing"`` returns its result,
+            ``"raise"`` raises ``DuplicateTask``, ``"replace"`` lets this one run instead of one that is queued, ``"queue"``
+            sends every message.
+        lock_on_conflict: at the start, when another job has the key: ``"skip"`` ends as REVOKED, ``"wait"`` waits and then
+            raises, ``"retry"`` comes again every ``lock_retry_delay``, ``lock_max_retries`` times, ``"raise"`` raises
+            ``LockNotAcquired``, ``"follow"`` takes the result of the one that runs.
+        lock_on_lost: when the lease was lost while the job runs: ``"log"``, ``"abort"`` raises ``LockLost`` in the job, or
+            a callable that gets the task and its lock.
+        lock_on_backend_error: at submission, when the store is down: ``"open"`` sends the message all the same (the worker
+            decides), ``"closed"`` raises. At the start a job never runs unlocked: it comes again.
+        lock_queue_ttl: a message that nobody has run by then is given up, and the same job can be submitted again.
+        lock_redelivery_window: for so long after its end a job is known, so that a late copy of its message isn't run. By
+            default the broker's visibility timeout, or an hour.
+        lock_canvas: a duplicate that somebody counts on, in a chord, group or chain or with a callback: ``"follow"`` takes
+            the result of the first one, ``"run"`` runs after it, ``"fail"`` raises ``DuplicateTask``.
+        lock_eager: take the lock also in ``apply()`` and with ``task_always_eager``.
+        unique_until: until when a second submission is a duplicate: the job's ``"start"``; its ``"success"``, or failure for
+            good; its ``"finish"``; or until ``"expired"``, ``idempotency_ttl`` after its submission.
+        idempotency_ttl: so long after its end, too, its result is the answer.
+    """
+
+    lock_key: ClassVar[str | Callable[..., str] | None] = None
+    lock_using: ClassVar[str] = "default"
+    lock_expire: ClassVar[Duration | None] = None
+    lock_wait: ClassVar[Duration | None] = None
+    lock_min_hold: ClassVar[Duration] = 0
+    lock_max_hold: ClassVar[Duration | None] = None
+    lock_on_duplicate: ClassVar[str] = "existing"
+    lock_on_conflict: ClassVar[str | None] = None
+    lock_retry_delay: ClassVar[Duration] = 5
+    lock_max_retries: ClassVar[int] = 60
+    lock_on_lost: ClassVar[str | Callable[..., Any]] = "log"
+    lock_on_backend_error: ClassVar[str] = "open"
+    lock_queue_ttl: ClassVar[Duration] = 86_400
+    lock_redelivery_window: ClassVar[Duration | None] = None
+    lock_canvas: ClassVar[str] = "follow"
+    lock_eager: ClassVar[bool] = False
+    unique_until: ClassVar[str] = "success"
+    idempotency_ttl: ClassVar[Duration] = 0
+
+    abstract = True
+    lock_usual_conflict: ClassVar[str] = "skip"
+    """What ``lock_on_conflict`` is by default."""
+
+    def on_lock_skipped(self, holder: Holder | None) -> None:
+        """Called where a run is skipped because another job has the key."""
+
+    def on_lock_lost(self) -> None:
+        """Called in the renewal's thread when the lock of a run was lost."""
+
+
+def seconds(value: Duration | None) -> float:
+    """Of a time; infinity for -1, 0 for None."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return inf if value == -1 else float(value or 0)
+
+
+def mistakes(task: type[LockOptions]) -> list[str]:
+    """What is wrong with the options of a task, in words."""
+    found = [
+        f"{name} is one of {', '.join(map(repr, known))}, not {getattr(task, name)!r}"
+        for name, known in CHOICES.items()
+        if getattr(task, name) not in known
+    ]
+    found += [problem for name in _TIMES for problem in _of_time(name, getattr(task, name))]
+    if task.lock_on_lost not in ("log", "abort") and not callable(task.lock_on_lost):
+        found.append(f'lock_on_lost is "log", "abort" or a callable, not {task.lock_on_lost!r}')
+    key: Any = task.lock_key
+    if not (key is None or callable(key) or (isinstance(key, str) and key)):
+        found.append(f"lock_key is a template or a callable, not {key!r}")
+    if type(task.lock_max_retries) is not int or task.lock_max_retries < 0:
+        found.append(f"lock_max_retries is a whole number, not {task.lock_max_retries!r}")
+    return found or _contradictions(task)
+
+
+def _of_time(name: str, value: Any) -> list[str]:
+    if value is None and name in ("lock_expire", "lock_wait", "lock_max_hold", "lock_redelivery_window"):
+        return []
+    if isinstance(value, bool) or not isinstance(value, int | float | timedelta):
+        return [f"{name} is seconds or a timedelta, not {value!r}"]
+    if value == -1 and name in _FOR_EVER:
+        return []
+    if not _TIMES[name] <= seconds(value) < inf:
+        return [f"{name} is at least {_TIMES[name]:g} seconds, not {value!r}"]
+    return []
+
+
+def _contradictions(task: type[LockOptions]) -> list[str]:
+    found = []
+    if task.lock_max_hold is not None and seconds(task.lock_max_hold) < seconds(task.lock_min_hold):
+        found.append("lock_max_hold is shorter than lock_min_hold")
+    if task.unique_until == "expired" and not seconds(task.idempotency_ttl):
+        found.append('unique_until="expired" needs an idempotency_ttl')
+    if task.unique_until == "start" and seconds(task.idempotency_ttl):
+        found.append('idempotency_ttl means nothing with unique_until="start"')
+    if task.unique_until == "start" and task.lock_on_conflict == "follow":
+        found.append('with unique_until="start" a second job is to run, not to follow the first one')
+    return found
+
+
+def checked(task: type[Any], app: Celery) -> None:
+    """Refuse a task whose options are wrong.
+
+    Raises:
+        ValueError: names them all.
+    """
+    found = mistakes(task)
+    if found:
+        raise ValueError(f"task {getattr(task, 'name', None) or task.__name__}: {'; '.join(found)}")

@@ -1,0 +1,72 @@
+"""Where the record of a key is, and how it changes hands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from django_redis_locks import locks
+
+from .job import read
+
+_LISTED: Final[dict[str, bool | Literal["queued"]]] = {
+    "reserved": "queued",
+    "unsure": "queued",
+    "queued": "queued",
+    "running": True,
+    "done": False,
+}
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_redis_locks import Record, RecordRef
+
+    from .job import Job
+    from .options import Duration, LockOptions
+
+SENDING: Final = 10.0
+"""Seconds for which a key stays taken by somebody who died while he sent its message. He who takes longer is not harmed:
+the worker decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The record of one key. Every change is a compare-and-set, so whoever comes second sees what the first one did.
+
+    All raise ``LockBackendError`` if the store can't be reached, and ``LockKeyError`` if something else lives under the key.
+    """
+
+    ref: RecordRef
+
+    def look(self) -> Job | None:
+        return read(self.ref.get())
+
+    def put(self, over: Job | None, job: Job, expire: Duration | None, **terms: Any) -> tuple[bool, Job | None]:
+        """Write a job over the one that is expected; whether that was there, and what is there now."""
+        known = None if over is None else over.record
+        written = self.ref.put(known, job.fields(), expire, listed=_LISTED[job.state], **terms)
+        return written.ok, read(written.record)
+
+    def hold(
+        self, over: Job | None, job: Job, expire: Duration | None, max_hold: Duration, lost: Callable[[Record], object]
+    ) -> tuple[bool, Job | None]:
+        """As ``put``; the lease is renewed while the job that is returned is reachable."""
+        return self.put(over, job, expire, renew=True, max_hold=max_hold, on_lost=lost)
+
+    def drop(self, job: Job) -> bool:
+        return self.ref.drop(job.known).ok
+
+    def change(self, job: Job | None, seconds: float) -> Job | None:
+        """The job once the record isn't the expected one any more, or as it is after so many seconds."""
+        return read(self.ref.wait_for_change(None if job is None else job.record, seconds))
+
+
+def place_of(task: LockOptions, key: str) -> Place:
+    """Of the key of a task. Where no alias of that name is in Django's settings, ``app.conf.redis_locks`` may have it."""
+    return Place(locks[task.lock_using].record(key, name=task.name))
+
+
+def run_place_of(task: LockOptions, key: str) -> Place:
+    """Of the run of a job, where that isn't what makes a submission a duplicate."""
+    return place_of(task, f"{key}:run" if task.unique_until == "start" else key)

@@ -1,0 +1,96 @@
+"""In the worker's main process: a run whose process died gives its key back at once, and a job that was revoked does too.
+
+``Request.on_failure`` is the only hook of Celery that is called for every death of a child. Everything here may come
+twice, or not at all: the lease ends what is left. Celery imports this module in workers only.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
+from celery.signals import task_revoked
+from celery.worker.request import Request as CelerysRequest
+
+from django_redis_locks import LockError
+
+from . import signals
+from .job import WAITING
+from .keys import key_of
+from .message import header_in
+from .options import seconds
+from .place import place_of, run_place_of
+from .terms import spot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .job import Job
+    from .place import Place
+
+_log = logging.getLogger("celery_locks")
+
+GRACE: Final = 5.0
+"""Seconds in which a child that is over its time limit surely ends, or is killed."""
+
+
+class Request(CelerysRequest):
+    """A message that this worker runs."""
+
+    def on_timeout(self, soft: bool, timeout: float) -> None:
+        if not soft:
+            free_dead_run(self, alive=True)
+        super().on_timeout(soft, timeout)
+
+    def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
+        failure = getattr(exc_info.exception, "exc", exc_info.exception)
+        if isinstance(failure, Terminated | WorkerLostError | SystemExit):
+            free_dead_run(self, alive=False)  # before the message goes back: whoever gets it finds a free key
+        elif isinstance(failure, TimeLimitExceeded):
+            free_dead_run(self, alive=True)
+        return super().on_failure(exc_info, send_failed_event, return_ok)
+
+
+def free_dead_run(request: Any, *, alive: bool) -> None:
+    """Give back what the child that ran a request held. ``alive``: it may be so for a moment yet."""
+
+    def free(place: Place, job: Job) -> None:
+        task = request.task
+        if job.state != "running" or job.spot != spot(request.worker_pid):
+            return
+        if alive:
+            place.ref.touch(job.known, GRACE, shorten=True)
+        elif task.acks_late and task.reject_on_worker_lost:
+            place.put(job, job.waiting(), seconds(task.lock_queue_ttl))
+        else:
+            place.drop(job)
+        signals.tell(signals.dead_run_freed, task, f"{job.who} died", task_id=request.id, holder=job.who)
+
+    _with_record(request, run_place_of, free)
+
+
+def _with_record(request: Any, place_of: Callable[[Any, str], Place], act: Callable[[Place, Job], object]) -> None:
+    """Do something with the record of a request's job, if it is that job's."""
+    task, context = request.task, request._context
+    try:
+        header = header_in(context.headers, request.id)
+        key = key_of(task, request.args, request.kwargs, None)[0] if header is None else header.key
+        place = place_of(task, key)
+        job = place.look()
+        if job is not None and job.id == request.id:
+            act(place, job)
+    except LockError as failure:
+        signals.log_failure(task, request.id, "release", failure)
+    except Exception:  # noqa: BLE001 - the worker's main process goes on
+        _log.exception("%s[%s]: its key stays taken until its lease ends", task.name, request.id)
+
+
+def _revoked(request: Any, terminated: bool = False, **_: Any) -> None:
+    """It was revoked, or expired, before it started."""
+    if terminated or not hasattr(getattr(request, "task", None), "lock_using"):
+        return
+    _with_record(request, place_of, lambda place, job: job.state in WAITING and place.drop(job))
+
+
+task_revoked.connect(_revoked, weak=False, dispatch_uid="celery_locks")

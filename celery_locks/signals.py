@@ -1,0 +1,57 @@
+"""What happened to jobs: signals, counters and log lines.
+
+Every signal's sender is the task; all have ``task_id``. Receivers run where it happens, and what they raise is logged by
+Celery and changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from celery.utils.dispatch import Signal
+
+if TYPE_CHECKING:
+    from celery import Task
+
+_log = logging.getLogger("celery_locks")
+
+lock_acquired = Signal(name="lock_acquired", providing_args=["task_id", "fence"])
+lock_released = Signal(name="lock_released", providing_args=["task_id", "outcome"])
+lock_skipped = Signal(name="lock_skipped", providing_args=["task_id", "holder"])
+lock_lost = Signal(name="lock_lost", providing_args=["task_id", "fence"])
+dead_run_freed = Signal(name="dead_run_freed", providing_args=["task_id", "holder"])
+duplicate_suppressed = Signal(name="duplicate_suppressed", providing_args=["task_id", "state"])
+tick_suppressed = Signal(name="tick_suppressed", providing_args=["task_id"])
+run_parked = Signal(name="run_parked", providing_args=["task_id", "seconds"])
+
+_counts: Counter[tuple[str, str]] = Counter()
+
+_QUIET: Final = ("lock_acquired", "lock_released")
+
+
+def counters() -> dict[tuple[str, str], int]:
+    """How often each signal was sent in this process, by (task name, signal name); never by key."""
+    return dict(_counts)
+
+
+def log_failure(task: Task[Any, Any], id: str, doing: str, failure: Exception) -> None:
+    """The store failed, and the job goes on, or comes again."""
+    about = {"lock_name": task.name, "lock_task_id": id, "lock_doing": doing}
+    _log.warning("%s[%s]: the store of the locks failed during %s: %s", task.name, id, doing, failure, extra=about)
+
+
+def log_ignored(task: Task[Any, Any], id: str, why: str) -> None:
+    _log.info("%s[%s]: not run: %s", task.name, id, why, extra={"lock_name": task.name, "lock_task_id": id})
+
+
+def tell(signal: Signal, task: Task[Any, Any], text: str, **about: Any) -> None:
+    """Count, log and send."""
+    name = str(getattr(signal, "name", ""))
+    _counts[task.name, name] += 1
+    level = logging.DEBUG if name in _QUIET else logging.WARNING if name == "dead_run_freed" else logging.INFO
+    if _log.isEnabledFor(level):
+        extra = {"lock_name": task.name, **{f"lock_{key}": value for key, value in about.items()}}
+        _log.log(level, "%s[%s]: %s", task.name, about.get("task_id"), text, extra=extra)
+    signal.send(sender=task, **about)

@@ -1,0 +1,232 @@
+"""A message that a worker is to run: it gets its key, or something else is done with it."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+from weakref import ref
+
+from celery.exceptions import Ignore
+from celery.states import EXCEPTION_STATES, READY_STATES, REVOKED
+from celery.utils import uuid
+
+from django_redis_locks import LockBackendError, LockNotAcquired, clock
+
+from . import signals
+from .decisions import Verdict, at_start
+from .hold import RunHold, lost
+from .job import Job
+from .keys import key_of
+from .message import HEADER, Header, Message, header_in
+from .options import seconds
+from .place import place_of, run_place_of
+from .terms import conflict_of, has_results, holder_here, longest, spot, who
+
+if TYPE_CHECKING:
+    from .options import LockOptions
+
+PREDECESSOR: Final = 5.0
+"""Seconds that a retry waits for the run before it, which is in its last lines."""
+
+LONGEST_PAUSE: Final = 30.0
+"""Seconds between two looks at a result that is awaited, or at a store that is down."""
+
+NO_RESULT: Final = 60.0
+"""Seconds after which a job that is done, and has no result, won't have one."""
+
+
+class Start:
+    """A message that a worker is to run."""
+
+    def __init__(self, task: LockOptions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        request = task.request
+        self.task = task
+        id = str(request.id)
+        known = header_in(request.headers, id)
+        self.header = known or Header(key_of(task, args, kwargs, None)[0], id)
+        redelivered = bool((request.delivery_info or {}).get("redelivered"))
+        self.message = Message(id, request.retries or 0, redelivered, known)
+        self.place = run_place_of(task, self.header.key)
+        self.waited = 0.0
+        self.result: Any = None
+        self.answerable = True
+
+    def begin(self) -> RunHold | None:
+        """Take the key; None: another message's result is the answer, see ``header.follow``."""
+        while True:
+            try:
+                return self._begin()
+            except LockBackendError as failure:
+                self._store_is_down(failure)
+
+    def _begin(self) -> RunHold | None:
+        if self.task.unique_until == "start":
+            self._unless_replaced()
+        job: Job | None = None  # the first try to take the key tells
+        until = clock.now() + PREDECESSOR
+        while not self.header.follow:
+            found = at_start(job, self.message)
+            if job is None or found is Verdict.RUN or (found is Verdict.ANSWERED and not self.answerable):
+                held, job = self._take(job)
+                if held is not None:
+                    return held
+            elif found is Verdict.FOLLOWING and clock.now() < until:
+                job = self.place.change(job, max(0.0, until - clock.now()))
+            else:
+                job = self._instead(found, job)
+        return None
+
+    def _instead(self, found: Verdict, job: Job) -> Job | None:
+        """What is done instead of a run; most of it raises ``Ignore``."""
+        if found is Verdict.CONFLICT:
+            return self._conflict(job)
+        if found in (Verdict.PARK, Verdict.FOLLOWING):
+            self._again(min(job.known.lease_left, LONGEST_PAUSE) + 0.2, "another copy of it runs")
+        if found is Verdict.SUPERSEDED:
+            self._revoke(f"superseded by {job.id}")
+        if found is Verdict.ENDED or not has_results(self.task):
+            self._ignore(f"it was run to its end before, as {job.id}")
+        self.header = replace(self.header, follow=job.id)
+        return job
+
+    def _unless_replaced(self) -> None:
+        job = place_of(self.task, self.header.key).look()
+        if job is not None and at_start(job, self.message) is Verdict.SUPERSEDED:
+            self._revoke(f"superseded by {job.id}")
+
+    def _take(self, over: Job | None) -> tuple[RunHold | None, Job | None]:
+        task, header = self.task, self.header
+        twin = over.id if over is not None and over.state == "queued" and over.id != self.message.id else ""
+        job = Job(
+            "running",
+            self.message.id,
+            run=uuid(),
+            tries=self.message.tries,
+            reserved=header.reserved,
+            twin=twin,
+            fingerprint=header.fingerprint,
+            spot=spot(),
+            holder=holder_here(task),
+        )
+        held = RunHold(task, header, job, self.place)
+        try:
+            # what is renewed is renewed as long as it is reachable, and so must not be kept by its own callback
+            done, now = self.place.hold(over, job, task.lock_expire, longest(task), partial(lost, ref(held)))
+            if not done or now is None:
+                return None, now
+            held.job = now
+            if task.unique_until == "start":
+                self._leave_queue()
+        except BaseException:
+            held.abandon()
+            raise
+        signals.tell(signals.lock_acquired, task, "it has its key", task_id=job.id, fence=held.fence)
+        return held, now
+
+    def _leave_queue(self) -> None:
+        """The job starts: from now on a submission is another job."""
+        queue = place_of(self.task, self.header.key)
+        job = queue.look()
+        if job is not None and job.id == self.message.id:
+            queue.drop(job)
+
+    # What is done instead of a run. All raise, or come back with the job to look at.
+
+    def _conflict(self, job: Job) -> Job | None:
+        task = self.task
+        how = "retry" if self.header.line else conflict_of(task)
+        if how == "follow" and not (has_results(task) and self.answerable):
+            how = "retry"
+        if how == "follow":
+            self.header = replace(self.header, follow=job.id)
+            return job
+        if how == "wait":
+            patience = self.place.ref.terms.wait if task.lock_wait is None else seconds(task.lock_wait)
+            if self.waited < patience:
+                begin = clock.now()
+                now = self.place.change(job, -1 if patience == inf else patience - self.waited)
+                self.waited += clock.now() - begin
+                return now
+        if how == "retry" and (self.header.line or self.header.turns < task.lock_max_retries):
+            self._again(seconds(task.lock_retry_delay), "another job has its key")
+        if how == "skip":
+            signals.tell(signals.lock_skipped, task, f"skipped: {who(job)}", task_id=self.message.id, holder=job.who)
+            task.on_lock_skipped(job.who)
+            self._revoke(f"another job has the key: {job.id}")
+        raise LockNotAcquired(
+            f"task {task.name}: another job has the key, {who(job)}",
+            waited=self.waited,
+            retry_after=job.known.lease_left,
+            holder=job.who,
+            key=self.header.key,
+            name=task.name,
+            alias=task.lock_using,
+        )
+
+    def _again(self, pause: float, why: str) -> NoReturn:
+        """The same message once more, later; this one is over."""
+        request = self.task.request
+        if request.is_eager:
+            self._ignore(why)
+        header = replace(self.header, turns=self.header.turns + 1)
+        headers = {**(request.headers or {}), HEADER: header.written()}
+        self.task.signature_from_request(
+            request, countdown=pause, retries=request.retries, headers=headers
+        ).apply_async()
+        signals.tell(signals.run_parked, self.task, f"{why}: again in {pause:.1f} s", task_id=request.id, seconds=pause)
+        raise Ignore(why)
+
+    def _ignore(self, why: str) -> NoReturn:
+        signals.log_ignored(self.task, self.message.id, why)
+        raise Ignore(why)
+
+    def _revoke(self, why: str) -> NoReturn:
+        request = self.task.request
+        with suppress(NotImplementedError):  # there is no result backend
+            self.task.backend.mark_as_revoked(
+                self.message.id, why, request=request, store_result=not self.task.ignore_result
+            )
+        self._ignore(why)
+
+    def _store_is_down(self, failure: LockBackendError) -> None:
+        """A job never runs unlocked, and its message isn't lost: it comes again. If the broker is down as well, this worker
+        waits for them."""
+        signals.log_failure(self.task, self.message.id, "start", failure)
+        pause = min(2.0 ** min(self.header.turns, 5), LONGEST_PAUSE)
+        try:
+            self._again(pause, "the store of the locks is down")
+        except Ignore:
+            raise
+        except Exception as trouble:  # noqa: BLE001 - whatever the broker's library raises
+            signals.log_failure(self.task, self.message.id, "start", trouble)
+            threading.Event().wait(pause)
+            self.header = replace(self.header, turns=self.header.turns + 1)
+
+    def answered(self) -> bool:
+        """Whether there is the result of the job that this one follows, which is raised if that job failed. If there will be
+        one, this message comes again later; False if there won't be."""
+        task, leader = self.task, self.header.follow
+        if task.request.is_eager:
+            self._ignore(f"it is the same job as {leader}")
+        meta = task.backend.get_task_meta(leader)
+        if meta["status"] == REVOKED:
+            self._revoke(f"{leader}, which it follows, was revoked")
+        if meta["status"] in EXCEPTION_STATES & READY_STATES:
+            raise meta["result"]
+        if meta["status"] in READY_STATES:
+            self.result = meta["result"]
+            return True
+        try:
+            job = place_of(task, self.header.key).look()
+        except LockBackendError as failure:
+            self._store_is_down(failure)
+            return self.answered()
+        if job is not None and leader in (job.id, job.twin) and not (job.state == "done" and job.age > NO_RESULT):
+            self._again(min(0.5 * 2.0 ** min(self.header.turns, 6), LONGEST_PAUSE), f"it follows {leader}")
+        self.answerable = False
+        self.header = replace(self.header, follow="", line=True)
+        return False

@@ -1,0 +1,277 @@
+"""``delay()`` and ``apply_async()``: one message for a job, however often it is submitted.
+
+The key is reserved, the message sent, and the reservation confirmed. Who finds a key that is being reserved waits for the
+end of that, so a result that is returned belongs to a message that was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from celery.states import READY_STATES
+from celery.utils import uuid
+from kombu.exceptions import EncodeError
+
+from django_redis_locks import LockBackendError, clock
+
+from . import beat, signals
+from .decisions import Submit, at_submit
+from .errors import DuplicateTask, IdempotencyKeyReused
+from .hold import Heir
+from .job import Job
+from .keys import key_of
+from .message import HEADER, Header, header_in
+from .options import LockOptions, seconds
+from .place import SENDING, place_of
+from .terms import has_results
+
+if TYPE_CHECKING:
+    from celery.result import AsyncResult
+
+    from .place import Place
+
+Publish = Callable[[str, Header], "AsyncResult[Any]"]
+
+_NOT_SENT: Final = (EncodeError, TypeError, ValueError)
+"""What a message can't be made of. After any other failure the broker may have taken it."""
+
+_STALE_AFTER: Final = 1.0
+"""Seconds between two looks at the result of a job that is queued: it may have been revoked."""
+
+_looked: dict[str, float] = {}
+
+
+def submit(
+    task: LockOptions,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    task_id: str | None,
+    key: str | None,
+    options: dict[str, Any],
+    send: Callable[..., AsyncResult[Any]],
+) -> AsyncResult[Any]:
+    """Send the message of a job, unless there is one. ``send(task_id, headers)`` is Celery's own ``apply_async``.
+
+    Raises:
+        DuplicateTask, IdempotencyKeyReused, LockKeyError, LockBackendError, TypeError: as the options say.
+    """
+
+    def publish(id: str, header: Header) -> AsyncResult[Any]:
+        headers = {**(options.get("headers") or {}), HEADER: header.written()}
+        return send(task_id=id, headers=headers)
+
+    run = task.request.get("lock_run")
+    known = header_in(options.get("headers"), task_id)
+    if known is not None:  # a retry, or a copy that comes again
+        if run is not None and known.key == run.header.key:
+            run.heir = _heir(known.id, options)
+        return told(publish(known.id, known), duplicated=False)
+    place_key, fingerprint = key_of(task, args, kwargs, key)
+    new = Header(place_key, task_id or uuid(), fingerprint=fingerprint)
+    if run is not None and run.header.key == place_key and task.unique_until != "start":
+        return _after(task, run, new, publish, options)
+    tick = beat.current(task.name)
+    if tick is not None:
+        claim = beat.claim(task.lock_using, tick, new.id)
+        if not claim.won:
+            signals.tell(signals.tick_suppressed, task, "another beat sent this tick", task_id=claim.winner)
+            return told(task.AsyncResult(claim.winner), duplicated=True)
+        try:
+            return _Submission(task, new, publish, options, given=task_id is not None).result()
+        except BaseException:
+            claim.give_back()
+            raise
+    return _Submission(task, new, publish, options, given=task_id is not None).result()
+
+
+def _heir(id: str, options: Mapping[str, Any]) -> Heir:
+    return Heir(id, int(options.get("retries") or 0), delay_of(options))
+
+
+def _after(task: LockOptions, run: Any, new: Header, publish: Publish, options: Mapping[str, Any]) -> AsyncResult[Any]:
+    """A job submits itself: that message takes over when this run ends. One is enough."""
+    heir: Heir | None = run.heir
+    if new.id == run.header.id:  # it replaces itself
+        run.heir = _heir(new.id, options)
+        return told(publish(new.id, replace(new, after=run.id)), duplicated=False)
+    if heir is not None:
+        return _duplicate(task, heir.id, "queued")
+    result = publish(new.id, replace(new, after=run.id))
+    run.heir = _heir(new.id, options)
+    return told(result, duplicated=False)
+
+
+class _Submission:
+    """One submission of a job that isn't part of another one's run."""
+
+    def __init__(
+        self, task: LockOptions, new: Header, publish: Publish, options: Mapping[str, Any], *, given: bool
+    ) -> None:
+        self.task = task
+        self.new = new
+        self.publish = publish
+        self.options = options
+        self.given = given
+        self.place: Place = place_of(task, new.key)
+        self.queued = Job("queued", new.id, tries=int(options.get("retries") or 0), fingerprint=new.fingerprint)
+
+    def result(self) -> AsyncResult[Any]:
+        if self.task.lock_on_duplicate == "queue":
+            return told(self.publish(self.new.id, self.new), duplicated=False)
+        try:
+            return self._reserve()
+        except LockBackendError as failure:
+            if self.task.lock_on_backend_error == "closed":
+                raise
+            signals.log_failure(self.task, self.new.id, "submission", failure)
+            return told(self.publish(self.new.id, self.new), duplicated=False)
+
+    def _reserve(self) -> AsyncResult[Any]:
+        job: Job | None = None
+        result: AsyncResult[Any] | None = None
+        while result is None:
+            if job is None or at_submit(job) is Submit.RESERVE:
+                done, job = self.place.put(job, self.queued.turned("reserved"), SENDING)
+                if done and job is not None:
+                    return self._send(job, None)
+            else:
+                result, job = self._met(job)
+        return result
+
+    def _met(self, job: Job) -> tuple[AsyncResult[Any] | None, Job | None]:
+        """The key isn't free: the result for the caller, or what to look at next."""
+        self._same(job)
+        found = at_submit(job)
+        if job.id == self.new.id:  # sent again under its own id, as by a retry in the worker's main process
+            return told(self.publish(job.id, replace(self.new, reserved=job.reserved)), duplicated=False), job
+        if found is Submit.AWAIT:
+            return None, self.place.change(job, job.known.lease_left + 0.1)
+        if found is Submit.REPEAT:
+            return self._over(job, Job("reserved", job.id, first=job.first, fingerprint=job.fingerprint), None)
+        if job.state == "queued" and self._revoked(job):
+            self.place.drop(job)
+            return None, None
+        if job.state == "queued" and self.task.lock_on_duplicate == "replace" and not self._counted_on():
+            return self._over(job, self.queued.turned("reserved", first=job.first or job.reserved), job)
+        return self._duplicate(job), job
+
+    def _over(self, job: Job, new: Job, replaced: Job | None) -> tuple[AsyncResult[Any] | None, Job | None]:
+        """Send a message instead of one that was sent, or may have been."""
+        done, now = self.place.put(job, new, SENDING)
+        if not done or now is None:
+            return None, now
+        self.queued = new
+        self.new = replace(self.new, id=new.id)
+        return self._send(now, replaced), now
+
+    def _send(self, reserved: Job, replaced: Job | None) -> AsyncResult[Any]:
+        """The key is reserved: send the message, and say so."""
+        version = reserved.known.version
+        self.new = replace(self.new, reserved=version)
+        try:
+            result = self.publish(self.new.id, self.new)
+        except BaseException as failure:
+            self._not_sent(reserved, replaced, failure)
+            raise
+        queued = self.queued.turned("queued", reserved=version)
+        try:
+            self.place.put(reserved, queued, self._patience())
+        except LockBackendError as failure:  # the message is out: the worker takes the key
+            signals.log_failure(self.task, self.new.id, "submission", failure)
+        return told(result, duplicated=False)
+
+    def _patience(self) -> float:
+        """Seconds until a message that nobody has run is given up."""
+        patience = seconds(self.task.lock_queue_ttl) + delay_of(self.options)
+        expires = self.options.get("expires")
+        if expires is not None:
+            patience = min(patience, delay_of({"eta" if isinstance(expires, str | datetime) else "countdown": expires}))
+        return max(1.0, patience)
+
+    def _not_sent(self, reserved: Job, replaced: Job | None, failure: BaseException) -> None:
+        try:
+            if not isinstance(failure, _NOT_SENT):
+                self.place.put(reserved, reserved.turned("unsure"), self._patience())
+            elif replaced is not None:
+                self.place.put(reserved, replaced.turned("queued"), replaced.known.lease_left)
+            else:
+                self.place.drop(reserved)
+        except LockBackendError as trouble:  # its lease frees the key
+            signals.log_failure(self.task, self.new.id, "submission", trouble)
+
+    def _same(self, job: Job) -> None:
+        if self.new.fingerprint != job.fingerprint and self.new.fingerprint and job.fingerprint:
+            raise IdempotencyKeyReused(
+                f"the idempotency_key of task {self.task.name} was given to a job with other arguments, {job.id}. "
+                "Each job needs a key of its own",
+                key=self.new.key,
+                name=self.task.name,
+                alias=self.task.lock_using,
+            )
+
+    def _revoked(self, job: Job) -> bool:
+        """A job that was revoked while it was queued may never reach a worker. Its result says so, and isn't asked for each
+        of many duplicates."""
+        now = clock.now()
+        if self.task.ignore_result or _looked.get(job.id, 0.0) > now - _STALE_AFTER:
+            return False
+        if len(_looked) > 1024:
+            _looked.clear()
+        _looked[job.id] = now
+        try:
+            return self.task.backend.get_state(job.id) in READY_STATES
+        except NotImplementedError:  # there is no result backend
+            return False
+
+    def _counted_on(self) -> bool:
+        """Somebody waits for this very task: a chord, a group, the next step of a chain, a callback."""
+        about = ("chord", "chain", "group_id", "link", "link_error")
+        return self.given or any(self.options.get(name) for name in about)
+
+    def _duplicate(self, job: Job) -> AsyncResult[Any]:
+        if self._counted_on() and self.task.lock_on_duplicate != "raise":
+            how = self.task.lock_canvas
+            if how == "follow" and not has_results(self.task):
+                how = "run"
+            if how != "fail":
+                new = replace(self.new, follow=job.id) if how == "follow" else replace(self.new, line=True)
+                signals.tell(
+                    signals.duplicate_suppressed, self.task, "a duplicate follows", task_id=job.id, state=job.state
+                )
+                return told(self.publish(new.id, new), duplicated=how == "follow")
+        if self.task.lock_on_duplicate == "raise" or self._counted_on():
+            raise DuplicateTask(
+                f"task {self.task.name} is {job.state} already, as {job.id}",
+                task_id=job.id,
+                state=job.state,
+                key=self.new.key,
+                name=self.task.name,
+                alias=self.task.lock_using,
+            )
+        return _duplicate(self.task, job.id, job.state)
+
+
+def _duplicate(task: LockOptions, id: str, state: str) -> AsyncResult[Any]:
+    signals.tell(signals.duplicate_suppressed, task, f"a duplicate: it is {state}", task_id=id, state=state)
+    return told(task.AsyncResult(id), duplicated=True)
+
+
+def told(result: AsyncResult[Any], *, duplicated: bool) -> AsyncResult[Any]:
+    """A result that says whether another submission had been first."""
+    result.deduplicated = duplicated  # type: ignore[attr-defined]
+    return result
+
+
+def delay_of(options: Mapping[str, Any]) -> float:
+    """Seconds until a message may be run at all."""
+    if options.get("countdown"):
+        return max(0.0, float(options["countdown"]))
+    eta = options.get("eta")
+    if isinstance(eta, str):
+        eta = datetime.fromisoformat(eta)
+    if not isinstance(eta, datetime):
+        return 0.0
+    return max(0.0, (eta if eta.tzinfo else eta.replace(tzinfo=UTC)).timestamp() - clock.wall())

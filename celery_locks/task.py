@@ -1,0 +1,143 @@
+"""The base classes of tasks."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from celery import Task
+from celery.utils.imports import symbol_by_name
+
+from django_redis_locks import LockNotOwned
+
+from . import configuration
+from .grant import RunLock
+from .options import LockOptions, checked
+from .run import run
+from .submission import submit, told
+
+if TYPE_CHECKING:
+    from celery import Celery
+    from celery.result import AsyncResult
+
+
+REQUEST = "celery_locks.request:Request"
+"""Celery imports it in workers only."""
+
+
+def _composed(theirs: Any) -> Any:
+    """A task's own ``Request``, which frees the keys of dead runs as well."""
+    theirs, ours = symbol_by_name(theirs), symbol_by_name(REQUEST)
+    return theirs if issubclass(theirs, ours) else type(theirs.__name__, (ours, theirs), {})
+
+
+class LockedTask(LockOptions):
+    """What both base classes are: one machine, whose options differ."""
+
+    abstract = True
+    Request = REQUEST
+
+    @classmethod
+    def on_bound(cls, app: Celery) -> None:
+        super().on_bound(app)
+        checked(cls, app)
+        configuration.adopt(app)
+        if cls.Request != REQUEST:
+            cls.Request = _composed(cls.Request)
+
+    @property
+    def lock(self) -> RunLock:
+        """The lock of the run that goes on.
+
+        Raises:
+            LockNotOwned: none goes on: the task is called directly, or eagerly without ``lock_eager``.
+        """
+        own = self.request.get("lock_run")
+        if own is None:
+            raise LockNotOwned(
+                f"task {self.name} has no lock here: only a worker takes one. In tests, lock_eager = True takes it too",
+                name=self.name,
+            )
+        return RunLock(own)
+
+    def apply_async(
+        self,
+        args: Any = None,
+        kwargs: Any = None,
+        task_id: str | None = None,
+        producer: Any = None,
+        link: Any = None,
+        link_error: Any = None,
+        shadow: str | None = None,
+        idempotency_key: str | None = None,
+        **options: Any,
+    ) -> AsyncResult[Any]:
+        """As Celery's, unless the same job is queued, runs, or was answered.
+
+        Args:
+            idempotency_key: names the job instead of its arguments.
+
+        Returns:
+            The result of the job that is run, with ``.deduplicated``: whether that had been submitted before.
+
+        Raises:
+            DuplicateTask: it was, and ``lock_on_duplicate`` is ``"raise"``.
+            IdempotencyKeyReused: the key came with other arguments before.
+            LockBackendError: the store can't be reached, and ``lock_on_backend_error`` is ``"closed"``.
+        """
+        options = {"link": link, "link_error": link_error, **options}
+        send = partial(super().apply_async, args, kwargs, producer=producer, shadow=shadow)
+        if self._is_celerys or self.app.conf.task_always_eager:
+            return told(send(task_id=task_id, **options), duplicated=False)
+
+        def publish(task_id: str, headers: dict[str, Any]) -> AsyncResult[Any]:
+            return send(task_id=task_id, **{**options, "headers": headers})
+
+        return submit(self, args or (), kwargs or {}, task_id, idempotency_key, options, publish)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        request = self.request
+        body = partial(self._body, *args, **kwargs)
+        plain = request.called_directly or (request.is_eager and not self.lock_eager)
+        if plain or self._is_celerys or request.get("lock_run") is not None:
+            return body()
+        return run(self, body, args, kwargs)
+
+    def _body(self, *args: Any, **kwargs: Any) -> Any:
+        call = super().__call__
+        if getattr(call, "__func__", None) is Task.__call__ and not self.request.called_directly:
+            return self.run(*args, **kwargs)  # Celery's own would hide the request from the body
+        return call(*args, **kwargs)
+
+    @property
+    def _is_celerys(self) -> bool:
+        """Celery's own tasks, which an app's default base class reaches too, are not jobs."""
+        return (self.name or "").startswith("celery.")
+
+
+class SingletonTask(LockedTask):
+    """A job that never overlaps itself: one run per key in the cluster, and of many submissions that wait only one.
+
+    ::
+
+        class Task(SingletonTask):
+            name = "nightly"
+
+            def run(self): ...
+
+        app.register_task(Task())
+
+    ``@app.task(base=SingletonTask)`` and ``@shared_task(base=SingletonTask)`` do the same. For the options see
+    ``LockOptions``.
+    """
+
+    abstract = True
+
+
+class IdempotentTask(LockedTask):
+    """A job that is run once however often it is submitted: ``delay()`` twice is one message, and the second caller gets
+    the result of the first one. For the options see ``LockOptions``."""
+
+    abstract = True
+    lock_on_backend_error = "closed"
+    lock_usual_conflict = "follow"

@@ -1,0 +1,78 @@
+"""What a task's options, Celery's and the process come to."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+
+from django_redis_locks import clock, locks
+
+from .options import seconds
+
+if TYPE_CHECKING:
+    from .job import Job
+    from .options import Duration, LockOptions
+
+LIMIT_GRACE: Final = 10.0
+"""Seconds that a task may take to end after its time limit."""
+
+VISIBILITY: Final = 3600.0
+"""Seconds after which Redis and SQS deliver once more what wasn't acknowledged, unless the transport's options say
+otherwise."""
+
+
+def spot(pid: int = 0) -> str:
+    """Names a process, so that its parent finds what it held when it died; whatever ``METADATA`` says."""
+    where = f"{socket.gethostname()}/{pid or os.getpid()}"
+    return blake2b(where.encode(), digest_size=6).hexdigest()
+
+
+def holder_here(task: LockOptions) -> tuple[Any, ...]:
+    """The holder as operators see it, as far as ``METADATA`` says."""
+    known = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "thread": threading.current_thread().name[:40],
+        "name": task.name[:80],
+    }
+    wanted = locks[task.lock_using].settings.metadata
+    return tuple(value if name in wanted else None for name, value in known.items()) if wanted else ()
+
+
+def longest(task: LockOptions) -> Duration:
+    """For so many seconds its lease is renewed; -1 for ever."""
+    if task.lock_max_hold is not None:
+        return task.lock_max_hold
+    limit = (task.request.timelimit or (None,))[0] or task.time_limit or task.app.conf.task_time_limit
+    return -1 if limit is None else float(limit) + LIMIT_GRACE
+
+
+def window(task: LockOptions) -> float:
+    """Seconds for which a late copy of a message may still come."""
+    if task.lock_redelivery_window is not None:
+        return seconds(task.lock_redelivery_window)
+    options = task.app.conf.broker_transport_options or {}
+    return float(options.get("visibility_timeout") or VISIBILITY)
+
+
+def conflict_of(task: LockOptions) -> str:
+    """What ``lock_on_conflict`` says, or means."""
+    if task.lock_on_conflict is not None:
+        return task.lock_on_conflict
+    return "retry" if task.unique_until == "start" else task.lock_usual_conflict
+
+
+def has_results(task: LockOptions) -> bool:
+    """Whether the result of another message can be read."""
+    return not task.ignore_result and not type(task.backend).__name__.startswith("Disabled")
+
+
+def who(job: Job) -> str:
+    """For messages."""
+    if job.who is None:
+        return f"{job.id} is {job.state}"
+    held = max(0.0, clock.wall() - job.who.since)
+    return f"held by {job.who} for {held:.0f} s as {job.id}"
