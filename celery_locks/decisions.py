@@ -36,7 +36,7 @@ def at_start(job: Job | None, me: Message) -> Verdict:
     if job.state in WAITING:
         return Verdict.RUN if mine else _queued_other(job, me)
     if job.state == "running":
-        sent_by_it = me.header is not None and me.header.after == job.run
+        sent_by_it = me.header is not None and me.header.after != "" and me.header.after == job.run
         if sent_by_it or (mine and job.tries < me.tries):
             return Verdict.FOLLOWING
         return Verdict.PARK if mine else Verdict.CONFLICT

@@ -60,7 +60,7 @@ class RunHold:
         return self.job.known.version
 
     def lost(self) -> None:
-        task, react = self.task, self.task.lock_on_lost
+        task, react = self.task, type(self.task).lock_on_lost  # of an instance, a function would be bound
         signals.tell(signals.lock_lost, task, "its lock was lost while it ran", task_id=self.job.id, fence=self.fence)
         if react == "abort":
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), ctypes.py_object(LockLost))

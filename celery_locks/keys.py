@@ -40,7 +40,7 @@ def key_of(task: LockOptions, args: Sequence[Any], kwargs: Mapping[str, Any], gi
         TypeError: the task doesn't take these arguments, or they have no JSON and there is no ``lock_key``.
         LockKeyError: the key is empty or no str.
     """
-    chosen = task.lock_key
+    chosen = task.__class__.lock_key  # of an instance, a function would be bound
     if given is not None:
         if not isinstance(given, str) or not given:
             raise LockKeyError(f"idempotency_key of task {task.name} is a text, not {given!r}", name=task.name)

@@ -1,0 +1,156 @@
+"""Keys: the same for the same job, whoever computes them; nothing can be read out of them."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+
+import pytest
+from celery import Celery
+from kombu.utils import json
+
+from celery_locks import SingletonTask
+from celery_locks.keys import key_of
+from django_redis_locks import LockKeyError
+
+app = Celery("keys", broker="memory://", set_as_current=False)
+
+
+def task(function, **options):
+    return app.task(function, base=SingletonTask, shared=False, name=f"t{uuid.uuid4().hex}", **options)
+
+
+def key(of, *args, idempotency_key=None, **kwargs) -> str:
+    return key_of(of, args, kwargs, idempotency_key)[0]
+
+
+def nothing() -> None: ...
+
+
+def of_order(order): ...
+
+
+def of_tenant(tenant, when=1): ...
+
+
+def bound_tenant(self, tenant): ...
+
+
+@task
+def pay(order, amount=10, *more, currency="EUR", **about): ...
+
+
+def test_the_call_is_what_counts() -> None:
+    """[C42] Positional or by name, with a default or without, in whatever order, tuple or list."""
+    same = [
+        key(pay, 7),
+        key(pay, order=7),
+        key(pay, 7, 10),
+        key(pay, 7, amount=10),
+        key(pay, amount=10, order=7),
+        key(pay, 7, currency="EUR"),
+    ]
+    assert len(set(same)) == 1
+    assert key(pay, (1, (2, 3))) == key(pay, [1, [2, 3]])
+    assert key(pay, 7, x=1, y={"a": 1, "b": 2}) == key(pay, 7, y={"b": 2, "a": 1}, x=1)
+
+
+def test_another_call_is_another_key() -> None:
+    keys = [
+        key(pay, 7),
+        key(pay, 8),
+        key(pay, "7"),
+        key(pay, 7, 11),
+        key(pay, 7, 10, 1),
+        key(pay, 7, currency="USD"),
+        key(pay, 7, x=1),
+        key(pay, None),
+        key(pay, True),
+        key(pay, [7]),
+        key(task(of_order), 7),
+    ]
+    assert len(set(keys)) == len(keys)
+
+
+VALUES = [
+    datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC),
+    datetime(2026, 1, 2, 3, 4, 5),  # noqa: DTZ001
+    date(2026, 1, 2),
+    time(3, 4),
+    Decimal("1.50"),
+    uuid.UUID(int=7),
+    {"nested": [Decimal(1), uuid.UUID(int=8)]},
+    "ümläut \N{GRINNING FACE}",
+    "\ud800",
+    b"bytes",
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_a_worker_that_has_to_compute_it_gets_the_same(value: object) -> None:
+    """[C43] [C49] Of what Kombu's JSON sends: the message without a header came by ``send_task``."""
+    received = json.loads(json.dumps([value]))
+    assert key(pay, value) == key(pay, *received)
+
+
+def test_what_has_no_json_wants_a_key() -> None:
+    """[C43] An address in memory would be another key in every process."""
+    with pytest.raises(TypeError, match=r'lock_key="\{order_id\}"'):
+        key(pay, object())
+    with pytest.raises(TypeError, match="lock_key"):
+        key(pay, {1, 2})
+
+
+def test_no_argument_can_be_read_out_of_it() -> None:
+    """[C44] [C45] 128 bits of BLAKE2b."""
+    secret = key(pay, "4111-1111", currency="hunter2")
+    assert "4111" not in secret
+    assert "hunter2" not in secret
+    assert secret.startswith(f"job:{pay.name}:")
+    assert len(secret.rpartition(":")[2]) == 32
+    assert "4111" not in key(pay, 7, idempotency_key="4111-1111")
+
+
+def test_a_template_names_arguments() -> None:
+    named = task(of_tenant, lock_key="{tenant}")
+    assert key(named, "acme") == key(named, tenant="acme", when=2) == f"job:{named.name}:acme"
+    assert key(named, "a:b").endswith(":a%3Ab")
+    bound = task(bound_tenant, bind=True, lock_key="{self.queue_of}-{tenant}", queue_of="q")
+    assert key(bound, "acme").endswith(":q-acme")
+    with pytest.raises(LockKeyError, match="names nothing"):
+        key(named, None)
+
+
+def test_a_template_that_names_no_argument() -> None:
+    with pytest.raises(TypeError, match="takes no argument 'tennant'"):
+        key(task(of_tenant, lock_key="{tennant}"), "acme")
+
+
+def test_a_callable_gets_the_task_and_the_arguments() -> None:
+    made = task(of_tenant, lock_key=lambda task, tenant: tenant.upper())
+    assert key(made, "acme") == key(made, tenant="acme") == f"job:{made.name}:ACME"
+    for wrong in (None, "", 7):
+        with pytest.raises(LockKeyError, match=r"lock_key of task .* returned"):
+            key(task(nothing, lock_key=lambda task, wrong=wrong: wrong))
+
+
+@pytest.mark.parametrize("wrong", ["", 7, b"k"])
+def test_an_idempotency_key_is_a_text(wrong: object) -> None:
+    with pytest.raises(LockKeyError, match="idempotency_key"):
+        key(pay, 7, idempotency_key=wrong)
+
+
+def test_an_idempotency_key_stands_for_the_arguments() -> None:
+    first, of_seven = key_of(pay, (7,), {}, "k")
+    second, of_eight = key_of(pay, (8,), {}, "k")
+    assert first == second != key(pay, 7)
+    assert of_seven != of_eight
+    assert key_of(pay, (), {"order": 7}, "k")[1] == of_seven
+
+
+def test_the_wrong_arguments_are_the_callers_mistake() -> None:
+    with pytest.raises(TypeError, match="missing"):
+        key(pay)
+    loose = task(of_order, typing=False)
+    assert key(loose, 1, 2, 3) != key(loose, 1, 2)

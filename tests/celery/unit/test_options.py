@@ -1,0 +1,80 @@
+"""Options of tasks: what is wrong is said when the task is bound, all of it at once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from celery import Celery
+
+from celery_locks import IdempotentTask, SingletonTask
+
+
+def body() -> None: ...
+
+
+def bind(**options: object) -> None:
+    app = Celery("options", broker="memory://", set_as_current=False)
+    app.task(body, lazy=False, shared=False, **options)
+    app.finalize()
+
+
+WRONG = {
+    "lock_on_duplicate": ["existing ", None, "skip"],
+    "lock_on_conflict": ["existing", 1],
+    "lock_on_backend_error": [None, "proceed"],
+    "lock_canvas": [None, "follower"],
+    "unique_until": [None, "done"],
+    "lock_on_lost": ["cancel", 7],
+    "lock_key": ["", 7, b"k"],
+    "lock_max_retries": [-1, 1.5, None, True],
+    "lock_expire": [0, 0.5, -1, "60", True, float("inf"), float("nan")],
+    "lock_wait": [-2, "1"],
+    "lock_min_hold": [-1, None],
+    "lock_max_hold": [0, -2],
+    "lock_retry_delay": [-1, None],
+    "lock_queue_ttl": [0, -1, None],
+    "lock_redelivery_window": [-1],
+    "idempotency_ttl": [-1, None],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_a_wrong_value_names_the_task_and_the_option(name: str, value: object) -> None:
+    with pytest.raises(
+        ValueError, match=rf"task bad: {name} is .*, not {value!r}".replace("(", r"\(").replace("[", r"\[")
+    ):
+        bind(base=SingletonTask, name="bad", **{name: value})
+
+
+CONTRADICTIONS = [
+    {"lock_min_hold": 60, "lock_max_hold": 30},
+    {"unique_until": "expired"},
+    {"unique_until": "start", "idempotency_ttl": 5},
+    {"unique_until": "start", "lock_on_conflict": "follow"},
+]
+
+
+@pytest.mark.parametrize("options", CONTRADICTIONS, ids=str)
+def test_contradictions(options: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="|".join(options)):
+        bind(base=IdempotentTask, name="bad", **options)
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    with pytest.raises(ValueError, match=r"lock_canvas.*lock_expire"):
+        bind(base=SingletonTask, name="bad", lock_canvas="x", lock_expire="y")
+
+
+RIGHT = [
+    {},
+    {"lock_expire": timedelta(minutes=1), "lock_max_hold": -1, "lock_wait": -1},
+    {"lock_on_lost": lambda task, lock: None, "lock_key": lambda task: "k"},
+    {"unique_until": "expired", "idempotency_ttl": 60},
+    {"unique_until": "start", "lock_on_conflict": "wait"},
+]
+
+
+@pytest.mark.parametrize("options", RIGHT, ids=str)
+def test_what_is_right_is_accepted(options: dict[str, object]) -> None:
+    bind(base=SingletonTask, name="good", **options)
