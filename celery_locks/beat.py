@@ -1,0 +1,204 @@
+"""Several beats with the same schedule publish each tick once, whichever scheduler they use.
+
+A scheduler's ``apply_async`` is wrapped when its beat starts, so that the ``apply_async`` of a task knows for which entry of
+the schedule it is called. The beat that gets there first *claims* the tick, by a record; the others find the claim. It
+only saves messages: a tick that was published twice, since the store was down or the wrapping failed, meets the lock
+of its task.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from celery import signals
+
+from django_redis_locks import LockBackendError, LockError, Record, RecordRef, locks
+
+from .slots import SAME, due
+
+if TYPE_CHECKING:
+    from celery.beat import ScheduleEntry, Scheduler
+
+VERSION: Final = 1
+
+PATIENCE: Final = 1.0
+"""Seconds that beat waits for a store that can't be reached: all its entries wait with it."""
+
+RESPITE: Final = 5.0
+"""Seconds after that for which ticks are published without a claim."""
+
+_ATTEMPTS: Final = 10
+
+_log = logging.getLogger("celery_locks.beat")
+
+
+class Tick:
+    """An entry of the schedule that is due.
+
+    Attributes:
+        entry: its name.
+        task: the name of its task.
+        ttl: for so many seconds its claim lasts.
+        slot: when it was due, in seconds since 1970; None for an interval.
+        beat: which scheduler it comes from.
+    """
+
+    __slots__ = ("beat", "claim", "entry", "slot", "task", "ttl")
+
+    def __init__(self, entry: str, task: str, ttl: float, slot: float | None, beat: str) -> None:
+        self.entry = entry
+        self.task = task
+        self.ttl = ttl
+        self.slot = slot
+        self.beat = beat
+        self.claim: Claim | None = None
+        """One answer for the whole tick: a task may publish more than one message for it."""
+
+    def __repr__(self) -> str:
+        return f"<Tick of {self.entry!r}>"
+
+
+class Claim:
+    """The answer to a claim.
+
+    Attributes:
+        won: the tick is ours to publish.
+        winner: the id of the task that was published for it.
+    """
+
+    __slots__ = ("_record", "_ref", "_tick", "winner", "won")
+
+    def __init__(self, tick: Tick, won: bool, winner: str, ref: RecordRef, record: Record | None) -> None:
+        self.won = won
+        self.winner = winner
+        self._tick = tick
+        self._ref = ref
+        self._record = record
+
+    def give_back(self) -> None:
+        """After a failed publish: the tick is the next beat's. Never raises."""
+        if self._tick.claim is self:
+            self._tick.claim = None
+        record, self._record = self._record, None
+        if record is not None:
+            try:
+                self._ref.drop(record)
+            except LockError as failure:
+                _log.warning("The claim of %r wasn't given back: %s", self._tick, failure)
+
+    def __repr__(self) -> str:
+        return f"<Claim {'won' if self.won else 'lost'}, {self.winner}>"
+
+
+_current: ContextVar[Tick | None] = ContextVar("celery_locks_tick", default=None)
+
+_down: dict[str, float] = {}
+"""Aliases whose store couldn't be reached, and until when they are left alone."""
+
+
+def current(task: str | None = None) -> Tick | None:
+    """The tick for which beat is calling; given the name of a task, only if it is that task's."""
+    tick = _current.get()
+    return tick if tick is None or task is None or tick.task == task else None
+
+
+def claim(using: str, tick: Tick, task_id: str) -> Claim:
+    """Claim a tick for a task that is to be published. Who asks again in the same tick gets the same answer.
+
+    If the store can't be reached it is won: the locks of the task tell the copies apart.
+    """
+    if tick.claim is None:
+        ref = locks[using].record(f"tick:{tick.task}:{tick.entry}", name=tick.task)
+        ref = replace(ref, terms=replace(ref.terms, wait=min(ref.terms.wait, PATIENCE)))
+        tick.claim = _claim(using, ref, tick, task_id)
+    return tick.claim
+
+
+def _claim(using: str, ref: RecordRef, tick: Tick, task_id: str) -> Claim:
+    if time.monotonic() < _down.get(using, 0.0):
+        return Claim(tick, True, task_id, ref, None)
+    fields = {"v": VERSION, "id": task_id, "slot": tick.slot, "for": tick.ttl, "beat": tick.beat}
+    found: Record | None = None
+    try:
+        for _ in range(_ATTEMPTS):
+            written = ref.put(found, fields, expire=tick.ttl)
+            if written:
+                return Claim(tick, True, task_id, ref, written.record)
+            found = written.record
+            if found is not None and covers(found, tick):
+                winner = str(found.fields["id"])
+                _log.info("%r is published already, as task %s", tick, winner)
+                return Claim(tick, False, winner, ref, None)
+    except LockError as failure:
+        if isinstance(failure, LockBackendError):
+            _down[using] = time.monotonic() + RESPITE
+        _log.warning("%r is published without a claim: %s", tick, failure)
+    return Claim(tick, True, task_id, ref, None)
+
+
+def covers(found: Record, tick: Tick) -> bool:
+    """Whether the claim that was found is of the same tick, or so recent that this one is done with it.
+
+    A claim that was made under another schedule says nothing: whoever changes an entry from monthly to hourly doesn't
+    wait for a month. A beat's own claim doesn't stop its next tick, however late it came to the last one.
+    """
+    fields = found.fields
+    slot, lasts = fields.get("slot"), fields.get("for")
+    if not isinstance(fields.get("id"), str) or not isinstance(lasts, int | float):
+        return False
+    if tick.slot is not None:
+        return isinstance(slot, int | float) and tick.slot <= slot + SAME
+    age = lasts - found.lease_left
+    return age < tick.ttl and fields.get("beat") != tick.beat
+
+
+def attach(scheduler: Scheduler) -> None:
+    """Have the ticks of a scheduler known. Beat's own is attached when it starts."""
+    plain: Callable[..., Any] = scheduler.apply_async
+    if hasattr(plain, "celery_locks"):  # an embedded beat sends both signals
+        return
+    beat = uuid4().hex
+
+    @functools.wraps(plain)
+    def apply_async(entry: ScheduleEntry, *args: Any, **kwargs: Any) -> Any:
+        token = _current.set(_tick_of(scheduler, entry, beat))
+        try:
+            return plain(entry, *args, **kwargs)
+        finally:
+            _current.reset(token)
+
+    apply_async.celery_locks = True  # type: ignore[attr-defined]
+    scheduler.apply_async = apply_async  # type: ignore[method-assign]
+
+
+def _tick_of(scheduler: Scheduler, entry: ScheduleEntry, beat: str) -> Tick | None:
+    try:
+        name, task, plan = entry.name, entry.task, entry.schedule
+        if not name or not task or plan is None or not hasattr(scheduler.app.tasks.get(task), "lock_using"):
+            return None
+        found = due(plan, entry.last_run_at)
+        return None if found is None else Tick(str(name), task, found.ttl, found.slot, beat)
+    except Exception:  # noqa: BLE001 - a schedule may be anybody's
+        _log.exception("The schedule of beat entry %r can't be read: each beat publishes its ticks", entry.name)
+        return None
+
+
+def _beat_starts(sender: Any, **_: object) -> None:
+    try:
+        attach(sender.scheduler)
+    except Exception:  # noqa: BLE001 - Celery would swallow it
+        _log.exception(
+            "The ticks of this beat can't be told apart from other beats': each of them publishes every tick. "
+            "The locks of the tasks hold all the same"
+        )
+
+
+signals.beat_init.connect(_beat_starts, dispatch_uid="celery_locks.beat", weak=False)
+signals.beat_embedded_init.connect(_beat_starts, dispatch_uid="celery_locks.beat", weak=False)
