@@ -1,0 +1,126 @@
+"""Beats stepped by hand: real schedulers, on clocks that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import freezegun
+from celery import Celery, Task
+from celery.beat import Scheduler
+from celery.result import AsyncResult
+from celery.schedules import BaseSchedule, crontab, schedule
+
+from celery_locks import beat
+
+NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
+
+
+class Run(NamedTuple):
+    """A message that was published."""
+
+    at: float
+    by: str
+    id: str
+
+
+class Ours(Task):
+    """Publishes as the tasks of the package do, but into a journal."""
+
+    name = "report"
+    lock_using = "default"
+    journal: list[Run]
+    by = ""
+    broken = False
+    fan = 1
+
+    def apply_async(self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any) -> Any:
+        for _ in range(self.fan):
+            result = self._one(task_id or uuid4().hex)
+        return result
+
+    def _one(self, id: str) -> Any:
+        tick = beat.current(self.name)
+        claim = beat.claim(self.lock_using, tick, id) if tick is not None else None
+        if claim is not None and not claim.won:
+            return AsyncResult(claim.winner, app=self.app)
+        if self.broken:
+            if claim is not None:
+                claim.give_back()
+            raise ConnectionError("no broker")
+        self.journal.append(Run(datetime.now(UTC).timestamp(), self.by, id))
+        return AsyncResult(id, app=self.app)
+
+
+class Beat:
+    """One beat. Its clock is off by some seconds; it restarts with what it remembers."""
+
+    def __init__(self, stage: Stage, name: str, off: float = 0.0, scheduler: type[Scheduler] = Scheduler) -> None:
+        self.stage = stage
+        self.name = name
+        self.off = timedelta(seconds=off)
+        self.paused = False
+        self.entries: dict[str, dict[str, Any]] = {}
+        self.kind = scheduler
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self.off
+
+    def starts(self, plan: BaseSchedule, last_run_at: datetime | None = None, **entry: Any) -> Beat:
+        plan.nowfun = self.now
+        self.scheduler = self.kind(self.stage.app, lazy=True)
+        entry = {"name": "hourly", "task": "report", "schedule": plan, "last_run_at": last_run_at, **entry}
+        self.scheduler.add(**entry)
+        beat.attach(self.scheduler)
+        return self
+
+    @property
+    def last_run_at(self) -> datetime:
+        return next(iter(self.scheduler.schedule.values())).last_run_at
+
+    def step(self) -> None:
+        """What it does when it wakes up."""
+        self.stage.task.by = self.name
+        while not self.paused and self.scheduler.tick() == 0:
+            pass
+
+
+class Stage:
+    """The clock, the app and what was published."""
+
+    def __init__(self, frozen: freezegun.api.FrozenDateTimeFactory) -> None:
+        self.frozen = frozen
+        self.app = Celery("beats", broker="memory://", set_as_current=False)
+        self.journal: list[Run] = []
+        self.app.register_task(Ours())
+        self.task = self.app.tasks["report"]
+        self.task.journal = self.journal
+
+    def beat(self, name: str, off: float = 0.0, scheduler: type[Scheduler] = Scheduler) -> Beat:
+        return Beat(self, name, off, scheduler)
+
+    def every(self, seconds: float, **kwargs: Any) -> schedule:
+        return schedule(seconds, app=self.app, **kwargs)
+
+    def cron(self, *args: Any, **kwargs: Any) -> crontab:
+        return crontab(*args, app=self.app, **kwargs)
+
+    def until(self, seconds: float, beats: Iterable[Beat], step: float = 1.0, at: Callable[[], object] = int) -> None:
+        """Go on to so many seconds after noon; at each step each beat wakes up."""
+        end = NOON + timedelta(seconds=seconds)
+        while datetime.now(UTC) < end:
+            self.frozen.tick(step)
+            at()
+            for one in beats:
+                one.step()
+
+    @property
+    def runs(self) -> list[tuple[float, str]]:
+        """Seconds after noon, and who published."""
+        return [(round(run.at - NOON.timestamp(), 3), run.by) for run in self.journal]
+
+    @property
+    def times(self) -> list[float]:
+        return [at for at, _ in self.runs]
