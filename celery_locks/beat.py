@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import replace
@@ -19,7 +18,7 @@ from uuid import uuid4
 
 from celery import signals
 
-from django_redis_locks import LockBackendError, LockError, Record, RecordRef, locks
+from django_redis_locks import LockBackendError, LockError, Record, RecordRef, clock, locks
 
 from .slots import SAME, due
 
@@ -122,7 +121,7 @@ def claim(using: str, tick: Tick, task_id: str) -> Claim:
 
 
 def _claim(using: str, ref: RecordRef, tick: Tick, task_id: str) -> Claim:
-    if time.monotonic() < _down.get(using, 0.0):
+    if clock.now() < _down.get(using, 0.0):
         return Claim(tick, True, task_id, ref, None)
     fields = {"v": VERSION, "id": task_id, "slot": tick.slot, "for": tick.ttl, "beat": tick.beat}
     found: Record | None = None
@@ -138,7 +137,7 @@ def _claim(using: str, ref: RecordRef, tick: Tick, task_id: str) -> Claim:
                 return Claim(tick, False, winner, ref, None)
     except LockError as failure:
         if isinstance(failure, LockBackendError):
-            _down[using] = time.monotonic() + RESPITE
+            _down[using] = clock.now() + RESPITE
         _log.warning("%r is published without a claim: %s", tick, failure)
     return Claim(tick, True, task_id, ref, None)
 
