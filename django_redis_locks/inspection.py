@@ -9,74 +9,48 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from .core.holder import Holder
-from .core.keys import escaped_in, readable, usual_name
+from .core.keys import escaped_in, readable
 from .core.runner import arun, run
 from .handler import DEFAULT, locks
+from .primitives.infos import LockInfo, State, info_of
 from .primitives.listing import entries, looks
-from .primitives.lock import KIND
-from .primitives.wishes import Foreign
+from .primitives.record_values import queued_in
 
 if TYPE_CHECKING:
     from .client import Locks
     from .core.effects import Program
     from .primitives.listing import Entry, Look
 
-State: TypeAlias = Literal["held", "overdue", "expired", "free", "foreign"]
-"""Of a lock: it is held; held for longer than ``MAX_HOLD``; its lease ended without a release, within the last hour; it
-is free; or something that is no lock of ours lives under its key."""
+__all__ = [
+    "COLUMNS",
+    "LONGEST_PAGE",
+    "MOST",
+    "STATES",
+    "Choice",
+    "Counts",
+    "LockInfo",
+    "Page",
+    "State",
+    "acounts",
+    "afind",
+    "aforce_release",
+    "aheld",
+    "counts",
+    "find",
+    "force_release",
+    "held",
+]
 
-Choice: TypeAlias = Literal["held", "overdue", "expired", "all"]
-"""Which locks are listed. Those that are overdue are held, too."""
+Choice: TypeAlias = Literal["held", "overdue", "expired", "queued", "all"]
+"""Which locks are listed. Those that are overdue are held, too; jobs that are queued aren't."""
 
 MOST: Final = 10_000
 """So many locks of an alias are sorted and searched at most."""
 
 LONGEST_PAGE: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class LockInfo:
-    """A lock, as it was when its page was read.
-
-    Attributes:
-        alias: of ``REDIS_LOCKS``.
-        key: what is locked. Of one beyond 200 bytes only the beginning is kept, and a hash of the rest: it names the lock
-            here all the same. Personal data, perhaps.
-        name: its label.
-        kind: of lock.
-        state: see ``State``.
-        holder: who has it, with his fence; None unless it is held.
-        held_for: seconds since it was acquired; None unless it is held.
-        lease_left: seconds until its lease ends, negative since it ended; None if it is free.
-        waiting: so many queues of processes wait for it.
-        foreign: what lives under the key instead of a lock.
-    """
-
-    alias: str
-    key: str
-    name: str
-    state: State
-    kind: str = KIND
-    holder: Holder | None = None
-    held_for: float | None = None
-    lease_left: float | None = None
-    waiting: int = 0
-    foreign: str = ""
-
-    @property
-    def fence(self) -> int | None:
-        """Of the hold; None unless it is held."""
-        return None if self.holder is None else self.holder.fence
-
-    @property
-    def since(self) -> datetime | None:
-        """When it was acquired, on the store's clock; None unless it is held."""
-        return None if self.holder is None else datetime.fromtimestamp(self.holder.since, UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +74,12 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many locks of an alias are held, and how many leases ended without a release within the last hour."""
+    """How many locks of an alias are held, jobs that run among them; how many leases ended without a release within the
+    last hour; and how many jobs wait to begin."""
 
     held: int
     expired: int
+    queued: int = 0
 
 
 def held(
@@ -120,7 +96,7 @@ def held(
     Args:
         using: the alias.
         match: a part of the key, in capitals or not; or all of it, with ``*`` and ``?``.
-        state: ``"held"``, ``"overdue"``, ``"expired"`` or ``"all"``.
+        state: ``"held"``, ``"overdue"``, ``"expired"``, ``"queued"`` or ``"all"``.
         order: ``"lease_left"``, ``"key"``, ``"name"``, ``"held_for"``, ``"fence"``, ``"waiting"`` or ``"holder"``; with a
             minus in front the other way round.
         limit: so many at most, up to 1 000.
@@ -211,9 +187,11 @@ STATES: dict[str, tuple[str, ...]] = {
     "held": ("held",),
     "overdue": ("held",),
     "expired": ("ended",),
-    "all": ("held", "ended"),
+    "queued": ("queued",),
+    "all": ("queued", "held", "ended"),
 }
-"""Each choice of locks, and in which parts of the index they are."""
+"""Each choice of locks, and in which parts of the index they are; in the order in which they move, so that one that does so
+while they are read isn't missed."""
 
 COLUMNS: dict[str, Callable[[LockInfo], Any]] = {
     "lease_left": lambda info: info.lease_left or 0.0,
@@ -240,18 +218,19 @@ def _listing(client: Locks, match: str, state: Choice, order: str, limit: int, c
     _within("cursor", cursor, 0, sys.maxsize)
     if not client.settings.index:
         return Page([], 0, None, indexed=False)
-    parts = [(listing, which) for which in STATES[state] for listing in client.listings]
-    if state in ("held", "expired") and not match and column == "lease_left" and len(parts) == 1:
+    parts = [listing for part in STATES[state] for listing in _listings(client, part)]
+    if state in ("held", "expired", "queued") and not match and column == "lease_left" and len(parts) == 1:
         page = yield from entries(*parts[0], cursor, limit, last_first=backwards)  # the index is in this order
         rows = yield from _looking(client, page.found, page.at)
         return Page(_of_state(rows, state), page.total, _next(cursor, limit, page.total))
-    found: list[Entry] = []
+    read: dict[str, Entry] = {}
     partial, now = False, 0.0
     for listing, which in parts:
         page = yield from entries(listing, which, 0, MOST)
-        found += page.found
+        read.update((entry.lock, entry) for entry in page.found)
         partial = partial or page.total > len(page.found)
         now = page.at
+    found = list(read.values())
     if match:
         found = list(filter(_matching(match), found))
     by = _OF_ENTRIES.get(column)
@@ -264,13 +243,21 @@ def _listing(client: Locks, match: str, state: Choice, order: str, limit: int, c
     return Page(rows[cursor : cursor + limit], len(rows), _next(cursor, limit, len(rows)), partial)
 
 
+def _listings(client: Locks, part: str) -> list[tuple[str, str]]:
+    """The indexes that have a part, and what it is called there."""
+    if part == "queued":
+        return [(queued_in(listing), "held") for listing in client.listings]
+    return [(listing, part) for listing in client.listings]
+
+
 def _next(cursor: int, limit: int, total: int) -> int | None:
     return cursor + limit if cursor + limit < total else None
 
 
 def _of_state(rows: list[LockInfo], state: Choice) -> list[LockInfo]:
     """Without those that were released since the index was read."""
-    wanted = {"held": ("held", "overdue", "foreign"), "all": ("held", "overdue", "foreign", "expired")}
+    held = ("held", "overdue", "foreign")
+    wanted = {"held": held, "all": (*held, "expired", "queued")}
     return [row for row in rows if row.state in wanted.get(state, (state,))]
 
 
@@ -297,42 +284,16 @@ def _finding(client: Locks, key: str) -> Program[LockInfo]:
 
 
 def _info(client: Locks, key: str, look: Look, now: float = 0.0, ends: float = 0.0) -> LockInfo:
-    """``now`` and ``ends`` are of the index, where it was asked."""
-    alias = client.settings.alias
-    found = look.found
-    if found is None:
-        ended = 0.0 < ends <= now
-        return LockInfo(
-            alias,
-            key,
-            usual_name(key),
-            "expired" if ended else "free",
-            lease_left=ends - now if ended else None,
-            waiting=look.waiting,
-        )
-    if isinstance(found, Foreign):
-        return LockInfo(alias, key, usual_name(key), "foreign", foreign=found.what, waiting=look.waiting)
-    name = found.name or usual_name(key)
-    held_for = max(0.0, look.at - found.since)
-    return LockInfo(
-        alias,
-        key,
-        name,
-        "overdue" if held_for > client.max_hold(name) else "held",
-        holder=found,
-        held_for=held_for,
-        lease_left=found.lease_left,
-        waiting=look.waiting,
-    )
+    return info_of(client.settings.alias, key, look, client.max_hold, now, ends)
 
 
 def _counting(client: Locks) -> Program[Counts]:
-    totals = {"held": 0, "ended": 0}
+    totals = dict.fromkeys(STATES["all"], 0)
     if client.settings.index:
-        for listing in client.listings:
-            for which in totals:
-                totals[which] += (yield from entries(listing, which, 0, 0)).total
-    return Counts(totals["held"], totals["ended"])
+        for part in totals:
+            for listing in _listings(client, part):
+                totals[part] += (yield from entries(*listing, 0, 0)).total
+    return Counts(totals["held"], totals["ended"], totals["queued"])
 
 
 def _one_of(what: str, value: object, known: Iterable[str]) -> None:

@@ -366,6 +366,7 @@ def test_every_kind_of_lock_has_its_suite() -> None:
         "returning",
         "programs",
         "record_values",
+        "infos",
         "asking",
         "fences",
         "waiting",

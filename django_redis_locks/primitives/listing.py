@@ -46,18 +46,23 @@ class Entries:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """A record, with the fields as JSON. ``listed`` says where, "" if nowhere."""
+
+    lease_left: float
+    version: int
+    fields: str
+    listed: str
+
+
+@dataclass(frozen=True, slots=True)
 class Look:
-    """What lives under the key of a lock: a holder, nothing, or something that is no lock; how many queues of processes
+    """What lives under the key of a lock: a holder, a record, nothing, or something else; how many queues of processes
     wait for it; and the store's clock, in seconds since 1970."""
 
     waiting: int
-    found: Holder | Foreign | None
+    found: Holder | Kept | Foreign | None
     at: float
-
-
-def queued_in(listing: str) -> str:
-    """The index of the records that wait to begin, beside the one of what is held."""
-    return f"{listing}:queued"
 
 
 def entries(listing: str, which: str, first: int, most: int, *, last_first: bool = False) -> Program[Entries]:
@@ -96,4 +101,9 @@ def _read_looks(reply: Any) -> list[Look]:
 
 
 def _read_look(now: float, waiting: Any, *verdict: Any) -> Look:
-    return Look(number(waiting), read_look(verdict), now)
+    found = _kept(*verdict[1:]) if verdict and verdict[0] == 1 else read_look(verdict)
+    return Look(number(waiting), found, now)
+
+
+def _kept(left: Any, version: Any, fields: Any, listed: Any) -> Kept:
+    return Kept(number(left) / 1000, number(version), text(fields), text(listed))

@@ -20,6 +20,7 @@ from ..core.effects import Command, Standing, Turn
 from ..core.holder import Holder
 from ..core.replies import freed, members, number, text, yes_or_no
 from .base import BaseLock
+from .record_values import queued_in
 from .waiting import kept
 from .wishes import NOWHERE, Ask, Busy, Foreign, Granted
 
@@ -73,7 +74,9 @@ class Lock(BaseLock):
         return Command("lock/inspect", (self.keys.lock,), (KIND,), partial(read_holder, self))
 
     def _force(self, fence: int | None) -> Command[int]:
-        return Command("lock/force", self._to_free, ("" if fence is None else fence,), freed)
+        # a record that is listed may be freed so, too, and waits in an index of its own
+        queued = (queued_in(self.keys.listing),) if self.terms.index else ()
+        return Command("lock/force", self._to_free + queued, ("" if fence is None else fence,), freed)
 
     @property
     def _to_free(self) -> tuple[str, ...]:

@@ -21,8 +21,7 @@ from ..core.errors import LockBackendError, LockKeyError
 from ..core.hold import Hold, State, mint_id
 from ..core.runner import arun, run, surely
 from .asking import Answer, asking
-from .listing import queued_in
-from .record_values import Listed, Record, Reply, Write, Written, again, json_of, longest, mark_of, plain
+from .record_values import Listed, Record, Reply, Write, Written, again, json_of, longest, mark_of, plain, queued_in
 from .waiting import Outcome, kept, waiting
 from .wishes import Wish
 

@@ -96,6 +96,11 @@ def mark_of(listed: object) -> str:
     return ".queued"
 
 
+def queued_in(listing: str) -> str:
+    """The index of the records that wait to begin, beside the one of what is held."""
+    return f"{listing}:queued"
+
+
 def plain(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 

@@ -13,7 +13,8 @@ import pytest
 from django_redis_locks import RecordRef, locks
 from django_redis_locks.core import events
 from django_redis_locks.core.runner import run
-from django_redis_locks.primitives.listing import entries, queued_in
+from django_redis_locks.primitives.listing import entries
+from django_redis_locks.primitives.record_values import queued_in
 from tests.contract.matrix import Caller, Face, eventually
 from tests.contract.suite_record import lose_one_answer
 

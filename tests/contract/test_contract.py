@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.contract.suite_bad_input import *  # noqa: F403
 from tests.contract.suite_cpython import *  # noqa: F403
 from tests.contract.suite_fences import *  # noqa: F403
+from tests.contract.suite_jobs import *  # noqa: F403
 from tests.contract.suite_lease import *  # noqa: F403
 from tests.contract.suite_listing import *  # noqa: F403
 from tests.contract.suite_lock import *  # noqa: F403

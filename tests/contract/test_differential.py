@@ -159,19 +159,19 @@ class Story:
 
     def put(self, record: RecordRef) -> Pair:
         command = record._write(None, {}, None, renew=False).command
-        rest = self.token(), self.lease(), self.chance.choice(FIELDS)
+        rest = self.nonce(), self.lease(), self.chance.choice(FIELDS)
         ours, theirs = (dataclasses.replace(command, args=(fence, *rest)) for fence in self.fences(record.keys.lock))
         return ours, theirs
 
     def touch(self, record: RecordRef) -> Pair:
-        keys, rest = (record.keys.lock,), (self.lease(), int(self.maybe()))
+        keys, rest = record._touched, (self.lease(), int(self.maybe()))
         ours, theirs = (
             Command("record/touch", keys, (fence, *rest), record._read) for fence in self.fences(record.keys.lock)
         )
         return ours, theirs
 
     def drop(self, record: RecordRef) -> Pair:
-        nonce = self.chance.choice(["", *TOKENS])
+        nonce = self.chance.choice(["", self.nonce()])
         ours, theirs = (record._drop(fence, nonce, record._read) for fence in self.fences(record.keys.lock))
         return ours, theirs
 
@@ -180,6 +180,10 @@ class Story:
 
     def kept(self, command: Command[Any]) -> Command[Any]:
         return dataclasses.replace(command, args=(*command.args[:-1], KEPT))
+
+    def nonce(self) -> str:
+        """Of a record that is listed, or not."""
+        return self.token() + self.chance.choice(["", "", ".held", ".queued"])
 
     def token(self) -> str:
         return self.chance.choice(TOKENS)
@@ -285,7 +289,7 @@ def listening(direct: redis.Redis) -> Iterator[Callable[[], list[str]]]:
 
 def test_redis_gives_the_answers_of_the_specification(redis_url: str, settings: Any) -> None:
     """[H2] [H3] [H9] [H19] [L12] Ten thousand random steps, replays and sudden ends of leases included, get the same
-    answers, and tell the same inboxes the same."""
+    answers, tell the same inboxes the same, and list the same."""
     seed = int(os.environ.get("DIFFERENTIAL_SEED") or random.SystemRandom().randrange(2**32))
     settings.REDIS_LOCKS = {
         "memory": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "LOCATION": f"differential {seed}"},
@@ -298,6 +302,7 @@ def test_redis_gives_the_answers_of_the_specification(redis_url: str, settings: 
     story = Story(random.Random(seed), ours, theirs)
     seen: set[Any] = set()
     messages = 0
+    indexes = story.records[0]._indexes
     with redis.Redis.from_url(redis_url) as direct, listening(direct) as told_there:
         for step in range(STEPS):
             if story.chance.random() < 0.05:  # a lease ends
@@ -315,5 +320,8 @@ def test_redis_gives_the_answers_of_the_specification(redis_url: str, settings: 
                 assert told == told_there(), about
                 messages += len(told)
                 told.clear()
+                for index in indexes:
+                    listed = {lock.decode() for lock in direct.zrange(index, 0, -1)}
+                    assert set(ours.backend._store.listings.get(index, {})) == listed, about
     assert seen == KINDS, f"not seen: {KINDS - seen}, new: {seen - KINDS}; DIFFERENTIAL_SEED={seed}"
     assert messages > 100

@@ -250,6 +250,7 @@ def test_a_write_costs_no_command_more_unless_it_is_listed(
     after = calls()
     used = {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name)}
     used.pop("info")
+    used.pop("zrangebyscore", None)  # one in ten removes old entries
     expected = {"evalsha": 2, "get": 2, "time": 1, "set": 2, "zpopmin": 1, "pttl": 1, "pexpire": 1}
     extra = {"zadd": 2, "time": 2} if listed else {}
     assert used == expected | extra

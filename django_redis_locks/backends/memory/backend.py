@@ -166,12 +166,19 @@ def _inspect(store: Store, keys: tuple[str, ...], kind: str) -> list[Any]:
 def _force(store: Store, keys: tuple[str, ...], fence: int | str) -> int:
     lock, waiters = keys[:2]
     record = store.find(lock)
-    if record is None or record.kind == RECORD:
+    if record is None:
         return 0
+    if record.kind == RECORD:
+        if "." not in record.token or fence not in ("", record.fence):
+            return 0
+        del store.records[lock]
+        store.delist(_index_of(record.token, keys[2:]), lock)
+        store.wake_all(lock, waiters)
+        return 1
     if fence != "" and not 0 <= int(fence) - record.fence <= SPARE:
         return 0
     del store.records[lock]
-    store.delist(keys[2:], lock)
+    store.delist(keys[2:3], lock)
     return 1 + store.wake(lock, waiters)
 
 
@@ -189,10 +196,18 @@ def _look_at(store: Store, keys: tuple[str, ...], kind: str) -> list[Any]:
     return [
         micros() // 1000,
         *(
-            [len(store.lines.get(waiters, ())), *_inspect(store, (lock,), kind)]
+            [len(store.lines.get(waiters, ())), *(_kept(store, lock) or _inspect(store, (lock,), kind))]
             for lock, waiters in zip(keys, keys[len(keys) // 2 :], strict=False)
         ),
     ]
+
+
+def _kept(store: Store, lock: str) -> list[Any]:
+    """Of a record: what it says, and where it is listed."""
+    record = store.find(lock)
+    if record is None or record.kind != RECORD:
+        return []
+    return [1, record.left(), record.fence, record.holder, record.token.partition(".")[2]]
 
 
 def _raise_fence(store: Store, keys: tuple[str, ...], least: int) -> list[str]:

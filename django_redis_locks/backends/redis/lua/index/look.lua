@@ -1,10 +1,11 @@
--- Says of several locks who holds them, and how many queues of processes wait.
+-- Says of several locks who holds them, and how many queues of processes wait; and of records what they say.
 --
 -- uses read ms
 -- KEYS  locks, their waiters
 -- ARGV  kind
 -- returns  {ms of the server's clock, then for each lock}: {how many wait} if it is free, else {how many, 0, ms left,
---          fence, since in ms, holder} or {how many, -1, what}
+--          fence, since in ms, holder} or {how many, -1, what};
+--          of a record {how many, 1, ms left, version, fields, 'held' or 'queued' if it is listed there or else ''}
 local all, last = {now_ms(redis.call('TIME'))}, #KEYS / 2 - 1
 for n = 0, last do
   local lock = KEYS[1 + n]
@@ -14,8 +15,12 @@ for n = 0, last do
   if not value then
     all[#all + 1] = {waiting}
   else
-    local token, fence, since, holder, left = read(lock, value, ARGV[1])
-    if token then
+    local kind = ARGV[1]
+    if type(value) == 'string' and string.sub(value, 1, 9) == '1 record ' then kind = 'record' end
+    local token, fence, since, holder, left = read(lock, value, kind)
+    if token and kind == 'record' then
+      all[#all + 1] = {waiting, 1, left, fence, holder, string.match(token, '%.(%l+)$') or ''}
+    elseif token then
       all[#all + 1] = {waiting, 0, left, fence, since, holder}
     elseif fence.err then
       return fence

@@ -1,0 +1,164 @@
+"""A lock, or a record that is listed, as people see it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from ..core import holder as holders
+from ..core.holder import Holder
+from ..core.keys import usual_name
+from .listing import Kept
+from .lock import KIND
+from .wishes import Foreign
+
+if TYPE_CHECKING:
+    from .listing import Look
+
+State: TypeAlias = Literal["held", "overdue", "expired", "queued", "done", "free", "foreign"]
+"""Of a lock: it is held; held for longer than ``MAX_HOLD``; its lease ended without a release, within the last hour; it
+is free; or something that is no lock of ours lives under its key. Of a job: it runs, which is held, too; it waits to begin;
+or it is done, and its record is kept for a while."""
+
+JOB: Final = "job"
+
+_JOBS: Final[dict[str, State]] = {
+    "reserved": "queued",
+    "unsure": "queued",
+    "queued": "queued",
+    "running": "held",
+    "done": "done",
+}
+"""What a job's record says of its state."""
+
+_KINDS: Final = (str, int, str, str)
+"""Of what it says of its holder."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockInfo:
+    """A lock, as it was when its page was read; or a record: that of a job, as a rule.
+
+    Attributes:
+        alias: of ``REDIS_LOCKS``.
+        key: what is locked. Of one beyond 200 bytes only the beginning is kept, and a hash of the rest: it names the lock
+            here all the same. Personal data, perhaps.
+        name: its label.
+        kind: "lock", "job" or "record".
+        state: see ``State``.
+        holder: who has it, with his fence; None unless it is held.
+        held_for: seconds since it was acquired; of a job since its state was written. None if nobody has it.
+        lease_left: seconds until its lease ends, negative since it ended; None if it is free.
+        waiting: so many queues of processes wait for it.
+        foreign: what lives under the key instead of a lock.
+        task_id: of a job: the id of its task.
+        version: of a record.
+    """
+
+    alias: str
+    key: str
+    name: str
+    state: State
+    kind: str = KIND
+    holder: Holder | None = None
+    held_for: float | None = None
+    lease_left: float | None = None
+    waiting: int = 0
+    foreign: str = ""
+    task_id: str | None = None
+    version: int | None = None
+
+    @property
+    def fence(self) -> int | None:
+        """Of the hold, or the version of the record; None unless there is one."""
+        return self.version if self.holder is None else self.holder.fence
+
+    @property
+    def since(self) -> datetime | None:
+        """Since when it is so, on the store's clock; None unless it is held, or a record."""
+        if self.holder is not None:
+            return datetime.fromtimestamp(self.holder.since, UTC)
+        return None if self.version is None else datetime.fromtimestamp(self.version / 1e6, UTC)
+
+
+def info_of(
+    alias: str, key: str, look: Look, max_hold: Callable[[str], float], now: float = 0.0, ends: float = 0.0
+) -> LockInfo:
+    """What was seen under a key. ``now`` and ``ends`` are of the index, where it was asked."""
+    found = look.found
+    if isinstance(found, Kept):
+        return _of_record(alias, key, look, found)
+    if found is None:
+        ended = 0.0 < ends <= now
+        return LockInfo(
+            alias,
+            key,
+            usual_name(key),
+            "expired" if ended else "free",
+            lease_left=ends - now if ended else None,
+            waiting=look.waiting,
+        )
+    if isinstance(found, Foreign):
+        return LockInfo(alias, key, usual_name(key), "foreign", foreign=found.what, waiting=look.waiting)
+    name = found.name or usual_name(key)
+    held_for = max(0.0, look.at - found.since)
+    return LockInfo(
+        alias,
+        key,
+        name,
+        "overdue" if held_for > max_hold(name) else "held",
+        holder=found,
+        held_for=held_for,
+        lease_left=found.lease_left,
+        waiting=look.waiting,
+    )
+
+
+def _of_record(alias: str, key: str, look: Look, kept: Kept) -> LockInfo:
+    """A job has a state that we know, and the id of a task. Another record that nobody wants to be seen is none of ours."""
+    fields = _fields(kept.fields)
+    task, word = fields.get("id"), fields.get("state")
+    state = _JOBS.get(word) if isinstance(word, str) and isinstance(task, str) else None
+    kind, name = JOB, _name_of_job(key)
+    if state is None:
+        if not kept.listed:
+            return LockInfo(alias, key, usual_name(key), "foreign", foreign="a record", waiting=look.waiting)
+        state, task = "queued" if kept.listed == "queued" else "held", None
+        kind, name = "record", usual_name(key)
+    since = kept.version / 1e6
+    holder: Holder | None = None
+    if kind == JOB and state == "held" and isinstance(fields.get("holder"), list):
+        known = zip(holders.FIELDS, _KINDS, fields["holder"], strict=False)
+        about: dict[str, Any] = {what: value for what, type_, value in known if type(value) is type_}
+        holder = Holder(kept.version, since, kept.lease_left, **about)
+        name = holder.name or name
+    return LockInfo(
+        alias,
+        key,
+        name,
+        state,
+        kind,
+        holder=holder,
+        held_for=max(0.0, look.at - since),
+        lease_left=kept.lease_left,
+        waiting=look.waiting,
+        task_id=task,
+        version=kept.version,
+    )
+
+
+def _fields(text: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(text)
+    except ValueError:
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def _name_of_job(key: str) -> str:
+    """``job:<name of the task>:<the rest>``"""
+    kind, _, rest = key.partition(":")
+    return usual_name(rest) if kind == JOB and rest else kind
