@@ -1,0 +1,51 @@
+"""The Celery app of these tests: one in the test's process, which submits, and the same one in each worker."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from celery import Celery, Task
+
+from tests.celery import declarations, tasks
+from tests.celery.journal import Journal
+from tests.celery.naive import NaiveTask
+
+MODULE = "tests.celery.worker"
+
+Config = dict[str, Any]
+"""What a worker must know, as JSON: broker, results, journal, locks (an entry of REDIS_LOCKS), transport, more."""
+
+
+def bases() -> dict[str, type[Task]]:
+    """What is tested; or something that is worse, to see these tests fail."""
+    match os.environ.get("CELERY_TESTS_BASE"):
+        case "plain":
+            return {"single": Task, "once": Task, "plain": Task}
+        case "naive":
+            return {"single": NaiveTask, "once": NaiveTask, "plain": Task}
+    from celery_locks import IdempotentTask, SingletonTask
+
+    return {"single": SingletonTask, "once": IdempotentTask, "plain": Task}
+
+
+def make_app(config: Config) -> Celery:
+    app = Celery("tests", set_as_current=False, **config.get("app", {}))
+    app.conf.update(
+        broker_url=config["broker"],
+        result_backend=config.get("results"),
+        redis_locks={"default": config["locks"]},
+        broker_transport_options=config.get("transport", {}),
+        broker_connection_retry_on_startup=True,
+        worker_prefetch_multiplier=1,
+        worker_hijack_root_logger=False,
+        worker_enable_remote_control=config.get("control", True),
+        # A test that waits for an answer shouldn't wait for the polling of it
+        result_backend_transport_options={"retry_policy": {"timeout": 5.0}},
+        **config.get("conf", {}),
+    )
+    app.journal = Journal(config["journal"])
+    kinds = bases()
+    tasks.declare(app, kinds)
+    declarations.declare(app, kinds)
+    return app

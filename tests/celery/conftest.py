@@ -1,0 +1,186 @@
+"""A cell: an app in this process and two workers, on a Redis of their own. They are started once and shared by all tests
+of a process; a test that kills a worker starts its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery
+from celery.app.task import Task
+
+from tests.celery.app import Config, make_app
+from tests.celery.journal import Entry, Journal
+from tests.celery.nodes import Node, celery_version
+from tools.redis_server import RedisServer
+
+
+class Cell:
+    """What a test of real workers has in its hands."""
+
+    def __init__(self, config: Config, folder: Path) -> None:
+        self.config = config
+        self.folder = folder
+        self.app: Celery = make_app(config)
+        self.journal: Journal = self.app.journal
+        self.nodes: list[Node] = []
+
+    def task(self, name: str) -> Task:
+        return self.app.tasks[name]
+
+    def start(self, count: int = 1, *, config: Config | None = None, **options: Any) -> list[Node]:
+        started = [Node({**self.config, **(config or {})}, self.folder, **options) for _ in range(count)]
+        self.nodes += started
+        return [node.ready(self.journal) for node in started]
+
+    def kill(self, body: Entry) -> None:
+        """SIGKILL for the process in which this body runs, as the out-of-memory killer would."""
+        os.kill(body.pid, signal.SIGKILL)
+        self.journal.write("killed", body.who, pids=[body.pid])
+
+    def redeliver(self, task_id: str) -> None:
+        """What the Redis transport does with a message that isn't acknowledged within the visibility timeout: now."""
+        with self.app.connection_for_write() as connection:
+            channel = connection.default_channel
+            for tag, message in channel.client.hgetall(channel.unacked_key).items():
+                if task_id.encode() in message:
+                    channel.qos.restore_by_tag(tag.decode())
+                    return
+        raise AssertionError(f"No message of {task_id} waits for its acknowledgement.")
+
+    def message(self, task_id: str) -> bytes:
+        """A copy of the message, while it isn't acknowledged."""
+        with self.app.connection_for_write() as connection:
+            channel = connection.default_channel
+            for message in channel.client.hvals(channel.unacked_key):
+                if task_id.encode() in message:
+                    return message
+        raise AssertionError(f"No message of {task_id} waits for its acknowledgement.")
+
+    def deliver(self, message: bytes) -> None:
+        """The copy comes back, though its body has run: what an acknowledgement that was lost leads to."""
+        payload, exchange, routing_key = json.loads(message)
+        with self.app.connection_for_write() as connection:
+            channel = connection.default_channel
+            with channel.client.pipeline() as pipe:
+                channel._do_restore_message(payload, exchange, routing_key, pipe)
+                pipe.execute()
+
+    def revoke(self, task_id: str, **how: Any) -> None:
+        """Every worker has heard it."""
+        hosts = [node.host for node in self.nodes]
+        answers = self.app.control.revoke(task_id, destination=hosts, reply=True, timeout=10, **how)
+        assert len(answers) == len(hosts), answers
+
+    def occupy(self, who: str) -> None:
+        """Every child of every worker is busy, until the gate `<who>-busy` opens."""
+        for _ in range(2 * len(self.nodes)):
+            self.task("plain.early.hold").delay(f"{who}-busy")
+        self.journal.wait(f"{who}-busy", "begin", count=2 * len(self.nodes))
+
+    def queued(self, queue: str = "celery") -> int:
+        with self.app.connection_for_write() as connection:
+            return connection.default_channel.client.llen(queue)
+
+    def close(self) -> None:
+        for node in self.nodes:
+            node.kill()
+        self.app.close()
+        self.journal.close()
+
+
+@pytest.fixture(scope="session")
+def celery_server(redis_executable: None) -> Iterator[RedisServer]:
+    """No test flushes it: who tells the tests apart is `who`."""
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def celery_config(celery_server: RedisServer) -> Config:
+    return {
+        "broker": celery_server.url(0),
+        "results": celery_server.url(1),
+        "locks": {"LOCATION": celery_server.url(2)},
+        "journal": celery_server.url(3),
+    }
+
+
+@pytest.fixture(scope="session")
+def shared_cell(celery_config: Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
+    cell = Cell(celery_config, tmp_path_factory.mktemp("workers"))
+    try:
+        cell.start(2)
+        yield cell
+    finally:
+        cell.close()
+
+
+@pytest.fixture
+def who() -> str:
+    """The mark of a test: its tasks' first argument, hence a part of every key."""
+    return f"w{uuid.uuid4().hex[:10]}"
+
+
+def tell(cell: Cell, request: pytest.FixtureRequest, who: str) -> None:
+    """After a failure: what happened, and what the workers said."""
+    report = getattr(request.node, "report", None)
+    if report is not None and report.failed:
+        print(cell.journal.story(who))  # noqa: T201
+        for node in cell.nodes:
+            print(f"--- {node.name}\n{node.tail()}")  # noqa: T201
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[Any]:
+    report = yield
+    if report.when == "call":
+        item.report = report
+    return report
+
+
+@pytest.fixture
+def cell(shared_cell: Cell, settings: Any, who: str, request: pytest.FixtureRequest) -> Iterator[Cell]:
+    """The shared workers: two, with two children each."""
+    settings.REDIS_LOCKS = {"default": shared_cell.config["locks"]}
+    yield shared_cell
+    tell(shared_cell, request, who)
+    shared_cell.journal.open_gate(who)
+    shared_cell.journal.open_gate(f"{who}-busy")
+
+
+@pytest.fixture
+def make_cell(
+    celery_config: Config, settings: Any, who: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., Cell]]:
+    """`cell = make_cell(EXPIRE=2)`: a cell with workers of its own, on a queue of its own; the rest is for the lock's alias."""
+    with ExitStack() as stack:
+
+        def make(config: Config | None = None, **alias: Any) -> Cell:
+            locks = {**celery_config["locks"], **alias}
+            conf = {"task_default_queue": f"q-{who}", **(config or {}).pop("conf", {})}
+            cell = Cell({**celery_config, "locks": locks, "conf": conf, **(config or {})}, tmp_path)
+            settings.REDIS_LOCKS = {"default": locks}
+            stack.callback(cell.close)
+            stack.callback(tell, cell, request, who)
+            return cell
+
+        yield make
+
+
+@pytest.fixture
+def needs_celery() -> Callable[..., None]:
+    """`needs_celery(5, 6)`: what older ones can't do isn't asked of them."""
+
+    def needs(*version: int) -> None:
+        if celery_version() < version:
+            pytest.skip(f"needs Celery {'.'.join(map(str, version))}")
+
+    return needs

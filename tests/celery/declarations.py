@@ -1,0 +1,26 @@
+"""Every way to give a task its class. They are all the same task: a body that is inside until the gate opens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import Celery, Task, shared_task
+
+from tests.celery.tasks import hold
+
+FORMS = ["class", "app.task", "shared_task", "task_cls"]
+
+
+def declare(app: Celery, bases: dict[str, type[Task]]) -> None:
+    base = bases["single"]
+
+    class Held(base):  # type: ignore[misc, valid-type]
+        name = "form.class"
+
+        def run(self, who: str, *rest: Any) -> str:
+            return hold(self, who, *rest)
+
+    app.register_task(Held())
+    app.task(hold, name="form.app.task", base=base, bind=True)
+    shared_task(hold, name="form.shared_task", base=base, bind=True)
+    app.task(hold, name="form.task_cls", bind=True)  # with an app whose `task_cls` it is

@@ -1,0 +1,90 @@
+"""Real workers, each a process with its pool's children; all end with this process, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any, Self
+
+import celery
+
+from tests.celery.app import MODULE, Config
+from tests.celery.journal import Journal
+from tools.processes import with_parent
+
+ROOT = Path(__file__).parents[2]
+
+
+class Node:
+    """`with Node(config, folder) as node:` is a worker that is ready."""
+
+    def __init__(
+        self, config: Config, folder: Path, *, pool: str = "prefork", concurrency: int = 2, options: tuple[str, ...] = ()
+    ) -> None:
+        self.name = f"n{uuid.uuid4().hex[:8]}"
+        self.config = {**config, "name": self.name}
+        self.log = folder / f"{self.name}.log"
+        environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+        environment |= {"CELERY_TESTS": json.dumps(self.config), "PYTHONUNBUFFERED": "1", **config.get("environ", {})}
+        environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING"]
+        command = ["-m", "celery", "-A", MODULE, "worker", "-P", pool, "-c", str(concurrency), "-n", f"{self.name}@test"]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*with_parent(), sys.executable, *command, *quiet, *options],
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.kill()
+
+    @property
+    def host(self) -> str:
+        return f"{self.name}@test"
+
+    def ready(self, journal: Journal) -> Self:
+        def is_ready() -> bool:
+            assert self.process.poll() is None, f"The worker didn't start:\n{self.tail()}"
+            return bool(journal.entries(self.name, "ready"))
+
+        journal.until(is_ready, self.name, "a ready worker")
+        return self
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """As a power cut would; the children go with it, because Celery asks Linux for that."""
+        self.process.kill()
+        self.process.wait()
+
+    def ended(self, seconds: float = 15) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
+        assert self.process.poll() is not None, f"The worker is still there:\n{self.tail()}"
+
+    def tail(self, lines: int = 40) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def celery_version() -> tuple[int, ...]:
+    return tuple(int(part) for part in celery.__version__.split(".")[:2])
+
+
+def worker_pids(node: Node) -> list[Any]:
+    """The pids of the pool's children, from Linux."""
+    task = Path(f"/proc/{node.process.pid}/task")
+    return [int(pid) for thread in task.iterdir() for pid in (thread / "children").read_text().split()]
