@@ -1,4 +1,4 @@
-"""A program: two beats whose schedule is in a database, stepped by hand. Prints what they published, as JSON.
+"""A program: two beats whose schedule is in a database, stepped by hand. Writes what they published, as JSON.
 
 A program of its own, since it has Django's settings of its own.
 """
@@ -60,7 +60,7 @@ def main(kind: str) -> None:
         fresh.scheduler = DatabaseScheduler(stage.app, lazy=True)
         beat.attach(fresh.scheduler)
         stage.until(1201, [b, fresh])
-        print(json.dumps([(run.at - datetime.timestamp(NOON), run.by) for run in stage.journal]))
+        sys.stdout.write(json.dumps([(run.at - datetime.timestamp(NOON), run.by) for run in stage.journal]))
 
 
 main(sys.argv[1])
