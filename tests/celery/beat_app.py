@@ -1,0 +1,43 @@
+"""What real beats load: one task, often, which journals each tick and publishes those that it wins."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import redis
+from celery import Celery, Task
+from celery.result import AsyncResult
+from celery.utils import uuid
+
+from celery_locks import beat
+from django_redis_locks import locks
+
+URL = os.environ["BEAT_REDIS"]
+
+journal = redis.Redis.from_url(URL)
+locks.configure({"default": {"LOCATION": URL, "KEY_PREFIX": "locks"}})
+app = Celery("beats", broker=URL)
+app.conf.broker_connection_retry_on_startup = True
+app.conf.worker_hijack_root_logger = False
+app.conf.beat_schedule = {"often": {"task": "often", "schedule": float(os.environ["BEAT_INTERVAL"])}}
+
+
+class Ticking(Task):
+    lock_using = "default"
+
+    def apply_async(self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any) -> Any:
+        task_id = task_id or uuid()
+        tick = beat.current(self.name)
+        assert tick is not None
+        claim = beat.claim(self.lock_using, tick, task_id)
+        journal.rpush("ticks", json.dumps([os.getpid(), claim.won, claim.winner]))
+        if not claim.won:
+            return AsyncResult(claim.winner, app=self.app)
+        return super().apply_async(args, kwargs, task_id=task_id, **options)
+
+
+@app.task(base=Ticking, name="often")
+def often() -> None:
+    journal.incr("runs")
