@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
@@ -16,6 +18,11 @@ from tools.redis_binary import find_server
 from tools.redis_server import RedisServer, one_node_cluster
 
 __all__ = ["needs_version", "unavailable"]
+
+
+# What a script starts in the background ignores Ctrl-C, and so would the programs that tests start and interrupt
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 """How a lock for jobs is often made, to show that these tests can fail: taken at submission, given back by hooks.
 
-    CELERY_TESTS_BASE=naive make test ARGS="tests/celery"     most of them fail: stuck, lost, never answered
-    CELERY_TESTS_BASE=plain make test ARGS="tests/celery"     Celery's own task: two bodies at once, jobs that run twice
+CELERY_TESTS_BASE=naive make test ARGS="tests/celery"     most of them fail: stuck, lost, never answered
+CELERY_TESTS_BASE=plain make test ARGS="tests/celery"     Celery's own task: two bodies at once, jobs that run twice
 """
 
 from __future__ import annotations

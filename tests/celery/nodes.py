@@ -25,7 +25,13 @@ class Node:
     """`with Node(config, folder) as node:` is a worker that is ready."""
 
     def __init__(
-        self, config: Config, folder: Path, *, pool: str = "prefork", concurrency: int = 2, options: tuple[str, ...] = ()
+        self,
+        config: Config,
+        folder: Path,
+        *,
+        pool: str = "prefork",
+        concurrency: int = 2,
+        options: tuple[str, ...] = (),
     ) -> None:
         self.name = f"n{uuid.uuid4().hex[:8]}"
         self.config = {**config, "name": self.name}
@@ -34,7 +40,19 @@ class Node:
         environment |= {"CELERY_TESTS": json.dumps(self.config), "PYTHONUNBUFFERED": "1", **config.get("environ", {})}
         environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING"]
-        command = ["-m", "celery", "-A", MODULE, "worker", "-P", pool, "-c", str(concurrency), "-n", f"{self.name}@test"]
+        command = [
+            "-m",
+            "celery",
+            "-A",
+            MODULE,
+            "worker",
+            "-P",
+            pool,
+            "-c",
+            str(concurrency),
+            "-n",
+            f"{self.name}@test",
+        ]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [*with_parent(), sys.executable, *command, *quiet, *options],

@@ -62,7 +62,9 @@ def test_the_next_run_begins_milliseconds_after_a_death(
         if count > 1:
             gaps.append(begin.ms - cell.journal.entries(who, "killed")[-1].ms)
         cell.kill(begin)
-    gaps.append(cell.journal.wait(who, "begin", count=21, seconds=SOON)[-1].ms - cell.journal.entries(who, "killed")[-1].ms)
+    gaps.append(
+        cell.journal.wait(who, "begin", count=21, seconds=SOON)[-1].ms - cell.journal.entries(who, "killed")[-1].ms
+    )
     gaps.sort()
     record_property("milliseconds", gaps)
     print(f"from death to the next run: median {gaps[9]} ms, p95 {gaps[18]} ms, most {gaps[-1]} ms")  # noqa: T201

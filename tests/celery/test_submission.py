@@ -23,7 +23,9 @@ from tools.redis_server import RedisServer
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning"),  # Celery's result backend
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"),  # its pools
+    pytest.mark.filterwarnings(
+        "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
+    ),  # its pools
 ]
 BOTH = pytest.mark.parametrize("base", [SingletonTask, IdempotentTask])
 
