@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from . import afterwards as _afterwards  # noqa: F401 - it connects itself
+from . import afterwards as _afterwards  # noqa: F401 - these connect themselves
+from . import beat as _beat  # noqa: F401
+from . import checks as _checks  # noqa: F401
 from .errors import DuplicateTask, IdempotencyKeyReused
 from .grant import RunLock
 from .signals import counters

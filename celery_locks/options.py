@@ -102,6 +102,11 @@ class LockOptions(CelerysTask):
     lock_usual_conflict: ClassVar[str] = "skip"
     """What ``lock_on_conflict`` is by default."""
 
+    @property
+    def plain(self) -> bool:
+        """Whether it is one of Celery's own tasks, which an app's default base class reaches too: they are no jobs."""
+        return (self.name or "").startswith("celery.")
+
     def on_lock_skipped(self, holder: Holder | None) -> None:
         """Called where a run is skipped because another job has the key."""
 

@@ -87,7 +87,7 @@ class LockedTask(LockOptions):
         """
         options = {"link": link, "link_error": link_error, **options}
         send = partial(super().apply_async, args, kwargs, producer=producer, shadow=shadow)
-        if self._is_celerys or self.app.conf.task_always_eager:
+        if self.plain or self.app.conf.task_always_eager:
             return told(send(task_id=task_id, **options), duplicated=False)
 
         def publish(task_id: str, headers: dict[str, Any]) -> AsyncResult[Any]:
@@ -99,7 +99,7 @@ class LockedTask(LockOptions):
         request = self.request
         body = partial(self._body, *args, **kwargs)
         plain = request.called_directly or (request.is_eager and not self.lock_eager)
-        if plain or self._is_celerys or request.get("lock_run") is not None:
+        if plain or self.plain or request.get("lock_run") is not None:
             return body()
         return run(self, body, args, kwargs)
 
@@ -108,11 +108,6 @@ class LockedTask(LockOptions):
         if getattr(call, "__func__", None) is Task.__call__ and not self.request.called_directly:
             return self.run(*args, **kwargs)  # Celery's own would hide the request from the body
         return call(*args, **kwargs)
-
-    @property
-    def _is_celerys(self) -> bool:
-        """Celery's own tasks, which an app's default base class reaches too, are not jobs."""
-        return (self.name or "").startswith("celery.")
 
 
 class SingletonTask(LockedTask):

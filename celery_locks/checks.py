@@ -1,0 +1,106 @@
+"""What is doubtful about the tasks of an app: told when a worker starts, and by ``manage.py check``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from celery import current_app
+from celery.schedules import schedule
+from celery.signals import worker_init
+from django.core.checks import CheckMessage, Warning, register  # noqa: A004 - Django's name
+
+from .options import LockOptions, seconds
+from .terms import VISIBILITY, has_results, window
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+_log = logging.getLogger("celery_locks")
+
+
+class Doubt(NamedTuple):
+    """Something doubtful, as a system check of Django has it."""
+
+    id: str
+    message: str
+    hint: str
+
+
+def doubts(app: Celery) -> Iterator[Doubt]:
+    """Everything doubtful about the tasks of an app; no I/O."""
+    for name in sorted(app.tasks):
+        task = app.tasks[name]
+        if isinstance(task, LockOptions) and not task.plain:
+            yield from _of_results(task)
+            yield from _of_redelivery(task)
+            yield from _of_beat(task)
+
+
+def _of_results(task: LockOptions) -> Iterator[Doubt]:
+    ttl = seconds(task.idempotency_ttl)
+    expires = task.app.conf.result_expires
+    kept = expires.total_seconds() if isinstance(expires, timedelta) else expires
+    if ttl and not has_results(task):
+        yield Doubt(
+            "celery_locks.W001",
+            f"Task {task.name} has an idempotency_ttl, and its results can't be read.",
+            "A duplicate is refused for that long, and its caller never gets a result. Give the app a result_backend.",
+        )
+    elif kept and ttl > kept:
+        yield Doubt(
+            "celery_locks.W002",
+            f"Task {task.name} has an idempotency_ttl of {ttl:g} seconds, and results are kept for {kept:g}.",
+            "A duplicate would be given a result that is gone. Raise result_expires, or shorten the ttl.",
+        )
+
+
+def _of_redelivery(task: LockOptions) -> Iterator[Doubt]:
+    if not str(task.app.conf.broker_url or "").startswith(("redis", "unix", "sentinel", "sqs")):
+        return
+    timeout = float((task.app.conf.broker_transport_options or {}).get("visibility_timeout") or VISIBILITY)
+    limit = task.time_limit or task.app.conf.task_time_limit
+    if task.acks_late and limit and limit > timeout:
+        yield Doubt(
+            "celery_locks.W003",
+            f"Task {task.name} may run for {limit:g} seconds, and the broker delivers it again after {timeout:g}.",
+            "The copy isn't run, but comes again and again. Raise broker_transport_options['visibility_timeout'].",
+        )
+    if window(task) < timeout:
+        yield Doubt(
+            "celery_locks.W004",
+            f"Task {task.name} forgets its jobs after {window(task):g} seconds, and the broker delivers again after "
+            f"{timeout:g}.",
+            "A late copy of a job that is done would be run. Raise lock_redelivery_window.",
+        )
+
+
+def _of_beat(task: LockOptions) -> Iterator[Doubt]:
+    rest = seconds(task.lock_min_hold)
+    for name, entry in (task.app.conf.beat_schedule or {}).items():
+        every: Any = entry.get("schedule")
+        every = getattr(every, "run_every", every) if type(every) is schedule else every
+        interval = every.total_seconds() if isinstance(every, timedelta) else every
+        if entry.get("task") == task.name and isinstance(interval, int | float) and rest >= interval:
+            yield Doubt(
+                "celery_locks.W005",
+                f"Task {task.name} has a lock_min_hold of {rest:g} seconds, and beat sends it every {interval:g} ({name}).",
+                "Ticks would be left out. Make it shorter than the interval, by more than the clocks differ.",
+            )
+
+
+@register("celery_locks")
+def check(app_configs: Sequence[Any] | None = None, **_: Any) -> list[CheckMessage]:
+    """For Django: the app that is current, if it has tasks of ours."""
+    return [Warning(doubt.message, hint=doubt.hint, id=doubt.id) for doubt in doubts(current_app)]
+
+
+def _worker_starts(sender: Any = None, **_: Any) -> None:
+    app = getattr(sender, "app", None) or current_app
+    for doubt in doubts(app):
+        _log.warning("%s %s (%s)", doubt.message, doubt.hint, doubt.id)
+
+
+worker_init.connect(_worker_starts, weak=False, dispatch_uid="celery_locks")

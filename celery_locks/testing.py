@@ -1,0 +1,65 @@
+"""For the tests of projects whose tasks are locked.
+
+``locked_eager(app)`` runs tasks at once, with their locks and no server. ``running(task, ...)`` has a job run elsewhere, so
+that a test can see what a duplicate or a conflict does. With a real worker (``celery.contrib.testing.worker.start_worker``)
+nothing of this is needed: give the app a Redis of the tests' own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from celery import Celery
+from celery.utils import uuid
+from django.conf import settings
+
+from django_redis_locks import locks
+from django_redis_locks.testing import override_locks
+
+from .job import Job
+from .keys import key_of
+from .options import LockOptions
+from .place import run_place_of
+from .terms import holder_here
+
+BACKEND = "django_redis_locks.backends.memory.MemoryBackend"
+
+
+@contextmanager
+def locked_eager(app: Celery) -> Iterator[None]:
+    """``delay()`` and ``apply_async()`` run the task at once, under its lock, which is kept in memory. What is submitted
+    while the same job runs meets its lock as in a worker; nothing is found to be a duplicate before that."""
+    with ExitStack() as stack:
+        stack.enter_context(override_locks() if settings.configured else _without_django(app))
+        stack.callback(setattr, app.conf, "task_always_eager", app.conf.task_always_eager)
+        app.conf.task_always_eager = True
+        for task in app.tasks.values():
+            if isinstance(task, LockOptions):
+                stack.enter_context(mock.patch.object(type(task), "lock_eager", new=True))
+        yield
+
+
+@contextmanager
+def _without_django(app: Celery) -> Iterator[None]:
+    locks.configure({"default": {"BACKEND": BACKEND, "LOCATION": uuid()}})
+    try:
+        yield
+    finally:
+        locks.configure(app.conf.get("redis_locks"))
+
+
+@contextmanager
+def running(task: LockOptions, *args: Any, **kwargs: Any) -> Iterator[str]:
+    """Have the job of these arguments run, as if in another worker: gives the id of its task."""
+    place = run_place_of(task, key_of(task, args, kwargs, None)[0])
+    job = Job("running", uuid(), run=uuid(), holder=holder_here(task))
+    done, held = place.hold(None, job, task.lock_expire, -1, lambda _: None)
+    if not done or held is None:
+        raise AssertionError(f"the job of task {task.name} is {held and held.state} already")
+    try:
+        yield job.id
+    finally:
+        place.drop(held)
