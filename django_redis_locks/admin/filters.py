@@ -61,7 +61,7 @@ class StateFilter(OneOf):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
         return [
-            *((state, STATES[state][0]) for state in ("held", "overdue", "expired")),
+            *((state, STATES[state][0]) for state in ("held", "overdue", "expired", "queued")),
             ("all", _("all of these")),
         ]
 

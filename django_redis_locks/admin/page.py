@@ -75,7 +75,7 @@ class HeldLockAdmin(Base):
     actions = ("force_release",)
 
     fieldsets = (
-        (None, {"fields": ("whole_key", "alias", "shown_name", "kind", "shown_state", "foreign")}),
+        (None, {"fields": ("whole_key", "alias", "shown_name", "kind", "task", "shown_state", "foreign")}),
         (
             _("Holder"),
             {"fields": ("host", "pid", "thread", "since", "shown_held_for", "shown_lease_left", "shown_fence")},
@@ -145,7 +145,8 @@ class HeldLockAdmin(Base):
         if obj is None or obj.info is None:
             return []
         lock, holder, more = self.fieldsets
-        fields = [field for field in lock[1]["fields"] if field != "foreign" or obj.info.foreign]
+        wanted: dict[Any, bool] = {"foreign": bool(obj.info.foreign), "task": obj.info.task_id is not None}
+        fields = [field for field in lock[1]["fields"] if wanted.get(field, True)]
         known = obj.info.holder is not None or obj.info.lease_left is not None
         return [(lock[0], {"fields": fields}), *([holder] if known else []), more]
 
@@ -210,6 +211,10 @@ class HeldLockAdmin(Base):
     @admin.display(description=_("what is there"))
     def foreign(self, lock: HeldLock) -> str:
         return lock.info.foreign if lock.info else ""
+
+    @admin.display(description=_("task"))
+    def task(self, lock: HeldLock) -> str | None:
+        return visible(lock.info.task_id) if lock.info and lock.info.task_id is not None else None
 
     @admin.display(description=_("host"))
     def host(self, lock: HeldLock) -> str | None:

@@ -34,6 +34,8 @@ STATES: dict[str, tuple[Any, Any]] = {
         pgettext_lazy("lock", "lease ended"),
         gettext_lazy("Its lease ended without a release: its holder crashed, or was too slow. It is free."),
     ),
+    "queued": (pgettext_lazy("lock", "queued"), gettext_lazy("A job that waits to begin.")),
+    "done": (pgettext_lazy("lock", "done"), gettext_lazy("A job that is done. Its record is kept for a while.")),
     "free": (pgettext_lazy("lock", "free"), gettext_lazy("Nobody holds it.")),
     "foreign": (pgettext_lazy("lock", "not a lock"), gettext_lazy("Something else lives under its key in the store.")),
 }

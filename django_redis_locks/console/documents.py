@@ -21,6 +21,7 @@ def of_lock(info: LockInfo) -> Document:
         "key": info.key,
         "name": info.name,
         "kind": info.kind,
+        "task_id": info.task_id,
         "state": info.state,
         "holder": holder and {"host": holder.host, "pid": holder.pid, "thread": holder.thread, "name": holder.name},
         "fence": info.fence,

@@ -71,16 +71,18 @@ def described(info: LockInfo) -> Iterator[str]:
     about = [
         (_("alias"), harmless(info.alias)),
         (_("name"), harmless(info.name)),
+        (_("kind"), harmless(info.kind)),
         (_("state"), states()[info.state]),
     ]
+    if info.task_id is not None:
+        about.append((_("task"), harmless(info.task_id)))
     if info.foreign:
         about.append((_("found"), harmless(info.foreign)))
-    if info.holder is not None and info.since is not None:
-        about += [
-            (_("holder"), harmless(str(info.holder))),
-            (_("since"), info.since.isoformat(sep=" ", timespec="seconds")),
-            (_("held for"), _span(info.held_for)),
-        ]
+    if info.holder is not None:
+        about.append((_("holder"), harmless(str(info.holder))))
+    if info.since is not None:
+        about.append((_("since"), info.since.isoformat(sep=" ", timespec="seconds")))
+        about.append((_("for"), _span(info.held_for)) if info.holder is None else (_("held for"), _span(info.held_for)))
     if info.lease_left is not None:
         about.append((_("lease left"), _span(info.lease_left)))
     if info.fence is not None:
@@ -110,8 +112,21 @@ def _lines(pages: Mapping[str, Page]) -> Iterator[str]:
     rows = [row for page in pages.values() for row in page.rows]
     total = sum(page.total for page in pages.values())
     if rows:
-        heads = _("ALIAS"), _("KEY"), _("STATE"), _("HOLDER"), _("HELD FOR"), _("LEASE LEFT"), _("FENCE"), _("WAITING")
-        yield from table([heads, *map(_cells, rows)])
+        heads = [
+            _("ALIAS"),
+            _("KEY"),
+            _("STATE"),
+            _("HOLDER"),
+            _("HELD FOR"),
+            _("LEASE LEFT"),
+            _("FENCE"),
+            _("WAITING"),
+        ]
+        cells = [heads, *map(_cells, rows)]
+        if any(row.task_id is not None for row in rows):
+            tasks = [_("TASK"), *(harmless(row.task_id or "") for row in rows)]
+            cells = [[*line, task] for line, task in zip(cells, tasks, strict=True)]
+        yield from table(cells)
         yield ""
     count = ngettext("%d lock", "%d locks", total) % total
     more = total > len(rows) and bool(rows)

@@ -39,7 +39,10 @@ def _refusal(info: LockInfo, fence: int | None) -> str:
     """Why there is nothing to release; "" if there is."""
     if info.state == "free":
         return _("Nobody holds it. Nothing was released.")
-    if fence is not None and (info.fence is None or not 0 <= fence - info.fence <= SPARE):
+    if info.state == "done":
+        return _("That job is done: there is nothing to release. Nothing was released.")
+    spare = SPARE if info.version is None else 0  # a record has one version at a time
+    if fence is not None and (info.fence is None or not 0 <= fence - info.fence <= spare):
         return _(
             "Its hold doesn't have the fence %(fence)d but %(present)s: that hold is over, or there never was one. "
             "Nothing was released."
@@ -48,8 +51,10 @@ def _refusal(info: LockInfo, fence: int | None) -> str:
 
 
 def _warning(info: LockInfo) -> str:
-    if info.holder is None:
+    if info.state == "foreign":
         return _("That is no lock as it should be. It is deleted only if it was one.")
+    if info.state == "queued":
+        return _("It hasn't begun. Its message isn't taken back: a worker that gets it decides anew.")
     return _(
         "Its holder runs on, beside the next one: he isn't stopped, and learns of it at his next renewal, or when he "
         "releases. If he hangs, end his process instead."

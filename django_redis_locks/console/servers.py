@@ -46,6 +46,7 @@ def stats(console: Console, options: Options) -> int:
             alias: {
                 "held": some.counts.held,
                 "expired": some.counts.expired,
+                "queued": some.counts.queued,
                 "server": documents.of_facts(some.facts),
             }
             for alias, some in found.items()
@@ -72,10 +73,11 @@ def _about(some: _Stats) -> list[tuple[str, str]]:
     lines = [
         (_("held"), str(counts.held)),
         (_("expired within the last hour"), str(counts.expired)),
+        (_("queued"), str(counts.queued)),
         (_("server"), harmless(f"{facts.server} {facts.version}, {facts.role}, {facts.address}")),
     ]
     if facts.server == MEMORY:
-        return [*lines[:2], (_("server"), _("the memory of this process; other processes have locks of their own"))]
+        return [*lines[:3], (_("server"), _("the memory of this process; other processes have locks of their own"))]
     if facts.uptime is not None:
         lines.append((_("up for"), span(facts.uptime)))
     if facts.memory is not None:

@@ -92,6 +92,8 @@ def states() -> dict[str, str]:
         "held": _("held"),
         "overdue": _("overdue"),
         "expired": _("expired"),
+        "queued": _("queued"),
+        "done": _("done"),
         "free": _("free"),
         "foreign": _("no lock"),
     }

@@ -73,8 +73,10 @@ class LockInfo:
 
     @property
     def fence(self) -> int | None:
-        """Of the hold, or the version of the record; None unless there is one."""
-        return self.version if self.holder is None else self.holder.fence
+        """Of the hold, or the version of a record: what a forced release names. None unless there is something to free."""
+        if self.holder is not None:
+            return self.holder.fence
+        return None if self.state == "done" else self.version
 
     @property
     def since(self) -> datetime | None:
@@ -118,14 +120,15 @@ def info_of(
 
 
 def _of_record(alias: str, key: str, look: Look, kept: Kept) -> LockInfo:
-    """A job has a state that we know, and the id of a task. Another record that nobody wants to be seen is none of ours."""
+    """A job has a state that we know, and the id of a task. A record that isn't listed is none of ours, unless that job is
+    done."""
     fields = _fields(kept.fields)
     task, word = fields.get("id"), fields.get("state")
     state = _JOBS.get(word) if isinstance(word, str) and isinstance(task, str) else None
+    if not kept.listed and state != "done":
+        return LockInfo(alias, key, usual_name(key), "foreign", foreign="a record", waiting=look.waiting)
     kind, name = JOB, _name_of_job(key)
     if state is None:
-        if not kept.listed:
-            return LockInfo(alias, key, usual_name(key), "foreign", foreign="a record", waiting=look.waiting)
         state, task = "queued" if kept.listed == "queued" else "held", None
         kind, name = "record", usual_name(key)
     since = kept.version / 1e6

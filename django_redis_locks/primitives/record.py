@@ -338,4 +338,5 @@ def _dropped(reply: list[Any]) -> int:
 
 
 def _renewed(reply: list[Any]) -> bool:
-    return bool(reply[0] == 1)
+    """Anything else raises: an answer that is none mustn't end a job."""
+    return {1: True, 0: False, -1: False}[reply[0]]

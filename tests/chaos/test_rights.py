@@ -124,6 +124,13 @@ def use(server: RedisServer, client: Locks) -> None:
     grant.release()
     for waiter in waiters:
         assert waiter.result(10)
+    record = client.record("job")
+    written = record.put(None, {}, expire=20, listed="queued").record
+    assert written is not None
+    written = record.put(record.touch(written, 30).record, {}, listed=True).record
+    assert [row.key for row in inspection.held(client.settings.alias, state="all").rows] == ["job"]
+    assert written is not None
+    assert inspection.force_release("job", using=client.settings.alias, fence=written.version)
     server.command("RPUSH", "lock:{0}:k:list", "x")
     with pytest.raises(LockKeyError):
         client.lock("list").acquire()

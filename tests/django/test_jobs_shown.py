@@ -1,0 +1,183 @@
+"""Jobs beside locks: on the command line and in the admin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+
+from django_redis_locks import Record, inspection, locks
+from tests.django.admin_site import LIST, RELEASE, VIEW, detail, keys, text, urlpatterns, visitor
+from tests.django.test_admin_list import columns
+from tests.django.test_admin_release import confirmed
+from tests.django.test_console import call
+
+__all__ = ["urlpatterns"]
+
+pytestmark = pytest.mark.django_db
+
+KEY, QUEUED, DONE = "job:export:1", "job:export:2", "job:export:3"
+
+
+@pytest.fixture
+def jobs(store: str) -> Iterator[dict[str, Record]]:
+    """One that runs, one that waits, one that is done; and a lock."""
+    running = {"v": 1, "state": "running", "id": "task-1", "holder": ["web-3", 4711, "MainThread", "shop.export"]}
+    written = {
+        KEY: locks.record(KEY).put(None, running, 60, listed=True),
+        QUEUED: locks.record(QUEUED).put(None, {"v": 1, "state": "queued", "id": "task-2"}, 90, listed="queued"),
+        DONE: locks.record(DONE).put(None, {"v": 1, "state": "done", "id": "task-3"}, 90),
+    }
+    with locks.lock("a lock", expire=120):
+        yield {key: found.record for key, found in written.items() if found.record is not None}
+    forget(*written)
+
+
+def forget(*wanted: str) -> None:
+    for key in wanted:
+        record = locks.record(key)
+        left = record.get()
+        if left is not None:
+            record.drop(left)
+
+
+# The command
+
+
+def test_jobs_are_listed_with_their_tasks(jobs: dict[str, Record]) -> None:
+    """What runs is held, as locks are; what waits is asked for."""
+    first, second, third, *_ = call("list").out.splitlines()
+    assert first.split()[-1] == "TASK"
+    assert second.split()[:7] == ["default", KEY, "held", "web-3", "pid", "4711", "MainThread"]
+    assert second.split()[-2:] == [str(jobs[KEY].version), "task-1"]
+    assert third.startswith("default  a lock")
+    heads, waits, *_ = call("list", "--state=queued").out.splitlines()
+    assert "TASK" in heads
+    assert waits.split()[:3] == ["default", QUEUED, "queued"]
+    assert waits.split()[-1] == "task-2"
+    document = call("list", "--state=all", "--json").document
+    assert {(one["key"], one["kind"], one["state"], one["task_id"]) for one in document["locks"]} == {
+        (KEY, "job", "held", "task-1"),
+        (QUEUED, "job", "queued", "task-2"),
+        ("a lock", "lock", "held", None),
+    }
+    assert document["aliases"]["default"]["total"] == 3
+
+
+def test_without_jobs_there_is_no_column_for_them(store: str) -> None:
+    with locks.lock("a lock"):
+        assert "TASK" not in call("list").out
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        (KEY, ["name shop.export", "kind job", "state held", "task task-1", "holder web-3 pid 4711 MainThread"]),
+        (QUEUED, ["name export", "kind job", "state queued", "task task-2"]),
+        (DONE, ["kind job", "state done", "task task-3"]),
+    ],
+)
+def test_one_job_is_shown(jobs: dict[str, Record], key: str, expected: list[str]) -> None:
+    ended = call("show", key)
+    lines = [" ".join(line.split()) for line in ended.out.splitlines()]
+    assert ended.code == 0
+    assert set(expected) <= set(lines)
+    assert any(line.startswith("since ") for line in lines)
+    assert any(line.startswith("holder ") for line in lines) == (key == KEY)
+    assert any(line.startswith("fence ") for line in lines) == (key != DONE)
+
+
+def test_stats_count_jobs(jobs: dict[str, Record]) -> None:
+    assert call("stats", "--json").document["aliases"]["default"]["queued"] == 1
+    lines = [" ".join(line.split()) for line in call("stats").out.splitlines()]
+    assert {"held 2", "queued 1"} <= set(lines)
+
+
+@pytest.mark.parametrize(("key", "warning"), [(KEY, "Its holder runs on"), (QUEUED, "It hasn't begun")])
+def test_a_job_is_released(jobs: dict[str, Record], key: str, warning: str) -> None:
+    ended = call("release", key, "--yes")
+    assert ended.code == 0
+    assert warning in ended.out
+    assert inspection.find(key).state == "free"
+
+
+def test_a_job_that_is_done_is_not_released(jobs: dict[str, Record]) -> None:
+    """Its record says that it was done: without it, it would be done again."""
+    ended = call("release", DONE, "--yes")
+    assert (ended.code, "is done" in ended.out) == (1, True)
+    assert locks.record(DONE).get() is not None
+
+
+def test_an_old_version_releases_nothing(jobs: dict[str, Record]) -> None:
+    """Of a lock the fences after its own may be meant, too; of a record never."""
+    for fence in (jobs[KEY].version - 1, jobs[KEY].version + 1):
+        ended = call("release", KEY, "--yes", f"--fence={fence}")
+        assert (ended.code, "doesn't have the fence" in ended.out) == (1, True)
+    assert locks.record(KEY).get() is not None
+
+
+# The admin
+
+
+def test_the_list_shows_jobs(jobs: dict[str, Record]) -> None:
+    client = visitor(VIEW)
+    page = client.get(LIST)
+    assert keys(page) == [KEY, "a lock"]
+    row = columns(page)
+    assert (row["key"], row["name"], row["kind"], row["state"]) == (KEY, "shop.export", "job", "held")
+    assert " ".join(row["holder"].split()) == "web-3 pid 4711 MainThread"
+    assert row["fence"] == str(jobs[KEY].version)
+    page = client.get(LIST, {"state": "queued"})
+    assert keys(page) == [QUEUED]
+    assert columns(page)["state"] == "queued"
+    assert "A job that waits to begin." in text(page)
+    assert keys(client.get(LIST, {"state": "all"})) == [KEY, QUEUED, "a lock"]
+
+
+@pytest.mark.parametrize(("key", "task"), [(KEY, "task-1"), (QUEUED, "task-2"), (DONE, "task-3"), ("a lock", None)])
+def test_the_page_of_a_job_names_its_task(jobs: dict[str, Record], key: str, task: str | None) -> None:
+    page = text(visitor(VIEW).get(detail(key)))
+    assert ("field-task" in page) == (task is not None)
+    assert task is None or task in page
+
+
+def test_a_hostile_task_id_is_harmless(store: str) -> None:
+    """It is what somebody published."""
+    hostile = "<script>alert(1)</script>\x1b[31m"
+    locks.record(KEY).put(None, {"state": "running", "id": hostile}, listed=True)
+    page = text(visitor(VIEW).get(detail(KEY)))
+    assert "<script>alert" not in page
+    assert "\x1b" not in page + call("list").out + call("show", KEY).out
+    forget(KEY)
+
+
+@pytest.mark.parametrize("key", [KEY, QUEUED])
+def test_a_job_is_freed_in_the_admin(jobs: dict[str, Record], key: str) -> None:
+    """As a lock: what was shown, with a reason, in the log."""
+    client = visitor(VIEW, RELEASE)
+    link: Any = client.get(detail(key)).context["force_release_url"]
+    page = client.get(link)
+    assert [one["lock"].fence for one in page.context["locks"]] == [jobs[key].version]
+    client.post(link, confirmed(page))
+    assert inspection.find(key).state == "free"
+    assert LogEntry.objects.count() == 1
+
+
+def test_a_job_that_moved_on_stays(jobs: dict[str, Record]) -> None:
+    """[D58] It began between the page and the click."""
+    client = visitor(VIEW, RELEASE)
+    link: Any = client.get(detail(QUEUED)).context["force_release_url"]
+    page = client.get(link)
+    began = locks.record(QUEUED).put(jobs[QUEUED], {"state": "running", "id": "task-2"}, 60, listed=True).record
+    client.post(link, confirmed(page))
+    assert began is not None
+    assert inspection.find(QUEUED).version == began.version
+    assert LogEntry.objects.count() == 0
+
+
+def test_a_job_that_is_done_is_not_offered(jobs: dict[str, Record]) -> None:
+    page = visitor(VIEW, RELEASE).get(detail(DONE))
+    assert page.status_code == 200
+    assert "force_release_url" not in page.context
