@@ -13,6 +13,7 @@ from . import signals
 from .grant import RunLock
 from .job import Job
 from .options import seconds
+from .place import REQUEUED
 from .terms import window
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class RunHold:
             self.place.put(job, heir, seconds(task.lock_queue_ttl) + self.heir.delay)
             return
         if requeued:
-            self.place.put(job, job.waiting(), seconds(task.lock_queue_ttl))
+            self.place.put(job, job.waiting(), REQUEUED)
             return
         ran = clock.now() - self.began
         rest = max(0.0, seconds(task.lock_min_hold) - ran)

@@ -29,6 +29,10 @@ SENDING: Final = 10.0
 """Seconds for which a key stays taken by somebody who died while he sent its message. He who takes longer is not harmed:
 the worker decides."""
 
+REQUEUED: Final = 60.0
+"""Seconds for which a key stays taken for a message that the broker was told to deliver again, at once. If it comes later it
+is run all the same."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from billiard.einfo import ExceptionWithTraceback
 from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
 from celery.signals import task_revoked
 from celery.worker.request import Request as CelerysRequest
@@ -16,17 +17,15 @@ from celery.worker.request import Request as CelerysRequest
 from django_redis_locks import LockError
 
 from . import signals
-from .job import WAITING
+from .job import WAITING, Job
 from .keys import key_of
 from .message import header_in
-from .options import seconds
-from .place import place_of, run_place_of
+from .place import REQUEUED, place_of, run_place_of
 from .terms import spot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .job import Job
     from .place import Place
 
 _log = logging.getLogger("celery_locks")
@@ -44,16 +43,20 @@ class Request(CelerysRequest):
         super().on_timeout(soft, timeout)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
-        failure = getattr(exc_info.exception, "exc", exc_info.exception)
-        if isinstance(failure, Terminated | WorkerLostError | SystemExit):
-            free_dead_run(self, alive=False)  # before the message goes back: whoever gets it finds a free key
+        failure = exc_info.exception
+        if isinstance(failure, ExceptionWithTraceback):
+            failure = failure.exc
+        if isinstance(failure, Terminated | WorkerLostError | SystemExit):  # before the message goes back, if it does
+            comes = not isinstance(failure, Terminated) and self.task.acks_late and self.task.reject_on_worker_lost
+            free_dead_run(self, then=Job.waiting if comes else None)
         elif isinstance(failure, TimeLimitExceeded):
             free_dead_run(self, alive=True)
         return super().on_failure(exc_info, send_failed_event, return_ok)
 
 
-def free_dead_run(request: Any, *, alive: bool) -> None:
-    """Give back what the child that ran a request held. ``alive``: it may be so for a moment yet."""
+def free_dead_run(request: Any, *, alive: bool = False, then: Callable[[Job], Job] | None = None) -> None:
+    """Give back what the child that ran a request held. ``alive``: it may be so for a moment yet; ``then``: what the job is
+    afterwards, if its message comes again."""
 
     def free(place: Place, job: Job) -> None:
         task = request.task
@@ -61,8 +64,8 @@ def free_dead_run(request: Any, *, alive: bool) -> None:
             return
         if alive:
             place.ref.touch(job.known, GRACE, shorten=True)
-        elif task.acks_late and task.reject_on_worker_lost:
-            place.put(job, job.waiting(), seconds(task.lock_queue_ttl))
+        elif then is not None:
+            place.put(job, then(job), REQUEUED)
         else:
             place.drop(job)
         signals.tell(signals.dead_run_freed, task, f"{job.who} died", task_id=request.id, holder=job.who)

@@ -46,9 +46,6 @@ def run(task: LockOptions, body: Callable[[], Any], args: tuple[Any, ...], kwarg
     except Exception:
         outcome = "failure"
         raise
-    except BaseException:  # the worker is ended, or the task: the message comes back if it wasn't acknowledged
-        requeued = True
-        raise
     finally:
         vars(task.request).pop("lock_run", None)
         held.end(outcome, requeued=requeued and bool(task.acks_late))

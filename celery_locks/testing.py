@@ -56,9 +56,12 @@ def running(task: LockOptions, *args: Any, **kwargs: Any) -> Iterator[str]:
     """Have the job of these arguments run, as if in another worker: gives the id of its task."""
     place = run_place_of(task, key_of(task, args, kwargs, None)[0])
     job = Job("running", uuid(), run=uuid(), holder=holder_here(task))
-    done, held = place.hold(None, job, task.lock_expire, -1, lambda _: None)
+    found = place.look()
+    done, held = False, found
+    if found is None or found.state != "running":
+        done, held = place.hold(found, job, task.lock_expire, -1, lambda _: None)
     if not done or held is None:
-        raise AssertionError(f"the job of task {task.name} is {held and held.state} already")
+        raise AssertionError(f"a job of task {task.name} with these arguments runs already")
     try:
         yield job.id
     finally:

@@ -1,0 +1,234 @@
+"""What projects' own tests use, and what is doubtful about tasks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from typing import Any
+
+import pytest
+from celery import Celery
+from celery.contrib.testing.worker import start_worker
+from celery.exceptions import Ignore
+from django.core.checks import run_checks
+from django.test import override_settings
+
+from celery_locks import IdempotentTask, SingletonTask, counters, signals
+from celery_locks.checks import doubts
+from celery_locks.testing import locked_eager, running
+from django_redis_locks import LockLost, LockNotAcquired, LockNotOwned
+
+# Celery's result backend
+pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning")
+
+ran: list[Any] = []
+
+
+@pytest.fixture
+def app() -> Celery:
+    ran.clear()
+    app = Celery("testing", broker="memory://", backend="cache+memory://", set_as_current=False)
+    app.conf.task_default_queue = uuid.uuid4().hex
+    return app
+
+
+def declare(app: Celery, base: type = SingletonTask, **options: Any) -> Any:
+    def body(self: Any, x: int = 1) -> int:
+        ran.append(self.lock.fence)
+        return 2 * x
+
+    task = app.task(body, base=base, bind=True, name=f"t{uuid.uuid4().hex[:6]}", shared=False, **options)
+    app.finalize()
+    return app.tasks[task.name]
+
+
+def test_eager_and_locked(app: Celery) -> None:
+    task = declare(app)
+    with locked_eager(app):
+        assert task.delay(3).get() == task.apply((4,)).get() - 2 == 6
+        assert ran == sorted(set(ran))
+    assert not app.conf.task_always_eager
+    assert not task.lock_eager
+    assert counters()[task.name, "lock_acquired"] == 2
+
+
+def test_each_time_all_is_free(app: Celery) -> None:
+    task = declare(app, lock_min_hold=60)
+    for _ in range(2):
+        with locked_eager(app):
+            assert task.delay(1).state == "SUCCESS"
+            assert task.delay(1).state == "IGNORED"
+
+
+def test_a_job_that_runs_elsewhere(app: Celery) -> None:
+    task = declare(app)
+    with locked_eager(app), running(task, 5) as other:
+        result = task.delay(5)
+        assert (result.state, str(result.result)) == ("IGNORED", f"another job has the key: {other}")
+        assert task.delay(6).get() == 12
+    with locked_eager(app), running(task, 5), pytest.raises(AssertionError, match="runs already"), running(task, 5):
+        pass
+
+
+def test_what_a_conflict_does(app: Celery) -> None:
+    skipped = []
+    lazy, stern = declare(app), declare(app, lock_on_conflict="raise")
+    patient = declare(app, lock_on_conflict="wait", lock_wait=0.05)
+    signals.lock_skipped.connect(
+        lambda sender, holder, **_: skipped.append((sender, holder.pid)), weak=False, sender=lazy
+    )
+    with locked_eager(app):
+        with running(lazy), running(stern), running(patient):
+            assert lazy.delay().state == "IGNORED"
+            for task, waited in (stern, 0.0), (patient, 0.05):
+                error = task.delay().result
+                assert isinstance(error, LockNotAcquired)
+                assert error.waited >= waited
+                assert error.holder is not None
+                assert "another job has the key, held by" in str(error)
+        assert [sender for sender, _ in skipped] == [lazy]
+        assert patient.delay().state == "SUCCESS"
+
+
+@pytest.mark.parametrize("raised", [ValueError("x"), Ignore("x"), SystemExit(1), KeyboardInterrupt()], ids=repr)
+def test_whatever_a_body_raises_its_key_is_free(app: Celery, raised: BaseException) -> None:
+    failures = [raised]
+
+    def body() -> None:
+        if failures:
+            raise failures.pop()
+
+    task = app.task(body, base=SingletonTask, name=f"t{uuid.uuid4().hex[:6]}", shared=False)
+    app.finalize()
+    with locked_eager(app):
+        try:
+            assert app.tasks[task.name].apply().state in ("FAILURE", "IGNORED")
+        except (SystemExit, KeyboardInterrupt) as error:
+            assert error is raised  # noqa: PT017
+        assert not failures
+        assert app.tasks[task.name].apply().state == "SUCCESS"
+
+
+def test_a_job_that_submits_itself_while_it_runs(app: Celery) -> None:
+    """[C48] Eagerly it would wait for itself."""
+
+    def body(self: Any, more: int) -> int:
+        ran.append(more)
+        return 0 if not more else len([self.delay(more).state, self.delay(0).state])
+
+    task = app.task(body, base=SingletonTask, bind=True, name=f"t{uuid.uuid4().hex[:6]}", shared=False)
+    app.finalize()
+    with locked_eager(app):
+        assert app.tasks[task.name].delay(1).get() == 2
+    assert ran == [1, 0]
+
+
+def test_a_direct_call_has_no_lock(app: Celery) -> None:
+    task = declare(app)
+    with pytest.raises(LockNotOwned, match="lock_eager"):
+        task(1)
+    assert task.request.called_directly
+
+
+def test_its_lock(app: Celery) -> None:
+    seen: dict[str, Any] = {}
+
+    def body(self: Any) -> None:
+        self.lock.ensure_held()
+        self.lock.extend(60)
+        seen.update(fence=self.lock.fence, key=self.lock.key, holder=self.lock.holder, text=repr(self.lock))
+        place = self.request.get("lock_run").place
+        place.ref.drop(place.ref.get())
+        with pytest.raises(LockLost):
+            self.lock.extend(60)
+
+    task = app.task(body, base=SingletonTask, bind=True, name=f"t{uuid.uuid4().hex[:6]}", shared=False)
+    app.finalize()
+    with locked_eager(app):
+        assert app.tasks[task.name].apply().get() is None
+    assert seen["key"].startswith(f"job:{task.name}:")
+    assert seen["holder"].fence == seen["fence"]
+    assert str(seen["fence"]) in seen["text"]
+
+
+def test_a_real_worker(app: Celery, redis_url: str) -> None:
+    """In a thread of the test, as Celery's own documentation has it."""
+    app.conf.update(broker_url=redis_url, result_backend=redis_url)
+    task = declare(app, IdempotentTask, idempotency_ttl=60)
+    with (
+        override_settings(REDIS_LOCKS={"default": {"LOCATION": redis_url}}),
+        start_worker(app, pool="solo", perform_ping_check=False),
+    ):
+        first, second = task.delay(3), task.delay(3)
+        assert first.id == second.id
+        assert first.get(timeout=20) == 6
+        third = task.delay(3)
+        assert (third.get(timeout=20), third.deduplicated, len(ran)) == (6, True, 1)
+    app.close()
+
+
+@pytest.mark.parametrize("django", [True, False])
+def test_in_a_program_of_its_own(django: bool) -> None:
+    program = f"""
+from celery import Celery
+from celery_locks import SingletonTask
+from celery_locks.testing import locked_eager, running
+if {django}:
+    from django.conf import settings
+    settings.configure()
+app = Celery("a", broker="memory://")
+@app.task(base=SingletonTask)
+def job(x): return x
+with locked_eager(app):
+    assert job.delay(1).get() == 1
+    with running(job, 1):
+        assert job.delay(1).state == "IGNORED"
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=60)
+
+
+# Doubts
+
+DOUBTS = {
+    "celery_locks.W001": ({"idempotency_ttl": 60, "ignore_result": True}, {}),
+    "celery_locks.W002": ({"idempotency_ttl": 90_000}, {}),
+    "celery_locks.W003": ({"acks_late": True, "time_limit": 4000}, {}),
+    "celery_locks.W004": ({"lock_redelivery_window": 60}, {}),
+    "celery_locks.W005": ({"lock_min_hold": 60}, {"beat": 60.0}),
+}
+
+
+@pytest.mark.parametrize("id", DOUBTS)
+def test_what_is_doubtful(app: Celery, id: str) -> None:
+    options, more = DOUBTS[id]
+    app.conf.broker_url = "redis://127.0.0.1/0"
+    task = declare(app, **options)
+    fine = declare(app)
+    if "beat" in more:
+        app.conf.beat_schedule = {
+            name: {"task": name, "schedule": more["beat"]} for name in (task.name, fine.name, "another")
+        }
+    (found,) = doubts(app)
+    assert found.id == id
+    assert task.name in found.message
+
+
+def test_limits_that_fit_are_no_doubt(app: Celery) -> None:
+    app.conf.update(broker_url="redis://127.0.0.1/0", broker_transport_options={"visibility_timeout": 5000})
+    declare(app, acks_late=True, time_limit=4000)
+    declare(app, IdempotentTask, idempotency_ttl=3600)
+    assert list(doubts(app)) == []
+    app.conf.broker_url = "amqp://"
+    declare(app, acks_late=True, time_limit=400_000)
+    assert list(doubts(app)) == []
+
+
+def test_django_tells_them() -> None:
+    app = Celery("checked", broker="redis://127.0.0.1/0")
+    try:
+        declare(app, lock_redelivery_window=60)
+        assert [message.id for message in run_checks(tags=["celery_locks"])] == ["celery_locks.W004"]
+    finally:
+        app.close()
+        Celery("default").set_current()
