@@ -45,29 +45,50 @@ class Request(CelerysRequest):
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
         failure = getattr(exc_info.exception, "exc", exc_info.exception)
-        if isinstance(failure, Terminated | WorkerLostError | SystemExit):
-            free_dead_run(self, alive=False)  # before the message goes back: whoever gets it finds a free key
+        if isinstance(failure, Terminated | WorkerLostError | SystemExit | KeyboardInterrupt):
+            # before the message goes back: whoever gets it finds a free key
+            free_dead_run(self, alive=False, back=comes_back(self, failure))
         elif isinstance(failure, TimeLimitExceeded):
             free_dead_run(self, alive=True)
         return super().on_failure(exc_info, send_failed_event, return_ok)
 
 
-def free_dead_run(request: Any, *, alive: bool) -> None:
-    """Give back what the child that ran a request held. ``alive``: it may be so for a moment yet."""
+def free_dead_run(request: Any, *, alive: bool, back: bool = False) -> None:
+    """Give back what the child that ran a request held. ``alive``: it may be so for a moment yet. ``back``: its message comes
+    back."""
 
     def free(place: Place, job: Job) -> None:
         task = request.task
+        if job.state == "queued" and job.tries == _tries(request) and not alive and not back:
+            place.drop(job)  # the child was asked to go, and believed that its message would come back
+            return
         if job.state != "running" or job.spot != spot(request.worker_pid):
             return
         if alive:
             place.ref.touch(job.known, GRACE, shorten=True)
-        elif task.acks_late and task.reject_on_worker_lost:
+        elif back:
             place.put(job, job.waiting(), seconds(task.lock_queue_ttl))
         else:
             place.drop(job)
         signals.tell(signals.dead_run_freed, task, f"{job.who} died", task_id=request.id, holder=job.who)
 
     _with_record(request, run_place_of, free)
+
+
+def comes_back(request: Any, failure: BaseException) -> bool:
+    """Whether the message of a request whose child is gone is delivered again, or sent again."""
+    task = request.task
+    if request._already_cancelled:  # the worker ends, or has lost its broker
+        return bool(task.acks_late)
+    if request._already_revoked or isinstance(failure, Terminated):
+        return False
+    if getattr(task, "retry_on_worker_lost", False):  # from Celery 5.7 on
+        return task.max_retries is None or _tries(request) < task.max_retries
+    return bool(task.acks_late and task.reject_on_worker_lost)
+
+
+def _tries(request: Any) -> int:
+    return int(request._context.retries or 0)
 
 
 def _with_record(request: Any, place_of: Callable[[Any, str], Place], act: Callable[[Place, Job], object]) -> None:
