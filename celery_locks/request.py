@@ -15,6 +15,7 @@ from celery.worker.request import Request as CelerysRequest
 
 from django_redis_locks import LockError
 
+from . import deaths as _deaths  # noqa: F401 - it connects itself
 from . import signals
 from .job import WAITING
 from .keys import key_of
