@@ -9,15 +9,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from billiard.einfo import ExceptionWithTraceback  # type: ignore[attr-defined]
 from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
 from celery.signals import task_revoked
 from celery.worker.request import Request as CelerysRequest
 
 from django_redis_locks import LockError
 
+from . import deaths as _deaths  # noqa: F401 - it connects itself
 from . import signals
-from .job import WAITING, Job
+from .job import WAITING
 from .keys import key_of
 from .message import header_in
 from .place import REQUEUED, place_of, run_place_of
@@ -26,6 +26,7 @@ from .terms import spot
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .job import Job
     from .place import Place
 
 _log = logging.getLogger("celery_locks")
@@ -43,20 +44,18 @@ class Request(CelerysRequest):
         super().on_timeout(soft, timeout)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
-        failure = exc_info.exception
-        if isinstance(failure, ExceptionWithTraceback):
-            failure = failure.exc
-        if isinstance(failure, Terminated | WorkerLostError | SystemExit):  # before the message goes back, if it does
-            comes = not isinstance(failure, Terminated) and self.task.acks_late and self.task.reject_on_worker_lost
-            free_dead_run(self, then=Job.waiting if comes else None)
+        failure = getattr(exc_info.exception, "exc", exc_info.exception)
+        if isinstance(failure, Terminated | WorkerLostError | SystemExit | KeyboardInterrupt):
+            # before the message goes back: whoever gets it finds a free key
+            free_dead_run(self, alive=False, back=comes_back(self, failure))
         elif isinstance(failure, TimeLimitExceeded):
             free_dead_run(self, alive=True)
         return super().on_failure(exc_info, send_failed_event, return_ok)
 
 
-def free_dead_run(request: Any, *, alive: bool = False, then: Callable[[Job], Job] | None = None) -> None:
-    """Give back what the child that ran a request held. ``alive``: it may be so for a moment yet; ``then``: what the job is
-    afterwards, if its message comes again."""
+def free_dead_run(request: Any, *, alive: bool, back: bool = False) -> None:
+    """Give back what the child that ran a request held. ``alive``: it may be so for a moment yet. ``back``: its message comes
+    back."""
 
     def free(place: Place, job: Job) -> None:
         task = request.task
@@ -64,13 +63,29 @@ def free_dead_run(request: Any, *, alive: bool = False, then: Callable[[Job], Jo
             return
         if alive:
             place.ref.touch(job.known, GRACE, shorten=True)
-        elif then is not None:
-            place.put(job, then(job), REQUEUED)
+        elif back:
+            place.put(job, job.waiting(), REQUEUED)
         else:
             place.drop(job)
         signals.tell(signals.dead_run_freed, task, f"{job.who} died", task_id=request.id, holder=job.who)
 
     _with_record(request, run_place_of, free)
+
+
+def comes_back(request: Any, failure: BaseException) -> bool:
+    """Whether the message of a request whose child is gone is delivered again, or sent again."""
+    task = request.task
+    if getattr(request, "_already_cancelled", False):  # the worker ends, or has lost its broker
+        return bool(task.acks_late)
+    if getattr(request, "_already_revoked", False) or isinstance(failure, Terminated):
+        return False
+    if getattr(task, "retry_on_worker_lost", False):  # from Celery 5.7 on
+        return task.max_retries is None or _tries(request) < task.max_retries
+    return bool(task.acks_late and task.reject_on_worker_lost)
+
+
+def _tries(request: Any) -> int:
+    return int(request._context.retries or 0)
 
 
 def _with_record(request: Any, place_of: Callable[[Any, str], Place], act: Callable[[Place, Job], object]) -> None:

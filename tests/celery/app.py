@@ -30,22 +30,17 @@ def bases() -> dict[str, type[Task]]:
 
 
 def make_app(config: Config) -> Celery:
-    app = Celery("tests", set_as_current=False, **config.get("app", {}))
+    kinds = bases()
+    app = Celery("tests", set_as_current=False, task_cls=kinds["single"])  # Celery's own tasks have it then, too
     app.conf.update(
         broker_url=config["broker"],
         result_backend=config.get("results"),
         redis_locks={"default": config["locks"]},
         broker_transport_options=config.get("transport", {}),
         broker_connection_retry_on_startup=True,
-        worker_prefetch_multiplier=1,
-        worker_hijack_root_logger=False,
-        worker_enable_remote_control=config.get("control", True),
-        # A test that waits for an answer shouldn't wait for the polling of it
-        result_backend_transport_options={"retry_policy": {"timeout": 5.0}},
-        **config.get("conf", {}),
+        **{"worker_prefetch_multiplier": 1, **config.get("conf", {})},
     )
     app.journal = Journal(config["journal"])
-    kinds = bases()
     tasks.declare(app, kinds)
     declarations.declare(app, kinds)
     return app

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from celery import Celery
 from celery.app.task import Task
+from celery.result import AsyncResult
 
 from tests.celery.app import Config, make_app
 from tests.celery.journal import Entry, Journal
@@ -55,6 +56,12 @@ class Cell:
                     return
         raise AssertionError(f"No message of {task_id} waits for its acknowledgement.")
 
+    def unacked(self, task_id: str) -> bool:
+        """A worker has the message, and hasn't acknowledged it."""
+        with self.app.connection_for_write() as connection:
+            channel = connection.default_channel
+            return any(task_id.encode() in message for message in channel.client.hvals(channel.unacked_key))
+
     def message(self, task_id: str) -> bytes:
         """A copy of the message, while it isn't acknowledged."""
         with self.app.connection_for_write() as connection:
@@ -82,7 +89,7 @@ class Cell:
     def occupy(self, who: str) -> None:
         """Every child of every worker is busy, until the gate `<who>-busy` opens."""
         for _ in range(2 * len(self.nodes)):
-            self.task("plain.early.hold").delay(f"{who}-busy")
+            self.task("plain.late.hold").delay(f"{who}-busy")  # late: so no worker fetches more than it can run
         self.journal.wait(f"{who}-busy", "begin", count=2 * len(self.nodes))
 
     def queued(self, queue: str = "celery") -> int:
@@ -94,6 +101,18 @@ class Cell:
             node.kill()
         self.app.close()
         self.journal.close()
+
+
+def new_job(cell: Cell, task: Task, who: str, first: AsyncResult, seconds: float = 10) -> AsyncResult:
+    """Submit until it isn't the first job any more."""
+    results = [first]
+
+    def submitted() -> bool:
+        results.append(task.delay(who))
+        return results[-1].id != first.id
+
+    cell.journal.until(submitted, who, "a new job", seconds)
+    return results[-1]
 
 
 @pytest.fixture(scope="session")
@@ -158,15 +177,23 @@ def cell(shared_cell: Cell, settings: Any, who: str, request: pytest.FixtureRequ
 
 @pytest.fixture
 def make_cell(
-    celery_config: Config, settings: Any, who: str, tmp_path: Path, request: pytest.FixtureRequest
+    celery_server: RedisServer,
+    celery_config: Config,
+    settings: Any,
+    who: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> Iterator[Callable[..., Cell]]:
     """`cell = make_cell(EXPIRE=2)`: a cell with workers of its own, on a queue of its own; the rest is for the lock's alias."""
     with ExitStack() as stack:
 
         def make(config: Config | None = None, **alias: Any) -> Cell:
-            locks = {**celery_config["locks"], **alias}
-            conf = {"task_default_queue": f"q-{who}", **(config or {}).pop("conf", {})}
-            cell = Cell({**celery_config, "locks": locks, "conf": conf, **(config or {})}, tmp_path)
+            more = dict(config or {})
+            more["locks"] = locks = {**celery_config["locks"], **alias}
+            more["conf"] = {"task_default_queue": f"q-{who}", **more.get("conf", {})}
+            if "db" in more:  # the shortest visibility timeout of all who share a database is everybody's
+                more["broker"] = celery_server.url(more.pop("db"))
+            cell = Cell({**celery_config, **more}, tmp_path)
             settings.REDIS_LOCKS = {"default": locks}
             stack.callback(cell.close)
             stack.callback(tell, cell, request, who)

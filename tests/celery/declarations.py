@@ -23,4 +23,4 @@ def declare(app: Celery, bases: dict[str, type[Task]]) -> None:
     app.register_task(Held())
     app.task(hold, name="form.app.task", base=base, bind=True)
     shared_task(hold, name="form.shared_task", base=base, bind=True)
-    app.task(hold, name="form.task_cls", bind=True)  # with an app whose `task_cls` it is
+    app.task(hold, name="form.task_cls", bind=True)  # it is the default class of this app

@@ -17,6 +17,8 @@ from typing import Any
 
 import redis
 
+from django_redis_locks import LockNotOwned
+
 PATIENCE = 30.0
 """Seconds after which a body leaves a gate that nobody opens, and a test gives up: far more than anything takes."""
 
@@ -42,6 +44,14 @@ class Entry:
         return f"{self.ms % 1_000_000:>9} {self.what:<9} {rest}"
 
 
+def fence_of(task: Any) -> int | None:
+    """Celery's own tasks have no lock, and a task that is called directly hasn't either."""
+    try:
+        return task.lock.fence
+    except (AttributeError, LockNotOwned):
+        return None
+
+
 class Journal:
     """One per process; forks and pools are redis-py's affair."""
 
@@ -63,7 +73,6 @@ class Journal:
         """The body of a task, from its first moment to its last one. Gives the run's id."""
         run = uuid.uuid4().hex[:8]
         request = task.request
-        lock = getattr(task, "lock", None)
         self.write(
             "begin",
             who,
@@ -72,7 +81,7 @@ class Journal:
             run=run,
             retries=request.retries,
             node=request.hostname,
-            fence=getattr(lock, "fence", None),
+            fence=fence_of(task),
             **data,
         )
         how = ""

@@ -91,6 +91,9 @@ def test_every_end_of_a_body_frees_it(cell: Cell, who: str, kind: str, ack: str,
     task = cell.task(f"{kind}.{ack}.ending")
     first = task.delay(who, how)
     cell.journal.wait(who, "postrun", id=first.id)
+    if how == "exit":
+        with pytest.raises(WorkerLostError):  # SystemExit ends a child, which its parent has to see
+            first.get(timeout=SOON)
     second = task.delay(who, how)
     assert second.id != first.id
     cell.journal.wait(who, "begin", id=second.id, seconds=SOON)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from billiard.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded
 
-from tests.celery.conftest import Cell
+from tests.celery.conftest import Cell, new_job
 
 KINDS = pytest.mark.parametrize("kind", ["single", "once"])
 
@@ -17,15 +17,7 @@ def test_a_body_that_ignores_its_hard_limit_stays_alone(cell: Cell, who: str, ki
     first = task.apply_async((who,), time_limit=1)
     with pytest.raises(TimeLimitExceeded):
         first.get(timeout=20)
-    second = None
-
-    def submitted() -> bool:
-        nonlocal second
-        second = task.delay(who)
-        return second.id != first.id
-
-    cell.journal.until(submitted, who, "a new job")
-    assert second is not None
+    second = new_job(cell, task, who, first, 20)
     cell.journal.wait(who, "begin", id=second.id, seconds=15)
     cell.journal.open_gate(who)
     second.get(timeout=10)

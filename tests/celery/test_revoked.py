@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
 from celery.exceptions import TaskRevokedError
-from celery.result import AsyncResult
 
-from tests.celery.conftest import Cell
+from tests.celery.conftest import Cell, new_job
 
 KINDS = pytest.mark.parametrize("kind", ["single", "once"])
 
@@ -24,8 +24,7 @@ def test_a_revoked_job_in_the_queue_is_no_job(cell: Cell, who: str, kind: str) -
     cell.journal.open_gate(f"{who}-busy")
     with pytest.raises(TaskRevokedError):
         first.get(timeout=20)
-    second = task.delay(who)
-    assert second.id != first.id
+    second = new_job(cell, task, who, first)  # the stored state of a queued job is looked at once in a second
     assert second.get(timeout=10)
     assert {begin.id for begin in cell.journal.entries(who, "begin")} == {second.id}
 
@@ -55,14 +54,7 @@ def test_a_running_job_that_is_terminated_is_free(cell: Cell, who: str, kind: st
     (body,) = cell.journal.wait(who, "begin")
     cell.journal.write("killed", who, pids=[body.pid])
     cell.revoke(first.id, terminate=True, signal=number.name)
-    second = AsyncResult(first.id, app=cell.app)
-
-    def submitted() -> bool:
-        nonlocal second
-        second = task.delay(who)
-        return second.id != first.id
-
-    cell.journal.until(submitted, who, "a new job", 10)
+    second = new_job(cell, task, who, first)
     cell.journal.wait(who, "begin", id=second.id, seconds=10)
     assert cell.journal.crowd(who) == 1
 
@@ -72,6 +64,7 @@ def test_a_body_that_ignores_its_termination_stays_alone(cell: Cell, who: str, k
     """[C8] It is REVOKED for everybody, and runs on: that state is no proof of a death."""
     task = cell.task(f"{kind}.early.stubborn")
     first = task.delay(who)
+    (body,) = cell.journal.wait(who, "begin")
     cell.journal.wait(who, "alive")
     cell.revoke(first.id, terminate=True)
     cell.journal.wait(who, "swallowed")
@@ -79,15 +72,9 @@ def test_a_body_that_ignores_its_termination_stays_alone(cell: Cell, who: str, k
     cell.journal.stays_out(who, "begin", count=2)
     cell.journal.open_gate(who)
     cell.journal.wait(who, "end")
-    third = None
-
-    def finished() -> bool:
-        nonlocal third
-        third = task.delay(who)
-        return third.id != first.id
-
-    cell.journal.until(finished, who, "a new job", 10)
+    new_job(cell, task, who, first)
     assert cell.journal.crowd(who) == 1
+    os.kill(body.pid, signal.SIGKILL)  # that child would hear the next SIGTERM otherwise than a fresh one
 
 
 @KINDS
@@ -95,15 +82,8 @@ def test_a_job_that_expires_in_its_queue_is_no_job(cell: Cell, who: str, kind: s
     """[C11] Nobody looks into that queue, so nobody tells."""
     task = cell.task(f"{kind}.early.quick")
     first = task.apply_async((who,), queue=f"nobody-{who}", expires=1)
-    second = task.delay(who)
-    assert second.id == first.id
-
-    def expired() -> bool:
-        nonlocal second
-        second = task.delay(who)
-        return second.id != first.id
-
-    cell.journal.until(expired, who, "a new job", 10)
+    assert task.delay(who).id == first.id
+    second = new_job(cell, task, who, first)
     assert second.get(timeout=10)
     assert len(cell.journal.entries(who, "begin")) == 1
 

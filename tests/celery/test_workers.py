@@ -7,7 +7,7 @@ from tests.celery.nodes import worker_pids
 
 
 def test_two_workers_share_the_work(cell: Cell, who: str) -> None:
-    results = [cell.task("plain.early.hold").delay(who) for _ in range(4)]
+    results = [cell.task("plain.late.hold").delay(who) for _ in range(4)]
     begins = cell.journal.wait(who, "begin", count=4)
     assert {begin.node for begin in begins} == {node.host for node in cell.nodes}
     assert {begin.pid for begin in begins} == {pid for node in cell.nodes for pid in worker_pids(node)}

@@ -1,0 +1,101 @@
+"""The same message comes twice: while its body runs, before that, and after it. Never two bodies, never a lost job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.celery.conftest import Cell
+
+KINDS = pytest.mark.parametrize("kind", ["single", "once"])
+
+
+@KINDS
+def test_a_copy_of_a_live_run_stays_out(make_cell: Callable[..., Cell], who: str, kind: str) -> None:
+    """[C28] It is kept for as long as the run may still die, and dropped when that has come to its end."""
+    cell = make_cell(EXPIRE=1)
+    cell.start(2)
+    result = cell.task(f"{kind}.late.hold").delay(who)
+    cell.journal.wait(who, "begin")
+    cell.redeliver(result.id)
+    cell.journal.wait(who, "postrun", count=2)  # it came, and comes again
+    assert len(cell.journal.entries(who, "begin")) == 1
+    cell.journal.open_gate(who)
+    assert result.get(timeout=10)
+    ends = len(cell.journal.entries(who, "postrun"))
+    cell.journal.wait(who, "postrun", count=ends + 1)  # and is dropped
+    assert len(cell.journal.entries(who, "begin")) == 1
+
+
+def test_a_visibility_timeout_that_is_too_short(make_cell: Callable[..., Cell], who: str) -> None:
+    """[C28] Two seconds, while a body takes longer: the transport delivers it again and again, also the copies that wait."""
+    transport = {"visibility_timeout": 2, "unacked_restore_interval": 0.3, "unacked_restore_throttle": 1}
+    cell = make_cell({"transport": transport, "db": 5}, EXPIRE=1)
+    cell.start(2)
+    result = cell.task("once.late.hold").delay(who)
+    cell.journal.wait(who, "postrun", count=4)
+    cell.journal.open_gate(who)
+    assert result.get(timeout=10)
+    assert len(cell.journal.entries(who, "begin")) == 1
+    assert len(cell.journal.entries(who, "prerun")) < 20
+
+
+def test_a_copy_of_a_run_whose_node_dies_runs(make_cell: Callable[..., Cell], who: str) -> None:
+    """[C28] [C31] That copy is the only one that is left."""
+    cell = make_cell(EXPIRE=1)
+    (dying,) = cell.start()
+    result = cell.task("once.late.hold").delay(who)
+    (body,) = cell.journal.wait(who, "begin")
+    cell.start()
+    cell.redeliver(result.id)
+    cell.journal.wait(who, "postrun")
+    dying.kill()
+    cell.journal.write("killed", who, pids=[body.pid])
+    cell.journal.wait(who, "begin", count=2, seconds=15)
+    cell.journal.open_gate(who)
+    assert result.get(timeout=10)
+    assert cell.journal.crowd(who) == 1
+    assert len(cell.journal.entries(who, "begin")) == 2
+
+
+def test_many_copies_that_wait_for_their_time(cell: Cell, who: str) -> None:
+    """[C29] A countdown beyond the visibility timeout: several workers hold the message, and all begin at its time."""
+    result = cell.task("once.late.quick").apply_async((who,), countdown=2)
+    for _ in range(3):
+        cell.journal.until(lambda: cell.unacked(result.id), who, "a message that waits")
+        cell.redeliver(result.id)
+    assert result.get(timeout=20)
+    cell.journal.wait(who, "postrun", count=3)
+    assert len(cell.journal.entries(who, "begin")) == 1
+
+
+@KINDS
+def test_a_copy_that_comes_after_the_end_isnt_run(cell: Cell, who: str, kind: str) -> None:
+    """[C30] Its acknowledgement was lost."""
+    result = cell.task(f"{kind}.late.hold").delay(who)
+    cell.journal.wait(who, "begin")
+    copy = cell.message(result.id)
+    cell.journal.open_gate(who)
+    assert result.get(timeout=10)
+    cell.journal.wait(who, "postrun")
+    cell.deliver(copy)
+    cell.journal.wait(who, "postrun", count=2)
+    assert len(cell.journal.entries(who, "begin")) == 1
+    assert result.state == "SUCCESS"
+
+
+@pytest.mark.xfail(reason="the record of a key knows only the last job that it was")
+def test_a_copy_that_comes_after_the_next_job_isnt_run(cell: Cell, who: str) -> None:
+    """[C30] The key has been another job's in between."""
+    task = cell.task("once.late.hold")
+    result = task.delay(who)
+    cell.journal.wait(who, "begin")
+    copy = cell.message(result.id)
+    cell.journal.open_gate(who)
+    assert result.get(timeout=10)
+    assert task.delay(who).get(timeout=10)
+    cell.journal.wait(who, "postrun", count=2)
+    cell.deliver(copy)
+    cell.journal.wait(who, "postrun", count=3)
+    assert len(cell.journal.entries(who, "begin")) == 2
