@@ -75,6 +75,6 @@ RIGHT = [
 ]
 
 
-@pytest.mark.parametrize("options", RIGHT, ids=str)
+@pytest.mark.parametrize("options", RIGHT, ids=" ".join)
 def test_what_is_right_is_accepted(options: dict[str, object]) -> None:
     bind(base=SingletonTask, name="good", **options)
