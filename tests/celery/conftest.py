@@ -20,6 +20,9 @@ from celery.result import AsyncResult
 from tests.celery.app import Config, make_app
 from tests.celery.journal import Entry, Journal
 from tests.celery.nodes import Node, celery_version
+from tests.servers import unavailable
+from tools.processes import ServerNotFound
+from tools.rabbitmq_server import RabbitMQ
 from tools.redis_server import RedisServer
 
 
@@ -120,6 +123,16 @@ def celery_server(redis_executable: None) -> Iterator[RedisServer]:
     """No test flushes it: who tells the tests apart is `who`."""
     with RedisServer() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[RabbitMQ]:
+    try:
+        broker = RabbitMQ().start()
+    except ServerNotFound as error:
+        unavailable(str(error))
+    with broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")

@@ -141,6 +141,11 @@ class Journal:
             assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s\n{self.story(who)}"
             self.read(block=20)
 
+    def age(self, entry: Entry) -> float:
+        """Seconds since then, on Redis's clock."""
+        seconds, micros = self.redis.time()
+        return seconds + micros / 1e6 - entry.ms / 1000
+
     def story(self, who: str) -> str:
         return "\n".join(map(str, self.entries(who)))
 

@@ -11,7 +11,7 @@ from celery.signals import task_postrun, task_prerun, worker_ready
 from tests.celery.app import make_app
 
 config = json.loads(os.environ["CELERY_TESTS"])
-app = make_app(config)
+app = make_app({**config, "results": config.get("worker_results") or config["results"]})
 app.set_current()
 app.set_default()
 

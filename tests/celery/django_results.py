@@ -1,0 +1,40 @@
+"""A Django project for workers whose results go into its database, a file of SQLite."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from tests.celery.nodes import ROOT
+
+SETTINGS = "tests.celery.django_results"
+
+SECRET_KEY = "not a secret"
+USE_TZ = True
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+INSTALLED_APPS = ["django_redis_locks", "django_celery_results"]
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": os.environ.get("RESULTS", ":memory:"),
+        "OPTIONS": {"timeout": 20, "transaction_mode": "IMMEDIATE"},
+    }
+}
+
+
+def migrate(environ: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "django", "migrate", "-v", "0"]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), **environ}, check=True)
+
+
+def state_of(database: Path, task_id: str) -> str | None:
+    """What the table of results says."""
+    with closing(sqlite3.connect(database, timeout=20)) as connection:
+        found = connection.execute(
+            "SELECT status FROM django_celery_results_taskresult WHERE task_id = ?", (task_id,)
+        ).fetchone()
+    return found[0] if found else None

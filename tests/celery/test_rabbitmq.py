@@ -1,0 +1,86 @@
+"""The other broker, where it differs: what isn't acknowledged comes back the moment its connection is gone, and what
+expires is dropped without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from billiard.exceptions import WorkerLostError
+
+from tests.celery.conftest import Cell, new_job
+from tools.rabbitmq_server import RabbitMQ
+
+pytestmark = pytest.mark.servers
+
+
+@pytest.fixture
+def rabbit_cell(rabbitmq: RabbitMQ, make_cell: Callable[..., Cell]) -> Cell:
+    return make_cell({"broker": rabbitmq.url()}, EXPIRE=2)
+
+
+def test_retries_and_duplicates(rabbit_cell: Cell, who: str) -> None:
+    """[C1] [C2] The retry is elsewhere before its predecessor has ended; meanwhile it is that one job."""
+    cell = rabbit_cell
+    cell.start(2)
+    task = cell.task("once.late.lingering")
+    first = task.delay(who)
+    cell.journal.wait(who, "prerun", count=2)
+    assert task.delay(who).id == first.id
+    cell.journal.stays_out(who, "begin", count=2)
+    cell.journal.open_gate(who)
+    first.get(timeout=20)
+    assert [entry.what for entry in cell.journal.entries(who, "begin", "end")] == ["begin", "end"] * 2
+    after = task.delay(who)
+    assert after.id != first.id
+    after.get(timeout=20)
+
+
+def test_a_child_is_killed(rabbit_cell: Cell, who: str) -> None:
+    """[C5] Its message comes back at once, or its key is free."""
+    cell = rabbit_cell
+    cell.start(2)
+    result = cell.task("once.requeue.hold").delay(who)
+    (body,) = cell.journal.wait(who, "begin")
+    cell.kill(body)
+    _, second = cell.journal.wait(who, "begin", count=2, seconds=10)
+    assert (second.id, second.fence > body.fence) == (result.id, True)
+    early = cell.task("once.early.hold")
+    first = early.delay(who)
+    body = cell.journal.wait(who, "begin", id=first.id)[0]
+    cell.kill(body)
+    with pytest.raises(WorkerLostError):
+        first.get(timeout=10)
+    again = early.delay(who)
+    cell.journal.wait(who, "begin", id=again.id, seconds=10)
+    cell.journal.open_gate(who)
+    assert result.get(timeout=10) == second.run
+    assert again.get(timeout=10)
+
+
+def test_a_node_dies(rabbit_cell: Cell, who: str) -> None:
+    """[C31] The message is back in no time, and the lease lives: it isn't skipped and not lost, it waits."""
+    cell = rabbit_cell
+    (dying,) = cell.start()
+    result = cell.task("single.late.hold").delay(who)
+    (body,) = cell.journal.wait(who, "begin")
+    cell.start()
+    dying.kill()
+    cell.journal.write("killed", who, pids=[body.pid])
+    cell.journal.wait(who, "prerun", count=2)
+    _, second = cell.journal.wait(who, "begin", count=2, seconds=15)
+    assert second.fence > body.fence
+    cell.journal.open_gate(who)
+    assert result.get(timeout=10) == second.run
+    assert cell.journal.crowd(who) == 1
+
+
+def test_a_message_expires_in_the_broker(rabbit_cell: Cell, who: str) -> None:
+    """[C11] No worker and no hook ever hears of it."""
+    cell = rabbit_cell
+    cell.start()
+    task = cell.task("once.early.quick")
+    first = task.apply_async((who,), queue=f"nobody-{who}", expires=1)
+    assert task.delay(who).id == first.id
+    assert new_job(cell, task, who, first).get(timeout=10)
+    assert len(cell.journal.entries(who, "begin")) == 1
