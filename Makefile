@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 BOOTSTRAP := $(PYTHON) tools/bootstrap.py
 
-.PHONY: help demo demo-postgres demo-admin run test messages bench lint types build clean
+.PHONY: help demo demo-postgres demo-celery demo-admin run test messages bench lint types build clean
 .NOTPARALLEL:
 
 help: ## Show these commands
@@ -19,6 +19,10 @@ demo: ## See the locks at work, on a Redis of its own
 demo-postgres: ## See a lock that still holds at COMMIT, beside one that doesn't, on a PostgreSQL of its own
 	@$(BOOTSTRAP) postgresql
 	@$(BIN)/python example_project/demo.py --commit $(ARGS)
+
+demo-celery: ## See two workers and two beats, some of which are killed, with plain tasks and with ours
+	@$(BOOTSTRAP) celery
+	@$(BIN)/python example_project/jobs_demo.py $(ARGS)
 
 demo-admin: ## See the admin's page of held locks, with 10 000 of them
 	@$(BOOTSTRAP)

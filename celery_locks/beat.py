@@ -133,7 +133,7 @@ def _claim(using: str, ref: RecordRef, tick: Tick, task_id: str) -> Claim:
             found = written.record
             if found is not None and covers(found, tick):
                 winner = str(found.fields["id"])
-                _log.info("%r is published already, as task %s", tick, winner)
+                _log.debug("%r is published already, as task %s", tick, winner)
                 return Claim(tick, False, winner, ref, None)
     except LockError as failure:
         if isinstance(failure, LockBackendError):

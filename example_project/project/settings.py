@@ -47,6 +47,18 @@ ROOT_URLCONF = "project.urls"
 WSGI_APPLICATION = "project.wsgi.application"
 TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}]
 
+CELERY_BROKER_URL = os.environ.get("CELERY_BROKER_URL", "redis://127.0.0.1:6379/1")
+CELERY_RESULT_BACKEND = CELERY_BROKER_URL
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_BEAT_SCHEDULE = {"take-stock": {"task": "shop.take_stock", "schedule": 60.0}}
+if "JOURNAL" in os.environ:  # make demo-celery counts what happens, and compares
+    CELERY_IMPORTS = ["shop.plain"]
+    CELERY_TASK_ROUTES = {"plain.*": {"queue": "plain"}}
+    CELERY_BEAT_SCHEDULE = {name: {"task": name, "schedule": 2.0} for name in ("shop.take_stock", "plain.take_stock")}
+EMAIL_BACKEND = "django.core.mail.backends.filebased.EmailBackend"
+EMAIL_FILE_PATH = os.environ.get("MAILS", BASE_DIR / "mails")
+
 LANGUAGE_CODE = "en"
 USE_I18N = False
 USE_TZ = True

@@ -323,7 +323,7 @@ def test_the_loser_knows_the_winner(stage: Stage, caplog: pytest.LogCaptureFixtu
     stage.until(59, [a, b])
     stage.frozen.tick(1)
     a.step()
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG)
     (entry,) = b.scheduler.schedule.values()
     result = b.scheduler.apply_async(entry, advance=False)
     assert result.id == stage.journal[0].id

@@ -1,0 +1,159 @@
+"""What the journal of the jobs comes to: the table, and whether it is as it must be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+COLUMNS = ("job", "submitted", "messages", "begun", "killed", "finished", "twice", "at once", "lost")
+GAP = "   "
+WIDTH = 20
+
+INTERVAL = 2.0
+TOO_SOON = 0.7 * INTERVAL
+"""Two messages of a beat's job that are closer belong to one tick."""
+TOO_LATE = 3 * INTERVAL + 2
+"""Seconds without a run after which a tick was lost: a dead beat's successor may have had its turn just before."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """A line of the journal."""
+
+    what: str  # sent, kept (a submission that another message serves), began, ended, freed (the key of a dead run)
+    task: str
+    id: str
+    key: object
+    pid: int
+    at: float
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A process that was killed while it ran a job; or a beat, then without one."""
+
+    pid: int
+    task: str
+    id: str
+    at: float
+
+
+@dataclass(frozen=True)
+class Tally:
+    """One job."""
+
+    task: str
+    submitted: int
+    messages: int
+    begun: int
+    killed: int
+    finished: int
+    twice: int
+    at_once: int
+    lost: int
+
+    def row(self) -> tuple[str, ...]:
+        numbers = (self.submitted, self.messages, self.begun, self.killed, self.finished)
+        return (self.task, *map(str, numbers), str(self.twice), str(self.at_once), str(self.lost))
+
+
+def confirmations(
+    task: str, events: Iterable[Event], kills: Iterable[Kill], orders: Iterable[object], times: int
+) -> Tally:
+    """Each order's is to be finished once. It was asked for so many times."""
+    mine = [event for event in events if event.task == task]
+    ends = Counter(event.key for event in mine if event.what == "ended")
+    orders = list(orders)
+    return Tally(
+        task,
+        submitted=times * len(orders),
+        messages=sum(event.what == "sent" for event in mine),
+        begun=sum(event.what == "began" for event in mine),
+        killed=sum(kill.task == task for kill in kills),
+        finished=ends.total(),
+        twice=sum(count - 1 for count in ends.values()),
+        at_once=overlaps(mine, kills),
+        lost=sum(not ends[order] for order in orders),
+    )
+
+
+def ticks(task: str, events: Iterable[Event], kills: Iterable[Kill], until: float) -> Tally:
+    """One run per tick, and one at a time."""
+    mine = [event for event in events if event.task == task]
+    sent = sorted(event.at for event in mine if event.what == "sent")
+    begun = sorted(event.at for event in mine if event.what == "began")
+    return Tally(
+        task,
+        submitted=sum(event.what in ("sent", "kept") for event in mine),
+        messages=len(sent),
+        begun=len(begun),
+        killed=sum(kill.task == task for kill in kills),
+        finished=sum(event.what == "ended" for event in mine),
+        twice=sum(after - before < TOO_SOON for before, after in pairwise(sent)),
+        at_once=overlaps(mine, kills),
+        lost=sum(after - before > TOO_LATE for before, after in pairwise([*begun, until])),
+    )
+
+
+def overlaps(events: Iterable[Event], kills: Iterable[Kill]) -> int:
+    """Runs that began while another one of the same key went on."""
+    dead = {(kill.pid, kill.id): kill.at for kill in kills}
+    going: dict[object, dict[tuple[int, str], float]] = {}
+    found = 0
+    for event in sorted(events, key=lambda event: event.at):
+        others = going.setdefault(event.key, {})
+        run = event.pid, event.id
+        if event.what == "began":
+            found += any(event.at < end for end in others.values())
+            others[run] = dead.get(run, float("inf"))
+        elif event.what == "ended":
+            others.pop(run, None)
+    return found
+
+
+def heading() -> str:
+    return _line(COLUMNS)
+
+
+def line(tally: Tally) -> str:
+    return _line(tally.row())
+
+
+def _line(cells: Sequence[str]) -> str:
+    first, *numbers = cells
+    return GAP.join(
+        [first.ljust(WIDTH), *(cell.rjust(len(name)) for cell, name in zip(numbers, COLUMNS[1:], strict=True))]
+    )
+
+
+def failures(plain: Sequence[Tally], ours: Sequence[Tally]) -> list[str]:
+    """What isn't as it must be; nothing, if the demo has shown what it promises."""
+    found = [
+        f"{one.task} was done twice by nobody: there was nothing to compare with." for one in plain if not one.twice
+    ]
+    for one in ours:
+        if one.twice:
+            found.append(f"{one.task} was done twice {one.twice} times.")
+        if one.at_once:
+            found.append(f"{one.task} ran {one.at_once} times while it ran already.")
+        if one.lost:
+            found.append(f"{one.task} was lost {one.lost} times.")
+        if not one.killed:
+            found.append(f"No run of {one.task} was killed.")
+        if one.messages >= one.submitted:
+            found.append(f"{one.task} had a message for each submission: no lock was at work.")
+    return found
+
+
+def explanation(plain: Sequence[Tally], ours: Sequence[Tally], took: float) -> str:
+    """Four sentences."""
+    (plain_ticks, plain_orders), (ticks_, orders) = plain, ours
+    return (
+        f"Of plain jobs each beat sends its own, {plain_ticks.messages} messages for {ticks_.messages} ticks, and who "
+        f"clicks three times gets three mails, {plain_orders.finished} for {orders.finished} orders. With SingletonTask "
+        f"a tick is one message and no run overlaps another; with IdempotentTask an order is one mail. The keys of the "
+        f"two runs that were killed were free within {1000 * took:.0f} ms, and the confirmation was sent by another "
+        f"process. When the beat that had sent the ticks was killed, the other one went on."
+    )

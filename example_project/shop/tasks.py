@@ -1,0 +1,31 @@
+"""The shop's jobs in the background. What they do is in `jobs`; here stands how often."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import shared_task
+
+from celery_locks import IdempotentTask, SingletonTask
+
+from . import jobs
+
+
+@shared_task(base=SingletonTask, bind=True, name="shop.take_stock")
+def take_stock(self: Any) -> int:
+    """Beat's job: however many beats and workers there are, one at a time, and one per tick."""
+    return jobs.take_stock(self)
+
+
+@shared_task(
+    base=IdempotentTask,
+    bind=True,
+    name="shop.confirm_order",
+    lock_key="{order_id}",
+    idempotency_ttl=3600,  # so long after it was sent, too, nobody gets a second confirmation
+    acks_late=True,  # a confirmation whose worker dies is not forgotten:
+    reject_on_worker_lost=True,  # another one sends it
+)
+def confirm_order(self: Any, order_id: int) -> str:
+    """Once per order, however often it is asked for."""
+    return jobs.confirm_order(self, order_id)

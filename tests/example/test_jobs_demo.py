@@ -1,0 +1,105 @@
+"""The judgement of the demo of jobs: it must fail for what it is meant to show."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from example_project.jobs_report import (
+    INTERVAL,
+    TOO_LATE,
+    Event,
+    Kill,
+    Tally,
+    confirmations,
+    explanation,
+    failures,
+    heading,
+    line,
+    overlaps,
+    ticks,
+)
+
+PLAIN = [
+    Tally("plain.take_stock", 12, 12, 12, 0, 12, 4, 8, 0),
+    Tally("plain.confirm_order", 60, 60, 60, 0, 60, 40, 9, 0),
+]
+OURS = [Tally("shop.take_stock", 12, 6, 6, 1, 5, 0, 0, 0), Tally("shop.confirm_order", 60, 20, 21, 1, 20, 0, 0, 0)]
+
+
+def test_as_it_must_be():
+    assert failures(PLAIN, OURS) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"twice": 1}, "shop.take_stock was done twice 1 times."),
+        ({"at_once": 2}, "shop.take_stock ran 2 times while it ran already."),
+        ({"lost": 1}, "shop.take_stock was lost 1 times."),
+        ({"killed": 0}, "No run of shop.take_stock was killed."),
+        ({"messages": 12}, "shop.take_stock had a message for each submission: no lock was at work."),
+    ],
+)
+def test_what_is_wrong_fails(changes, message):
+    assert failures(PLAIN, [replace(OURS[0], **changes), OURS[1]]) == [message]
+
+
+def test_plain_jobs_must_show_the_difference():
+    (message,) = failures([replace(PLAIN[0], twice=0), PLAIN[1]], OURS)
+    assert message.startswith("plain.take_stock was done twice by nobody")
+
+
+def event(what, at, *, id="1", key=None, pid=1, task="t"):
+    return Event(what, task, id, key, pid, at)
+
+
+def test_confirmations_are_counted_by_order():
+    events = [
+        event("sent", 0, id="a"),
+        event("began", 1, id="a", key=1, pid=7),
+        event("began", 3, id="a", key=1, pid=8),
+        event("ended", 4, id="a", key=1, pid=8),
+        event("began", 5, id="b", key=2),
+        event("ended", 6, id="b", key=2),
+        event("began", 7, id="c", key=2),
+        event("ended", 8, id="c", key=2),
+        event("ended", 8, id="x", key=3, task="another"),
+    ]
+    tally = confirmations("t", events, [Kill(7, "t", "a", 2.0), Kill(9, "", "", 5.0)], [1, 2, 3], 3)
+    assert tally == Tally("t", 9, messages=1, begun=4, killed=1, finished=3, twice=1, at_once=0, lost=1)
+
+
+def test_a_run_that_was_killed_is_over():
+    """Before that, another one of the same key overlaps it."""
+    began = [event("began", 1, id="a", pid=7), event("began", 3, id="a", pid=8)]
+    assert overlaps(began, [Kill(7, "t", "a", 2.0)]) == 0
+    assert overlaps(began, [Kill(7, "t", "a", 3.5)]) == 1
+    assert overlaps(began, []) == 1
+    assert overlaps([event("began", 1, key=1), event("began", 2, id="b", key=2)], []) == 0
+    assert overlaps([event("began", 1), event("ended", 2), event("began", 3, id="b")], []) == 0
+
+
+def test_ticks_are_told_by_their_distance():
+    good = [event("sent", INTERVAL * n) for n in range(3)] + [event("kept", 1.0)]
+    runs = [event("began", INTERVAL * n + 0.1, id=str(n)) for n in range(3)]
+    ends = [event("ended", INTERVAL * n + 1.1, id=str(n)) for n in range(3)]
+    until = 2 * INTERVAL + 1
+    tally = ticks("t", [*good, *runs, *ends], [], until)
+    assert tally == Tally("t", 4, messages=3, begun=3, killed=0, finished=3, twice=0, at_once=0, lost=0)
+    assert ticks("t", [*good, event("sent", INTERVAL + 0.3)], [], until).twice == 1
+    assert ticks("t", [*good, *runs, *ends], [], until + TOO_LATE).lost == 1
+    assert ticks("t", [*good, *runs[:1], event("began", TOO_LATE + 1, id="9")], [], TOO_LATE + 2).lost == 1
+
+
+def test_table_has_a_number_below_every_column():
+    assert len(heading()) == len(line(OURS[0]))
+    assert line(OURS[1]).split() == ["shop.confirm_order", "60", "20", "21", "1", "20", "0", "0", "0"]
+
+
+def test_the_explanation_says_the_numbers():
+    text = explanation(PLAIN, OURS, 0.0412)
+    assert "12 messages for 6 ticks" in text
+    assert "60 for 20 orders" in text
+    assert "within 41 ms" in text
