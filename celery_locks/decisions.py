@@ -19,6 +19,7 @@ class Verdict(Enum):
     ENDED = "it was run to its end before"
     SUPERSEDED = "a newer submission replaced it"
     ANSWERED = "another message of the same job was run; its result is the answer"
+    OVERTAKEN = "a later submission of the same job was run since"
     FOLLOWING = "its predecessor is about to end: wait for that"
     PARK = "another copy of this very message runs: come again when its lease would end"
     CONFLICT = "another job has the key"
@@ -33,6 +34,8 @@ def at_start(job: Job | None, me: Message) -> Verdict:
     if job is None:
         return Verdict.RUN
     mine = job.id == me.id
+    if not mine and me.header is not None and 0 < me.header.reserved <= job.past and job.twin != me.id:
+        return Verdict.OVERTAKEN
     if job.state in WAITING:
         return Verdict.RUN if mine else _queued_other(job, me)
     if job.state == "running":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from django_redis_locks import LockBackendError, LockError, LockLost, clock
@@ -91,9 +92,7 @@ class RunHold:
     def _end(self, outcome: Outcome, requeued: bool) -> None:
         job, task = self.job, self.task
         if self.heir is not None:
-            heir = Job(
-                "queued", self.heir.id, tries=self.heir.tries, reserved=job.reserved, fingerprint=job.fingerprint
-            )
+            heir = replace(job.waiting(), id=self.heir.id, tries=self.heir.tries, twin="")
             self.place.put(job, heir, seconds(task.lock_queue_ttl) + self.heir.delay)
             return
         if requeued:
@@ -110,6 +109,7 @@ class RunHold:
             "done",
             job.id,
             twin=job.twin,
+            past=job.reserved or job.past if outcome == "success" else job.past,
             fingerprint=job.fingerprint,
             keep=keep,
             rest=rest,

@@ -37,6 +37,7 @@ class Job:
         reserved: the version of its reservation; 0 if it was never reserved.
         first: that of the first reservation in a row of replaced ones.
         twin: another message of the same job, whose run this one stands for.
+        past: the largest reservation of a job of this key that succeeded: a message with a smaller one comes too late.
         fingerprint: of its arguments, if they aren't its key.
         spot: the process that runs it, as its parent can name it.
         holder: host, pid, thread and name of what runs it.
@@ -54,6 +55,7 @@ class Job:
     reserved: int = 0
     first: int = 0
     twin: str = ""
+    past: int = 0
     fingerprint: str = ""
     spot: str = ""
     holder: tuple[Any, ...] = ()

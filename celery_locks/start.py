@@ -88,6 +88,10 @@ class Start:
             self._again(min(job.known.lease_left, LONGEST_PAUSE) + 0.2, "another copy of it runs")
         if found is Verdict.SUPERSEDED:
             self._revoke(f"superseded by {job.id}")
+        if found is Verdict.OVERTAKEN:  # it was run then, and this is a late copy, or it was replaced
+            if has_results(self.task) and self.task.backend.get_state(self.message.id) in READY_STATES:
+                self._ignore("it was run to its end before")
+            self._revoke("a later submission of the same job was run")
         if found is Verdict.ENDED or not has_results(self.task):
             self._ignore(f"it was run to its end before, as {job.id}")
         self.header = replace(self.header, follow=job.id)
@@ -108,6 +112,7 @@ class Start:
             tries=self.message.tries,
             reserved=header.reserved,
             twin=twin,
+            past=0 if over is None else over.past,
             fingerprint=header.fingerprint,
             spot=spot(),
             holder=holder_here(task),

@@ -134,6 +134,7 @@ class _Submission:
         result: AsyncResult[Any] | None = None
         while result is None:
             if job is None or at_submit(job) is Submit.RESERVE:
+                self.queued = replace(self.queued, past=0 if job is None else job.past)
                 done, job = self.place.put(job, self.queued.turned("reserved"), SENDING)
                 if done and job is not None:
                     return self._send(job, None)
@@ -150,12 +151,14 @@ class _Submission:
         if found is Submit.AWAIT:
             return None, self.place.change(job, job.known.lease_left + 0.1)
         if found is Submit.REPEAT:
-            return self._over(job, Job("reserved", job.id, first=job.first, fingerprint=job.fingerprint), None)
+            return self._over(
+                job, Job("reserved", job.id, first=job.first, past=job.past, fingerprint=job.fingerprint), None
+            )
         if job.state == "queued" and self._revoked(job):
             self.place.drop(job)
             return None, None
         if job.state == "queued" and self.task.lock_on_duplicate == "replace" and not self._counted_on():
-            return self._over(job, self.queued.turned("reserved", first=job.first or job.reserved), job)
+            return self._over(job, self.queued.turned("reserved", first=job.first or job.reserved, past=job.past), job)
         return self._duplicate(job), job
 
     def _over(self, job: Job, new: Job, replaced: Job | None) -> tuple[AsyncResult[Any] | None, Job | None]:

@@ -85,7 +85,6 @@ def test_a_copy_that_comes_after_the_end_isnt_run(cell: Cell, who: str, kind: st
     assert result.state == "SUCCESS"
 
 
-@pytest.mark.xfail(reason="the record of a key knows only the last job that it was")
 def test_a_copy_that_comes_after_the_next_job_isnt_run(cell: Cell, who: str) -> None:
     """[C30] The key has been another job's in between."""
     task = cell.task("once.late.hold")

@@ -64,6 +64,10 @@ START = {
         message(),
         Verdict.RUN,
     ),
+    "[C30] a late copy, after the next job": (job("queued", "new", past=5), message(reserved=5), Verdict.OVERTAKEN),
+    "replaced, and its successor is done": (job("done", "new", past=9), message(reserved=5), Verdict.OVERTAKEN),
+    "a later one than those that were run": (job("done", "old", past=5), message(reserved=9), Verdict.RUN),
+    "a retry of the job that is running": (job("running", past=5), message(1, reserved=5), Verdict.FOLLOWING),
     "[C34] at rest": (job("done", "other", keep=60, rest=55, lease_left=10), message(), Verdict.CONFLICT),
     "done, another one": (job("done", "other", keep=60, lease_left=10, outcome="success"), message(), Verdict.RUN),
 }

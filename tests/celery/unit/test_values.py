@@ -12,7 +12,9 @@ from celery_locks.job import Job, read
 from celery_locks.message import HEADER, Header, header_in
 from django_redis_locks import LockKeyError, Record
 
-FULL = Job("done", "id", "run", 2, 5, 3, "twin", "print", "spot", ("host", 7, "main", "t"), 60.0, 5.0, 6.0, "success")
+FULL = Job(
+    "done", "id", "run", 2, 5, 3, "twin", 4, "print", "spot", ("host", 7, "main", "t"), 60.0, 5.0, 6.0, "success"
+)
 
 
 @pytest.mark.parametrize("job", [FULL, Job("reserved", "id")])
