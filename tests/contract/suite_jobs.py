@@ -83,6 +83,7 @@ def test_a_job_that_is_done_is_not_listed(jobs: Face, alice: Caller) -> None:
     assert alice(inspection.held, state="all").rows == []
     found = alice(inspection.find, "job:export:t1")
     assert (found.state, found.kind, found.task_id, found.holder) == ("done", "job", "t1", None)
+    assert (found.fence, found.version) == (None, alice(record.get).version)  # nothing to free
     assert alice(inspection.force_release, "job:export:t1") is False
 
 
@@ -174,6 +175,24 @@ def test_a_job_that_began_between_the_index_and_the_look(
         page = inspection.held(state="queued")  # the test's own thread reads
     assert (page.rows, page.total) == ([], 1)
     assert tasks_of(inspection.held(state="all")) == ["t1"]
+
+
+def test_a_job_that_begins_while_all_is_read(jobs: Face, alice: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is shown once: neither missed by both parts of the index, nor found in both."""
+    record = queue(alice, "t1")
+    entries = inspection.entries
+    reads = []
+
+    def moving(*how: Any, **more: Any) -> Any:
+        page = yield from entries(*how, **more)
+        reads.append(how)
+        if len(reads) == len(locks["default"].listings):  # one part is read
+            begin(alice, "t1", record)
+        return page
+
+    monkeypatch.setattr(inspection, "entries", moving)
+    page = inspection.held(state="all")  # the test's own thread reads
+    assert (tasks_of(page), [row.state for row in page.rows], page.total) == (["t1"], ["held"], 1)
 
 
 def test_a_job_that_died_is_shown_as_a_lock_is(jobs: Face, alice: Caller) -> None:
