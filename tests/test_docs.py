@@ -61,6 +61,8 @@ from django_redis_locks.backends.redis.scripts import script
 from django_redis_locks.contrib import drf
 from django_redis_locks.core import constants
 from django_redis_locks.core.facts import Facts, FenceCounter
+from tests import docs_celery
+from tests.docs_celery import test_options_are_all_in_the_table  # noqa: F401 - it runs here
 from tools.redis_server import RedisServer
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -106,8 +108,8 @@ def stories() -> dict[str, list[Block]]:
 STORIES = stories()
 """Blocks that belong together, by page and name."""
 
-GIVEN: dict[str, Callable[[], Names]] = {}
-AFTER: dict[str, Callable[[Names], object]] = {}
+GIVEN: dict[str, Callable[[], Names]] = {**docs_celery.GIVEN}
+AFTER: dict[str, Callable[[Names], object]] = {**docs_celery.AFTER}
 
 
 def given(story: str) -> Callable[[Callable[[], Names]], Callable[[], Names]]:
@@ -169,6 +171,7 @@ DATABASE = {
         "howto/views:ask-before-commit",
         "howto/views:hold",
         "howto/fencing:model",
+        *docs_celery.DATABASE,
     )
 }
 
