@@ -116,6 +116,10 @@ BUDGETS = [
     Budget("6", "bytes per lock", figure("6 memory", "ours", "bytes"), 420, digits=0),
     Budget("6", "bytes per lock, without index and metadata", figure("6 memory", "ours-bare", "bytes"), 200, digits=0),
     Budget("6", "keys left per released lock", figure("6 memory", "ours", "left_keys"), 0),
+    Budget("8", "another job: of plain Celery", against("8 unique", "ours-celery", "celery", "us"), 1.2),
+    Budget(
+        "8", "the same job: of celery-singleton", against("8 duplicate", "ours-celery", "celery-singleton", "us"), 0.5
+    ),
 ]
 
 

@@ -122,6 +122,17 @@ VIEWS = {
     ),
 }
 
+SUBMISSIONS = [
+    plain("clock µs", "us", 1),
+    times("of plain Celery", "us", "celery"),
+    times("of celery-singleton", "us", "celery-singleton"),
+    plain("client CPU", "client", 1),
+]
+VIEWS |= {
+    "8 unique": View("Each another job", SUBMISSIONS),
+    "8 duplicate": View("The same job again", SUBMISSIONS),
+}
+
 
 def view(case: Case) -> View:
     if case.row == "growth":

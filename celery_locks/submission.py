@@ -116,7 +116,7 @@ class _Submission:
         self.options = options
         self.given = given
         self.place: Place = place_of(task, new.key)
-        self.queued = Job("queued", new.id, tries=int(options.get("retries") or 0), fingerprint=new.fingerprint)
+        self.job = Job("reserved", new.id, tries=int(options.get("retries") or 0), fingerprint=new.fingerprint)
 
     def result(self) -> AsyncResult[Any]:
         if self.task.lock_on_duplicate == "queue":
@@ -134,8 +134,9 @@ class _Submission:
         result: AsyncResult[Any] | None = None
         while result is None:
             if job is None or at_submit(job) is Submit.RESERVE:
-                self.queued = replace(self.queued, past=0 if job is None else job.past)
-                done, job = self.place.put(job, self.queued.turned("reserved"), SENDING)
+                if job is not None and job.past:
+                    self.job = replace(self.job, past=job.past)
+                done, job = self.place.put(job, self.job, SENDING)
                 if done and job is not None:
                     return self._send(job, None)
             else:
@@ -158,7 +159,7 @@ class _Submission:
             self.place.drop(job)
             return None, None
         if job.state == "queued" and self.task.lock_on_duplicate == "replace" and not self._counted_on():
-            return self._over(job, self.queued.turned("reserved", first=job.first or job.reserved, past=job.past), job)
+            return self._over(job, replace(self.job, first=job.first or job.reserved, past=job.past), job)
         return self._duplicate(job), job
 
     def _over(self, job: Job, new: Job, replaced: Job | None) -> tuple[AsyncResult[Any] | None, Job | None]:
@@ -166,7 +167,7 @@ class _Submission:
         done, now = self.place.put(job, new, SENDING)
         if not done or now is None:
             return None, now
-        self.queued = new
+        self.job = new
         self.new = replace(self.new, id=new.id)
         return self._send(now, replaced), now
 
@@ -179,7 +180,7 @@ class _Submission:
         except BaseException as failure:
             self._not_sent(reserved, replaced, failure)
             raise
-        queued = self.queued.turned("queued", reserved=version)
+        queued = self.job.turned("queued", reserved=version)
         try:
             self.place.put(reserved, queued, self._patience())
         except LockBackendError as failure:  # the message is out: the worker takes the key
@@ -226,7 +227,7 @@ class _Submission:
         _looked[job.id] = now
         try:
             return self.task.backend.get_state(job.id) in READY_STATES
-        except NotImplementedError:  # there is no result backend
+        except Exception:  # noqa: BLE001 - there is no result backend, or it is down: whatever its library raises
             return False
 
     def _counted_on(self) -> bool:

@@ -37,6 +37,11 @@ ADAPTERS = {
     "pottery-tasks": Peer("pottery, asyncio", "pottery_redlock:PotteryTasks", "pottery"),
     "redlock-ng-tasks": Peer("redlock-ng, asyncio", "redlock_ng:RedlockNgTasks", "redlock-ng", "redlock-ng"),
     "cashews-tasks": Peer("cashews", "cashews_lock:CashewsTasks", "cashews"),
+    "celery": Peer("plain Celery", "celery_tasks:Plain", "celery"),
+    "celery-guarded": Peer("a raw SET NX before it", "celery_tasks:Guarded"),
+    "ours-celery": Peer("celery_locks, IdempotentTask", "celery_tasks:Ours", "django-redis-locks"),
+    "celery-singleton": Peer("celery-singleton", "celery_tasks:CelerySingleton", "celery-singleton"),
+    "celery-once": Peer("celery-once", "celery_tasks:CeleryOnce", "celery-once"),
 }
 
 

@@ -1,4 +1,4 @@
-"""The rows of the table: which adapters meet which scenario. Later ones: 7 (cache) and 8 (Celery)."""
+"""The rows of the table: which adapters meet which scenario. A later one: 7 (cache)."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ ROWS = {
     "4": Row("500 wait for one lock", others.crowds),
     "5": Row("Many locks renewed", others.renewals),
     "6": Row("Memory in Redis per held lock", others.memory),
+    "8": Row("Celery: one job submitted", others.submissions),
     "growth": Row("How the cost grows", growth.run),
 }
 USUAL = [number for number in ROWS if number != "growth"]  # what runs unless asked otherwise

@@ -1,4 +1,4 @@
-"""Rows 2, 4, 5 and 6: tasks, crowds, renewal, memory."""
+"""Rows 2, 4, 5, 6 and 8: tasks, crowds, renewal, memory, Celery."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ TASK_CROWD = ["ours-tasks", "redis-py-tasks", "redis-py-tasks-pool", "cashews-ta
 RENEWERS = ["raw-renewed", "ours", "one-by-one", "python-redis-lock-pool", "python-redis-lock"]
 MANY_RENEWERS = ["raw-renewed", "ours", "one-by-one"]
 HOLDERS = ["ours", "ours-bare", "redis-py", "python-redis-lock", "django-redis", "redlock-ng", "pottery"]
+SUBMITTERS = ["celery", "celery-guarded", "ours-celery", "celery-singleton", "celery-once"]
 
 LEASE = 6.0  # short, so that a few seconds show renewals of everybody: at a third of it, or two thirds
 WATCHED = 4.0
@@ -37,3 +38,8 @@ def renewals(bench: Bench) -> None:
 
 def memory(bench: Bench) -> None:
     bench.turns(bench.case("6", "memory", "none"), HOLDERS, "memory", most=SLOW, locks=2000)
+
+
+def submissions(bench: Bench) -> None:
+    for name, same in (("unique", False), ("duplicate", True)):
+        bench.slices(bench.case("8", name, "same"), SUBMITTERS, "submission", seconds=0.3, same=same)

@@ -159,10 +159,11 @@ class RecordRef:
         if not reply.ok or reply.record is None:
             return Written(False, reply.record)
         hold: Hold | None = None
+        fields = json.loads(write.text)  # as others will read them
         if write.renew_for is not None:
-            hold = self._hold(write, reply.record.version, sent)
+            hold = self._hold(write, fields, reply.record.version, sent)
             self.world.watch(hold, partial(self._prolong, reply.record.version), write.lease)
-        return Written(True, Record(reply.record.version, write.fields, write.lease / 1000, hold))
+        return Written(True, Record(reply.record.version, fields, write.lease / 1000, hold))
 
     def _touching(self, expected: Record, lease: int, shorten: bool) -> Program[Written]:
         command = Command("record/touch", self._touched, (expected.version, lease, int(shorten)), self._read)
@@ -256,7 +257,7 @@ class RecordRef:
         nonce = owners.mint_token() + mark
         args = 0 if expected is None else expected.version, nonce, lease, text
         command = Command("record/put", self.keys[:3] + self._indexes, args, self._read)
-        return Write(expected, json.loads(text), lease, renew_for, on_lost, home, nonce, command)
+        return Write(expected, text, lease, renew_for, on_lost, home, nonce, command)
 
     def _drop(self, version: int, nonce: str, parse: Any) -> Command[Any]:
         return Command("record/drop", self.keys[:2] + self._indexes, (version, nonce), parse)
@@ -274,7 +275,7 @@ class RecordRef:
         listing = self.keys.listing
         return (listing, queued_in(listing)) if self.terms.index else ()
 
-    def _hold(self, write: Write, version: int, sent: float) -> Hold:
+    def _hold(self, write: Write, fields: Mapping[str, Any], version: int, sent: float) -> Hold:
         hold = Hold(
             self.place,
             self.key,
@@ -293,7 +294,7 @@ class RecordRef:
         )
         if write.on_lost is not None:
             # made when it is called for: the user may have kept the record that a touch returned
-            hold.grant = partial(again, version, write.fields, write.lease, weakref.ref(hold))  # type: ignore[assignment]
+            hold.grant = partial(again, version, fields, write.lease, weakref.ref(hold))  # type: ignore[assignment]
         return hold
 
     # The replies.

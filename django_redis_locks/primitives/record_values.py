@@ -64,7 +64,7 @@ class Write(NamedTuple):
     """A write that is to be. ``renew_for`` is None unless it is to be renewed."""
 
     expected: Record | None
-    fields: Mapping[str, Any]
+    text: str
     lease: int
     renew_for: float | None
     on_lost: Callable[[Record], object] | None
