@@ -29,16 +29,19 @@ if os.environ.get("EVENT_LOOP") == "uvloop":
 
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 
+PATIENT = 5.0
+"""The socket timeout of these tests, in seconds: a busy machine may take a second to answer."""
+
 SILENCE = 0.25
-"""The socket timeout of these tests, in seconds."""
+"""That of tests in which somebody falls silent. `SOCKET_TIMEOUT` of a module says so for all of its tests."""
 
 
 @pytest.fixture
-def open_locks(settings) -> Callable[..., Locks]:
+def open_locks(settings, request: pytest.FixtureRequest) -> Callable[..., Locks]:
     """`open_locks(url, EXPIRE=1)`: the locks of a server, with other settings of the alias."""
 
     def open_locks(url: str, **entry: object) -> Locks:
-        options = {"socket_timeout": SILENCE, **entry.pop("OPTIONS", {})}
+        options = {"socket_timeout": getattr(request.module, "SOCKET_TIMEOUT", PATIENT), **entry.pop("OPTIONS", {})}
         settings.REDIS_LOCKS = {"default": {"LOCATION": url, "OPTIONS": options, **entry}}
         return locks["default"]
 
@@ -46,12 +49,12 @@ def open_locks(settings) -> Callable[..., Locks]:
 
 
 @pytest.fixture
-def open_both(settings) -> Callable[..., list[Locks]]:
+def open_both(settings, request: pytest.FixtureRequest) -> Callable[..., list[Locks]]:
     """`here, there = open_both(url)`: two aliases that name one server differently. Each has an inbox, a janitor and queues
     of its own, as two processes have."""
 
     def open_both(url: str, **entry: object) -> list[Locks]:
-        options = {"socket_timeout": SILENCE, **entry.pop("OPTIONS", {})}
+        options = {"socket_timeout": getattr(request.module, "SOCKET_TIMEOUT", PATIENT), **entry.pop("OPTIONS", {})}
         settings.REDIS_LOCKS = {
             host: {"LOCATION": url.replace("127.0.0.1", host), "OPTIONS": options, **entry}
             for host in ("127.0.0.1", "localhost")

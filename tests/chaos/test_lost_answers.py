@@ -10,8 +10,11 @@ import redis
 from django_redis_locks import LockBackendError, LockLost
 from django_redis_locks.client import Locks
 from django_redis_locks.core import events
+from tests.chaos.conftest import SILENCE
 from tests.chaos.helpers import Async, Sync, eventually
 from tests.proxy import Proxy
+
+SOCKET_TIMEOUT = SILENCE
 
 
 @pytest.fixture(params=[Sync, Async], ids=["sync", "async"])

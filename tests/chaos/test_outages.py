@@ -19,6 +19,8 @@ from tests.chaos.crowd import asked, lined_up, listening, pair, start
 from tests.chaos.helpers import eventually
 from tools.redis_server import RedisServer
 
+SOCKET_TIMEOUT = SILENCE
+
 Make = Callable[..., RedisServer]
 Open = Callable[..., Any]
 SOON = 1.3

@@ -255,7 +255,7 @@ else:
 """
     begin = clock.now()
     subprocess.run([sys.executable, "-c", program], check=True, env=_bare(), timeout=20)
-    assert clock.now() - begin < 5
+    assert clock.now() - begin < 15  # the start of a program takes seconds on a busy machine
     assert not direct.exists(KEY)
 
 

@@ -110,8 +110,8 @@ def test_a_signal_between_two_steps_is_thrown_in() -> None:
             endless = program()
             with contextlib.suppress(Strike):
                 aimed = True
-                # once more, if the first one struck where Python swallows it, such as in a finalizer
-                signal.setitimer(signal.ITIMER_REAL, 0.0003 + number * 1e-6, 0.1)
+                # once more, if the first one struck where Python swallows it, such as in a finalizer; not while it is handled
+                signal.setitimer(signal.ITIMER_REAL, 0.0003 + number * 1e-6, 1.0)
                 run(endless, Silent)
             aimed = False
             passed_by += inspect.getgeneratorstate(endless) == inspect.GEN_SUSPENDED
