@@ -112,12 +112,14 @@ class Cell:
         self.journal.close()
 
 
-def new_job(cell: Cell, task: Task, who: str, first: AsyncResult, seconds: float = 10) -> AsyncResult:
+def new_job(
+    cell: Cell, task: Task, who: str, first: AsyncResult, seconds: float = 10, arguments: tuple[Any, ...] = ()
+) -> AsyncResult:
     """Submit until it isn't the first job any more."""
     results = [first]
 
     def submitted() -> bool:
-        results.append(task.delay(who))
+        results.append(task.delay(who, *arguments))
         return results[-1].id != first.id
 
     cell.journal.until(submitted, who, "a new job", seconds)
