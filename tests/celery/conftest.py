@@ -44,6 +44,12 @@ class Cell:
         self.nodes += started
         return [node.ready(self.journal) for node in started]
 
+    def help(self, queue: str) -> None:
+        """The shared workers look into this queue too, from now on."""
+        hosts = [node.host for node in self.nodes]
+        answers = self.app.control.add_consumer(queue, destination=hosts, reply=True, timeout=10)
+        assert len(answers) == len(hosts), answers
+
     def kill(self, body: Entry) -> None:
         """SIGKILL for the process in which this body runs, as the out-of-memory killer would."""
         os.kill(body.pid, signal.SIGKILL)
@@ -106,12 +112,14 @@ class Cell:
         self.journal.close()
 
 
-def new_job(cell: Cell, task: Task, who: str, first: AsyncResult, seconds: float = 10) -> AsyncResult:
+def new_job(
+    cell: Cell, task: Task, who: str, first: AsyncResult, seconds: float = 10, arguments: tuple[Any, ...] = ()
+) -> AsyncResult:
     """Submit until it isn't the first job any more."""
     results = [first]
 
     def submitted() -> bool:
-        results.append(task.delay(who))
+        results.append(task.delay(who, *arguments))
         return results[-1].id != first.id
 
     cell.journal.until(submitted, who, "a new job", seconds)
@@ -213,6 +221,20 @@ def make_cell(
             return cell
 
         yield make
+
+
+@pytest.fixture
+def help_comes(shared_cell: Cell, who: str) -> Iterator[Callable[[], list[str]]]:
+    """`help_comes()`: the shared workers, whose hosts it returns, have a look at the queue of a cell that was made."""
+    hosts = [node.host for node in shared_cell.nodes]
+
+    def come() -> list[str]:
+        shared_cell.help(f"q-{who}")
+        return hosts
+
+    yield come
+    shared_cell.journal.open_gate(who)
+    shared_cell.app.control.cancel_consumer(f"q-{who}", destination=hosts)
 
 
 @pytest.fixture

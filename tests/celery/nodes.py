@@ -78,7 +78,7 @@ class Node:
             assert self.process.poll() is None, f"The worker didn't start:\n{self.tail()}"
             return bool(journal.entries(self.name, "ready"))
 
-        journal.until(is_ready, self.name, "a ready worker")
+        journal.until(is_ready, self.name, "a ready worker", 60)
         return self
 
     def signal(self, number: signal.Signals) -> None:

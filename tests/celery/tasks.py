@@ -18,6 +18,10 @@ ACKS: dict[str, dict[str, bool]] = {
 }
 
 
+BRIEF = 2.5
+"""A lease, in seconds, whose end a test can wait for; not shorter, because a machine that is busy renews late."""
+
+
 def quick(self: Any, who: str, *rest: Any) -> str:
     with self.app.journal.body(self, who) as run:
         return run
@@ -27,13 +31,6 @@ def hold(self: Any, who: str, *rest: Any) -> str:
     """Inside until the test opens the gate."""
     with self.app.journal.body(self, who) as run:
         self.app.journal.pass_gate(who)
-        return run
-
-
-def lasting(self: Any, who: str, seconds: float) -> str:
-    """Inside for a time, awake: for pools whose threads must have their turns."""
-    with self.app.journal.body(self, who) as run:
-        time.sleep(seconds)
         return run
 
 
@@ -105,7 +102,7 @@ def collect(self: Any, results: Any, who: str) -> Any:
     return results
 
 
-BODIES = [quick, hold, lasting, flaky, patient, lingering, stubborn, ending, again]
+BODIES = [quick, hold, flaky, patient, lingering, stubborn, ending, again]
 
 
 def dying(base: type[Task]) -> type[Task]:
@@ -123,10 +120,11 @@ def dying(base: type[Task]) -> type[Task]:
 
 
 def declare(app: Celery, bases: dict[str, type[Task]]) -> None:
-    """`single.early.hold`: the kind of its class, how it acknowledges, what it does."""
+    """`single.early.hold`: the kind of its class, how it acknowledges, what it does. `brief` is `hold` with a brief lease."""
     for kind, base in bases.items():
         for ack, options in ACKS.items():
             for body in BODIES:
                 app.task(body, name=f"{kind}.{ack}.{body.__name__}", base=base, bind=True, **options)
+            app.task(hold, name=f"{kind}.{ack}.brief", base=base, bind=True, lock_expire=BRIEF, **options)
             app.task(quick, name=f"{kind}.{ack}.dying", base=dying(base), bind=True, **options)
     app.task(collect, name="collect", base=Task, bind=True)

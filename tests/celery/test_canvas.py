@@ -7,6 +7,8 @@ from celery import chain, chord, group
 
 from tests.celery.conftest import Cell
 
+pytestmark = pytest.mark.celery
+
 KINDS = pytest.mark.parametrize("kind", ["single", "once"])
 
 

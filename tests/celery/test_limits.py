@@ -7,6 +7,8 @@ from billiard.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded
 
 from tests.celery.conftest import Cell, new_job
 
+pytestmark = pytest.mark.celery
+
 KINDS = pytest.mark.parametrize("kind", ["single", "once"])
 
 

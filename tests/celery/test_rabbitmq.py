@@ -11,18 +11,18 @@ from billiard.exceptions import WorkerLostError
 from tests.celery.conftest import Cell, new_job
 from tools.rabbitmq_server import RabbitMQ
 
-pytestmark = pytest.mark.servers
 
-
-@pytest.fixture
-def rabbit_cell(rabbitmq: RabbitMQ, make_cell: Callable[..., Cell]) -> Cell:
-    return make_cell({"broker": rabbitmq.url()}, EXPIRE=2)
-
-
-def test_retries_and_duplicates(rabbit_cell: Cell, who: str) -> None:
-    """[C1] [C2] The retry is elsewhere before its predecessor has ended; meanwhile it is that one job."""
-    cell = rabbit_cell
+@pytest.mark.servers
+def test_rabbitmq(rabbitmq: RabbitMQ, make_cell: Callable[..., Cell], who: str) -> None:
+    """All of them with one node, and in one process: it takes seconds to start."""
+    cell = make_cell({"broker": rabbitmq.url()})
     cell.start(2)
+    for story in (retries_and_duplicates, a_child_is_killed, it_expires_in_the_broker, a_node_dies):
+        story(cell, f"{who}-{story.__name__}")
+
+
+def retries_and_duplicates(cell: Cell, who: str) -> None:
+    """[C1] [C2] The retry is elsewhere before its predecessor has ended; meanwhile it is that one job."""
     task = cell.task("once.late.lingering")
     first = task.delay(who)
     cell.journal.wait(who, "prerun", count=2)
@@ -36,10 +36,8 @@ def test_retries_and_duplicates(rabbit_cell: Cell, who: str) -> None:
     after.get(timeout=20)
 
 
-def test_a_child_is_killed(rabbit_cell: Cell, who: str) -> None:
+def a_child_is_killed(cell: Cell, who: str) -> None:
     """[C5] Its message comes back at once, or its key is free."""
-    cell = rabbit_cell
-    cell.start(2)
     result = cell.task("once.requeue.hold").delay(who)
     (body,) = cell.journal.wait(who, "begin")
     cell.kill(body)
@@ -58,13 +56,20 @@ def test_a_child_is_killed(rabbit_cell: Cell, who: str) -> None:
     assert again.get(timeout=10)
 
 
-def test_a_node_dies(rabbit_cell: Cell, who: str) -> None:
+def it_expires_in_the_broker(cell: Cell, who: str) -> None:
+    """[C11] No worker and no hook ever hears of it."""
+    task = cell.task("once.early.quick")
+    first = task.apply_async((who,), queue=f"nobody-{who}", expires=1)
+    assert task.delay(who).id == first.id
+    assert new_job(cell, task, who, first).get(timeout=10)
+    assert len(cell.journal.entries(who, "begin")) == 1
+
+
+def a_node_dies(cell: Cell, who: str) -> None:
     """[C31] The message is back in no time, and the lease lives: it isn't skipped and not lost, it waits."""
-    cell = rabbit_cell
-    (dying,) = cell.start()
-    result = cell.task("single.late.hold").delay(who)
+    result = cell.task("single.late.brief").delay(who)
     (body,) = cell.journal.wait(who, "begin")
-    cell.start()
+    (dying,) = [node for node in cell.nodes if node.host == body.node]
     dying.kill()
     cell.journal.write("killed", who, pids=[body.pid])
     cell.journal.wait(who, "prerun", count=2)
@@ -73,14 +78,3 @@ def test_a_node_dies(rabbit_cell: Cell, who: str) -> None:
     cell.journal.open_gate(who)
     assert result.get(timeout=10) == second.run
     assert cell.journal.crowd(who) == 1
-
-
-def test_a_message_expires_in_the_broker(rabbit_cell: Cell, who: str) -> None:
-    """[C11] No worker and no hook ever hears of it."""
-    cell = rabbit_cell
-    cell.start()
-    task = cell.task("once.early.quick")
-    first = task.apply_async((who,), queue=f"nobody-{who}", expires=1)
-    assert task.delay(who).id == first.id
-    assert new_job(cell, task, who, first).get(timeout=10)
-    assert len(cell.journal.entries(who, "begin")) == 1

@@ -12,42 +12,39 @@ KINDS = pytest.mark.parametrize("kind", ["single", "once"])
 
 
 @KINDS
-def test_a_copy_of_a_live_run_stays_out(make_cell: Callable[..., Cell], who: str, kind: str) -> None:
+def test_a_copy_of_a_live_run_stays_out(cell: Cell, who: str, kind: str) -> None:
     """[C28] It is kept for as long as the run may still die, and dropped when that has come to its end."""
-    cell = make_cell(EXPIRE=1)
-    cell.start(2)
-    result = cell.task(f"{kind}.late.hold").delay(who)
+    result = cell.task(f"{kind}.late.brief").delay(who)
     cell.journal.wait(who, "begin")
     cell.redeliver(result.id)
-    cell.journal.wait(who, "postrun", count=2)  # it came, and comes again
+    cell.journal.wait(who, "postrun")  # it came, and comes again
     assert len(cell.journal.entries(who, "begin")) == 1
     cell.journal.open_gate(who)
     assert result.get(timeout=10)
-    ends = len(cell.journal.entries(who, "postrun"))
-    cell.journal.wait(who, "postrun", count=ends + 1)  # and is dropped
+    cell.journal.wait(who, "postrun", count=3)  # and is dropped
     assert len(cell.journal.entries(who, "begin")) == 1
 
 
 def test_a_visibility_timeout_that_is_too_short(make_cell: Callable[..., Cell], who: str) -> None:
     """[C28] Two seconds, while a body takes longer: the transport delivers it again and again, also the copies that wait."""
     transport = {"visibility_timeout": 2, "unacked_restore_interval": 0.3, "unacked_restore_throttle": 1}
-    cell = make_cell({"transport": transport, "db": 5}, EXPIRE=1)
-    cell.start(2)
-    result = cell.task("once.late.hold").delay(who)
-    cell.journal.wait(who, "postrun", count=4)
+    cell = make_cell({"transport": transport, "db": 5})
+    cell.start()
+    result = cell.task("once.late.brief").delay(who)
+    cell.journal.wait(who, "postrun", count=3)
     cell.journal.open_gate(who)
     assert result.get(timeout=10)
     assert len(cell.journal.entries(who, "begin")) == 1
     assert len(cell.journal.entries(who, "prerun")) < 20
 
 
-def test_a_copy_of_a_run_whose_node_dies_runs(make_cell: Callable[..., Cell], who: str) -> None:
+def test_a_copy_of_a_run_whose_node_dies_runs(make_cell: Callable[..., Cell], help_comes, who: str) -> None:
     """[C28] [C31] That copy is the only one that is left."""
-    cell = make_cell(EXPIRE=1)
-    (dying,) = cell.start()
-    result = cell.task("once.late.hold").delay(who)
+    cell = make_cell()
+    (dying,) = cell.start(concurrency=1)
+    result = cell.task("once.late.brief").delay(who)
     (body,) = cell.journal.wait(who, "begin")
-    cell.start()
+    help_comes()
     cell.redeliver(result.id)
     cell.journal.wait(who, "postrun")
     dying.kill()

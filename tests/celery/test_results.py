@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.celery.conftest import Cell
 from tests.celery.django_results import SETTINGS, migrate, state_of
 
-KINDS = pytest.mark.parametrize("kind", ["single", "once"])
 
-
-@KINDS
-def test_without_results(make_cell: Callable[..., Cell], who: str, kind: str) -> None:
-    """[C30] [C51] One job per submission and per delivery; a duplicate with a callback runs on its own account, later."""
+def test_without_results(make_cell: Callable[..., Cell], who: str) -> None:
+    """[C30] [C51] One run per submission and per delivery; a duplicate with a callback runs on its own account, later."""
     cell = make_cell({"results": None})
-    cell.start(2)
+    cell.start()
+    for kind in ("single", "once"):
+        without_results(cell, f"{who}-{kind}", kind)
+
+
+def without_results(cell: Cell, who: str, kind: str) -> None:
     task = cell.task(f"{kind}.late.hold")
     first = task.delay(who)
     cell.journal.wait(who, "begin")
@@ -36,15 +36,18 @@ def test_without_results(make_cell: Callable[..., Cell], who: str, kind: str) ->
     assert len(cell.journal.entries(who, "begin")) == 2
 
 
-@KINDS
-def test_with_results_in_djangos_database(make_cell: Callable[..., Cell], who: str, kind: str, tmp_path: Path) -> None:
-    """[C17] The workers are Django's: a duplicate with a callback takes the result that the database has."""
+def test_with_results_in_djangos_database(make_cell: Callable[..., Cell], who: str, tmp_path: Path) -> None:
+    """[C17] The workers are Django's: what a stranger sends takes the result that the database has, or is skipped there."""
     database = tmp_path / "results.sqlite3"
     environ = {"DJANGO_SETTINGS_MODULE": SETTINGS, "RESULTS": str(database)}
     migrate(environ)
     cell = make_cell({"results": None, "worker_results": "django-db", "environ": environ})
-    cell.app.conf.task_ignore_result = False
-    cell.start(2)
+    cell.start()
+    for kind, state in {"single": "REVOKED", "once": "SUCCESS"}.items():
+        in_the_database(cell, f"{who}-{kind}", kind, state, database)
+
+
+def in_the_database(cell: Cell, who: str, kind: str, state: str, database: Path) -> None:
     task = cell.task(f"{kind}.early.hold")
     first = task.delay(who)
     cell.journal.wait(who, "begin")
@@ -53,7 +56,6 @@ def test_with_results_in_djangos_database(make_cell: Callable[..., Cell], who: s
     cell.journal.wait(who, "postrun", id=stranger.id)
     cell.journal.open_gate(who)
     cell.journal.wait(who, "postrun", id=first.id)
-    expected = {"single": "REVOKED", "once": "SUCCESS"}[kind]
-    cell.journal.until(lambda: state_of(database, stranger.id) == expected, who, expected, 15)
+    cell.journal.until(lambda: state_of(database, stranger.id) == state, who, state, 15)
     assert state_of(database, first.id) == "SUCCESS"
     assert len(cell.journal.entries(who, "begin")) == 1

@@ -6,6 +6,8 @@ import pytest
 
 from tests.celery.conftest import Cell
 
+pytestmark = pytest.mark.celery
+
 KINDS = pytest.mark.parametrize("kind", ["single", "once"])
 
 

@@ -10,6 +10,8 @@ from celery.exceptions import TaskRevokedError
 
 from tests.celery.conftest import Cell, new_job
 
+pytestmark = pytest.mark.celery
+
 KINDS = pytest.mark.parametrize("kind", ["single", "once"])
 
 
