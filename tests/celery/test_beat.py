@@ -236,6 +236,38 @@ def test_the_clock_goes_back(stage: Stage) -> None:
     assert {0, 1, 3, 4} <= set(hours)
 
 
+SPECS = [
+    ("*",),
+    ("*/7",),
+    ("13", "*/5"),
+    ("0,1,59", "0,23"),
+    ("30", "9,17"),
+    ("0", "0"),
+    ("59", "23"),
+    ("*/20", "22-1"),
+]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=" ".join)
+def test_each_slot_is_done_once(stage: Stage, spec: tuple[str, ...]) -> None:
+    """For six hours, across midnight, by three beats whose clocks differ, and of which one at least is awake."""
+    chance = random.Random(str(spec))
+    stage.frozen.move_to(NOON + timedelta(hours=8, seconds=30))
+    beats = [stage.beat(str(off), off).starts(stage.cron(*spec)) for off in (-20.0, 0.0, 15.0)]
+
+    def stumble() -> None:
+        for one in beats:
+            one.paused = chance.random() < 0.4
+        chance.choice(beats).paused = False
+
+    begin, end = stage_seconds(), stage_seconds() + 6 * 3600
+    stage.until(end, beats, 10, stumble)
+    plan = stage.cron(*spec)
+    minutes = (NOON + timedelta(seconds=60 * n) for n in range(int(begin) // 60 + 1, int(end) // 60 + 1))
+    expected = sum(at.minute in plan.minute and at.hour in plan.hour for at in minutes)
+    assert len(stage.runs) == expected
+
+
 class Sunset(solar):
     """Without ephem: every day a little later, and never on the microsecond."""
 
