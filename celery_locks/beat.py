@@ -70,13 +70,17 @@ class Claim:
     Attributes:
         won: the tick is ours to publish.
         winner: the id of the task that was published for it.
+        blind: the store couldn't be reached just now, and whoever asks it next would wait in vain.
     """
 
-    __slots__ = ("_record", "_ref", "_tick", "winner", "won")
+    __slots__ = ("_record", "_ref", "_tick", "blind", "winner", "won")
 
-    def __init__(self, tick: Tick, won: bool, winner: str, ref: RecordRef, record: Record | None) -> None:
+    def __init__(
+        self, tick: Tick, won: bool, winner: str, ref: RecordRef, record: Record | None, *, blind: bool = False
+    ) -> None:
         self.won = won
         self.winner = winner
+        self.blind = blind
         self._tick = tick
         self._ref = ref
         self._record = record
@@ -122,7 +126,7 @@ def claim(using: str, tick: Tick, task_id: str) -> Claim:
 
 def _claim(using: str, ref: RecordRef, tick: Tick, task_id: str) -> Claim:
     if clock.now() < _down.get(using, 0.0):
-        return Claim(tick, True, task_id, ref, None)
+        return Claim(tick, True, task_id, ref, None, blind=True)
     fields = {"v": VERSION, "id": task_id, "slot": tick.slot, "for": tick.ttl, "beat": tick.beat}
     found: Record | None = None
     try:
@@ -136,9 +140,11 @@ def _claim(using: str, ref: RecordRef, tick: Tick, task_id: str) -> Claim:
                 _log.debug("%r is published already, as task %s", tick, winner)
                 return Claim(tick, False, winner, ref, None)
     except LockError as failure:
-        if isinstance(failure, LockBackendError):
+        blind = isinstance(failure, LockBackendError)
+        if blind:
             _down[using] = clock.now() + RESPITE
         _log.warning("%r is published without a claim: %s", tick, failure)
+        return Claim(tick, True, task_id, ref, None, blind=blind)
     return Claim(tick, True, task_id, ref, None)
 
 
