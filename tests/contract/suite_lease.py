@@ -95,12 +95,12 @@ def test_max_hold_ends_the_renewal(
     face: Face, alice: Caller, bob: Caller, happened: list[events.Event], caplog: pytest.LogCaptureFixture
 ) -> None:
     """[F13] [L7] A warning when it stops, `lost` with its reason when the lease then ends, and the lock is free."""
-    face.configure(EXPIRE=0.15, MAX_HOLD=0.15)
+    face.configure(EXPIRE=0.8, MAX_HOLD=0.8)
     lock = face.lock()
     grant = alice(lock.acquire)
     begin = time.monotonic()
-    assert bob(lock.acquire, timeout=5)
-    assert 0.15 < time.monotonic() - begin < 1
+    assert bob(lock.acquire, timeout=10)
+    assert 0.7 < time.monotonic() - begin < 3
     eventually(lambda: [event.why for event in happened if isinstance(event, events.Lost)] == ["max_hold"])
     assert grant.lost
     warnings = [record for record in caplog.records if "MAX_HOLD" in record.getMessage()]

@@ -201,6 +201,7 @@ def test_the_heir_has_a_lease_of_its_own(face: Face, alice: Caller, bob: Caller)
     assert waiting.result(5).remaining() <= 5
 
 
+@pytest.mark.exact("twenty milliseconds are no time for a second try")
 def test_an_heir_whose_time_is_up_passes_the_lock_on(face: Face, alice: Caller, bob: Caller) -> None:
     """[H3] [L29] Handed over in the very moment: it is the next one's, or free, but never nobody's."""
     lock = face.lock(expire=30)
