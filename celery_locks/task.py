@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from asgiref.sync import sync_to_async
 from celery import Task
 from celery.utils.imports import symbol_by_name
 
@@ -94,6 +95,15 @@ class LockedTask(LockOptions):
             return send(task_id=task_id, **{**options, "headers": headers})
 
         return submit(self, args or (), kwargs or {}, task_id, idempotency_key, options, publish)
+
+    async def aapply_async(self, *args: Any, **kwargs: Any) -> AsyncResult[Any]:
+        """As ``apply_async``, from a coroutine: the broker's library blocks, so it is called in a thread."""
+        result: AsyncResult[Any] = await sync_to_async(self.apply_async)(*args, **kwargs)
+        return result
+
+    async def adelay(self, *args: Any, **kwargs: Any) -> AsyncResult[Any]:
+        """As ``delay``, from a coroutine."""
+        return await self.aapply_async(args, kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         request = self.request

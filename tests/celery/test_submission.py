@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import uuid
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import redis
 from celery import Celery, chain, chord, group
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connection, transaction
 from kombu.exceptions import EncodeError, OperationalError
 
@@ -110,6 +112,19 @@ def test_many_threads_at_once(sent: Sent) -> None:
     assert sent.ids == [results[0].id]
     assert {result.id for result in results} == {results[0].id}
     assert sum(result.deduplicated for result in results) == 19
+
+
+def test_from_a_coroutine(sent: Sent) -> None:
+    task = sent.task()
+
+    async def main() -> list[Any]:
+        with pytest.raises(SynchronousOnlyOperation, match="async context"):
+            task.delay(1)
+        return await asyncio.gather(*[task.adelay(1) for _ in range(5)], task.aapply_async((1,), {"y": 2}))
+
+    results = asyncio.run(main())
+    assert sent.ids == [results[0].id]
+    assert {result.id for result in results} == {results[0].id}
 
 
 # What a duplicate is answered with
