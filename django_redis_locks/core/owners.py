@@ -64,7 +64,8 @@ class _Here(threading.local):
     def __init__(self) -> None:
         thread = threading.current_thread()
         self.me: threading.Thread | Foreign = thread
-        if type(thread) is threading._DummyThread:
+        green: object = thread  # eventlet's is no Thread
+        if type(thread) is threading._DummyThread or not isinstance(green, threading.Thread):
             self.life = _Life()
             self.me = Foreign(thread.name, self.life)
 

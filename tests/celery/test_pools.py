@@ -9,10 +9,8 @@ import pytest
 from tests.celery.conftest import Cell
 from tests.celery.tasks import BRIEF
 
-EVENTLET = pytest.param("eventlet", marks=pytest.mark.xfail(reason="the renewal takes its threads for tasks of a loop"))
 
-
-@pytest.mark.parametrize("pool", ["threads", "gevent", EVENTLET, "solo"])
+@pytest.mark.parametrize("pool", ["threads", "gevent", "eventlet", "solo"])
 def test_a_job_is_alone_and_renewed_in_every_pool(make_cell: Callable[..., Cell], who: str, pool: str) -> None:
     """[C24] [C26] It outlives its lease, keeps others out, and is free at its end."""
     cell = make_cell()
