@@ -24,7 +24,7 @@ from .keys import key_of
 from .message import HEADER, Header, Message, header_in
 from .options import seconds
 from .place import place_of, run_place_of
-from .terms import conflict_of, has_results, holder_here, longest, spot, who
+from .terms import bounded, conflict_of, has_results, holder_here, longest, spot, who
 
 if TYPE_CHECKING:
     from .options import LockOptions
@@ -174,6 +174,7 @@ class Start:
 
     def _again(self, pause: float, why: str) -> NoReturn:
         """The same message once more, later; this one is over."""
+        pause = bounded(self.task, pause)
         request = self.task.request
         if request.is_eager:
             self._ignore(why)

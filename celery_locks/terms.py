@@ -54,8 +54,19 @@ def window(task: LockOptions) -> float:
     """Seconds for which a late copy of a message may still come."""
     if task.lock_redelivery_window is not None:
         return seconds(task.lock_redelivery_window)
-    options = task.app.conf.broker_transport_options or {}
-    return float(options.get("visibility_timeout") or VISIBILITY)
+    return _visibility(task) or VISIBILITY
+
+
+def bounded(task: LockOptions, pause: float) -> float:
+    """Seconds after which a message comes again. One that waits in a worker for longer than the broker's visibility timeout
+    is delivered to others meanwhile, and each of the copies would come again by itself: they would multiply."""
+    visibility = _visibility(task)
+    return min(pause, visibility / 2) if visibility else pause
+
+
+def _visibility(task: LockOptions) -> float:
+    """What the transport's options say; 0 if nothing."""
+    return float((task.app.conf.broker_transport_options or {}).get("visibility_timeout") or 0)
 
 
 def conflict_of(task: LockOptions) -> str:

@@ -65,6 +65,13 @@ class Cell:
                     return
         raise AssertionError(f"No message of {task_id} waits for its acknowledgement.")
 
+    def copies(self, task_id: str, queue: str) -> int:
+        """Messages of this task in the queue, and with workers which haven't acknowledged them."""
+        with self.app.connection_for_write() as connection:
+            channel = connection.default_channel
+            there = [*channel.client.lrange(queue, 0, -1), *channel.client.hvals(channel.unacked_key)]
+        return sum(f'"id": "{task_id}"'.encode() in message.replace(b"\\", b"") for message in there)
+
     def unacked(self, task_id: str) -> bool:
         """A worker has the message, and hasn't acknowledged it."""
         with self.app.connection_for_write() as connection:

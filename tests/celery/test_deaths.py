@@ -56,20 +56,16 @@ def test_a_job_whose_child_is_killed_runs_again_by_itself(cell: Cell, who: str, 
 def test_the_next_run_begins_milliseconds_after_a_death(
     cell: Cell, who: str, record_property: Callable[[str, object], None]
 ) -> None:
-    """[C5] Twenty deaths of one job. It fails where the lease decides; how fast it is otherwise is told."""
+    """[C5] Twenty deaths of one job: neither the lease decides, nor the five seconds after which Celery looks by itself."""
     cell.task("once.requeue.hold").delay(who)
-    gaps = []
     for count in range(1, 21):
-        begin = cell.journal.wait(who, "begin", count=count, seconds=SOON)[-1]
-        if count > 1:
-            gaps.append(begin.ms - cell.journal.entries(who, "killed")[-1].ms)
-        cell.kill(begin)
-    gaps.append(
-        cell.journal.wait(who, "begin", count=21, seconds=SOON)[-1].ms - cell.journal.entries(who, "killed")[-1].ms
-    )
-    gaps.sort()
+        cell.kill(cell.journal.wait(who, "begin", count=count, seconds=SOON)[-1])
+    begins = cell.journal.wait(who, "begin", count=21, seconds=SOON)[1:]
+    deaths = cell.journal.entries(who, "killed")
+    gaps = sorted(begin.ms - death.ms for begin, death in zip(begins, deaths, strict=True))
     record_property("milliseconds", gaps)
-    print(f"from death to the next run: median {gaps[9]} ms, p95 {gaps[18]} ms, most {gaps[-1]} ms")  # noqa: T201
+    print(f"from death to the next run: median {gaps[10]} ms, p95 {gaps[18]} ms, most {gaps[-1]} ms")  # noqa: T201
+    assert gaps[10] < 2000  # a busy machine; 500 for the slowest but one on a quiet one
     assert cell.journal.crowd(who) == 1
 
 
