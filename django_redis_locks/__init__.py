@@ -23,6 +23,7 @@ from .core.grant import Grant
 from .core.holder import Holder
 from .core.owners import registry as _registry
 from .core.templates import compile_template as key_maker
+from .dead import release_dead
 from .decorators import redis_lock
 from .decorators.deferred import sweep as release_leftovers
 from .handler import locks
@@ -49,6 +50,7 @@ __all__ = [
     "key_maker",
     "locks",
     "redis_lock",
+    "release_dead",
     "release_leftovers",
 ]
 

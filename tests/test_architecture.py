@@ -66,6 +66,7 @@ PUBLIC = {
         "key_maker",
         "locks",
         "redis_lock",
+        "release_dead",
         "release_leftovers",
     ],
     "celery_locks": [

@@ -693,7 +693,7 @@ def _(names: Names) -> None:
     assert json.loads(names["healthy"](get()).content)["locks"] == "master"
     facts, counter = Facts.__dataclass_fields__, FenceCounter.__dataclass_fields__
     table = rows("reference/api.md", first=r"(facts|fences)\(.*\)")
-    told = [set(re.findall(r"`(\w+)`", cells[1])) for cells in table.values()]
+    told = [set(re.findall(r"`([\w-]+)`", cells[1])) for cells in table.values()]
     assert set(facts) - {"database"} <= told[0]
     assert f"FenceCounter({', '.join(counter)})" in " ".join(itertools.chain(*table.values()))
     down = "redis://127.0.0.1:1/0"
@@ -928,7 +928,7 @@ def test_commands_name_every_verb_and_option() -> None:
                 known.setdefault(action.option_strings[0], set()).add(verb)
     assert {option.split()[0] for option in options} == set(known)
     for option, cells in options.items():
-        of = set(verbs) if cells[1] == "all" else set(re.findall(r"`(\w+)`", cells[1]))
+        of = set(verbs) if cells[1] == "all" else set(re.findall(r"`([\w-]+)`", cells[1]))
         assert of == known[option.split()[0]], option
 
 

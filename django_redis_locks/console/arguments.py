@@ -13,13 +13,14 @@ from ..primitives.fences import LARGEST
 from .console import Console, Options
 from .counters import fence
 from .listing import list_, show, watch
-from .releasing import release
+from .releasing import release, release_dead
 from .servers import ping, stats
 
 VERBS: dict[str, Callable[[Console, Options], int]] = {
     "list": list_,
     "show": show,
     "release": release,
+    "release-dead": release_dead,
     "watch": watch,
     "ping": ping,
     "stats": stats,
@@ -34,6 +35,7 @@ def add(parser: Any) -> None:
         "list": _("Show the locks that are held."),
         "show": _("Show one lock."),
         "release": _("Free a lock whoever holds it."),
+        "release-dead": _("Free what processes of this machine hold that don't run any more."),
         "watch": _("Show the locks that are held, again and again until Ctrl-C."),
         "ping": _("See whether each store answers."),
         "stats": _("Count the locks, and show what their server says."),
@@ -49,7 +51,7 @@ def add(parser: Any) -> None:
 
 
 def _of_aliases(verb: str) -> str:
-    if verb in {"show", "release"}:
+    if verb in {"show", "release", "release-dead"}:
         return _("An alias of REDIS_LOCKS; by default it is 'default'.")
     return _("An alias of REDIS_LOCKS; by default all of them.")
 
@@ -98,6 +100,10 @@ def _of_release(parser: Any) -> None:
     parser.add_argument("--yes", action="store_true", help=_("Don't ask."))
 
 
+def _of_release_dead(parser: Any) -> None:
+    parser.add_argument("--yes", action="store_true", help=_("Don't ask."))
+
+
 def _of_fence(parser: Any) -> None:
     parser.add_argument(
         "--at-least", type=_fence, default=None, help=_("Move the counter forward to this number. It never goes back.")
@@ -110,6 +116,7 @@ _ADD: dict[str, Callable[[Any], None]] = {
     "watch": _of_watch,
     "show": _key,
     "release": _of_release,
+    "release-dead": _of_release_dead,
     "fence": _of_fence,
 }
 

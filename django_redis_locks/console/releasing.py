@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext as _
 
-from .. import inspection
+from .. import dead, inspection
 from ..core.constants import SPARE
 from . import documents
 from .console import NO, OK, Console, Options, UsageError, actor, alias_of, has_terminal
@@ -33,6 +33,22 @@ def release(console: Console, options: Options) -> int:
     if inspection.force_release(key, using=alias, fence=fence, reason=options["reason"], actor=actor()):
         return _end(console, info, _("It was released."), released=True)
     return _end(console, info, _changed(inspection.find(key, alias)), released=False)
+
+
+def release_dead(console: Console, options: Options) -> int:
+    """Free what processes of this machine hold that don't run any more."""
+    if not options["yes"] and (console.json or not has_terminal()):
+        raise UsageError(_("Nobody can be asked here: say --yes to release it all the same. Nothing was released."))
+    found = dead.dead(alias_of(options))
+    for info in found:
+        console.say(*described(info), "")
+    asked = found and (options["yes"] or console.asked(_("Release them? [y/N] ")))
+    freed = dead.free(found, actor()) if asked else []
+    if console.json:
+        console.document({"released": [documents.of_lock(info) for info in freed]})
+    else:
+        console.say(_("%(number)d of %(found)d were released.") % {"number": len(freed), "found": len(found)})
+    return OK if freed else NO
 
 
 def _refusal(info: LockInfo, fence: int | None) -> str:

@@ -1,0 +1,116 @@
+"""What dead processes of this machine hold, and nothing else, is freed by `release_dead`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from django_redis_locks import dead, inspection, locks, release_dead
+
+
+@pytest.fixture
+def held(redis_url: str, settings) -> Iterator[Callable[[], None]]:
+    """A lock of another process; `held()` kills that."""
+    settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}}
+    program = (
+        "import sys; from django_redis_locks import locks;"
+        "locks.configure({'default': {'LOCATION': sys.argv[1], 'EXPIRE': 600}});"
+        "grant = locks.lock('report').acquire(); print('held', flush=True); sys.stdin.read()"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, redis_url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"held\n"
+
+    def kill() -> None:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    yield kill
+    kill()
+    for stream in (process.stdin, process.stdout):
+        stream.close()
+
+
+def test_what_the_living_hold_stays(held: Callable[[], None]) -> None:
+    """[C21] The process that holds it, this one, and another host."""
+    locks.record("elsewhere").put(None, job("elsewhere.example", 1), 600, listed=True)
+    with locks.lock("mine"):
+        assert release_dead() == dead.dead() == []
+    assert locks.lock("report").locked()
+    assert locks.record("elsewhere").get() is not None
+
+
+def test_what_the_dead_held_is_free(held: Callable[[], None]) -> None:
+    """[C21] Its lease would have lasted for ten minutes."""
+    held()
+    freed = release_dead(actor="me")
+    assert [(info.key, info.kind) for info in freed] == [("report", "lock")]
+    with locks.lock("report", wait=0):
+        pass
+
+
+def test_a_job_of_the_dead(held: Callable[[], None]) -> None:
+    holder = locks.lock("report").holder()
+    assert holder is not None
+    assert holder.pid is not None
+    record = locks.record("job:report:7")
+    record.put(None, job(socket.gethostname(), holder.pid), 600, listed=True)
+    assert release_dead() == []
+    held()
+    assert {info.kind for info in release_dead()} == {"lock", "job"}
+    assert record.get() is None
+
+
+def test_what_was_acquired_since_stays(held: Callable[[], None]) -> None:
+    held()
+    found = dead.dead()
+    locks.lock("report").force_release()
+    with locks.lock("report"):
+        assert dead.free(found, "") == []
+
+
+def job(host: str, pid: int) -> dict[str, object]:
+    return {"v": 1, "state": "running", "id": "task", "holder": [host, pid, "main", "report"]}
+
+
+def test_more_than_a_page(held: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspection, "LONGEST_PAGE", 2)
+    with locks.lock("a"), locks.lock("b"), locks.lock("c", expire=5):
+        held()
+        assert [info.key for info in dead.dead()] == ["report"]
+
+
+def test_the_command(held: Callable[[], None], redis_url: str) -> None:
+    assert command(redis_url, "--yes").returncode == 1
+    held()
+    assert command(redis_url).returncode == 2
+    done = command(redis_url, "--yes", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [lock["key"] for lock in json.loads(done.stdout)["released"]] == ["report"]
+    assert not locks.lock("report").locked()
+
+
+def command(url: str, *words: str) -> subprocess.CompletedProcess[str]:
+    table = json.dumps({"default": {"LOCATION": url}})
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "django", "redis_locks", "release-dead", *words),
+            *("--settings", "tests.django.console_settings"),
+        ],
+        env={**os.environ, "TEST_REDIS_LOCKS": table},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
