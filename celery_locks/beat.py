@@ -76,7 +76,14 @@ class Claim:
     __slots__ = ("_record", "_ref", "_tick", "blind", "winner", "won")
 
     def __init__(
-        self, tick: Tick, won: bool, winner: str, ref: RecordRef, record: Record | None, *, blind: bool = False
+        self,
+        tick: Tick,
+        won: bool,
+        winner: str,
+        ref: RecordRef | None = None,
+        record: Record | None = None,
+        *,
+        blind: bool = False,
     ) -> None:
         self.won = won
         self.winner = winner
@@ -90,7 +97,7 @@ class Claim:
         if self._tick.claim is self:
             self._tick.claim = None
         record, self._record = self._record, None
-        if record is not None:
+        if self._ref is not None and record is not None:
             try:
                 self._ref.drop(record)
             except LockError as failure:
@@ -118,18 +125,18 @@ def claim(using: str, tick: Tick, task_id: str) -> Claim:
     If the store can't be reached it is won: the locks of the task tell the copies apart.
     """
     if tick.claim is None:
-        ref = locks[using].record(f"tick:{tick.task}:{tick.entry}", name=tick.task)
-        ref = replace(ref, terms=replace(ref.terms, wait=min(ref.terms.wait, PATIENCE)))
-        tick.claim = _claim(using, ref, tick, task_id)
+        tick.claim = _claim(using, tick, task_id)
     return tick.claim
 
 
-def _claim(using: str, ref: RecordRef, tick: Tick, task_id: str) -> Claim:
+def _claim(using: str, tick: Tick, task_id: str) -> Claim:
     if clock.now() < _down.get(using, 0.0):
-        return Claim(tick, True, task_id, ref, None, blind=True)
+        return Claim(tick, True, task_id, blind=True)
     fields = {"v": VERSION, "id": task_id, "slot": tick.slot, "for": tick.ttl, "beat": tick.beat}
     found: Record | None = None
     try:
+        ref = locks[using].record(f"tick:{tick.task}:{tick.entry}", name=tick.task)
+        ref = replace(ref, terms=replace(ref.terms, wait=min(ref.terms.wait, PATIENCE)))
         for _ in range(_ATTEMPTS):
             written = ref.put(found, fields, expire=tick.ttl)
             if written:
@@ -138,14 +145,14 @@ def _claim(using: str, ref: RecordRef, tick: Tick, task_id: str) -> Claim:
             if found is not None and covers(found, tick):
                 winner = str(found.fields["id"])
                 _log.debug("%r is published already, as task %s", tick, winner)
-                return Claim(tick, False, winner, ref, None)
+                return Claim(tick, False, winner)
     except LockError as failure:
         blind = isinstance(failure, LockBackendError)
         if blind:
             _down[using] = clock.now() + RESPITE
         _log.warning("%r is published without a claim: %s", tick, failure)
-        return Claim(tick, True, task_id, ref, None, blind=blind)
-    return Claim(tick, True, task_id, ref, None)
+        return Claim(tick, True, task_id, blind=blind)
+    return Claim(tick, True, task_id)
 
 
 def covers(found: Record, tick: Tick) -> bool:

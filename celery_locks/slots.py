@@ -29,8 +29,8 @@ SHORTEST: Final = 0.01
 SAME: Final = 0.5
 """Slots that are so close are the same one: they are reckoned from the clock, and for a sunset not to the microsecond."""
 
-_LONGEST_SPAN: Final = 366 * 86400.0
-"""So far back a slot is looked for."""
+_LONGEST: Final = 366 * 86400.0
+"""So far back a slot is looked for, and so long it is remembered at most."""
 
 _PAUSE: Final = timedelta(seconds=0.1)
 
@@ -57,7 +57,7 @@ def due(plan: BaseSchedule, last_run_at: datetime | None) -> Due | None:
         slot = _latest(plan, last_run_at, now, following)
         if slot is not None:
             once = following <= slot
-            return Due(slot, 86400.0 if once else SLOT_SHARE * (following - slot))
+            return Due(slot, 86400.0 if once else min(SLOT_SHARE * (following - slot), _LONGEST))
     return _for(UNKNOWN_SHARE * (following - now))
 
 
@@ -76,7 +76,7 @@ def _now(plan: BaseSchedule) -> datetime:
 
 
 def _for(ttl: float) -> Due | None:
-    return Due(None, ttl) if ttl >= SHORTEST else None
+    return Due(None, min(ttl, _LONGEST)) if ttl >= SHORTEST else None
 
 
 def _latest(plan: BaseSchedule, last_run_at: datetime | None, now: float, following: float) -> float | None:
@@ -85,7 +85,7 @@ def _latest(plan: BaseSchedule, last_run_at: datetime | None, now: float, follow
     Schedules only look ahead, so it is looked for from further and further back. A beat that was away for many slots
     makes up for the latest one.
     """
-    since = now - _LONGEST_SPAN
+    since = now - _LONGEST
     if last_run_at is not None:
         since = max(since, plan.maybe_make_aware(last_run_at).timestamp())
     span = max(following - now, 60.0)

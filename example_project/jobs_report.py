@@ -14,8 +14,9 @@ WIDTH = 20
 INTERVAL = 2.0
 TOO_SOON = 0.7 * INTERVAL
 """Two messages of a beat's job that are closer belong to one tick."""
-TOO_LATE = 3 * INTERVAL + 2
-"""Seconds without a run after which a tick was lost: a dead beat's successor may have had its turn just before."""
+TOO_LATE = 15.0
+"""Seconds without a run after which a tick was lost: a dead beat's successor may have had its turn just before, and a slow
+machine takes its time."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ def ticks(task: str, events: Iterable[Event], kills: Iterable[Kill], until: floa
     mine = [event for event in events if event.task == task]
     sent = sorted(event.at for event in mine if event.what == "sent")
     begun = sorted(event.at for event in mine if event.what == "began")
+    ran = {event.id for event in mine if event.what == "began"}
     return Tally(
         task,
         submitted=sum(event.what in ("sent", "kept") for event in mine),
@@ -93,7 +95,8 @@ def ticks(task: str, events: Iterable[Event], kills: Iterable[Kill], until: floa
         finished=sum(event.what == "ended" for event in mine),
         twice=sum(after - before < TOO_SOON for before, after in pairwise(sent)),
         at_once=overlaps(mine, kills),
-        lost=sum(after - before > TOO_LATE for before, after in pairwise([*begun, until])),
+        lost=sum(after - before > TOO_LATE for before, after in pairwise([*begun, until]))
+        + sum(event.what == "sent" and event.id not in ran and event.at < until - TOO_LATE for event in mine),
     )
 
 

@@ -6,6 +6,7 @@ documentation becomes another app's.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -79,6 +80,7 @@ GIVEN[f"{PAGE}:shop"] = app_of_a_story
 @after("shop")
 def _(names: Names) -> None:
     assert queued(names["app"]) == 2
+    assert asyncio.run(names["confirm_order"].adelay(42)).id == names["first"].id
     feed = names["tasks"].build_feed
     assert feed.delay("eu").id == feed.delay("eu").id
     assert queued(names["app"]) == 3

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import uuid4
 
 import freezegun
+import pytest
 from celery import Celery, Task
 from celery.beat import Scheduler
 from celery.result import AsyncResult
@@ -124,3 +126,16 @@ class Stage:
     @property
     def times(self) -> list[float]:
         return [at for at, _ in self.runs]
+
+
+@contextmanager
+def open_stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    """At noon."""
+    monkeypatch.setattr(beat, "_down", {})
+    with freezegun.freeze_time(NOON) as frozen:
+        yield Stage(frozen)
+
+
+def stage_seconds() -> float:
+    """Since noon."""
+    return (datetime.now(UTC) - NOON).total_seconds()

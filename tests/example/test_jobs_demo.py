@@ -82,15 +82,17 @@ def test_a_run_that_was_killed_is_over():
 
 
 def test_ticks_are_told_by_their_distance():
-    good = [event("sent", INTERVAL * n) for n in range(3)] + [event("kept", 1.0)]
+    sent = [event("sent", INTERVAL * n, id=str(n)) for n in range(3)]
     runs = [event("began", INTERVAL * n + 0.1, id=str(n)) for n in range(3)]
     ends = [event("ended", INTERVAL * n + 1.1, id=str(n)) for n in range(3)]
+    good = [*sent, event("kept", 1.0), *runs, *ends]
     until = 2 * INTERVAL + 1
-    tally = ticks("t", [*good, *runs, *ends], [], until)
-    assert tally == Tally("t", 4, messages=3, begun=3, killed=0, finished=3, twice=0, at_once=0, lost=0)
+    assert ticks("t", good, [], until) == Tally("t", 4, 3, 3, killed=0, finished=3, twice=0, at_once=0, lost=0)
     assert ticks("t", [*good, event("sent", INTERVAL + 0.3)], [], until).twice == 1
-    assert ticks("t", [*good, *runs, *ends], [], until + TOO_LATE).lost == 1
-    assert ticks("t", [*good, *runs[:1], event("began", TOO_LATE + 1, id="9")], [], TOO_LATE + 2).lost == 1
+    assert ticks("t", good, [], until + TOO_LATE).lost == 1  # no run since
+    assert ticks("t", [*sent, *runs[:1], event("began", TOO_LATE + 1, id="9")], [], TOO_LATE + 2.5).lost == 2
+    assert ticks("t", [*good, event("began", TOO_LATE, id="9")], [], 2 * TOO_LATE).lost == 0
+    assert ticks("t", [*good, event("sent", 3, id="8"), event("began", 2 * TOO_LATE, id="9")], [], 30).lost == 2
 
 
 def test_table_has_a_number_below_every_column():
