@@ -73,18 +73,20 @@ def submit(
     new = Header(place_key, task_id or uuid(), fingerprint=fingerprint)
     if run is not None and run.header.key == place_key and task.unique_until != "start":
         return _after(task, run, new, publish, options)
+    submission = _Submission(task, new, publish, options, given=task_id is not None)
     tick = beat.current(task.name)
     if tick is not None:
+        submission.ticking = True
         claim = beat.claim(task.lock_using, tick, new.id)
         if not claim.won:
             signals.tell(signals.tick_suppressed, task, "another beat sent this tick", task_id=claim.winner)
             return told(task.AsyncResult(claim.winner), duplicated=True)
         try:
-            return _Submission(task, new, publish, options, given=task_id is not None).result()
+            return submission.result()
         except BaseException:
             claim.give_back()
             raise
-    return _Submission(task, new, publish, options, given=task_id is not None).result()
+    return submission.result()
 
 
 def _heir(id: str, options: Mapping[str, Any]) -> Heir:
@@ -115,6 +117,8 @@ class _Submission:
         self.publish = publish
         self.options = options
         self.given = given
+        self.ticking = False
+        """Beat submits it: an error would only be a line in beat's log, and a lost tick."""
         self.place: Place = place_of(task, new.key)
         self.job = Job("reserved", new.id, tries=int(options.get("retries") or 0), fingerprint=new.fingerprint)
 
@@ -124,7 +128,7 @@ class _Submission:
         try:
             return self._reserve()
         except LockBackendError as failure:
-            if self.task.lock_on_backend_error == "closed":
+            if self.task.lock_on_backend_error == "closed" and not self.ticking:
                 raise
             signals.log_failure(self.task, self.new.id, "submission", failure)
             return told(self.publish(self.new.id, self.new), duplicated=False)
@@ -246,7 +250,7 @@ class _Submission:
                     signals.duplicate_suppressed, self.task, "a duplicate follows", task_id=job.id, state=job.state
                 )
                 return told(self.publish(new.id, new), duplicated=how == "follow")
-        if self.task.lock_on_duplicate == "raise" or self._counted_on():
+        if (self.task.lock_on_duplicate == "raise" and not self.ticking) or self._counted_on():
             raise DuplicateTask(
                 f"task {self.task.name} is {job.state} already, as {job.id}",
                 task_id=job.id,

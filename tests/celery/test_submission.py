@@ -16,7 +16,16 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connection, transaction
 from kombu.exceptions import EncodeError, OperationalError
 
-from celery_locks import DuplicateTask, IdempotencyKeyReused, IdempotentTask, SingletonTask, counters, place, submission
+from celery_locks import (
+    DuplicateTask,
+    IdempotencyKeyReused,
+    IdempotentTask,
+    SingletonTask,
+    beat,
+    counters,
+    place,
+    submission,
+)
 from celery_locks.job import Job, read
 from celery_locks.message import HEADER
 from celery_locks.place import place_of
@@ -366,6 +375,49 @@ def test_for_how_long_it_is_queued(sent: Sent, options: dict[str, float], least:
     job = sent.job(task)
     assert job is not None
     assert least < job.known.lease_left <= most
+
+
+# Ticks
+
+
+@pytest.fixture
+def tick(sent: Sent) -> Iterator[Callable[[Any], Any]]:
+    """Submits a task as beat does."""
+
+    def tick(task: Any) -> Any:
+        token = beat._current.set(beat.Tick(f"entry {uuid.uuid4().hex}", task.name, 60.0, None, uuid.uuid4().hex))
+        try:
+            return task.apply_async()
+        finally:
+            beat._current.reset(token)
+
+    yield tick
+    beat._down.clear()
+
+
+def test_a_tick_never_raises(sent: Sent, tick: Callable[[Any], Any], settings: Any) -> None:
+    """[C37] Beat would log an error, and the tick be lost."""
+    task = sent.task(lock_on_duplicate="raise", lock_on_backend_error="closed")
+    first = tick(task)
+    assert tick(task).id == first.id
+    with pytest.raises(DuplicateTask):
+        task.delay()
+    settings.REDIS_LOCKS = DOWN
+    tick(task)
+    assert len(sent.ids) == 2
+
+
+def test_a_tick_that_was_not_sent_is_given_back(
+    sent: Sent, tick: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = sent.task()
+    given: list[beat.Claim] = []
+    monkeypatch.setattr(beat.Claim, "give_back", lambda claim: given.append(claim))  # noqa: PLW0108 - a method
+    repair = broken(sent, monkeypatch, OperationalError("timeout"), after=False)
+    with pytest.raises(OperationalError):
+        tick(task)
+    repair()
+    assert len(given) == 1
 
 
 # Transactions

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -212,6 +214,11 @@ def test_what_is_doubtful(app: Celery, id: str) -> None:
     (found,) = doubts(app)
     assert found.id == id
     assert task.name in found.message
+
+
+def test_every_doubt_is_on_the_page() -> None:
+    page = Path("docs/reference/checks.md").read_text()
+    assert set(re.findall(r"celery_locks\.W\d+(?=` \|)", page)) == set(DOUBTS)
 
 
 def test_limits_that_fit_are_no_doubt(app: Celery) -> None:
