@@ -81,7 +81,7 @@ def submit(
         if not claim.won:
             signals.tell(signals.tick_suppressed, task, "another beat sent this tick", task_id=claim.winner)
             return told(task.AsyncResult(claim.winner), duplicated=True)
-        if claim.blind and task.lock_on_backend_error == "open":  # beat's other entries don't wait for the store again
+        if claim.blind:  # beat's other entries don't wait for the store again
             return told(publish(new.id, new), duplicated=False)
         try:
             return submission.result()
