@@ -425,7 +425,7 @@ def test_a_tick_that_was_not_sent_is_given_back(
 
 @pytest.mark.django_db(transaction=True)
 def test_a_transaction_that_is_rolled_back_leaves_nothing(sent: Sent) -> None:
-    """[C15]"""
+    """[C15] [D16]"""
     task = sent.task()
     with transaction.atomic():
         task.delay_on_commit(1)
