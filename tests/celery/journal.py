@@ -98,7 +98,8 @@ class Journal:
         """Wait until the test opens it."""
         streams = {f"gate:{who}": "0", EVERY_GATE: "0"}
         deadline = time.monotonic() + seconds
-        while not (passed := bool(self.redis.xread(streams, count=1, block=100))) and time.monotonic() < deadline:
+        block = min(100, int(seconds * 1000)) or None
+        while not (passed := bool(self.redis.xread(streams, count=1, block=block))) and time.monotonic() < deadline:
             pass
         return passed
 

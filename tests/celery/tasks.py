@@ -68,7 +68,7 @@ def stubborn(self: Any, who: str) -> str:
             try:
                 while not self.app.journal.pass_gate(who, 0):
                     self.app.journal.write("alive", who, run=run)
-                    time.sleep(0.02)
+                    time.sleep(0.005)
                 return run
             except SystemExit:
                 self.app.journal.write("swallowed", who, run=run)
