@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -11,10 +12,8 @@ from typing import Any
 
 import pytest
 from celery import Celery
-from celery.contrib.testing.worker import start_worker
 from celery.exceptions import Ignore
 from django.core.checks import run_checks
-from django.test import override_settings
 
 from celery_locks import IdempotentTask, SingletonTask, counters, signals
 from celery_locks.checks import doubts
@@ -154,20 +153,28 @@ def test_its_lock(app: Celery) -> None:
     assert str(seen["fence"]) in seen["text"]
 
 
-def test_a_real_worker(app: Celery, redis_url: str) -> None:
-    """In a thread of the test, as Celery's own documentation has it."""
-    app.conf.update(broker_url=redis_url, result_backend=redis_url)
-    task = declare(app, IdempotentTask, idempotency_ttl=60)
-    with (
-        override_settings(REDIS_LOCKS={"default": {"LOCATION": redis_url}}),
-        start_worker(app, pool="solo", perform_ping_check=False),
-    ):
-        first, second = task.delay(3), task.delay(3)
-        assert first.id == second.id
-        assert first.get(timeout=20) == 6
-        third = task.delay(3)
-        assert (third.get(timeout=20), third.deduplicated, len(ran)) == (6, True, 1)
-    app.close()
+def test_a_real_worker(redis_url: str) -> None:
+    """In a thread of the test, as Celery's own documentation has it; here in a program, since it sets up logging for good."""
+    program = f"""
+from celery import Celery
+from celery.contrib.testing.worker import start_worker
+from celery_locks import IdempotentTask
+app = Celery("a", broker="{redis_url}", backend="{redis_url}")
+app.conf.redis_locks = {{"default": {{"LOCATION": "{redis_url}"}}}}
+ran = []
+@app.task(base=IdempotentTask, idempotency_ttl=60)
+def double(x):
+    ran.append(x)
+    return 2 * x
+with start_worker(app, pool="solo", perform_ping_check=False):
+    first, second = double.delay(3), double.delay(3)
+    assert first.id == second.id
+    assert first.get(timeout=20) == 6
+    third = double.delay(3)
+    assert (third.get(timeout=20), third.deduplicated, ran) == (6, True, [3])
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, env=environment)
 
 
 @pytest.mark.parametrize("django", [True, False])
