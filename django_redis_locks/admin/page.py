@@ -174,7 +174,7 @@ class HeldLockAdmin(Base):
 
     @admin.display(description=_("key"), ordering="key")
     def shown_key(self, lock: HeldLock) -> SafeString:
-        return shown.key(lock.key)
+        return shown.key(lock.key, lock.info.task_id if lock.info else None)
 
     @admin.display(description=_("key"))
     def whole_key(self, lock: HeldLock) -> str:

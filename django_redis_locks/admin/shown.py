@@ -42,11 +42,15 @@ STATES: dict[str, tuple[Any, Any]] = {
 """What each state is called, and means."""
 
 
-def key(text: str) -> SafeString:
-    """In the list."""
+def key(text: str, task_id: str | None = None) -> SafeString:
+    """In the list; of a job with its task below it."""
     whole = visible(text)
     short = whole if len(whole) <= LONGEST else whole[: LONGEST - 1] + "…"
-    return format_html('<span class="redis-lock-key" title="{}">{}</span>', whole, short)
+    shown = format_html('<span class="redis-lock-key" title="{}">{}</span>', whole, short)
+    if task_id is None:
+        return shown
+    task = _("task %(id)s") % {"id": visible(task_id)}
+    return format_html('{} <span class="redis-lock-who">{}</span>', shown, task)
 
 
 def badge(state: str) -> SafeString:

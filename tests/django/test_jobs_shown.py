@@ -126,7 +126,8 @@ def test_the_list_shows_jobs(jobs: dict[str, Record]) -> None:
     page = client.get(LIST)
     assert keys(page) == [KEY, "a lock"]
     row = columns(page)
-    assert (row["key"], row["name"], row["kind"], row["state"]) == (KEY, "shop.export", "job", "held")
+    assert " ".join(row["key"].split()) == f"{KEY} task task-1"
+    assert (row["name"], row["kind"], row["state"]) == ("shop.export", "job", "held")
     assert " ".join(row["holder"].split()) == "web-3 pid 4711 MainThread"
     assert row["fence"] == str(jobs[KEY].version)
     page = client.get(LIST, {"state": "queued"})
@@ -147,7 +148,7 @@ def test_a_hostile_task_id_is_harmless(store: str) -> None:
     """It is what somebody published."""
     hostile = "<script>alert(1)</script>\x1b[31m"
     locks.record(KEY).put(None, {"state": "running", "id": hostile}, listed=True)
-    page = text(visitor(VIEW).get(detail(KEY)))
+    page = text(visitor(VIEW).get(detail(KEY))) + text(visitor(VIEW).get(LIST))
     assert "<script>alert" not in page
     assert "\x1b" not in page + call("list").out + call("show", KEY).out
     forget(KEY)
