@@ -23,6 +23,9 @@ VISIBILITY: Final = 3600.0
 """Seconds after which Redis and SQS deliver once more what wasn't acknowledged, unless the transport's options say
 otherwise."""
 
+LATE: Final = 60.0
+"""Seconds that a copy may wait in its queue after it was delivered again."""
+
 
 def spot(pid: int = 0) -> str:
     """Names a process, so that its parent finds what it held when it died; whatever ``METADATA`` says."""
@@ -54,7 +57,7 @@ def window(task: LockOptions) -> float:
     """Seconds for which a late copy of a message may still come."""
     if task.lock_redelivery_window is not None:
         return seconds(task.lock_redelivery_window)
-    return _visibility(task) or VISIBILITY
+    return max(_visibility(task), LATE) if _visibility(task) else VISIBILITY
 
 
 def bounded(task: LockOptions, pause: float) -> float:
