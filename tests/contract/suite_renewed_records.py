@@ -164,7 +164,7 @@ def test_it_is_renewed_for_its_own_max_hold(
 def test_a_record_may_be_renewed_for_longer_than_a_lock(
     face: Face, alice: Caller, happened: list[events.Event], max_hold: float
 ) -> None:
-    face.configure(EXPIRE=0.8, MAX_HOLD=1.0)
+    face.configure(EXPIRE=1.5, MAX_HOLD=1.6)
     record = face.record()
     short = alice(locks.record(f"{face.key}:short").put, None, {}, renew=True).record
     kept = alice(record.put, None, {}, renew=True, max_hold=max_hold).record
