@@ -66,9 +66,10 @@ def submit(
     run = task.request.get("lock_run")
     known = header_in(options.get("headers"), task_id)
     if known is not None:  # a retry, or a copy that comes again
+        result = publish(known.id, known)
         if run is not None and known.key == run.header.key:
             run.heir = _heir(known.id, options)
-        return told(publish(known.id, known), duplicated=False)
+        return told(result, duplicated=False)
     place_key, fingerprint = key_of(task, args, kwargs, key)
     new = Header(place_key, task_id or uuid(), fingerprint=fingerprint)
     if run is not None and run.header.key == place_key and task.unique_until != "start":
@@ -98,10 +99,7 @@ def _heir(id: str, options: Mapping[str, Any]) -> Heir:
 def _after(task: LockOptions, run: Any, new: Header, publish: Publish, options: Mapping[str, Any]) -> AsyncResult[Any]:
     """A job submits itself: that message takes over when this run ends. One is enough."""
     heir: Heir | None = run.heir
-    if new.id == run.header.id:  # it replaces itself
-        run.heir = _heir(new.id, options)
-        return told(publish(new.id, replace(new, after=run.id)), duplicated=False)
-    if heir is not None:
+    if heir is not None and new.id != run.header.id:  # unless it replaces itself
         return _duplicate(task, heir.id, "queued")
     result = publish(new.id, replace(new, after=run.id))
     run.heir = _heir(new.id, options)

@@ -7,6 +7,7 @@ import json
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +28,8 @@ from celery_locks import (
     submission,
 )
 from celery_locks.job import Job, read
-from celery_locks.message import HEADER
+from celery_locks.keys import key_of
+from celery_locks.message import HEADER, Header
 from celery_locks.place import place_of
 from django_redis_locks import LockBackendError, LockKeyError, locks
 from tools.redis_server import RedisServer
@@ -291,6 +293,28 @@ def test_a_broker_that_did_not_say(
     assert (job.state, job.id) == ("queued", second.id)
     assert task.delay(1).id == second.id
     assert len(sent.ids) == 1 + after
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["retry", "itself"])
+def test_what_was_not_sent_inherits_nothing(sent: Sent, monkeypatch: pytest.MonkeyPatch, again: bool) -> None:
+    """[C13] The key of the run that tried to send it is free when that ends."""
+    task = sent.task()
+    header = Header(key_of(task, (1,), {}, None)[0], "id")
+    run = SimpleNamespace(id="r", header=header, heir=None)
+    options = {"task_id": "id", "headers": {HEADER: header.written()}, "retries": 1, "countdown": 5} if again else {}
+    repair = broken(sent, monkeypatch, OperationalError("timeout"), after=False)
+    task.push_request(id="id", called_directly=False, lock_run=run)
+    try:
+        with pytest.raises(OperationalError):
+            task.apply_async((1,), **options)
+        assert run.heir is None
+        repair()
+        result = task.apply_async((1,), **options)
+        assert run.heir is not None
+        assert (run.heir.id, run.heir.tries, run.heir.delay) == (result.id, int(again), 5.0 * again)
+        assert sent.messages[0][HEADER].get("after") == (None if again else "r")
+    finally:
+        task.pop_request()
 
 
 def test_a_replacement_that_can_not_be_sent_leaves_the_first_one(sent: Sent) -> None:
