@@ -49,7 +49,9 @@ def at_start(job: Job | None, me: Message) -> Verdict:
 def _queued_other(job: Job, me: Message) -> Verdict:
     reserved = 0 if me.header is None else me.header.reserved
     if reserved and job.first and job.first <= reserved < (job.reserved or job.known.version):
-        return Verdict.SUPERSEDED
+        if job.state == "reserved":
+            return Verdict.FOLLOWING  # whether it is replaced is known when the other message is sent
+        return Verdict.SUPERSEDED if job.state == "queued" else Verdict.RUN
     if job.tries:
         return Verdict.CONFLICT  # it is held between the tries of another job
     return Verdict.RUN  # that one finds at its turn that it was run

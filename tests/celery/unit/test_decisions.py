@@ -30,7 +30,12 @@ START = {
         message(reserved=7),
         Verdict.SUPERSEDED,
     ),
-    "replaced by one that is being sent": (job("reserved", "new", first=5), message(reserved=5), Verdict.SUPERSEDED),
+    "replaced by one that is being sent: it may yet fail": (
+        job("reserved", "new", first=5),
+        message(reserved=5),
+        Verdict.FOLLOWING,
+    ),
+    "replaced by one that was perhaps sent": (job("unsure", "new", first=5), message(reserved=5), Verdict.RUN),
     "[C40] my reservation had expired": (job("queued", "new", reserved=9), message(reserved=5), Verdict.RUN),
     "it had expired before a row of replaced ones": (
         job("queued", "new", first=6, reserved=9),
