@@ -19,7 +19,7 @@ from django_redis_locks import LockBackendError, LockNotAcquired, clock
 from . import signals
 from .decisions import Verdict, at_start
 from .hold import RunHold, lost
-from .job import Job
+from .job import WAITING, Job
 from .keys import key_of
 from .message import HEADER, Header, Message, header_in
 from .options import seconds
@@ -104,7 +104,7 @@ class Start:
 
     def _take(self, over: Job | None) -> tuple[RunHold | None, Job | None]:
         task, header = self.task, self.header
-        twin = over.id if over is not None and over.state == "queued" and over.id != self.message.id else ""
+        twin = over.id if over is not None and over.state in WAITING and over.id != self.message.id else ""
         job = Job(
             "running",
             self.message.id,
