@@ -29,13 +29,14 @@ def bases() -> dict[str, type[Task]]:
     return {"single": SingletonTask, "once": IdempotentTask, "plain": Task}
 
 
-def make_app(config: Config) -> Celery:
+def make_app(config: Config, *, redis_locks: bool = True) -> Celery:
+    """``redis_locks``: the app says where the locks are, as in a program without Django's settings."""
     kinds = bases()
     app = Celery("tests", set_as_current=False, task_cls=kinds["single"])  # Celery's own tasks have it then, too
     app.conf.update(
         broker_url=config["broker"],
         result_backend=config.get("results"),
-        redis_locks={"default": config["locks"]},
+        redis_locks={"default": config["locks"]} if redis_locks else None,
         broker_transport_options=config.get("transport", {}),
         broker_connection_retry_on_startup=True,
         **{"worker_prefetch_multiplier": 1, **config.get("conf", {})},

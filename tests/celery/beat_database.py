@@ -37,7 +37,7 @@ def plan_of(kind: str) -> dict[str, object]:
 
 def main(kind: str) -> None:
     call_command("migrate", verbosity=0)
-    locks.configure({"default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend"}})
+    locks.configure({"default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "LOCATION": "beats"}})
     with freezegun.freeze_time(NOON) as frozen:
         stage = Stage(frozen)
         stage.app.set_default()

@@ -17,6 +17,7 @@ from celery.schedules import BaseSchedule, crontab, schedule
 
 from celery_locks import beat
 
+MEMORY = {"default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "LOCATION": "beats"}}
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
 
@@ -129,9 +130,10 @@ class Stage:
 
 
 @contextmanager
-def open_stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    """At noon."""
+def open_stage(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[Stage]:
+    """At noon, with a store of its own: its fences rise with the clock, which some tests move by years."""
     monkeypatch.setattr(beat, "_down", {})
+    settings.REDIS_LOCKS = MEMORY
     with freezegun.freeze_time(NOON) as frozen:
         yield Stage(frozen)
 

@@ -32,7 +32,7 @@ class Cell:
     def __init__(self, config: Config, folder: Path) -> None:
         self.config = config
         self.folder = folder
-        self.app: Celery = make_app(config)
+        self.app: Celery = make_app(config, redis_locks=False)  # the settings of this process say it
         self.journal: Journal = self.app.journal
         self.nodes: list[Node] = []
 

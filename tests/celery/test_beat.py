@@ -16,8 +16,8 @@ from tests.celery.beats import NOON, Stage, open_stage
 
 
 @pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    with open_stage(monkeypatch) as stage:
+def stage(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[Stage]:
+    with open_stage(monkeypatch, settings) as stage:
         yield stage
 
 
@@ -178,7 +178,9 @@ def test_the_store_is_down(stage: Stage, settings: Any, caplog: pytest.LogCaptur
     stage.until(61, beats)
     assert stage.times == [60.0, 60.0]
     assert caplog.text.count("is published without a claim") == 1
-    settings.REDIS_LOCKS = {"default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend"}}
+    settings.REDIS_LOCKS = {
+        "default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "LOCATION": "beats"}
+    }
     beat._down.clear()  # its respite is over
     stage.until(121, beats)
     assert stage.times == [60.0, 60.0, 120.0]

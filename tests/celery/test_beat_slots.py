@@ -15,8 +15,8 @@ from tests.celery.beats import NOON, Stage, open_stage, stage_seconds
 
 
 @pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    with open_stage(monkeypatch) as stage:
+def stage(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[Stage]:
+    with open_stage(monkeypatch, settings) as stage:
         yield stage
 
 
