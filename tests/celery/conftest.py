@@ -3,10 +3,12 @@ of a process; a test that kills a worker starts its own."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
 import uuid
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -191,6 +193,26 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[Any]:
     if report.when == "call":
         item.report = report
     return report
+
+
+LEFT = "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
+"""Celery's clients leave sockets to the collector."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.parent == here:
+            item.add_marker(pytest.mark.filterwarnings(LEFT))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """What is left is collected here: in another test it would be that test's mistake."""
+    yield
+    if {"cell", "make_cell"} & set(getattr(item, "fixturenames", ())):
+        with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+            gc.collect()
 
 
 @pytest.fixture
