@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+
+from celery.utils.threads import LocalStack
+from greenlet import greenlet
 
 from celery_locks.job import Job, read
 from django_redis_locks import LockBackendError, Record
@@ -37,13 +39,16 @@ class Actor:
     until: float = 0.0
     dead: bool = False
     over: bool = False
-    go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    requests: Any = field(default_factory=LocalStack)
+    """Celery's, which are a thread's otherwise."""
 
-    def start(self) -> None:
-        self.thread = threading.Thread(target=self._run, daemon=True)
-        self.thread.actor = self  # type: ignore[attr-defined]
-        self.thread.start()
-        self.world.back.acquire()
+    def __post_init__(self) -> None:
+        self.green = greenlet(self._run)
+
+    def go(self) -> None:
+        """Up to its next step."""
+        self.world.current, self.world.task.request_stack = self, self.requests
+        self.green.switch()
 
     def _run(self) -> None:
         try:
@@ -54,14 +59,12 @@ class Actor:
             self.world.broken.append(f"{self.name}: {failure!r}")
         finally:
             self.over = True
-            self.world.back.release()
 
     def pause(self, where: str, wakes: Callable[[], bool] | None = None, until: float = 0.0) -> None:
         if self.dead:
             raise Died
         self.where, self.wakes, self.until = where, wakes, until
-        self.world.back.release()
-        self.go.acquire()
+        self.green.parent.switch()
         self.wakes = None
         if self.dead:
             raise Died

@@ -1,4 +1,4 @@
-"""Celery in one thread per actor, of which one at a time does one step: a store command, a message, a body's begin or end.
+"""Celery in one greenlet per actor, of which one at a time does one step: a store command, a message, a body's begin or end.
 
 Code of the product runs as it is; the store's records, the broker, the results and the clock are this world's own. Which
 actor goes next, who dies, which reply is lost and which message comes twice is decided by a seed, so a run can be repeated.
@@ -6,7 +6,6 @@ actor goes next, who dies, which reply is lost and which message comes twice is 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -72,7 +71,7 @@ class World:
         """Of a task's id: what its bodies do, one after the other; by default they succeed."""
         self.lossy = False
         """A message was acknowledged, and its worker died: Celery's own loss."""
-        self.back = threading.Semaphore(0)
+        self.current: Actor | None = None
         self.results = Results()
         self.app = Celery("stepping", broker="memory://", set_as_current=False)
         self.app.send_task = self._publish
@@ -110,12 +109,12 @@ class World:
             for actor in self.actors:
                 actor.dead = True
                 while not actor.over:
-                    actor.go.release()
-                    self.back.acquire()
+                    actor.go()
         self.app.close()
 
     def me(self) -> Actor:
-        return threading.current_thread().actor  # type: ignore[attr-defined, no-any-return]
+        assert self.current is not None
+        return self.current
 
     def fault(self, kind: str) -> str:
         """Whether this step goes wrong, ``"before"`` it had its effect, or ``"after"``."""
@@ -145,7 +144,7 @@ class World:
 
     def _begin(self, actor: Actor) -> None:
         self.actors.append(actor)
-        actor.start()
+        actor.go()
 
     def _publish(self, name: str, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         self.me().pause(f"publish {options['task_id']}")
@@ -187,6 +186,7 @@ class World:
         try:
             if plan == "retry":
                 try:
+                    self.me().pause(f"retry of {run.id}")
                     task.retry(countdown=self.random.choice([0, 20]), max_retries=None)
                 except Reject:  # it can't be sent: Celery fails the task
                     plan = "fail"
@@ -200,6 +200,8 @@ class World:
                 raise Refused(run.id)
             return run.id
         finally:
+            if plan == "retry":
+                self.me().pause(f"last lines of {run.id}")
             run.outcome = plan if not self.me().dead else "died"
             self.story.append(f"    the body of {run.id} ends: {run.outcome}")
 
@@ -252,8 +254,7 @@ class World:
             if stored.owner is actor:
                 stored.owner, stored.ends = None, self.now + LEASE
         actor.dead = True
-        actor.go.release()
-        self.back.acquire()
+        actor.go()
         message = getattr(actor, "message", None)
         if message is None:
             return
@@ -320,8 +321,7 @@ class World:
 
     def _step(self, actor: Actor) -> None:
         self.story.append(f"  {actor.name}: {actor.where}")
-        actor.go.release()
-        self.back.acquire()
+        actor.go()
 
     def _deliver(self, message: Message) -> None:
         self.messages.remove(message)
