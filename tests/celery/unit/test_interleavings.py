@@ -13,7 +13,7 @@ from celery_locks.job import Job
 from celery_locks.message import Message
 from tests.celery.unit.stepping import World
 
-SEEDS = 100
+SEEDS = 40
 
 TROUBLE = {"death": 1, "copy": 1, "pause": 1}
 
