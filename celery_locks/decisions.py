@@ -21,7 +21,9 @@ class Verdict(Enum):
     ANSWERED = "another message of the same job was run; its result is the answer"
     OVERTAKEN = "a later submission of the same job was run since"
     FOLLOWING = "its predecessor is about to end: wait for that"
-    PARK = "another copy of this very message runs: come again when its lease would end"
+    SENDING = "a newer submission is being sent, which replaces it if that succeeds: wait for that"
+    STALE = "it is a copy of a try that is over, and the next one is queued"
+    PARK = "another copy of it runs, or one that stands for it: come again when its lease would end"
     CONFLICT = "another job has the key"
 
 
@@ -34,34 +36,45 @@ def at_start(job: Job | None, me: Message) -> Verdict:
     if job is None:
         return Verdict.RUN
     mine = job.id == me.id
-    if not mine and me.header is not None and 0 < me.header.reserved <= job.past and job.twin != me.id:
-        return Verdict.OVERTAKEN
+    late = None if mine or job.twin == me.id else _too_late(job, me)
+    if late is not None:
+        return late
     if job.state in WAITING:
-        return Verdict.RUN if mine else _queued_other(job, me)
+        return _queued(job, me)
     if job.state == "running":
         sent_by_it = me.header is not None and me.header.after != "" and me.header.after == job.run
         if sent_by_it or (mine and job.tries < me.tries):
             return Verdict.FOLLOWING
-        return Verdict.PARK if mine else Verdict.CONFLICT
+        return Verdict.PARK if mine or job.twin == me.id else Verdict.CONFLICT
     return _done(job, me)
 
 
-def _queued_other(job: Job, me: Message) -> Verdict:
+def _too_late(job: Job, me: Message) -> Verdict | None:
+    """It was replaced, or a later one was run."""
     reserved = 0 if me.header is None else me.header.reserved
-    if reserved and job.first and job.first <= reserved < (job.reserved or job.known.version):
-        if job.state == "reserved":
-            return Verdict.FOLLOWING  # whether it is replaced is known when the other message is sent
-        return Verdict.SUPERSEDED if job.state == "queued" else Verdict.RUN
-    if job.tries:
-        return Verdict.CONFLICT  # it is held between the tries of another job
+    if 0 < reserved <= job.past:
+        return Verdict.OVERTAKEN
+    # nobody knows whether there is a message of one that is unsure: it replaces nothing
+    if job.first and job.state != "unsure" and job.first <= reserved < (job.reserved or job.known.version):
+        return Verdict.SENDING if job.state == "reserved" else Verdict.SUPERSEDED
+    return None
+
+
+def _queued(job: Job, me: Message) -> Verdict:
+    if job.id == me.id:
+        return Verdict.STALE if me.tries < job.tries else Verdict.RUN
+    if job.tries:  # it is held between the tries of another job
+        return Verdict.PARK if job.twin == me.id else Verdict.CONFLICT
     return Verdict.RUN  # that one finds at its turn that it was run
 
 
 def _done(job: Job, me: Message) -> Verdict:
     if job.id == me.id:
+        if not job.outcome:
+            return Verdict.RUN  # it was broken off, and here it is again
         # a failed job may be sent again under its own id, by hand; a copy of its message may not
-        again = job.outcome != "success" and not me.redelivered
-        return Verdict.RUN if again else Verdict.ENDED
+        copy = me.redelivered or (me.header is not None and me.header.copy)
+        return Verdict.RUN if job.outcome == "failure" and not copy else Verdict.ENDED
     if job.twin == me.id or job.answers:
         return Verdict.ANSWERED
     if job.resting:

@@ -38,10 +38,11 @@ def lost(run: ref[RunHold], _: Record) -> None:
 class Heir:
     """The message that takes a run's key over when the run ends: its own retry, or the next job of the same key."""
 
-    def __init__(self, id: str, tries: int, delay: float) -> None:
+    def __init__(self, id: str, tries: int, patience: float) -> None:
         self.id = id
         self.tries = tries
-        self.delay = delay
+        self.patience = patience
+        """Seconds after which it is given up."""
 
 
 class RunHold:
@@ -92,8 +93,9 @@ class RunHold:
     def _end(self, outcome: Outcome, requeued: bool) -> None:
         job, task = self.job, self.task
         if self.heir is not None:
-            heir = replace(job.waiting(), id=self.heir.id, tries=self.heir.tries, twin="")
-            self.place.put(job, heir, seconds(task.lock_queue_ttl) + self.heir.delay)
+            twin = job.twin if self.heir.id == job.id else ""
+            heir = replace(job.waiting(), id=self.heir.id, tries=self.heir.tries, twin=twin)
+            self.place.put(job, heir, self.heir.patience)
             return
         if requeued:
             self.place.put(job, job.waiting(), REQUEUED)
@@ -110,6 +112,8 @@ class RunHold:
             job.id,
             twin=job.twin,
             past=job.reserved or job.past if outcome == "success" else job.past,
+            reserved=job.reserved if job.first else 0,
+            first=job.first,
             fingerprint=job.fingerprint,
             keep=keep,
             rest=rest,

@@ -92,6 +92,11 @@ class Job:
         return self.state == "done" and self.age < self.rest
 
     @property
+    def left(self) -> float:
+        """Seconds until its key is free, if nobody does anything about it."""
+        return max(0.0, self.rest - self.age) if self.state == "done" else self.known.lease_left
+
+    @property
     def answers(self) -> bool:
         """Done, and its result is still the answer."""
         return self.state == "done" and self.age < self.ttl

@@ -25,6 +25,7 @@ class Header:
         follow: the task whose result this one is to take, instead of a run.
         line: in a conflict it comes again later, whatever the task says: somebody counts on its result.
         turns: how often it came again.
+        copy: its own run went on when it came: it isn't the only message of this job.
         fingerprint: of the arguments, if they aren't the key.
     """
 
@@ -35,11 +36,12 @@ class Header:
     follow: str = ""
     line: bool = False
     turns: int = 0
+    copy: bool = False
     fingerprint: str = ""
 
     def written(self) -> dict[str, Any]:
-        about = {name: getattr(self, name) for name in ("reserved", "after", "follow", "line", "turns", "fingerprint")}
-        return {"v": VERSION, "key": self.key, "id": self.id, **{name: v for name, v in about.items() if v}}
+        about = {name: value for name in self.__slots__ if (value := getattr(self, name))}
+        return {"v": VERSION, **about}
 
 
 def header_in(headers: Mapping[str, Any] | None, task_id: str | None) -> Header | None:

@@ -108,7 +108,12 @@ def _revoked(request: Any, terminated: bool = False, **_: Any) -> None:
     """It was revoked, or expired, before it started."""
     if terminated or not hasattr(getattr(request, "task", None), "lock_using"):
         return
-    _with_record(request, place_of, lambda place, job: job.state in WAITING and place.drop(job))
+
+    def drop(place: Place, job: Job | None) -> None:
+        while job is not None and job.id == request.id and job.state in WAITING and not place.drop(job):
+            job = place.look()  # its submission was being confirmed
+
+    _with_record(request, place_of, drop)
 
 
 task_revoked.connect(_revoked, weak=False, dispatch_uid="celery_locks")

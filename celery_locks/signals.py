@@ -42,6 +42,12 @@ def log_failure(task: Task[Any, Any], id: str, doing: str, failure: Exception) -
     _log.warning("%s[%s]: the store of the locks failed during %s: %s", task.name, id, doing, failure, extra=about)
 
 
+def log_broker_failure(task: Task[Any, Any], id: str, failure: Exception) -> None:
+    """A message can't be sent again, and is tried until it can."""
+    about = {"lock_name": task.name, "lock_task_id": id}
+    _log.warning("%s[%s]: the broker failed, and the worker waits for it: %s", task.name, id, failure, extra=about)
+
+
 def log_ignored(task: Task[Any, Any], id: str, why: str) -> None:
     _log.info("%s[%s]: not run: %s", task.name, id, why, extra={"lock_name": task.name, "lock_task_id": id})
 

@@ -13,6 +13,7 @@ from weakref import ref
 from celery.exceptions import Ignore
 from celery.states import EXCEPTION_STATES, READY_STATES, REVOKED
 from celery.utils import uuid
+from kombu.exceptions import OperationalError
 
 from django_redis_locks import LockBackendError, LockNotAcquired, clock
 
@@ -32,11 +33,19 @@ if TYPE_CHECKING:
 PREDECESSOR: Final = 5.0
 """Seconds that a retry waits for the run before it, which is in its last lines."""
 
+BROKER_PAUSE: Final = 1.0
+"""Seconds between two attempts to send a message again, while the broker is down."""
+
 LONGEST_PAUSE: Final = 30.0
 """Seconds between two looks at a result that is awaited, or at a store that is down."""
 
 NO_RESULT: Final = 60.0
 """Seconds after which a job that is done, and has no result, won't have one."""
+
+
+def nap(seconds: float) -> None:
+    """Wait, where nobody can wake us."""
+    threading.Event().wait(seconds)
 
 
 class Start:
@@ -74,7 +83,7 @@ class Start:
                 held, job = self._take(job)
                 if held is not None:
                     return held
-            elif found is Verdict.FOLLOWING and clock.now() < until:
+            elif found in (Verdict.FOLLOWING, Verdict.SENDING) and clock.now() < until:
                 job = self.place.change(job, max(0.0, until - clock.now()))
             else:
                 job = self._instead(found, job)
@@ -84,34 +93,69 @@ class Start:
         """What is done instead of a run; most of it raises ``Ignore``."""
         if found is Verdict.CONFLICT:
             return self._conflict(job)
-        if found in (Verdict.PARK, Verdict.FOLLOWING):
-            self._again(min(job.known.lease_left, LONGEST_PAUSE) + 0.2, "another copy of it runs")
+        if not self._answered_by(found, job):
+            self._not_run(found, job)
+        self.header = replace(self.header, follow=job.id)
+        return job
+
+    def _not_run(self, found: Verdict, job: Job) -> NoReturn:
+        if found in (Verdict.PARK, Verdict.FOLLOWING, Verdict.SENDING):
+            copy = found is Verdict.PARK and job.id == self.message.id
+            self.header = replace(self.header, copy=copy or self.header.copy)
+            self._again(min(job.known.lease_left, LONGEST_PAUSE) + 0.2, found.value.partition(":")[0])
         if found is Verdict.SUPERSEDED:
             self._revoke(f"superseded by {job.id}")
         if found is Verdict.OVERTAKEN:  # it was run then, and this is a late copy, or it was replaced
             if has_results(self.task) and self.task.backend.get_state(self.message.id) in READY_STATES:
                 self._ignore("it was run to its end before")
             self._revoke("a later submission of the same job was run")
-        if found is Verdict.ENDED or not has_results(self.task):
-            self._ignore(f"it was run to its end before, as {job.id}")
-        self.header = replace(self.header, follow=job.id)
-        return job
+        self._ignore(found.value if found is Verdict.STALE else f"it was run to its end before, as {job.id}")
+
+    def _answered_by(self, found: Verdict, job: Job) -> bool:
+        """Whether this job's result is the one to take."""
+        stands = found is Verdict.ANSWERED or (found is Verdict.PARK and job.twin == self.message.id)
+        counts = found is Verdict.SUPERSEDED and self._counted_on()
+        return (stands or counts) and self.answerable and has_results(self.task)
 
     def _unless_replaced(self) -> None:
-        job = place_of(self.task, self.header.key).look()
-        if job is not None and at_start(job, self.message) is Verdict.SUPERSEDED:
-            self._revoke(f"superseded by {job.id}")
+        """The record of what is queued is another one: is this message in it no more?"""
+        queue = place_of(self.task, self.header.key)
+        job, until = queue.look(), clock.now() + PREDECESSOR
+        while job is not None and not self.header.follow:
+            found = at_start(job, self.message)
+            if found is Verdict.SENDING and clock.now() < until:
+                job = queue.change(job, until - clock.now())
+            elif found in (Verdict.SENDING, Verdict.SUPERSEDED):
+                self._instead(found, job)
+            else:
+                break
+
+    def _counted_on(self) -> bool:
+        """Somebody waits for this very task: it may be replaced, but not be without a result."""
+        about = self.task.request
+        counted = about.chord or about.group or about.chain or about.callbacks or about.errbacks
+        return bool(counted) and self.task.lock_canvas == "follow"
+
+    def _twin(self, over: Job | None) -> str:
+        """The message for which this run stands too, if each isn't to have a run of its own."""
+        task = self.task
+        if over is None:
+            return ""
+        if over.id == self.message.id:
+            return over.twin
+        each = task.lock_on_duplicate == "queue" or task.unique_until == "start"
+        return over.id if over.state in WAITING and not each else ""
 
     def _take(self, over: Job | None) -> tuple[RunHold | None, Job | None]:
         task, header = self.task, self.header
-        twin = over.id if over is not None and over.state in WAITING and over.id != self.message.id else ""
         job = Job(
             "running",
             self.message.id,
             run=uuid(),
             tries=self.message.tries,
             reserved=header.reserved,
-            twin=twin,
+            first=over.first if over is not None and over.id == self.message.id else 0,
+            twin=self._twin(over),
             past=0 if over is None else over.past,
             fingerprint=header.fingerprint,
             spot=spot(),
@@ -136,8 +180,8 @@ class Start:
         """The job starts: from now on a submission is another job."""
         queue = place_of(self.task, self.header.key)
         job = queue.look()
-        if job is not None and job.id == self.message.id:
-            queue.drop(job)
+        while job is not None and job.id == self.message.id and not queue.drop(job):
+            job = queue.look()  # its submission was being confirmed
 
     # What is done instead of a run. All raise, or come back with the job to look at.
 
@@ -153,7 +197,10 @@ class Start:
             patience = self.place.ref.terms.wait if task.lock_wait is None else seconds(task.lock_wait)
             if self.waited < patience:
                 begin = clock.now()
-                now = self.place.change(job, -1 if patience == inf else patience - self.waited)
+                left = min(
+                    patience - self.waited, job.left if job.state == "done" else inf
+                )  # the end of a rest is no change
+                now = self.place.change(job, -1 if left == inf else left)
                 self.waited += clock.now() - begin
                 return now
         if how == "retry" and (self.header.line or self.header.turns < task.lock_max_retries):
@@ -165,7 +212,7 @@ class Start:
         raise LockNotAcquired(
             f"task {task.name}: another job has the key, {who(job)}",
             waited=self.waited,
-            retry_after=job.known.lease_left,
+            retry_after=job.left,
             holder=job.who,
             key=self.header.key,
             name=task.name,
@@ -173,16 +220,21 @@ class Start:
         )
 
     def _again(self, pause: float, why: str) -> NoReturn:
-        """The same message once more, later; this one is over."""
+        """The same message once more, later; this one is over. If the broker is down, this worker waits for it."""
         pause = bounded(self.task, pause)
         request = self.task.request
         if request.is_eager:
             self._ignore(why)
         header = replace(self.header, turns=self.header.turns + 1)
         headers = {**(request.headers or {}), HEADER: header.written()}
-        self.task.signature_from_request(
-            request, countdown=pause, retries=request.retries, headers=headers
-        ).apply_async()
+        same = self.task.signature_from_request(request, countdown=pause, retries=request.retries, headers=headers)
+        while True:
+            try:
+                same.apply_async()
+                break
+            except (OperationalError, OSError) as trouble:  # nobody else has this message
+                signals.log_broker_failure(self.task, self.message.id, trouble)
+                nap(BROKER_PAUSE)
         signals.tell(signals.run_parked, self.task, f"{why}: again in {pause:.1f} s", task_id=request.id, seconds=pause)
         raise Ignore(why)
 
@@ -198,19 +250,10 @@ class Start:
             )
         self._ignore(why)
 
-    def _store_is_down(self, failure: LockBackendError) -> None:
-        """A job never runs unlocked, and its message isn't lost: it comes again. If the broker is down as well, this worker
-        waits for them."""
+    def _store_is_down(self, failure: LockBackendError) -> NoReturn:
+        """A job never runs unlocked, and its message isn't lost: it comes again."""
         signals.log_failure(self.task, self.message.id, "start", failure)
-        pause = min(2.0 ** min(self.header.turns, 5), LONGEST_PAUSE)
-        try:
-            self._again(pause, "the store of the locks is down")
-        except Ignore:
-            raise
-        except Exception as trouble:  # noqa: BLE001 - whatever the broker's library raises
-            signals.log_failure(self.task, self.message.id, "start", trouble)
-            threading.Event().wait(pause)
-            self.header = replace(self.header, turns=self.header.turns + 1)
+        self._again(min(2.0 ** min(self.header.turns, 5), LONGEST_PAUSE), "the store of the locks is down")
 
     def answered(self) -> bool:
         """Whether there is the result of the job that this one follows, which is raised if that job failed. If there will be
@@ -219,20 +262,33 @@ class Start:
         if task.request.is_eager:
             self._ignore(f"it is the same job as {leader}")
         meta = task.backend.get_task_meta(leader)
-        if meta["status"] == REVOKED:
-            self._revoke(f"{leader}, which it follows, was revoked")
-        if meta["status"] in EXCEPTION_STATES & READY_STATES:
-            raise meta["result"]
-        if meta["status"] in READY_STATES:
+        revoked = meta["status"] == REVOKED
+        if meta["status"] in READY_STATES and not revoked:
+            if meta["status"] in EXCEPTION_STATES:
+                raise meta["result"]
             self.result = meta["result"]
             return True
         try:
-            job = place_of(task, self.header.key).look()
+            job = self._with_leader()
         except LockBackendError as failure:
             self._store_is_down(failure)
+        if revoked:
+            if job is None or job.id in (leader, self.message.id):
+                self._revoke(f"{leader}, which it follows, was revoked")
+            self.header = replace(self.header, follow=job.id)  # which has replaced it
             return self.answered()
-        if job is not None and leader in (job.id, job.twin) and not (job.state == "done" and job.age > NO_RESULT):
+        goes_on = job is not None and (leader in (job.id, job.twin) or (job.run and job.run == self.header.after))
+        if job is not None and goes_on and not (job.state == "done" and job.age > NO_RESULT):
             self._again(min(0.5 * 2.0 ** min(self.header.turns, 6), LONGEST_PAUSE), f"it follows {leader}")
         self.answerable = False
         self.header = replace(self.header, follow="", line=True)
         return False
+
+    def _with_leader(self) -> Job | None:
+        """The job that this one follows, or what there is instead. A job leaves the queue's record when it runs already."""
+        leader = self.header.follow
+        job = place_of(self.task, self.header.key).look()
+        if self.task.unique_until == "start" and (job is None or leader not in (job.id, job.twin)):
+            run = self.place.look()
+            return run if run is not None and leader in (run.id, run.twin) else job
+        return job

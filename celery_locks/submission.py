@@ -66,14 +66,14 @@ def submit(
     run = task.request.get("lock_run")
     known = header_in(options.get("headers"), task_id)
     if known is not None:  # a retry, or a copy that comes again
-        result = publish(known.id, known)
-        if run is not None and known.key == run.header.key:
-            run.heir = _heir(known.id, options)
-        return told(result, duplicated=False)
+        result = told(publish(known.id, known), duplicated=False)
+        if run is not None and known.key == run.header.key:  # only now: there is a message
+            run.heir = _heir(task, known.id, options)
+        return result
     place_key, fingerprint = key_of(task, args, kwargs, key)
     new = Header(place_key, task_id or uuid(), fingerprint=fingerprint)
     if run is not None and run.header.key == place_key and task.unique_until != "start":
-        return _after(task, run, new, publish, options)
+        return _after(run, _Submission(task, replace(new, after=run.id), publish, options, given=task_id is not None))
     submission = _Submission(task, new, publish, options, given=task_id is not None)
     tick = beat.current(task.name)
     if tick is not None:
@@ -92,17 +92,19 @@ def submit(
     return submission.result()
 
 
-def _heir(id: str, options: Mapping[str, Any]) -> Heir:
-    return Heir(id, int(options.get("retries") or 0), delay_of(options))
+def _heir(task: LockOptions, id: str, options: Mapping[str, Any]) -> Heir:
+    return Heir(id, int(options.get("retries") or 0), patience_of(task, options))
 
 
-def _after(task: LockOptions, run: Any, new: Header, publish: Publish, options: Mapping[str, Any]) -> AsyncResult[Any]:
+def _after(run: Any, submission: _Submission) -> AsyncResult[Any]:
     """A job submits itself: that message takes over when this run ends. One is enough."""
-    heir: Heir | None = run.heir
-    if heir is not None and new.id != run.header.id:  # unless it replaces itself
-        return _duplicate(task, heir.id, "queued")
-    result = publish(new.id, replace(new, after=run.id))
-    run.heir = _heir(new.id, options)
+    task, new, heir = submission.task, submission.new, run.heir
+    itself = new.id == run.header.id  # it replaces itself
+    if heir is not None and not itself and task.lock_on_duplicate != "queue":
+        return submission.duplicate(Job("queued", heir.id))
+    result = submission.publish(new.id, new)
+    if heir is None or itself:
+        run.heir = _heir(task, new.id, submission.options)
     return told(result, duplicated=False)
 
 
@@ -155,6 +157,10 @@ class _Submission:
             return told(self.publish(job.id, replace(self.new, reserved=job.reserved)), duplicated=False), job
         if found is Submit.AWAIT:
             return None, self.place.change(job, job.known.lease_left + 0.1)
+        if (
+            found is Submit.REPEAT and self._counted_on()
+        ):  # nobody was told of that one, and this one's id is known already
+            return self._over(job, replace(self.job, first=job.first or job.reserved, past=job.past), None)
         if found is Submit.REPEAT:
             return self._over(
                 job, Job("reserved", job.id, first=job.first, past=job.past, fingerprint=job.fingerprint), None
@@ -164,7 +170,7 @@ class _Submission:
             return None, None
         if job.state == "queued" and self.task.lock_on_duplicate == "replace" and not self._counted_on():
             return self._over(job, replace(self.job, first=job.first or job.reserved, past=job.past), job)
-        return self._duplicate(job), job
+        return self.duplicate(job), job
 
     def _over(self, job: Job, new: Job, replaced: Job | None) -> tuple[AsyncResult[Any] | None, Job | None]:
         """Send a message instead of one that was sent, or may have been."""
@@ -186,24 +192,17 @@ class _Submission:
             raise
         queued = self.job.turned("queued", reserved=version)
         try:
-            self.place.put(reserved, queued, self._patience())
+            self.place.put(reserved, queued, patience_of(self.task, self.options))
         except LockBackendError as failure:  # the message is out: the worker takes the key
             signals.log_failure(self.task, self.new.id, "submission", failure)
         return told(result, duplicated=False)
 
-    def _patience(self) -> float:
-        """Seconds until a message that nobody has run is given up."""
-        patience = seconds(self.task.lock_queue_ttl) + delay_of(self.options)
-        expires = self.options.get("expires")
-        if expires is not None:
-            patience = min(patience, delay_of({"eta" if isinstance(expires, str | datetime) else "countdown": expires}))
-        return max(1.0, patience)
-
     def _not_sent(self, reserved: Job, replaced: Job | None, failure: BaseException) -> None:
         try:
             if not isinstance(failure, _NOT_SENT):
-                self.place.put(reserved, reserved.turned("unsure"), self._patience())
-            elif replaced is not None:
+                unsure = reserved.turned("unsure", reserved=reserved.known.version)
+                self.place.put(reserved, unsure, patience_of(self.task, self.options))
+            elif replaced is not None and self.task.unique_until != "start":  # where it may have begun meanwhile
                 self.place.put(reserved, replaced.turned("queued"), replaced.known.lease_left)
             else:
                 self.place.drop(reserved)
@@ -239,7 +238,8 @@ class _Submission:
         about = ("chord", "chain", "group_id", "link", "link_error")
         return self.given or any(self.options.get(name) for name in about)
 
-    def _duplicate(self, job: Job) -> AsyncResult[Any]:
+    def duplicate(self, job: Job) -> AsyncResult[Any]:
+        """What a submission is answered with whose job is there already."""
         if self._counted_on() and self.task.lock_on_duplicate != "raise":
             how = self.task.lock_canvas
             if how == "follow" and not has_results(self.task):
@@ -259,18 +259,24 @@ class _Submission:
                 name=self.task.name,
                 alias=self.task.lock_using,
             )
-        return _duplicate(self.task, job.id, job.state)
-
-
-def _duplicate(task: LockOptions, id: str, state: str) -> AsyncResult[Any]:
-    signals.tell(signals.duplicate_suppressed, task, f"a duplicate: it is {state}", task_id=id, state=state)
-    return told(task.AsyncResult(id), duplicated=True)
+        about = {"task_id": job.id, "state": job.state}
+        signals.tell(signals.duplicate_suppressed, self.task, f"a duplicate: it is {job.state}", **about)
+        return told(self.task.AsyncResult(job.id), duplicated=True)
 
 
 def told(result: AsyncResult[Any], *, duplicated: bool) -> AsyncResult[Any]:
     """A result that says whether another submission had been first."""
     result.deduplicated = duplicated  # type: ignore[attr-defined]
     return result
+
+
+def patience_of(task: LockOptions, options: Mapping[str, Any]) -> float:
+    """Seconds until a message that nobody has run is given up."""
+    patience = seconds(task.lock_queue_ttl) + delay_of(options)
+    expires = options.get("expires", task.expires)
+    if expires is not None:
+        patience = min(patience, delay_of({"eta" if isinstance(expires, str | datetime) else "countdown": expires}))
+    return max(1.0, patience)
 
 
 def delay_of(options: Mapping[str, Any]) -> float:

@@ -30,18 +30,41 @@ START = {
         message(reserved=7),
         Verdict.SUPERSEDED,
     ),
-    "replaced by one that is being sent: it may yet fail": (
-        job("reserved", "new", first=5),
+    "replaced by one that is being sent": (job("reserved", "new", first=5), message(reserved=5), Verdict.SENDING),
+    "replaced by one that perhaps wasn't sent": (
+        job("unsure", "new", first=5, reserved=9),
         message(reserved=5),
-        Verdict.FOLLOWING,
+        Verdict.RUN,
     ),
-    "replaced by one that was perhaps sent": (job("unsure", "new", first=5), message(reserved=5), Verdict.RUN),
+    "replaced by one that runs": (job("running", "new", first=5, reserved=9), message(reserved=5), Verdict.SUPERSEDED),
+    "replaced by one that has failed": (
+        job("done", "new", first=5, reserved=9, outcome="failure"),
+        message(reserved=5),
+        Verdict.SUPERSEDED,
+    ),
+    "replaced, and its successor stands for it": (
+        job("running", "new", first=5, reserved=9, twin="me"),
+        message(reserved=5),
+        Verdict.PARK,
+    ),
+    "[C29] a copy of a try that is over": (
+        job("queued", tries=1),
+        message(redelivered=True, reserved=5),
+        Verdict.STALE,
+    ),
+    "its next try": (job("queued", tries=1), message(1, reserved=5), Verdict.RUN),
     "[C40] my reservation had expired": (job("queued", "new", reserved=9), message(reserved=5), Verdict.RUN),
     "it had expired before a row of replaced ones": (
         job("queued", "new", first=6, reserved=9),
         message(reserved=5),
         Verdict.RUN,
     ),
+    "held between the tries of one that stands for it": (
+        job("queued", "other", tries=1, twin="me"),
+        message(reserved=5),
+        Verdict.PARK,
+    ),
+    "one that stands for it runs": (job("running", "other", run="r", twin="me"), message(reserved=5), Verdict.PARK),
     "held between another job's tries": (job("queued", "other", tries=1), message(reserved=5), Verdict.CONFLICT),
     "another one runs": (job("running", "other", run="r"), message(reserved=5), Verdict.CONFLICT),
     "[C47] the run that sent me goes on": (job("running", "other", run="r"), message(after="r"), Verdict.FOLLOWING),
@@ -57,6 +80,12 @@ START = {
     "an old copy of a retry that runs": (job("running", tries=2), message(1, reserved=5), Verdict.PARK),
     "[C30] done, mine": (job("done", outcome="success"), message(reserved=5), Verdict.ENDED),
     "[C30] failed, mine, redelivered": (job("done", outcome="failure"), message(redelivered=True), Verdict.ENDED),
+    "[C28] failed, mine, a copy that was parked": (
+        job("done", outcome="failure"),
+        message(reserved=5, copy=True),
+        Verdict.ENDED,
+    ),
+    "[C28] broken off, mine, redelivered": (job("done"), message(redelivered=True, reserved=5), Verdict.RUN),
     "failed, and sent again by hand": (job("done", outcome="failure"), message(), Verdict.RUN),
     "[C40] run as my twin": (job("done", "other", twin="me", outcome="success"), message(), Verdict.ANSWERED),
     "done, and it is still the answer": (
