@@ -306,7 +306,7 @@ def test_what_was_not_sent_inherits_nothing(sent: Sent, monkeypatch: pytest.Monk
         repair()
         result = task.apply_async((1,), **options)
         assert run.heir is not None
-        assert (run.heir.id, run.heir.tries, run.heir.delay) == (result.id, int(again), 5.0 * again)
+        assert (run.heir.id, run.heir.tries, run.heir.patience) == (result.id, int(again), 86_400 + 5.0 * again)
         assert sent.messages[0][HEADER].get("after") == (None if again else "r")
     finally:
         task.pop_request()
