@@ -27,9 +27,10 @@ from celery_locks import (
     place,
     submission,
 )
+from celery_locks.decisions import Verdict, at_start
 from celery_locks.job import Job, read
 from celery_locks.keys import key_of
-from celery_locks.message import HEADER, Header
+from celery_locks.message import HEADER, Header, Message, header_in
 from celery_locks.place import place_of
 from django_redis_locks import LockBackendError, LockKeyError, locks
 from tools.redis_server import RedisServer
@@ -312,6 +313,41 @@ def test_what_was_not_sent_inherits_nothing(sent: Sent, monkeypatch: pytest.Monk
         task.pop_request()
 
 
+@pytest.mark.parametrize("how", ["existing", "queue"])
+def test_a_job_that_submits_itself_twice(sent: Sent, how: str) -> None:
+    """[C17] [C47] One is enough, unless each counts; and one that is counted on is sent."""
+    task = sent.task(lock_on_duplicate=how)
+    run = SimpleNamespace(id="r", header=Header(key_of(task, (1,), {}, None)[0], "id"), heir=None)
+    task.push_request(id="id", called_directly=False, lock_run=run)
+    try:
+        first, second = task.delay(1), task.delay(1)
+        third = task.apply_async((1,), task_id="promised")
+    finally:
+        task.pop_request()
+    assert run.heir is not None
+    assert run.heir.id == first.id
+    assert second.deduplicated is (how == "existing")
+    assert third.id == "promised" == sent.ids[-1]
+    assert len(sent.ids) == (2 if how == "existing" else 3)
+    assert [header.get("after") for header in headers(sent)] == ["r"] * len(sent.ids)
+    assert headers(sent)[-1].get("follow") == (first.id if how == "existing" else None)
+
+
+def test_who_is_counted_on_keeps_its_id(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[C14] [C17] It doesn't send the message of the one that perhaps was sent, but replaces it."""
+    task = sent.task()
+    repair = broken(sent, monkeypatch, OperationalError("timeout"), after=True)
+    with pytest.raises(OperationalError):
+        task.delay(1)
+    repair()
+    second = task.apply_async((1,), task_id="promised")
+    job = sent.job(task)
+    assert job is not None
+    assert (second.id, job.id, sent.ids[-1]) == ("promised", "promised", "promised")
+    first = sent.messages[0]
+    assert at_start(job, Message(first["id"], header=header_in(first, first["id"]))) is Verdict.SUPERSEDED
+
+
 def test_a_replacement_that_can_not_be_sent_leaves_the_first_one(sent: Sent) -> None:
     task = sent.task(lock_on_duplicate="replace", lock_key="k", typing=False)
     first = task.delay(1)
@@ -384,13 +420,16 @@ def test_a_revoked_message_is_no_job(sent: Sent) -> None:
         ({"countdown": 3600}, 89_000, 90_000),
         ({"expires": 60}, 50, 60),
         ({"expires": 60, "countdown": 600}, 50, 60),
+        ({"task": 60}, 50, 60),
+        ({"task": 60, "expires": 90}, 80, 90),
+        ({"task": 60, "expires": None}, 86_000, 86_400),
     ],
     ids=str,
 )
 def test_for_how_long_it_is_queued(sent: Sent, options: dict[str, float], least: float, most: float) -> None:
     """[C3] [C11] [C12] A message that is lost doesn't block its key for ever."""
-    task = sent.task()
-    task.apply_async((1,), **options)
+    task = sent.task(expires=options.get("task"))
+    task.apply_async((1,), **{name: value for name, value in options.items() if name != "task"})
     job = sent.job(task)
     assert job is not None
     assert least < job.known.lease_left <= most

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,21 @@ def test_what_a_conflict_does(app: Celery) -> None:
                 assert "another job has the key, held by" in str(error)
         assert [sender for sender, _ in skipped] == [lazy]
         assert patient.delay().state == "SUCCESS"
+
+
+def test_a_wait_for_the_end_of_a_rest(app: Celery) -> None:
+    """[C34] A job that is done is known for longer than its key rests."""
+    patient = declare(app, lock_on_conflict="wait", lock_wait=30, lock_min_hold=0.3)
+    stern = declare(app, lock_on_conflict="raise", lock_min_hold=20)
+    with locked_eager(app):
+        patient.delay()
+        begin = time.monotonic()
+        assert patient.delay().state == "SUCCESS"
+        assert time.monotonic() - begin < 10
+        stern.delay()
+        error = stern.delay().result
+        assert isinstance(error, LockNotAcquired)
+        assert 10 < error.retry_after <= 20
 
 
 @pytest.mark.parametrize("raised", [ValueError("x"), Ignore("x"), SystemExit(1), KeyboardInterrupt()], ids=repr)
