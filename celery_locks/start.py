@@ -210,7 +210,7 @@ class Start:
             task.on_lock_skipped(job.who)
             self._revoke(f"another job has the key: {job.id}")
         raise LockNotAcquired(
-            f"task {task.name}: another job has the key, {who(job)}",
+            f"task {task.name}: another job has the key: {who(job)}",
             waited=self.waited,
             retry_after=job.left,
             holder=job.who,

@@ -26,7 +26,7 @@ from .keys import key_of
 from .message import HEADER, Header, header_in
 from .options import LockOptions, seconds
 from .place import SENDING, place_of
-from .terms import has_results
+from .terms import has_results, who
 
 if TYPE_CHECKING:
     from celery.result import AsyncResult
@@ -260,7 +260,7 @@ class _Submission:
                 alias=self.task.lock_using,
             )
         about = {"task_id": job.id, "state": job.state}
-        signals.tell(signals.duplicate_suppressed, self.task, f"a duplicate: it is {job.state}", **about)
+        signals.tell(signals.duplicate_suppressed, self.task, f"a duplicate: {who(job)}", **about)
         return told(self.task.AsyncResult(job.id), duplicated=True)
 
 

@@ -85,8 +85,9 @@ def has_results(task: LockOptions) -> bool:
 
 
 def who(job: Job) -> str:
-    """For messages."""
-    if job.who is None:
+    """For messages: its state, for how long, and who runs it. Versions are the store's clock in microseconds."""
+    if job.record is None:
         return f"{job.id} is {job.state}"
-    held = max(0.0, clock.wall() - job.who.since)
-    return f"held by {job.who} for {held:.0f} s as {job.id}"
+    began = job.record.version if job.state == "running" else job.reserved or job.record.version
+    age = max(0.0, clock.wall() - began / 1_000_000)
+    return f"{job.id} is {job.state} for {age:.0f} s{'' if job.who is None else f', held by {job.who}'}"

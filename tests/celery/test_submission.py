@@ -82,12 +82,14 @@ def sent(redis_server: RedisServer, settings: Any) -> Iterator[Sent]:
 
 
 @BOTH
-def test_twice_is_one_message(sent: Sent, base: type) -> None:
+def test_twice_is_one_message(sent: Sent, base: type, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "celery_locks")
     task = sent.task(base)
     first, second, other = task.delay(1), task.delay(x=1), task.delay(2)
     assert sent.ids == [first.id, other.id]
     assert (second.id, first.deduplicated, second.deduplicated, other.deduplicated) == (first.id, False, True, False)
     assert counters()[task.name, "duplicate_suppressed"] == 1
+    assert f"a duplicate: {first.id} is queued for " in caplog.text
 
 
 def test_the_message_carries_the_key(sent: Sent) -> None:
