@@ -5,8 +5,10 @@ The assertions don't measure time, so a slow machine doesn't matter.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -46,7 +48,9 @@ class Beats:
     def starts(self, *arguments: str) -> subprocess.Popen[bytes]:
         log = self.stack.enter_context((self.folder / f"{time.monotonic_ns()}.log").open("wb"))
         command = self.python("-m", "celery", "-A", "tests.celery.beat_app", *arguments)
-        process = subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            command, cwd=self.folder, env=self.environment, stdout=log, stderr=log, start_new_session=True
+        )
         self.stack.callback(_end, process)
         return process
 
@@ -65,7 +69,9 @@ class Beats:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
+    """And the beat that is embedded in it, which is a process of its own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
