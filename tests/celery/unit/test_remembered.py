@@ -80,3 +80,17 @@ def test_until_it_is_expired_counts_from_its_submission() -> None:
         world.plans["a"] = ["long"]
         world.messages.append(message(world, "a", int((world.now - 30.0) * 1_000_000)))
         assert left(world).ttl == pytest.approx(60.0, abs=0.1)
+
+
+@pytest.mark.parametrize("options", [{"lock_on_duplicate": "queue"}, {"unique_until": "start"}], ids=str)
+def test_where_each_counts_none_stands_for_another(options: dict[str, str]) -> None:
+    """A message that went back, and that another one overtook, has a run of its own."""
+    with World(1, **options).alive() as world:
+        key = world.key + (":run" if "unique_until" in options else "")
+        world.write(Job("queued", "b"))
+        world.records[key] = world.records.pop(world.key)
+        for id in ("a", "b"):
+            world.messages.append(message(world, id, 0))
+            while world.go_on():
+                pass
+        assert [run.id for run in world.runs] == ["a", "b"]
