@@ -119,16 +119,10 @@ class Start:
 
     def _unless_replaced(self) -> None:
         """The record of what is queued is another one: is this message in it no more?"""
-        queue = place_of(self.task, self.header.key)
-        job, until = queue.look(), clock.now() + PREDECESSOR
-        while job is not None and not self.header.follow:
-            found = at_start(job, self.message)
-            if found is Verdict.SENDING and clock.now() < until:
-                job = queue.change(job, until - clock.now())
-            elif found in (Verdict.SENDING, Verdict.SUPERSEDED):
-                self._instead(found, job)
-            else:
-                break
+        job = place_of(self.task, self.header.key).look()
+        found = at_start(job, self.message)
+        if job is not None and found in (Verdict.SENDING, Verdict.SUPERSEDED):
+            self._instead(found, job)
 
     def _counted_on(self) -> bool:
         """Somebody waits for this very task: it may be replaced, but not be without a result."""

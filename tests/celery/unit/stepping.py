@@ -20,9 +20,9 @@ from celery.exceptions import Ignore, Reject, Retry
 from kombu.exceptions import EncodeError, OperationalError
 
 from celery_locks import IdempotentTask, beat, request, start, submission
-from celery_locks.job import WAITING
+from celery_locks.job import WAITING, Job
 from celery_locks.keys import key_of
-from django_redis_locks import LockBackendError, clock
+from django_redis_locks import LockBackendError, Record, clock
 from tests.celery.unit.actors import LATEST, LEASE, Actor, Message, Place, Refused, Results, Stored
 
 
@@ -196,6 +196,8 @@ class World:
             if plan == "again":
                 task.delay()
                 self.me().pause(f"rest of the body of {run.id}")
+            if plan == "long":
+                self._later(self.now + 10.0)
             if plan == "requeue":
                 raise Reject("later", requeue=True)
             if plan == "fail":
@@ -279,6 +281,11 @@ class World:
             self._begin(Actor(f"parent of {actor.name}", self, reap))
         elif self.late:
             self._comes_back(message)
+
+    def write(self, job: Job, lease: float = LEASE) -> None:
+        """Have a record there from the beginning."""
+        self.version += 1
+        self.records[self.key] = Stored(Record(self.version, job.fields(), lease), self.now + lease, None)
 
     # What comes next
 

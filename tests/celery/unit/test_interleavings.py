@@ -46,6 +46,7 @@ SCENES: dict[str, dict[str, Any]] = {
     "each one goes back": {
         "lock_on_duplicate": "queue",
         "lock_on_conflict": "retry",
+        "lock_retry_delay": 0,
         "plans": ["requeue"],
         "each": True,
     },
