@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from django_redis_locks import LockBackendError, LockError, LockLost, clock
+from django_redis_locks import LockError, LockLost, clock
 
 from . import signals
 from .grant import RunLock
@@ -82,8 +82,9 @@ class RunHold:
         """Give the key back, or hand it to the message that comes next."""
         try:
             self._end(outcome, requeued)
-        except LockBackendError as failure:  # its lease frees the key
+        except LockError as failure:  # its lease frees the key
             signals.log_failure(self.task, self.job.id, "release", failure)
+            return
         except BaseException:  # a time limit struck in between: once more, and then it is raised
             with suppress(LockError):
                 self._end(outcome, requeued)

@@ -191,13 +191,14 @@ class Start:
             patience = self.place.ref.terms.wait if task.lock_wait is None else seconds(task.lock_wait)
             if self.waited < patience:
                 begin = clock.now()
-                left = min(
-                    patience - self.waited, job.left if job.state == "done" else inf
-                )  # the end of a rest is no change
+                # the end of a rest is no change
+                left = min(patience - self.waited, job.left if job.state == "done" else inf)
                 now = self.place.change(job, -1 if left == inf else left)
                 self.waited += clock.now() - begin
                 return now
-        if how == "retry" and (self.header.line or self.header.turns < task.lock_max_retries):
+        # what nobody asked to be bounded is not given up: a job would be lost because another one takes long
+        bounded = task.lock_on_conflict == "retry" and not self.header.line
+        if how == "retry" and (not bounded or self.header.turns < task.lock_max_retries):
             self._again(seconds(task.lock_retry_delay), "another job has its key")
         if how == "skip":
             signals.tell(signals.lock_skipped, task, f"skipped: {who(job)}", task_id=self.message.id, holder=job.who)

@@ -73,6 +73,22 @@ def test_a_job_that_runs_elsewhere(app: Celery) -> None:
         pass
 
 
+@pytest.mark.parametrize(
+    ("options", "state"),
+    [
+        ({"unique_until": "start"}, "IGNORED"),
+        ({"unique_until": "start", "lock_on_conflict": "retry"}, "FAILURE"),
+        ({"lock_on_conflict": "retry"}, "FAILURE"),
+    ],
+    ids=str,
+)
+def test_only_who_asks_for_a_bound_is_given_up(app: Celery, options: dict[str, Any], state: str) -> None:
+    """[C39] The one that waits for the end of a long run isn't lost: eagerly, what would come again is ignored."""
+    task = declare(app, lock_max_retries=0, **options)
+    with locked_eager(app), running(task):
+        assert task.delay().state == state
+
+
 def test_what_a_conflict_does(app: Celery) -> None:
     skipped = []
     lazy, stern = declare(app), declare(app, lock_on_conflict="raise")
