@@ -165,8 +165,8 @@ def make_inbox(ear: Ear) -> Iterator[Callable[..., RedisInbox]]:
     """`make_inbox(url)`: an inbox that tells the ear."""
     made: list[RedisInbox] = []
 
-    def make(url: str, max_age: float = 3600.0) -> RedisInbox:
-        ears = connection_makers(url, {"socket_timeout": 0.5, "socket_connect_timeout": 0.5})[2]
+    def make(url: str, max_age: float = 3600.0, patience: float = PATIENT) -> RedisInbox:
+        ears = connection_makers(url, {"socket_timeout": patience, "socket_connect_timeout": patience})[2]
         made.append(RedisInbox(ears, ear, "the server", max_age))
         return made[-1]
 
