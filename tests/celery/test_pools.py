@@ -12,7 +12,7 @@ from tests.celery.tasks import BRIEF
 
 @pytest.mark.parametrize("pool", ["threads", "gevent", "eventlet", "solo"])
 def test_a_job_is_alone_and_renewed_in_every_pool(make_cell: Callable[..., Cell], who: str, pool: str) -> None:
-    """[C24] [C26] It outlives its lease, keeps others out, and is free at its end."""
+    """[C24] [C26] [C59] It outlives its lease, keeps others out, and is free at its end."""
     cell = make_cell()
     cell.start(pool=pool)
     task = cell.task("single.late.brief")

@@ -480,6 +480,56 @@ def test_a_tick_that_was_not_sent_is_given_back(
     assert len(given) == 1
 
 
+# The store
+
+
+def test_the_store_lost_its_data(sent: Sent) -> None:
+    """[C52] The job can be submitted again; its message is in the queue still, and a worker adopts it."""
+    task = sent.task()
+    first = task.delay(1)
+    with redis.Redis.from_url(sent.app.conf.broker_url.rpartition("/")[0] + "/2") as store:
+        store.flushdb()
+    second = task.delay(1)
+    assert sent.ids == [first.id, second.id]
+    assert not second.deduplicated
+
+
+def test_the_store_forgot_its_scripts(sent: Sent) -> None:
+    """[C53] As after a failover."""
+    task = sent.task()
+    task.delay(1)
+    sent.redis.script_flush()
+    assert task.delay(1).deduplicated
+    assert not task.delay(2).deduplicated
+
+
+def test_nothing_is_searched_for(sent: Sent) -> None:
+    """[C54] However many jobs there are."""
+    task = sent.task()
+    sent.redis.config_resetstat()
+    task.delay(1)
+    task.delay(1)
+    used = {name.removeprefix("cmdstat_") for name in sent.redis.info("commandstats")}
+    assert "evalsha" in used
+    assert not {"keys", "scan", "zscan", "hscan", "smembers"} & used
+
+
+def test_a_duplicate_is_no_child_of_its_submitter(sent: Sent) -> None:
+    """[C57] It may be its own ancestor."""
+    child = sent.task()
+    children: list[str] = []
+
+    def parent(self: Any) -> None:
+        child.delay(1)
+        child.delay(1)
+        children.extend(result.id for result in self.request.children)
+
+    submitter = sent.app.task(parent, bind=True, name="parent", shared=False)
+    sent.app.tasks[submitter.name].apply(throw=True)
+    assert children == sent.ids
+    assert len(children) == 1
+
+
 # Transactions
 
 

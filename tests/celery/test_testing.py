@@ -18,6 +18,10 @@ from django.core.checks import run_checks
 
 from celery_locks import IdempotentTask, SingletonTask, counters, signals
 from celery_locks.checks import doubts
+from celery_locks.job import Job
+from celery_locks.keys import key_of
+from celery_locks.place import run_place_of
+from celery_locks.terms import longest
 from celery_locks.testing import locked_eager, running
 from django_redis_locks import LockLost, LockNotAcquired, LockNotOwned
 
@@ -97,7 +101,7 @@ def test_what_a_conflict_does(app: Celery) -> None:
         lambda sender, holder, **_: skipped.append((sender, holder.pid)), weak=False, sender=lazy
     )
     with locked_eager(app):
-        with running(lazy), running(stern), running(patient):
+        with running(lazy), running(stern), running(patient) as holder:
             assert lazy.delay().state == "IGNORED"
             for task, waited in (stern, 0.0), (patient, 0.05):
                 error = task.delay().result
@@ -105,6 +109,10 @@ def test_what_a_conflict_does(app: Celery) -> None:
                 assert error.waited >= waited
                 assert error.holder is not None
                 assert re.search(r"another job has the key: .* is running for \d s, held by .* pid \d+", str(error))
+            # [C58] who waited reserved nothing: others aren't held up behind him
+            job = run_place_of(patient, key_of(patient, (), {}, None)[0]).look()
+            assert job is not None
+            assert (job.id, job.state) == (holder, "running")
         assert [sender for sender, _ in skipped] == [lazy]
         assert patient.delay().state == "SUCCESS"
 
@@ -157,6 +165,46 @@ def test_a_job_that_submits_itself_while_it_runs(app: Celery) -> None:
     assert ran == [1, 0]
 
 
+def test_a_run_that_lost_its_key_leaves_the_next_ones_alone(app: Celery) -> None:
+    """[C20] Its end frees what is its own, by the run, and nothing else."""
+    seen: list[Any] = []
+
+    def body(self: Any) -> None:
+        place = self.request.get("lock_run").place
+        place.ref.drop(place.ref.get())
+        done, other = place.put(None, Job("running", "another", run="another"), 60)
+        assert done
+        seen.extend([place, other])
+
+    task = app.task(body, base=SingletonTask, bind=True, name=f"t{uuid.uuid4().hex[:6]}", shared=False)
+    app.finalize()
+    with locked_eager(app):
+        assert app.tasks[task.name].apply().state == "SUCCESS"
+        place, other = seen
+        assert place.look().known.version == other.known.version
+
+
+@pytest.mark.parametrize(
+    ("options", "limit", "expected"),
+    [
+        ({}, None, -1),
+        ({"time_limit": 60}, None, 70),
+        ({"time_limit": 60}, 30, 40),
+        ({"lock_max_hold": 5, "time_limit": 60}, 30, 5),
+    ],
+)
+def test_for_how_long_a_run_is_renewed(
+    app: Celery, options: dict[str, Any], limit: float | None, expected: float
+) -> None:
+    """[C25] A job that hangs is held for no longer than its limit and a while."""
+    task = declare(app, **options)
+    task.push_request(timelimit=(limit, None))
+    try:
+        assert longest(task) == expected
+    finally:
+        task.pop_request()
+
+
 def test_a_direct_call_has_no_lock(app: Celery) -> None:
     task = declare(app)
     with pytest.raises(LockNotOwned, match="lock_eager"):
@@ -165,6 +213,7 @@ def test_a_direct_call_has_no_lock(app: Celery) -> None:
 
 
 def test_its_lock(app: Celery) -> None:
+    """[C27] It is prolonged only while it is one's own."""
     seen: dict[str, Any] = {}
 
     def body(self: Any) -> None:

@@ -42,7 +42,7 @@ def held(redis_url: str, settings) -> Iterator[Callable[[], None]]:
 
 
 def test_what_the_living_hold_stays(held: Callable[[], None]) -> None:
-    """[C21] The process that holds it, this one, and another host."""
+    """[C21] [C22] The process that holds it, this one, and another host."""
     locks.record("elsewhere").put(None, job("elsewhere.example", 1), 600, listed=True)
     with locks.lock("mine"):
         assert release_dead() == dead.dead() == []
@@ -72,6 +72,7 @@ def test_a_job_of_the_dead(held: Callable[[], None]) -> None:
 
 
 def test_what_was_acquired_since_stays(held: Callable[[], None]) -> None:
+    """[C23] Who looked, and came late."""
     held()
     found = dead.dead()
     locks.lock("report").force_release()

@@ -41,6 +41,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
 def test_a_wrong_value_names_the_task_and_the_option(name: str, value: object) -> None:
+    """[C50] There are named modes, and no lists of states that could have a gap."""
     with pytest.raises(
         ValueError, match=rf"task bad: {name} is .*, not {value!r}".replace("(", r"\(").replace("[", r"\[")
     ):
