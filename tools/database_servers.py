@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from .processes import ServerFailed, ServerNotFound, with_parent
+from .processes import ServerFailed, ServerNotFound, last_lines, with_parent
 
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
@@ -138,9 +138,7 @@ class DatabaseServer(ABC):
             time.sleep(0.02)
 
     def log(self, lines: int = 20) -> str:
-        with contextlib.suppress(OSError):
-            return "\n".join((self.folder / "log").read_text(errors="replace").splitlines()[-lines:])
-        return ""
+        return last_lines(self.folder / "log", lines)
 
 
 def _version(folder: Path) -> list[int]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import socket
 import sys
 import threading
+from pathlib import Path
 from signal import SIGKILL
 
 HOST = "127.0.0.1"
@@ -67,3 +69,10 @@ def with_parent(signal: int = SIGKILL, *, user: str = "") -> list[str]:
         "os.execv(command[0], command)\n"
     )
     return [sys.executable, "-I", "-S", "-c", program, str(os.getpid()), str(int(signal) if watched else 0), user]
+
+
+def last_lines(path: Path, lines: int) -> str:
+    """The end of a log, for a message; "" if there is none."""
+    with contextlib.suppress(OSError):
+        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+    return ""

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Final, Self
 
-from .processes import HOST, ServerFailed, ServerNotFound, free_port, with_parent
+from .processes import HOST, ServerFailed, ServerNotFound, free_port, last_lines, with_parent
 
 START_SECONDS: Final = 60.0
 PACKAGE: Final = "rabbitmq-server"
@@ -95,9 +95,7 @@ class RabbitMQ:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def log(self, lines: int = 30) -> str:
-        with contextlib.suppress(OSError):
-            return "\n".join((self.folder / "output").read_text(errors="replace").splitlines()[-lines:])
-        return ""
+        return last_lines(self.folder / "output", lines)
 
     def _launch(self, command: list[str], environment: dict[str, str]) -> None:
         with (self.folder / "output").open("ab") as log:

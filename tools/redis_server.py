@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
-from .processes import HOST, ServerFailed, free_port, with_parent
+from .processes import HOST, ServerFailed, free_port, last_lines, with_parent
 from .redis_binary import find_server
 
 START_SECONDS = 10.0
@@ -160,9 +160,7 @@ class RedisServer:
         self.command("FLUSHALL")
 
     def log(self, lines: int = 20) -> str:
-        with contextlib.suppress(OSError):
-            return "\n".join((self.folder / "redis.log").read_text(errors="replace").splitlines()[-lines:])
-        return ""
+        return last_lines(self.folder / "redis.log", lines)
 
     def _launch(self) -> None:
         lines = [f"port {self.port}", f"dir {self.folder}"]
