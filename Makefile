@@ -12,7 +12,7 @@ BOOTSTRAP := $(PYTHON) tools/bootstrap.py
 help: ## Show these commands
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
 
-demo: ## See the locks at work, on a Redis of its own
+demo: ## See the locks and the cache at work, on a Redis of its own
 	@$(BOOTSTRAP)
 	@$(BIN)/python example_project/demo.py $(ARGS)
 
@@ -34,7 +34,7 @@ run: ## Serve the example project
 
 test: ## Run the tests
 	@$(BOOTSTRAP) test
-	@$(BIN)/python -m pytest -n 4 $(ARGS)
+	@$(BIN)/python -m pytest -n 6 $(ARGS)
 
 messages: ## Take new messages into the translations, and compile them
 	@$(BOOTSTRAP) test

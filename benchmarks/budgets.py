@@ -7,9 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from .bench import Case
+from .rows.caches import PLAIN, SIZES
 
 Cases = Mapping[str, Case]  # by "row name", such as "1 same"
 Figure = Callable[[Cases], float]
+
+LOADER_MS = 100
+"""What the loader of row 7 takes."""
 
 
 class Budget(NamedTuple):
@@ -41,19 +45,35 @@ def against(case: str, adapter: str, peer: str, metric: str) -> Figure:
     return lambda cases: cases[case].ratio(adapter, peer, metric) if case in cases else math.nan
 
 
-def worst(metric: str, row: str) -> Figure:
-    """The largest figure of ours in any case of a row and round."""
+def worst(metric: str, row: str, case: str = "") -> Figure:
+    """The largest figure of ours in any case of a row and round, or in this case."""
     return lambda cases: max(
         (
             value
-            for case in cases.values()
-            if case.row == row
-            for adapter in case.figures
+            for name, one in cases.items()
+            if one.row == row and case in ("", name)
+            for adapter in one.figures
             if adapter.startswith("ours")
-            for value in case.series(adapter, metric)
+            for value in one.series(adapter, metric)
         ),
         default=math.nan,
     )
+
+
+def slowest(case: str, metric: str) -> Figure:
+    """The figure of those of ours that has the largest one."""
+    return lambda cases: max(
+        (cases[case].value(adapter, metric) for adapter in cases[case].figures if adapter.startswith("ours"))
+        if case in cases
+        else (),
+        default=math.nan,
+    )
+
+
+def hit(getter: str) -> Figure:
+    """Beside the plain get of the same cache; of the values of different size the worse one."""
+    found = [against(f"7 {name}", getter, PLAIN[getter], "cpu") for name in SIZES]
+    return lambda cases: max(one(cases) for one in found)
 
 
 BUDGETS = [
@@ -116,6 +136,29 @@ BUDGETS = [
     Budget("6", "bytes per lock", figure("6 memory", "ours", "bytes"), 420, digits=0),
     Budget("6", "bytes per lock, without index and metadata", figure("6 memory", "ours-bare", "bytes"), 200, digits=0),
     Budget("6", "keys left per released lock", figure("6 memory", "ours", "left_keys"), 0),
+    *(
+        Budget("7", f"{crowd}: {what}", figure, limit, digits=digits)
+        for crowd, case, most_ms, most_commands in (
+            ("1 process with 200", "7 one-process", LOADER_MS + 12, 0.1),
+            ("4 processes with 50", "7 four-processes", LOADER_MS + 15, 0.5),
+        )
+        for what, figure, limit, digits in (
+            ("loader calls", worst("loads", "7", case), 1, 0),
+            ("errors", worst("errors", "7", case), 0, 0),
+            ("p99 ms", slowest(case, "p99"), most_ms, 0),
+            ("commands per get", slowest(case, "commands"), most_commands, 2),
+        )
+    ),
+    *(
+        Budget("7", f"hit, {what}: of a plain get", hit(getter), 1.15)
+        for getter, what in (
+            ("ours-django-get", "Django's RedisCache"),
+            ("ours-django-redis-get", "django-redis"),
+            ("ours-locmem-get", "LocMemCache"),
+            ("ours-guarded-get", "StampedeCache.get"),
+            ("ours-guarded-or-set", "StampedeCache.get_or_set"),
+        )
+    ),
     Budget("8", "another job: of plain Celery", against("8 unique", "ours-celery", "celery", "us"), 1.2),
     Budget(
         "8", "the same job: of celery-singleton", against("8 duplicate", "ours-celery", "celery-singleton", "us"), 0.5

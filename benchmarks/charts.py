@@ -34,6 +34,8 @@ BARS = [
     Bars("8 processes: longest wait, turns (log)", "3 processes-1ms", "longest_turns", 1, log=True),
     Bars("500 threads wait: connections", "4 threads", "connections"),
     Bars("1 000 locks: CPU µs per renewal (log)", "5 1000", "cpu_us", 1, log=True),
+    Bars("200 threads, one missing value: loader calls (log)", "7 one-process", "loads", log=True),
+    Bars("The same: ms until 99 of 100 have it", "7 one-process", "p99"),
 ]
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from .adapters import ADAPTERS
 from .bench import Case, label
+from .rows.caches import PLAIN
 from .rows.growth import TOPICS
 
 
@@ -131,6 +132,28 @@ SUBMISSIONS = [
 VIEWS |= {
     "8 unique": View("Each another job", SUBMISSIONS),
     "8 duplicate": View("The same job again", SUBMISSIONS),
+}
+
+LOADS = [
+    plain("loader calls", "loads"),
+    plain("errors", "errors"),
+    plain("p50 ms", "p50"),
+    plain("p99 ms", "p99"),
+    plain("commands per get", "commands", 2),
+    plain("requests per get", "requests", 2),
+    plain("connections", "connections"),
+]
+HITS = [
+    plain("CPU µs", "cpu", 1),
+    Column("of the plain get", lambda case, adapter: case.ratio(adapter, PLAIN[adapter], "cpu"), 2, " ×"),
+    plain("client CPU µs", "client", 1),
+    plain("clock µs", "us", 1),
+]
+VIEWS |= {
+    "7 one-process": View("200 threads or tasks of one process", LOADS),
+    "7 four-processes": View("4 processes with 50 each", LOADS),
+    "7 hit": View("A hit, the value a number", HITS),
+    "7 hit-10k": View("A hit, the value 10 KB of text", HITS),
 }
 
 

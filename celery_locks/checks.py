@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -37,6 +38,7 @@ def doubts(app: Celery) -> Iterator[Doubt]:
             yield from _of_results(task)
             yield from _of_redelivery(task)
             yield from _of_beat(task)
+    yield from _of_loads(app)
 
 
 def _of_results(task: LockOptions) -> Iterator[Doubt]:
@@ -89,6 +91,17 @@ def _of_beat(task: LockOptions) -> Iterator[Doubt]:
                 f"Task {task.name} has a lock_min_hold of {rest:g} seconds, and beat sends it every {interval:g} ({name}).",
                 "Ticks would be left out. Make it shorter than the interval, by more than the clocks differ.",
             )
+
+
+def _of_loads(app: Celery) -> Iterator[Doubt]:
+    cache = sys.modules.get("django_redis_locks.cache")  # not imported for this: what isn't loaded has no functions
+    paths: list[str] = [] if cache is None else cache.refreshed_by_celery()
+    if paths and not app.conf.broker_url and not app.conf.task_always_eager:
+        yield Doubt(
+            "celery_locks.W006",
+            f'{paths[0]} has refresh="celery", and the app that is current in this process has no broker_url.',
+            "Its refreshes would stay here, in threads. Import the project's app where Django starts, or give it a broker.",
+        )
 
 
 @register("celery_locks")

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from django.apps import AppConfig
 from django.core import checks
 from django.utils.translation import gettext_lazy as _
+
+
+def _check_caches(**options: Any) -> Sequence[checks.CheckMessage]:
+    """A project that wraps no cache imports nothing for it, but when it is checked."""
+    from .cache.checks import check_caches  # noqa: PLC0415
+
+    return check_caches(**options)
 
 
 class RedisLocksConfig(AppConfig):
@@ -20,5 +30,6 @@ class RedisLocksConfig(AppConfig):
         from .server_checks import check_servers  # noqa: PLC0415
 
         checks.register(check_settings, TAG)
+        checks.register(_check_caches, TAG)
         checks.register(check_deployment, TAG, deploy=True)
         checks.register(check_servers, TAG, deploy=True)

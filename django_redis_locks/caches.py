@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from django.conf import settings
+from django.core.cache import caches
 from django.core.cache.backends.redis import RedisCache
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
@@ -19,9 +19,43 @@ _NOT_OURS = {"pool_class", "max_connections", "timeout", "queue_class", "parser_
 """Options of a cache that concern its pool and its values, not a connection."""
 
 
+WRAPS = "wraps_alias"
+"""A cache class with this attribute wraps the alias in its LOCATION."""
+
+
+def innermost(alias: str) -> tuple[str, str]:
+    """The alias whose cache keeps the values: of one that wraps another, the other's. And which alias of the locks the
+    wrapper names; "" if none.
+
+    Raises:
+        ImproperlyConfigured: it wraps itself, or what isn't there.
+    """
+    seen, using = [alias], ""
+    while True:
+        entry = _caches().get(seen[-1], {})
+        if not wraps(entry):
+            return seen[-1], using
+        using = using or entry.get("OPTIONS", {}).get("LOCKS", "")
+        inner = entry.get("LOCATION", "")
+        if inner in seen or inner not in list(_caches()):
+            raise ImproperlyConfigured(f"CACHES[{alias!r}] wraps no cache: {' → '.join(map(str, [*seen, inner]))}")
+        seen.append(inner)
+
+
+def wraps(entry: Any) -> bool:
+    """Whether an entry of ``CACHES`` wraps another alias. One that can't be imported doesn't."""
+    try:
+        return hasattr(import_string(entry["BACKEND"]), WRAPS)
+    except (ImportError, KeyError, TypeError, AttributeError):
+        return False
+
+
 def problem_with(alias: object) -> tuple[str, str] | None:
     """Why locks can't use the connection of a cache alias: id and sentence, or None."""
-    entry = _caches().get(alias) if isinstance(alias, str) else None
+    try:
+        entry = _caches().get(innermost(alias)[0]) if isinstance(alias, str) else None
+    except ImproperlyConfigured as error:
+        return "E009", str(error)
     if entry is None:
         return "E008", f"{alias!r} isn't in CACHES."
     if not _is_redis(entry) or not _locations(entry):
@@ -31,7 +65,7 @@ def problem_with(alias: object) -> tuple[str, str] | None:
 
 def connection_of(alias: str) -> tuple[str, dict[str, Any]]:
     """The URL of a cache's first server, the one it writes to, and the options of the connection."""
-    entry = _caches()[alias]
+    entry = _caches()[innermost(alias)[0]]
     return _locations(entry)[0], _options(entry)
 
 
@@ -73,10 +107,10 @@ def _identity(location: str, options: Mapping[str, Any]) -> str | None:
 
 def _caches() -> dict[str, dict[str, Any]]:
     try:
-        caches: dict[str, dict[str, Any]] = settings.CACHES
+        found: dict[str, dict[str, Any]] = caches.settings
     except ImproperlyConfigured:  # a program without Django's settings
         return {}
-    return caches
+    return found
 
 
 def _locations(entry: dict[str, Any]) -> list[str]:

@@ -155,8 +155,7 @@ _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
-    for engine in list(_engines):
-        engine.after_fork_in_child()
+    forks.all_of_them([engine.after_fork_in_child for engine in list(_engines)])
 
 
 forks.in_child(_after_fork_in_child)

@@ -22,6 +22,7 @@ from .core import forks
 from .engine import Engine
 
 if TYPE_CHECKING:
+    from .backends.base import Backend
     from .core.hold import OnLost
     from .primitives.lock import Lock
     from .primitives.record import RecordRef
@@ -103,11 +104,16 @@ class LockHandler(LockMaker):
             )
             raise InvalidLockBackend(f"There is no alias {alias!r} in {SETTING}; there is {known}.{hint}")
         found = read(alias, table[alias])
-        key = (found.backend, found.location, repr(sorted(found.options.items())))
-        engine = self._engines.get(key)
-        if engine is None:
-            engine = self._engines[key] = Engine(found.backend(found.location, found.options))
-        return Locks(found, engine)
+        return Locks(found, self._engine_of(found.backend, found.location, found.options))
+
+    def _engine_of(self, backend: type[Backend], location: str, options: Mapping[str, Any]) -> Engine:
+        """The engine of a store: one for all who name it in the same words."""
+        key = (backend, location, repr(sorted(options.items())))
+        with self._mutex:
+            engine = self._engines.get(key)
+            if engine is None:
+                engine = self._engines[key] = Engine(backend(location, options))
+            return engine
 
     def __repr__(self) -> str:
         return f"<LockHandler {sorted(self._clients)}>"

@@ -1,4 +1,4 @@
-"""A crowd of HTTP buyers who all come at the same moment. A buyer who is told to come back does."""
+"""A crowd of HTTP buyers, or visitors, who all come at the same moment. A buyer who is told to come back does."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import http.client
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from urllib.parse import urlsplit
 
 RETRIES = 20
@@ -20,6 +21,10 @@ HEADERS = {
     "Content-Length": "0",
     "Connection": "close",
 }
+
+Tell = Callable[[int], None]
+Visit = tuple[int, float]
+"""The status of the answer, 0 if there was none, and the seconds that it took."""
 
 
 @dataclass
@@ -51,36 +56,59 @@ def pause(retry_after: float) -> float:
 
 def post(url: str) -> tuple[int, float]:
     """The status and `Retry-After`."""
+    status, headers = ask("POST", url)
+    return status, float(headers.get("Retry-After", 1)) if status else 0.0
+
+
+def ask(method: str, url: str) -> tuple[int, Mapping[str, str]]:
+    """The status and the headers of the answer; 0 if there is none."""
     target = urlsplit(url)
     connection = http.client.HTTPConnection(str(target.hostname), target.port, timeout=TIMEOUT)
     try:
-        connection.request("POST", target.path, headers=HEADERS)
+        connection.request(method, target.path, headers=HEADERS)
         response = connection.getresponse()
         response.read()
     except (OSError, http.client.HTTPException):
-        return 0, 0.0
+        return 0, {}
     finally:
         connection.close()
-    return response.status, float(response.headers.get("Retry-After", 1))
+    return response.status, response.headers
 
 
-def crowd(url: str, number: int, tell: Callable[[int], None] = lambda done: None) -> Sequence[Buyer]:
+def crowd(url: str, number: int, tell: Tell = lambda done: None) -> Sequence[Buyer]:
     """Let so many buyers loose on this URL. `tell` hears now and then how many are done."""
     buyers = [Buyer() for _ in range(number)]
-    start = threading.Barrier(number)
     over = threading.Event()
-
-    def run(buyer: Buyer) -> None:
-        start.wait()
-        buyer.buy(url, over)
-
-    threads = [threading.Thread(target=run, args=(buyer,), daemon=True) for buyer in buyers]
     try:
-        for thread in threads:
-            thread.start()
-        while alive := sum(thread.is_alive() for thread in threads):
-            tell(number - alive)
-            time.sleep(0.05)
+        together([partial(buyer.buy, url, over) for buyer in buyers], tell)
     finally:
         over.set()  # after Ctrl-C nobody tries again
     return buyers
+
+
+def visit(url: str) -> Visit:
+    began = time.perf_counter()
+    status, _ = ask("GET", url)
+    return status, time.perf_counter() - began
+
+
+def visitors(url: str, number: int, tell: Tell) -> Sequence[Visit]:
+    visits: list[Visit] = []
+    together([lambda: visits.append(visit(url))] * number, tell)
+    return visits
+
+
+def together(acts: Sequence[Callable[[], object]], tell: Tell) -> None:
+    """All of them begin at the same moment, each in a thread of its own."""
+    start = threading.Barrier(len(acts))
+
+    def run(act: Callable[[], object]) -> None:
+        start.wait()
+        act()
+
+    threads = [threading.Thread(target=run, args=(act,), daemon=True) for act in acts]
+    for thread in threads:
+        thread.start()
+    while alive := sum(thread.is_alive() for thread in threads):
+        tell(len(acts) - alive)
+        time.sleep(0.05)

@@ -1,6 +1,6 @@
-"""A rush on a shop, first without a lock, then with one, then with one that is waited for.
+"""A rush on a shop, first without a lock, then with one, then with one that is waited for; and one on its report.
 
-    python demo.py            the rush, as a table; the exit code says whether it went as it must
+    python demo.py            both, as tables; the exit code says whether they went as they must
     python demo.py --commit   on PostgreSQL, beside redis-py's lock: which of the two still holds at COMMIT?
     python demo.py --serve    the shop itself, to click through, until Ctrl-C
 
@@ -25,7 +25,19 @@ import django
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from report import Outcome, commit_explanation, commit_failures, explanation, failures, heading, line
+from report import (
+    Outcome,
+    commit_explanation,
+    commit_failures,
+    explanation,
+    failures,
+    heading,
+    line,
+    visits_explanation,
+    visits_failures,
+    visits_heading,
+    visits_line,
+)
 
 from tools.database_servers import PostgreSQL
 from tools.processes import ServerFailed, ServerNotFound
@@ -61,7 +73,7 @@ def main() -> int:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="A rush on a shop, first without a lock, then with one.")
+    parser = argparse.ArgumentParser(description="A rush on a shop, and one on its report.")
     parser.add_argument("--serve", action="store_true", help="serve the shop until Ctrl-C")
     parser.add_argument("--commit", action="store_true", help="on PostgreSQL, beside redis-py's lock")
     parser.add_argument("--port", type=int, default=PORT, help="for --serve; if it is taken, a free one is used")
@@ -92,7 +104,23 @@ def show(stack: ExitStack, arguments: argparse.Namespace) -> int:
     waiting = stage.rush("waiting", site.url, status)
     wrong = failures(naive, locked, waiting)
     print(paint(line(waiting), RED if wrong else GREEN), flush=True)
-    return judge(wrong, explanation(naive, locked, waiting))
+    return judge(wrong, explanation(naive, locked, waiting)) or show_report(stage, site.url)
+
+
+def show_report(stage: Any, url: str) -> int:
+    """A crowd on a page that is cached, and slow to make."""
+    print(f"{stage.VISITORS} visitors at once, a report that takes {stage.reports.COUNTING} s to make", end="\n\n")
+    print(paint(visits_heading(), BOLD))
+    print(paint(rule() * len(visits_heading()), DIM), flush=True)
+    guarded, unguarded = f"{url}/reports/sales/", f"{url}/reports/sales/unguarded/"
+    plain = stage.visit_expired("get_or_set, expired", unguarded, status)
+    print(paint(visits_line(plain), RED), flush=True)
+    expired = stage.visit_expired("get_or_load, expired", guarded, status)
+    print(paint(visits_line(expired), RED if visits_failures(plain, expired) else GREEN), flush=True)
+    none = stage.visit_none("get_or_load, none yet", guarded, status)
+    wrong = visits_failures(plain, expired, none)
+    print(paint(visits_line(none), RED if wrong else GREEN), flush=True)
+    return judge(wrong, visits_explanation(plain, expired, none))
 
 
 def show_commit(stack: ExitStack, arguments: argparse.Namespace) -> int:
@@ -108,6 +136,7 @@ def show_commit(stack: ExitStack, arguments: argparse.Namespace) -> int:
 def open_shop(stack: ExitStack, redis_url: str | None, database: PostgreSQL | None = None) -> tuple[Any, Any]:
     """And begin the table."""
     stage = prepare(stack, redis_url, database)
+    stage.count_reports()
     site = stack.enter_context(stage.open_site(port=0))
     print(f"\n{stage.BUYERS} buyers at once, {stage.SUPPLY} items in stock, a site of {len(site.pids)} processes")
     where = "PostgreSQL" if database else "SQLite"

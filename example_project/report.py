@@ -1,4 +1,4 @@
-"""What came of it: the table, and whether it is as it must be."""
+"""What came of it: the tables, and whether all is as it must be."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 COLUMNS = ("form", "requests", "sold", "stock left", "oversold", "p50 ms", "p99 ms", "409s")
 GAP = "   "
+VISITS_COLUMNS = ("report by", "visitors", "made", "p50 ms", "p99 ms")
+VISITS_WIDTH = 25
 SETTLED = {200, 409, 410}
 
 
@@ -110,4 +112,67 @@ def _not_as_promised(wrong: Outcome, *right: Outcome) -> list[str]:
             found.append(
                 f"The {outcome.form} form told {told} buyers that they have it, and made {outcome.sold} orders."
             )
+    return found
+
+
+# A crowd on the report
+
+
+@dataclass(frozen=True)
+class Visits:
+    """One form after its crowd."""
+
+    form: str
+    made: int  # how often the report was made for them
+    statuses: Sequence[int]
+    seconds: Sequence[float]
+
+    def row(self) -> tuple[str, ...]:
+        p50, p99 = (f"{1000 * percentile(self.seconds, share):.0f}" for share in (0.5, 0.99))
+        return (self.form, str(len(self.statuses)), str(self.made), p50, p99)
+
+
+def visits_heading() -> str:
+    return _visits_line(VISITS_COLUMNS)
+
+
+def visits_line(visits: Visits) -> str:
+    return _visits_line(visits.row())
+
+
+def _visits_line(cells: Sequence[str]) -> str:
+    first, *numbers = cells
+    names = VISITS_COLUMNS[1:]
+    return GAP.join(
+        [first.ljust(VISITS_WIDTH), *(cell.rjust(len(name)) for cell, name in zip(numbers, names, strict=True))]
+    )
+
+
+def visits_explanation(plain: Visits, expired: Visits, none: Visits) -> str:
+    """Two sentences."""
+    return (
+        f"When the report had expired, {plain.made} of {len(plain.statuses)} visitors made a new one with Django's "
+        f"get_or_set; with get_or_load {_times(expired.made)} was made, while everybody got the one of before. Where there "
+        f"was none yet, {_times(none.made)} was made too, and all waited for it."
+    )
+
+
+def _times(number: int) -> str:
+    return "one" if number == 1 else str(number)
+
+
+def visits_failures(plain: Visits, *guarded: Visits) -> list[str]:
+    """What isn't as it must be; nothing, if the demo has shown what it promises."""
+    found = []
+    if plain.made < 2:
+        found.append(f"With {plain.form} the report was made {plain.made} times: its stampede didn't show.")
+    found += [
+        f"With {visits.form} the report was made {visits.made} times, and not once."
+        for visits in guarded
+        if visits.made != 1
+    ]
+    for visits in (plain, *guarded):
+        odd = [status for status in visits.statuses if status != 200]
+        if odd:
+            found.append(f"With {visits.form} {len(odd)} visitors got no report: {sorted(set(odd))}.")
     return found

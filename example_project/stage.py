@@ -1,19 +1,43 @@
-"""The site on a fresh database, and a crowd on one of its products. Django is set up before this is imported."""
+"""The site on a fresh database, a crowd on one of its products, and one on its report. Django is set up before this is
+imported."""
 
 from __future__ import annotations
 
+import multiprocessing
+import time
 from collections.abc import Callable
+from functools import wraps
 
-from buyers import crowd
+from buyers import crowd, visit, visitors
+from django.core.cache import cache
 from django.core.management import call_command
 from django.db import connections, transaction
 from project.wsgi import application
-from report import Outcome
+from report import Outcome, Visits
+from shop import reports
 from shop.models import Order, Product
 from workers import Workers
 
+from django_redis_locks.cache import invalidate
+
 BUYERS = 60
 SUPPLY = 40
+VISITORS = 100
+
+loads = multiprocessing.Value("i")  # shared with the site's processes, which are forked
+
+
+def count_reports() -> None:
+    """From now on, and in all processes that are forked from now on."""
+    make = reports.make_sales
+
+    @wraps(make)
+    def counted() -> object:
+        with loads.get_lock():
+            loads.value += 1
+        return make()
+
+    reports.make_sales = counted
 
 
 def open_site(port: int) -> Workers:
@@ -41,3 +65,27 @@ def rush(form: str, url: str, tell: Callable[[str], None]) -> Outcome:
         statuses=[status for buyer in buyers for status in buyer.statuses],
         seconds=[seconds for buyer in buyers for seconds in buyer.seconds],
     )
+
+
+def visit_expired(form: str, url: str, tell: Callable[[str], None]) -> Visits:
+    """A crowd that comes when the report has just expired."""
+    visitors(url, VISITORS, lambda done: None)  # the first ones of a process don't count
+    visit(url)
+    cache.delete(reports.UNGUARDED)  # as if a minute were over
+    invalidate(reports.SALES, stale=reports.STALE)
+    return _visit(form, url, tell)
+
+
+def visit_none(form: str, url: str, tell: Callable[[str], None]) -> Visits:
+    """A crowd that comes when there is no report."""
+    invalidate(reports.SALES)
+    return _visit(form, url, tell)
+
+
+def _visit(form: str, url: str, tell: Callable[[str], None]) -> Visits:
+    before = loads.value
+    visits = visitors(url, VISITORS, lambda done: tell(f"{form}: {done} of {VISITORS} done"))
+    tell("")
+    time.sleep(reports.COUNTING)  # whoever makes one without being waited for has begun by now
+    statuses, seconds = zip(*visits, strict=True)
+    return Visits(form, loads.value - before, statuses, seconds)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
 
 import pytest
@@ -36,6 +38,31 @@ def forgetful() -> Iterator[None]:
         store.listings.clear()
     for janitor in list(renewal._janitors):
         janitor.put(None)  # it may have looked at a clock that was the test's, and sleep accordingly
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is renewed is renewed after a thirtieth of his lease, not a third: the lease can be so long that it outlives a
+    machine that stands still for seconds, and the test is none the longer."""
+    monkeypatch.setattr(renewal, "RENEW_AT", 1 / 30)
+
+
+@pytest.fixture(scope="session")
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """A loop that runs in a thread of its own."""
+    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def main() -> None:
+        end = asyncio.Event()
+        started.set_result((asyncio.get_running_loop(), end))
+        await end.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(main(),), name="tests' loop")
+    thread.start()
+    loop, end = started.result(30)
+    yield loop
+    loop.call_soon_threadsafe(end.set)
+    thread.join(30)
 
 
 @pytest.fixture(scope="session")

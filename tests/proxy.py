@@ -32,7 +32,7 @@ __all__ = ["Call", "Fault", "Link", "Proxy"]
 
 Policy = Callable[[str, list[Any], Link], Fault | None]
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 
 
 class Call(NamedTuple):

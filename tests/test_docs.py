@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import asyncio
+import dataclasses
 import inspect
 import itertools
 import json
@@ -45,6 +46,7 @@ from django_redis_locks import (
     LockLost,
     LockNotAcquired,
     StaleGrant,
+    cache,
     checks,
     conf,
     current_grant,
@@ -58,10 +60,20 @@ from django_redis_locks.backends.memory import MemoryBackend
 from django_redis_locks.backends.redis import RedisBackend
 from django_redis_locks.backends.redis.refusals import HINTS
 from django_redis_locks.backends.redis.scripts import script
+from django_redis_locks.cache import Job, get_or_load, invalidate, options
+from django_redis_locks.cache.decorated import Cached
+from django_redis_locks.cache.fences import everything
+from django_redis_locks.cache.options import LoadOptions
+from django_redis_locks.cache.roads import road_of
+from django_redis_locks.cache.visits import Terms
 from django_redis_locks.contrib import drf
 from django_redis_locks.core import constants
 from django_redis_locks.core.facts import Facts, FenceCounter
-from tests import docs_celery
+from tests import docs_caching, docs_celery
+from tests.docs_caching import (
+    test_counters_are_all_in_the_table,  # noqa: F401 - it runs here
+    test_options_of_a_load_are_all_in_the_table,  # noqa: F401
+)
 from tests.docs_celery import test_options_are_all_in_the_table  # noqa: F401 - it runs here
 from tools.redis_server import RedisServer
 
@@ -108,8 +120,8 @@ def stories() -> dict[str, list[Block]]:
 STORIES = stories()
 """Blocks that belong together, by page and name."""
 
-GIVEN: dict[str, Callable[[], Names]] = {**docs_celery.GIVEN}
-AFTER: dict[str, Callable[[Names], object]] = {**docs_celery.AFTER}
+GIVEN: dict[str, Callable[[], Names]] = {**docs_caching.GIVEN, **docs_celery.GIVEN}
+AFTER: dict[str, Callable[[Names], object]] = {**docs_caching.AFTER, **docs_celery.AFTER}
 
 
 def given(story: str) -> Callable[[Callable[[], Names]], Callable[[], Names]]:
@@ -171,6 +183,7 @@ DATABASE = {
         "howto/views:ask-before-commit",
         "howto/views:hold",
         "howto/fencing:model",
+        *docs_caching.DATABASE,
         *docs_celery.DATABASE,
     )
 }
@@ -948,6 +961,55 @@ def test_api_names_everything_public() -> None:
     assert set(re.findall(r"\w+", imports.partition("import (")[2])) == set(django_redis_locks.__all__)
 
 
+def test_api_names_everything_of_caches() -> None:
+    text = (DOCS / "reference/api.md").read_text()
+    section = text.partition("\n## Caching\n")[2].partition("\n## ")[0]
+    block = next(block.code for block in BLOCKS if block.page.name == "api.md" and block.name == "caching")
+    assert sorted(set(re.findall(r"\w+", block.partition("import (")[2]))) == sorted(cache.__all__)
+    told = section.replace(block, "")
+    assert [name for name in cache.__all__ if not re.search(rf"`[^`\n]*\b{name}\b|\b{name}  ", told)] == []
+    for kind in (cache.LoadResult, cache.LoadContext, Job, Cached):
+        attributes = {name for name in [*vars(kind), *getattr(kind, "__annotations__", ())] if not name.startswith("_")}
+        attributes -= {"call", "stores"}  # ours
+        assert [name for name in attributes if not re.search(rf"`[^`\n]*\b{name}\b", told)] == [], kind
+
+
+def test_api_names_every_option_of_a_load() -> None:
+    text = (DOCS / "reference/api.md").read_text().partition("### Options of a load")[2].partition("\n### ")[0]
+    table = {
+        name: (unit, cell) for name, unit, cell in re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \|", text, re.MULTILINE)
+    }
+    shown = docs_caching.options_of_the_table()
+    assert list(table) == [field.name for field in dataclasses.fields(LoadOptions)]
+    assert {name: cell for name, (_, cell) in table.items()} == shown
+    words = {"refresh": options.REFRESH, "on_conflict": options.ON_CONFLICT, "store_in_atomic": options.IN_ATOMIC}
+    for name, known in words.items():
+        assert tuple(re.findall(r'`"(\w+)"`', table[name][0])) == known, name
+
+
+def test_api_names_every_argument_of_a_load() -> None:
+    """With its default; options stand in their table."""
+    text = (DOCS / "reference/api.md").read_text()
+    for function in (cache.get_or_load, cache.invalidate, cache.cached_page, cache.cached):
+        for parameter in inspect.signature(function).parameters.values():
+            if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is not parameter.empty:
+                default = (
+                    json.dumps(parameter.default) if isinstance(parameter.default, str) else repr(parameter.default)
+                )
+                assert re.search(rf"\b{parameter.name}={re.escape(default)}", text), (function, parameter)
+
+
+def test_settings_name_those_of_pages() -> None:
+    package = Path(django_redis_locks.__file__).parent / "cache"
+    used = {name for path in package.glob("*.py") for name in re.findall(r'"(CACHE_MIDDLEWARE_\w+)"', path.read_text())}
+    table = rows("reference/settings.md", first="CACHE_MIDDLEWARE_[A-Z_]+")
+    assert used == set(table) == {"CACHE_MIDDLEWARE_STALE", "CACHE_MIDDLEWARE_WAIT"}
+    assert {name: float(cells[1].strip("`")) for name, cells in table.items()} == {
+        "CACHE_MIDDLEWARE_STALE": Terms.stale,
+        "CACHE_MIDDLEWARE_WAIT": Terms.wait,
+    }
+
+
 def test_api_names_every_method() -> None:
     table = rows("reference/api.md", first=r".+")
     words = set(re.findall(r"\w+", " ".join(itertools.chain(*table.values()))))
@@ -978,7 +1040,7 @@ def test_operations_name_every_signal_with_its_event() -> None:
         assert logger == f"`django_redis_locks.{event.kind}`"
 
 
-SCRIPT = r"(lock|queue|index|record|fence)/\w+"
+SCRIPT = r"(lock|queue|index|record|fence|load)/\w+"
 
 
 def test_wire_format_names_every_script() -> None:
@@ -991,8 +1053,13 @@ def test_wire_format_names_every_script() -> None:
     }
     for name, (_, keys, args, _) in table.items():
         source = script(name).source
-        assert len(keys.split(",")) == len(set(re.findall(r"KEYS\[(\d+)\b", source))), name
-        assert len(args.split("; ")) == len(set(re.findall(r"ARGV\[(\d+)\b", source))), name
+        assert told(keys, ",") == len(set(re.findall(r"KEYS\[(\d+)\b", source))), name
+        assert told(args, "; ") == len(set(re.findall(r"ARGV\[(\d+)\b", source))), name
+
+
+def told(cell: str, separator: str) -> int:
+    """How many a cell names. In brackets are those that have no number."""
+    return len([part for part in re.sub(r"\(.*?\)", "", cell).split(separator) if part.strip()])
 
 
 # Redis
@@ -1013,7 +1080,7 @@ def test_wire_format_names_what_lies_in_redis(redis_url: str, redis_server: Redi
                 kind = {"sorted set": "zset"}.get(cells[1], cells[1])
                 assert redis_server.command("TYPE", key) == kind
             assert re.fullmatch(example, redis_server.command("GET", "lock:{0}:k:order:42"))
-        waiting.result(10)
+        waiting.result(30)
     assert sum(bool(re.search(f'^"?{example}"?$', block.replace("\\", ""), re.MULTILINE)) for block in blocks) == 2
     locks.record("record").put(None, {"state": "ready"})
     example = r'1 record \S+ \d{16} \{"state":"ready"\}'
@@ -1022,6 +1089,44 @@ def test_wire_format_names_what_lies_in_redis(redis_url: str, redis_server: Redi
     used = {command for name in rows("reference/wire-format.md", first=SCRIPT) for command in commands_of(name)}
     text = (DOCS / "reference/wire-format.md").read_text().rpartition("Commands they use:")[2]
     assert set(re.findall(r"`([A-Z]+)`", text)) == used
+
+
+def test_wire_format_names_what_loads_leave(
+    redis_url: str, redis_server: RedisServer, settings: Any, tmp_path: Path
+) -> None:
+    settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}}
+    settings.CACHES = {
+        "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": redis_url},
+        "files": {"BACKEND": "django.core.cache.backends.filebased.FileBasedCache", "LOCATION": str(tmp_path)},
+    }
+    pattern = r"(\{:1:sales\}|lock:load:\{0\}):.+"
+    named = set(rows("reference/wire-format.md", first=pattern))
+    seen: set[str] = set()
+
+    def load(cache: str) -> str:
+        road_of(cache).forget(":1:sales")  # who comes now asks Redis
+        waiting = pool.submit(get_or_load, "sales", lambda: "never", cache=cache)
+        while not any(":w:" in key for key in redis_server.command("KEYS", "*")):
+            assert not waiting.done()
+        seen.update(redis_server.command("KEYS", "*"))
+        (lease,) = (key for key in redis_server.command("KEYS", "*") if ":k:" in key)
+        values.append(redis_server.command("GET", lease))
+        waiters.append(waiting)
+        return "loaded"
+
+    values: list[str] = []
+    waiters: list[Any] = []
+    with ThreadPoolExecutor(1) as pool:
+        for cache in ("default", "files"):
+            invalidate("sales", cache=cache, settle=60)
+            with everything(road_of(cache)):
+                pass
+            get_or_load("sales", lambda cache=cache: load(cache), cache=cache)
+            assert waiters.pop().result(30) == "loaded"
+            redis_server.command("DEL", ":1:sales", *seen)
+    assert seen - {":1:sales"} == named
+    (example,) = (block.code.strip() for block in BLOCKS if block.code.startswith("1 load "))
+    assert all(re.fullmatch(r"1 load \S+ \d+", value) for value in [example, *values])
 
 
 def commands_of(name: str) -> set[str]:
@@ -1046,7 +1151,7 @@ def test_the_rights_are_enough(
     redis_url: str, redis_server: RedisServer, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(constants, "CAP", 60.0)  # who gets the lock before that was woken
-    (shown,) = (block.code for block in BLOCKS if block.code.startswith("ACL SETUSER"))
+    (shown,) = (block.code for block in BLOCKS if block.code.startswith("ACL SETUSER locks"))
     words = shlex.split(shown)
     folder = Path(inspect.getfile(RedisBackend)).parent / "lua"
     steps = [f"{path.parent.name}/{path.stem}" for path in folder.glob("*/*.lua") if path.parent.name != "shared"]
@@ -1061,8 +1166,8 @@ def test_the_rights_are_enough(
         url = urlsplit(redis_url)
         location = urlunsplit(url._replace(netloc=f"locks:secret@{url.hostname}:{url.port}"))
         settings.REDIS_LOCKS = {"default": {"LOCATION": location}}
-        with locks.lock("order:42", expire=0.3, renew=True) as grant:
-            grant.extend(5)
+        with locks.lock("order:42", expire=30, renew=True) as grant:
+            grant.extend(60)
             grant.ensure_held(confirm=True)
             holder = locks.lock("order:42").holder()
             assert holder is not None
@@ -1081,7 +1186,7 @@ def test_the_rights_are_enough(
                 waiting = pool.submit(asyncio.run, wait())
                 while redis_server.command("ZCARD", "lock:{0}:w:order:42") == 0:
                     assert not waiting.done()
-            assert waiting.result(10)
+            assert waiting.result(30)
         denied = [dict(zip(entry[::2], entry[1::2], strict=True)) for entry in redis_server.command("ACL", "LOG")]
         assert {entry["object"] for entry in denied} <= {"client", "client|setinfo"}  # 6.2 names no subcommand
         asyncio.run(_passed_on(redis_server))
@@ -1099,4 +1204,4 @@ async def _passed_on(server: RedisServer) -> None:
         assert not waiter.done()
         await asyncio.sleep(0.01)
     await asyncio.to_thread(grant.release)
-    await (await asyncio.wait_for(waiter, 5)).arelease()
+    await (await asyncio.wait_for(waiter, 20)).arelease()

@@ -42,6 +42,23 @@ ADAPTERS = {
     "ours-celery": Peer("celery_locks, IdempotentTask", "celery_tasks:Ours", "django-redis-locks"),
     "celery-singleton": Peer("celery-singleton", "celery_tasks:CelerySingleton", "celery-singleton"),
     "celery-once": Peer("celery-once", "celery_tasks:CeleryOnce", "celery-once"),
+    "ours-load": Peer("get_or_load", "ours_cache:Ours", "django-redis-locks"),
+    "ours-tasks-load": Peer("aget_or_load, tasks", "ours_cache:OursTasks", "django-redis-locks"),
+    "ours-guarded-load": Peer("StampedeCache.get_or_set", "ours_cache:Guarded", "django-redis-locks"),
+    "cashews-load": Peer("cashews, lock=True", "cashews_cache:Cashews", "cashews"),
+    "dogpile-distributed": Peer("dogpile.cache, distributed lock", "dogpile_cache:Distributed", "dogpile.cache"),
+    "dogpile-local": Peer("dogpile.cache, local lock", "dogpile_cache:Local", "dogpile.cache"),
+    "python-redis-lock-load": Peer("python-redis-lock's Django cache", "caches:PythonRedisLock", "python-redis-lock"),
+    "django-load": Peer("Django RedisCache.get_or_set", "caches:Django", "Django"),
+    "django-redis-load": Peer("django-redis get_or_set", "caches:DjangoRedis", "django-redis"),
+    "django-get": Peer("Django RedisCache.get", "caches:Django", "Django"),
+    "django-redis-get": Peer("django-redis get", "caches:DjangoRedis", "django-redis"),
+    "locmem-get": Peer("LocMemCache.get", "caches:Locmem", "Django"),
+    "ours-django-get": Peer("get_or_load on Django's RedisCache", "ours_cache:Ours", "django-redis-locks"),
+    "ours-django-redis-get": Peer("get_or_load on django-redis", "ours_cache:OursDjangoRedis", "django-redis-locks"),
+    "ours-locmem-get": Peer("get_or_load on LocMemCache", "ours_cache:OursLocmem", "django-redis-locks"),
+    "ours-guarded-get": Peer("StampedeCache.get", "ours_cache:Guarded", "django-redis-locks"),
+    "ours-guarded-or-set": Peer("StampedeCache.get_or_set", "ours_cache:GuardedOrSet", "django-redis-locks"),
 }
 
 

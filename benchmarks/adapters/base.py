@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
 
 LONG = 600  # seconds, of locks that are only held
 LEASE = 30  # seconds, for every library
 WAIT = 60  # seconds that a contended acquire may take
+TTL = 300  # seconds, of cached values
 
 
 class Adapter:
@@ -58,6 +60,30 @@ class TaskAdapter:
 
     async def close(self) -> None:
         """End what would complain when the loop closes."""
+
+
+class Cache:
+    """A cache with a loader, whose callers are threads. One object per process."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def load(self, key: str, loader: Callable[[], Any]) -> Any:
+        """The value of the key; the loader's, if there is none yet."""
+        raise NotImplementedError
+
+
+class TaskCache:
+    """The same for tasks. `start` runs in the loop, once."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    async def start(self) -> None:
+        """Connect, where that needs the loop."""
+
+    async def load(self, key: str, loader: Callable[[], Awaitable[Any]]) -> Any:
+        raise NotImplementedError
 
 
 class NotAcquired(Exception):

@@ -1,4 +1,4 @@
-"""The rows of the table: which adapters meet which scenario. A later one: 7 (cache)."""
+"""The rows of the table: which adapters meet which scenario."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..bench import Bench
-from . import growth, hot, others, uncontended
+from . import caches, growth, hot, others, uncontended
 
 
 class Row(NamedTuple):
@@ -21,6 +21,7 @@ ROWS = {
     "4": Row("500 wait for one lock", others.crowds),
     "5": Row("Many locks renewed", others.renewals),
     "6": Row("Memory in Redis per held lock", others.memory),
+    "7": Row("A value that many ask for, and loading it takes 100 ms", caches.run),
     "8": Row("Celery: one job submitted", others.submissions),
     "growth": Row("How the cost grows", growth.run),
 }

@@ -62,7 +62,7 @@ class Command(Effect[R]):
 
     name: str
     keys: tuple[str, ...]
-    args: tuple[str | int, ...]
+    args: tuple[str | int | bytes, ...]
     parse: Callable[[Any], R]
 
     def read(self, reply: Any) -> R:

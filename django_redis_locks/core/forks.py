@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 known = os.getpid()
 """The process that everything here belongs to."""
@@ -39,9 +39,22 @@ def _begin_anew() -> None:
     with _mutex:
         found = os.getpid()
         if found != known:
-            for renew in _renewals:
-                renew()
-            known = found
+            try:
+                all_of_them(_renewals)
+            finally:
+                known = found
+
+
+def all_of_them(renewals: Iterable[Callable[[], object]]) -> None:
+    """One that fails keeps none of the others from beginning anew: what is shared with a parent is worse."""
+    failures = []
+    for renew in renewals:
+        try:
+            renew()
+        except Exception as failure:  # noqa: BLE001 - raised when all are done
+            failures.append(failure)
+    if failures:
+        raise failures[0]
 
 
 def _after_fork_in_child() -> None:

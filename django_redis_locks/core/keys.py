@@ -102,8 +102,8 @@ def _bucket(prefix: str, bucket: int) -> LockKeys:
 
 
 def waiters_of(lock: str) -> str:
-    """The key of the waiters of a lock, out of the lock's own."""
-    return "}:w:".join(lock.split("}:k:", 1))
+    """The key of the waiters of a lock, or of a load, out of its own."""
+    return "}:w:".join(lock.rsplit("}:k:", 1))
 
 
 def escape(key: str) -> str:

@@ -43,11 +43,17 @@ class Field:
     spec: str
     optional: bool
 
-    def fill(self, names: Mapping[str, Any]) -> str:
+    def value(self, names: Mapping[str, Any]) -> Any:
+        """What the path leads to."""
         try:
             value, _ = _formatter.get_field(self.path, (), names)
         except (AttributeError, KeyError, IndexError, TypeError) as error:
             raise LockKeyError(f"the key's {{{self.path}}} can't be found: {error!r}") from error
+        return value
+
+    def fill(self, names: Mapping[str, Any]) -> str:
+        """The part of a lock's key."""
+        value = self.value(names)
         text = text_of(value)
         if not text:
             if self.optional:
@@ -96,8 +102,14 @@ def _field(template: str, path: str, spec: str, conversion: str | None) -> Field
     return Field(path, root, spec, conversion == "n")
 
 
-def compile_template(template: str, function: Callable[..., Any], bound: Mapping[str, Any] | None = None) -> KeyMaker:
-    """What makes a key out of a call's arguments. ``bound`` are names known beforehand, such as ``self``.
+def compile_template(
+    template: str,
+    function: Callable[..., Any],
+    bound: Mapping[str, Any] | None = None,
+    fill: Callable[[Field, Mapping[str, Any]], str] = Field.fill,
+) -> KeyMaker:
+    """What makes a key out of a call's arguments. ``bound`` are names known beforehand, such as ``self``; ``fill`` makes a
+    part of the key out of a field and all names.
 
     Raises:
         TypeError: no template, or it names an argument that the function doesn't take.
@@ -133,7 +145,7 @@ def compile_template(template: str, function: Callable[..., Any], bound: Mapping
         call.apply_defaults()
         more = {} if catch_all is None else call.arguments[catch_all]
         names = {**more, **bound, **call.arguments}
-        return "".join(part if isinstance(part, str) else part.fill(names) for part in parts)
+        return "".join(part if isinstance(part, str) else fill(part, names) for part in parts)
 
     return make
 

@@ -1,10 +1,11 @@
-"""A shop whose locks live on Redis. `REDIS_URL` and `DATABASE` say where: an SQLite file, or the folder of a PostgreSQL's
+"""A shop whose locks live on Redis, and its cache in another database there. `REDIS_URL` and `DATABASE` say where: an SQLite file, or the folder of a PostgreSQL's
 socket."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from urllib.parse import urlsplit
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -14,10 +15,12 @@ ALLOWED_HOSTS = ["127.0.0.1", "localhost"]
 
 INSTALLED_APPS = ["django_redis_locks", "shop"]
 
-REDIS_LOCKS = {
+REDIS_URL = os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")
+REDIS_LOCKS = {"default": {"LOCATION": REDIS_URL, "ON_CONFLICT": "shop.conflicts.answer"}}
+CACHES = {
     "default": {
-        "LOCATION": os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0"),
-        "ON_CONFLICT": "shop.conflicts.answer",
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": urlsplit(REDIS_URL)._replace(path="/2").geturl(),  # cache.clear() must not clear the locks
     },
 }
 

@@ -10,7 +10,10 @@ from django.db import transaction
 from django.shortcuts import get_object_or_404
 from django.template.loader import render_to_string
 
+from django_redis_locks.cache import invalidate
+
 from .models import Order, Product
+from .reports import SALES, STALE
 
 VAT = Decimal("0.20")
 CENT = Decimal("0.01")
@@ -28,6 +31,7 @@ def sell(product_id: int) -> tuple[Product, Order | None]:
     with transaction.atomic():
         order = Order.objects.create(product=product, price=product.price, receipt=text)
         product.save(update_fields=["stock"])
+        invalidate(SALES, stale=STALE)  # after COMMIT, and not at all after a rollback
     return product, order
 
 

@@ -1,4 +1,4 @@
-"""Four ways to buy. They differ in one line: the decorator."""
+"""Four ways to buy, which differ in one line: the decorator. And two ways to show a report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from django.views.decorators.http import require_GET, require_POST
 from django.views.decorators.vary import vary_on_headers
 
 from django_redis_locks import redis_lock
+from django_redis_locks.cache import invalidate
 
+from . import reports
 from .by_hand import locked_by_hand
 from .checkout import sell
 from .models import Order, Product
@@ -57,12 +59,25 @@ def index(request: HttpRequest) -> HttpResponse:
     return page(request)
 
 
+@require_GET
+@transaction.non_atomic_requests  # who reads needs none, least of all one that SQLite gives to one at a time
+def sales(request: HttpRequest) -> HttpResponse:
+    return TemplateResponse(request, "shop/sales.html", {"report": reports.sales()})
+
+
+@require_GET
+@transaction.non_atomic_requests
+def sales_unguarded(request: HttpRequest) -> HttpResponse:
+    return TemplateResponse(request, "shop/sales.html", {"report": reports.sales_unguarded()})
+
+
 @require_POST
 def restock(request: HttpRequest) -> HttpResponse:
     """Begin anew."""
     with transaction.atomic():
         Order.objects.all().delete()
         Product.objects.update(stock=STOCK)
+        invalidate(reports.SALES)
     return HttpResponseRedirect(reverse("index"))
 
 

@@ -8,7 +8,7 @@ from benchmarks import page
 from benchmarks.adapters import ADAPTERS
 from benchmarks.bench import Case
 from benchmarks.budgets import BUDGETS, Budget, Verdict, verdicts
-from benchmarks.rows import ROWS, growth, hot, others, uncontended
+from benchmarks.rows import ROWS, caches, growth, hot, others, uncontended
 from benchmarks.tables import VIEWS, cells, markdown, shown, text, troubles
 from benchmarks.themes import COLOURS, themed
 from tests.test_docs import DOCS
@@ -74,6 +74,8 @@ def test_every_case_has_a_view_and_every_name_an_adapter() -> None:
         others.RENEWERS,
         others.MANY_RENEWERS,
         others.HOLDERS,
+        caches.LOADERS,
+        *caches.GETTERS.values(),
         *(topic.adapters for topic in growth.TOPICS.values()),
     ]
     assert {name for one in lists for name in one} <= set(ADAPTERS)

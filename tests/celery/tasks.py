@@ -18,7 +18,7 @@ ACKS: dict[str, dict[str, bool]] = {
 }
 
 
-BRIEF = 2.5
+BRIEF = 3.2
 """A lease, in seconds, whose end a test can wait for; not shorter, because a machine that is busy renews late."""
 
 

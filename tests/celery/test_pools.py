@@ -21,7 +21,7 @@ def test_a_job_is_alone_and_renewed_in_every_pool(make_cell: Callable[..., Cell]
     assert body.fence
     if pool != "solo":
         a_copy_stays_out(cell, who, first.id)
-    cell.journal.until(lambda: cell.journal.age(body) > 1.5 * BRIEF, who, "more than the lease")
+    cell.journal.until(lambda: cell.journal.age(body) > 1.2 * BRIEF, who, "more than the lease")
     assert task.delay(who).id == first.id
     other = task.delay(who, "other")
     if pool != "solo":

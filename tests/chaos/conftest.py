@@ -32,7 +32,7 @@ if os.environ.get("EVENT_LOOP") == "uvloop":
 PATIENT = 5.0
 """The socket timeout of these tests, in seconds: a busy machine may take a second to answer."""
 
-SILENCE = 0.25
+SILENCE = 1.0
 """That of tests in which somebody falls silent. `SOCKET_TIMEOUT` of a module says so for all of its tests."""
 
 
@@ -69,8 +69,8 @@ def open_lock(open_both: Callable[..., list[Locks]]) -> Callable[..., list[Lock]
     """`theirs, ours = open_lock(url, expire=60)`: the lock "a", as a neighbour sees it and as we do. Only the server can
     tell one of them what the other one did."""
 
-    def open_lock(url: str, **terms: object) -> list[Lock]:
-        return [client.lock("a", **terms) for client in open_both(url)]
+    def open_lock(url: str, OPTIONS: dict[str, object] | None = None, **terms: object) -> list[Lock]:  # noqa: N803
+        return [client.lock("a", **terms) for client in open_both(url, OPTIONS=OPTIONS or {})]
 
     return open_lock
 
@@ -150,9 +150,9 @@ def holder(workers: Callable[..., Worker]) -> Worker:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looks after itself every 150 ms, and waits a second and a half for a server."""
+    """Looks after itself every 150 ms, and waits for a server as long as it takes."""
     monkeypatch.setattr(constants, "CAP", TICK)
-    monkeypatch.setattr(inbox_module, "SOCKET_TIMEOUT", 1.5)
+    monkeypatch.setattr(inbox_module, "SOCKET_TIMEOUT", 30.0)
 
 
 @pytest.fixture

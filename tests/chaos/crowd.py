@@ -49,7 +49,7 @@ class Had(NamedTuple):
     at: float
 
 
-def pair(lock: Lock, timeout: float = 20.0) -> list[Future[Had | None]]:
+def pair(lock: Lock, timeout: float = 60.0) -> list[Future[Had | None]]:
     """A thread and a task that wait for a lock and release it at once. None: it was busy until the end."""
 
     def thread() -> Had | None:
@@ -102,11 +102,11 @@ class Crowd:
         self._mutex = threading.Lock()
         self._end = threading.Event()
         self._locks = {
-            f"{number} of alias {alias.settings.alias}": alias.lock("a", expire=5, renew=True, wait=20)
+            f"{number} of alias {alias.settings.alias}": alias.lock("a", expire=60, renew=True, wait=40)
             for alias in aliases
             for number in range(size)
         }
-        self._kept = [alias.lock(f"kept:{number}", expire=3, renew=True) for number, alias in enumerate(aliases)]
+        self._kept = [alias.lock(f"kept:{number}", expire=9, renew=True) for number, alias in enumerate(aliases)]
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[Crowd]:
@@ -128,7 +128,7 @@ class Crowd:
         """Let nobody come any more, and wait until all have left."""
         self._end.set()
         for worker in self._workers:
-            worker.result(25)
+            worker.result(60)
         while self._grants:
             try:
                 self._grants.pop().release()
@@ -136,11 +136,11 @@ class Crowd:
             except LockLost:
                 pass
 
-    def goes_on(self, seconds: float = 5.0) -> float:
-        """Wait until each of them has had the lock once more; returns how long it took."""
+    def goes_on(self) -> None:
+        """Wait until each of them has had the lock once more: before the end of a lease, or of a cap, which would help too."""
         before = dict(self.turns)
         everybody = [f"{kind} {name}" for kind in ("thread", "task") for name in self._locks]
-        return eventually(lambda: all(self.turns[name] > before.get(name, 0) for name in everybody), seconds)
+        eventually(lambda: all(self.turns[name] > before.get(name, 0) for name in everybody))
 
     def _thread(self, name: str, lock: Lock) -> None:
         while not self._end.is_set():

@@ -11,8 +11,14 @@ from typing import Any
 from django_redis_locks import Grant, Lock
 from django_redis_locks.core import clock
 
+LEASE = 9.0
+"""Of a lock that is renewed `often`."""
 
-def eventually(condition: Callable[[], object], seconds: float = 5.0) -> float:
+BUSY = 8.0
+"""Seconds that a busy machine may need on top of what is measured. What takes longer hangs."""
+
+
+def eventually(condition: Callable[[], object], seconds: float = 20.0) -> float:
     """Wait until the condition holds; returns how long it took."""
     begin = clock.now()
     while not condition():
@@ -21,12 +27,18 @@ def eventually(condition: Callable[[], object], seconds: float = 5.0) -> float:
     return clock.now() - begin
 
 
+def renewed(*grants: Grant) -> None:
+    """Wait until the lease of each is longer than it was."""
+    ends = [grant.hold.deadline for grant in grants]
+    eventually(lambda: all(grant.hold.deadline > end for grant, end in zip(grants, ends, strict=True)))
+
+
 def elsewhere(function: Callable[[], object]) -> object:
     """Call it in another thread and return what it returns."""
     result: list[object] = []
     thread = threading.Thread(target=lambda: result.append(function()))
     thread.start()
-    thread.join(10)
+    thread.join(30)
     return result[0]
 
 

@@ -77,12 +77,12 @@ class Impostor:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
-        self._door.join(5)
+        self._door.join(20)
         self._listener.close()
         self.over.set()
         self.cut()
         for thread in self._threads:  # what one of them has carried out later would be in the next test's way
-            thread.join(5)
+            thread.join(20)
 
     # Its threads
 
@@ -209,7 +209,7 @@ def then_silence(data: bytes) -> Say:
 
     def say(end: End, reply: bytes) -> None:
         end.send(data)
-        end.over.wait(30)
+        end.over.wait(60)
         end.close()
 
     return say

@@ -47,7 +47,7 @@ class Opened:
         self._done.set()
 
     def wait(self) -> str:
-        assert self._done.wait(5)
+        assert self._done.wait(20)
         return self.name
 
 

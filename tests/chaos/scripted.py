@@ -49,7 +49,7 @@ class Scripted:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.reads.set()
         self.hide()
-        self._door.join(5)
+        self._door.join(20)
         self._listener.close()
         for link in self.links:
             link.close()

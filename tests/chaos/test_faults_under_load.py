@@ -20,8 +20,6 @@ from tools.redis_server import RedisServer
 Make = Callable[..., RedisServer]
 Fault = Callable[[RedisServer, Crowd], object]
 CAP = 0.5
-SOON = 2.0
-"""Pauses between attempts double up to a second."""
 
 
 @pytest.fixture
@@ -41,7 +39,7 @@ def server(make_server: Make) -> RedisServer:
 
 
 @pytest.fixture
-def crowd(server: RedisServer, open_both: Callable[..., list[Locks]]) -> Iterator[Crowd]:
+def crowd(often: None, server: RedisServer, open_both: Callable[..., list[Locks]]) -> Iterator[Crowd]:
     """At work, and in the end everybody has left and nothing is locked."""
     with Crowd(open_both(server.url())).at_work() as crowd:
         yield crowd
@@ -54,7 +52,7 @@ def killed(kind: str) -> Fault:
     def fault(server: RedisServer, crowd: Crowd) -> None:
         for _ in range(6):
             server.command("CLIENT", "KILL", "TYPE", kind)
-            crowd.goes_on(2.5)  # well before the end of a lease, which would help too
+            crowd.goes_on()
 
     return fault
 
@@ -124,7 +122,7 @@ def test_all_go_on(fault: Fault, no_polling: None, server: RedisServer, crowd: C
     """[L22] [H10] [H24] When the fault is over each of them has his turn soon, nobody was told a failure by a `with`
     block, and no hold was lost."""
     fault(server, crowd)
-    crowd.goes_on(SOON)
+    crowd.goes_on()
     crowd.leaves()
     assert crowd.failures == []
     assert crowd.overlaps == []
@@ -135,7 +133,7 @@ def test_all_go_on(fault: Fault, no_polling: None, server: RedisServer, crowd: C
 def flushed(server: RedisServer, crowd: Crowd) -> None:
     for _ in range(2):
         server.flush()
-        crowd.goes_on(2 * CAP + 0.5)
+        crowd.goes_on()
 
 
 def emptied(server: RedisServer, crowd: Crowd) -> None:
@@ -146,7 +144,7 @@ def emptied(server: RedisServer, crowd: Crowd) -> None:
 def test_those_who_are_forgotten_are_told(fault: Fault, polling: None, server: RedisServer, crowd: Crowd) -> None:
     """[L3] [H1] [L22] Whoever held a lock beside another one learns of it; the others go on as if nothing had been."""
     fault(server, crowd)
-    crowd.goes_on(SOON)
+    crowd.goes_on()
     crowd.leaves()
     assert set(crowd.overlaps) <= crowd.lost
     assert crowd.kept == 0
@@ -157,7 +155,7 @@ def test_a_full_server_refuses_and_then_serves(polling: None, server: RedisServe
     server.command("CONFIG", "SET", "maxmemory", 1000)
     eventually(lambda: len(crowd.failures) > 20)
     server.command("CONFIG", "SET", "maxmemory", 0)
-    crowd.goes_on(SOON)
+    crowd.goes_on()
     crowd.leaves()
     for failure in crowd.failures:
         assert isinstance(failure, LockBackendError)

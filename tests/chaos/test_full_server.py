@@ -10,7 +10,7 @@ from django_redis_locks import LockBackendError
 from django_redis_locks.client import Locks
 from django_redis_locks.core import clock, constants
 from tests.chaos.crowd import KEY, LINE, asked, lined_up, pair
-from tests.chaos.helpers import elsewhere, eventually
+from tests.chaos.helpers import BUSY, LEASE, elsewhere, eventually, renewed
 from tools.redis_server import RedisServer
 
 Make = Callable[..., RedisServer]
@@ -32,21 +32,21 @@ def empty(server: RedisServer) -> None:
     server.command("CONFIG", "SET", "maxmemory", "0")
 
 
+@pytest.mark.usefixtures("often")
 def test_what_is_held_lives_on(server: RedisServer, open_locks: Open) -> None:
     """[H11] [E5] [L43] It is prolonged, renewed, freed by its holder and by force; busy is answered as ever."""
     client = open_locks(server.url())
     grant = client.lock("a", expire=30).acquire()
-    renewed = client.lock("b", expire=0.6, renew=True).acquire()
+    kept = client.lock("b", expire=LEASE, renew=True).acquire()
     client.lock("c").acquire()
     fill(server)
-    begin = clock.now()
     grant.extend(60)
     assert elsewhere(lambda: client.lock("a").acquire(timeout=0)) is None
     grant.release()
     assert client.lock("c").force_release()
-    eventually(lambda: renewed.remaining() > 0.45 and clock.now() - begin > 0.7)
-    renewed.ensure_held(confirm=True)
-    renewed.release()
+    renewed(kept)
+    kept.ensure_held(confirm=True)
+    kept.release()
     assert server.command("KEYS", "lock:{0}:k:*") == []
 
 
@@ -57,8 +57,8 @@ def test_what_is_free_is_refused(server: RedisServer, open_locks: Open, face: in
     fill(server)
     begin = clock.now()
     with pytest.raises(LockBackendError, match=r"OOM.*at maxmemory; raise it"):
-        pair(lock)[face].result(5)
-    assert clock.now() - begin < 1.0
+        pair(lock)[face].result(20)
+    assert clock.now() - begin < BUSY
     assert server.command("KEYS", "lock:*") == []
 
 
@@ -69,14 +69,14 @@ def test_who_cannot_line_up_asks_now_and_then(server: RedisServer, open_locks: O
     fill(server)
     waiters = pair(lock)
     before = asked(server)
-    eventually(lambda: asked(server) >= before + 4, seconds=3)
+    eventually(lambda: asked(server) >= before + 4)
     assert asked(server) < before + 12, "neither is in a hurry"
     assert server.command("EXISTS", LINE) == 0
     empty(server)
     grant.release()
     begin = clock.now()
-    assert all(waiter.result(5) for waiter in waiters)
-    assert clock.now() - begin < CAP + constants.JITTER + 1.5
+    assert all(waiter.result(20) for waiter in waiters)
+    assert clock.now() - begin < CAP + constants.JITTER + BUSY
     assert server.command("EXISTS", KEY, LINE) == 0
 
 
@@ -89,9 +89,9 @@ def test_full_while_they_wait(server: RedisServer, open_locks: Open) -> None:
     lined_up(server)
     fill(server)
     grant.release()
-    assert thread.result(5).fence > grant.fence
+    assert thread.result(20).fence > grant.fence
     with pytest.raises(LockBackendError, match="OOM"):
-        task.result(5)
+        task.result(20)
     assert server.command("EXISTS", KEY) == 0
     empty(server)
-    assert all(waiter.result(5) for waiter in pair(lock))
+    assert all(waiter.result(20) for waiter in pair(lock))

@@ -23,6 +23,7 @@ from tests.chaos.fuzz.journal import (
     Record,
     Refused,
     Signal,
+    Stall,
     Told,
     read,
     spell,
@@ -97,6 +98,16 @@ RIGHT = {
         stopped(1, 0.2, 0.5),
         visit(2, 12, 0.7, 0.8),
         visit(3, 13, 2, 2.1),
+    ],
+    "the machine stood still while it was inside": [
+        visit(1, 11, 0.1, 2.1, **STALE),
+        line(1.9, Stall(0.2, 1.9)),
+        visit(2, 12, 2.0, 2.05),
+    ],
+    "the machine stood still while nobody was inside": [
+        visit(1, 11, 0.1, 0.2),
+        line(2.0, Stall(0.3, 2.0)),
+        visit(2, 12, 2.1, 2.2),
     ],
     "its entry is written late": [
         visit(1, 11, 0.1, 2.1, written=2.0, **STALE),
@@ -263,6 +274,8 @@ def test_somebody_is_left_out() -> None:
     assert complaints(*story, late, killed(1, 0.15, hit=False)) == []
 
 
-@pytest.mark.parametrize("line", [Entry(1, 2, 3, 4, 0.5, 0.6, 0.7), Told(1, 2, 3, LOST, 0.5), Mark(BEGIN)])
+@pytest.mark.parametrize(
+    "line", [Entry(1, 2, 3, 4, 0.5, 0.6, 0.7), Told(1, 2, 3, LOST, 0.5), Mark(BEGIN), Stall(0.5, 0.9)]
+)
 def test_lines_are_read_as_they_were_spelled(line: Line) -> None:
     assert read(f"1700000000123456 {spell(line)}") == Record(1700000000.123456, line)

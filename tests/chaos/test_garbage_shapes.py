@@ -10,7 +10,7 @@ import redis
 
 from django_redis_locks import Lock, LockBackendError
 from django_redis_locks.client import Locks
-from tests.chaos.helpers import Async, Sync, eventually
+from tests.chaos.helpers import LEASE, Async, Sync, eventually
 from tests.chaos.impostor import Impostor
 
 Open = Callable[..., Locks]
@@ -40,7 +40,7 @@ TO_ACQUIRE = ANYWHERE | {
 
 @pytest.fixture
 def lock(impostor: Impostor, open_locks: Open, face: Face) -> Lock:
-    client = open_locks(impostor.url, OPTIONS={"socket_timeout": 2})
+    client = open_locks(impostor.url, OPTIONS={"socket_timeout": 20})
     warm = face.acquire(client.lock("warm up"))
     assert warm is not None
     face.extend(warm, 30)
@@ -62,7 +62,7 @@ def test_acquire(lock: Lock, face: Face, impostor: Impostor, direct: redis.Redis
     text = complaint(lambda: face.acquire(lock, timeout=0))
     assert "alias 'default'" in text
     assert "lock/acquire" in text
-    eventually(lambda: not direct.exists(KEY), seconds=10)
+    eventually(lambda: not direct.exists(KEY))
     grant = face.acquire(lock, timeout=0)
     assert grant is not None
     face.release(grant)
@@ -88,7 +88,7 @@ def test_release(lock: Lock, face: Face, impostor: Impostor, direct: redis.Redis
     assert grant is not None
     impostor.say(ANYWHERE[what], of="lock/free", carried_out=False)
     assert "lock/free" in complaint(lambda: face.release(grant))
-    eventually(lambda: not direct.exists(KEY), seconds=10)
+    eventually(lambda: not direct.exists(KEY))
 
 
 @pytest.mark.parametrize("what", [what for what in ANYWHERE if what != "nothing"])
@@ -98,15 +98,16 @@ def test_look(lock: Lock, face: Face, impostor: Impostor, what: str) -> None:
     assert "lock/inspect" in complaint(lock.locked)
 
 
+@pytest.mark.usefixtures("often")
 def test_renewal_outlives_it(
     impostor: Impostor, open_locks: Open, direct: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     """[L9] The thread that renews all locks tries again, and takes none of it for "renewed" or "taken"."""
-    lock = open_locks(impostor.url).lock("a", expire=4, renew=True)
+    lock = open_locks(impostor.url).lock("a", expire=LEASE, renew=True)
     grant = lock.acquire()
     for say in (b"*1\r\n:1\r\n", b"+OK\r\n", b"$-1\r\n"):
         impostor.say(say, of="lock/renew", carried_out=False)
-    eventually(lambda: impostor.calls.count("lock/renew") >= 5, seconds=15)
+    eventually(lambda: impostor.calls.count("lock/renew") >= 5)
     assert not grant.lost
     assert direct.pttl(KEY) > 500
     grant.release()

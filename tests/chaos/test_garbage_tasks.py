@@ -14,7 +14,7 @@ from django_redis_locks import Grant, LockBackendError
 from django_redis_locks.client import Locks
 from django_redis_locks.core import clock
 from tests.chaos.conftest import SILENCE
-from tests.chaos.helpers import eventually, fence_of
+from tests.chaos.helpers import BUSY, eventually, fence_of
 from tests.chaos.impostor import End, Impostor, Say, then_close, then_silence
 
 Open = Callable[..., Locks]
@@ -38,11 +38,11 @@ class Gate:
 
     def __call__(self, end: End, reply: bytes) -> None:
         self.reached.set()
-        self.go.wait(10)
+        self.go.wait(60)
         end.send(reply)
 
     async def wait(self) -> None:
-        assert await asyncio.to_thread(self.reached.wait, 5)
+        assert await asyncio.to_thread(self.reached.wait, 20)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def client(impostor: Impostor, open_locks: Open) -> Locks:
 @pytest.fixture
 def patient(impostor: Impostor, open_locks: Open) -> Locks:
     """Where nobody falls silent: a busy machine may take a second to answer."""
-    return open_locks(impostor.url, EXPIRE=60, OPTIONS={"socket_timeout": 10})
+    return open_locks(impostor.url, EXPIRE=60, OPTIONS={"socket_timeout": 30})
 
 
 async def warm(client: Locks) -> None:
@@ -76,7 +76,7 @@ async def true(direct: redis.Redis, name: str, grant: object) -> None:
 
 
 def free(direct: redis.Redis, names: list[str]) -> None:
-    eventually(lambda: not direct.exists(*(f"lock:{{0}}:k:{name}" for name in names)), seconds=10)
+    eventually(lambda: not direct.exists(*(f"lock:{{0}}:k:{name}" for name in names)))
 
 
 @pytest.mark.parametrize("leave", ["cancel", "timeout"])
@@ -118,7 +118,7 @@ def test_a_dead_connection_leaves_all_unanswered_and_each_is_tried_again(
     async def main() -> None:
         await warm(client)
         impostor.say(DEATHS[what], of=TRY)
-        grants = await asyncio.gather(*start(client, NAMES, timeout=5))
+        grants = await asyncio.gather(*start(client, NAMES, timeout=30))
         for name, grant in zip(NAMES, grants, strict=True):
             await true(direct, name, grant)
 
@@ -138,7 +138,7 @@ def test_a_dead_connection_leaves_nothing_behind(
         impostor.say(DEATHS[what], of=TRY, times=-1)
         begin = clock.now()
         results = await asyncio.gather(*start(client, NAMES), return_exceptions=True)
-        assert clock.now() - begin < 2 * SILENCE + 1.5
+        assert clock.now() - begin < 2 * SILENCE + BUSY
         for name, failure in zip(NAMES, results, strict=True):
             assert isinstance(failure, LockBackendError), failure
             assert (failure.key, failure.alias, failure.unanswered) == (name, "default", True)
@@ -159,7 +159,7 @@ def test_an_answer_before_the_death_counts(client: Locks, impostor: Impostor, di
         await warm(client)
         impostor.say(lambda end, reply: end.send(reply), of=TRY, times=3)
         impostor.say(DEATHS[what], of=TRY)
-        grants = await asyncio.gather(*start(client, NAMES, timeout=5))
+        grants = await asyncio.gather(*start(client, NAMES, timeout=30))
         for name, grant in zip(NAMES, grants, strict=True):
             await true(direct, name, grant)
 
@@ -201,7 +201,7 @@ def test_leaving_at_any_moment(patient: Locks, impostor: Impostor, direct: redis
 
     async def one(name: str) -> None:
         for _ in range(5):
-            grant = await patient.lock(name).aacquire(timeout=5)
+            grant = await patient.lock(name).aacquire(timeout=30)
             assert grant is not None
             await true(direct, name, grant)
 
@@ -228,15 +228,14 @@ def test_callers_come_and_go_while_the_server_is_silent(client: Locks, impostor:
     async def main() -> None:
         await warm(client)
         impostor.say(then_silence(b""), times=-1)
-        begin = clock.now()
         first = asyncio.create_task(client.lock("n0").aacquire(timeout=0))
-        others = []
-        for number in range(1, 6):
+        others: list[asyncio.Task[Grant | None]] = []
+        while not first.done() and len(others) < 60:
             await asyncio.sleep(SILENCE / 3)
-            others.append(asyncio.create_task(client.lock(f"n{number}").aacquire(timeout=0)))
+            others.append(asyncio.create_task(client.lock(NAMES[1 + len(others) % 7]).aacquire(timeout=0)))
+        assert len(others) < 60, "that is ten times as long"
         with pytest.raises(LockBackendError, match="no answer"):
             await first
-        assert clock.now() - begin < 2 * SILENCE + 1
         for failure in await asyncio.gather(*others, return_exceptions=True):
             assert isinstance(failure, LockBackendError)
         impostor.well()

@@ -109,6 +109,7 @@ def test_a_message_is_a_use(
     now = clock.now
     monkeypatch.setattr(clock, "now", lambda: now() + 100)
     direct.publish(name, "1 lock")
+    eventually(lambda: ear.heard)
     threading.Event().wait(0.5)
     assert inbox.hears(LOCKS) == name
     monkeypatch.setattr(clock, "now", lambda: now() + 200)
@@ -131,7 +132,7 @@ def test_who_begins_to_wait_as_it_closes_is_heard(inbox: RedisInbox, ear: Ear, m
 
     monkeypatch.setattr(module, "drop", closed)
     opened(inbox)
-    assert closing.wait(5)
+    assert closing.wait(20)
     eventually(lambda: ear.missings >= 2)
     assert inbox.hears(LOCKS)
 
@@ -210,13 +211,13 @@ def test_the_thread_that_ends_takes_nothing_of_the_next_one(inbox: RedisInbox, e
 
     def told(number: str, lock: str) -> None:
         telling.set()
-        go_on.wait(5)
+        go_on.wait(20)
 
     ear.told = told  # type: ignore[method-assign]
     name = opened(inbox)
     thread = thread_of(inbox)
     direct.publish(name, "1 lock")
-    assert telling.wait(5)
+    assert telling.wait(20)
     inbox.close()
     assert opened(inbox) == name
     go_on.set()

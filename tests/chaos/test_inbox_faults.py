@@ -10,7 +10,7 @@ import pytest
 from django_redis_locks import Lock
 from django_redis_locks.core import clock, constants
 from tests.chaos.crowd import lined_up, listening, pair
-from tests.chaos.helpers import eventually
+from tests.chaos.helpers import BUSY, eventually
 from tests.proxy import Proxy
 from tools.redis_server import RedisServer
 
@@ -38,14 +38,14 @@ def test_half_open(make_server: Make, open_lock: Open, monkeypatch: pytest.Monke
         proxy.freeze("SUBSCRIBE")
         begin = clock.now()
         grant.release()
-        had = [waiter.result(5) for waiter in waiters]
-        assert max(one.at for one in had) - begin < CAP + constants.JITTER + 1.5
+        had = [waiter.result(20) for waiter in waiters]
+        assert max(one.at for one in had) - begin < CAP + constants.JITTER + BUSY
 
         grant = theirs.acquire()
         waiters = pair(ours)
-        assert eventually(lambda: heard_by(server) == 2) < 3 * CAP + 1.5
+        assert eventually(lambda: heard_by(server) == 2) < 3 * CAP + BUSY
         grant.release()
-        assert all(waiter.result(5) for waiter in waiters)
+        assert all(waiter.result(20) for waiter in waiters)
 
         monkeypatch.setattr(constants, "CAP", 60.0)
         grant = theirs.acquire()
@@ -53,8 +53,8 @@ def test_half_open(make_server: Make, open_lock: Open, monkeypatch: pytest.Monke
         lined_up(server)
         begin = clock.now()
         grant.release()
-        assert all(waiter.result(5) for waiter in waiters)
-        assert clock.now() - begin < 1
+        assert all(waiter.result(20) for waiter in waiters)
+        assert clock.now() - begin < BUSY
 
 
 def test_closed_while_the_lock_is_released(make_server: Make, open_lock: Open, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,8 +70,8 @@ def test_closed_while_the_lock_is_released(make_server: Make, open_lock: Open, m
         begin = clock.now()
         server.command("CLIENT", "KILL", "TYPE", "pubsub")
         grant.release()
-        assert all(waiter.result(5) for waiter in waiters)
-        assert clock.now() - begin < 1.6
+        assert all(waiter.result(20) for waiter in waiters)
+        assert clock.now() - begin < BUSY
 
 
 def test_silent_for_longer_than_a_lease(make_server: Make, open_lock: Open, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,17 +79,19 @@ def test_silent_for_longer_than_a_lease(make_server: Make, open_lock: Open, monk
     speaks again."""
     monkeypatch.setattr(constants, "CAP", CAP)
     server = make_server()
-    theirs, ours = open_lock(server.url(), expire=0.6, renew=True)
+    theirs, ours = open_lock(server.url(), expire=3, renew=True, OPTIONS={"socket_timeout": 30})
     begin = clock.now()
     grant = theirs.acquire()
     waiters = pair(ours)
     lined_up(server)
-    server.command("CLIENT", "PAUSE", 1200, "ALL")
-    eventually(lambda: grant.lost)
-    assert clock.now() - begin < 0.6 + 0.2 + 0.6, "a lease, and a third of one at most since its last renewal"
-    assert not any(waiter.done() for waiter in waiters)
-    server.command("PING")
+    server.pause()
+    try:
+        eventually(lambda: grant.lost)
+        assert clock.now() - begin < 3 + 1 + BUSY, "a lease, and a third of one at most since its last renewal"
+        assert not any(waiter.done() for waiter in waiters)
+    finally:
+        server.resume()
     begin = clock.now()
-    had = [waiter.result(5) for waiter in waiters]
-    assert max(one.at for one in had) - begin < 2.5
+    had = [waiter.result(20) for waiter in waiters]
+    assert max(one.at for one in had) - begin < BUSY
     assert min(one.fence for one in had) > grant.fence

@@ -124,10 +124,10 @@ def at_every_line(client: Locks, error: type[BaseException], story: Callable[[St
 
 
 def nothing_left(client: Locks, where: str) -> None:
-    client.engine.settle(1)
+    client.engine.settle(20)
     lock = client.lock("a")
     if lock.locked():
-        until = clock.now() + 1
+        until = clock.now() + 10
         while lock.locked():
             assert clock.now() < until, f"locked after {where}"
     assert not registry.knows(lock.place), where
@@ -206,14 +206,14 @@ def test_a_waiter(client: Locks, where: str) -> None:
 
         thread = threading.Thread(target=hold)
         thread.start()
-        assert held.wait(5)
+        assert held.wait(20)
         try:
             with strike:
                 grant = client.lock("a").acquire()
             grant.release()
         finally:
             done.set()
-            thread.join(5)
+            thread.join(20)
 
     at_every_line(client, KeyboardInterrupt, story)
 
@@ -320,7 +320,8 @@ def test_a_timer_that_strikes_within_system_calls(client: Locks, struck: Callabl
     rest = threading.Event()
     end = clock.now() + 1.5
     strikes = out_of_reach = 0
-    while clock.now() < end:
+    while clock.now() < end or strikes <= 50:
+        assert clock.now() < end + 30
         try:
             try:
                 struck(random.uniform(0.0001, 0.002))
@@ -336,7 +337,6 @@ def test_a_timer_that_strikes_within_system_calls(client: Locks, struck: Callabl
             if client.lock("b").owned():  # at the first instruction of __exit__ or acquire's caller: out of reach
                 client.lock("b").release()
                 out_of_reach += 1
-    assert strikes > 50
     assert out_of_reach < strikes / 10
     assert len(client.engine._queues) == 0
     assert client.lock("c", wait=0).acquire(), "no connection has an old answer waiting"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from django_redis_locks import LockBackendError, locks
 from django_redis_locks.client import Locks
 from django_redis_locks.core import clock, constants
-from tests.chaos.helpers import elsewhere, eventually
+from tests.chaos.helpers import LEASE, elsewhere, eventually, renewed
 
 
 @pytest.fixture
@@ -72,6 +71,7 @@ def test_a_failing_store_stays_the_error_that_is_seen(memory: Locks, monkeypatch
         memory.lock("a", wait=0).acquire()
 
 
+@pytest.mark.usefixtures("often")
 @pytest.mark.parametrize("parents", [False, True], ids=["quiet parent", "parent with a janitor"])
 def test_the_first_hold_after_a_fork_unseen_by_python_is_renewed(memory: Locks, parents: bool) -> None:
     """[H18] A C extension forks without the hooks of Python: what is entered here is entered after that was found out."""
@@ -79,8 +79,8 @@ def test_the_first_hold_after_a_fork_unseen_by_python_is_renewed(memory: Locks, 
         with memory.lock("parent's", renew=True):
             pass
     memory.engine._janitor._pid = -1
-    with memory.lock("a", expire=0.3, renew=True) as grant:
-        time.sleep(0.6)
+    with memory.lock("a", expire=LEASE, renew=True) as grant:
+        renewed(grant)
         grant.ensure_held(confirm=True)
 
 
@@ -111,7 +111,7 @@ def test_two_threads_find_the_fork_out_at_once(memory: Locks, monkeypatch: pytes
         nonlocal times
         times += 1
         found.set()
-        assert go_on.wait(5)
+        assert go_on.wait(20)
         begin_anew()
 
     def looking() -> int:
@@ -125,12 +125,12 @@ def test_two_threads_find_the_fork_out_at_once(memory: Locks, monkeypatch: pytes
     rung = threading.Semaphore(0)
     threads = [threading.Thread(target=janitor.alarm, args=(clock.now(), rung.release)) for _ in range(2)]
     threads[0].start()
-    assert found.wait(5)
+    assert found.wait(20)
     threads[1].start()
-    assert looks.wait(5)
+    assert looks.wait(20)
     go_on.set()
-    assert rung.acquire(timeout=5)
-    assert rung.acquire(timeout=5)
+    assert rung.acquire(timeout=20)
+    assert rung.acquire(timeout=20)
     assert times == 1
 
 
@@ -148,7 +148,7 @@ def test_who_waits_for_centuries_holds_nobody_up(memory: Locks, monkeypatch: pyt
         for task in patient:
             task.cancel()
         await asyncio.to_thread(eventually, lambda: janitor._sleeps_until > 1e90)
-        assert await asyncio.wait_for(lock.aacquire(timeout=0.1), 2) is None
+        assert await asyncio.wait_for(lock.aacquire(timeout=0.1), 20) is None
 
     asyncio.run(main())
     held.release()

@@ -14,17 +14,12 @@ from django_redis_locks import Lock, LockBackendError, LockLost
 from django_redis_locks.client import Locks
 from django_redis_locks.core import clock, constants
 from django_redis_locks.primitives import asking
-from tests.chaos.conftest import SILENCE
-from tests.chaos.crowd import asked, lined_up, listening, pair, start
-from tests.chaos.helpers import eventually
+from tests.chaos.crowd import LINE, asked, lined_up, listening, pair, start
+from tests.chaos.helpers import BUSY, LEASE, eventually
 from tools.redis_server import RedisServer
-
-SOCKET_TIMEOUT = SILENCE
 
 Make = Callable[..., RedisServer]
 Open = Callable[..., Any]
-SOON = 1.3
-"""Pauses between attempts double up to a second."""
 
 
 @pytest.fixture
@@ -36,7 +31,7 @@ def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
 def failed(waiter: Future[object]) -> float:
     """It ended with the store's failure; returns when."""
     with pytest.raises(LockBackendError, match=r"can't reach|no answer"):
-        waiter.result(10)
+        waiter.result(20)
     return clock.now()
 
 
@@ -47,8 +42,8 @@ def told_at_once(server: RedisServer, theirs: Lock, ours: Lock) -> None:
     lined_up(server)
     begin = clock.now()
     grant.release()
-    assert all(waiter.result(5) for waiter in waiters)
-    assert clock.now() - begin < 1
+    assert all(waiter.result(20) for waiter in waiters)
+    assert clock.now() - begin < BUSY
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["gone", "silent"])
@@ -56,21 +51,22 @@ def test_down_for_longer_than_they_wait(make_server: Make, open_lock: Open, no_p
     """[L22] [F15] It is told at the deadline, or one answer that doesn't come later. Afterwards the same process locks as
     ever, and the inbox is back: a release is heard of."""
     server = make_server()
-    theirs, ours = open_lock(server.url(), expire=60)
+    theirs, ours = open_lock(server.url(), expire=60, OPTIONS={"socket_timeout": 1 if silent else 5})
     grant = theirs.acquire()
-    begin = clock.now()
-    waiters = pair(ours, timeout=0.6)
-    lined_up(server)
+    waiters: list[Future[object]] = []
+    while server.command("ZCARD", LINE) != 2:
+        if all(waiter.done() for waiter in waiters):  # not yet, or a busy machine was too slow
+            begin, waiters = clock.now(), pair(ours, timeout=2)
     server.pause() if silent else server.kill()
     for waiter in waiters:
-        assert 0.5 < failed(waiter) - begin < 0.6 + (2 * SILENCE if silent else 0) + 1.5
+        assert 1.9 < failed(waiter) - begin < 2 + (2 if silent else 0) + BUSY
     with pytest.raises(LockBackendError):
         grant.release()
     if silent:
         server.resume()
     else:
         server.restart()
-    eventually(lambda: not ours.locked(), seconds=3)
+    eventually(lambda: not ours.locked())
     told_at_once(server, theirs, ours)
 
 
@@ -90,8 +86,8 @@ def test_down_while_they_go_on_waiting(make_server: Make, open_lock: Open, no_po
     lined_up(server)
     begin = clock.now()
     grant.release()
-    assert all(waiter.result(5) for waiter in waiters)
-    assert clock.now() - begin < 1
+    assert all(waiter.result(20) for waiter in waiters)
+    assert clock.now() - begin < BUSY
 
 
 def test_down_for_those_who_wait_for_ever(make_server: Make, open_lock: Open, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +104,7 @@ def test_down_for_those_who_wait_for_ever(make_server: Make, open_lock: Open, mo
     begin = clock.now()
     for waiter in waiters:
         failed(waiter)
-    assert trouble - SILENCE < clock.now() - begin < cap + trouble + SILENCE + 1.5
+    assert trouble - cap < clock.now() - begin < cap + trouble + BUSY
     monkeypatch.setattr(constants, "CAP", 60.0)
     server.restart()
     with pytest.raises(LockLost):
@@ -126,17 +122,17 @@ def test_who_stands_behind_another_one_is_told_too(
     client = open_locks(server.url())
     lock = client.lock("a", expire=60)
     lock.acquire()
-    first = start(lambda: lock.acquire(timeout=20))
+    first = start(lambda: lock.acquire(timeout=60))
     lined_up(server, 1)
     begin = clock.now()
-    second = start(lambda: lock.acquire(timeout=0.6))
-    third = start(lambda: client.lock("a", on_backend_error="open").acquire(timeout=0.6))
+    second = start(lambda: lock.acquire(timeout=2))
+    third = start(lambda: client.lock("a", on_backend_error="open").acquire(timeout=2))
     server.kill()
-    assert 0.5 < failed(second) - begin < 1.4
-    assert third.result(1).held is False
+    assert 1.9 < failed(second) - begin < 2 + BUSY
+    assert third.result(20).held is False
     assert not first.done()
     server.restart()
-    first.result(5).release()
+    first.result(20).release()
 
 
 # Down in a way of its own
@@ -147,12 +143,13 @@ def refused(client: Locks, why: str) -> None:
         client.lock("b", expire=1).acquire(timeout=0)
 
 
+@pytest.mark.usefixtures("often")
 def test_read_only(make_server: Make, open_both: Open, no_polling: None) -> None:
     """[L22] A server that was demoted to a replica refuses, in words that say so; waiters and renewals are patient until
     it is promoted again. What couldn't be released is released then."""
     server, other = make_server(**REPLICATED), make_server(**REPLICATED)
     there, here = open_both(server.url())
-    grant = there.lock("a", expire=4, renew=True).acquire()
+    grant = there.lock("a", expire=LEASE, renew=True).acquire()
     left = there.lock("left", expire=60).acquire()
     waiters = pair(here.lock("a", expire=60))
     lined_up(server)
@@ -169,16 +166,14 @@ def test_read_only(make_server: Make, open_both: Open, no_polling: None) -> None
     patient = pair(here.lock("c"))
     eventually(lambda: asked(server) >= before + 4)
     server.command("REPLICAOF", "NO", "ONE")
-    begin = clock.now()
     grant.extend(60)
-    assert all(waiter.result(5) for waiter in patient)
-    eventually(lambda: not server.command("EXISTS", "lock:{0}:k:left"), seconds=3)
-    assert clock.now() - begin < SOON
+    assert all(waiter.result(20) for waiter in patient)
+    eventually(lambda: not server.command("EXISTS", "lock:{0}:k:left"))
     assert not any(waiter.done() for waiter in waiters)
     begin = clock.now()
     grant.release()
-    assert all(waiter.result(5) for waiter in waiters)
-    assert clock.now() - begin < 1
+    assert all(waiter.result(20) for waiter in waiters)
+    assert clock.now() - begin < BUSY
 
 
 REPLICATED = {"repl_diskless_sync_delay": 0}
@@ -190,25 +185,27 @@ def follow(server: RedisServer, master: RedisServer) -> None:
     eventually(lambda: "master_link_status:up" in server.command("INFO", "replication"))
 
 
+@pytest.mark.usefixtures("often")
 def test_loading(make_server: Make, open_both: Open, no_polling: None) -> None:
     """[L22] A server that reads its data answers that it does: waiters and renewals are patient."""
     server = make_server(rdbcompression="no")
-    there, here = open_both(server.url(), OPTIONS={"socket_timeout": 1})
-    grant = there.lock("a", expire=6, renew=True).acquire()
+    there, here = open_both(server.url())
+    grant = there.lock("a", expire=LEASE, renew=True).acquire()
     waiters = pair(here.lock("a"))
     lined_up(server)
     for number in range(12):  # it looks up from its reading every 2 MB
         server.command("SET", f"much:{number}", "x" * 1_000_000)
     server.config["key-load-delay"] = 60_000  # us for each key
     seen = start(lambda: eventually(lambda: "LOADING" in complaint(here)))
-    server.restart(keep_data=True)
-    seen.result(5)
+    while not seen.done():  # one that a busy machine misses is followed by another one
+        server.restart(keep_data=True)
+    seen.result()
     grant.ensure_held(confirm=True)
     assert not any(waiter.done() for waiter in waiters)
     begin = clock.now()
     grant.release()
-    assert all(waiter.result(5) for waiter in waiters)
-    assert clock.now() - begin < SOON
+    assert all(waiter.result(20) for waiter in waiters)
+    assert clock.now() - begin < BUSY
 
 
 def complaint(client: Locks) -> str:
@@ -230,11 +227,12 @@ def crowded(server: RedisServer) -> Iterator[None]:
         admin.config_set("maxclients", 1000)
 
 
+@pytest.mark.usefixtures("often")
 def test_no_more_clients(make_server: Make, open_both: Open, no_polling: None) -> None:
     """A server that is full of clients says so; waiters and renewals are patient, and the inbox comes back."""
     server = make_server()
     there, here = open_both(server.url())
-    grant = there.lock("a", expire=6, renew=True).acquire()
+    grant = there.lock("a", expire=LEASE, renew=True).acquire()
     waiters = pair(here.lock("a"))
     lined_up(server)
     with crowded(server):
@@ -245,25 +243,30 @@ def test_no_more_clients(make_server: Make, open_both: Open, no_polling: None) -
     grant.ensure_held(confirm=True)
     begin = clock.now()
     grant.release()
-    assert all(waiter.result(5) for waiter in waiters)
-    assert clock.now() - begin < SOON
+    assert all(waiter.result(20) for waiter in waiters)
+    assert clock.now() - begin < BUSY
 
 
 def test_idle_connections_are_closed(make_server: Make, open_lock: Open, no_polling: None) -> None:
     """[H24] By the server's `timeout`: nobody notices, and the inbox of those who wait isn't idle."""
-    server = make_server(timeout=1)
+    server = make_server()
     theirs, ours = open_lock(server.url(), expire=60)
     grant = theirs.acquire()
     waiters = pair(ours)
     lined_up(server)
+    server.command("CONFIG", "SET", "timeout", 1)
     eventually(lambda: not clients(server, "normal"))
     assert len(clients(server, "pubsub")) == 1
     begin = clock.now()
     grant.release()
-    assert all(waiter.result(5) for waiter in waiters)
-    assert clock.now() - begin < 1
+    assert all(waiter.result(20) for waiter in waiters)
+    assert clock.now() - begin < BUSY
 
 
 def clients(server: RedisServer, kind: str) -> list[str]:
-    lines = server.command("CLIENT", "LIST", "TYPE", kind).splitlines()
+    try:
+        answer = server.command("CLIENT", "LIST", "TYPE", kind)
+    except ConnectionError:  # who asks is a client too, and may have been idle
+        answer = server.command("CLIENT", "LIST", "TYPE", kind)
+    lines = answer.splitlines()
     return [line for line in lines if "cmd=client" not in line]

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import redis
 
-from django_redis_locks import LockLost
+from django_redis_locks import LockLost, renewal
 from django_redis_locks.client import Locks
 from django_redis_locks.core import clock, events
 from django_redis_locks.core.owners import registry
 from django_redis_locks.renewal import Janitor
-from tests.chaos.helpers import elsewhere, eventually
+from tests.chaos.helpers import BUSY, LEASE, elsewhere, eventually, renewed
 from tests.proxy import Proxy
 from tools.redis_server import RedisServer
 
@@ -36,38 +36,43 @@ def test_a_reloaded_script_keeps_no_hold(open_locks: Open, redis_url: str, direc
     try:
         direct.script_flush()
         assert elsewhere(lambda: bool(lock.acquire()))
-        eventually(lambda: not direct.exists(KEY), seconds=1.5)
+        eventually(lambda: not direct.exists(KEY))
     finally:
         gc.enable()
 
 
-def test_renewal_outlives_network_trouble(proxied: Locks, proxy: Proxy, direct: redis.Redis) -> None:
+@pytest.mark.usefixtures("often")
+def test_renewal_outlives_network_trouble(
+    proxied: Locks, proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """[L9] [E8] Lost answers and a cut network end nothing before the lease does; "unknown" isn't "lost"."""
-    grant = proxied.lock("a", expire=1.2, renew=True).acquire()
+    monkeypatch.setattr(renewal, "SOCKET_TIMEOUT", 0.3)
+    grant = proxied.lock("a", expire=LEASE, renew=True).acquire()
     for action, direction in (("drop", "reply"), ("cut", "reply"), ("drop", "request")):
         proxy.plan(action, direction, of="lock/renew")
     begin = clock.now()
-    eventually(lambda: proxy.fates("lock/renew").count("pass") >= 3, seconds=5)
+    eventually(lambda: proxy.fates("lock/renew").count("pass") >= 1)
     assert not grant.lost, f"after {clock.now() - begin} s"
     assert direct.pttl(KEY) > 0
     grant.release()
 
 
+@pytest.mark.usefixtures("often")
 def test_a_crowd_is_renewed_in_few_requests_and_each_has_its_answer(
     open_locks: Open, make_server: Callable[..., RedisServer]
 ) -> None:
     """[L10] [H6] Whose lock was taken is told so, and nobody else."""
     server = make_server()  # on which no other test's janitor sweeps
     direct = redis.Redis.from_url(server.url(), decode_responses=True)
-    client = open_locks(server.url(), OPTIONS={"socket_timeout": 2})
-    grants = [client.lock(f"crowd:{number}", expire=3, renew=True).acquire() for number in range(250)]
+    client = open_locks(server.url(), OPTIONS={"socket_timeout": 20})
+    grants = [client.lock(f"crowd:{number}", expire=LEASE, renew=True).acquire() for number in range(250)]
     direct.set("lock:{0}:k:crowd:7", "1 lock somebody 1", px=60_000)
     direct.delete("lock:{0}:k:crowd:8")
     direct.delete("lock:{0}:k:crowd:9")
     direct.rpush("lock:{0}:k:crowd:9", "x")
     direct.config_resetstat()
-    eventually(lambda: [number for number, grant in enumerate(grants) if grant.lost] == [7, 8, 9], seconds=3)
-    eventually(lambda: direct.info("commandstats")["cmdstat_pexpire"]["calls"] > 700, seconds=10)
+    eventually(lambda: [number for number, grant in enumerate(grants) if grant.lost] == [7, 8, 9])
+    eventually(lambda: direct.info("commandstats")["cmdstat_pexpire"]["calls"] > 700)
     assert [number for number, grant in enumerate(grants) if grant.lost] == [7, 8, 9]
     assert direct.info("commandstats")["cmdstat_evalsha"]["calls"] < 250
     for grant in grants[10:]:
@@ -82,8 +87,8 @@ def test_a_network_that_stays_down_ends_the_hold_in_time(proxied: Locks, proxy: 
     begin = clock.now()
     grant = proxied.lock("a", expire=0.8, renew=True, on_lost=lambda grant: told.append(clock.now())).acquire()
     proxy.down()
-    eventually(lambda: told, seconds=3)
-    assert told[0] - begin < 1.5
+    eventually(lambda: told)
+    assert told[0] - begin < 0.8 + BUSY
     assert grant.lost
     with pytest.raises(LockLost):
         grant.ensure_held()
@@ -91,17 +96,18 @@ def test_a_network_that_stays_down_ends_the_hold_in_time(proxied: Locks, proxy: 
         grant.release()
 
 
+@pytest.mark.usefixtures("often")
 def test_renewal_follows_reachability(open_locks: Open, redis_url: str, direct: redis.Redis) -> None:
     """[H6] [L7] A thread that died without a release leaves a lock that ends with its lease; a grant that somebody
     still has is renewed although its thread is gone."""
     client = open_locks(redis_url)
     lost = client.lock("lost", expire=0.5, renew=True)
-    kept = client.lock("kept", expire=3, renew=True)
+    kept = client.lock("kept", expire=LEASE, renew=True)
     elsewhere(lambda: bool(lost.acquire()))
     grant = elsewhere(kept.acquire)
     gc.collect()
-    eventually(lambda: not direct.exists("lock:{0}:k:lost"), seconds=5)
-    time.sleep(grant.hold.since + 3.1 - clock.now())
+    eventually(lambda: not direct.exists("lock:{0}:k:lost"))
+    renewed(grant)
     assert direct.exists("lock:{0}:k:kept")
     assert not grant.lost
     grant.release()
@@ -116,24 +122,26 @@ def test_a_retried_attempt_keeps_no_hold_alive(proxied: Locks, proxy: Proxy, dir
     gc.disable()
     try:
         elsewhere(lambda: bool(lock.acquire()))
-        eventually(lambda: not direct.exists(KEY), seconds=2)
+        eventually(lambda: not direct.exists(KEY))
     finally:
         gc.enable()
 
 
+@pytest.mark.usefixtures("often")
 def test_a_hold_acquired_in_a_child_task_is_renewed(open_locks: Open, redis_url: str) -> None:
     """[H5c] `asyncio.wait_for` runs a coroutine in a task of its own on 3.11: it is done at once, its grant isn't."""
 
     async def main() -> None:
-        lock = open_locks(redis_url).lock("a", expire=0.8, renew=True)
+        lock = open_locks(redis_url).lock("a", expire=LEASE, renew=True)
         grant = await asyncio.create_task(lock.aacquire())
-        await asyncio.sleep(1)
+        await asyncio.to_thread(renewed, grant)
         await grant.aensure_held(confirm=True)
         await grant.arelease()
 
     asyncio.run(main())
 
 
+@pytest.mark.usefixtures("often")
 def test_a_released_lock_is_never_reported_lost(
     open_locks: Open, redis_url: str, heard: list[events.Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,20 +149,20 @@ def test_a_released_lock_is_never_reported_lost(
     client = open_locks(redis_url)
     crossing = threading.Event()
     released = threading.Event()
-    renewed = Janitor._renewed
+    note = Janitor._renewed
 
     def late(self: Janitor, hold: object, *rest: object) -> None:
         crossing.set()
-        assert released.wait(5)
-        renewed(self, hold, *rest)
+        assert released.wait(20)
+        note(self, hold, *rest)
 
     monkeypatch.setattr(Janitor, "_renewed", late)
-    grant = client.lock("a", expire=0.4, renew=True).acquire()
-    assert crossing.wait(5)
+    grant = client.lock("a", expire=LEASE, renew=True).acquire()
+    assert crossing.wait(20)
     grant.release()
     with client.lock("a"):  # another hold has the key now: a late "not mine" would be a false alarm
         released.set()
-        client.engine.settle(2)
+        client.engine.settle(20)
     assert not [event for event in heard if isinstance(event, events.Lost)]
 
 
@@ -171,26 +179,32 @@ with locks.lock("b"):
 with locks.lock("c"), locks.lock("d"):
     assert threading.active_count() == 2
 """
-    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, env=_bare(), timeout=20)
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, env=_bare(), timeout=60)
 
 
 def test_a_fixed_lease_with_on_lost_rings_when_it_ends(open_locks: Open, redis_url: str) -> None:
     """[F11] [H23] The notice follows an extension."""
     client = open_locks(redis_url)
-    told: list[float] = []
-    begin = clock.now()
-    grant = client.lock("a", expire=0.2, on_lost=lambda grant: told.append(clock.now() - begin)).acquire()
-    grant.extend(0.6)
-    eventually(lambda: told, seconds=3)
-    assert 0.5 < told[0] < 1.5
+    extended = False
+    while not extended:  # a machine that stands still at the wrong moment ends the first lease
+        told: list[float] = []
+        begin = clock.now()
+        grant = client.lock("a", expire=0.2, on_lost=lambda grant, told=told: told.append(clock.now())).acquire()
+        with contextlib.suppress(LockLost):
+            grant.extend(0.6)
+            extended = True
+    eventually(lambda: told)
+    assert 0.5 < told[0] - begin < 0.6 + BUSY
 
 
+@pytest.mark.usefixtures("often")
 def test_many_holds_are_renewed_in_few_writes(open_locks: Open, redis_url: str, direct: redis.Redis) -> None:
     """[L10] [M7] 300 locks: one thread, one connection, every lease kept."""
     client = open_locks(redis_url)
-    grants = [client.lock(f"many:{number}", expire=1.5, renew=True).acquire() for number in range(300)]
+    grants = [client.lock(f"many:{number}", expire=LEASE, renew=True).acquire() for number in range(300)]
+    direct.config_resetstat()
     janitors = [thread for thread in threading.enumerate() if "janitor" in thread.name]
-    eventually(lambda: direct.info("commandstats").get("cmdstat_pexpire", {"calls": 0})["calls"] > 1000, seconds=10)
+    eventually(lambda: direct.info("commandstats").get("cmdstat_pexpire", {"calls": 0})["calls"] > 1000)
     assert not [grant for grant in grants if grant.lost]
     assert direct.zcount("lock:{0}:index", "-inf", "+inf") == 300
     assert [thread for thread in threading.enumerate() if "janitor" in thread.name] == janitors
@@ -216,9 +230,10 @@ def test_a_finalizer_may_hand_a_job_to_the_janitor(open_locks: Open, redis_url: 
     with janitor._mutex, registry._mutex, client.engine._queues._mutex:
         Cycle()
         gc.collect()
-    assert done.wait(5)
+    assert done.wait(20)
 
 
+@pytest.mark.usefixtures("often")
 def test_a_broken_job_doesnt_end_the_janitor(
     open_locks: Open, redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -227,12 +242,11 @@ def test_a_broken_job_doesnt_end_the_janitor(
     grant = client.lock("a", expire=0.5, renew=True, on_lost=lambda grant: 1 / 0).acquire()
     client.engine._janitor.put(lambda: 1 / 0)
     client.lock("a").force_release()
-    eventually(lambda: grant.lost, seconds=3)
+    eventually(lambda: grant.lost)
     eventually(lambda: "on_lost of lock a failed" in caplog.text)
     assert "stumbled and goes on" in caplog.text
-    with client.lock("a", expire=0.8, renew=True) as another:
-        time.sleep(1)
-        assert not another.lost
+    with client.lock("a", expire=LEASE, renew=True) as another:
+        renewed(another)
 
 
 def test_the_end_of_the_interpreter_flushes(redis_server: RedisServer, redis_url: str, direct: redis.Redis) -> None:
@@ -254,8 +268,8 @@ else:
     raise SystemExit("the release was answered")
 """
     begin = clock.now()
-    subprocess.run([sys.executable, "-c", program], check=True, env=_bare(), timeout=20)
-    assert clock.now() - begin < 15  # the start of a program takes seconds on a busy machine
+    subprocess.run([sys.executable, "-c", program], check=True, env=_bare(), timeout=60)
+    assert clock.now() - begin < 30  # the start of a program takes seconds on a busy machine
     assert not direct.exists(KEY)
 
 
@@ -269,12 +283,12 @@ def test_a_silent_server_ends_the_hold_in_time(make_server: Callable[..., RedisS
     handshake of a new connection delays the notice."""
     server = make_server()
     told: list[float] = []
-    client = open_locks(server.url(), OPTIONS={"socket_timeout": 2})
+    client = open_locks(server.url(), OPTIONS={"socket_timeout": 30, "socket_connect_timeout": 30})
     begin = clock.now()
     client.lock("a", expire=1, renew=True, on_lost=lambda grant: told.append(clock.now() - begin)).acquire()
     server.pause()
     try:
-        eventually(lambda: told, seconds=5)
+        eventually(lambda: told, seconds=60)
     finally:
         server.resume()
-    assert told[0] < 1.6
+    assert told[0] < 1 + BUSY

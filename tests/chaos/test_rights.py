@@ -16,7 +16,7 @@ from django_redis_locks.backends.redis.refusals import HINTS
 from django_redis_locks.client import Locks
 from django_redis_locks.core import clock, constants
 from tests.chaos.crowd import KEY, LINE, asked, lined_up, pair
-from tests.chaos.helpers import elsewhere, eventually
+from tests.chaos.helpers import BUSY, elsewhere, eventually
 from tools.redis_server import RedisServer
 
 Make = Callable[..., RedisServer]
@@ -38,8 +38,8 @@ def test_a_wrong_password_says_so(make_server: Make, open_locks: Open, password:
     client = open_locks(f"redis://{login}127.0.0.1:{server.port}/0")
     begin = clock.now()
     with pytest.raises(LockBackendError) as caught:
-        client.lock("a", wait=5).acquire()
-    assert clock.now() - begin < 1, "it can't pass, so nobody waits for it"
+        client.lock("a", wait=30).acquire()
+    assert clock.now() - begin < BUSY, "it can't pass, so nobody waits for it"
     text = str(caught.value)
     assert "alias 'default'" in text
     assert "password" in text
@@ -84,8 +84,8 @@ def test_the_rights_that_the_message_lists_are_enough(
     lined_up(server)
     begin = clock.now()
     grant.release()
-    assert all(waiter.result(5) for waiter in waiters)
-    assert clock.now() - begin < 1
+    assert all(waiter.result(20) for waiter in waiters)
+    assert clock.now() - begin < BUSY
 
 
 def test_a_missing_right_is_no_loss(make_server: Make, open_locks: Open) -> None:
@@ -119,11 +119,11 @@ def use(server: RedisServer, client: Locks) -> None:
         grant.release()
     grant = lock.acquire()
     before = asked(server)
-    waiters = pair(lock, timeout=5)
+    waiters = pair(lock, timeout=20)
     eventually(lambda: asked(server) >= before + 2)
     grant.release()
     for waiter in waiters:
-        assert waiter.result(10)
+        assert waiter.result(30)
     record = client.record("job")
     written = record.put(None, {}, expire=20, listed="queued").record
     assert written is not None
@@ -149,7 +149,7 @@ def test_each_right_is_missed(
     limited(server, RIGHTS)
     with contextlib.suppress(LockNotOwned):
         client.lock("a").release()  # if it got as far as to hold it
-    eventually(lambda: server.command("EXISTS", KEY) == 0, seconds=3)
+    eventually(lambda: server.command("EXISTS", KEY) == 0)
 
 
 @pytest.mark.parametrize(
@@ -185,8 +185,8 @@ def test_without_wake_ups(
         eventually(lambda before=before: asked(server) >= before + 4)
         begin = clock.now()
         grant.release()
-        had = [waiter.result(5) for waiter in waiters]
-        assert max(one.at for one in had) - begin < CAP + constants.JITTER + 1.5
+        had = [waiter.result(20) for waiter in waiters]
+        assert max(one.at for one in had) - begin < CAP + constants.JITTER + BUSY
         use(server, here)
     warnings = [
         record for record in caplog.records if record.levelno == logging.WARNING and "Waiters ask" in record.msg
@@ -215,8 +215,8 @@ def test_a_right_that_is_taken_away(
     eventually(lambda: "Waiters ask" in caplog.text)
     grant.release()
     begin = clock.now()
-    had = [waiter.result(5) for waiter in waiters]
-    assert max(one.at for one in had) - begin < CAP + constants.JITTER + 1.5
+    had = [waiter.result(20) for waiter in waiters]
+    assert max(one.at for one in had) - begin < CAP + constants.JITTER + BUSY
     limited(server, RIGHTS)
     monkeypatch.setattr(constants, "CAP", 60.0)
     monkeypatch.setattr(ours.world._inbox, "_refused_until", 0.0)
@@ -225,5 +225,5 @@ def test_a_right_that_is_taken_away(
     lined_up(server)
     begin = clock.now()
     grant.release()
-    assert all(waiter.result(5) for waiter in waiters)
-    assert clock.now() - begin < 1
+    assert all(waiter.result(20) for waiter in waiters)
+    assert clock.now() - begin < BUSY

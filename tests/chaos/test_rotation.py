@@ -17,7 +17,7 @@ from django_redis_locks.client import Locks
 from django_redis_locks.core import clock, constants
 from django_redis_locks.core.gates import Gate
 from tests.chaos.crowd import asked, lined_up, listening, pair
-from tests.chaos.helpers import Async, Sync, eventually
+from tests.chaos.helpers import BUSY, LEASE, Async, Sync, eventually, renewed
 from tools.redis_server import RedisServer
 
 Make = Callable[..., RedisServer]
@@ -34,11 +34,14 @@ class Vault(CredentialProvider):
     def __init__(self) -> None:
         self.password = OLD
         self.sealed = False
+        self.refusals = 0
+        """So many are refused before it is opened."""
         self.asked = 0
 
     def get_credentials(self) -> tuple[str, str]:
         self.asked += 1
-        if self.sealed:
+        self.refusals -= 1
+        if self.sealed or self.refusals >= 0:
             raise ConnectionError("the vault is sealed")
         return "locks", self.password
 
@@ -151,8 +154,8 @@ def test_waiters_are_woken_after_a_rotation(
     assert vault.asked > before[1]
     begin = clock.now()
     grant.release()
-    assert all(waiter.result(5) for waiter in waiters)
-    assert clock.now() - begin < 1
+    assert all(waiter.result(20) for waiter in waiters)
+    assert clock.now() - begin < BUSY
 
 
 def test_a_password_that_changed_alone_is_told(server: RedisServer, open_locks: Open, face: Face) -> None:
@@ -168,7 +171,7 @@ def test_a_password_that_changed_alone_is_told(server: RedisServer, open_locks: 
     begin = clock.now()
     for step in (
         lambda: face.extend(grant, 60),
-        lambda: face.acquire(other, timeout=5),
+        lambda: face.acquire(other, timeout=30),
         lambda: face.release(grant),
     ):
         with pytest.raises(
@@ -177,10 +180,10 @@ def test_a_password_that_changed_alone_is_told(server: RedisServer, open_locks: 
             step()
         assert OLD not in all_of(caught.value)
         assert NEW not in all_of(caught.value)
-    assert clock.now() - begin < 2, "it can't pass"
+    assert clock.now() - begin < 2 + BUSY, "it can't pass"
     assert OLD not in repr(locks["default"])
     server.command("ACL", "SETUSER", "locks", f">{OLD}")
-    eventually(lambda: not server.command("EXISTS", KEY), seconds=5)
+    eventually(lambda: not server.command("EXISTS", KEY))
 
 
 def test_a_user_that_is_deleted_and_comes_back(server: RedisServer, open_locks: Open, face: Face) -> None:
@@ -199,21 +202,22 @@ def test_a_user_that_is_deleted_and_comes_back(server: RedisServer, open_locks: 
     assert OLD not in all_of(caught.value)
     assert server.command("EXISTS", KEY)
     server.command("ACL", "SETUSER", "locks", "on", f">{OLD}", "~*", "&*", "+@all")
-    eventually(lambda: not server.command("EXISTS", KEY), seconds=5)
+    eventually(lambda: not server.command("EXISTS", KEY))
     around(face, lock)
 
 
+@pytest.mark.usefixtures("often")
 def test_renewal_outlives_the_absence_of_a_user(
     server: RedisServer, open_locks: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     """[L22] As long as a lease lasts it is tried again; the warnings name no password."""
-    grant = open_locks(login(server), EXPIRE=3).lock("a").acquire()
+    grant = open_locks(login(server), EXPIRE=LEASE).lock("a").acquire()
     server.command("ACL", "DELUSER", "locks")
-    eventually(lambda: "couldn't be renewed" in caplog.text, seconds=3)
+    eventually(lambda: "couldn't be renewed" in caplog.text)
     assert "WRONGPASS" in caplog.text
     assert OLD not in caplog.text
     server.command("ACL", "SETUSER", "locks", "on", f">{OLD}", "~*", "&*", "+@all")
-    eventually(lambda: grant.remaining() > 2.5, seconds=3)
+    renewed(grant)
     grant.release()
 
 
@@ -224,11 +228,12 @@ def test_a_vault_that_is_sealed(server: RedisServer, open_locks: Open, face: Fac
     vault.sealed = True
     with pytest.raises(LockBackendError, match=r"alias 'default': can't reach .*the vault is sealed"):
         face.acquire(lock, timeout=0)
-    before = vault.asked
     with pytest.raises(LockBackendError, match="the vault is sealed"):
         face.acquire(lock, timeout=0.3)
-    assert vault.asked >= before + 2
-    vault.sealed = False
+    vault.sealed, vault.refusals = False, 2
+    grant = face.acquire(lock, timeout=20)
+    assert grant is not None
+    face.release(grant)
     around(face, lock)
 
 

@@ -35,7 +35,7 @@ def new_loops() -> list[Callable[[], asyncio.AbstractEventLoop]]:
 
 
 def both_faces(client: Locks) -> None:
-    lock = client.lock("a", expire=2, renew=True)
+    lock = client.lock("a", expire=30, renew=True)
     with lock as grant:
         assert elsewhere(lambda: lock.acquire(timeout=0)) is None
         grant.ensure_held(confirm=True)
@@ -58,7 +58,7 @@ async def many(client: Locks) -> None:
 
     async def one(key: str) -> None:
         for _ in range(3):
-            async with client.lock(key, expire=5, wait=5):
+            async with client.lock(key, expire=30, wait=30):
                 await asyncio.sleep(0)
 
     await asyncio.gather(*[one(f"{number} {'y' * 100}") for number in range(30)])
@@ -149,4 +149,4 @@ def test_tls(make_server: Make, open_locks: Open, tmp_path: Path) -> None:
             except redis.ResponseError:
                 continue
         url = f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate}"
-        both_faces(open_locks(url, OPTIONS={"socket_timeout": 2}))
+        both_faces(open_locks(url, OPTIONS={"socket_timeout": 20}))

@@ -67,7 +67,7 @@ def monitored(direct: redis.Redis) -> Iterator[list[dict[str, object]]]:
 
     thread = threading.Thread(target=listen)
     thread.start()
-    assert begun.wait(5)
+    assert begun.wait(20)
     yield commands
     direct.echo("that is all")
     thread.join(PATIENCE)
@@ -144,7 +144,7 @@ def test_who_gives_up_leaves_no_place_in_line(
 ) -> None:
     """[H9] [L33] His process is taken out of the line, so that the next release wakes somebody who waits."""
     hasty, patient = workers("hasty", CAP=CAP), workers("patient", CAP=CAP)
-    given_up = [hasty.start(face[0], "a", timeout=0.3 + 0.01 * number) for number in range(1 + company)]
+    given_up = [hasty.start(face[0], "a", timeout=1 + 0.01 * number) for number in range(1 + company)]
     in_line(direct, 1)
     place = direct.zrange(LINE, 0, -1)
     waiting = patient.start(take, "a")

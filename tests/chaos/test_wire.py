@@ -19,7 +19,7 @@ from django_redis_locks.backends.redis.threads import Line, Wire
 from django_redis_locks.backends.redis.wire import Failure, connection_makers
 from django_redis_locks.client import Locks
 from django_redis_locks.core import clock
-from tests.chaos.helpers import eventually
+from tests.chaos.helpers import BUSY, eventually
 from tools.redis_server import RedisServer
 
 Open = Callable[..., Locks]
@@ -58,7 +58,7 @@ class Slow:
                 self._end.wait(self.before_read)
                 for _ in range(data.count(b"*")):
                     self._end.wait(self.before_reply)
-                    reply = b"+PONG" + b"!" * 20 + b"\r\n"
+                    reply = b"+PONG" + b"!" * 200 + b"\r\n"
                     if not self.before_byte:
                         link.sendall(reply)
                         continue
@@ -76,14 +76,14 @@ def slow() -> Iterator[Slow]:
 
 @pytest.fixture
 def wire(slow: Slow) -> Iterator[Wire]:
-    """With a usual patience of two seconds."""
-    options: dict[str, Any] = {"socket_timeout": 2, "socket_connect_timeout": 2, "protocol": 2}
+    """With a usual patience of three seconds."""
+    options: dict[str, Any] = {"socket_timeout": 3, "socket_connect_timeout": 3, "protocol": 2}
     wire = Wire(connection_makers(slow.url, options)[0], 3600)
     yield wire
     wire.close()
 
 
-@pytest.mark.parametrize(("pause", "requests"), [("before_byte", 1), ("before_reply", 20)])
+@pytest.mark.parametrize(("pause", "requests"), [("before_byte", 1), ("before_reply", 200)])
 @pytest.mark.parametrize("idle", [True, False], ids=["idle connection", "handshake"])
 def test_a_server_that_dribbles_is_given_up_in_time(
     wire: Wire, slow: Slow, pause: str, requests: int, idle: bool
@@ -95,10 +95,10 @@ def test_a_server_that_dribbles_is_given_up_in_time(
     begin = clock.now()
     with pytest.raises(Failure) as caught:
         wire.ask_many([PING] * requests, 0.3)
-    assert 0.2 < clock.now() - begin < 0.8
+    assert 0.2 < clock.now() - begin < 0.3 + BUSY
     assert not caught.value.stale
     setattr(slow, pause, 0.0)
-    assert len(wire.ask_many([PING] * 2, 0.3)) == 2, "on a new connection"
+    assert len(wire.ask_many([PING] * 2, 10)) == 2, "on a new connection"
 
 
 @pytest.mark.parametrize("idle", [True, False], ids=["idle connection", "handshake"])
@@ -116,11 +116,11 @@ def test_a_connection_has_its_usual_patience_back(wire: Wire, slow: Slow, idle: 
     assert isinstance(line.sock, socket.socket)
     assert line.connection._sock is line.sock
     assert line.sock.gettimeout() is None, "the timeout is the operating system's"
-    slow.before_reply = 5
+    slow.before_reply = 30
     begin = clock.now()
-    with pytest.raises(Failure, match="silent for 2 s"):
+    with pytest.raises(Failure, match="silent for 3 s"):
         wire.ask(PING)
-    assert 1.9 < clock.now() - begin < 3
+    assert 2.9 < clock.now() - begin < 3 + BUSY
 
 
 def test_a_server_that_hardly_reads_is_given_up_in_time(wire: Wire, slow: Slow) -> None:
@@ -130,7 +130,7 @@ def test_a_server_that_hardly_reads_is_given_up_in_time(wire: Wire, slow: Slow) 
     begin = clock.now()
     with pytest.raises(Failure):
         wire.ask_many([pack("ECHO", "x" * 20_000_000)], 0.3)
-    assert clock.now() - begin < 1.7
+    assert clock.now() - begin < 0.3 + BUSY
 
 
 # The stack

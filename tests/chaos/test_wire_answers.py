@@ -16,7 +16,7 @@ from django_redis_locks.backends.redis.resp import ProtocolError, Refusal, pack
 from django_redis_locks.backends.redis.threads import Wire
 from django_redis_locks.backends.redis.wire import Failure, connection_makers
 from django_redis_locks.core import clock
-from tests.chaos.helpers import eventually
+from tests.chaos.helpers import BUSY, eventually
 from tests.chaos.scripted import Scripted
 
 PING = pack("PING")
@@ -49,7 +49,9 @@ class Loop:
         self._runner.close()
 
 
-OPTIONS = {"socket_timeout": 1.0, "socket_connect_timeout": 2, "protocol": 2}
+OPTIONS = {"socket_timeout": 30.0, "socket_connect_timeout": 30, "protocol": 2}
+HURRIED = {"socket_timeout": 1.0}
+"""For tests of silence."""
 
 
 @pytest.fixture
@@ -61,6 +63,13 @@ def server() -> Iterator[Scripted]:
 @pytest.fixture(params=[Threads, Loop], ids=["thread", "loop"])
 def client(request: pytest.FixtureRequest, server: Scripted) -> Iterator[Threads | Loop]:
     client = request.param(server.url)
+    yield client
+    client.close()
+
+
+@pytest.fixture(params=[Threads, Loop], ids=["thread", "loop"])
+def hurried(request: pytest.FixtureRequest, server: Scripted) -> Iterator[Threads | Loop]:
+    client = request.param(server.url, **HURRIED)
     yield client
     client.close()
 
@@ -87,7 +96,7 @@ def test_garbage_costs_the_connection(client: Threads | Loop, server: Scripted, 
     begin = clock.now()
     with pytest.raises(Failure) as caught:
         client.ask()
-    assert clock.now() - begin < 0.45
+    assert clock.now() - begin < BUSY
     assert isinstance(caught.value.cause, ProtocolError)
     assert (caught.value.sent, caught.value.stale) == (True, False)
     assert client.ask() == b"PONG"
@@ -97,35 +106,35 @@ def test_garbage_costs_the_connection(client: Threads | Loop, server: Scripted, 
 @pytest.mark.parametrize("warm", [False, True], ids=["new", "used"])
 @pytest.mark.parametrize("begun", [None, b"$10\r\nabc", b"*2\r\n:1\r\n", b":", b"$99999\r\n"])
 def test_an_answer_that_never_ends_is_given_up(
-    client: Threads | Loop, server: Scripted, begun: bytes | None, warm: bool
+    hurried: Threads | Loop, server: Scripted, begun: bytes | None, warm: bool
 ) -> None:
     """[L9] Silence is over after `socket_timeout`, which leaves the request unanswered; an answer that began has as long
     once more."""
     if warm:
-        client.ask()
+        hurried.ask()
     server.say(begun)
     begin = clock.now()
     with pytest.raises(Failure) as caught:
-        client.ask()
-    assert 0.95 < clock.now() - begin < 6
+        hurried.ask()
+    assert 0.95 < clock.now() - begin < 2 + BUSY
     assert isinstance(caught.value.cause, TimeoutError)
     assert (caught.value.sent, caught.value.stale) == (True, False)
-    assert client.ask() == b"PONG"
+    assert hurried.ask() == b"PONG"
 
 
-def test_an_answer_that_dribbles_is_given_up(client: Threads | Loop, server: Scripted) -> None:
+def test_an_answer_that_dribbles_is_given_up(hurried: Threads | Loop, server: Scripted) -> None:
     """[L9] A byte now and then isn't an answer."""
 
     def dribble(server: Scripted, link: socket.socket) -> None:
         link.sendall(b"$1000\r\n")
-        for _ in range(200):
+        for _ in range(600):
             clock_sleep(0.05)
             link.sendall(b"x")
 
     server.say(dribble)
     begin = clock.now()
     with pytest.raises(Failure):
-        client.ask()
+        hurried.ask()
     assert clock.now() - begin < 20
 
 
@@ -156,10 +165,17 @@ def test_a_server_that_hangs_up_leaves_a_request_unanswered(
 
 def test_signals_do_not_put_off_the_end(server: Scripted) -> None:
     """[L9] [H21] One that comes again and again begins each wait of the operating system's anew."""
-    before = signal.signal(signal.SIGALRM, lambda number, frame: None)
-    client = Threads(server.url)
+    rung = 0
+
+    def ring(number: int, frame: object) -> None:
+        nonlocal rung
+        rung += 1
+        if rung == 300:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    before = signal.signal(signal.SIGALRM, ring)
+    client = Threads(server.url, **HURRIED)
     server.say(None)
-    begin = clock.now()
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
         with pytest.raises(Failure, match="silent"):
@@ -168,13 +184,13 @@ def test_signals_do_not_put_off_the_end(server: Scripted) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         client.close()
-    assert clock.now() - begin < 1.5
+    assert rung < 300, "that is fifteen seconds"
 
 
 def test_a_server_that_reads_nothing_is_given_up(server: Scripted) -> None:
     """[L9] Neither does it hold up who has much to say."""
     server.reads.clear()
-    client = Threads(server.url)
+    client = Threads(server.url, **HURRIED)
     client.ask()
     begin = clock.now()
     with pytest.raises(Failure, match="read nothing") as caught:

@@ -20,7 +20,7 @@ from django_redis_locks.backends.redis.stream import Stream
 from django_redis_locks.backends.redis.wire import Failure, connection_makers
 from django_redis_locks.core import clock
 from django_redis_locks.core.errors import LockBackendError
-from tests.chaos.helpers import eventually
+from tests.chaos.helpers import BUSY, eventually
 from tests.chaos.scripted import Scripted
 from tests.forks import in_child
 
@@ -39,7 +39,7 @@ def server() -> Iterator[Scripted]:
 @pytest.fixture
 def make(server: Scripted) -> Make:
     def make(max_age: float = 3600, **options: Any) -> AsyncWire:
-        given = {"socket_timeout": SILENCE, "socket_connect_timeout": 2, "protocol": 2, **options}
+        given = {"socket_timeout": 30, "socket_connect_timeout": 30, "protocol": 2, **options}
         return AsyncWire(connection_makers(server.url, given)[1], max_age)
 
     return make
@@ -64,7 +64,7 @@ async def turns(number: int = 5) -> None:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    end = clock.now() + 5
+    end = clock.now() + 20
     while not condition():
         assert clock.now() < end
         await asyncio.sleep(0.002)
@@ -72,7 +72,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 def say_when(event: threading.Event, answer: bytes) -> Callable[[Scripted, socket.socket], None]:
     def say(server: Scripted, link: socket.socket) -> None:
-        assert event.wait(5)
+        assert event.wait(20)
         link.sendall(answer)
 
     return say
@@ -100,7 +100,7 @@ def test_who_is_gone_keeps_his_slot(make: Make, server: Scripted, how: str) -> N
     server.say(b":0\r\n", say_when(come, b":1\r\n"), b":2\r\n", b":3\r\n")
 
     async def main() -> None:
-        wire = make(socket_timeout=5)
+        wire = make()
         assert await wire.ask(PING) == 0
         gone, waits = ask(wire), ask(wire)
         await turns()
@@ -163,7 +163,7 @@ def test_silence_is_given_up_for_all(make: Make, server: Scripted, frozen: bool)
     server.say(b":1\r\n", None, None, None)
 
     async def main() -> None:
-        wire = make()
+        wire = make(socket_timeout=SILENCE)
         await wire.ask(PING)
         begin = clock.now()
         tasks = [ask(wire) for _ in range(3)]
@@ -171,7 +171,7 @@ def test_silence_is_given_up_for_all(make: Make, server: Scripted, frozen: bool)
             with pytest.raises(Failure, match=r"silent for 1 s") as caught:
                 await task
             assert (caught.value.sent, caught.value.stale) == (True, False)
-        assert SILENCE - 0.05 < clock.now() - begin < 6
+        assert SILENCE - 0.05 < clock.now() - begin < SILENCE + BUSY
         assert await wire.ask(PING) == b"PONG"
         assert server.asked[-1] == 1
 
@@ -183,18 +183,18 @@ def test_silence_is_given_up_for_all(make: Make, server: Scripted, frozen: bool)
 
 
 def test_silence_counts_from_the_last_answer(make: Make, server: Scripted) -> None:
-    """[H20] Ten answers, each of which comes in time, are no silence."""
+    """[H20] Eight answers, each of which comes in time, are no silence."""
     pause = threading.Event()
 
     def slowly(server: Scripted, link: socket.socket) -> None:
-        pause.wait(0.1)
+        pause.wait(0.3)
         link.sendall(b":1\r\n")
 
-    server.say(*[slowly] * 10)
+    server.say(*[slowly] * 8)
 
     async def main() -> None:
-        wire = make()
-        assert await asyncio.gather(*[ask(wire) for _ in range(10)]) == [1] * 10
+        wire = make(socket_timeout=2)
+        assert await asyncio.gather(*[ask(wire) for _ in range(8)]) == [1] * 8
 
     asyncio.run(main())
     assert len(server.links) == 1
@@ -213,7 +213,7 @@ def test_silence_of_a_handshake_is_given_up(make: Make, monkeypatch: pytest.Monk
         with pytest.raises(Failure, match="no connection in time") as caught:
             await wire.ask(PING)
         assert not caught.value.sent
-        assert clock.now() - begin < 6
+        assert clock.now() - begin < SILENCE + BUSY
 
     with listener, freeze_time("2012-01-14"):
         asyncio.run(main())
@@ -223,7 +223,7 @@ def test_a_blocked_loop_is_not_a_silent_server(make: Make, server: Scripted) -> 
     """[H12] The answer has long been there when the loop comes to look."""
 
     async def main() -> None:
-        wire = make()
+        wire = make(socket_timeout=SILENCE)
         await wire.ask(PING)
         for _ in range(3):
             asked = ask(wire)
@@ -261,7 +261,7 @@ def test_silence_is_given_up_without_a_thread(make: Make, server: Scripted, monk
 
     async def main() -> None:
         with pytest.raises(Failure, match="silent"):
-            await make().ask(PING)
+            await make(socket_timeout=SILENCE).ask(PING)
 
     asyncio.run(main())
 
@@ -275,7 +275,7 @@ def test_an_old_connection_is_replaced(make: Make, server: Scripted) -> None:
     server.say(b":0\r\n", say_when(come, b":1\r\n"))
 
     async def main() -> None:
-        wire = make(max_age=0.2, socket_timeout=5)
+        wire = make(max_age=0.2)
         await wire.ask(PING)
         old = stream_of(wire)
         slow = ask(wire)
@@ -373,7 +373,7 @@ def test_an_interruption_leaves_nobody_waiting(
                 stream._reader, "__class__", type("Struck", (type(stream._reader),), {"__slots__": (), "feed": strike})
             )
             monkeypatch.setattr("django_redis_locks.backends.redis.stream.SMALL", {})
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             for failure in await asyncio.gather(*others, return_exceptions=True):
                 assert isinstance(failure, Failure)
             assert await wire.ask(PING) == b"PONG"

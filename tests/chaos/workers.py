@@ -28,13 +28,13 @@ from django.conf import settings
 from django_redis_locks import locks
 from django_redis_locks.core import clock
 
-PATIENCE = 20.0
+PATIENCE = 30.0
 """Seconds that a test waits for what it knows will come."""
 
 CAP = 60.0
 """A cap so long that no waiter of a test asks because it is over."""
 
-AT_ONCE = 5.0
+AT_ONCE = 15.0
 """Seconds within which a waiter goes on that was woken: far more than it takes, far less than the cap."""
 
 LINE = "lock:{0}:w:a"

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from django_redis_locks.core import events
+from django_redis_locks.core import constants, events
 
 for path in Path(__file__).parent.glob("suite_*.py"):
     pytest.register_assert_rewrite(f"tests.contract.{path.stem}")
@@ -20,24 +18,6 @@ from tests.contract.faulty import Weather  # noqa: E402 - not before the lines a
 from tests.contract.matrix import BACKENDS, FACES, Caller, Face  # noqa: E402
 from tests.proxy import Proxy  # noqa: E402
 from tools.redis_server import RedisServer  # noqa: E402
-
-
-@pytest.fixture(scope="session")
-def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """A loop that runs in a thread of its own."""
-    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-
-    async def main() -> None:
-        end = asyncio.Event()
-        started.set_result((asyncio.get_running_loop(), end))
-        await end.wait()
-
-    thread = threading.Thread(target=asyncio.run, args=(main(),), name="tests' loop")
-    thread.start()
-    loop, end = started.result(5)
-    yield loop
-    loop.call_soon_threadsafe(end.set)
-    thread.join(5)
 
 
 @pytest.fixture(scope="session")
@@ -84,6 +64,12 @@ def alice(face: Face) -> Caller:
 @pytest.fixture
 def bob(face: Face) -> Caller:
     return face.caller()
+
+
+@pytest.fixture
+def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who gets something within a minute was told."""
+    monkeypatch.setattr(constants, "CAP", 60.0)
 
 
 @pytest.fixture

@@ -23,13 +23,13 @@ import pytest
 from django_redis_locks import Grant, Lock
 from tests.proxy import Fault, Link
 
-SILENCE = 0.25
+SILENCE = 1.0
 """The socket timeout of this row, in seconds: what a lost request costs."""
 
 SHORT = 250
 """Leases below so many milliseconds may end while a holder connects again."""
 
-LONG = 2.0
+LONG = 4.0
 """Who waits so long has time for some tries."""
 
 MILD, SEVERE = 0.4, 0.15

@@ -26,7 +26,7 @@ from django_redis_locks.core.effects import Command
 from django_redis_locks.primitives.record import RecordRef
 from tests.contract.faulty import SILENCE
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 """Seconds after which a test that waits for something has failed."""
 
 # The backends: what REDIS_LOCKS says of each.
@@ -244,6 +244,18 @@ class Face:
         future = caller.start(*call, **how)
         eventually(lambda: self.queued(what) > before or future.done())
         return future
+
+
+def prolonged(caller: Caller, *locks: Lock) -> None:
+    """Wait until the store says that the leases of these locks end later than they did."""
+
+    def ends(lock: Lock) -> float:
+        now = clock.now()
+        holder = caller(lock.holder)
+        return now + holder.lease_left if holder else 0.0
+
+    before = [ends(lock) for lock in locks]
+    eventually(lambda: all(ends(lock) > first + 0.2 for lock, first in zip(locks, before, strict=True)))
 
 
 def eventually(condition: Callable[[], Any], within: float = PATIENCE) -> float:

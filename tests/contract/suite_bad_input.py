@@ -24,7 +24,7 @@ import pytest
 
 from django_redis_locks import Grant, LockAlreadyHeld, LockLost, LockNotOwned
 from django_redis_locks.core.constants import SPARE
-from tests.contract.matrix import Caller, Face, eventually, inside, twin
+from tests.contract.matrix import PATIENCE, Caller, Face, eventually, inside, prolonged, twin
 from tests.forks import in_child
 
 # Times
@@ -95,12 +95,12 @@ def test_the_longest_lease_is_ten_years(face: Face, alice: Caller, bob: Caller) 
 
 def test_a_timedelta_is_a_length_of_time(face: Face, alice: Caller, bob: Caller) -> None:
     """[F2] Wherever seconds are."""
-    grant = alice(face.lock(expire=timedelta(minutes=2)).acquire, timeout=timedelta(seconds=1))
-    assert 119 < bob(face.lock().holder).lease_left <= 120
+    grant = alice(face.lock(expire=timedelta(minutes=2)).acquire, timeout=timedelta(seconds=10))
+    assert 110 < bob(face.lock().holder).lease_left <= 120
     assert bob(face.lock().acquire, timeout=timedelta(milliseconds=20)) is None
     assert bob(face.lock(wait=timedelta(milliseconds=20)).acquire, timeout=0) is None
     alice(grant.extend, timedelta(minutes=4))
-    assert 239 < bob(face.lock().holder).lease_left <= 240
+    assert 230 < bob(face.lock().holder).lease_left <= 240
 
 
 @pytest.mark.parametrize("timeout", [threading.TIMEOUT_MAX * 2, 1e100, timedelta.max], ids=repr)
@@ -113,7 +113,7 @@ def test_a_wait_beyond_all_clocks_is_a_long_wait(face: Face, alice: Caller, time
     assert face.queued(lock) == 3
     alice(lock.release)
     for caller, future in zip(callers, waiting, strict=True):
-        assert future.result(5)
+        assert future.result(PATIENCE)
         caller(lock.release)
 
 
@@ -196,35 +196,37 @@ def test_no_way_of_asking_re_enters_a_lost_lock(face: Face, alice: Caller, bob: 
             pytest.fail("the body ran")
     assert commands == []
     assert not alice(rlock.owned)
-    other = bob(rlock.acquire, timeout=1)
+    other = bob(rlock.acquire, timeout=20)
     bob(other.release)
-    assert alice(lock.acquire, timeout=1)
+    assert alice(lock.acquire, timeout=20)
 
 
-@pytest.mark.exact("its lease is too short for a bad network on a busy machine")
+@pytest.mark.usefixtures("often")
 def test_a_renewed_re_entry_outlasts_a_fixed_lease(face: Face, alice: Caller, bob: Caller) -> None:
     """[H17] [L11] Who enters to be renewed is renewed, although the section around it wouldn't be."""
-    face.configure(EXPIRE=0.8)
-    outer = alice(face.rlock(expire=0.8).acquire)
+    face.configure(EXPIRE=9)
+    outer = alice(face.rlock(expire=9).acquire)
     inner = alice(face.rlock().acquire)
-    assert bob(face.lock().acquire, timeout=1.2) is None
+    prolonged(bob, face.lock())
     alice(inner.ensure_held, confirm=True)
     alice(inner.release)
     alice(outer.release)
     assert bob(face.lock().acquire, timeout=0)
 
 
+@pytest.mark.usefixtures("often")
 def test_a_fixed_re_entry_into_a_renewed_lock_gets_all_of_its_lease(face: Face, alice: Caller, bob: Caller) -> None:
     """[H17] [L11] One round trip, and the renewal goes on without taking any of it back."""
-    face.configure(EXPIRE=0.8)
+    face.configure(EXPIRE=9)
     outer = alice(face.rlock().acquire)
     with face.commands() as commands:
-        inner = alice(face.rlock(expire=30).acquire)
+        inner = alice(face.rlock(expire=90).acquire)
         alice(face.rlock(expire=20).acquire)
     assert commands == ["lock/renew"]
-    assert bob(face.lock().acquire, timeout=1) is None  # renewed meanwhile, for 0.8 s a time
-    assert bob(face.lock().holder).lease_left > 25
-    assert 25 < outer.remaining() == pytest.approx(inner.remaining(), abs=0.1)
+    assert bob(face.lock().acquire, timeout=1) is None  # renewed meanwhile, for 9 s a time
+    assert bob(face.lock().holder).lease_left > 70
+    assert outer.remaining() > 70
+    assert outer.hold.deadline == inner.hold.deadline
 
 
 # The wrong caller

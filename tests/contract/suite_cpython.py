@@ -195,11 +195,11 @@ def test_timeout(face: Face, make: Make, alice: Caller, bob: Caller) -> None:
         assert alice(lock.acquire, timeout=timeout)
         alice(lock.release)
     begin = time.monotonic()
-    assert alice(lock.acquire, timeout=5)
-    assert time.monotonic() - begin < 1
+    assert alice(lock.acquire, timeout=20)
+    assert time.monotonic() - begin < 8
     begin = time.monotonic()
     assert bob(lock.acquire, timeout=0.3) is None
-    assert 0.3 <= time.monotonic() - begin < 1
+    assert 0.3 <= time.monotonic() - begin < 8
 
 
 def test_weakref_exists(make: Make) -> None:

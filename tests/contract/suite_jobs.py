@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from django_redis_locks import Record, inspection, locks
-from tests.contract.matrix import Caller, Face, eventually
+from tests.contract.matrix import PATIENCE, Caller, Face, eventually
 
 _prefixes = (f"jobs{number}" for number in count(1))
 
@@ -207,15 +207,16 @@ def test_a_job_that_died_is_shown_as_a_lock_is(jobs: Face, alice: Caller) -> Non
 # Freed by force
 
 
+@pytest.mark.usefixtures("often")
 def test_a_job_is_freed_and_its_body_hears_of_it(jobs: Face, alice: Caller, bob: Caller) -> None:
     """[D58] [F11] As a lock: the renewal finds out, and the next one may begin."""
     told: SimpleQueue[Any] = SimpleQueue()
-    mine = begin(alice, "t1", expire=0.5, renew=True, on_lost=told.put)
+    mine = begin(alice, "t1", expire=9, renew=True, on_lost=told.put)
     row = bob(inspection.find, "job:export:t1")
     assert bob(inspection.force_release, "job:export:t1", fence=row.fence, reason="hangs") is True
     assert bob(inspection.find, "job:export:t1").state == "free"
     assert alice(inspection.counts) == inspection.Counts(held=0, expired=0)
-    assert told.get(timeout=5).version == mine.version
+    assert told.get(timeout=PATIENCE).version == mine.version
     assert mine.lost
     begin(bob, "t1")
     assert not alice(locks.record("job:export:t1").put, mine, fields_of("t1", "done"))
@@ -247,13 +248,14 @@ def test_a_record_that_is_not_listed_stays(jobs: Face, alice: Caller) -> None:
     assert alice(locks.record("report:1").get) is not None
 
 
+@pytest.mark.usefixtures("no_polling")
 def test_who_waits_for_a_change_is_told(jobs: Face, alice: Caller, bob: Caller) -> None:
     """Those who follow a job learn that it is no more."""
     record = locks.record("job:export:t1")
     mine = begin(alice, "t1")
-    changes = [jobs.start_watching(jobs.caller(), record, mine, 10) for _ in range(2)]
+    changes = [jobs.start_watching(jobs.caller(), record, mine, 2 * PATIENCE) for _ in range(2)]
     bob(inspection.force_release, "job:export:t1")
-    assert [change.result(1.5) for change in changes] == [None, None]
+    assert [change.result(PATIENCE) for change in changes] == [None, None]
 
 
 @pytest.mark.exact("a force whose answer was lost may have freed something")

@@ -8,42 +8,43 @@ import threading
 import time
 import weakref
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from django_redis_locks import Grant, LockLost
-from django_redis_locks.core import events
-from tests.contract.matrix import Caller, Face, eventually, inside
+from django_redis_locks.core import clock, events
+from tests.contract.matrix import PATIENCE, Caller, Face, eventually, inside, prolonged
 
 # The end of a lease
 
 
-@pytest.mark.exact("measures a wait")
+@pytest.mark.usefixtures("no_polling")
+@pytest.mark.exact("counts on wake-ups")
 def test_a_fixed_lease_ends_and_the_lock_is_free(face: Face, alice: Caller, bob: Caller) -> None:
     """[F8] [L17] Whoever waits gets it then, without anybody's release; the holder knows without asking."""
     lock = face.lock(expire=0.2)
     begin = time.monotonic()
     grant = alice(lock.acquire)
-    assert not grant.lost
-    assert face.start_waiting(bob, lock, timeout=5).result(5)
-    assert 0.18 < time.monotonic() - begin < 0.8
+    assert not grant.lost or clock.now() > grant.hold.deadline
+    assert face.start_waiting(bob, lock, timeout=2 * PATIENCE).result(PATIENCE)
+    assert time.monotonic() - begin > 0.18
     assert grant.lost
     assert grant.remaining() == 0.0
     assert not alice(lock.owned)
 
 
-@pytest.mark.exact("measures a wait")
+@pytest.mark.usefixtures("no_polling")
+@pytest.mark.exact("counts on wake-ups")
 def test_a_lease_that_ends_is_noticed_by_who_queued_before_it_began(face: Face, alice: Caller, bob: Caller) -> None:
     """[L24] The next in the queue expects to be woken by the holder, and doesn't count on it."""
     first = alice(face.lock().acquire)
     short = face.start_waiting(bob, face.lock(expire=0.1), timeout=5)
-    patient = face.start_waiting(face.caller(), face.lock(), timeout=5)
+    patient = face.start_waiting(face.caller(), face.lock(), timeout=2 * PATIENCE)
     alice(first.release)
-    assert short.result(5)
-    begin = time.monotonic()
-    assert patient.result(5)
-    assert time.monotonic() - begin < 0.6
+    assert short.result(PATIENCE)
+    assert patient.result(PATIENCE)
 
 
 def test_a_release_after_the_lease_is_lock_lost(face: Face, alice: Caller, bob: Caller) -> None:
@@ -51,7 +52,7 @@ def test_a_release_after_the_lease_is_lock_lost(face: Face, alice: Caller, bob: 
     lock = face.lock(expire=0.05)
     grant = alice(lock.acquire)
     eventually(lambda: grant.lost)
-    other = bob(face.lock(expire=30).acquire, timeout=1)
+    other = bob(face.lock(expire=30).acquire, timeout=20)
     with pytest.raises(LockLost) as caught:
         alice(grant.release)
     assert (caught.value.key, caught.value.name, caught.value.alias) == (face.key, "thing", "default")
@@ -75,32 +76,34 @@ def test_with_tells_a_loss_only_if_its_body_raised_nothing(face: Face, alice: Ca
 # Renewal
 
 
-@pytest.mark.exact("its lease is too short for a bad network on a busy machine")
+@pytest.mark.usefixtures("often")
 def test_a_renewed_lock_outlives_its_lease(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F8] Renewed if told so, or if the lease is the alias's own; when the first lease is over it is still held."""
-    face.configure(EXPIRE=0.8)
-    told = face.lock(key=f"{face.key}/told", expire=0.8, renew=True)
+    """[F8] Renewed if told so, or if the lease is the alias's own: it ends later, and later."""
+    face.configure(EXPIRE=9)
+    told = face.lock(key=f"{face.key}/told", expire=9, renew=True)
     usual = face.lock(key=f"{face.key}/usual")
     grants = [alice(told.acquire), alice(usual.acquire)]
-    assert bob(told.acquire, timeout=1) is None
+    for _ in range(2):
+        prolonged(bob, told, usual)
+    assert bob(told.acquire, timeout=0) is None
     assert bob(usual.acquire, timeout=0) is None
     for grant in grants:
-        assert 0 < grant.remaining() <= 0.8
+        assert 0 < grant.remaining() <= 9
         alice(grant.ensure_held, confirm=True)
         alice(grant.release)
     assert bob(told.acquire, timeout=0)
 
 
+@pytest.mark.usefixtures("often")
 def test_max_hold_ends_the_renewal(
     face: Face, alice: Caller, bob: Caller, happened: list[events.Event], caplog: pytest.LogCaptureFixture
 ) -> None:
     """[F13] [L7] A warning when it stops, `lost` with its reason when the lease then ends, and the lock is free."""
-    face.configure(EXPIRE=0.8, MAX_HOLD=0.8)
-    lock = face.lock()
+    face.configure(EXPIRE=0.05, MAX_HOLD=0.1)
+    lock = face.lock(expire=1.5, renew=True)
     grant = alice(lock.acquire)
-    begin = time.monotonic()
-    assert bob(lock.acquire, timeout=10)
-    assert 0.7 < time.monotonic() - begin < 3
+    assert bob(lock.acquire, timeout=20)
+    assert clock.now() > grant.hold.since + 1.5
     eventually(lambda: [event.why for event in happened if isinstance(event, events.Lost)] == ["max_hold"])
     assert grant.lost
     warnings = [record for record in caplog.records if "MAX_HOLD" in record.getMessage()]
@@ -114,18 +117,20 @@ def test_the_lock_of_a_dead_owner_ends_with_its_lease(face: Face, bob: Caller) -
     owner = face.caller()
     hold = weakref.ref(owner(lock.acquire).hold)
     owner.close()
-    assert bob(lock.acquire, timeout=5)
+    assert bob(lock.acquire, timeout=20)
     eventually(lambda: [gc.collect(), hold()][1] is None)  # the renewal may be looking at it just now
 
 
+@pytest.mark.usefixtures("often")
 def test_a_grant_outlives_its_dead_owner_in_other_hands(face: Face, bob: Caller) -> None:
     """[H6] Renewal follows the grant, not the thread or task that acquired it."""
-    face.configure(EXPIRE=0.8)
+    face.configure(EXPIRE=9)
     lock = face.lock()
     owner = face.caller()
     grant = owner(lock.acquire)
     owner.close()
-    assert bob(lock.acquire, timeout=1) is None
+    prolonged(bob, lock)
+    assert bob(lock.acquire, timeout=0) is None
     bob(grant.release)
     assert bob(lock.acquire, timeout=0)
 
@@ -135,13 +140,13 @@ def test_a_grant_outlives_its_dead_owner_in_other_hands(face: Face, bob: Caller)
 
 def test_extend_never_shortens_a_lease(face: Face, alice: Caller, bob: Caller) -> None:
     """[F10] [H2] The lease ends so many seconds from now, or later if it did anyway."""
-    grant = alice(face.lock(expire=10).acquire)
+    grant = alice(face.lock(expire=30).acquire)
     alice(grant.extend, 0.1)
-    assert grant.remaining() > 9
-    assert bob(face.lock().holder).lease_left > 9
+    assert grant.remaining() > 20
+    assert bob(face.lock().holder).lease_left > 20
     alice(grant.extend, 60)
-    assert 58 < grant.remaining() < 60
-    assert bob(face.lock().holder).lease_left > 59
+    assert 50 < grant.remaining() < 60
+    assert bob(face.lock().holder).lease_left > 50
 
 
 @pytest.mark.parametrize("expire", [0, -1, 0.001, "5", None, float("nan"), True], ids=repr)
@@ -160,7 +165,7 @@ def test_a_grant_that_is_over_is_not_extended(face: Face, alice: Caller) -> None
     eventually(lambda: grant.lost)
     with pytest.raises(LockLost):
         alice(grant.extend, 60)
-    grant = alice(face.lock(expire=30).acquire, timeout=1)
+    grant = alice(face.lock(expire=30).acquire, timeout=20)
     alice(grant.release)
     with pytest.raises(LockLost):
         alice(grant.extend, 60)
@@ -192,16 +197,15 @@ def test_a_forced_release_frees_whoever_holds_it(
     assert [event.why for event in happened if isinstance(event, events.Lost)] == ["taken"]
 
 
-@pytest.mark.exact("measures a wait")
+@pytest.mark.usefixtures("no_polling")
+@pytest.mark.exact("counts on wake-ups")
 def test_a_forced_release_wakes_who_waits(face: Face, alice: Caller, bob: Caller) -> None:
     """[L24] Who waits in this process gets the lock at once."""
     lock = face.lock(expire=30)
     alice(lock.acquire)
-    waiting = face.start_waiting(bob, lock, timeout=5)
-    begin = time.monotonic()
+    waiting = face.start_waiting(bob, lock, timeout=2 * PATIENCE)
     face.caller()(lock.force_release)
-    assert waiting.result(5)
-    assert time.monotonic() - begin < 0.15
+    assert waiting.result(PATIENCE)
 
 
 def test_force_takes_only_the_hold_that_was_meant(face: Face, alice: Caller, bob: Caller) -> None:
@@ -224,7 +228,7 @@ def test_the_fence_rises_with_every_hold_of_a_key(face: Face, alice: Caller, bob
     long, short = face.lock(expire=30), face.lock(expire=0.02)
     fences: list[int] = []
     for caller in (alice, bob, face.caller()):
-        grant = caller(long.acquire, timeout=1)
+        grant = caller(long.acquire, timeout=20)
         caller(grant.release)
         forced = caller(long.acquire)
         caller(long.force_release)
@@ -250,7 +254,7 @@ def test_a_loss_is_noticed_while_the_body_runs(face: Face, alice: Caller, bob: C
     lock = face.lock(expire=0.3, renew=True, on_lost=on_lost)
     grant = alice(lock.acquire)
     bob(lock.force_release)
-    eventually(lambda: told, within=2)
+    eventually(lambda: told)
     assert told == [grant]
     assert grant.lost
     assert where == [face.is_async], "in the loop of the task, or in the thread of the renewal"
@@ -261,11 +265,15 @@ def test_a_loss_is_noticed_while_the_body_runs(face: Face, alice: Caller, bob: C
 
 def test_a_fixed_lease_tells_its_end_if_asked(face: Face, alice: Caller) -> None:
     """[F11] [H23] Once, at the end of the lease as it stands then."""
-    told: list[Grant] = []
-    begin = time.monotonic()
-    grant = alice(face.lock(expire=0.1, on_lost=told.append).acquire)
-    alice(grant.extend, 0.2)
-    eventually(lambda: told, within=2)
+    extended = False
+    while not extended:  # a machine that stands still at the wrong moment ends the first lease
+        told: list[Grant] = []
+        begin = time.monotonic()
+        grant = alice(face.lock(expire=0.1, on_lost=told.append).acquire, timeout=20)
+        with suppress(LockLost):
+            alice(grant.extend, 0.2)
+            extended = True
+    eventually(lambda: told)
     assert time.monotonic() - begin > 0.19
     assert told == [grant]
     assert grant.lost
@@ -275,13 +283,17 @@ def test_a_fixed_lease_tells_its_end_if_asked(face: Face, alice: Caller) -> None
 def test_no_loss_is_told_of_what_was_released(face: Face, alice: Caller, happened: list[events.Event]) -> None:
     """[L8] A lease that ends after the release is nobody's loss."""
     told: list[Grant] = []
+    lost: list[Grant] = []
     for options in ({"renew": True}, {}):
         grant = alice(face.lock(expire=0.05, on_lost=told.append, **options).acquire)
-        alice(grant.release)
-    canary = alice(face.lock(expire=0.1, on_lost=told.append).acquire)
-    eventually(lambda: told, within=2)
-    assert told == [canary]
-    assert len([event for event in happened if isinstance(event, events.Lost)]) == 1
+        try:
+            alice(grant.release)
+        except LockLost:  # the machine stood still for longer than the lease
+            lost.append(grant)
+    canary = alice(face.lock(expire=0.1, on_lost=told.append).acquire, timeout=20)
+    eventually(lambda: canary in told)
+    assert [grant for grant in told if grant not in lost] == [canary]
+    assert len([event for event in happened if isinstance(event, events.Lost)]) == 1 + len(lost)
 
 
 def test_cancel_ends_the_body_of_a_task(face: Face, alice: Caller, bob: Caller) -> None:
@@ -299,10 +311,10 @@ def test_cancel_ends_the_body_of_a_task(face: Face, alice: Caller, bob: Caller) 
             await asyncio.Event().wait()
 
     future = alice.start(work)
-    assert held.wait(5)
+    assert held.wait(PATIENCE)
     bob(lock.force_release)
     with pytest.raises((CancelledError, asyncio.CancelledError)):
-        future.result(2)
+        future.result(PATIENCE)
 
 
 @pytest.mark.parametrize("on_lost", ["stop", 1, True], ids=repr)

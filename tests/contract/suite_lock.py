@@ -22,7 +22,7 @@ from django_redis_locks import (
 )
 from django_redis_locks.core import clock
 from django_redis_locks.core.constants import SPELL
-from tests.contract.matrix import Caller, Face, eventually, inside
+from tests.contract.matrix import PATIENCE, Caller, Face, eventually, inside
 
 # Exclusion
 
@@ -92,8 +92,8 @@ def test_bare_acquire_raises_when_its_wait_is_over(face: Face, alice: Caller, bo
     with pytest.raises(LockNotAcquired) as caught:
         bob(face.lock(wait=0.1).acquire)
     error = caught.value
-    assert 0.1 <= error.waited < 1
-    assert 28 < error.retry_after <= 30
+    assert 0.1 <= error.waited < 8
+    assert 20 < error.retry_after <= 30
     assert error.holder.pid == os.getpid()
     assert (error.key, error.name, error.alias) == (face.key, "thing", "default")
 
@@ -122,7 +122,7 @@ def test_a_question_without_wait_is_one_command(face: Face, alice: Caller, bob: 
     assert bob(lock.acquire, **how) is None
     assert not waiting.done()
     alice(lock.release)
-    assert waiting.result(5)
+    assert waiting.result(PATIENCE)
 
 
 def test_a_timeout_is_answered_with_none_when_it_is_over(face: Face, alice: Caller, bob: Caller) -> None:
@@ -131,7 +131,7 @@ def test_a_timeout_is_answered_with_none_when_it_is_over(face: Face, alice: Call
     alice(lock.acquire)
     begin = time.monotonic()
     assert bob(lock.acquire, timeout=0.15) is None
-    assert 0.15 <= time.monotonic() - begin < 0.6
+    assert 0.15 <= time.monotonic() - begin < 8
 
 
 @pytest.mark.parametrize(
@@ -157,16 +157,15 @@ def test_senseless_waits_are_refused(face: Face, alice: Caller, how: dict[str, A
 # Waiting
 
 
-@pytest.mark.exact("measures a wait")
+@pytest.mark.usefixtures("no_polling")
+@pytest.mark.exact("counts on wake-ups")
 def test_a_waiter_gets_the_lock_when_it_is_released(face: Face, alice: Caller, bob: Caller) -> None:
     """Within one process a release wakes the next one at once, without polling."""
     lock = face.lock()
     grant = alice(lock.acquire)
-    waiting = face.start_waiting(bob, lock, timeout=5)
-    begin = time.monotonic()
+    waiting = face.start_waiting(bob, lock, timeout=2 * PATIENCE)
     alice(grant.release)
-    assert waiting.result(5)
-    assert time.monotonic() - begin < 0.15
+    assert waiting.result(PATIENCE)
 
 
 @pytest.mark.exact("counts commands")
@@ -179,7 +178,7 @@ def test_a_release_to_one_who_waits_here_asks_nobody(face: Face, alice: Caller, 
     eventually(lambda: face.quiet(lock))
     with face.commands() as commands:
         alice(first.release)
-        second = waiting.result(5)
+        second = waiting.result(PATIENCE)
     assert commands == ["lock/acquire"]
     assert second.fence > first.fence
     assert bob(lock.holder).fence == second.fence
@@ -193,12 +192,12 @@ def test_the_heir_has_a_lease_of_its_own(face: Face, alice: Caller, bob: Caller)
     first = alice(face.lock(expire=20).acquire)
     waiting = face.start_waiting(bob, face.lock(expire=60), timeout=5)
     alice(first.release)
-    second = waiting.result(5)
+    second = waiting.result(PATIENCE)
     assert 50 < second.remaining() <= 60
     assert 50 < alice(face.lock().holder).lease_left <= 60 + SPELL
     waiting = face.start_waiting(alice, face.lock(expire=5), timeout=5)
     bob(second.release)
-    assert waiting.result(5).remaining() <= 5
+    assert waiting.result(PATIENCE).remaining() <= 5
 
 
 @pytest.mark.exact("twenty milliseconds are no time for a second try")
@@ -210,7 +209,7 @@ def test_an_heir_whose_time_is_up_passes_the_lock_on(face: Face, alice: Caller, 
         short = face.start_waiting(bob, lock, timeout=0.02)
         eventually(lambda: clock.now() >= grant.hold.since + 0.019 + number * 0.0002)  # noqa: B023 - called here
         alice(grant.release)
-        heir = short.result(5)
+        heir = short.result(PATIENCE)
         if heir is not None:
             bob(heir.release)
         eventually(lambda: not alice(lock.locked))
@@ -223,7 +222,7 @@ def test_minus_one_waits_for_ever(face: Face, alice: Caller, bob: Caller) -> Non
     waiting = face.start_waiting(bob, lock, timeout=-1)
     assert not waiting.done()
     alice(grant.release)
-    assert waiting.result(5)
+    assert waiting.result(PATIENCE)
 
 
 def test_waiters_of_a_process_are_served_in_their_order(face: Face, alice: Caller) -> None:
@@ -235,7 +234,7 @@ def test_waiters_of_a_process_are_served_in_their_order(face: Face, alice: Calle
     while waiting:
         owner(grant.release)
         first, owner = waiting.pop(0), callers.pop(0)
-        grant = first.result(5)
+        grant = first.result(PATIENCE)
         assert not any(later.done() for later in waiting)
 
 
@@ -245,9 +244,9 @@ def test_a_waiter_who_gives_up_is_no_obstacle(face: Face, alice: Caller, bob: Ca
     grant = alice(lock.acquire)
     short = face.start_waiting(bob, lock, timeout=0.15)
     patient = face.start_waiting(face.caller(), lock, timeout=10)
-    assert short.result(5) is None
+    assert short.result(PATIENCE) is None
     alice(grant.release)
-    assert patient.result(5)
+    assert patient.result(PATIENCE)
     assert face.queued(lock) == 0
 
 
@@ -372,7 +371,7 @@ def test_the_holder_is_told(face: Face, alice: Caller, bob: Caller) -> None:
     assert holder.thread.startswith("Task-" if face.is_async else "ThreadPoolExecutor")
     assert holder.fence == grant.fence
     assert begin - 0.1 < holder.since < time.time() + 0.1
-    assert 29 < holder.lease_left <= 30
+    assert 20 < holder.lease_left <= 30
     assert bob(lock.locked)
     alice(grant.release)
     assert not bob(lock.locked)

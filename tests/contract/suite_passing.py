@@ -11,7 +11,7 @@ from django_redis_locks import Grant, LockLost
 from django_redis_locks.core import hold
 from django_redis_locks.core.constants import HAND_OVERS
 from django_redis_locks.core.queues import Queues
-from tests.contract.matrix import Caller, Face, eventually
+from tests.contract.matrix import PATIENCE, Caller, Face, eventually, prolonged
 
 
 @pytest.fixture
@@ -28,10 +28,10 @@ def second_and_third(face: Face, alice: Caller, bob: Caller, carol: Caller) -> t
     eventually(lambda: face.quiet(lock))
     with face.commands() as commands:
         alice(first.release)
-        before = second.result(5)
+        before = second.result(PATIENCE)
         assert commands == ["lock/acquire"]
         bob(before.release)
-        after = third.result(5)
+        after = third.result(PATIENCE)
         assert commands == ["lock/acquire"]
     return before, after
 
@@ -48,7 +48,7 @@ def test_who_takes_over_may_go_on_unasked(face: Face, alice: Caller, bob: Caller
     assert not bob(lock.owned)
     assert not second.lost
     carol(third.ensure_held, confirm=True)
-    assert third.remaining() == pytest.approx(30, abs=5)
+    assert third.remaining() == pytest.approx(30, abs=10)
     assert alice(lock.holder).fence == second.fence
     carol(third.release)
     assert not alice(lock.locked)
@@ -56,10 +56,11 @@ def test_who_takes_over_may_go_on_unasked(face: Face, alice: Caller, bob: Caller
 
 
 @pytest.mark.usefixtures("unhurried")
+@pytest.mark.usefixtures("often")
 @pytest.mark.exact("counts commands")
 def test_who_holds_it_for_longer_is_told_of(face: Face, alice: Caller, bob: Caller) -> None:
     """[F18] With the first renewal the store knows her, since when, and her fence; and she goes on to hold it."""
-    face.configure(EXPIRE=2.4)
+    face.configure(EXPIRE=9)
     carol = face.caller()
     lock = face.lock()
     second, third = second_and_third(face, alice, bob, carol)
@@ -69,8 +70,7 @@ def test_who_holds_it_for_longer_is_told_of(face: Face, alice: Caller, bob: Call
     told = alice(lock.holder)
     assert told.since > asked.since - 0.002
     assert told.thread != asked.thread or face.is_async
-    eventually(lambda: alice(lock.holder).lease_left < 2.2)
-    eventually(lambda: alice(lock.holder).lease_left > 2.2)
+    prolonged(alice, lock)
     assert alice(lock.force_release, fence=second.fence) is False
     carol(third.release)
     assert not alice(lock.locked)
@@ -117,14 +117,14 @@ def test_who_must_be_told_of(face: Face, alice: Caller, bob: Caller, why: str, m
     second, third = face.start_waiting(bob, lock, timeout=10), face.start_waiting(carol, hers, timeout=10)
     eventually(lambda: face.quiet(lock))
     alice(first.release)
-    before = second.result(5)
+    before = second.result(PATIENCE)
     if why == "it was long ago":
         monkeypatch.setattr(hold, "SPELL", 0.0)
     elif why == "an extension":
         bob(before.extend, 60)
     with face.commands() as commands:
         bob(before.release)
-        after = third.result(5)
+        after = third.result(PATIENCE)
     assert commands == ["lock/acquire"]
     assert alice(lock.holder).fence == after.fence > before.fence
 
@@ -142,13 +142,13 @@ def test_what_was_freed_by_force_is_not_passed_on(
     second = face.start_waiting(bob, lock, timeout=10)
     eventually(lambda: face.quiet(lock))
     alice(first.release)
-    held = second.result(5)
+    held = second.result(PATIENCE)
     third = face.start_waiting(carol, lock, timeout=10)
     eventually(lambda: face.quiet(lock))
     assert alice(lock.force_release) is True
     with contextlib.suppress(LockLost):
         bob(held.release)
-    granted = third.result(5)
+    granted = third.result(PATIENCE)
     assert alice(lock.holder).fence == granted.fence
     carol(granted.release)
 
@@ -168,7 +168,7 @@ def test_the_store_is_asked_now_and_then(face: Face, alice: Caller, bob: Caller)
         eventually(lambda: face.quiet(lock))
         with face.commands() as commands:
             here(grants[-1].release)
-            grants.append(waiting.result(5))
+            grants.append(waiting.result(PATIENCE))
         asked += commands.count("lock/acquire")
         here = there
     assert all(before.fence < after.fence for before, after in pairwise(grants))

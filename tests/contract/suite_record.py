@@ -10,7 +10,7 @@ import pytest
 
 from django_redis_locks import LockBackendError, LockKeyError, locks
 from django_redis_locks.core.effects import Command
-from tests.contract.matrix import Caller, Face, eventually
+from tests.contract.matrix import PATIENCE, Caller, Face, eventually
 
 
 def test_it_begins_absent(face: Face, alice: Caller) -> None:
@@ -144,23 +144,23 @@ def lose_one_answer(face: Face, monkeypatch: pytest.MonkeyPatch, name: str) -> N
 def test_waiting_for_a_change(face: Face, alice: Caller, bob: Caller) -> None:
     record = face.record()
     first = alice(record.put, None, {"n": 1}).record
-    change = face.start_watching(bob, record, first, 10)
+    change = face.start_watching(bob, record, first, 2 * PATIENCE)
     second = alice(record.put, first, {"n": 2}).record
-    assert change.result(5).version == second.version
-    change = face.start_watching(bob, record, second, 10)
+    assert change.result(PATIENCE).version == second.version
+    change = face.start_watching(bob, record, second, 2 * PATIENCE)
     alice(record.drop, second)
-    assert change.result(5) is None
-    change = face.start_watching(bob, record, None, 10)
+    assert change.result(PATIENCE) is None
+    change = face.start_watching(bob, record, None, 2 * PATIENCE)
     alice(record.put, None, {"n": 3})
-    assert change.result(5).fields == {"n": 3}
+    assert change.result(PATIENCE).fields == {"n": 3}
 
 
 def test_all_who_wait_are_told(face: Face, alice: Caller) -> None:
     record = face.record()
     first = alice(record.put, None, {"n": 1}).record
-    changes = [face.start_watching(face.caller(), record, first, 10) for _ in range(5)]
+    changes = [face.start_watching(face.caller(), record, first, 2 * PATIENCE) for _ in range(5)]
     alice(record.put, first, {"n": 2})
-    assert [change.result(5).fields for change in changes] == [{"n": 2}] * 5
+    assert [change.result(PATIENCE).fields for change in changes] == [{"n": 2}] * 5
 
 
 def test_a_change_that_was_is_told_at_once(face: Face, alice: Caller) -> None:
@@ -184,11 +184,12 @@ def test_the_end_of_a_lease_is_a_change(face: Face, alice: Caller) -> None:
     assert alice(record.wait_for_change, first, 10) is None
 
 
+@pytest.mark.usefixtures("often")
 def test_a_renewed_record_stays_while_somebody_has_it(face: Face, alice: Caller, bob: Caller) -> None:
     """Renewal serves it as it serves a lock: while its writer lives and the record is reachable."""
     record = face.record()
-    kept = [alice(record.put, None, {}, expire=0.8, renew=True).record]
-    assert bob(record.wait_for_change, kept[0], 1).version == kept[0].version
+    kept = [alice(record.put, None, {}, expire=1.5, renew=True).record]
+    assert bob(record.wait_for_change, kept[0], 0.3).version == kept[0].version
     assert not kept[0].lost
     kept.clear()
     for caller in (alice, bob):

@@ -15,7 +15,7 @@ from django_redis_locks.core import clock, events
 from django_redis_locks.core.runner import run
 from django_redis_locks.primitives.listing import entries
 from django_redis_locks.primitives.record_values import queued_in
-from tests.contract.matrix import Caller, Face, eventually
+from tests.contract.matrix import PATIENCE, Caller, Face, eventually
 from tests.contract.suite_record import lose_one_answer
 
 _prefixes = (f"recorded{number}" for number in count(1))
@@ -84,13 +84,14 @@ def test_its_entry_ends_with_its_lease(record: RecordRef, alice: Caller) -> None
     assert lists(record) == {}
 
 
-@pytest.mark.exact("measures a lease")
+@pytest.mark.usefixtures("often")
 def test_a_renewal_moves_its_entry(record: RecordRef, alice: Caller) -> None:
     """Or an operator would see the lease of a living job end."""
-    kept = alice(record.put, None, {}, 0.6, renew=True, listed=True).record
+    kept = alice(record.put, None, {}, 9, renew=True, listed=True).record
 
     def ends() -> float:
-        return lists(record)["held"] + clock.now()
+        now = clock.now()
+        return now + lists(record)["held"]
 
     first = ends()
     eventually(lambda: ends() > first + 0.3)
@@ -150,65 +151,71 @@ def test_old_entries_are_removed(record: RecordRef, alice: Caller, monkeypatch: 
 # Renewal
 
 
+@pytest.mark.usefixtures("often")
 def test_it_is_renewed_for_its_own_max_hold(
     record: RecordRef, face: Face, alice: Caller, happened: list[events.Event]
 ) -> None:
     """[F13] Whatever the alias says."""
-    kept = alice(record.put, None, {}, 0.8, renew=True, max_hold=1.0).record
+    kept = alice(record.put, None, {}, 1.5, renew=True, max_hold=0.1).record
     eventually(lambda: [event.why for event in happened if isinstance(event, events.Lost)] == ["max_hold"])
     assert kept.lost
     eventually(lambda: alice(record.get) is None)
 
 
+@pytest.mark.usefixtures("often")
 @pytest.mark.parametrize("max_hold", [-1, 60])
 def test_a_record_may_be_renewed_for_longer_than_a_lock(
     face: Face, alice: Caller, happened: list[events.Event], max_hold: float
 ) -> None:
-    face.configure(EXPIRE=1.5, MAX_HOLD=1.6)
+    face.configure(EXPIRE=0.05, MAX_HOLD=0.1)
     record = face.record()
-    short = alice(locks.record(f"{face.key}:short").put, None, {}, renew=True).record
-    kept = alice(record.put, None, {}, renew=True, max_hold=max_hold).record
+    kept = alice(record.put, None, {}, 9, renew=True, max_hold=max_hold).record
+    short = alice(locks.record(f"{face.key}:short").put, None, {}, 2, renew=True).record
     eventually(lambda: short.lost)
+    eventually(lambda: alice(record.get).lease_left > 8)  # two seconds after its renewals would have ended
     assert not kept.lost
     assert alice(record.get).version == kept.version
     alice(record.drop, kept)
 
 
+@pytest.mark.usefixtures("often")
 def test_a_renewed_record_tells_of_its_loss(face: Face, alice: Caller, bob: Caller) -> None:
     """[F11] Once, with what was written; also if a touch returned another value since."""
     record = face.record()
     told: SimpleQueue[Any] = SimpleQueue()
-    mine = alice(record.put, None, {"n": 1}, 0.3, renew=True, on_lost=told.put).record
-    mine = alice(record.touch, mine, 0.4).record
+    mine = alice(record.put, None, {"n": 1}, 9, renew=True, on_lost=told.put).record
+    mine = alice(record.touch, mine, 10).record
     for caller in (alice, bob):
         caller(record.get)  # a task's frame keeps its last call
     gc.collect()
     bob(record.put, bob(record.get), {"by": "bob"})
-    seen = told.get(timeout=5)
+    seen = told.get(timeout=PATIENCE)
     assert (seen.version, seen.fields, seen.lost) == (mine.version, {"n": 1}, True)
     assert mine.lost
     assert told.empty()
 
 
+@pytest.mark.usefixtures("often")
 def test_where_it_tells(face: Face, alice: Caller, bob: Caller) -> None:
     """[F11] In the renewal's thread; of a record that a task wrote, in its loop."""
     record = face.record()
     told: SimpleQueue[str] = SimpleQueue()
     mine = alice(
-        record.put, None, {}, 0.3, renew=True, on_lost=lambda _: told.put(threading.current_thread().name)
+        record.put, None, {}, 9, renew=True, on_lost=lambda _: told.put(threading.current_thread().name)
     ).record
     bob(record.drop, bob(record.get))
-    assert told.get(timeout=5) == ("tests' loop" if face.is_async else "django-redis-locks janitor")
+    assert told.get(timeout=PATIENCE) == ("tests' loop" if face.is_async else "django-redis-locks janitor")
     assert mine.lost
 
 
+@pytest.mark.usefixtures("often")
 def test_who_drops_or_overwrites_his_own_is_told_nothing(face: Face, alice: Caller) -> None:
     record = face.record()
     told: SimpleQueue[Any] = SimpleQueue()
-    first = alice(record.put, None, {}, 0.2, renew=True, on_lost=told.put).record
-    second = alice(record.put, first, {}, 0.2, renew=True, on_lost=told.put).record
+    first = alice(record.put, None, {}, 9, renew=True, on_lost=told.put).record
+    second = alice(record.put, first, {}, 9, renew=True, on_lost=told.put).record
     alice(record.drop, second)
-    sentinel = alice(locks.record(f"{face.key}:2").put, None, {}, 0.2, renew=True, max_hold=0.3).record
+    sentinel = alice(locks.record(f"{face.key}:2").put, None, {}, 0.6, renew=True, max_hold=0.1).record
     eventually(lambda: sentinel.lost)  # the janitor was at work meanwhile
     assert told.empty()
 

@@ -106,7 +106,7 @@ def test_re_entry_into_a_lost_lock_is_lock_lost(face: Face, alice: Caller, bob: 
     lock = face.rlock(expire=30)
     grant = alice(face.rlock(expire=0.05).acquire)
     eventually(lambda: grant.lost)
-    other = bob(lock.acquire, timeout=1)
+    other = bob(lock.acquire, timeout=20)
     with face.commands() as commands, pytest.raises(LockLost):
         alice(lock.acquire)
     assert commands == []

@@ -26,7 +26,7 @@ from django_redis_locks.primitives.record import Record, RecordRef
 from django_redis_locks.primitives.wishes import Ask, Busy, Foreign, Granted
 
 STEPS = 10_000
-NEAR = 0.5
+NEAR = 10.0
 """Seconds by which two backends may differ about a time: they aren't asked in the same moment."""
 
 INBOXES = [f"lock:{{0}}:inbox:{name}" for name in ("one", "two", "three", "dead")]

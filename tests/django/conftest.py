@@ -43,7 +43,7 @@ def nothing_left_held() -> Iterator[None]:
         return {key: record for store in stores for key, record in list(store.records.items()) if record.left()}
 
     try:
-        until(lambda: not held(), seconds=2)
+        until(lambda: not held(), seconds=10)
     except AssertionError:
         pytest.fail(f"left held: {sorted(held())[:5]}")
     assert current_grant() is None

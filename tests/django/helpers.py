@@ -12,8 +12,11 @@ from django_redis_locks.core import clock, events
 
 T = TypeVar("T")
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 """Seconds after which a test that hangs fails instead."""
+
+AT_ONCE = 8.0
+"""Seconds within which is answered at once, also by a busy machine; less than locks wait if they aren't told."""
 
 LEASE = 0.2
 """Seconds of a lease that is to run out: short, but longer than a busy machine takes to bring the news of it."""

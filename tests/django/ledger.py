@@ -28,7 +28,7 @@ class Ledger(list[str]):
 
     def starts(self, *entries: str) -> None:
         """That is how it began; the last of these may still be on its way."""
-        until(lambda: len(self) >= len(entries), seconds=2)
+        until(lambda: len(self) >= len(entries))
         assert self[: len(entries)] == list(entries)
 
     def reads(self, *entries: str) -> None:

@@ -37,7 +37,7 @@ def test_a_late_writer_is_refused(account: None, store: str) -> None:
     """[L2] [F22] Its lease ran out unnoticed and another one has written: what it writes now changes nothing."""
     late = locks.lock("account:1", expire=0.05).acquire()
     until(lambda: late.lost)
-    with locks.lock("account:1", wait=2) as grant:
+    with locks.lock("account:1", wait=20) as grant:
         assert write(grant, 50)
     assert not write(late, 0)
     with pytest.raises(LockLost):

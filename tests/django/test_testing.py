@@ -308,7 +308,7 @@ def test_a_lock_that_was_left_is_gone_without_a_word(servers: None) -> None:
             left = locks.lock("a", expire=0.1, renew=True).acquire()
         with override_locks(), locks.lock("a", wait=0):
             threading.Event().wait(0.3)
-            locks["default"].engine.settle(1)
+            locks["default"].engine.settle(20)
     assert seen.lost == []
     assert left.given_back
     left.release()

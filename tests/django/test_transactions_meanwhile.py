@@ -16,7 +16,7 @@ from django_redis_locks import (
     locks,
     redis_lock,
 )
-from django_redis_locks.core import clock, events
+from django_redis_locks.core import constants, events
 from django_redis_locks.core.owners import registry
 from django_redis_locks.decorators import deferred
 from tests.django.helpers import MEMORY, PATIENCE, Events, in_thread, until
@@ -222,15 +222,15 @@ class TestMeanwhile:
         other.join(PATIENCE)
         assert ledger.index("the other one") > ledger.index("COMMIT default")
 
-    def test_another_thread_gets_it_after_rollback(self, ledger: Ledger) -> None:
+    def test_another_thread_gets_it_after_rollback(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
         """[D4] The janitor wakes whoever waits."""
+        monkeypatch.setattr(constants, "CAP", 60.0)  # who gets it before that was woken
 
-        @redis_lock("service", wait=PATIENCE)
+        @redis_lock("service", wait=2 * PATIENCE)
         def waiting() -> None:
             ledger.note("the other one")
 
         other = threading.Thread(target=waiting, daemon=True)
-        began = clock.now()
         with pytest.raises(Boom), transaction.atomic():  # noqa: PT012
             service()
             other.start()
@@ -238,11 +238,11 @@ class TestMeanwhile:
             raise Boom
         other.join(PATIENCE)
         assert ledger.index("the other one") > ledger.index("ROLLBACK default")
-        assert clock.now() - began < 1
 
+    @pytest.mark.usefixtures("often")
     def test_it_is_renewed(self, memory_locks: Any) -> None:
         """[D14] The transaction may take longer than the lease."""
-        memory_locks(EXPIRE=1)
+        memory_locks(EXPIRE=9)
         with transaction.atomic():
             service()
             left = registry.newest(locks.lock("service").place)
@@ -260,10 +260,16 @@ class TestMeanwhile:
             assert grant is not None
             return grant.fence
 
+        @redis_lock("short", expire=30)
+        def longer() -> int | None:
+            grant = current_grant()
+            assert grant is not None
+            return grant.fence
+
         with transaction.atomic():
             first = short()
             until(lambda: not locks.lock("short").locked())
-            second = short()
+            second = longer()
             assert first is not None
             assert second is not None
             assert second > first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 import os
 import re
@@ -19,6 +20,7 @@ from packaging.requirements import Requirement
 
 from django_redis_locks import InvalidLockBackend, conf, locks
 from django_redis_locks.backends.redis import versions
+from django_redis_locks.backends.redis.wire import connection_makers
 
 ROOT = Path(__file__).parents[2]
 URL = "redis://127.0.0.1:6379/0"
@@ -169,3 +171,18 @@ def test_the_numbers_are_those_of_the_distribution() -> None:
     assert Requirement(line).specifier == wanted.specifier
     assert wanted.specifier.contains(".".join(map(str, versions.OLDEST)))
     assert not wanted.specifier.contains(".".join(map(str, versions.UNKNOWN)))
+
+
+def test_no_connection_looks_up_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """redis-py reads the metadata of its distribution for each connection, to introduce itself to the server. That takes
+    longer than to connect, and in a crowd's first moment there are many."""
+    makers = connection_makers("redis://127.0.0.1:1", {})
+    assert versions.complaint() is None
+
+    def version(name: str) -> str:
+        raise AssertionError(f"looks up {name}")
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    for make in makers:
+        make()
+    assert versions.complaint() is None

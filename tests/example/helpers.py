@@ -29,6 +29,10 @@ class Shop:
         with urlopen(request, timeout=10) as response:
             return next(one for one in json.load(response)["products"] if one["id"] == number)
 
+    def report(self, path: str = "reports/sales/") -> str:
+        with urlopen(f"{self.url}/{path}", timeout=10) as response:
+            return response.read().decode()
+
 
 def open_shop(redis_url: str, folder: Path) -> tuple[subprocess.Popen[str], str]:
     """The process and its address."""

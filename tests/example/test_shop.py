@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from django.test import override_settings
 
 from django_redis_locks import locks
+from example_project.buyers import post
 from tests.example.helpers import PROJECT, Shop, close_shop, open_shop
 
 STOCK = 40
@@ -57,6 +59,27 @@ def test_gone_when_sold_out(shop: Shop, form: str):
 def test_waiting_form_sells(shop: Shop, form: str):
     assert shop.buy(form, 1)[0] == 200
     assert shop.product()["sold"] == 1
+
+
+def test_report_counts_an_order_once_it_is_placed(shop: Shop):
+    """The one of before may be served for as long as the next one takes to make."""
+    assert "<td>Coffee grinder<td>0<td>" in shop.report()
+    assert shop.buy("locked")[0] == 200
+    deadline = time.monotonic() + 30
+    while "<td>Coffee grinder<td>1<td>" not in shop.report():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_unguarded_report_is_the_same_page(shop: Shop):
+    assert "<td>Coffee grinder<td>" in shop.report("reports/sales/unguarded/")
+
+
+def test_report_is_empty_again_after_a_restock(shop: Shop):
+    assert shop.buy("locked")[0] == 200
+    shop.report()
+    assert post(f"{shop.url}/restock")[0] == 302
+    assert "<td>Coffee grinder<td>0<td>" in shop.report()
 
 
 def test_unknown_product(shop: Shop):

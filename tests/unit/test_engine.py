@@ -32,6 +32,8 @@ from tests.forks import in_child
 
 LOCK, WAITERS = "lock:{0}:k:order:42", "lock:{0}:w:order:42"
 _numbers = itertools.count()
+BUSY = 8.0
+"""Seconds that a busy machine may need on top of what is measured."""
 
 
 class Ear(Inbox):
@@ -92,7 +94,7 @@ def store() -> Notes:
 def engine(store: Notes) -> Iterator[Engine]:
     engine = Engine(store)
     yield engine
-    engine.settle(5)
+    engine.settle(20)
 
 
 def sit(engine: Engine, home: Any = None) -> Seat:
@@ -112,7 +114,7 @@ async def aperform(engine: Engine, effect: Effect[Any]) -> Any:
 
 def sent(engine: Engine, store: Notes) -> list[tuple[Any, ...]]:
     """What the janitor has sent."""
-    engine.settle(5)
+    engine.settle(20)
     return store.sent
 
 
@@ -124,8 +126,8 @@ def test_it_is_the_one_whom_the_inbox_tells(engine: Engine, store: Notes) -> Non
     assert turn == Turn(f"inbox:me {seat.queue.number}")
     engine.told(seat.queue.number, LOCK)
     begin = clock.now()
-    assert perform(engine, Wait(seat, begin + 5, 5.0))
-    assert clock.now() - begin < 1
+    assert perform(engine, Wait(seat, begin + 60, 60.0))
+    assert clock.now() - begin < BUSY
     assert sent(engine, store) == []
 
 
@@ -141,8 +143,8 @@ def test_what_was_missed_is_asked_for(engine: Engine) -> None:
     perform(engine, Wait(seat, clock.now() - 1))
     engine.missed()
     begin = clock.now()
-    assert perform(engine, Wait(seat, begin + 5, 5.0))
-    assert clock.now() - begin < 1
+    assert perform(engine, Wait(seat, begin + 60, 60.0))
+    assert clock.now() - begin < BUSY
 
 
 def test_it_knows_whether_anybody_waits(engine: Engine) -> None:
@@ -212,8 +214,8 @@ def test_listening_tells_whether_it_is_heard(
     """[H7] When the inbox answers, whatever it answers."""
     store.ear.name = name
     begin = clock.now()
-    assert listen(engine, 5) is bool(name)
-    assert clock.now() - begin < 1
+    assert listen(engine, 60) is bool(name)
+    assert clock.now() - begin < BUSY
     assert store.ear.asked == ["inbox:"]
 
 
@@ -223,7 +225,7 @@ def test_listening_has_an_end(engine: Engine, store: Notes, listen: Callable[[En
     store.ear.answers, store.ear.name = False, ""
     begin = clock.now()
     assert listen(engine, 0.05) is False
-    assert 0.05 <= clock.now() - begin < 1
+    assert 0.05 <= clock.now() - begin < BUSY
 
 
 # Who performs what

@@ -94,6 +94,17 @@ def test_each_kind_of_reply(data: bytes, value: Any) -> None:
         assert reader.idle
 
 
+@pytest.mark.parametrize("text", [b"", b"abc", b"a\r\nb\r\n", b"$3\r\nabc\r\n", b"x" * 100_000])
+def test_a_whole_text_is_read_at_once(text: bytes) -> None:
+    """A value may be long: it isn't searched for ends of lines."""
+    data = b"$%d\r\n%b\r\n" % (len(text), text)
+    assert read(data) == text
+    assert read(data[:-1]) is NONE
+    assert read(data + b":1\r\n") is NONE
+    assert read(data[:-2] + b"xx") is NONE
+    assert read(b"$" + data) is NONE
+
+
 def test_they_agree_with_an_independent_reader() -> None:
     """Random replies in random pieces, with pushes among them, read as the tests' proxy reads them."""
     chance = random.Random(7)

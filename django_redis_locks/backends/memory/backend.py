@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.constants import SPARE
 from ...core.facts import MEMORY, Facts
 from ..base import Backend, Inbox
+from . import loads
 from .store import LOCK, RECORD, Lease, Store, micros
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class MemoryBackend(Backend):
             self._store.records.clear()
             self._store.lines.clear()
             self._store.listings.clear()
+            self._store.values.clear()
 
     def inbox(self, listener: Listener) -> Inbox:
         return _MemoryInbox(self._store, listener.told)
@@ -81,6 +83,7 @@ class MemoryBackend(Backend):
         self._store.lines.clear()
         self._store.inboxes.clear()
         self._store.listings.clear()
+        self._store.values.clear()
 
 
 def _what(record: Lease) -> str:
@@ -323,4 +326,15 @@ _steps: dict[str, Callable[..., Any]] = {
     "record/put": _put_record,
     "record/touch": _touch_record,
     "record/drop": _drop_record,
+    "load/get": loads.get,
+    "load/read": loads.read,
+    "load/claim": loads.claim,
+    "load/renew": loads.renew,
+    "load/store": loads.end,
+    "load/give_up": loads.give_up,
+    "load/fence": loads.fence,
+    "load/put": loads.put,
+    "load/block": loads.block,
+    "load/unblock": loads.unblock,
+    "load/clear": loads.clear,
 }

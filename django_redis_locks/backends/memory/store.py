@@ -12,7 +12,7 @@ from ...core.constants import REMEMBER
 
 Told = Callable[[str, str], object]
 
-LOCK, RECORD = "lock", "record"
+LOCK, RECORD, LOAD = "lock", "record", "load"
 
 
 @dataclass(slots=True)
@@ -44,6 +44,8 @@ class Store:
     inboxes: dict[str, Told] = field(default_factory=dict)
     listings: dict[str, dict[str, float]] = field(default_factory=dict)
     """By the key of an index: its locks, and when their leases end."""
+    values: dict[str, tuple[bytes, float | None]] = field(default_factory=dict)
+    """Of a cache: each value, and when it ends, if it does."""
 
     def enlist(self, listing: Sequence[str], lock: str, record: Lease, *, new: bool) -> None:
         for name in listing:
@@ -93,6 +95,22 @@ class Store:
                 told(number, lock)
                 return True
         return False
+
+    def value(self, key: str) -> tuple[int, bytes | None]:
+        """How many milliseconds a value has left (-1: for ever, -2: there is none), and the value."""
+        value, ends = self.values.get(key, (None, None))
+        if value is None or ends is None:
+            return -2 if value is None else -1, value
+        left = round((ends - time.monotonic()) * 1000)
+        if left > 0:
+            return left, value
+        del self.values[key]
+        return -2, None
+
+    def keep(self, key: str, value: Any, keep: int) -> None:
+        """Store a value for so many milliseconds; below 0: for ever."""
+        data = value if isinstance(value, bytes) else str(value).encode()
+        self.values[key] = data, None if keep < 0 else time.monotonic() + keep / 1000
 
     def find(self, lock: str) -> Lease | None:
         record = self.records.get(lock)

@@ -59,13 +59,13 @@ class _ShortError(Exception):
 # Requests
 
 
-def pack(*values: str | int) -> bytes:
+def pack(*values: str | int | bytes) -> bytes:
     """A request. By hand, since hiredis's packer crashes the process when a signal handler raises inside of it."""
     return b"*%d\r\n" % len(values) + b"".join(map(pack_value, values))
 
 
-def pack_value(value: str | int) -> bytes:
-    data = str(value + 0 if isinstance(value, int) else value).encode()
+def pack_value(value: str | int | bytes) -> bytes:
+    data = value if isinstance(value, bytes) else str(value + 0 if isinstance(value, int) else value).encode()
     return b"$%d\r\n%b\r\n" % (len(data), data)
 
 
@@ -75,7 +75,7 @@ class _Packed(dict[Any, bytes]):
     MANY = 2048
     SHORT = 100
 
-    def __missing__(self, value: str | int) -> bytes:
+    def __missing__(self, value: str | int | bytes) -> bytes:
         packed = pack_value(value)
         if len(packed) <= self.SHORT:  # not what somebody stores
             if len(self) >= self.MANY:
@@ -105,14 +105,19 @@ _KINDS: Final = frozenset(b":+-$*_,#(!=%~>|")
 
 
 def read(data: bytes) -> Any:
-    """The reply that these bytes are, or ``NONE`` if they are something else than one whole number, as a fence is, or one
-    whole array of a few values.
+    """The reply that these bytes are, or ``NONE`` if they are something else than one whole number, as a fence is, one
+    whole text, as a value is, or one whole array of a few values.
 
     Raises:
         ProtocolError: this is no RESP.
     """
     if data[:1] == b":" and data[-2:] == END and (digits := data[1:-2]).isdigit():
         return int(digits)
+    if data[:1] == b"$":  # it may be long, and to look for the ends of lines in it takes its time
+        end = data.find(END, 0, 13)
+        size = data[1 : max(end, 1)]
+        whole = size.isdigit() and len(data) == end + int(size) + 4 and data[-2:] == END
+        return data[end + 2 : -2] if whole else NONE
     lines = data.split(END)
     if lines[0] in _COUNTS and not lines[-1]:
         last = len(lines) - 1

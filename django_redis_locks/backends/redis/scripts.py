@@ -56,8 +56,14 @@ def by_source(command: Command[Any]) -> bytes:
     return pack("EVAL", script(command.name).source, len(command.keys), *command.keys, *command.args)
 
 
+PLAIN = {"load/get": "GET"}
+"""Steps that are commands of the server's own."""
+
+
 @lru_cache(1024)
 def _head(name: str, keys: tuple[str, ...], args: int) -> bytes:
-    """What all calls of a script on some keys begin with."""
+    """What all calls of a script on some keys begin with; a plain command is all there is to say."""
+    if name in PLAIN:
+        return pack(PLAIN[name], *keys)
     values: tuple[str | int, ...] = "EVALSHA", script(name).sha, len(keys), *keys
     return b"*%d\r\n" % (len(values) + args) + b"".join(map(pack_value, values))

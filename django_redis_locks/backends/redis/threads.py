@@ -28,8 +28,8 @@ RESTED = 0.05
 to: nobody could tell such a request from one whose answer was lost, and a release would take "not mine" for its own
 work. Looking costs some microseconds, so a busy connection is spared it."""
 
-ROOM = 8192
-"""Bytes that one look at a socket brings at most. Most answers have five."""
+ROOM = 65536
+"""Bytes that one look at a socket brings at most. Most answers have five; a cache's value may have many."""
 
 
 class Line:

@@ -7,7 +7,8 @@ before any lock is: an ``AttributeError`` in the middle of a release helps nobod
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import redis
@@ -77,5 +78,10 @@ def _missing() -> Iterator[str]:
         "redis.asyncio.Connection": redis.asyncio.Connection,
     }
     for kind, names in _NEEDED.items():
-        connection = makers[kind]()
-        yield from (f"{kind} has no {name}" for name in names if not hasattr(connection, name))
+        yield from (f"{kind} has no {name}" for name in _lacking(makers[kind], names))
+
+
+@cache
+def _lacking(maker: Callable[[], Any], names: tuple[str, ...]) -> tuple[str, ...]:
+    connection = maker()
+    return tuple(name for name in names if not hasattr(connection, name))

@@ -51,12 +51,14 @@ def connection_makers(
     pool = redis.ConnectionPool.from_url(url, **options | settings, retry=Retry(NoBackoff(), 0))
     apool = redis.asyncio.ConnectionPool.from_url(url, **options | settings, retry=AsyncRetry(NoBackoff(), 0))
     try:
-        pool.connection_class(**pool.connection_kwargs)
+        first = pool.connection_class(**pool.connection_kwargs)
     except TypeError as error:
         raise unknown_option(error, pool.connection_class) from None
     except redis.DataError as error:  # a login and a credential_provider
         raise ValueError(f"OPTIONS and LOCATION don't go together: {error}") from None
     kwargs, akwargs = _plain(pool.connection_kwargs), _plain(apool.connection_kwargs)
+    if getattr(first, "driver_info", None) is not None:  # to look up its own version takes longer than to connect
+        kwargs["driver_info"] = akwargs["driver_info"] = first.driver_info
     # Handshakes go through redis-py's own parsers: hiredis's don't tell what else they have read
     kwargs["parser_class"], akwargs["parser_class"] = _RESP2Parser, _AsyncRESP2Parser
 

@@ -112,7 +112,15 @@ class Mark(NamedTuple):
 
 BEGIN, END = "begin", "end"
 
-Line: TypeAlias = Entry | Exit | Told | Refused | Failed | Signal | Mark
+
+class Stall(NamedTuple):
+    """The machine stood still: nobody ran meanwhile, and nobody is to blame for what that leads to."""
+
+    begin: float
+    end: float
+
+
+Line: TypeAlias = Entry | Exit | Told | Refused | Failed | Signal | Mark | Stall
 
 
 class Record(NamedTuple):
@@ -131,7 +139,7 @@ def read(text: str) -> Record:
     return Record(int(time) / 1e6, _KINDS[kind](*fields))
 
 
-_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Entry, Exit, Told, Refused, Failed, Signal, Mark)}
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Entry, Exit, Told, Refused, Failed, Signal, Mark, Stall)}
 
 
 class Journal:

@@ -4,7 +4,7 @@ A hold may end without its holder's doing in one way only: its lease runs out. T
 excuse by itself, and frees nothing early. So of any two holds that overlap in the journal the older one
 
 - must have been past the end of its lease, as it knew it itself, when the younger one's `acquire` returned;
-- must not have been able to do otherwise: it was killed, or stopped meanwhile;
+- must not have been able to do otherwise: it was killed, or stopped meanwhile, or the whole machine stood still;
 - must be told: by `grant.lost` before its exit is written, and by LockLost when it releases.
 
 The same goes for an entry that is written late, after one with a higher fence: its process was stopped between.
@@ -220,7 +220,7 @@ def _gaps(story: Story, pairs: list[Pair]) -> Iterator[tuple[float, str]]:
     for time, line, hold in story.events:
         if (isinstance(line, Entry) and hold not in late) or isinstance(line, Mark):
             if since is not None:
-                yield time - since, str(hold) if hold else line.what
+                yield story.awake(since, time), str(hold) if hold else line.what
             since = None if line == Mark(END) else time
         elif since is None:
             continue
@@ -255,5 +255,5 @@ def _slow(story: Story, pace: float) -> Iterator[str]:
         return
     begin, end = marks[BEGIN], marks[END]
     entries = sum(isinstance(line, Entry) and begin <= time <= end for time, line, _ in story.events)
-    if entries < pace * (end - begin):
+    if entries < pace * story.awake(begin, end):
         yield f"only {entries} entries in {end - begin:.1f} s"

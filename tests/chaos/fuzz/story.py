@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
-from tests.chaos.fuzz.journal import GO_ON, KILL, STOP, Entry, Exit, Line, Record, Signal, Told
+from tests.chaos.fuzz.journal import GO_ON, KILL, STOP, Entry, Exit, Line, Record, Signal, Stall, Told
 
 
 @dataclass(eq=False)
@@ -40,10 +40,12 @@ class Worker:
     killed: bool = False
     stops: list[list[float]] = field(default_factory=list)
     """When it was stopped, and when it went on."""
+    stalls: list[Stall] = field(default_factory=list)
+    """When the machine stood still, with all its workers."""
 
     def stopped(self, begin: float, end: float) -> bool:
         """Whether it was, at any time in between."""
-        return any(stop <= end and go_on >= begin for stop, go_on in self.stops)
+        return any(stop <= end and go_on >= begin for stop, go_on in [*self.stops, *self.stalls])
 
 
 class Event(NamedTuple):
@@ -61,11 +63,22 @@ class Story:
         self.workers: dict[int, Worker] = {}
         self.nonsense: list[str] = []
         """Lines that can't be: the fuzz itself is broken."""
+        self.stalls: list[Stall] = []
+        self.late: list[tuple[float, float]] = []
+        """The same, on the clock of the journal."""
         self._newest: dict[tuple[int, int], Hold] = {}
         self.events = [Event(time, line, self._tell(line)) for time, line in records]
+        for time, line, _ in self.events:
+            if isinstance(line, Stall):
+                self.stalls.append(line)
+                self.late.append((time - (line.end - line.begin), time))
+
+    def awake(self, begin: float, end: float) -> float:
+        """How long the machine ran in between, on the clock of the journal."""
+        return end - begin - sum(max(0.0, min(end, there) - max(begin, here)) for here, there in self.late)
 
     def worker(self, number: int) -> Worker:
-        return self.workers.setdefault(number, Worker())
+        return self.workers.setdefault(number, Worker(stalls=self.stalls))
 
     def worker_of(self, hold: Hold) -> Worker:
         return self.worker(hold.entry.worker)

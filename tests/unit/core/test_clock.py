@@ -19,7 +19,7 @@ def test_frozen_time_does_not_stop_it() -> None:
         frozen, begin = time.monotonic(), clock.now()
         threading.Event().wait(0.02)
         assert time.monotonic() == frozen
-        assert 0.02 <= clock.now() - begin < 5
+        assert 0.02 <= clock.now() - begin < 60
 
 
 def test_a_tick_does_not_move_it() -> None:
@@ -27,7 +27,7 @@ def test_a_tick_does_not_move_it() -> None:
     with freeze_time("2012-01-14") as freezer:
         begin = clock.now()
         freezer.tick(3600)
-        assert 0 <= clock.now() - begin < 5
+        assert 0 <= clock.now() - begin < 60
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")

@@ -28,7 +28,7 @@ class Work:
     def __call__(self) -> None:
         self.workers += 1
         self.begun.release()
-        self._end.wait(20)
+        self._end.wait(60)
 
     def end(self) -> None:
         self._end.set()
@@ -54,7 +54,7 @@ def test_it_begins_once(daemon: Daemon, work: Work) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert work.begun.acquire(timeout=5)
+    assert work.begun.acquire(timeout=20)
     assert daemon.runs
     assert work.workers == 1
 
@@ -71,7 +71,7 @@ def test_a_limit_of_threads_is_named(daemon: Daemon, work: Work, monkeypatch: py
     assert not daemon.runs
     monkeypatch.undo()
     daemon.start()
-    assert work.begun.acquire(timeout=5)
+    assert work.begun.acquire(timeout=20)
 
 
 def test_the_end_of_the_process_is_no_limit(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_a_signal_before_it_begins(daemon: Daemon, work: Work, monkeypatch: pyte
         monkeypatch.undo()
         assert unborn[0] in threading.enumerate()
         daemon.start()
-        assert work.begun.acquire(timeout=5)
+        assert work.begun.acquire(timeout=20)
     finally:
         threading._limbo.pop(unborn[0])
 
@@ -111,7 +111,7 @@ def test_a_signal_after_it_began(daemon: Daemon, work: Work, monkeypatch: pytest
 
     def struck(thread: threading.Thread) -> None:
         start(thread)
-        assert work.begun.acquire(timeout=5)
+        assert work.begun.acquire(timeout=20)
         raise Strike
 
     monkeypatch.setattr(threading.Thread, "start", struck)
@@ -135,7 +135,7 @@ def test_a_signal_while_it_begins(daemon: Daemon, work: Work, monkeypatch: pytes
         daemon.start()
     monkeypatch.undo()
     daemon.start()
-    assert work.begun.acquire(timeout=5)
+    assert work.begun.acquire(timeout=20)
     late[0].start()
-    late[0].join(5)
+    late[0].join(20)
     assert work.workers == 1

@@ -1,0 +1,66 @@
+"""Caches of Django, and what loads through them. Values are in one database, locks in another one.
+
+`get` is the cache's own, as plain as it can be: what a hit costs at least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+from django.core.cache import cache, caches
+
+from .base import TTL, Cache
+
+BACKENDS = {
+    "django": "django.core.cache.backends.redis.RedisCache",
+    "django-redis": "django_redis.cache.RedisCache",
+    "python-redis-lock": "redis_lock.django_cache.RedisCache",
+    "locmem": "django.core.cache.backends.locmem.LocMemCache",
+}
+GUARDED = "django_redis_locks.cache.StampedeCache"
+
+
+def configure(url: str, name: str) -> None:
+    """Make this cache the default one, and another one that guards it. Threads then have their own, as in a server."""
+    base = url.rpartition("/")[0]
+    own = {"BACKEND": BACKENDS[name], "LOCATION": "bench" if name == "locmem" else f"{base}/1"}
+    guarded = {"BACKEND": GUARDED, "LOCATION": "default"}
+    settings.configure(CACHES={"default": own, "guarded": guarded}, REDIS_LOCKS={"default": {"LOCATION": url}})
+
+
+class Django(Cache):
+    """`get_or_set`."""
+
+    name = "django"
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        configure(url, self.name)
+
+    def load(self, key: str, loader: Callable[[], Any]) -> Any:
+        return cache.get_or_set(key, loader, TTL)
+
+    def get(self, key: str) -> Callable[[], Any]:
+        """A call that hits."""
+        get = caches["default"].get
+        return lambda: get(key)
+
+
+class DjangoRedis(Django):
+    name = "django-redis"
+
+
+class Locmem(Django):
+    name = "locmem"
+
+
+class PythonRedisLock(Django):
+    """Its locks have no lease unless asked for one."""
+
+    name = "python-redis-lock"
+
+    def load(self, key: str, loader: Callable[[], Any]) -> Any:
+        own: Any = cache
+        return own.locked_get_or_set(key, loader, timeout=TTL)

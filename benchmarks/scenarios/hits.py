@@ -1,0 +1,49 @@
+"""A value that is there, read again and again."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from ..probe import Probe
+from ..stats import Figures
+
+WARM = 200
+BATCH = 10
+
+
+class Scenario:
+    def __init__(self, make: type[Any], url: str, *, size: int) -> None:
+        """size: of the value in bytes; 0 for a number."""
+        key = f"bench:hit:{os.getpid()}"
+        value: Any = os.urandom(size // 2).hex() if size else 42
+        adapter = make(url)
+        self.probe = Probe(url)
+        if adapter.load(key, lambda: value) != value:
+            raise ValueError("it has another value")
+        self.get = adapter.get(key)
+        if self.get() != value:
+            raise ValueError("it isn't a hit")
+        self._gets(WARM)
+
+    def measure(self, *, seconds: float) -> Figures:
+        done = 0
+        server, client = self.probe.cpu(), time.process_time()
+        start = now = time.perf_counter()
+        while now < start + seconds:
+            self._gets(BATCH)
+            done += BATCH
+            now = time.perf_counter()
+        client = time.process_time() - client
+        server = self.probe.cpu() - server
+        return {
+            "us": (now - start) / done * 1e6,
+            "cpu": (client + server) / done * 1e6,
+            "client": client / done * 1e6,
+        }
+
+    def _gets(self, number: int) -> None:
+        get = self.get
+        for _ in range(number):
+            get()

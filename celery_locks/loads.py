@@ -1,0 +1,94 @@
+"""``refresh="celery"`` of cached functions: a worker loads the value that a web process has claimed.
+
+The claim goes with the message, and ends with its lease: a message that is lost, or comes too late, is followed by the next
+caller's; one that comes twice, or after an invalidation, finds the claim void and does nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+from celery import Celery, Task, shared_task
+from kombu.exceptions import OperationalError
+from kombu.serialization import dumps, loads
+
+from django_redis_locks import clock
+
+if TYPE_CHECKING:
+    from django_redis_locks.cache import Job
+
+NAME: Final = "celery_locks.load"
+
+AT_ONCE: Final[dict[str, Any]] = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
+"""A broker that was restarted is connected to again; one that is down isn't waited for."""
+
+RESPITE: Final = 5.0
+"""Seconds after a broker couldn't be reached in which it isn't tried: a host that doesn't answer costs each caller time."""
+
+_down: WeakKeyDictionary[Celery, float] = WeakKeyDictionary()
+
+
+# Celery's own class, whatever the app prefers
+@shared_task(name=NAME, base=Task, ignore_result=True, max_retries=0, acks_late=False)
+def load(path: str, args: list[Any], kwargs: dict[str, Any], token: str) -> bool:
+    """Load the value of a cached function for these arguments; False if that isn't to be done any more."""
+    from django_redis_locks.cache import take_over  # noqa: PLC0415 - a project that caches nothing doesn't need it
+
+    return take_over(path, token, args, kwargs)
+
+
+def submit(job: Job) -> None:
+    """Send a load to the workers.
+
+    Raises:
+        TypeError: its arguments can't be sent.
+        LookupError: no worker would find its function.
+        OperationalError: the broker can't be reached.
+    """
+    kwargs = dict(job.kwargs or {})
+    told = {"argsrepr": repr((job.path,)), "kwargsrepr": "{}"}  # no secret in anybody's log
+    options: dict[str, Any] = {"expires": job.expire, **told}
+    task: Task[Any, Any] = load  # a proxy: that of the app which is current
+    _check(job, task, kwargs)
+    arguments = (job.path, list(job.args), kwargs, job.token)
+    app = task.app
+    if app.conf.task_always_eager:
+        task.apply_async(arguments, **options)
+        return
+    if clock.now() < _down.get(app, 0.0):
+        raise OperationalError("the broker couldn't be reached a moment ago")
+    with app.producer_pool.acquire(block=True) as producer:
+        # retry=False says nothing of connecting, which is tried for seconds, nor does a policy in older kombu
+        assert producer.connection is not None  # noqa: S101 - it is of a pool
+        try:
+            producer.connection.ensure_connection(**AT_ONCE)
+        except OperationalError:
+            _down[app] = clock.now() + RESPITE
+            raise
+        task.apply_async(arguments, producer=producer, retry=True, retry_policy=AT_ONCE, **options)
+
+
+def _check(job: Job, task: Task[Any, Any], kwargs: dict[str, Any]) -> None:
+    """What workers would be given must mean the same value, or they would load another one, which nobody asked for."""
+    if job.path.startswith("__main__:"):
+        raise LookupError(f"a worker can't import {job.path}: move it into a module")
+    serializer = task.serializer
+    try:
+        content_type, encoding, data = dumps((job.args, kwargs), serializer)
+        sent_args, sent_kwargs = loads(data, content_type, encoding, accept={content_type})
+        same = job.means(sent_args, sent_kwargs)
+    except Exception as error:
+        if type(error) is LookupError:
+            raise
+        raise TypeError(_advice(job, f"can't be sent as {serializer} ({error})")) from error
+    if not same:
+        raise TypeError(_advice(job, f"aren't the same after they were sent as {serializer}"))
+
+
+def _advice(job: Job, what: str) -> str:
+    kinds = ", ".join(sorted({type(value).__name__ for value in (*job.args, *(job.kwargs or {}).values())}))
+    return (
+        f"the arguments of {job.path} {what}; they are of the types {kinds}. Let it take ids and other plain values instead of "
+        'objects, or take refresh="thread"'
+    )

@@ -1,0 +1,154 @@
+"""The steps of a load, as the scripts under ``lua/load`` have them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from .store import LOAD, Lease, micros
+
+if TYPE_CHECKING:
+    from .store import Store
+
+FAILURE = "!"
+
+
+def _generation(store: Store, key: str) -> int:
+    return store.fences.get(key, 0)
+
+
+def _loading(store: Store, key: str, generation: int) -> Lease | None:
+    """The fence of a load's lease is the generation in which it was given."""
+    lease = store.find(key)
+    return lease if lease is not None and lease.fence == generation else None
+
+
+def read(store: Store, keys: tuple[str, ...]) -> list[Any]:
+    return [part for key in keys for part in store.value(key)]
+
+
+def get(store: Store, keys: tuple[str, ...]) -> Any:
+    return store.value(keys[0])[1]
+
+
+def claim(
+    store: Store,
+    keys: tuple[str, ...],
+    token: str,
+    lease: int,
+    fresh_above: int,
+    take: int,
+    extra: int | str,
+    address: str,
+    arrival: int,
+    more: int,
+    kept: int,
+) -> list[Any]:
+    key, waiters, generations, settling, *value_key = keys
+    generation = _generation(store, generations)
+    found = _loading(store, key, generation)
+    lives, value = store.value(value_key[0]) if value_key else (-2, None)
+    settles = store.find(settling) is not None
+    fresh = value is not None and fresh_above != -1 and (lives == -1 or lives > fresh_above or settles)
+    verdict, left, said = 0, 0 if found is None else found.left(), ""
+    if fresh and not take and (found is None or found.token != token):
+        verdict = 2
+    elif found is None or take or found.token == token:
+        store.records[key] = Lease(LOAD, token, generation, micros() // 1000, "", time.monotonic() + lease / 1000)
+        verdict, left = 1, lease
+    elif found.token == FAILURE:
+        verdict, said = 3, found.holder
+    elif extra != "":
+        now = time.monotonic() * 1000
+        if not found.holder or now - float(found.holder) >= int(extra):
+            found.holder = str(now)
+            verdict = 4
+    since = 0
+    if address and (verdict == 0 or more):
+        since = store.line_up(waiters, address, 0 if verdict else arrival)
+    elif address:
+        store.step_out(waiters, address)
+    return [verdict, left, since, lives, value, said]
+
+
+def renew(store: Store, keys: tuple[str, ...], token: str, lease: int) -> list[int]:
+    key, generations, settling = keys
+    found = _loading(store, key, _generation(store, generations))
+    if found is None or found.token != token:
+        return [0, 0]
+    found.prolong(lease)
+    settles = store.find(settling)
+    return [1, 0 if settles is None else settles.left()]
+
+
+def end(store: Store, keys: tuple[str, ...], token: str, keep: int, value: Any) -> int:
+    key, waiters, generations, settling, *value_key = keys
+    found = _loading(store, key, _generation(store, generations))
+    if found is None or found.token != token:
+        return 0
+    del store.records[key]
+    if value_key and keep:
+        settles = store.find(settling)
+        if settles is not None and (keep < 0 or keep > settles.left()):
+            keep = settles.left()
+        store.keep(value_key[0], value, keep)
+    store.wake_all(key, waiters)
+    return 1
+
+
+def give_up(store: Store, keys: tuple[str, ...], token: str, keep: int, why: str) -> int:
+    key, waiters, generations = keys
+    generation = _generation(store, generations)
+    found = _loading(store, key, generation)
+    if found is None or found.token != token:
+        return 0
+    del store.records[key]
+    if keep:
+        store.records[key] = Lease(LOAD, FAILURE, generation, micros() // 1000, why, time.monotonic() + keep / 1000)
+    store.wake_all(key, waiters)
+    return 1
+
+
+def fence(store: Store, keys: tuple[str, ...], keep: int, settle: int) -> int:
+    key, waiters, settling, *value_key = keys
+    store.records.pop(key, None)
+    lives, _ = store.value(value_key[0]) if value_key else (-2, None)
+    if value_key and not keep:
+        store.values.pop(value_key[0], None)
+    elif value_key and (lives == -1 or lives > keep):
+        store.values[value_key[0]] = store.values[value_key[0]][0], time.monotonic() + keep / 1000
+    if settle:
+        store.records[settling] = Lease(LOAD, "", 0, micros() // 1000, "", time.monotonic() + settle / 1000)
+    store.wake_all(key, waiters)
+    return int(lives != -2)
+
+
+def put(store: Store, keys: tuple[str, ...], keep: int, value: Any) -> int:
+    key, waiters, value_key = keys
+    store.records.pop(key, None)
+    store.values.pop(value_key, None)
+    if keep:
+        store.keep(value_key, value, keep)
+    store.wake_all(key, waiters)
+    return 1
+
+
+def block(store: Store, keys: tuple[str, ...], token: str, lease: int) -> int:
+    generation = _generation(store, keys[0])
+    for key in keys[1:]:
+        store.records[key] = Lease(LOAD, token, generation, micros() // 1000, "", time.monotonic() + lease / 1000)
+    return 1
+
+
+def unblock(store: Store, keys: tuple[str, ...], token: str) -> int:
+    generation = _generation(store, keys[0])
+    for key, waiters in zip(keys[1::2], keys[2::2], strict=True):
+        found = _loading(store, key, generation)
+        if found is not None and (found.token == token or not found.token.startswith("w:")):
+            del store.records[key]
+            store.wake_all(key, waiters)
+    return 1
+
+
+def clear(store: Store, keys: tuple[str, ...]) -> str:
+    return str(store.next_fence(keys[0]))

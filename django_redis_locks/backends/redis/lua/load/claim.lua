@@ -1,0 +1,47 @@
+-- Claims the load of a value for one caller, unless the value is there or somebody loads it. A repeated request finds its
+-- own claim. Who waits for a load gives an address, and lines up in the same step.
+--
+-- uses read line ms load
+-- KEYS  lease, waiters, generation, settling, and where values live here: value
+-- ARGV  token, lease in ms, ms that a value must live longer to need no load (-1: it is loaded anyway), 1 to take the claim from whoever has it,
+--       ms after which one more may load beside who does ('': never), address ('': nobody listens), arrival (0: now),
+--       1 if more wait, ms to stay in line
+-- returns  {verdict, ms left of the lease, arrival, ms left of the value, value, what the lease says}
+--          verdict 0: somebody loads it, 1: it is ours, 2: no need, 3: a load failed, 4: load it, but don't store it
+--          {-1, what}  something else lives under the key of the lease
+local generation = redis.call('GET', KEYS[3]) or '0'
+local token, about, left = loading(KEYS[1], generation)
+if not token and about then return about end
+local value, lives = false, -2
+if KEYS[5] then
+  value = redis.call('GET', KEYS[5])
+  if value then lives = redis.call('PTTL', KEYS[5]) end
+end
+
+local take, verdict = ARGV[4] == '1', 0
+local fresh = value and ARGV[3] ~= '-1' and (lives == -1 or lives > tonumber(ARGV[3]) or redis.call('PTTL', KEYS[4]) > 0)
+if fresh and not take and token ~= ARGV[1] then
+  verdict = 2
+elseif not token or take or token == ARGV[1] then
+  redis.call('SET', KEYS[1], '1 load ' .. ARGV[1] .. ' ' .. generation, 'PX', ARGV[2])
+  verdict, left = 1, tonumber(ARGV[2])
+elseif token == '!' then
+  verdict = 3
+elseif ARGV[5] ~= '' then
+  local now = now_ms(redis.call('TIME'))
+  local before = tonumber(about)
+  if not before or now - before >= tonumber(ARGV[5]) then
+    redis.call('SET', KEYS[1], '1 load ' .. token .. ' ' .. generation .. ' ' .. string.format('%.0f', now), 'KEEPTTL')
+    verdict = 4
+  end
+end
+
+local arrival = 0
+if ARGV[6] ~= '' then
+  if verdict == 0 or ARGV[8] == '1' then
+    arrival = line_up(KEYS[2], ARGV[6], verdict == 0 and ARGV[7] or '0', ARGV[9])
+  else
+    redis.call('ZREM', KEYS[2], ARGV[6])
+  end
+end
+return {verdict, left or 0, arrival, lives, value, verdict == 3 and about or ''}

@@ -1,0 +1,10 @@
+-- Begins a new generation: no load that began before will be stored.
+--
+-- KEYS  generation
+-- ARGV  (none)
+-- returns  its number, which never comes twice
+local time = redis.call('TIME')
+local clock, last = time[1] * 1000000 + time[2], tonumber(redis.call('GET', KEYS[1]) or 0)
+local generation = string.format('%.0f', math.max(clock, last + 1))
+redis.call('SET', KEYS[1], generation)
+return generation

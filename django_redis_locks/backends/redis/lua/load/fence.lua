@@ -1,0 +1,21 @@
+-- Invalidates a value: a load that runs won't be stored. For some ms what is loaded now is kept no longer than they last,
+-- since a replica may still tell what was true before.
+--
+-- uses wake crowd
+-- KEYS  lease, waiters, settling, and where values live here: value
+-- ARGV  ms for which the old value may still be served (0: not at all), ms to settle
+-- returns  1 if there was a value, else 0
+redis.call('DEL', KEYS[1])
+local found = 0
+if KEYS[4] then
+  if ARGV[1] == '0' then
+    found = redis.call('DEL', KEYS[4])
+  else
+    local left = redis.call('PTTL', KEYS[4])
+    if left ~= -2 then found = 1 end
+    if left == -1 or left > tonumber(ARGV[1]) then redis.call('PEXPIRE', KEYS[4], ARGV[1]) end
+  end
+end
+if ARGV[2] ~= '0' then redis.call('SET', KEYS[3], '1', 'PX', ARGV[2]) end
+wake_all(KEYS[1], KEYS[2])
+return found

@@ -1,0 +1,12 @@
+-- Reads values, and how long each will live.
+--
+-- KEYS  (values)
+-- ARGV  (none)
+-- returns  for each {ms left, value}; ms -1: it has no end, -2: there is none
+local found = {}
+for at, key in ipairs(KEYS) do
+  local value = redis.call('GET', key)
+  found[2 * at - 1] = value and redis.call('PTTL', key) or -2
+  found[2 * at] = value
+end
+return found

@@ -1,0 +1,16 @@
+-- Gives back what was blocked under this token, and voids what was claimed since somebody else took it: that load may have
+-- begun before the write. Another writer, whose token begins with w:, keeps what he has. All who wait are told.
+--
+-- uses wake crowd read load
+-- KEYS  generation (and for each value: lease, waiters)
+-- ARGV  token
+-- returns  1
+local generation = redis.call('GET', KEYS[1]) or '0'
+for at = 2, #KEYS, 2 do
+  local token = loading(KEYS[at], generation)
+  if token and (token == ARGV[1] or string.sub(token, 1, 2) ~= 'w:') then
+    redis.call('DEL', KEYS[at])
+    wake_all(KEYS[at], KEYS[at + 1])
+  end
+end
+return 1

@@ -1,0 +1,73 @@
+"""System checks of ``CACHES`` entries that wrap another one, and of cached functions. No check asks a server."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from django.conf import settings
+from django.core import checks
+
+from .. import caches as servers
+from ..caches import wraps
+from ..checks import _message
+from ..conf import Problem
+from .decorated import refreshed_by_celery
+from .wrapping import problems
+
+SESSION_ENGINES = ("django.contrib.sessions.backends.cache", "django.contrib.sessions.backends.cached_db")
+
+
+def check_caches(app_configs: object = None, **_: Any) -> Sequence[checks.CheckMessage]:
+    """Every problem of every wrapper, and of what workers are to refresh."""
+    table = settings.CACHES
+    wrappers = {alias: entry for alias, entry in table.items() if wraps(entry)}
+    found: list[Problem] = []
+    for alias, entry in wrappers.items():
+        found += problems(f"CACHES[{alias!r}]", entry, table)
+    if wrappers and not found:
+        found += [*_sessions(wrappers), *_replicas(wrappers)]
+    found += _workers()
+    return [_message(problem) for problem in found]
+
+
+def _workers() -> Iterator[Problem]:
+    """Whether those who are to refresh can know it. Here nothing is imported for it: what isn't there yet when all of the
+    project is loaded isn't there in its workers, either, unless Celery is told to import it."""
+    paths = refreshed_by_celery()
+    if not paths or "celery_locks" in sys.modules:
+        return
+    celery: Any = sys.modules.get("celery")
+    if celery is not None:
+        conf = celery.current_app.conf
+        if any(name.partition(".")[0] == "celery_locks" for name in (*(conf.imports or ()), *(conf.include or ()))):
+            return
+    yield Problem(
+        "W048",
+        f'{paths[0]} has refresh="celery", and celery_locks isn\'t loaded: workers may not know its task.',
+        "Import celery_locks where the project's app of Celery is made, or name it in the app's imports.",
+    )
+
+
+def _sessions(wrappers: Mapping[str, Any]) -> Iterator[Problem]:
+    alias = settings.SESSION_CACHE_ALIAS
+    if settings.SESSION_ENGINE in SESSION_ENGINES and alias in wrappers:
+        raw = wrappers[alias]["LOCATION"]
+        yield Problem(
+            "W046",
+            f"Sessions are kept in the cache {alias!r}, which guards loads.",
+            f"A session is loaded by nobody else, and each save costs a question more. Set SESSION_CACHE_ALIAS = {raw!r}.",
+        )
+
+
+def _replicas(wrappers: Mapping[str, Any]) -> Iterator[Problem]:
+    many = {alias for alias, number in Counter(alias for alias, _, _ in servers.redis_caches()).items() if number > 1}
+    for alias, entry in wrappers.items():
+        if entry["LOCATION"] in many:
+            yield Problem(
+                "W047",
+                f"CACHES[{alias!r}]: the cache {entry['LOCATION']!r} has several servers, and its get() reads from replicas.",
+                "A replica may not have yet what was just loaded or deleted. get_or_set() asks the first server only.",
+            )

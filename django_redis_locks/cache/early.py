@@ -1,0 +1,58 @@
+"""When a value is loaded again although it is still fresh, so that nobody meets the moment when it isn't."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from random import random
+
+MANY = 1024
+"""So many kinds of loads are remembered."""
+
+WEIGHT = 0.2
+"""Of the newest load in the average."""
+
+SHARE = 4
+"""A value is never loaded earlier than in the last quarter of its ttl, however slow its loader is."""
+
+
+@dataclass(frozen=True, slots=True)
+class XFetch:
+    """Load again at random before the end, the likelier the nearer it is and the longer a load takes: "Optimal
+    Probabilistic Cache Stampede Prevention" (Vattani, Chierichetti, Lowenstein, VLDB 2015).
+
+    Args:
+        beta: above 1 earlier, below 1 later.
+
+    Raises:
+        ValueError: beta is no positive number.
+    """
+
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        beta: object = self.beta
+        if isinstance(beta, bool) or not isinstance(beta, int | float) or not 0 < beta < math.inf:
+            raise ValueError(f"beta is a positive number, not {self.beta!r}")
+
+
+_seconds: dict[str, float] = {}
+"""By the names of loads, what one takes, averaged over those that went well."""
+
+
+def learn(name: str, seconds: float) -> None:
+    """A load of this name took so long, from the loader's begin to its end."""
+    known = _seconds.get(name)
+    if known is None and len(_seconds) >= MANY:
+        _seconds.clear()
+    _seconds[name] = seconds if known is None else known + WEIGHT * (seconds - known)
+
+
+def due(early: float | XFetch | None, name: str, left: float, ttl: float) -> bool:
+    """Whether a value that is fresh for ``left`` more of its ``ttl`` seconds is to be loaded now."""
+    if early is None:
+        return False
+    if isinstance(early, XFetch):
+        gap = _seconds.get(name, 0.0) * early.beta
+        return min(gap * -math.log(1.0 - random()), ttl / SHARE) >= left  # noqa: S311 - no secret
+    return left <= (1.0 - early) * ttl

@@ -1,0 +1,180 @@
+"""What else is done to a cache than to load into it: a load that runs meanwhile isn't stored."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from ..core import clock, forks
+from ..core.effects import Sweep
+from ..core.errors import LockBackendError
+from ..core.owners import mint_token
+from ..core.runner import arun, run
+from ..primitives.asking import asking
+from ..primitives.load import blocking, clearing, unblocking
+from . import commits
+from .worlds import Remove
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+
+    from ..core.effects import Command, Program
+    from .roads import Road
+
+WRITE: Final = 5_000
+"""Milliseconds after which the claim of a writer who died ends."""
+
+PATIENCE: Final = 1.0
+"""Seconds for which a store that doesn't answer an invalidation is asked again: nobody else will."""
+
+
+@contextmanager
+def writing(road: Road, keys: Iterable[str]) -> Iterator[None]:
+    """Write what the cache stores under these keys: loads that run are void, and none begins before the block ends. A
+    store that is down prevents no write."""
+    claims = _Block(road, keys)
+    run(claims.begin(), road.world)
+    try:
+        yield
+    finally:
+        run(claims.end(), road.world)
+
+
+@asynccontextmanager
+async def awriting(road: Road, keys: Iterable[str]) -> AsyncIterator[None]:
+    """As ``writing``."""
+    claims = _Block(road, keys)
+    await arun(claims.begin(), road.world)
+    try:
+        yield
+    finally:
+        await arun(claims.end(), road.world)
+
+
+@contextmanager
+def everything(road: Road) -> Iterator[None]:
+    """Write, or clear, nobody knows which keys: all loads that run are void."""
+    run(_generation(road), road.world)
+    try:
+        yield
+    finally:
+        run(_generation(road), road.world)
+
+
+@asynccontextmanager
+async def aeverything(road: Road) -> AsyncIterator[None]:
+    """As ``everything``."""
+    await arun(_generation(road), road.world)
+    try:
+        yield
+    finally:
+        await arun(_generation(road), road.world)
+
+
+def putting(road: Road, key: str, keep: int, data: Any) -> Program[bool]:
+    """Write a value where leases are, in one step, for so many milliseconds (-1: for ever, 0: delete it). False if that
+    can't be done there now."""
+    load = road.load(key, "")
+    road.forget(key)
+    commits.forget(load.place)
+    try:
+        yield from load.putting(keep, data)
+    except LockBackendError as failure:
+        if failure.passing:
+            road.failed(failure)
+        return False
+    road.forget(key)  # who joined meanwhile may have looked before
+    return True
+
+
+class _Block:
+    """The claim of one who writes."""
+
+    def __init__(self, road: Road, keys: Iterable[str]) -> None:
+        self._road = road
+        self._keys = list(dict.fromkeys(keys))
+        self._loads = [road.load(key, "") for key in self._keys]
+        self._token = ""
+
+    def begin(self) -> Program[None]:
+        self._forget()
+        for load in self._loads:
+            commits.forget(load.place)
+        if self._loads and not self._road.down:
+            forks.pid()
+            self._token = mint_token()
+            try:
+                yield from self._ask(blocking(self._loads, self._token, WRITE))
+            except BaseException as failure:
+                if not isinstance(failure, GeneratorExit):
+                    yield self._sweep()
+                raise
+
+    def end(self) -> Program[None]:
+        self._forget()
+        if self._token:
+            ended = False
+            try:
+                ended = yield from self._ask(unblocking(self._loads, self._token))
+            except GeneratorExit:
+                ended = True
+                raise
+            finally:
+                if not ended:
+                    yield self._sweep()
+
+    def _sweep(self) -> Sweep:
+        """What gives the loads back in the background."""
+        delete: Command[Any] = unblocking(self._loads, self._token)
+        return Sweep(self._loads[0].place, delete, WRITE / 1000)
+
+    def _forget(self) -> None:
+        for key in self._keys:
+            self._road.forget(key)
+
+    def _ask(self, command: Command[bool]) -> Program[bool]:
+        """False if there was no answer."""
+        try:
+            yield from asking(command, clock.now())
+        except LockBackendError as failure:
+            self._road.failed(failure)
+            return False
+        return True
+
+
+def _generation(road: Road) -> Program[None]:
+    road.flights.forget_all()
+    road.resting.clear()
+    commits.forget_all(road)
+    for generation in road.generations():
+        if road.down:
+            return
+        try:
+            yield from asking(clearing(generation), clock.now())
+        except LockBackendError as failure:
+            road.failed(failure)
+
+
+def invalidating(
+    road: Road, items: Sequence[tuple[str, str, int | None]], keep: int = 0, settle: int = 0
+) -> Program[None]:
+    """Invalidate values, each named as the cache stores it, as its user does, and by its version.
+
+    Raises:
+        LockBackendError: the store can't be reached, so that old values, or loads that run, may stay.
+    """
+    failed: LockBackendError | None = None
+    for key, plain, version in items:
+        load = road.load(key, "")
+        road.forget(key)
+        commits.forget(load.place)
+        try:
+            yield from load.fencing(keep, settle, PATIENCE)
+        except LockBackendError as failure:
+            road.failed(failure)
+            failed = failure
+        if not road.fused:
+            yield Remove(plain, version)
+        road.forget(key)  # who joined meanwhile may have asked before
+    if failed is not None:
+        raise failed

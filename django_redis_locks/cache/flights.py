@@ -1,0 +1,212 @@
+"""One load per key in this process, and everybody else who wants it: Go's singleflight, for threads and tasks alike."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+from ..core import clock, forks
+from ..core.gates import Gate, LoopGate
+from .results import MISSING
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from ..primitives.load import Claim
+    from .results import Source
+    from .values import Values
+
+
+class Landing:
+    """What a flight brought.
+
+    Attributes:
+        value: ``MISSING`` if there is none.
+        error: what the loader raised.
+        source: where the value is from, to those who waited.
+        alone: it is only for the caller who led: what was written meanwhile is newer, or not yet committed.
+        as_of: when it was certainly true, on our clock: who came later may know of something newer.
+    """
+
+    def __init__(
+        self,
+        value: Any = MISSING,
+        source: Source = "loaded",
+        *,
+        error: BaseException | None = None,
+        data: Any = None,
+        values: Values | None = None,
+        fresh_for: float | None = None,
+        alone: bool = False,
+        as_of: float = inf,
+    ) -> None:
+        self.value = value
+        self.source = source
+        self.error = error
+        self.fresh_for = fresh_for
+        self.alone = alone
+        self.as_of = as_of
+        self._data = data
+        self._values = values
+        self._packed = False
+
+    def is_for(self, begin: float) -> bool:
+        """Whether one who follows since then may have it."""
+        return not self.alone and begin <= self.as_of
+
+    def copy(self) -> Any:
+        """The value for one who waited: a copy of his own, as if he had read it from the cache."""
+        if self._values is None:
+            return self.value
+        self.pack()
+        if self._data is None:
+            return self.value
+        try:
+            return self._values.loads(self._data)
+        except Exception:  # noqa: BLE001 - what was loaded is no failure because it can't be read again
+            return self.value
+
+    def pack(self) -> None:
+        """Before who led has the value, and may change it."""
+        if self._data is None and self._values is not None and not self._packed:
+            try:
+                self._data = self._values.dumps(self.value)
+            except Exception:  # noqa: BLE001 - what isn't stored need not be storable
+                self._packed = True
+
+
+AGAIN: Final = Landing()
+"""It brought nothing: begin anew."""
+
+
+class Flight:
+    """A load on its way. It is ``cold`` if there was no value before; ``waits_for`` is another one that its loader waits
+    for, if it does."""
+
+    __slots__ = ("claimed", "cold", "followed", "gates", "home", "landing", "waits_for")
+
+    def __init__(self) -> None:
+        self.gates: list[Gate | LoopGate] = []
+        self.landing: Landing | None = None
+        self.waits_for: Flight | None = None
+        self.cold = self.followed = False
+        self.home: object = None
+        """The loop of a task that leads it."""
+        self.claimed: tuple[str, Claim] | None = None
+        """Its claim in the store, for a thread that can't wait for that task."""
+
+    def over(self) -> bool:
+        return self.landing is not None
+
+
+class Flights:
+    """The loads of one cache that are on their way. The mutex is a real lock: check-then-act on a dict is no secret."""
+
+    def __init__(self) -> None:
+        self.clear()
+        _all.add(self)
+
+    def clear(self) -> None:
+        """After a fork: they are the parent's."""
+        self._mutex = threading.RLock()
+        self._flying: dict[Any, Flight] = {}
+
+    def join(self, key: Hashable) -> tuple[Flight, bool]:
+        """The flight for a key, and whether the caller is to lead it."""
+        with self._mutex:
+            flight = self._flying.get(key)
+            if flight is not None:
+                flight.followed = True
+                return flight, False
+            flight = self._flying[key] = Flight()
+            return flight, True
+
+    def find(self, key: Hashable) -> Flight | None:
+        return self._flying.get(key)
+
+    def forget(self, key: Hashable) -> None:
+        """Who comes now doesn't join: what the flight brings is older than he is."""
+        with self._mutex:
+            self._flying.pop(key, None)
+
+    def forget_all(self) -> None:
+        with self._mutex:
+            self._flying.clear()
+
+    def knows(self, key: Hashable, flight: Flight) -> bool:
+        return self._flying.get(key) is flight
+
+    def land(self, key: Hashable, flight: Flight, landing: Landing) -> None:
+        """The flight is over; twice is once."""
+        with self._mutex:
+            if flight.over():
+                return
+            flight.landing = landing
+            if self._flying.get(key) is flight:
+                del self._flying[key]
+        try:
+            if flight.followed and not landing.alone:
+                landing.pack()
+        finally:
+            # All at once: where each woke the next one, any thread that computes would get its turn between the two
+            for gate in flight.gates:
+                gate.open()
+
+    def claimed(self, flight: Flight, token: str, claim: Claim) -> None:
+        """Its load is claimed."""
+        with self._mutex:
+            flight.claimed = token, claim
+            gates = list(flight.gates)
+        for gate in gates if flight.home is not None else ():
+            gate.open()
+
+    def take_over(self, flight: Flight) -> tuple[str, Claim] | None:
+        """Its claim, for the first one who asks."""
+        with self._mutex:
+            found, flight.claimed = flight.claimed, None
+            return found
+
+    def follow(self, flight: Flight, until: float, *, or_claimed: bool = False) -> Landing | None:
+        """Wait for it in this thread; None if it takes longer. ``or_claimed``: or until its load is claimed."""
+        gate = Gate()
+        try:
+            self._enter(flight, gate)
+            while not flight.over() and not (or_claimed and flight.claimed) and clock.now() < until:
+                gate.sleep(max(until - clock.now(), 0.0))
+        finally:
+            self._leave(flight, gate)
+        return flight.landing
+
+    async def afollow(self, flight: Flight, until: float, gate: LoopGate) -> Landing | None:
+        """As ``follow``, in a task."""
+        try:
+            self._enter(flight, gate)
+            while not flight.over() and clock.now() < until:
+                await gate.asleep(max(until - clock.now(), 0.0))
+        finally:
+            self._leave(flight, gate)
+        return flight.landing
+
+    def _enter(self, flight: Flight, gate: Gate | LoopGate) -> None:
+        with self._mutex:
+            if not flight.over():
+                flight.gates.append(gate)
+
+    def _leave(self, flight: Flight, gate: Gate | LoopGate) -> None:
+        if not flight.over():  # else nobody minds: a crowd needn't queue for the mutex
+            with self._mutex:
+                if not flight.over() and gate in flight.gates:
+                    flight.gates.remove(gate)
+
+
+_all: weakref.WeakSet[Flights] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for flights in list(_all):
+        flights.clear()
+
+
+forks.in_child(_after_fork_in_child)

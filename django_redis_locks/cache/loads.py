@@ -1,0 +1,174 @@
+"""How a value is come by: the programs of ``get_or_load``.
+
+A value that is there costs one question. Without one, the callers of this process share a flight; who leads it claims the
+load in the store, or waits there until somebody else's has ended. What was written or invalidated meanwhile is never
+overwritten: the claim is void then, its value goes to the one who loaded it, and the others begin anew.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING
+
+from ..core import clock
+from ..core.owners import running_loop
+from ..primitives.load import BUSY, OURS
+from . import early, loaders, metrics
+from .errors import LoadTimeout
+from .flights import AGAIN, Flight, Landing
+from .loading import claiming, flown, loading, looking, not_begun, settled
+from .results import MISSING, LoadResult
+from .stale import landed, renewing
+from .values import NOTHING
+from .worlds import Follow, Lead
+
+if TYPE_CHECKING:
+    from ..core.effects import Program
+    from .calls import Call
+
+
+def getting(call: Call) -> Program[LoadResult]:
+    """The value, from the cache or its loader."""
+    ahead = call.road.flights.find(call.key)
+    if ahead is not None and ahead.cold:  # the store would have nothing new to say
+        return (yield from missing(call))
+    now = call.pending() or call.first or (yield from looking(call))
+    if now.value is MISSING:
+        return (yield from missing(call))
+    if not now.fresh:
+        metrics.count(call.road.alias, metrics.STALE)
+        return (yield from renewing(call, now, LoadResult(now.value, "stale", now.left)))
+    metrics.count(call.road.alias, metrics.HITS)
+    hit = LoadResult(now.value, "hit", now.left)
+    options = call.options
+    if (
+        options.early is not None
+        and now.left is not None
+        and early.due(options.early, call.name, now.left, call.ttl or inf)
+    ):
+        return (yield from renewing(call, now, hit))
+    return hit
+
+
+def missing(call: Call) -> Program[LoadResult]:
+    """There is none: load it, or wait for whoever does."""
+    road, flights = call.road, call.road.flights
+    if call.nested_in(call.place) is not None:  # its own loader asks for it
+        return (yield from _beside(call, Flight()))
+    begin = clock.now()
+    until = begin + call.options.wait
+    while True:
+        flight, mine = flights.join(call.key)
+        if mine:
+            flight.cold, flight.home = True, running_loop()
+            yield Lead(flown(call, flight, _led(call, flight, until)), partial(flights.land, call.key, flight, AGAIN))
+        elif not _may_follow(call, flight):
+            return (yield from _beside(call, Flight()))
+        helps = loaders.serves(flight.home)
+        landing: Landing | None = yield Follow(flights, flight, inf if mine else until, helps)
+        call.follows(None)
+        if landing is None and helps and (claimed := flights.take_over(flight)) is not None:
+            # a task leads, whose synchronous code is to run in this very thread: do it in its place
+            call.token, claim = claimed
+            yield from flown(call, flight, loading(call, flight, claim, NOTHING))
+            landing = flight.landing
+        now = clock.now()
+        if landing is not None and landing is not AGAIN and (mine or landing.is_for(begin)):
+            if not mine:
+                metrics.count(road.alias, metrics.WAITS)
+            return landed(call, landing, mine, 0.0 if mine and landing.source == "loaded" else now - begin)
+        if now >= until:
+            return (yield from _timed_out(call, begin))
+
+
+def _may_follow(call: Call, flight: Flight) -> bool:
+    """Unless its loader waits, in the end, for a load within which we run."""
+    mine = [outer for _, outer in loaders.loading.get() if outer is not None]
+    ahead: Flight | None = flight
+    while ahead is not None:
+        if ahead in mine:
+            metrics.count(call.road.alias, metrics.NESTED)
+            return False
+        ahead = ahead.waits_for
+    call.follows(flight)
+    return True
+
+
+def _led(call: Call, flight: Flight, until: float) -> Program[Landing]:
+    if not call.stores or (call.road.down and call.road.fused):
+        return (yield from loading(call, flight, None, NOTHING))
+    wait = until - clock.now()
+    if loaders.loading.get():
+        wait = min(wait, call.options.expire / 1000)
+    claim = yield from claiming(call, call.claim(max(wait, 0.0)))
+    if claim is None:
+        return (yield from loading(call, flight, None, NOTHING))
+    return (yield from settled(call, flight, claim))
+
+
+def refreshing(call: Call) -> Program[LoadResult]:
+    """Load it now, whoever is at it: his value may be older than what is known to have changed."""
+    road = call.road
+    road.forget(call.key)
+    flight, mine = road.flights.join(call.key)
+    flight = flight if mine else Flight()
+    claim = None
+    if call.stores:
+        try:
+            claim = yield from claiming(call, call.claim(0.0, take=True))
+        except BaseException:
+            road.flights.land(call.key, flight, AGAIN)
+            raise
+    yield Lead(flown(call, flight, loading(call, flight, claim, NOTHING)), partial(not_begun, call, flight, claim))
+    landing = yield Follow(road.flights, flight, inf)
+    return landed(call, landing, True, 0.0)
+
+
+def taking_over(call: Call, token: str) -> Program[bool]:
+    """Carry out a load that another process claimed and handed over; False if the claim isn't in force any more."""
+    call.token = token
+    ours, _ = yield from call.load.checking(token, call.options.expire)
+    if not ours:
+        return False
+    before = yield from looking(call)
+    claim = yield from claiming(call, call.claim(0.0, take=True))  # with a token of our own: a job may come twice
+    if claim is None or claim.verdict != OURS:
+        return False
+    landing = yield from loading(call, Flight(), claim, before)
+    return landing.error is None and not landing.alone
+
+
+def _timed_out(call: Call, begin: float) -> Program[LoadResult]:
+    """Somebody else still loads it, and the wait is over."""
+    options, road = call.options, call.road
+    metrics.count(road.alias, metrics.TIMEOUTS)
+    if options.on_conflict == "load":
+        if loaders.loading.get():
+            metrics.count(road.alias, metrics.NESTED)
+            return (yield from _beside(call, Flight()))
+        claim = yield from claiming(call, call.claim(0.0, extra=options.expire))
+        if claim is not None and claim.verdict == BUSY:
+            claim = yield from claiming(call, call.claim(options.wait))
+        if claim is None or claim.verdict != BUSY:
+            flight = Flight()
+            landing = (
+                (yield from loading(call, flight, None, NOTHING))
+                if claim is None
+                else (yield from settled(call, flight, claim))
+            )
+            if landing is not AGAIN:
+                return landed(call, landing, True, clock.now() - begin)
+    if options.default is not MISSING:
+        return LoadResult(options.default, "default", None, clock.now() - begin)
+    raise LoadTimeout(
+        f"{call.name!r} is still being loaded by somebody else after {clock.now() - begin:.1f} s. Let stale values be "
+        "served (stale=), wait longer (wait=), or give a default",
+        call.plain,
+    )
+
+
+def _beside(call: Call, flight: Flight) -> Program[LoadResult]:
+    """Load it for this caller alone, and don't store it."""
+    landing = yield from loading(call, flight, None, NOTHING)
+    return landed(call, landing, True, 0.0)

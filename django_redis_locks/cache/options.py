@@ -1,0 +1,208 @@
+"""The options of a load, checked once."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
+from functools import lru_cache
+from math import inf
+from typing import Any, Final
+
+from django.core.cache.backends.base import DEFAULT_TIMEOUT
+
+from ..core import durations
+from ..core.durations import Duration
+from .early import XFetch
+from .results import MISSING
+
+ON_CONFLICT: Final = ("load", "default", "raise")
+IN_ATOMIC: Final = ("on_commit", "now", "skip")
+REFRESH: Final = ("inline", "thread", "celery")
+
+_MEANT = {
+    "timeout": "ttl",
+    "lock_timeout": "wait",
+    "blocking_timeout": "wait",
+    "on_timeout": "on_conflict",
+    "lease": "expire",
+    "hard_timeout": "max_hold",
+    "grace": "stale",
+    "none_timeout": "none_ttl",
+    "background": "refresh",
+}
+"""What other libraries call our options."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How a value is loaded and kept. Times in seconds, or ``timedelta``.
+
+    Attributes:
+        ttl: how long a value is fresh; None: for ever; 0 or less: it isn't stored. By default the cache's own.
+        stale: for how long after that it is served while one caller loads it again, or when the loader fails.
+        early: load it again before it is stale: when this fraction of its ttl is over, or as ``XFetch`` has it.
+        refresh: who loads a stale or early value: ``"inline"`` the caller who finds it, ``"thread"`` a thread or task of
+            its process, ``"celery"`` a worker, or a callable that is given the job.
+        wait: how long a caller without a value waits for another one's load; -1: for ever.
+        wait_stale: how long a caller with a stale value waits for the fresh one.
+        on_conflict: after ``wait``: ``"load"`` beside the other one, without storing, one caller for each lease;
+            ``"default"``; ``"raise"`` a ``LoadTimeout``.
+        default: the value when there is none.
+        expire: the lease of a load: when its process dies another one begins after so long.
+        renew: keep the lease while the loader runs.
+        max_hold: but not longer than this; by default as long as it takes.
+        none_ttl: how long None is kept; 0: it isn't stored.
+        jitter: values live shorter than ``ttl`` by a random share up to this one, lest many end at once.
+        error_ttl: for how long others are told of a failed load instead of trying; 0: the next one tries at once.
+        stale_if_error: serve a stale value if the loader fails.
+        retry_after_error: and load it again only after so long.
+        store_in_atomic: what to do with a value that was loaded inside of a transaction: store it ``"on_commit"``,
+            ``"now"``, or ``"skip"`` that.
+        share: callers of one process get the same object, not a copy each.
+    """
+
+    ttl: Any = DEFAULT_TIMEOUT
+    stale: float = 0.0
+    early: float | XFetch | None = None
+    refresh: str | Callable[..., Any] = "inline"
+    wait: float = 5.0
+    wait_stale: float = 0.0
+    on_conflict: str = "load"
+    default: Any = MISSING
+    expire: int = 30_000
+    renew: bool = True
+    max_hold: float = inf
+    none_ttl: float = 60.0
+    jitter: float = 0.1
+    error_ttl: float = 1.0
+    stale_if_error: bool = True
+    retry_after_error: float = 5.0
+    store_in_atomic: str = "on_commit"
+    share: bool = False
+
+    def renew_for(self) -> float:
+        return self.max_hold if self.renew else 0.0
+
+
+NAMES: Final = tuple(field.name for field in fields(LoadOptions))
+
+
+def options(given: Mapping[str, Any]) -> LoadOptions:
+    """The options that a call site gave, by their names.
+
+    Raises:
+        TypeError: there is no such option.
+        ValueError: one is out of its range.
+    """
+    if "default" in given:  # it is nobody else's, however equal
+        rest = {name: value for name, value in given.items() if name != "default"}
+        return replace(options(rest), default=given["default"])
+    try:
+        return _known(**given)
+    except TypeError as error:
+        if "unhashable" not in str(error):
+            raise
+    return _checked(**given)
+
+
+def _checked(**given: Any) -> LoadOptions:
+    checked: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in NAMES:
+            raise TypeError(_unknown(name))
+        check = _CHECKS.get(name)
+        checked[name] = value if check is None else check(value, name)
+    made = LoadOptions(**checked)
+    if made.early is not None and made.ttl is None:
+        raise ValueError("early needs a ttl: what is kept for ever has no end to be ahead of")
+    return made
+
+
+_known = lru_cache(1024, typed=True)(_checked)
+
+
+def _unknown(name: str) -> str:
+    close = [_MEANT[name]] if name in _MEANT else difflib.get_close_matches(name, NAMES, 1)
+    hint = f"; did you mean {close[0]}=?" if close else f"; there are {', '.join(NAMES)}"
+    return f"a load has no option {name!r}{hint}"
+
+
+def seconds_or_ever(value: Any, name: str) -> Any:
+    if value is None or value is DEFAULT_TIMEOUT:
+        return value
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not -inf < seconds < inf:
+        raise ValueError(f"{name} is a number of seconds, a timedelta, or None for ever, not {value!r}")
+    return seconds
+
+
+def _seconds(value: Duration, name: str) -> float:
+    if isinstance(value, int | float) and value == -1:
+        raise ValueError(f"{name} must be 0 or more seconds, not -1")
+    return durations.patience(value, name)
+
+
+def _max_hold(value: Duration | None, name: str) -> float:
+    return inf if value is None else durations.patience(value, name)
+
+
+def _early(value: Any, name: str) -> Any:
+    if value is None or isinstance(value, XFetch):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+        raise ValueError(f"{name} is None, a fraction of ttl between 0 and 1, or XFetch(), not {value!r}")
+    return value
+
+
+def _share(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ValueError(f"{name} is a fraction from 0 to below 1, not {value!r}")
+    return float(value)
+
+
+def _flag(value: Any, name: str) -> bool:
+    if type(value) is not bool:
+        raise ValueError(f"{name} is True or False, not {value!r}")
+    return value
+
+
+def _refresh(value: Any, name: str) -> Any:
+    if value in REFRESH or callable(value):
+        return value
+    raise ValueError(f"{name} is {_or(REFRESH)}, or a callable, not {value!r}")
+
+
+def _one_of(*words: str) -> Callable[[Any, str], str]:
+    def check(value: Any, name: str) -> str:
+        if value not in words:
+            raise ValueError(f"{name} is {_or(words)}, not {value!r}")
+        return str(value)
+
+    return check
+
+
+def _or(words: tuple[str, ...]) -> str:
+    return " or ".join(map(repr, words))
+
+
+_CHECKS: dict[str, Callable[[Any, str], Any]] = {
+    "ttl": seconds_or_ever,
+    "stale": _seconds,
+    "early": _early,
+    "refresh": _refresh,
+    "wait": durations.patience,
+    "wait_stale": _seconds,
+    "on_conflict": _one_of(*ON_CONFLICT),
+    "expire": durations.lease_ms,
+    "renew": _flag,
+    "max_hold": _max_hold,
+    "none_ttl": _seconds,
+    "jitter": _share,
+    "error_ttl": _seconds,
+    "stale_if_error": _flag,
+    "retry_after_error": _seconds,
+    "store_in_atomic": _one_of(*IN_ATOMIC),
+    "share": _flag,
+}

@@ -1,0 +1,97 @@
+"""Values as a cache keeps them."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from typing import Any, NamedTuple, Protocol
+
+from .results import MISSING
+
+
+class Values(Protocol):
+    """Makes a value into what is stored, and back."""
+
+    def dumps(self, value: Any) -> Any: ...
+    def loads(self, data: Any) -> Any: ...
+
+
+class Pickled:
+    """Of a cache that packs its values itself: a copy for each caller."""
+
+    @staticmethod
+    def dumps(value: Any) -> Any:
+        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+
+    @staticmethod
+    def loads(data: Any) -> Any:
+        return pickle.loads(data)  # noqa: S301 - as every cache of Django does
+
+
+class DjangoRedis:
+    """Of ``django_redis``: its own serializer and compressor."""
+
+    def __init__(self, client: Any) -> None:
+        self.dumps = client.encode
+        self.loads = client.decode
+
+
+class Kept(NamedTuple):
+    """How a cache that doesn't tell how long a value has left keeps one that may be served when it is stale.
+
+    ``until`` is on the wall clock: it decides when a value is loaded again, and never who may store it."""
+
+    value: Any
+    until: float
+
+
+def keep(value: Any, seconds: float) -> Kept:
+    """A value that is fresh for so long."""
+    return Kept(value, time.time() + seconds)
+
+
+def unwrap(value: Any) -> Any:
+    """The value in what such a cache keeps."""
+    return value.value if type(value) is Kept else value
+
+
+class Found(NamedTuple):
+    """What a look at the cache brought.
+
+    Attributes:
+        value: ``MISSING`` if there is none.
+        left: seconds for which it is fresh, negative if it is stale; None: for ever, or nobody knows.
+        lives: milliseconds until it is gone; -1 if it has no end, or nobody knows.
+    """
+
+    value: Any
+    left: float | None = None
+    lives: int = -1
+
+    @property
+    def fresh(self) -> bool:
+        return self.left is None or self.left > 0
+
+    def newer_than(self, before: Found) -> bool:
+        """Fresh, and stored since that look."""
+        if self.value is MISSING or not self.fresh:
+            return False
+        return before.value is MISSING or self.left is None or before.left is None or self.left > before.left
+
+
+NOTHING = Found(MISSING, None, -2)
+
+
+def found(value: Any, lives: int, stale: float) -> Found:
+    """A value that has so many milliseconds, the last ``stale`` seconds of which it is stale."""
+    return Found(value, None if lives == -1 else lives / 1000 - stale, lives)
+
+
+def kept(value: Any) -> Found:
+    """What a cache of another kind returned."""
+    if value is MISSING:
+        return NOTHING
+    if type(value) is not Kept:
+        return Found(value)
+    left = value.until - time.time()
+    return Found(value.value, left, round(left * 1000))

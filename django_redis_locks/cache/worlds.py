@@ -1,0 +1,228 @@
+"""What a load asks of the world besides the store: to read and write a cache of another kind, to run a loader, to wait for
+a flight."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from inspect import GEN_CREATED, getgeneratorstate
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django.core.cache import caches
+
+from ..core.constants import SOCKET_TIMEOUT
+from ..core.effects import Command, Effect, Program
+from ..core.errors import LockBackendError
+from ..core.gates import LoopGate
+from ..core.owners import running_loop
+from ..core.runner import arun, run
+from . import background
+from .results import MISSING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..engine import Engine
+    from .flights import Flight, Flights, Landing
+
+
+@dataclass(slots=True)
+class Fetch(Effect[Any]):
+    """Read what the cache has; ``MISSING`` if nothing."""
+
+    local: ClassVar[bool] = False
+
+    key: str
+    version: int | None
+
+
+@dataclass(slots=True)
+class FetchMany(Effect[dict[str, Any]]):
+    """Read what the cache has of these keys."""
+
+    local: ClassVar[bool] = False
+
+    keys: list[str]
+    version: int | None
+
+
+@dataclass(slots=True)
+class Together(Effect[list[Any]]):
+    """Send commands in one write; of each the reply, or the error."""
+
+    local: ClassVar[bool] = False
+
+    commands: list[Command[Any]]
+
+
+@dataclass(slots=True)
+class Keep(Effect[None]):
+    """Have the cache keep this for so many seconds; None: for ever."""
+
+    local: ClassVar[bool] = False
+
+    key: str
+    version: int | None
+    value: Any
+    seconds: float | None
+
+
+@dataclass(slots=True)
+class Remove(Effect[None]):
+    """Have the cache forget what it keeps."""
+
+    local: ClassVar[bool] = False
+
+    key: str
+    version: int | None
+
+
+@dataclass(slots=True)
+class Run(Effect[Any]):
+    """Run a loader. ``plain`` calls it; ``async_`` does so in a loop."""
+
+    local: ClassVar[bool] = False
+
+    plain: Callable[[], Any]
+    async_: Callable[[], Any]
+
+
+@dataclass(slots=True)
+class Lead(Effect[None]):
+    """Lead a flight: in a task of its own, which outlives a caller who is cancelled; a thread does so itself."""
+
+    local: ClassVar[bool] = False
+
+    program: Program[None]
+    unstarted: Callable[[], object]
+    """What lands it if its task is cancelled before it began: the loop ends."""
+
+
+@dataclass(slots=True)
+class Behind(Effect[None]):
+    """Lead a flight in the background; in its own thread if its loader isn't asynchronous."""
+
+    local: ClassVar[bool] = False
+
+    program: Program[None]
+    unstarted: Callable[[], object]
+    in_task: bool
+
+
+@dataclass(slots=True)
+class Follow(Effect["Landing | None"]):
+    """Wait for a flight until then; None if it takes longer. ``or_claimed``: a thread waits no longer than until its load
+    is claimed."""
+
+    local: ClassVar[bool] = False
+
+    flights: Flights
+    flight: Flight
+    until: float
+    or_claimed: bool = False
+
+
+class World:
+    """Performs a load's effects: the engine's, and those of the cache of an alias."""
+
+    def __init__(self, engine: Engine, alias: str) -> None:
+        self.engine = engine
+        self.queued = engine.queued
+        self.calm = engine.calm
+        self.cool = engine.cool
+        self.watch = engine.watch
+        self.unwatch = engine.unwatch
+
+        def fetch(effect: Fetch) -> Any:
+            return caches[alias].get(effect.key, MISSING, version=effect.version)
+
+        def fetch_many(effect: FetchMany) -> dict[str, Any]:
+            return caches[alias].get_many(effect.keys, version=effect.version)
+
+        async def afetch_many(effect: FetchMany) -> dict[str, Any]:
+            return await caches[alias].aget_many(effect.keys, version=effect.version)
+
+        def keep(effect: Keep) -> None:
+            caches[alias].set(effect.key, effect.value, effect.seconds, version=effect.version)
+
+        def remove(effect: Remove) -> None:
+            caches[alias].delete(effect.key, version=effect.version)
+
+        async def afetch(effect: Fetch) -> Any:
+            return await caches[alias].aget(effect.key, MISSING, version=effect.version)
+
+        async def akeep(effect: Keep) -> None:
+            await caches[alias].aset(effect.key, effect.value, effect.seconds, version=effect.version)
+
+        async def aremove(effect: Remove) -> None:
+            await caches[alias].adelete(effect.key, version=effect.version)
+
+        self.handlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
+            **engine.handlers,
+            Fetch: fetch,
+            FetchMany: fetch_many,
+            Together: self._together,
+            Keep: keep,
+            Remove: remove,
+            Run: lambda effect: effect.plain(),
+            Lead: lambda effect: run(effect.program, self),
+            Behind: lambda effect: background.in_thread(lambda: run(effect.program, self)),
+            Follow: self._follow,
+        }
+        self.ahandlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
+            **engine.ahandlers,
+            Fetch: afetch,
+            FetchMany: afetch_many,
+            Together: self._atogether,
+            Keep: akeep,
+            Remove: aremove,
+            Run: lambda effect: effect.async_(),
+            Lead: self._alead,
+            Behind: self._abehind,
+            Follow: self._afollow,
+        }
+
+    def _together(self, effect: Together) -> list[Any]:
+        self.engine.may_block()
+        replies = self.engine.backend.call_many(effect.commands, SOCKET_TIMEOUT)
+        return [_read(command, reply) for command, reply in zip(effect.commands, replies, strict=True)]
+
+    async def _atogether(self, effect: Together) -> list[Any]:
+        ask = self.engine.ahandlers[Command]
+        return await asyncio.gather(*map(ask, effect.commands), return_exceptions=True)
+
+    def _follow(self, effect: Follow) -> Landing | None:
+        if not effect.flight.over():
+            self.engine.may_block()
+            return effect.flights.follow(effect.flight, effect.until, or_claimed=effect.or_claimed)
+        return effect.flight.landing
+
+    async def _afollow(self, effect: Follow) -> Landing | None:
+        loop = running_loop()
+        assert loop is not None  # noqa: S101 - we are in a coroutine
+        return await effect.flights.afollow(effect.flight, effect.until, LoopGate(loop, self.engine.alarm))
+
+    async def _alead(self, effect: Lead) -> None:
+        self._in_task(effect)
+        await asyncio.sleep(0)
+
+    async def _abehind(self, effect: Behind) -> None:
+        if effect.in_task or not background.in_thread(lambda: run(effect.program, self)):
+            self._in_task(effect)
+
+    def _in_task(self, effect: Lead | Behind) -> None:
+        def check(_: object) -> None:
+            if getgeneratorstate(effect.program) == GEN_CREATED:
+                effect.program.close()
+                effect.unstarted()
+
+        background.in_task(arun(effect.program, self)).add_done_callback(check)
+
+
+def _read(command: Command[Any], reply: Any) -> Any:
+    if isinstance(reply, LockBackendError):
+        return reply
+    try:
+        return command.read(reply)
+    except LockBackendError as error:
+        return error

@@ -1,0 +1,323 @@
+"""The load of a value that a cache lacks: one loader at a time, and what it brings is stored only if nothing was written
+or invalidated meanwhile.
+
+Facebook's leases (Nishtala et al., "Scaling Memcache at Facebook", NSDI 2013, 3.2.1), with an owner who renews them and
+waiters who are woken. A lease is void as soon as somebody else claims, fences or clears.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from ..core import clock, forks, owners
+from ..core.constants import CAP
+from ..core.effects import Command, Leave, Program, Seat, Standing, Sweep, Turn
+from ..core.errors import LockBackendError
+from ..core.hold import Hold, State, mint_id
+from ..core.replies import members, number, text, yes_or_no
+from ..core.runner import surely
+from .asking import Answer, asking
+from .waiting import Outcome, kept, waiting
+from .wishes import Wish
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..core.effects import Performer, Place
+
+KIND: Final = "load"
+
+Value: TypeAlias = "bytes | str | int"
+
+BUSY, OURS, FRESH, FAILED, EXTRA = range(5)
+"""What the store says to a claim."""
+
+NEVER: Final = -1
+"""No value is fresh enough: whatever is there is loaded anew."""
+
+LONGEST_REASON: Final = 500
+
+WRITER: Final = "w:"
+"""Begins the token of one who writes by other means. Two of them may overlap: neither gives back what is the other's."""
+
+
+class LoadKeys(NamedTuple):
+    """The keys that the scripts of a load touch. ``value`` is "" where values live elsewhere."""
+
+    lease: str
+    waiters: str
+    generation: str
+    settling: str
+    value: str
+    inbox: str
+
+
+class Claim(NamedTuple):
+    """What came of a claim.
+
+    Attributes:
+        verdict: ``BUSY``, ``OURS``, ``FRESH``, ``FAILED`` or ``EXTRA``.
+        lease_left: seconds until the claim of whoever has it ends, or until a failure is forgotten.
+        value_left: milliseconds that the value has; -1: for ever, -2: there is none.
+        value: as the store has it.
+        said: why the load failed.
+        hold: ours, to be renewed while it is reachable.
+        asked: when the question was sent, on our clock: the answer is no older.
+    """
+
+    verdict: int
+    lease_left: float = 0.0
+    value_left: int = -2
+    value: Any = None
+    said: str = ""
+    standing: Standing = Standing()
+    hold: Hold | None = None
+    asked: float = 0.0
+
+
+class _Lease(Hold):
+    """Of a load. To lose it is no news: what was written meanwhile wins, and what the load brings isn't stored."""
+
+    __slots__ = ()
+
+    def lose(self, why: str, states: tuple[State, ...] = (State.HELD,)) -> bool:
+        with self.mutex:
+            if self.lost_why is None and self.state in states:
+                self.lost_why = why
+        return False
+
+
+class Claiming(Wish):
+    """A caller's wish to load."""
+
+    __slots__ = ("extra", "fresh_above", "lease", "renew_for", "take", "token")
+
+    def __init__(
+        self,
+        wait: float,
+        home: object,
+        *,
+        lease: int,
+        renew_for: float = 0.0,
+        fresh_above: int = NEVER,
+        take: bool = False,
+        extra: int | None = None,
+        token: str = "",
+    ) -> None:
+        super().__init__(wait, home)
+        self.lease = lease
+        self.renew_for = renew_for
+        self.fresh_above = fresh_above
+        self.take = take
+        self.extra = extra
+        forks.pid()
+        self.token = token or owners.mint_token()
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The load of one value. Its methods are programs."""
+
+    world: Performer
+    place: Place
+    keys: LoadKeys
+    name: str
+    alias: str
+
+    def claiming(self, wish: Claiming) -> Program[Claim]:
+        """Claim the load, waiting while somebody else is at it.
+
+        Raises:
+            LockBackendError: the store can't be reached, or refuses.
+        """
+        seat = Seat(self.place, wish.home, self.keys.inbox) if wish.wait > 0 else None
+        try:
+            return (yield from waiting(self, wish, seat, Claim(BUSY)))
+        except BaseException as failure:
+            if not isinstance(failure, GeneratorExit):
+                surely(partial(self._give_up_wish, wish, failure))
+            raise
+
+    def storing(self, token: str, keep: int, value: Value, hold: Hold | None) -> Program[bool]:
+        """End the load and store its value for so many milliseconds (-1: for ever, 0: not at all); False if it wasn't ours
+        any more.
+
+        Raises:
+            LockBackendError: the store can't be reached, or refuses the value; the claim is given up then.
+        """
+        self._let_go(hold)
+        value_key = (self.keys.value,) if self.keys.value else ()
+        command = Command("load/store", self.keys[:4] + value_key, (token, keep, value), yes_or_no)
+        return (yield from self._ending(token, command))
+
+    def giving_up(self, token: str, hold: Hold | None, keep: int = 0, why: str = "") -> Program[bool]:
+        """End a load that brought nothing; for so many milliseconds others are told why."""
+        self._let_go(hold)
+        return (yield from self._ending(token, self._give_up(token, keep, why)))
+
+    def abandoning(self, token: str, hold: Hold | None, lease: int) -> Sweep:
+        """What frees a claim in the background. It may be carried out while one unwinds."""
+        self._let_go(hold)
+        return Sweep(self.place, self._give_up(token), lease / 1000)
+
+    def checking(self, token: str, lease: int) -> Program[tuple[bool, int]]:
+        """Prolong the claim; whether it is still ours, and for how many milliseconds values settle."""
+        found: tuple[bool, int] = yield from self._asked(Command("load/renew", self._renewed, (token, lease), _checked))
+        return found
+
+    def fencing(self, keep: int = 0, settle: int = 0, patience: float = 0.0) -> Program[bool]:
+        """Invalidate the value: a load that runs isn't stored. True if there was one, as far as the store knows.
+
+        Args:
+            keep: milliseconds for which the old value may be served on.
+            settle: milliseconds in which what is loaded is kept no longer than they last.
+            patience: seconds for which a store that doesn't answer is asked again.
+        """
+        lease, waiters, _, settling, value, _ = self.keys
+        keys = (lease, waiters, settling, value) if value else (lease, waiters, settling)
+        found: bool = yield from self._asked(Command("load/fence", keys, (keep, settle), yes_or_no), patience)
+        return found
+
+    def putting(self, keep: int, value: Value) -> Program[None]:
+        """Write a value, where values live here, for so many milliseconds (-1: for ever, 0: delete it): a load that runs
+        isn't stored."""
+        lease, waiters, _, _, where, _ = self.keys
+        yield from self._asked(Command("load/put", (lease, waiters, where), (keep, value), yes_or_no))
+
+    def prolong(self, token: str, lease: int) -> Command[bool]:
+        """What the renewal sends."""
+        return Command("load/renew", self._renewed, (token, lease), _ours)
+
+    @property
+    def _renewed(self) -> tuple[str, ...]:
+        return self.keys.lease, self.keys.generation, self.keys.settling
+
+    # For waiting().
+
+    def _question(self, wish: Claiming, turn: Turn) -> Command[Claim]:
+        extra = "" if wish.extra is None else wish.extra
+        line = turn.address, turn.arrival, int(turn.more), kept()
+        args = wish.token, wish.lease, wish.fresh_above, int(wish.take), extra, *line
+        keys = self.keys[:5] if self.keys.value else self.keys[:4]
+        return Command("load/claim", keys, args, self._read)
+
+    def _outcome(self, wish: Claiming, turn: Turn, answer: Answer) -> Outcome[Claim]:
+        claim: Claim = answer[0]._replace(asked=answer[1])
+        wish.standing = claim.standing
+        if claim.verdict == BUSY:
+            return claim, False, claim.lease_left, ()
+        if claim.verdict == OURS and wish.renew_for:
+            hold = self._hold(wish, answer[1])
+            self.world.watch(hold, self.prolong, wish.lease)
+            claim = claim._replace(hold=hold)
+        return claim, True, 0.0, ()
+
+    def _hold(self, wish: Claiming, sent: float) -> Hold:
+        return _Lease(
+            self.place,
+            self.keys.lease,
+            self.name,
+            self.alias,
+            wish.token,
+            grant=mint_id(),
+            fence=0,
+            lease=wish.lease,
+            sent=sent,
+            renew_for=wish.renew_for,
+            owner=owners.me(),
+            home=wish.home,
+            on_lost=None,
+            unanswered=False,
+        )
+
+    def _give_up_wish(self, wish: Claiming, failure: BaseException) -> None:
+        handlers = self.world.handlers
+        if wish.seat is not None:
+            handlers[Leave](Leave(wish.seat, 0.0))
+        if wish.sent and (not isinstance(failure, LockBackendError) or failure.unanswered):
+            sweep = self.abandoning(wish.token, None, wish.lease)
+            handlers[Sweep](sweep)
+
+    # The commands.
+
+    def _ending(self, token: str, command: Command[bool]) -> Program[bool]:
+        try:
+            ended: bool = yield from self._asked(command)
+            return ended
+        except GeneratorExit:
+            raise
+        except BaseException:
+            yield Sweep(self.place, self._give_up(token), CAP)
+            raise
+
+    def _asked(self, command: Command[Any], patience: float = 0.0) -> Program[Any]:
+        reply, _, _ = yield from asking(command, clock.now() + patience)
+        return reply
+
+    def _give_up(self, token: str, keep: int = 0, why: str = "") -> Command[Any]:
+        said = why.encode(errors="replace").decode()[:LONGEST_REASON]
+        return Command("load/give_up", self.keys[:3], (token, keep, said), yes_or_no)
+
+    def _let_go(self, hold: Hold | None) -> None:
+        if hold is not None:
+            self.world.unwatch(hold)
+            hold.state = State.GONE
+
+    def _read(self, reply: list[Any]) -> Claim:
+        if reply[0] == -1:
+            raise LockBackendError(f"the lease of a load ({self.keys.lease}) is {text(reply[1])}")
+        verdict, left, arrival, lives, value, said = members(reply)
+        return Claim(verdict, left / 1000, lives, value, text(said), Standing(number(arrival)))
+
+
+def reading(values: tuple[str, ...]) -> Command[list[tuple[int, Any]]]:
+    """Read values as the store has them, each with the milliseconds that it has left: -1 for ever, -2 there is none."""
+    return Command("load/read", values, (), _found)
+
+
+def getting(value: str) -> Command[Any]:
+    """Read one value, whatever it has left: the server's own command, which copies a long value once less."""
+    return Command("load/get", (value,), (), _as_it_is)
+
+
+def blocking(loads: Sequence[Load], token: str, lease: int) -> Command[bool]:
+    """Take these loads of one cache from whoever has them, so that their values may be written by other means."""
+    return Command(
+        "load/block",
+        (loads[0].keys.generation, *(load.keys.lease for load in loads)),
+        (WRITER + token, lease),
+        yes_or_no,
+    )
+
+
+def unblocking(loads: Sequence[Load], token: str) -> Command[bool]:
+    """Give them back."""
+    keys = [key for load in loads for key in (load.keys.lease, load.keys.waiters)]
+    return Command("load/unblock", (loads[0].keys.generation, *keys), (WRITER + token,), yes_or_no)
+
+
+def clearing(generation: str) -> Command[str]:
+    """Begin a new generation: no load that began before will be stored."""
+    return Command("load/clear", (generation,), (), text)
+
+
+def _as_it_is(reply: Any) -> Any:
+    if reply is not None and not isinstance(reply, bytes):
+        raise ValueError(reply)
+    return reply
+
+
+def _found(reply: Any) -> list[tuple[int, Any]]:
+    found = members(reply)
+    return [(number(found[at]), found[at + 1]) for at in range(0, len(found), 2)]
+
+
+def _checked(reply: Any) -> tuple[bool, int]:
+    mine, settling = members(reply)
+    return yes_or_no(mine), number(settling)
+
+
+def _ours(reply: Any) -> bool:
+    return _checked(reply)[0]

@@ -1,0 +1,136 @@
+"""``{% load redis_locks %}``: ``{% cached %}``, as Django's ``{% cache %}``, but rendered once in the cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.core.cache import InvalidCacheBackendError, caches
+from django.core.cache.utils import make_template_fragment_key
+from django.template import Library, Node, TemplateSyntaxError, VariableDoesNotExist
+from django.template.base import FilterExpression, kwarg_re
+
+from ..cache.early import XFetch
+from ..cache.functions import get_or_load
+from ..cache.options import options as checked
+
+if TYPE_CHECKING:
+    from django.template import Context
+    from django.template.base import NodeList, Parser, Token
+
+register = Library()
+
+OPTIONS = (
+    "stale",
+    "early",
+    "wait",
+    "wait_stale",
+    "on_conflict",
+    "default",
+    "expire",
+    "max_hold",
+    "jitter",
+    "error_ttl",
+    "stale_if_error",
+    "retry_after_error",
+    "store_in_atomic",
+)
+"""Those of ``get_or_load`` that suit a fragment."""
+
+USING = "using"
+LOCKS = "locks"
+XFETCH = "xfetch"
+
+
+class CachedNode(Node):
+    def __init__(
+        self,
+        nodelist: NodeList,
+        timeout: FilterExpression,
+        name: str,
+        vary_on: list[FilterExpression],
+        options: dict[str, FilterExpression],
+    ) -> None:
+        self.nodelist = nodelist
+        self.timeout = timeout
+        self.name = name
+        self.vary_on = vary_on
+        self.options = options
+
+    def render(self, context: Context) -> Any:
+        timeout = _resolved(self.timeout, context)
+        if timeout is not None:
+            try:
+                timeout = int(timeout)
+            except (ValueError, TypeError):
+                raise TemplateSyntaxError(f'"cached" tag got a non-integer timeout value: {timeout!r}') from None
+        options = {name: _resolved(value, context) for name, value in self.options.items()}
+        cache = _cache(options.pop(USING, None))
+        locks = options.pop(LOCKS, None)
+        if options.get("early") == XFETCH:
+            options["early"] = XFetch()
+        options |= {"ttl": timeout, "share": True}  # a text is the same to all
+        try:
+            checked(options)
+        except (TypeError, ValueError) as error:
+            raise TemplateSyntaxError(f'"cached" tag: {error}') from None
+        key = make_template_fragment_key(self.name, [value.resolve(context) for value in self.vary_on])
+        return get_or_load(key, lambda: self.nodelist.render(context), cache=cache, using=locks, **options)
+
+
+def _resolved(value: FilterExpression, context: Context) -> Any:
+    try:
+        return value.resolve(context)
+    except VariableDoesNotExist:
+        raise TemplateSyntaxError(f'"cached" tag got an unknown variable: {value.var!r}') from None
+
+
+def _cache(alias: Any) -> str:
+    if alias is None:
+        return "template_fragments" if "template_fragments" in caches.settings else "default"
+    try:
+        caches[alias]
+    except InvalidCacheBackendError:
+        raise TemplateSyntaxError(f"Invalid cache name specified for cached tag: {alias!r}") from None
+    return str(alias)
+
+
+@register.tag("cached")
+def do_cached(parser: Parser, token: Token) -> CachedNode:
+    """Keep a part of a page, and have it rendered by one request in the cluster::
+
+        {% load redis_locks %}
+        {% cached 300 "sidebar" user.pk stale=60 %}
+            ...
+        {% endcached %}
+
+    The time, a name, what else it depends on, and options: ``using`` is the alias of the cache, as for ``{% cache %}``,
+    ``locks`` that of the locks; the others are those of ``get_or_load``; ``early="xfetch"`` stands for ``XFetch()``. The
+    key is that of ``make_template_fragment_key(name, vary_on)``.
+    """
+    nodelist = parser.parse(("endcached",))
+    parser.delete_first_token()
+    tag, *words = token.split_contents()
+    options: dict[str, FilterExpression] = {}
+    while words:
+        match = kwarg_re.match(words[-1])
+        if match is None or not match[1]:
+            break
+        if match[1] not in (*OPTIONS, USING, LOCKS):
+            raise TemplateSyntaxError(
+                f"{tag!r} tag has no option {match[1]!r}; there are {', '.join((USING, LOCKS, *OPTIONS))}"
+            )
+        options[match[1]] = parser.compile_filter(match[2])
+        words.pop()
+    if len(words) < 2:
+        raise TemplateSyntaxError(f"{tag!r} tag requires at least 2 arguments.")
+    return CachedNode(
+        nodelist,
+        parser.compile_filter(words[0]),
+        _unquoted(words[1]),
+        [parser.compile_filter(word) for word in words[2:]],
+        options,
+    )
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1] if name[:1] in "\"'" and name[-1:] == name[:1] and len(name) > 1 else name

@@ -1,0 +1,40 @@
+"""The sales report: slow to make, and wanted by many."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from django.core.cache import cache
+from django.db.models import Count, Sum
+from django.utils import timezone
+
+from django_redis_locks.cache import get_or_load
+
+from .models import Product
+
+SALES = "shop:sales"
+UNGUARDED = "shop:sales:unguarded"
+
+TTL = 60
+STALE = 300
+COUNTING = 0.6
+"""Seconds: a report is fresh for so long, is served for so much longer while another one is made, and that takes so long."""
+
+
+def make_sales() -> dict[str, Any]:
+    """Everything that was sold, by product."""
+    time.sleep(COUNTING)  # as if there were more orders
+    products = Product.objects.annotate(sold=Count("orders"), revenue=Sum("orders__price", default=0)).order_by("pk")
+    return {"made": timezone.now(), "products": list(products.values("name", "sold", "revenue"))}
+
+
+def sales() -> dict[str, Any]:
+    """Made by one caller at a time, whichever process he is in. While he does, the others get the report of before, and
+    wait only if there is none."""
+    return get_or_load(SALES, make_sales, ttl=TTL, stale=STALE, refresh="thread")
+
+
+def sales_unguarded() -> dict[str, Any]:
+    """Made by everybody who comes while there is none."""
+    return cache.get_or_set(UNGUARDED, make_sales, TTL)

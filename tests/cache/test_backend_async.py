@@ -1,0 +1,252 @@
+"""The a-methods of ``StampedeCache``: native, and the same fences."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.core.cache import cache, caches
+from django.core.cache.backends.base import BaseCache
+
+from django_redis_locks.cache import StampedeCache
+from tests.cache.wrapped import ROADS, WRAPPER, raw_entry
+from tests.django.helpers import PATIENCE
+
+
+@pytest.fixture(params=ROADS)
+def road(request: pytest.FixtureRequest, settings: Any, tmp_path: Path) -> str:
+    """`default` wraps `raw`, which is a cache of each kind."""
+    redis_url = request.getfixturevalue("redis_url") if request.param == "redis" else ""
+    settings.CACHES = {
+        "raw": raw_entry(request.param, redis_url, tmp_path),
+        "default": {"BACKEND": WRAPPER, "LOCATION": "raw"},
+    }
+    return str(request.param)
+
+
+async def fails(call: Awaitable[object]) -> None:
+    with pytest.raises(ValueError, match="not found"):
+        await call
+
+
+async def moved(version: int, delta: int) -> None:
+    await cache.aset("k", f"v{version}", version=version)
+    await (cache.aincr_version("k", version=version) if delta > 0 else cache.adecr_version("k", version=version))
+
+
+WRITERS: dict[str, tuple[Callable[[], Awaitable[object]], object]] = {
+    "aset": (lambda: cache.aset("k", "new"), "new"),
+    "aset_many": (lambda: cache.aset_many({"a": 1, "k": "new"}), "new"),
+    "aadd": (lambda: cache.aadd("k", "new"), "new"),
+    "atouch": (lambda: cache.atouch("k", 50), None),
+    "adelete": (lambda: cache.adelete("k"), None),
+    "adelete_many": (lambda: cache.adelete_many(iter(["a", "k"])), None),
+    "aclear": (lambda: cache.aclear(), None),  # noqa: PLW0108 - the proxy of this task
+    "aincr": (lambda: fails(cache.aincr("k")), None),
+    "adecr": (lambda: fails(cache.adecr("k")), None),
+    "aincr_version": (lambda: moved(0, 1), "v0"),
+    "adecr_version": (lambda: moved(2, -1), "v2"),
+}
+
+SYNC: dict[str, Callable[[], object]] = {
+    "set": lambda: cache.set("k", "new"),
+    "delete": lambda: cache.delete("k"),
+    "clear": lambda: cache.clear(),  # noqa: PLW0108
+}
+
+
+async def loading(runs: asyncio.Event, may_go_on: asyncio.Event) -> str:
+    runs.set()
+    await asyncio.wait_for(may_go_on.wait(), PATIENCE)
+    return "old"
+
+
+@pytest.mark.usefixtures("road")
+class TestWritesWin:
+    @pytest.mark.parametrize(("write", "stays"), WRITERS.values(), ids=WRITERS)
+    def test_what_is_written_during_a_load_stays(self, write: Callable[[], Awaitable[object]], stays: object) -> None:
+        """[S1] [S4] [S31] As in threads."""
+
+        async def story() -> None:
+            runs, may_go_on = asyncio.Event(), asyncio.Event()
+            loader = asyncio.create_task(cache.aget_or_set("k", lambda: loading(runs, may_go_on)))
+            await asyncio.wait_for(runs.wait(), PATIENCE)
+            await write()
+            may_go_on.set()
+            assert await asyncio.wait_for(loader, PATIENCE) == "old"
+            assert await cache.aget("k") == stays
+
+        asyncio.run(story())
+
+    @pytest.mark.parametrize("write", SYNC.values(), ids=SYNC)
+    def test_synchronous_writes_in_a_loop_win_too(self, write: Callable[[], object]) -> None:
+        """Django's caches allow them in a loop. A wrapper that raised would break code that works."""
+
+        async def story() -> None:
+            runs, may_go_on = asyncio.Event(), asyncio.Event()
+            loader = asyncio.create_task(cache.aget_or_set("k", lambda: loading(runs, may_go_on)))
+            await asyncio.wait_for(runs.wait(), PATIENCE)
+            write()
+            may_go_on.set()
+            await asyncio.wait_for(loader, PATIENCE)
+            assert await cache.aget("k") != "old"
+
+        asyncio.run(story())
+
+
+@pytest.mark.usefixtures("road")
+class TestGetOrSet:
+    def test_one_load_for_all(self) -> None:
+        async def story() -> None:
+            calls: list[int] = []
+
+            async def load() -> str:
+                calls.append(1)
+                await asyncio.sleep(0)
+                return "value"
+
+            found = await asyncio.gather(*(cache.aget_or_set("k", load) for _ in range(20)))
+            assert found == ["value"] * 20
+            assert calls == [1]
+            assert await cache.aget("k") == "value"
+
+        asyncio.run(story())
+
+    def test_defaults_of_every_kind(self) -> None:
+        """[S23] Django calls an async function, and pickles its coroutine."""
+
+        async def load() -> str:
+            return "async"
+
+        async def story() -> None:
+            assert await cache.aget_or_set("async", load) == "async"
+            assert await cache.aget_or_set("returns", lambda: load()) == "async"  # noqa: PLW0108
+            assert await cache.aget_or_set("plain", lambda: "plain") == "plain"
+            assert await cache.aget_or_set("value", "value") == "value"
+            assert await cache.aget_or_set("class", list) == []
+            assert await cache.aget_or_set("none", None) is None
+            assert await cache.ahas_key("none")
+            with pytest.raises(TypeError, match="without calling it"):
+                await cache.aget_or_set("coroutine", load())
+            names = ["async", "returns", "plain", "value", "coroutine"]
+            assert await cache.aget_many(names) == {
+                "async": "async",
+                "returns": "async",
+                "plain": "plain",
+                "value": "value",
+            }
+
+        asyncio.run(story())
+
+    def test_who_waits_does_not_block_the_thread_of_synchronous_code(self) -> None:
+        """[S22] Twenty callers wait for a load, whose loader needs that thread. A wait in it would never end."""
+
+        async def story() -> None:
+            may_go_on = asyncio.Event()
+
+            async def load() -> str:
+                await asyncio.wait_for(may_go_on.wait(), PATIENCE)
+                return await sync_to_async(lambda: "loaded", thread_sensitive=True)()
+
+            waiting = [asyncio.create_task(cache.aget_or_set("k", load)) for _ in range(20)]
+            for _ in range(20):
+                await asyncio.wait_for(sync_to_async(lambda: None, thread_sensitive=True)(), PATIENCE)
+            may_go_on.set()
+            assert await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE) == ["loaded"] * 20
+
+        asyncio.run(story())
+
+    def test_a_synchronous_call_in_a_loop_is_djangos(self) -> None:
+        """It can't wait for a task of the loop that it blocks."""
+
+        async def story() -> None:
+            runs, may_go_on = asyncio.Event(), asyncio.Event()
+            task = asyncio.create_task(cache.aget_or_set("k", lambda: loading(runs, may_go_on)))
+            await asyncio.wait_for(runs.wait(), PATIENCE)
+            assert cache.get_or_set("k", lambda: "mine") == "mine"
+            may_go_on.set()
+            await asyncio.wait_for(task, PATIENCE)
+
+        asyncio.run(story())
+
+
+class Native(BaseCache):
+    """Its a-methods need no thread, and its other ones must not be called."""
+
+    def __init__(self, location: str, params: dict[str, Any]) -> None:
+        super().__init__(params)
+        self.calls: list[tuple[str, threading.Thread]] = []
+
+    def _note(self, name: str) -> None:
+        self.calls.append((name, threading.current_thread()))
+
+    async def aget(self, key: str, default: Any = None, version: int | None = None) -> Any:
+        self._note("aget")
+        return 1
+
+    async def aset(self, key: str, value: Any, timeout: Any = None, version: int | None = None) -> None:
+        self._note("aset")
+
+    async def aadd(self, key: str, value: Any, timeout: Any = None, version: int | None = None) -> bool:
+        self._note("aadd")
+        return True
+
+    async def atouch(self, key: str, timeout: Any = None, version: int | None = None) -> bool:
+        self._note("atouch")
+        return True
+
+    async def adelete(self, key: str, version: int | None = None) -> bool:
+        self._note("adelete")
+        return True
+
+    async def aclear(self) -> None:
+        self._note("aclear")
+
+
+def test_every_a_method_awaits_the_wrapped_caches(settings: Any) -> None:
+    """[S22] None goes through a thread when the wrapped cache needs none."""
+    settings.CACHES = {
+        "raw": {"BACKEND": f"{__name__}.Native"},
+        "default": {"BACKEND": WRAPPER, "LOCATION": "raw"},
+    }
+
+    async def story() -> list[tuple[str, threading.Thread]]:
+        await cache.aget("k")
+        await cache.aget_many(["k"])
+        await cache.ahas_key("k")
+        await cache.aset("k", 1)
+        await cache.aadd("k", 1)
+        await cache.atouch("k")
+        await cache.adelete("k")
+        await cache.aset_many({"k": 1})
+        await cache.adelete_many(["k"])
+        await cache.aincr("k")
+        await cache.adecr("k")
+        await cache.aincr_version("k")
+        await cache.adecr_version("k")
+        await cache.aclear()
+        await cache.aclose()
+        calls: list[tuple[str, threading.Thread]] = caches["raw"].calls
+        return calls
+
+    calls = asyncio.run(story())
+    assert {thread for _, thread in calls} == {threading.current_thread()}
+    assert len(calls) >= 14
+
+
+def test_every_method_of_django_has_its_own_here_or_needs_none() -> None:
+    """A method that a newer Django adds would reach neither the wrapped cache nor the fences."""
+    through_others = {
+        "__contains__",  # has_key
+        "decr",  # incr
+        "adecr",
+        "decr_version",  # incr_version
+        "adecr_version",
+    }
+    public = {name for name, value in vars(BaseCache).items() if callable(value) and not name.startswith("__")}
+    assert public | {"__contains__"} <= set(vars(StampedeCache)) | through_others

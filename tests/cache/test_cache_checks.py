@@ -1,0 +1,160 @@
+"""The checks of wrapped caches: each can be provoked, and a good project hears nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core import checks
+
+from tests.cache.wrapped import FILES, LOCMEM, REDIS, WRAPPER
+
+CACHED_DB = "django.contrib.sessions.backends.cached_db"
+SIGNED = "django.contrib.sessions.backends.signed_cookies"
+
+
+def found(settings: Any, entry: dict[str, Any], raw: dict[str, Any] | None = None, **others: Any) -> list[Any]:
+    """What `manage.py check --tag redis_locks` says of wrappers."""
+    settings.CACHES = {
+        "raw": raw or {"BACKEND": LOCMEM},
+        "default": {"BACKEND": WRAPPER, "LOCATION": "raw", **entry},
+        **others,
+    }
+    ids = {f"redis_locks.{kind}04{number}" for kind in "EW" for number in range(10)}
+    return [message for message in checks.run_checks(tags=["redis_locks"]) if message.id in ids]
+
+
+OUTER = {"BACKEND": WRAPPER, "LOCATION": "default"}
+
+WRONG: dict[str, tuple[str, dict[str, Any], str, str]] = {
+    "no-location": ("E040", {"LOCATION": ""}, "LOCATION '' isn't in CACHES", "is the alias"),
+    "unknown-location": ("E040", {"LOCATION": "row"}, "LOCATION 'row' isn't in CACHES", "'raw'?"),
+    "a-url": ("E040", {"LOCATION": ["redis://127.0.0.1"]}, "isn't in CACHES", "is the alias"),
+    "itself": ("E041", {"LOCATION": "default"}, "it wraps itself: 'default' → 'default'", "keeps the values"),
+    "circle": ("E041", {"LOCATION": "outer"}, "it wraps itself: 'outer' → 'default' → 'outer'", "keeps the values"),
+    "options": ("E042", {"OPTIONS": ["STALE"]}, "OPTIONS must be a dict, not list", ""),
+    "unknown-option": ("E042", {"OPTIONS": {"STALLE": 5}}, "unknown option 'STALLE'", "'STALE'?"),
+    "small-letters": ("E042", {"OPTIONS": {"stale": 5}}, "unknown option 'stale'", "'STALE'?"),
+    "anothers-word": ("E042", {"OPTIONS": {"LEASE": 5}}, "unknown option 'LEASE'", "'EXPIRE'?"),
+    "using": ("E042", {"OPTIONS": {"USING": "default"}}, "unknown option 'USING'", "'LOCKS'?"),
+    "timeout": ("E042", {"OPTIONS": {"TIMEOUT": 5}}, "unknown option 'TIMEOUT'", "TIMEOUT, beside OPTIONS?"),
+    "ttl": ("E042", {"OPTIONS": {"TTL": 5}}, "unknown option 'TTL'", "TIMEOUT, beside OPTIONS?"),
+    "nonsense": ("E042", {"OPTIONS": {"XYZZY": 5}}, "unknown option 'XYZZY'", "Known are LOCKS, STALE, "),
+    "wait": ("E043", {"OPTIONS": {"WAIT": "5"}}, "WAIT must be seconds or a timedelta, not '5'", ""),
+    "early": ("E043", {"OPTIONS": {"EARLY": 2}}, "EARLY is None, a fraction of ttl", ""),
+    "jitter": ("E043", {"OPTIONS": {"JITTER": 1.5}}, "JITTER is a fraction", ""),
+    "refresh": ("E043", {"OPTIONS": {"REFRESH": "later"}}, "REFRESH is 'inline' or 'thread' or 'celery'", ""),
+    "by-a-worker": ("E043", {"OPTIONS": {"REFRESH": "celery"}}, "a worker can't find what get_or_set", "Take 'thread'"),
+    "unhashable": ("E043", {"OPTIONS": {"STALE": [5]}}, "STALE must be seconds", ""),
+    "on-conflict": ("E043", {"OPTIONS": {"ON_CONFLICT": "default"}}, "ON_CONFLICT is 'load' or 'raise'", ""),
+    "own-timeout": ("E043", {"TIMEOUT": "long"}, "TIMEOUT is a number of seconds", ""),
+    "early-for-ever": ("E043", {"TIMEOUT": None, "OPTIONS": {"EARLY": 0.8}}, "EARLY needs a TIMEOUT", ""),
+    "locks": ("E044", {"OPTIONS": {"LOCKS": "defualt"}}, "LOCKS 'defualt' isn't in REDIS_LOCKS", "'default'?"),
+    "locks-nonsense": ("E044", {"OPTIONS": {"LOCKS": 7}}, "LOCKS 7 isn't in REDIS_LOCKS", "There is 'default'."),
+    "prefix": ("E045", {"KEY_PREFIX": "x"}, "KEY_PREFIX is the wrapped cache's", "Move it to 'raw'"),
+    "version": ("E045", {"VERSION": 2}, "VERSION is the wrapped cache's", "Move it to 'raw'"),
+    "in-the-wrong-place": ("E042", {"STALE": 60}, "unknown key 'STALE'", "Move it into OPTIONS."),
+    "misspelt": ("E042", {"TIMEOT": 60}, "unknown key 'TIMEOT'", "TIMEOUT"),
+    "entries": ("E045", {"OPTIONS": {"MAX_ENTRIES": 60}}, "MAX_ENTRIES is the wrapped cache's", "Move it to 'raw'"),
+    "key-function": ("E045", {"KEY_FUNCTION": "x.y"}, "KEY_FUNCTION is the wrapped cache's", "Move it to 'raw'"),
+}
+
+
+@pytest.mark.parametrize(("id", "entry", "message", "hint"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong(settings: Any, id: str, entry: dict[str, Any], message: str, hint: str) -> None:
+    """One thing is wrong, and one thing is said, with a way out."""
+    others = {"outer": OUTER} if entry.get("LOCATION") == "outer" else {}
+    first, *more = found(settings, entry, **others)
+    assert first.id == f"redis_locks.{id}"
+    assert first.level == checks.ERROR
+    assert "CACHES['" in first.msg
+    assert message in first.msg
+    assert hint in (first.hint or "")
+    assert len(more) == len(others), "a circle has two ends"
+
+
+def test_a_wrapper_of_a_wrapper(settings: Any) -> None:
+    """It would fence everything twice."""
+    (message,) = found(settings, {}, outer=OUTER)
+    assert message.id == "redis_locks.E041"
+    assert "CACHES['outer']: 'default' is a wrapper itself" in message.msg
+
+
+def test_a_wrapper_of_what_is_wrong_itself(settings: Any) -> None:
+    messages = found(settings, {"LOCATION": ["redis://127.0.0.1"]}, outer=OUTER)
+    assert sorted(message.id[-4:] for message in messages) == ["E040", "E041"]
+
+
+def test_every_problem_is_told(settings: Any) -> None:
+    messages = found(settings, {"LOCATION": "row", "VERSION": 2, "OPTIONS": {"WIAT": 5, "STALE": -1, "LOCKS": "x"}})
+    assert sorted(message.id[-4:] for message in messages) == ["E040", "E042", "E043", "E044", "E045"]
+
+
+class TestLocks:
+    """Where are the leases of loads? Those of Redis are beside the values, those of this process in it."""
+
+    def test_a_cache_on_another_store_needs_locks(self, settings: Any) -> None:
+        settings.REDIS_LOCKS = {"other": {"LOCATION": "redis://127.0.0.1:1/0"}}
+        (message,) = found(settings, {}, {"BACKEND": FILES, "LOCATION": "there"})
+        assert message.id == "redis_locks.E044"
+        assert (message.msg, message.hint) == (
+            "CACHES['default']: LOCKS 'default' isn't in REDIS_LOCKS.",
+            "There is 'other'.",
+        )
+
+    @pytest.mark.parametrize("raw", [{"BACKEND": LOCMEM}, {"BACKEND": REDIS, "LOCATION": "redis://127.0.0.1:1/0"}])
+    def test_others_do_not(self, settings: Any, raw: dict[str, Any]) -> None:
+        settings.REDIS_LOCKS = {"other": {"LOCATION": "redis://127.0.0.1:1/1"}}
+        assert not found(settings, {}, raw)
+
+
+def test_a_good_one(settings: Any) -> None:
+    from django_redis_locks.cache import XFetch
+
+    assert not found(
+        settings,
+        {
+            "TIMEOUT": 600,
+            "OPTIONS": {"LOCKS": "default", "STALE": 60, "EARLY": XFetch(), "WAIT": 5, "ON_CONFLICT": "raise"},
+        },
+    )
+    assert not found(settings, {"TIMEOUT": None, "OPTIONS": {"EARLY": None, "MAX_HOLD": None, "SHARE": True}})
+    assert not found(settings, {}, other={"BACKEND": "there.is.no.such.Cache"})
+
+
+class TestSessions:
+    @pytest.mark.parametrize("engine", ["django.contrib.sessions.backends.cache", CACHED_DB])
+    def test_a_guarded_cache_is_no_place_for_them(self, settings: Any, engine: str) -> None:
+        """[S43] Nobody else loads a session, and each save is a write that has to be fenced."""
+        settings.SESSION_ENGINE = engine
+        (message,) = found(settings, {})
+        assert message.id == "redis_locks.W046"
+        assert message.level == checks.WARNING
+        assert "SESSION_CACHE_ALIAS = 'raw'" in message.hint
+
+    def test_elsewhere_they_are_fine(self, settings: Any) -> None:
+        settings.SESSION_ENGINE = CACHED_DB
+        settings.SESSION_CACHE_ALIAS = "raw"
+        assert not found(settings, {})
+        settings.SESSION_ENGINE, settings.SESSION_CACHE_ALIAS = SIGNED, "default"
+        assert not found(settings, {})
+
+
+class TestReplicas:
+    @pytest.mark.parametrize("location", ["redis://127.0.0.1:1/0,redis://127.0.0.1:2/0", ["redis://a", "redis://b"]])
+    def test_plain_reads_may_lag(self, settings: Any, location: Any) -> None:
+        """[S8] Django's cache writes to the first server, and reads from another one."""
+        (message,) = found(settings, {}, {"BACKEND": REDIS, "LOCATION": location})
+        assert message.id == "redis_locks.W047"
+        assert message.level == checks.WARNING
+
+    def test_one_server_is_fine(self, settings: Any) -> None:
+        assert not found(settings, {}, {"BACKEND": REDIS, "LOCATION": ["redis://127.0.0.1:1/0"]})
+
+
+class TestDatabases:
+    def test_locks_in_the_database_of_the_wrapped_cache(self, settings: Any) -> None:
+        """[S31] `clear()` of the wrapper flushes them too: the check of the locks sees the cache behind it."""
+        settings.REDIS_LOCKS = {"default": {"LOCATION": "redis://127.0.0.1:1/0"}}
+        found(settings, {}, {"BACKEND": REDIS, "LOCATION": "redis://127.0.0.1:1/0"})
+        assert "redis_locks.W010" in {message.id for message in checks.run_checks(tags=["redis_locks"])}

@@ -1,0 +1,156 @@
+"""`@cached`: its old values, and their refresh by another process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from django.core.cache import caches
+
+from django_redis_locks.cache import cached
+from django_redis_locks.cache.decorated import find
+from django_redis_locks.cache.refreshing import Job
+from tests.django.helpers import in_thread
+
+jobs: list[Job] = []
+called: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def redis_cache(settings: Any, redis_url: str) -> None:
+    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": redis_url}}
+    jobs.clear()
+    called.clear()
+
+
+@cached("report:{year}:{size}", ttl=60, stale=600, refresh=jobs.append)
+def report(year: int, size: str = "M") -> str:
+    called.append(year)
+    return f"{year} {len(called)}"
+
+
+@cached("areport:{year}", ttl=60, stale=600, refresh=jobs.append)
+async def areport(year: int) -> str:
+    called.append(year)
+    return f"{year} {len(called)}"
+
+
+class Shop:
+    def __init__(self, pk: int) -> None:
+        self.pk = pk
+
+    @cached("total:{self.pk}:{year}", ttl=60, stale=600, refresh=jobs.append)
+    def total(self, year: int) -> str:
+        called.append(year)
+        return f"{self.pk} {year} {len(called)}"
+
+    @cached("best:{cls.__name__}:{year}", ttl=60, stale=600, refresh=jobs.append)
+    @classmethod
+    def best(cls, year: int) -> str:
+        called.append(year)
+        return f"{cls.__name__} {year} {len(called)}"
+
+
+class Market(Shop):
+    pass
+
+
+def grow_old(key: str) -> None:
+    assert caches["default"].touch(key, 500)  # less than `stale` is left
+
+
+def carry_out(job: Job) -> bool:
+    """As a worker does, who knows what can be sent."""
+    return find(job.path).take_over(job.token, job.args, job.kwargs)
+
+
+def test_a_worker_finds_the_function_and_carries_the_job_out() -> None:
+    """[S37] It is claimed here, and once."""
+    assert report(2031) == "2031 1"
+    grow_old(report.key(2031))
+    assert [report(2031), report(year=2031)] == ["2031 1"] * 2
+    (job,) = jobs
+    assert (job.path, job.args, job.kwargs) == (f"{__name__}:report", (2031,), {})
+    assert in_thread(lambda: carry_out(job))
+    assert report(2031) == "2031 2"
+    assert not in_thread(lambda: carry_out(job))
+    assert len(called) == 2
+
+
+def test_an_invalidation_meanwhile_wins() -> None:
+    """[S2] The claim is of then, not of when the worker comes."""
+    report(2031, size="L")
+    grow_old(report.key(2031, "L"))
+    report(2031, size="L")
+    report.invalidate(2031, "L")
+    (job,) = jobs
+    assert job.kwargs == {"size": "L"}
+    assert not in_thread(lambda: carry_out(job))
+    assert called == [2031]
+
+
+def test_an_asynchronous_function_is_carried_out_too() -> None:
+    async def story() -> None:
+        await areport(2031)
+        await asyncio.to_thread(grow_old, areport.key(2031))
+        assert await areport(2031) == "2031 1"
+
+    asyncio.run(story())
+    (job,) = jobs
+    assert in_thread(lambda: carry_out(job))
+    assert asyncio.run(areport(2031)) == "2031 2"
+
+
+def test_methods_are_found_by_their_class() -> None:
+    shop = Shop(5)
+    for call in (shop.total, Market.best):
+        call(2031)
+        grow_old(call.key(2031))
+        call(2031)
+    of_shop, of_class = jobs
+    assert (of_shop.path, of_shop.args) == (f"{__name__}:Shop.total", (shop, 2031))
+    assert (of_class.path, of_class.args) == (f"{__name__}:Market.best", (2031,))
+    assert carry_out(of_shop)
+    assert carry_out(of_class)
+    assert [shop.total(2031), Market.best(2031)] == ["5 2031 3", "Market 2031 4"]
+
+
+@pytest.mark.parametrize("path", ["nowhere:report", f"{__name__}:nothing", f"{__name__}:carry_out", "report", ""])
+def test_what_another_version_has_is_not_found(path: str) -> None:
+    """[S37] The code of a worker may be older, or newer."""
+    with pytest.raises(LookupError, match="does this process run the same code"):
+        find(path)
+
+
+def test_an_old_value_may_be_kept_by_an_invalidation() -> None:
+    """With soft=True for as long as the function's `stale` says; else it is gone."""
+    report(2031)
+    report.invalidate(2031, soft=True)
+    assert report(2031) == "2031 1"
+    assert len(jobs) == 1
+    report.invalidate(2031)
+    assert report(2031) == "2031 2"
+
+
+def test_one_thread_loads_for_all_that_come() -> None:
+    """As `get_or_load`, whose promises are its own tests': here for a method."""
+    began, go = threading.Event(), threading.Event()
+
+    @cached("slow:{pk}", ttl=60)
+    def slow(pk: int) -> int:
+        called.append(pk)
+        began.set()
+        assert go.wait(10)
+        return pk
+
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda: found.append(slow(1))) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    assert began.wait(10)
+    go.set()
+    for thread in threads:
+        thread.join(10)
+    assert (found, called) == ([1] * 5, [1])

@@ -1,0 +1,244 @@
+"""The keys of `@cached`: no two calls share one by accident."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from itertools import combinations
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.contrib.auth.models import AnonymousUser, User
+from django.db import models
+from django.utils.functional import SimpleLazyObject
+from django.utils.translation import gettext_lazy, override
+
+from django_redis_locks import LockKeyError
+from django_redis_locks.cache.keys import key_maker, token
+
+
+def takes(a: Any = 0, b: Any = 0, *rest: Any, **more: Any) -> None: ...
+
+
+def key(template: str | None, *args: Any, **kwargs: Any) -> str:
+    return key_maker(template, takes, "shop.takes")(args, kwargs)
+
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Size(models.TextChoices):
+    SMALL = "s"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+DIFFERENT = [
+    1,
+    "1",
+    1.0,
+    "1.0",
+    True,
+    "True",
+    "~True",
+    "'1",
+    "''1",
+    None,
+    "None",
+    "~None",
+    "",
+    "'",
+    "-1",
+    -1,
+    Decimal(1),
+    b"1",
+    "bytes.31",
+    "~bytes.31",
+    UUID(int=1),
+    str(UUID(int=1)),
+    date(2031, 1, 1),
+    datetime(2031, 1, 1),  # noqa: DTZ001 - a naive one, on purpose
+    datetime(2031, 1, 1, tzinfo=UTC),
+    "2031-01-01",
+    timedelta(1),
+    Colour.RED,
+    Colour.BLUE,
+    [],
+    (),
+    {},
+    set(),
+    [1],
+    ["1"],
+    (1,),
+    {1},
+    [1, 2],
+    ["1,2"],
+    ["1", "2"],
+    [[1], 2],
+    [[1, 2]],
+    ["[1", "2]"],
+    {"a": 1},
+    {"a": "1"},
+    {"a": {"b": 1}},
+    {"a": 1, "b": 1},
+    ["a=1"],
+    ["%2C"],
+    [","],
+    int,
+    Colour,
+    "a:b",
+    "a%3Ab",
+    "A:b",
+    "a b",
+    "a%20b",
+    "é",
+    "e",
+    User(pk=1),
+    User(pk=2),
+    "~auth.user.1",
+    "auth.user.1",
+]
+
+
+@pytest.mark.parametrize("template", ["it:{a}", None])
+def test_values_of_two_types_never_share_a_key(template: str | None) -> None:
+    for one, other in combinations(DIFFERENT, 2):
+        assert key(template, one) != key(template, other), (one, other)
+
+
+@pytest.mark.parametrize("template", ["it:{a}:{b}", "it-{a}-{b}", "it_{a}_{b}", "{a}.{b}", "{a} and {b}", None])
+def test_no_value_can_pretend_to_be_two(template: str | None) -> None:
+    """[S 5.3] Whatever separates them, it can't stand in one."""
+    between = [":", "-", "_", ".", " and ", " ", "%", "%3A"]
+    texts = ["", "x", "1", *between, *(f"x{each}x" for each in between), *(f"x{each}" for each in between)]
+    values: list[Any] = [*texts, 1, -1, 1.5]
+    keys = [key(template, one, other) for one in values for other in values]
+    assert len(set(keys)) == len(values) ** 2
+
+
+def test_a_key_is_readable() -> None:
+    assert key("user:{a}:{b}", 42, "en-gb") == "user:42:en-gb"
+    assert key("user:{a.pk}", User(pk=42)) == "user:42"
+    assert key(None, 42, "en-gb").startswith("shop.takes:42:en-gb:")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Size.SMALL, "s"),
+        (Level.LOW, 1),
+        (SimpleLazyObject(lambda: User(pk=7)), User(pk=7)),
+        (SimpleLazyObject(lambda: "text"), "text"),
+        (SimpleLazyObject(lambda: 5), 5),
+        (gettext_lazy("Monday"), "Monday"),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ({1, 2}, frozenset({2, 1})),
+        (datetime(2031, 1, 1, 12, tzinfo=UTC), datetime(2031, 1, 1, 13, tzinfo=timezone(timedelta(hours=1)))),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_two_spellings_of_a_value_share_a_key(one: object, other: object) -> None:
+    assert key("it:{a}", one) == key("it:{a}", other)
+
+
+def test_defaults_names_and_positions_give_one_key() -> None:
+    for template in ("it:{a}:{b}", None):
+        assert key(template, 0) == key(template) == key(template, a=0) == key(template, b=0, a=0) == key(template, 0, 0)
+    assert key(None, 0, 0, x=1, y=2) == key(None, 0, 0, y=2, x=1) != key(None, 0, 0, x=2, y=1)
+    assert key(None, 0, 0, 1, 2) != key(None, 0, 0, (1, 2))
+
+
+@pytest.mark.parametrize("text", ["x" * 500, "é" * 300, "tab\tnewline\n", "\x00\x7f", "日本 語", "{}", "\u2028"])
+@pytest.mark.parametrize("template", ["it:{a}", "a literal with blanks\n: {a}", None])
+def test_any_cache_takes_the_key(template: str | None, text: str) -> None:
+    """memcached wants no white space, no control characters, and at most 250 bytes with prefix and version."""
+    made = key(template, text)
+    assert len(made.encode()) <= 200
+    assert not re.search(r"[\x00-\x20\x7f]", made)
+    assert made != key(template, text + "x")
+
+
+def test_a_hash_hides_and_still_tells_types_apart() -> None:
+    assert re.fullmatch("it:[0-9a-f]{32}", key("it:{a:hash}", "secret"))
+    assert key("it:{a:hash}", "1") != key("it:{a:hash}", 1)
+    assert key("it:{a:lower}", "ÄB") == key("it:{a:lower}", "äb") != key("it:{a}", "ÄB")
+
+
+def test_nobody_is_refused() -> None:
+    """A key for all who aren't logged in, or for all unsaved rows, would hand one's value to another."""
+    for template in ("it:{a}", "it:{a.pk}", None):
+        for nobody in (AnonymousUser(), SimpleLazyObject(AnonymousUser), User()):
+            with pytest.raises(LockKeyError, match=r"anonymous user|isn't saved"):
+                key(template, nobody)
+    assert key("it:{a.pk!n}", AnonymousUser()) == "it:~None"
+    assert key("it:{a.is_staff}", AnonymousUser()) == "it:~False"
+    assert key("it:{a[x]}", {"x": None}) == "it:~None"
+
+
+def test_what_has_no_text_is_refused() -> None:
+    for value in (object(), takes, [object()]):
+        with pytest.raises(LockKeyError, match="no text of its own"):
+            key("it:{a}", value)
+        with pytest.raises(LockKeyError, match=r"the argument a of shop\.takes"):
+            key(None, value)
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("it:{a}{b}", "nothing between"),
+        ("it:{a}and{b}", "not only 'and'"),
+        ("it:{a}%{b}", "not only '%'"),
+        ("", "empty"),
+        ("it:{", "no key template"),
+        ("it:{0}", "names an argument"),
+        ("it:{a!r}", "not !r"),
+        ("it:{a:upper}", "not :upper"),
+    ],
+)
+def test_a_template_is_checked_at_decoration(template: str, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        key_maker(template, takes, "shop.takes")
+
+
+def test_an_unknown_name_is_refused_at_decoration() -> None:
+    def only(pk: int) -> None: ...
+
+    with pytest.raises(TypeError, match="takes no argument 'user'; it takes pk"):
+        key_maker("it:{user.pk}", only, "shop.only")
+
+
+def test_the_language_is_a_part_of_the_key() -> None:
+    """[S49] The leader's language is nobody else's."""
+    make = key_maker("it:{a}", takes, "shop.takes", vary_on_language=True)
+    with override("de"):
+        german = make((1,), {})
+    with override("en"):
+        english = make((1,), {})
+    with override(None):
+        none = make((1,), {})
+    assert len({german, english, none, key("it:{a}", 1)}) == 4
+
+
+def test_a_method_says_which_object() -> None:
+    class Shop:
+        def total(self, year: int) -> None: ...
+
+    def total(self: Any, year: int) -> None: ...
+
+    make: Callable[..., str] = key_maker(None, total, "shop.Shop.total")
+    with pytest.raises(LockKeyError, match=r"doesn't say which one it is: give @cached a template"):
+        make((Shop(), 2031), {})
+    assert make((User(pk=1), 2031), {}) != make((User(pk=2), 2031), {})
+
+
+def test_tokens_of_numbers_are_plain() -> None:
+    assert [token(value) for value in (0, -5, 10**30)] == ["0", "-5", str(10**30)]

@@ -1,0 +1,208 @@
+"""Loads in real processes: one of them dies, stands still, fails, or is overtaken."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import redis
+
+from tests.cache import jobs
+from tests.cache.jobs import Got, acrowd, configure, crowd, disturb, lift, lifted, load, load_many, loaded, put
+from tests.chaos.workers import CAP, PATIENCE, Worker
+from tests.contract.matrix import eventually
+
+pytestmark = pytest.mark.slow
+
+PROCESSES, THREADS = 4, 25
+KEY, STORED = "report", ":1:report"
+
+
+@pytest.fixture
+def direct(redis_url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def start(redis_url: str) -> Iterator[Callable[..., list[Worker]]]:
+    """`start(4)`: so many processes that share a cache."""
+    with ExitStack() as stack:
+
+        def start(number: int) -> list[Worker]:
+            workers = [Worker(redis_url, f"loader-{n}", {"CAP": CAP}) for n in range(number)]
+            for worker in workers:
+                stack.callback(worker.close)
+                worker.call(configure, redis_url)
+            return workers
+
+        yield start
+
+
+def loads_of(workers: list[Worker]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for worker in workers:
+        found.update(worker.call(loaded))
+    return found
+
+
+def gathered(workers: list[Worker], job: Callable[..., Any], *args: Any, **how: Any) -> list[Any]:
+    """What all processes return who do the same job at once."""
+    futures = [worker.start(job, *args, **how) for worker in workers]
+    return [each for future in futures for each in future.result(PATIENCE)]
+
+
+def value_of(direct: redis.Redis) -> bytes | None:
+    return direct.get(STORED)
+
+
+def holds(direct: redis.Redis, value: str) -> bool:
+    """Whether the cache holds this value, which is pickled."""
+    return value.encode() in (value_of(direct) or b"")
+
+
+def test_one_load_for_a_hundred_callers(start: Callable[..., list[Worker]], direct: redis.Redis) -> None:
+    """[V24] [S24] 4 processes of 25 threads, a cold key: one load, 300 commands at most."""
+    workers = start(PROCESSES)
+    before = direct.info("commandstats")
+    results = gathered(workers, crowd, THREADS, KEY, "value", 1.0)
+    after = direct.info("commandstats")
+    assert {result.value for result in results} == {"value"}
+    assert len(results) == PROCESSES * THREADS
+    assert loads_of(workers) == {"value": 1}
+    sent = sum(stats["calls"] for stats in after.values()) - sum(stats["calls"] for stats in before.values())
+    assert sent <= 300
+
+
+def test_two_hundred_tasks(start: Callable[..., list[Worker]]) -> None:
+    """[S22] [S24] One load for all tasks of all processes."""
+    workers = start(2)
+    results = gathered(workers, acrowd, 100, KEY, "value", 0.5)
+    assert [result.value for result in results] == ["value"] * 200
+    assert loads_of(workers) == {"value": 1}
+
+
+def test_the_next_one_loads_when_the_loader_is_killed(start: Callable[..., list[Worker]]) -> None:
+    """[S11] As soon as its lease is over: it is no cap that ends the wait."""
+    lease = 1.0
+    dying, living = start(2)
+    dying.start(load, KEY, "never", gate="never", expire=lease)
+    assert dying.call(lifted, "never began")
+    waiting = living.start(load, KEY, "value", expire=lease, wait=20.0)
+    eventually(lambda: _waits(living))
+    dying.kill()
+    result = waiting.result(PATIENCE)
+    assert (result.value, result.source) == ("value", "loaded")
+    assert result.seconds < lease + 8
+
+
+def _waits(worker: Worker) -> bool:
+    return bool(worker.call(jobs.waiting))
+
+
+@pytest.mark.parametrize("who", ["somebody", "nobody"])
+def test_a_loader_who_stood_still_stores_nothing(
+    start: Callable[..., list[Worker]], direct: redis.Redis, who: str
+) -> None:
+    """[S9] Its lease is over; whether or not somebody else has loaded meanwhile."""
+    stopped, other = start(2)
+    loading = stopped.start(load, KEY, "old", gate="go on", expire=0.4)
+    assert stopped.call(lifted, "old began")
+    stopped.signal(signal.SIGSTOP)
+    lease = "{" + STORED + "}:k:load"
+    try:
+        if who == "somebody":
+            assert other.call(load, KEY, "new", expire=0.4).value == "new"
+        else:
+            eventually(lambda: not direct.exists(lease))
+    finally:
+        stopped.signal(signal.SIGCONT)
+    stopped.call(lift, "go on")
+    assert loading.result(PATIENCE).value == "old"  # to its own caller
+    assert not holds(direct, "old")
+    assert holds(direct, "new") == (who == "somebody")
+
+
+def test_a_failure_is_everybodys(start: Callable[..., list[Worker]]) -> None:
+    """[S13] 100 who wait for a load that fails: two loads at most, and nobody waits for more of them."""
+    workers = start(PROCESSES)
+    results = gathered(workers, _timed_crowd, THREADS, KEY, "no rates", 0.5, fails=True)
+    assert {what for what, _ in results} <= {"OSError", "LoadFailed"}
+    assert loads_of(workers)["no rates"] <= 2
+    assert max(seconds for _, seconds in results) < 0.5 + 8
+
+
+_timed_crowd = jobs.timed_crowd
+
+
+def test_a_wait_that_is_too_short(start: Callable[..., list[Worker]], direct: redis.Redis) -> None:
+    """[S12] [V14] Of all whose wait is over one loads beside the first, and what he brings isn't stored."""
+    workers = start(PROCESSES)
+    first = workers[0].start(load, KEY, "first", gate="go on")
+    assert workers[0].call(lifted, "first began")
+    results = gathered(workers, crowd, THREADS, KEY, "beside", 0.0, wait=0.3, on_conflict="load")
+    told = Counter(result.source if isinstance(result, Got) else result for result in results)
+    assert told == {"unlocked": 1, "LoadTimeout": PROCESSES * THREADS - 1}
+    assert loads_of(workers) == {"first": 1, "beside": 1}
+    assert value_of(direct) is None
+    workers[0].call(lift, "go on")
+    assert first.result(PATIENCE).value == "first"
+    assert holds(direct, "first")
+
+
+HOW = ["invalidate", "set", "delete", "clear", "incr_version"]
+
+
+@pytest.mark.parametrize("mode", ["foreground", "thread"])
+@pytest.mark.parametrize("how", HOW)
+def test_what_another_process_does_during_a_load_wins(
+    start: Callable[..., list[Worker]], direct: redis.Redis, how: str, mode: str
+) -> None:
+    """[S1] [S2] [S4] [S31] [V7] [V15] The old value is never in the cache afterwards."""
+    loader, other = start(2)
+    if mode == "thread":
+        loader.call(put, KEY, "stale", 50)
+        first = loader.start(load, KEY, "old", gate="go on", ttl=100, stale=60, refresh="thread")
+        assert first.result(PATIENCE).value == "stale"
+    else:
+        first = loader.start(load, KEY, "old", gate="go on")
+    assert loader.call(lifted, "old began")
+    other.call(disturb, how, KEY, "written")
+    afterwards = other.start(load, KEY, "new", version=2 if how == "incr_version" else None)
+    new = afterwards.result(PATIENCE).value
+    assert new == ("written" if how in ("set", "incr_version") else "new")
+    assert not holds(direct, "old")
+    loader.call(lift, "go on")
+    first.result(PATIENCE)
+    eventually(lambda: not loader.call(jobs.flying))
+    assert not holds(direct, "old")
+    assert other.call(load, KEY, "later").value != "old"
+
+
+def test_each_of_many_keys_is_loaded_once(start: Callable[..., list[Worker]]) -> None:
+    """[S17] [V4] In different orders, by four processes: nobody waits for himself, nothing is loaded twice."""
+    workers = start(PROCESSES)
+    keys = [f"k{n}" for n in range(6)]
+    orders = [keys, keys[::-1], keys[3:] + keys[:3], keys[1::2] + keys[::2]]
+    futures = [worker.start(load_many, order, 0.5) for worker, order in zip(workers, orders, strict=True)]
+    results = [future.result(PATIENCE) for future in futures]
+    assert [values for values, _ in results] == [{key: f"value of {key}" for key in order} for order in orders]
+    assert loads_of(workers) == dict.fromkeys(keys, 1)
+    assert max(seconds for _, seconds in results) < 0.5 + 8
+
+
+def test_nobody_waits_who_has_a_stale_value(start: Callable[..., list[Worker]], direct: redis.Redis) -> None:
+    """[S14] 100 callers of a stale key: one loads, and the others are served at once."""
+    workers = start(PROCESSES)
+    workers[0].call(put, KEY, "stale", 50)
+    results = gathered(workers, crowd, THREADS, KEY, "fresh", 2.0, ttl=100, stale=60)
+    assert loads_of(workers) == {"fresh": 1}
+    sources = Counter(result.source for result in results)
+    assert sources == {"stale": PROCESSES * THREADS - 1, "loaded": 1}
+    (loaded_by,) = (n for n, result in enumerate(results) if result.source == "loaded")
+    assert (loaded_by + 1) % THREADS == 0, "the last one of its process: all others were served meanwhile"
+    assert holds(direct, "fresh")

@@ -1,0 +1,181 @@
+"""`refresh="celery"` with real workers: other processes, which are killed and told twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from celery import _state
+from django.core.cache import caches
+
+from django_redis_locks.cache import counters
+from tests.celery import loads_functions
+from tests.celery.conftest import Cell
+from tests.celery.loads_functions import held
+from tests.celery.tasks import BRIEF
+from tests.contract.matrix import eventually
+
+pytestmark = pytest.mark.celery
+
+
+@pytest.fixture
+def workers(make_cell: Callable[..., Cell], celery_server: Any, settings: Any) -> Iterator[Callable[..., Cell]]:
+    """`workers("threads")`: one whose project is this one, too; the app is that of this process."""
+    default, current = _state.default_app, _state._tls.current_app
+    settings.CACHES = {
+        "default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": celery_server.url(4)}
+    }
+    settings.LOADS_JOURNAL = celery_server.url(3)
+    given = {"caches": settings.CACHES, "journal": settings.LOADS_JOURNAL}
+    environ = {"DJANGO_SETTINGS_MODULE": "tests.celery.loads_settings", "CELERY_TESTS_LOADS": json.dumps(given)}
+
+    def make(pool: str = "prefork", count: int = 1) -> Cell:
+        cell = make_cell({"environ": environ})
+        cell.app.set_current()
+        cell.app.set_default()
+        cell.start(count, pool=pool)
+        return cell
+
+    yield make
+    _state.default_app, _state._tls.current_app = default, current
+    loads_functions.journal_of(settings.LOADS_JOURNAL, os.getpid()).close()
+    loads_functions.journal_of.cache_clear()
+
+
+def ask(function: Any, *args: Any) -> Any:
+    return async_to_sync(function)(*args) if function is loads_functions.aquick else function(*args)
+
+
+def make_stale(function: Any, *args: Any) -> None:
+    caches["default"].set(function.key(*args), "old", 500)  # less than `stale`
+
+
+class Sent:
+    """What is sent from now on: arguments and results."""
+
+    def __init__(self, cell: Cell, patch: pytest.MonkeyPatch) -> None:
+        self.cell = cell
+        self.arguments: list[Any] = []
+        self.results: list[Any] = []
+        self.task = cell.task("celery_locks.load")
+        self._plain = self.task.apply_async
+        patch.setattr(self.task, "apply_async", self._send)
+
+    def _send(self, arguments: Any, **how: Any) -> Any:
+        self.arguments.append(arguments)
+        self.results.append(self._plain(arguments, **how))
+        return self.results[-1]
+
+    def again(self) -> Any:
+        """A copy of the last one."""
+        return self._send(self.arguments[-1])
+
+    def done(self, result: Any) -> None:
+        """A worker is done with it."""
+        self.cell.journal.wait(self.arguments[-1][0], "postrun", id=result.id)
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
+def test_a_worker_loads_for_all(workers: Callable[..., Cell], who: str, pool: str) -> None:
+    """[S37] Nobody waits for it, and nobody else loads, though it takes longer than the lease, which the worker renews."""
+    cell = workers(pool)
+    make_stale(held, who)
+    answers: list[str] = []
+    threads = [threading.Thread(target=lambda: answers.append(held(who))) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert answers == ["old"] * 20
+    (body,) = cell.journal.wait(who, "begin")
+    assert body.pid != os.getpid()
+    cell.journal.until(lambda: cell.journal.age(body) > 1.2 * BRIEF, who, "more than the lease")
+    assert held(who) == "old"
+    cell.journal.open_gate(who)
+    eventually(lambda: held(who) == body.run)
+    assert len(cell.journal.entries(who, "begin")) == 1
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_every_kind_of_function(workers: Callable[..., Cell], who: str, pool: str) -> None:
+    """[S37] Asynchronous ones, and methods of classes."""
+    cell = workers(pool)
+    for count, function in enumerate(loads_functions.functions(), 1):
+        make_stale(function, who)
+        assert ask(function, who) == "old"
+        body = cell.journal.wait(who, "begin", count=count)[-1]
+        assert body.pid != os.getpid()
+        eventually(lambda function=function, body=body: ask(function, who) == body.run)
+
+
+def test_a_worker_that_is_killed_leaves_it_to_the_next(workers: Callable[..., Cell], who: str) -> None:
+    """[S36] [S11] The stale value is served on; the claim ends with its lease, and the next caller claims."""
+    cell = workers()
+    make_stale(held, who)
+    assert held(who) == "old"
+    (body,) = cell.journal.wait(who, "begin")
+    cell.kill(body)
+    assert held(who) == "old"
+    cell.journal.until(lambda: held(who) == "old" and len(cell.journal.entries(who, "begin")) > 1, who, "another load")
+    second = cell.journal.entries(who, "begin")[-1]
+    assert second.ms - body.ms > BRIEF * 500
+    cell.journal.open_gate(who)
+    eventually(lambda: held(who) == second.run)
+
+
+def test_an_invalidation_wins_over_a_worker(
+    workers: Callable[..., Cell], who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[S2] What it brings is not stored."""
+    cell = workers()
+    sent = Sent(cell, monkeypatch)
+    make_stale(held, who)
+    assert held(who) == "old"
+    (body,) = cell.journal.wait(who, "begin")
+    held.invalidate(who)
+    cell.journal.open_gate(who)
+    sent.done(sent.results[0])
+    assert caches["default"].get(held.key(who)) is None
+    new = held(who)
+    assert new != body.run
+    assert held(who) == new
+
+
+def test_a_message_that_comes_twice(workers: Callable[..., Cell], who: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[S37] While the first copy is loaded, and when it is done: another worker finds the claim taken."""
+    cell = workers(count=2)
+    sent = Sent(cell, monkeypatch)
+    make_stale(held, who)
+    assert held(who) == "old"
+    (body,) = cell.journal.wait(who, "begin")
+    for copy in [sent.again() for _ in range(2)]:
+        sent.done(copy)
+    assert len(cell.journal.entries(who, "begin")) == 1
+    cell.journal.open_gate(who)
+    eventually(lambda: held(who) == body.run)
+    sent.done(sent.again())
+    assert len(cell.journal.entries(who, "begin")) == 1
+
+
+def test_without_workers_stale_values_are_served(workers: Callable[..., Cell], who: str) -> None:
+    """[S36] [S37] Messages lie about; each claim ends with its lease, and late copies do nothing."""
+    cell = workers(count=0)
+    make_stale(held, who)
+
+    def sends_again() -> bool:
+        assert held(who) == "old"
+        return cell.queued(f"q-{who}") > 1
+
+    cell.journal.until(sends_again, who, "a second message")
+    sent = cell.queued(f"q-{who}")
+    cell.journal.open_gate(who)
+    cell.start()
+    eventually(lambda: cell.queued(f"q-{who}") == 0 and held(who) != "old")
+    assert sent > 1
+    assert len(cell.journal.entries(who, "begin")) <= 2
+    assert counters()["default", "stale"] > sent
