@@ -117,7 +117,7 @@ class Visit:
         self._middleware = middleware = copy.copy(middleware)
         self._shelf = middleware.shelf = Shelf(middleware)
         self._request = request
-        self._until = clock.now() + middleware.wait
+        self._until = inf
         self._old: HttpResponseBase | None = None
         self._turn: Turn | None = None
         self._world: Any = None
@@ -134,8 +134,9 @@ class Visit:
     def fetch(self) -> HttpResponseBase | None:
         """A page to be served; None if the view is to render it."""
         while True:
+            last = self._waited_long()
             page = self._look()
-            turn = None if page is not None else self._next_turn()
+            turn = None if page is not None or last else self._next_turn()
             if turn is None:
                 return page
             run(turn.begin(self._patience()), self._world)
@@ -152,15 +153,16 @@ class Visit:
             run(turn.end(), self._world)
             if self._old is not None:
                 return self._served_old()
-            if not turn.waited or clock.now() >= self._until:
+            if turn.passing and not self._waited_long():
                 return None
 
     async def afetch(self) -> HttpResponseBase | None:
         """As ``fetch``."""
         look = sync_to_async(self._look, thread_sensitive=True)
         while True:
+            last = self._waited_long()
             page = await look()
-            turn = None if page is not None else self._next_turn()
+            turn = None if page is not None or last else self._next_turn()
             if turn is None:
                 return page
             await arun(turn.begin(self._patience()), self._world)
@@ -177,7 +179,7 @@ class Visit:
             await arun(turn.end(), self._world)
             if self._old is not None:
                 return self._served_old()
-            if not turn.waited or clock.now() >= self._until:
+            if turn.passing and not self._waited_long():
                 return None
 
     def finish(self, response: Any) -> Any:
@@ -259,7 +261,14 @@ class Visit:
         return Turn(road, self._key, LEASE)
 
     def _patience(self) -> float:
-        return 0.0 if self._old is not None else max(self._until - clock.now(), 0.0)
+        now = clock.now()
+        if self._until == inf:
+            self._until = now + self._middleware.wait
+        return 0.0 if self._old is not None else max(self._until - now, 0.0)
+
+    def _waited_long(self) -> bool:
+        """The page may have been stored in this moment, so that it is looked up once more."""
+        return clock.now() >= self._until
 
     def _hold(self, turn: Turn) -> None:
         self._turn = turn

@@ -144,6 +144,7 @@ class Stage:
     ) -> Future[Any]:
         """Have somebody load, and return the future of his ``LoadResult``."""
         caller = by or self.caller()
+        options.setdefault("wait", PATIENCE)
         return caller.start(get_or_load, key, self.face(loader), **at(cache), info=True, **options)
 
     def load(self, key: str, loader: Any, **options: Any) -> Any:

@@ -75,15 +75,15 @@ class Site:
         assert self.go.wait(PATIENCE)
         return self._answer(request, number)
 
-    def view(self, *, timeout: float | None = 300, **options: Any) -> Page:
-        @cached_page(timeout, **options)
+    def view(self, *, timeout: float | None = 300, wait: float = PATIENCE, **options: Any) -> Page:
+        @cached_page(timeout, wait=wait, **options)
         def view(request: HttpRequest) -> Any:
             return self(request)
 
         return view
 
-    def aview(self, **options: Any) -> Page:
-        @cached_page(300, **options)
+    def aview(self, wait: float = PATIENCE, **options: Any) -> Page:
+        @cached_page(300, wait=wait, **options)
         async def aview(request: HttpRequest) -> Any:
             self.rendered += 1
             number = self.rendered
@@ -241,6 +241,45 @@ def test_whoever_has_waited_enough_renders(pages: None) -> None:
     assert {text(first), text(second)} == {"page 1", "page 2"}
 
 
+def test_the_wait_begins_when_there_is_somebody_to_wait_for(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[S22] Of a crowd of tasks each looks after the other one. What that takes is none of their wait."""
+    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": "late"}}
+    now, look, passed = clock.now, LocMemCache.get, 0.0
+    site = Site()
+    site.go.clear()
+    view = site.view(wait=20)
+    first = ask(view)
+    site.has_begun()
+
+    def look_for_long(*args: Any, **kwargs: Any) -> Any:
+        nonlocal passed
+        passed = 25.0
+        return look(*args, **kwargs)
+
+    monkeypatch.setattr(clock, "now", lambda: now() + passed)
+    monkeypatch.setattr(LocMemCache, "get", look_for_long)
+    second = ask(view)
+    assert waits(second)
+    site.go.set()
+    assert (text(first), text(second)) == ("page 1", "page 1")
+
+
+def test_whoever_has_waited_enough_looks_once_more(pages: None) -> None:
+    """[S41] Somebody stored the page, and the news of it was lost."""
+    site = Site()
+    site.go.clear()
+    view = site.view(wait=1)
+    first = ask(view)
+    site.has_begun()
+    second = ask(view)
+    assert waits(second)
+    cache_page(300)(lambda request: HttpResponse("meanwhile"))(get())
+    assert text(second) == "meanwhile"
+    site.go.set()
+    assert text(first) == "page 1"
+    assert site.rendered == 1
+
+
 def test_pages_are_djangos(redis_pages: str) -> None:
     """What either has stored, the other one serves."""
     site = Site()
@@ -274,7 +313,7 @@ def test_personal_requests_do_not_wait_for_what_is_not_known(pages: None) -> Non
     for header in ("Cookie", "Authorization"):
         site = Site()
         site.go.clear()
-        view = site.view(key_prefix=header, wait=30)
+        view = site.view(key_prefix=header)
         found = [ask(view, get(**{header: "a=b"})) for _ in range(2)]
         site.has_begun()
         site.has_begun()
@@ -381,7 +420,7 @@ def test_nobody_waits_for_what_is_not_stored(pages: None, answer: Any) -> None:
 
     site = Site(meets)
     site.go.clear()
-    view = site.view(wait=30)
+    view = site.view()
     first = ask(view)
     site.has_begun()
     found = [ask(view) for _ in range(3)]
@@ -430,7 +469,7 @@ def test_nobody_waits_for_a_cache_that_keeps_nothing(settings: Any, backend: str
 
     site = Site(meets)
     site.go.clear()
-    view = site.view(wait=30)
+    view = site.view()
     found = [ask(view)]
     site.has_begun()
     found += [ask(view) for _ in range(3)]
@@ -552,7 +591,7 @@ def test_a_template_is_rendered_first(pages: None) -> None:
 
 def test_a_template_that_fails_is_not_waited_for(pages: None) -> None:
     site = Site(_template)
-    view = site.view(wait=30)
+    view = site.view()
     first = view(get())
     first.context_data["boom"] = Boom()
     found = ask(view)
@@ -662,7 +701,7 @@ def test_a_cancelled_request_is_not_waited_for(pages: None) -> None:
     """[S21] The client of the one who renders hangs up: the next one renders."""
     site = Site()
     site.go.clear()
-    view = site.aview(wait=30)
+    view = site.aview()
 
     async def story() -> str:
         first = asyncio.create_task(view(get()))
@@ -681,7 +720,7 @@ def test_a_cancelled_request_is_not_waited_for(pages: None) -> None:
 def test_an_asynchronous_view_and_its_template(pages: None) -> None:
     """Django renders it in a thread, where the turn ends."""
     site = Site(_template)
-    view = site.aview(wait=30)
+    view = site.aview()
 
     async def story() -> list[str]:
         first = await view(get())
