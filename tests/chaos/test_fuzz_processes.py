@@ -80,7 +80,7 @@ def test_kill_and_stop(
         found = lock.holder()
         return found.pid if found else None
 
-    verdict = run(Play(orders, SECONDS, seed), holder, Rules(LEASE, PACE if LONG else PACE / 2))
+    verdict = run(Play(orders, SECONDS, seed), holder, Rules(LEASE, PACE if LONG else PACE / 20))
     assert not verdict.complaints
     assert verdict.counts["hits"] >= SECONDS / 10 or not LONG, "the signals went to bystanders: that proves little"
 
