@@ -4,8 +4,8 @@
     python -m tools.django_cache_tests Redis test_incr    only tests whose name has one of these words
 
 Whatever the plain caches pass the wrapped ones must pass too, but for the tests that a file names, each with its reason.
-The tests are those of the installed Django. They need a Redis server, which is started here, and no memcached: its
-tests skip themselves.
+The tests are those of the installed Django. They need a Redis server, which is started here, and memcached, too, if the
+machine has it; else its tests skip themselves.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from pathlib import Path
 from typing import Self
 
 from .django_sdist import ROOT, TestsNotFound, django_tests
+from .memcached_server import Memcached
 from .processes import ServerNotFound, last_lines
 from .redis_server import RedisServer
 
 SKIPS = ROOT / "tests" / "cache" / "django_skips.txt"
 WRAPPER = "django_redis_locks.cache.StampedeCache"
-LIMIT = 120.0
-"""Seconds after which a run hangs. It takes about fifteen."""
+LIMIT = 300.0
+"""Seconds after which a run hangs. It takes about twenty."""
 
-PARTS = 6
+PARTS = 8
 """The processes of a run: as many as classes that take long."""
 
 Outcomes = Mapping[str, str]
@@ -99,18 +100,36 @@ def run(words: Iterable[str] = (), *, wrapper: str = WRAPPER, skips: Path = SKIP
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="django-tests-")))
         plain, wrapped = [
-            [stack.enter_context(_Part(side, f"{part}/{parts}", server, tests, folder, words)) for part in range(parts)]
+            [
+                stack.enter_context(_Part(side, f"{part}/{parts}", server, memcached, tests, folder, words))
+                for part in range(parts)
+            ]
             for side in ("", wrapper)
             for server in [stack.enter_context(RedisServer())]
+            for memcached in [_memcached(stack)]
         ]
         return compare(_outcomes(plain), _outcomes(wrapped), excuses, narrowed=bool(words))
+
+
+def _memcached(stack: ExitStack) -> str:
+    try:
+        return stack.enter_context(Memcached()).address
+    except ServerNotFound:
+        return ""
 
 
 class _Part:
     """One process with some classes of one run."""
 
     def __init__(
-        self, wrapper: str, part: str, server: RedisServer, tests: Path, folder: Path, words: Sequence[str]
+        self,
+        wrapper: str,
+        part: str,
+        server: RedisServer,
+        memcached: str,
+        tests: Path,
+        folder: Path,
+        words: Sequence[str],
     ) -> None:
         name = f"{'wrapped' if wrapper else 'plain'}-{part.partition('/')[0]}"
         self.report = folder / f"{name}.json"
@@ -119,10 +138,10 @@ class _Part:
         locks = server.url(
             int(part.partition("/")[0]) + 1
         )  # keys of two processes are the same, and their values aren't
-        command = [sys.executable, "-m", "tools.django_cache_tests_run", str(tests), str(self.report), values, locks]
+        command = [sys.executable, "-m", "tools.django_cache_tests_run", str(tests), str(self.report)]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*command, wrapper, part, *words],
+                [*command, values, locks, memcached, wrapper, part, *words],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

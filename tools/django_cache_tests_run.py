@@ -18,9 +18,18 @@ RAW = "raw "
 """Goes before the alias of a cache that is wrapped."""
 
 
-def configure(values: str, locks: str) -> None:
+def configure(values: str, locks: str, memcached: str) -> None:
     from django.conf import settings
 
+    caches = {
+        "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+        "redis": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": values},
+    }
+    if memcached:
+        caches["memcached"] = {
+            "BACKEND": "django.core.cache.backends.memcached.PyMemcacheCache",
+            "LOCATION": memcached,
+        }
     # As in Django's own tests/runtests.py
     settings.configure(
         SECRET_KEY="not a secret",  # noqa: S106
@@ -39,10 +48,7 @@ def configure(values: str, locks: str) -> None:
                 "OPTIONS": {"context_processors": ["django.template.context_processors.request"]},
             }
         ],
-        CACHES={
-            "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
-            "redis": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": values},
-        },
+        CACHES=caches,
         REDIS_LOCKS={"default": {"LOCATION": locks}},
     )
 
@@ -125,10 +131,12 @@ def _weight(kind: type, tests: list[unittest.TestCase]) -> int:
     return 0 if getattr(kind, "__unittest_skip__", False) else len(tests)
 
 
-def main(tests: str, report: str, values: str, locks: str, wrapper: str, part: str, *words: str) -> None:
+def main(
+    tests: str, report: str, values: str, locks: str, memcached: str, wrapper: str, part: str, *words: str
+) -> None:
     share, shares = map(int, part.split("/"))
     sys.path.insert(0, tests)
-    configure(values, locks)
+    configure(values, locks, memcached)
 
     import django
     from django.test.runner import DiscoverRunner

@@ -181,4 +181,5 @@ class Ending:
             ttl = call.ttl
         if ttl is None:
             return None
-        return max(0.0, ttl * (1 - call.options.jitter * random()))  # noqa: S311 - no secret
+        # Not below a second: memcached counts these, and drops what lives for less
+        return max(0.0, min(ttl, 1.0), ttl * (1 - call.options.jitter * random()))  # noqa: S311 - no secret

@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,21 @@ from django.core.cache import caches
 
 from django_redis_locks.cache import early, get_or_load, metrics, roads
 from django_redis_locks.cache.roads import Road, road_of
+from tests.cache.wrapped import FILES, LOCMEM, MEMCACHED, REDIS, WRAPPER, raw_entry
 from tests.contract.matrix import FACES, PATIENCE, Caller, Task
 from tests.proxy import Proxy
+from tests.servers import unavailable
+from tools.memcached_server import Memcached
+from tools.processes import ServerNotFound
 from tools.redis_server import RedisServer
 
 HERE, THERE = "here", "there"
-
-DJANGO_REDIS = "django.core.cache.backends.redis.RedisCache"
 
 
 def redis_caches(url: str, **entry: Any) -> dict[str, Any]:
     """One database of one server under two names, which share nothing in this process."""
     return {
-        name: {"BACKEND": DJANGO_REDIS, **entry, "LOCATION": url.replace("127.0.0.1", host)}
+        name: {"BACKEND": REDIS, **entry, "LOCATION": url.replace("127.0.0.1", host)}
         for name, host in ((HERE, "127.0.0.1"), (THERE, "localhost"))
     }
 
@@ -62,12 +65,16 @@ def django_redis(request: pytest.FixtureRequest) -> dict[str, Any]:
     return redis_caches(request.getfixturevalue("redis_url"), BACKEND="django_redis.cache.RedisCache", OPTIONS=options)
 
 
-def beside(request: pytest.FixtureRequest) -> dict[str, Any]:
+def beside(request: pytest.FixtureRequest, kind: str = FILES) -> dict[str, Any]:
     """Files; the leases are on a server of Redis."""
-    url, folder = request.getfixturevalue("redis_url"), request.getfixturevalue("tmp_path")
-    request.getfixturevalue("settings").REDIS_LOCKS = redis_locks(url)
-    entry = {"BACKEND": "django.core.cache.backends.filebased.FileBasedCache", "LOCATION": str(folder)}
+    request.getfixturevalue("settings").REDIS_LOCKS = redis_locks(request.getfixturevalue("redis_url"))
+    entry = raw_entry(request, kind)
     return {HERE: entry, THERE: entry}
+
+
+def on_memcached(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """As for files."""
+    return beside(request, MEMCACHED)
 
 
 def local(request: pytest.FixtureRequest) -> dict[str, Any]:
@@ -79,6 +86,7 @@ ROADS = [
     pytest.param(fused, id="fused"),
     pytest.param(django_redis, id="django_redis"),
     pytest.param(beside, id="beside"),
+    pytest.param(on_memcached, id="memcached"),
     pytest.param(local, id="local"),
 ]
 
@@ -184,6 +192,30 @@ def on_redis(request: pytest.FixtureRequest, settings: Any, redis_url: str) -> I
 
 
 DUMMY = "django.core.cache.backends.dummy.DummyCache"
+
+
+@pytest.fixture(params=[REDIS, LOCMEM, FILES, MEMCACHED], ids=lambda kind: kind.rpartition(".")[2])
+def wrapped(request: pytest.FixtureRequest, settings: Any) -> Iterator[str]:
+    """`default` wraps `raw`, which is a cache of each kind; its kind."""
+    settings.CACHES = {"raw": raw_entry(request, request.param), "default": {"BACKEND": WRAPPER, "LOCATION": "raw"}}
+    yield request.param
+    caches.close_all()
+
+
+@pytest.fixture(scope="session")
+def memcached_server() -> Iterator[Memcached]:
+    with ExitStack() as stack:
+        try:
+            yield stack.enter_context(Memcached())
+        except ServerNotFound as error:
+            unavailable(str(error))
+
+
+@pytest.fixture
+def memcached(memcached_server: Memcached) -> str:
+    """The address of the shared server, empty."""
+    memcached_server.flush()
+    return memcached_server.address
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import Any, NamedTuple
 
 import django
@@ -21,7 +21,7 @@ from django_redis_locks.cache import (
 )
 from django_redis_locks.cache.roads import road_of
 from django_redis_locks.core import clock
-from tests.chaos.workers import PATIENCE
+from tests.chaos.workers import PATIENCE, Gates
 
 REDIS = "django.core.cache.backends.redis.RedisCache"
 WRAPPER = "django_redis_locks.cache.StampedeCache"
@@ -30,7 +30,7 @@ loads: Counter[str] = Counter()
 """By their values, how often this process's loaders ran."""
 ended: Counter[str] = Counter()
 """Those that are over, with what is stored of them."""
-gates: dict[str, threading.Event] = defaultdict(threading.Event)
+gates = Gates()
 _mutex = threading.Lock()
 
 

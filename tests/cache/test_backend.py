@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -13,20 +12,9 @@ from django.core.cache import cache, caches
 
 from django_redis_locks.cache.roads import road_of
 from django_redis_locks.cache.values import Kept
-from tests.cache.wrapped import LOCMEM, REDIS, ROADS, WRAPPER, Loading, raw_entry
+from tests.cache.wrapped import FILES, LOCMEM, MEMCACHED, REDIS, WRAPPER, Loading
 from tests.django.helpers import PATIENCE, in_thread
 from tools.redis_server import RedisServer
-
-
-@pytest.fixture(params=ROADS)
-def road(request: pytest.FixtureRequest, settings: Any, tmp_path: Path) -> str:
-    """`default` wraps `raw`, which is a cache of each kind."""
-    redis_url = request.getfixturevalue("redis_url") if request.param == "redis" else ""
-    settings.CACHES = {
-        "raw": raw_entry(request.param, redis_url, tmp_path),
-        "default": {"BACKEND": WRAPPER, "LOCATION": "raw"},
-    }
-    return str(request.param)
 
 
 @pytest.fixture
@@ -59,7 +47,7 @@ WRITERS: dict[str, tuple[Callable[[], object], object]] = {
 }
 
 
-@pytest.mark.usefixtures("road")
+@pytest.mark.usefixtures("wrapped")
 class TestWritesWin:
     @pytest.mark.parametrize(("write", "stays"), WRITERS.values(), ids=WRITERS)
     def test_what_is_written_during_a_load_stays(self, write: Callable[[], object], stays: object) -> None:
@@ -86,7 +74,7 @@ class TestWritesWin:
         assert cache.get("k") == "new"
 
 
-@pytest.mark.usefixtures("road")
+@pytest.mark.usefixtures("wrapped")
 class TestGetOrSet:
     def test_one_load_for_all(self) -> None:
         """Django's own runs once for each of them."""
@@ -225,7 +213,7 @@ class TestReading:
         assert {cache.get("k", "nothing") for _ in range(100)} == {"value"}
         assert "k" in cache
 
-    def test_both_read_what_either_wrote(self, road: str) -> None:
+    def test_both_read_what_either_wrote(self, wrapped: str) -> None:
         """Prefix, version and values are the wrapped cache's."""
         raw = caches["raw"]
         cache.set("a", [1], version=3)
@@ -237,8 +225,8 @@ class TestReading:
         assert cache.get_many(["b", "c", "d"]) == {"b": {"x": None}, "c": "loaded"}
         assert cache.make_key("b") == raw.make_key("b")
 
-    @pytest.mark.parametrize("road", ["locmem", "files"], indirect=True)
-    def test_an_envelope_is_opened(self, road: str, settings: Any) -> None:
+    @pytest.mark.parametrize("wrapped", [LOCMEM, FILES, MEMCACHED], indirect=True)
+    def test_an_envelope_is_opened(self, wrapped: str, settings: Any) -> None:
         """Where a cache doesn't tell how long a value has left, loads keep it in an envelope. Who reads finds the value."""
         settings.CACHES = {**settings.CACHES, "default": {**settings.CACHES["default"], "OPTIONS": {"STALE": 60}}}
         assert cache.get_or_set("k", lambda: 41) == 41
@@ -282,7 +270,7 @@ class TestKeys:
         assert caches["raw"].get("k") == "value"
         assert cache.make_key("k") == "<k>"
 
-    def test_tests_may_patch_it(self, road: str) -> None:
+    def test_tests_may_patch_it(self, wrapped: str) -> None:
         """A method that is replaced on the cache is replaced for those who call it."""
         with mock.patch.object(cache, "get_or_set", return_value="patched"):
             assert cache.get_or_set("k", "value") == "patched"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,19 +13,8 @@ from django.core.cache import cache, caches
 from django.core.cache.backends.base import BaseCache
 
 from django_redis_locks.cache import StampedeCache
-from tests.cache.wrapped import ROADS, WRAPPER, raw_entry
+from tests.cache.wrapped import WRAPPER
 from tests.django.helpers import PATIENCE
-
-
-@pytest.fixture(params=ROADS)
-def road(request: pytest.FixtureRequest, settings: Any, tmp_path: Path) -> str:
-    """`default` wraps `raw`, which is a cache of each kind."""
-    redis_url = request.getfixturevalue("redis_url") if request.param == "redis" else ""
-    settings.CACHES = {
-        "raw": raw_entry(request.param, redis_url, tmp_path),
-        "default": {"BACKEND": WRAPPER, "LOCATION": "raw"},
-    }
-    return str(request.param)
 
 
 async def fails(call: Awaitable[object]) -> None:
@@ -66,7 +54,7 @@ async def loading(runs: asyncio.Event, may_go_on: asyncio.Event) -> str:
     return "old"
 
 
-@pytest.mark.usefixtures("road")
+@pytest.mark.usefixtures("wrapped")
 class TestWritesWin:
     @pytest.mark.parametrize(("write", "stays"), WRITERS.values(), ids=WRITERS)
     def test_what_is_written_during_a_load_stays(self, write: Callable[[], Awaitable[object]], stays: object) -> None:
@@ -99,7 +87,7 @@ class TestWritesWin:
         asyncio.run(story())
 
 
-@pytest.mark.usefixtures("road")
+@pytest.mark.usefixtures("wrapped")
 class TestGetOrSet:
     def test_one_load_for_all(self) -> None:
         async def story() -> None:

@@ -201,7 +201,7 @@ def test_early_at_a_fraction_of_the_ttl(road: str, stage: Stage) -> None:
     stage.load("k", Loader("old"), ttl=60, jitter=0)
     early = Loader("new", gate=True)
     options = {"ttl": 60, "jitter": 0, "early": 0.0001, "stale": 0}
-    if "local" in road or "beside" in road:
+    if not road_at(HERE).fused:
         stage.load("k2", Loader("old"), **options)
         key = "k2"
     else:
@@ -286,7 +286,6 @@ def test_while_replicas_lag_nothing_is_kept_for_long(road: str, stage: Stage) ->
     """[S7] ``settle``: what is loaded right after may be what a replica still tells."""
     stage.call(invalidate, "k", **at(HERE), settle=0.3)
     assert stage.load("k", Loader("replica's"), ttl=600, cache=THERE).value == "replica's"
-    assert stage.load("k", Loader("x"), ttl=600).source == "hit"
     eventually(lambda: caches[HERE].get("k") is None)
     assert stage.load("k", Loader("new"), ttl=600).value == "new"
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Any, Self
 
+import pytest
 from django.core.cache import caches
 from django.core.cache.backends.locmem import LocMemCache
+from django.core.cache.backends.memcached import PyMemcacheCache
 
 from tests.django.helpers import PATIENCE
 
@@ -16,15 +17,22 @@ REDIS = "django.core.cache.backends.redis.RedisCache"
 LOCMEM = "django.core.cache.backends.locmem.LocMemCache"
 FILES = "django.core.cache.backends.filebased.FileBasedCache"
 
-ROADS = ("redis", "locmem", "files")
+
+class Closing(PyMemcacheCache):
+    """Each thread has connections of its own, and nobody else closes them when it ends."""
+
+    def __del__(self) -> None:
+        self.close()
 
 
-def raw_entry(road: str, redis_url: str, folder: Path) -> dict[str, Any]:
-    return {
-        "redis": {"BACKEND": REDIS, "LOCATION": redis_url},
-        "locmem": {"BACKEND": LOCMEM, "LOCATION": str(folder)},  # a store of its own for each test
-        "files": {"BACKEND": FILES, "LOCATION": str(folder)},
-    }[road]
+MEMCACHED = f"{Closing.__module__}.{Closing.__qualname__}"
+
+PLACES = {REDIS: "redis_url", LOCMEM: "tmp_path", FILES: "tmp_path", MEMCACHED: "memcached"}
+
+
+def raw_entry(request: pytest.FixtureRequest, kind: str) -> dict[str, Any]:
+    """An empty cache of a kind."""
+    return {"BACKEND": kind, "LOCATION": str(request.getfixturevalue(PLACES[kind]))}
 
 
 class Slow:

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import threading
 import time
-from collections import defaultdict
 from typing import NamedTuple
 
 from django_redis_locks import Grant, Lock, locks
@@ -17,7 +16,7 @@ LEASE = 60.0
 """A fixed lease: nobody renews it, and no waiter asks because it is over."""
 
 grants: dict[str, Grant] = {}
-gates: dict[str, threading.Event] = defaultdict(threading.Event)
+gates = workers.Gates()
 
 
 class Pass(NamedTuple):

@@ -44,6 +44,13 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["tests.chaos.jobs", "asyncio.runners", "redis.asyncio"])
 
 
+class Gates(dict[str, threading.Event]):
+    """Each is made when it is first asked for, and is the same one for two threads that do so at once."""
+
+    def __missing__(self, name: str) -> threading.Event:
+        return self.setdefault(name, threading.Event())
+
+
 class Worker:
     """One process, seen by the test."""
 

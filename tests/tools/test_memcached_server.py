@@ -1,0 +1,26 @@
+"""The helper around memcached; that it works is shown by the tests that use it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.servers import unavailable
+from tools import memcached_server
+from tools.memcached_server import Memcached
+from tools.processes import ServerFailed, ServerNotFound
+
+
+def test_a_machine_without_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memcached_server.shutil, "which", lambda _: None)
+    with pytest.raises(ServerNotFound, match="Install the package memcached"):
+        Memcached()
+
+
+def test_a_server_that_does_not_start_says_why() -> None:
+    try:
+        server = Memcached()
+    except ServerNotFound as error:
+        unavailable(str(error))
+    server._command.append("--no-such-option")
+    with pytest.raises(ServerFailed, match=r"(?s)didn't start on port \d+:.*no-such-option"):
+        server.__enter__()

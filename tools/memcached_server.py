@@ -1,0 +1,76 @@
+"""A real memcached for the tests, as the machine has it: Debian's package `memcached`.
+
+    with Memcached() as server:
+        server.address
+
+It has a free port of 127.0.0.1 and a log of its own, keeps everything in memory, and ends with this process at the latest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Final, Self
+
+from .processes import HOST, ServerFailed, ServerNotFound, free_port, last_lines, with_parent
+
+START_SECONDS: Final = 30.0
+PACKAGE: Final = "memcached"
+
+
+class Memcached:
+    """One server, to be used with ``with``."""
+
+    def __init__(self) -> None:
+        executable = shutil.which("memcached")
+        if executable is None:
+            raise ServerNotFound(f"There is no memcached on this machine. Install the package {PACKAGE}.")
+        self.port = free_port()
+        self._command = [executable, "-l", HOST, "-p", str(self.port), "-U", "0"]
+        if os.getuid() == 0:
+            self._command += ["-u", "root"]  # which it asks of root
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    def __enter__(self) -> Self:
+        with tempfile.NamedTemporaryFile(prefix="memcached-") as log:
+            self._process = subprocess.Popen(
+                [*with_parent(), *self._command], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+            try:
+                self._await(Path(log.name))
+            except BaseException:
+                self.kill()
+                raise
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.kill()
+
+    def flush(self) -> None:
+        self._ask(b"flush_all", b"OK")
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _await(self, log: Path) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not self._ask(b"version", b"VERSION"):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise ServerFailed(f"memcached didn't start on port {self.port}:\n{last_lines(log, 30)}")
+            time.sleep(0.02)
+
+    def _ask(self, command: bytes, answer: bytes) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection((HOST, self.port), timeout=10) as connection:
+            connection.sendall(command + b"\r\n")
+            return connection.recv(len(answer)) == answer
+        return False
