@@ -25,7 +25,7 @@ from .loads import getting
 from .results import MISSING, LoadResult
 from .together import together
 from .values import NOTHING, Found, kept
-from .worlds import FetchMany, Follow, Lead
+from .worlds import Behind, FetchMany, Follow, Lead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -52,9 +52,14 @@ def getting_many(
         if _is_wanted(call, now):
             wanted.append(_Wanted(call, now))
     batch = [one for one in wanted if one.board()]
+    if options.refresh != "inline":
+        behind = [one for one in batch if one.call.plain in results]
+        batch = [one for one in batch if one.call.plain not in results]
+        if behind:
+            yield Behind(*_led_by_one(road, behind, loader, Flight()), iscoroutinefunction(loader))
     if batch:
         done = Flight()
-        yield Lead(_leading(road, batch, loader, done), partial(_land_all, road, batch, done))
+        yield Lead(*_led_by_one(road, batch, loader, done))
         yield Follow(road.flights, done, inf)
         _note(batch, results)
     for key, call in calls.items():
@@ -133,6 +138,12 @@ class _Wanted:
             self.error = landing.error
         elif landing is not AGAIN:
             self.result = LoadResult(landing.value, landing.source, landing.fresh_for)
+
+
+def _led_by_one(
+    road: Road, batch: list[_Wanted], loader: Callable[..., Any], done: Flight
+) -> tuple[Program[None], Callable[[], None]]:
+    return _leading(road, batch, loader, done), partial(_land_all, road, batch, done)
 
 
 def _leading(road: Road, batch: list[_Wanted], loader: Callable[..., Any], done: Flight) -> Program[None]:

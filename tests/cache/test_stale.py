@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import threading
 from collections.abc import Callable
@@ -268,6 +269,27 @@ def test_many_of_which_some_are_stale(road: str, stage: Stage) -> None:
     assert stage.call(get_or_load_many, ["k"], fail, **options) == {"k": "old"}
     found = stage.call(get_or_load_many, ["k", "other"], lambda keys: dict.fromkeys(keys, "new"), **options)
     assert found == {"k": "new", "other": "new"}
+
+
+def test_many_of_which_some_are_loaded_in_the_background(road: str, stage: Stage) -> None:
+    """Those that are missing are waited for, the stale ones aren't."""
+    make_stale(stage)
+    go, batches = threading.Event(), []
+
+    def in_thread(keys: list[str]) -> dict[str, str]:
+        batches.append(keys)
+        assert "k" not in keys or go.wait(PATIENCE)
+        return dict.fromkeys(keys, "new")
+
+    async def in_task(keys: list[str]) -> dict[str, str]:
+        return await asyncio.to_thread(in_thread, keys)
+
+    load: Any = in_task if stage.is_async else in_thread
+    options = {**at(HERE), "ttl": 60, "stale": 600, "refresh": "thread"}
+    assert stage.call(get_or_load_many, ["k", "other"], load, **options) == {"k": "old", "other": "new"}
+    go.set()
+    eventually(lambda: stage.call(get_or_load_many, ["k", "other"], load, **options) == {"k": "new", "other": "new"})
+    assert sorted(batches) == [["k"], ["other"]]
 
 
 def test_invalidated_softly(on_redis: str, stage: Stage) -> None:
