@@ -44,8 +44,14 @@ def acquire(lock: Lock) -> tuple[Grant, Deferred | None]:
     entered again, and returned too: its transaction is ours."""
     left = registry.newest(lock.place) if registry.knows(lock.place) else None
     if isinstance(left, Deferred):
-        if left.hold.live:
-            return replace(lock, reentrant=True).acquire(), left
+        stay = Grant(left.hold, left._keeper, mint_id())  # the janitor may come between two steps of ours
+        if left.hold.live and left.hold.enter(stay.id):
+            registry.keep(stay)
+            try:
+                return replace(lock, reentrant=True).acquire(), left
+            finally:
+                registry.forget(stay)
+                left.leave(stay.id)
         if left.hold.state is State.RELEASING:
             _engine(lock).settle(_PATIENCE)
     return lock.acquire(), None
@@ -154,10 +160,14 @@ class Deferred(Grant):
 
     def _abandon(self) -> None:
         """In the janitor's thread, which sends it with whatever else is due."""
-        hold, lock = self.hold, cast("Lock", self._keeper)
-        if not hold.leave(self.id):
+        if not self.leave(self.id):
             registry.forget(self)
-            return
+
+    def leave(self, entry: int) -> bool:
+        """An entry into the hold ends. True if it was the last one: the janitor frees the lock."""
+        hold, lock = self.hold, cast("Lock", self._keeper)
+        if not hold.leave(entry):
+            return False
         free = lock._free(hold.token)
 
         def freed(reply: Any) -> int:
@@ -170,6 +180,7 @@ class Deferred(Grant):
             return count
 
         lock._perform(Sweep(hold.place, replace(free, parse=freed), lock.terms.lease / 1000))
+        return True
 
     def _put(self, job: Callable[[], object]) -> None:
         _engine(self._keeper).alarm(0.0, job)

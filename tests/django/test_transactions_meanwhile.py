@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -116,6 +117,34 @@ class TestMeanwhile:
             monkeypatch.setattr(engine, "settle", settled)
         assert at_it.wait(PATIENCE)
         assert service() == "served"
+
+    def test_again_when_the_janitor_is_about_to_begin(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """[D4] It frees what was rolled back between two steps of the next call, who has seen the lock as his."""
+        engine = locks["default"].engine
+        call_many = engine.backend.call_many
+        may_begin, at_it, may_send = threading.Event(), threading.Event(), threading.Event()
+
+        def slowly(*args: Any) -> Any:
+            at_it.set()
+            may_send.wait(PATIENCE)
+            return call_many(*args)
+
+        def meanwhile(*args: Any, **changes: Any) -> Any:
+            may_begin.set()
+            at_it.wait(0.3)
+            return replace(*args, **changes)
+
+        monkeypatch.setattr(engine.backend, "call_many", slowly)
+        with rolled_back():
+            service()
+            engine.alarm(0.0, lambda: may_begin.wait(PATIENCE))
+        monkeypatch.setattr(deferred, "replace", meanwhile)
+        try:
+            assert service() == "served"
+        finally:
+            may_send.set()
+        engine.settle(PATIENCE)
+        assert not is_busy()
 
     def test_the_janitor_is_at_work_before_it_is_needed(self, settings: Any) -> None:
         """[H13] A finalizer must start no thread; a fixed lease alone needs none."""
