@@ -97,6 +97,11 @@ class Proxy:
         wanted = Fault(of=of)
         return [call.fate for call in list(self.calls) if wanted.meant_for(call.name)]
 
+    @property
+    def holds(self) -> int:
+        """So much is held back now."""
+        return len(self._held)
+
     def deliver(self) -> None:
         """Let all pass that is held back, in its order, and return when it was carried out."""
         self._do(self._deliver())
