@@ -171,7 +171,7 @@ class TestTimeouts:
             "set_many": lambda: cache.set_many({"k": 1}),
             "touch": lambda: (cache.set("k", 1, 5), cache.touch("k")),
         }[write]()
-        assert expected - 2 <= self.ttl(on_redis) <= expected
+        assert expected - 10 <= self.ttl(on_redis) <= expected
         assert cache.default_timeout == expected
         cache.set("k", 1, None)
         assert self.ttl(on_redis) == -1
@@ -181,7 +181,7 @@ class TestTimeouts:
         settings.CACHES["default"] |= {"TIMEOUT": 50, "OPTIONS": {"STALE": 100, "JITTER": 0}}
         settings.CACHES = dict(settings.CACHES)
         cache.get_or_set("k", 1)
-        assert 148 <= self.ttl(on_redis) <= 150
+        assert 130 <= self.ttl(on_redis) <= 150
 
 
 class TestReading:

@@ -130,7 +130,7 @@ def test_a_loader_who_stood_still_stores_nothing(
 def test_a_failure_is_everybodys(start: Callable[..., list[Worker]]) -> None:
     """[S13] 100 who wait for a load that fails: two loads at most, and nobody waits for more of them."""
     workers = start(PROCESSES)
-    results = gathered(workers, _timed_crowd, THREADS, KEY, "no rates", 0.5, fails=True)
+    results = gathered(workers, _timed_crowd, THREADS, KEY, "no rates", 0.5, fails=True, error_ttl=PATIENCE)
     assert {what for what, _ in results} <= {"OSError", "LoadFailed"}
     assert loads_of(workers)["no rates"] <= 2
     assert max(seconds for _, seconds in results) < 0.5 + 8
