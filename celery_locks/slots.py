@@ -27,7 +27,8 @@ SHORTEST: Final = 0.01
 """A claim that is shorter isn't worth it."""
 
 SAME: Final = 0.5
-"""Slots that are so close are the same one: they are reckoned from the clock, and for a sunset not to the microsecond."""
+"""Slots that are so close are the same one: they are reckoned from the clock, and for a sunset not to the microsecond. One
+that beat has found to have come may be ahead of us by so much."""
 
 _LONGEST: Final = 366 * 86400.0
 """So far back a slot is looked for, and so long it is remembered at most."""
@@ -50,6 +51,8 @@ class Due(NamedTuple):
 def due(plan: BaseSchedule, last_run_at: datetime | None) -> Due | None:
     """The tick of this schedule that is due now. None: it can't be told from the next one."""
     now = _now(plan).timestamp()
+    if isinstance(plan, solar):
+        now += SAME
     following = due_after(plan, now)
     if isinstance(plan, schedule):  # up to the next tick, not the whole interval: a relative one may be due earlier
         return _for(INTERVAL_SHARE * (following - now))
