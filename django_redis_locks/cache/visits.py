@@ -89,6 +89,7 @@ class Shelf:
         self._alias = terms.cache_alias
         self._stale = terms.stale
         self.asked: list[str] = []
+        self._learned: list[tuple[str, Any, float]] = []
         self.kept: bool | None = None
         """Whether the page that was stored is there: memcached drops what is too big, and says nothing."""
 
@@ -101,8 +102,13 @@ class Shelf:
             setattr(value, FRESH, clock.wall() + timeout * (1 - JITTER * random()))  # noqa: S311 - no secret
             caches[self._alias].set(key, value, timeout + self._stale)
             self.kept = key in caches[self._alias]
+            # After the page: who knew its headers, and found none, would render it in a turn of its own
+            while self._learned:
+                caches[self._alias].set(*self._learned.pop())
+        elif timeout > 0:
+            self._learned.append((key, value, timeout + self._stale + LEARNED))
         else:
-            caches[self._alias].set(key, value, timeout + self._stale + LEARNED if timeout > 0 else timeout)
+            caches[self._alias].set(key, value, timeout)
 
 
 def _fresh(page: HttpResponseBase) -> bool:

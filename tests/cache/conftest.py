@@ -18,7 +18,7 @@ from django.core.cache import caches
 
 from django_redis_locks.cache import early, get_or_load, metrics, roads
 from django_redis_locks.cache.roads import Road, road_of
-from tests.cache.wrapped import FILES, LOCMEM, MEMCACHED, REDIS, WRAPPER, raw_entry
+from tests.cache.wrapped import FILES, LOCMEM, MEMCACHED, REDIS, WRAPPER, Closing, raw_entry
 from tests.contract.matrix import FACES, PATIENCE, Caller, Task
 from tests.proxy import Proxy
 from tests.servers import unavailable
@@ -212,10 +212,12 @@ def memcached_server() -> Iterator[Memcached]:
 
 
 @pytest.fixture
-def memcached(memcached_server: Memcached) -> str:
+def memcached(memcached_server: Memcached) -> Iterator[str]:
     """The address of the shared server, empty."""
     memcached_server.flush()
-    return memcached_server.address
+    yield memcached_server.address
+    while Closing.opened:
+        Closing.opened.pop().close()
 
 
 @pytest.fixture

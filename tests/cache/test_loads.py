@@ -337,7 +337,7 @@ def test_a_short_wait_lets_one_more_load(road: str, stage: Stage, counted: Any) 
     slow, extra = Loader("slow", gate=True), Loader("extra", gate=True)
     first = stage.start("k", slow, ttl=60)
     slow.wait()
-    others = [stage.start("k", extra, ttl=60, wait=0.1) for _ in range(4)]
+    others = [stage.start("k", extra, ttl=60, wait=0.1, default="tired of waiting") for _ in range(4)]
     extra.wait()
     eventually(lambda: counted()["timeouts"] == 4)
     slow.gate.set()

@@ -264,6 +264,20 @@ def test_the_wait_begins_when_there_is_somebody_to_wait_for(settings: Any, monke
     assert (text(first), text(second)) == ("page 1", "page 1")
 
 
+def test_a_page_is_there_before_it_is_known_by_which_headers(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[S41] Between the two another one would find no page, and whoever renders it has begun under another name."""
+    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": "order"}}
+    store, stored = LocMemCache.set, []
+
+    def set_(cache: Any, key: str, value: Any, *args: Any, **kwargs: Any) -> None:
+        stored.append(type(value))
+        store(cache, key, value, *args, **kwargs)
+
+    monkeypatch.setattr(LocMemCache, "set", set_)
+    assert text(Site().view()(get())) == "page 1"
+    assert stored == [HttpResponse, list]
+
+
 def test_whoever_has_waited_enough_looks_once_more(pages: None) -> None:
     """[S41] Somebody stored the page, and the news of it was lost."""
     site = Site()

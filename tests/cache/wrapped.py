@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import pytest
 from django.core.cache import caches
@@ -19,10 +19,13 @@ FILES = "django.core.cache.backends.filebased.FileBasedCache"
 
 
 class Closing(PyMemcacheCache):
-    """Each thread has connections of its own, and nobody else closes them when it ends."""
+    """Each thread has connections of its own, and nobody closes them when it ends."""
 
-    def __del__(self) -> None:
-        self.close()
+    opened: ClassVar[list[PyMemcacheCache]] = []
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.opened.append(self)
 
 
 MEMCACHED = f"{Closing.__module__}.{Closing.__qualname__}"
