@@ -103,7 +103,14 @@ class Proxy:
         return len(self._held)
 
     def deliver(self) -> None:
-        """Let all pass that is held back, in its order, and return when it was carried out."""
+        """Let all pass that is held back, in its order, and return when it was carried out.
+
+        It waits for something to be held back: a test that saw the server do what it was asked to may be here before
+        the answer is.
+
+        Raises:
+            TimeoutError: nothing came.
+        """
         self._do(self._deliver())
 
     def freeze(self, of: str | None = None) -> None:
@@ -211,6 +218,9 @@ class Proxy:
             client.close()
 
     async def _deliver(self) -> None:
+        async with asyncio.timeout(PATIENCE / 2):
+            while not self._held:
+                await asyncio.sleep(0.005)
         held, self._held = self._held, []
         for each in held:
             await each.go()

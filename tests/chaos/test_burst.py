@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from django_redis_locks.client import Locks
+from tests.chaos.helpers import eventually
 from tests.proxy import Proxy
 
 Open = Callable[..., Locks]
@@ -16,7 +17,7 @@ SIZE = 24
 def test_one_question_is_asked_for_a_crowd(open_locks: Open, proxy: Proxy) -> None:
     """[H12] [L25] While the first answer is on its way the others queue up behind who asked: one question, not as many as
     there are threads, nor as many connections."""
-    client = open_locks(proxy.url, OPTIONS={"socket_timeout": 5})
+    client = open_locks(proxy.url, OPTIONS={"socket_timeout": 20})
     with client.lock("warm up"):
         pass
     proxy.plan("delay", "reply", of="lock/acquire")
@@ -30,6 +31,7 @@ def test_one_question_is_asked_for_a_crowd(open_locks: Open, proxy: Proxy) -> No
 
     with ThreadPoolExecutor(SIZE) as threads:
         futures = [threads.submit(enter) for _ in range(SIZE)]
+        eventually(lambda: proxy.holds)
         threading.Event().wait(0.3)  # for all of them to have come; what is asserted is how few asked
         asked = len([call for call in proxy.calls if call.name == "lock/acquire"]) - before
         proxy.deliver()
