@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -417,11 +418,11 @@ def test_ping_says_who_answers(two: None) -> None:
     ended = call("ping")
     assert ended.code == 0
     assert ended.out.count("redis://127.0.0.1:") == 2
-    assert ended.out.count(" ms  Redis ") == 2
+    assert len(re.findall(r" ms +Redis ", ended.out)) == 2
     told = call("ping", "--json", "--alias", "payments").document["aliases"]
     assert list(told) == ["payments"]
     assert told["payments"]["role"] == "master"
-    assert 0 < told["payments"]["round_trip"] < 5
+    assert 0 < told["payments"]["round_trip"] < 10
 
 
 def test_stats_count_and_tell_what_matters(two: None) -> None:
