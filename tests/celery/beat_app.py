@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from typing import Any
 
 import redis
@@ -17,7 +18,8 @@ from django_redis_locks import locks
 URL = os.environ["BEAT_REDIS"]
 
 journal = redis.Redis.from_url(URL)
-locks.configure({"default": {"LOCATION": URL, "KEY_PREFIX": "locks"}})
+# a store that takes its time isn't one that is down: a tick that wasn't claimed is published by each
+locks.configure({"default": {"LOCATION": URL, "KEY_PREFIX": "locks", "OPTIONS": {"socket_timeout": 60}}})
 app = Celery("beats", broker=URL)
 app.conf.broker_connection_retry_on_startup = True
 app.conf.worker_hijack_root_logger = False
@@ -31,8 +33,9 @@ class Ticking(Task):
         task_id = task_id or uuid()
         tick = beat.current(self.name)
         assert tick is not None
+        asked = time.monotonic()
         claim = beat.claim(self.lock_using, tick, task_id)
-        journal.rpush("ticks", json.dumps([os.getpid(), claim.won, claim.winner]))
+        journal.rpush("ticks", json.dumps([os.getpid(), claim.won, claim.winner, asked, time.monotonic()]))
         if not claim.won:
             return AsyncResult(claim.winner, app=self.app)
         return super().apply_async(args, kwargs, task_id=task_id, **options)

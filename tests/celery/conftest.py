@@ -54,8 +54,14 @@ class Cell:
 
     def kill(self, body: Entry) -> None:
         """SIGKILL for the process in which this body runs, as the out-of-memory killer would."""
+        self.journal.write("killed", body.who, pids=[body.pid])  # first: the next body may begin at once
         os.kill(body.pid, signal.SIGKILL)
-        self.journal.write("killed", body.who, pids=[body.pid])
+
+    def kill_node(self, body: Entry) -> None:
+        """A power cut for the worker in which this body runs."""
+        self.journal.write("killed", body.who, pids=[body.pid])  # first, as above
+        (dying,) = [node for node in self.nodes if node.host == body.node]
+        dying.kill()
 
     def redeliver(self, task_id: str) -> None:
         """What the Redis transport does with a message that isn't acknowledged within the visibility timeout: now."""
@@ -104,10 +110,11 @@ class Cell:
         answers = self.app.control.revoke(task_id, destination=hosts, reply=True, timeout=10, **how)
         assert len(answers) == len(hosts), answers
 
-    def occupy(self, who: str) -> None:
-        """Every child of every worker is busy, until the gate `<who>-busy` opens."""
+    def occupy(self, who: str, ack: str = "late") -> None:
+        """Every child of every worker is busy, until the gate `<who>-busy` opens. ``late``: and so no worker fetches more
+        than it can run; ``early``: it fetches what is to wait."""
         for _ in range(2 * len(self.nodes)):
-            self.task("plain.late.hold").delay(f"{who}-busy")  # late: so no worker fetches more than it can run
+            self.task(f"plain.{ack}.hold").delay(f"{who}-busy")
         self.journal.wait(f"{who}-busy", "begin", count=2 * len(self.nodes))
 
     def queued(self, queue: str = "celery") -> int:
@@ -202,7 +209,7 @@ LEFT = "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWar
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
-        if item.path.parent == here:
+        if here in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings(LEFT))
 
 

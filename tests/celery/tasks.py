@@ -18,8 +18,11 @@ ACKS: dict[str, dict[str, bool]] = {
 }
 
 
-BRIEF = 3.2
-"""A lease, in seconds, whose end a test can wait for; not shorter, because a machine that is busy renews late."""
+BRIEF = 5.0
+"""A lease, in seconds, whose end a test can wait for; not shorter, because a machine may stand still for seconds."""
+
+EXPIRES = 4.0
+"""Seconds after which a message expires; not fewer, because what is submitted again before that is a duplicate."""
 
 
 def quick(self: Any, who: str, *rest: Any) -> str:
@@ -34,6 +37,13 @@ def hold(self: Any, who: str, *rest: Any) -> str:
         return run
 
 
+def failing(self: Any, who: str) -> None:
+    """As `hold`, and then it fails."""
+    with self.app.journal.body(self, who):
+        self.app.journal.pass_gate(who)
+        raise ValueError(who)
+
+
 def flaky(self: Any, who: str, failures: int = 2) -> str:
     with self.app.journal.body(self, who) as run:
         if self.request.retries < failures:
@@ -42,10 +52,11 @@ def flaky(self: Any, who: str, failures: int = 2) -> str:
 
 
 def patient(self: Any, who: str) -> str:
-    """Retries once, later: between the two the test looks at what is there."""
+    """Retries once, later: between the two, or before the test opens the gate, it looks at what is there."""
     with self.app.journal.body(self, who) as run:
         if not self.request.retries:
             raise self.retry(countdown=1.5)
+        self.app.journal.pass_gate(who)
         return run
 
 
@@ -102,7 +113,7 @@ def collect(self: Any, results: Any, who: str) -> Any:
     return results
 
 
-BODIES = [quick, hold, flaky, patient, lingering, stubborn, ending, again]
+BODIES = [quick, hold, failing, flaky, patient, lingering, stubborn, ending, again]
 
 
 def dying(base: type[Task]) -> type[Task]:

@@ -31,7 +31,7 @@ def elsewhere(cell: Cell) -> Iterator[Callable[[str], None]]:
 def test_a_body_that_ignores_its_hard_limit_stays_alone(cell: Cell, elsewhere, who: str, kind: str) -> None:
     """[C7] It swallows SystemExit and lives until the SIGKILL. The next one begins after its last sign of life, and soon."""
     task = cell.task(f"{kind}.early.stubborn")
-    first = task.apply_async((who,), time_limit=2)
+    first = task.apply_async((who,), time_limit=4)
     (body,) = cell.journal.wait(who, "begin")
     elsewhere(body.node)
     with pytest.raises(TimeLimitExceeded):

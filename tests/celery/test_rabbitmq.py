@@ -9,6 +9,7 @@ import pytest
 from billiard.exceptions import WorkerLostError
 
 from tests.celery.conftest import Cell, new_job
+from tests.celery.tasks import EXPIRES
 from tools.rabbitmq_server import RabbitMQ
 
 
@@ -59,7 +60,7 @@ def a_child_is_killed(cell: Cell, who: str) -> None:
 def it_expires_in_the_broker(cell: Cell, who: str) -> None:
     """[C11] No worker and no hook ever hears of it."""
     task = cell.task("once.early.quick")
-    first = task.apply_async((who,), queue=f"nobody-{who}", expires=1)
+    first = task.apply_async((who,), queue=f"nobody-{who}", expires=EXPIRES)
     assert task.delay(who).id == first.id
     assert new_job(cell, task, who, first).get(timeout=10)
     assert len(cell.journal.entries(who, "begin")) == 1
@@ -69,11 +70,9 @@ def a_node_dies(cell: Cell, who: str) -> None:
     """[C31] The message is back in no time, and the lease lives: it isn't skipped and not lost, it waits."""
     result = cell.task("single.late.brief").delay(who)
     (body,) = cell.journal.wait(who, "begin")
-    (dying,) = [node for node in cell.nodes if node.host == body.node]
-    dying.kill()
-    cell.journal.write("killed", who, pids=[body.pid])
+    cell.kill_node(body)
     cell.journal.wait(who, "prerun", count=2)
-    _, second = cell.journal.wait(who, "begin", count=2, seconds=15)
+    _, second = cell.journal.wait(who, "begin", count=2)
     assert second.fence > body.fence
     cell.journal.open_gate(who)
     assert result.get(timeout=10) == second.run

@@ -33,6 +33,7 @@ def test_between_its_tries_it_is_still_that_job(cell: Cell, who: str, kind: str)
     cell.journal.wait(who, "end", how="Retry")
     twin = task.delay(who)
     assert twin.id == first.id
+    cell.journal.open_gate(who)
     first.get(timeout=20)
     assert [begin.retries for begin in cell.journal.entries(who, "begin")] == [0, 1]
     after = task.delay(who)

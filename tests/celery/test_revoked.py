@@ -9,6 +9,7 @@ import pytest
 from celery.exceptions import TaskRevokedError
 
 from tests.celery.conftest import Cell, new_job
+from tests.celery.tasks import EXPIRES
 
 pytestmark = pytest.mark.celery
 
@@ -83,7 +84,7 @@ def test_a_body_that_ignores_its_termination_stays_alone(cell: Cell, who: str, k
 def test_a_job_that_expires_in_its_queue_is_no_job(cell: Cell, who: str, kind: str) -> None:
     """[C11] Nobody looks into that queue, so nobody tells."""
     task = cell.task(f"{kind}.early.quick")
-    first = task.apply_async((who,), queue=f"nobody-{who}", expires=1)
+    first = task.apply_async((who,), queue=f"nobody-{who}", expires=EXPIRES)
     assert task.delay(who).id == first.id
     second = new_job(cell, task, who, first)
     assert second.get(timeout=10)

@@ -74,16 +74,15 @@ def test_a_node_that_dies_gives_its_job_back_with_the_lease(
 ) -> None:
     """[C31] The message is back before the lease has ended: it waits, and is neither skipped nor lost."""
     cell = make_cell()
-    (dying,) = cell.start(concurrency=1)
+    cell.start(concurrency=1)
     task = cell.task(f"{kind}.late.brief")
     result = task.delay(who)
     (body,) = cell.journal.wait(who, "begin")
     help_comes()
-    dying.kill()
-    cell.journal.write("killed", who, pids=[body.pid])
+    cell.kill_node(body)
     cell.redeliver(result.id)
     assert task.delay(who).id == result.id
-    _, second = cell.journal.wait(who, "begin", count=2, seconds=15)
+    _, second = cell.journal.wait(who, "begin", count=2)
     assert second.id == result.id
     assert second.fence > body.fence
     cell.journal.open_gate(who)
@@ -96,12 +95,11 @@ def test_an_early_job_that_died_with_its_node_can_be_submitted_again(
 ) -> None:
     """[C31] When its lease has ended."""
     cell = make_cell()
-    (dying,) = cell.start(concurrency=1)
+    cell.start(concurrency=1)
     first = cell.task("once.early.brief").delay(who)
     (body,) = cell.journal.wait(who, "begin")
     help_comes()
-    dying.kill()
-    cell.journal.write("killed", who, pids=[body.pid])
-    second = new_job(cell, cell.task("once.early.brief"), who, first, 15)
+    cell.kill_node(body)
+    second = new_job(cell, cell.task("once.early.brief"), who, first, 20)
     cell.journal.wait(who, "begin", id=second.id, seconds=10)
     assert cell.journal.crowd(who) == 1

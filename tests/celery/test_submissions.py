@@ -24,7 +24,7 @@ def test_a_crowd_submits_one_job(cell: Cell, who: str, kind: str) -> None:
     environment["CELERY_TESTS"] = json.dumps(cell.config)
     command = [*with_parent(), sys.executable, "-m", "tests.celery.crowd", who, f"{kind}.early.quick", "50"]
     crowd = [subprocess.Popen(command, cwd=ROOT, env=environment) for _ in range(4)]
-    cell.journal.wait(who, "ready", count=4)
+    cell.journal.wait(who, "ready", count=4, seconds=60)
     cell.journal.open_gate(who)
     submitted = cell.journal.wait(who, "submitted", count=4)
     for process in crowd:

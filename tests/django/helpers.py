@@ -19,7 +19,7 @@ AT_ONCE = 8.0
 """Seconds within which is answered at once, also by a busy machine; less than locks wait if they aren't told."""
 
 LEASE = 0.2
-"""Seconds of a lease that is to run out: short, but longer than a busy machine takes to bring the news of it."""
+"""Seconds of a lease that is to run out. Who acquires with it waits: news that comes when it is over is no grant."""
 
 MEMORY = "django_redis_locks.backends.memory.MemoryBackend"
 
@@ -42,6 +42,13 @@ def in_thread(call: Callable[[], T]) -> T:
     if error is not None:
         raise error
     return result
+
+
+def seconds(shown: str) -> int:
+    """Of a time as people are shown it: "1 min 29 s"."""
+    factors = {"s": 1, "min": 60}
+    words = shown.split()
+    return sum(int(number) * factors[unit] for number, unit in zip(words[::2], words[1::2], strict=True))
 
 
 @contextmanager

@@ -6,8 +6,9 @@ import asyncio
 import json
 import logging
 import os
+import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -253,11 +254,11 @@ class TestRetryAfter:
         error = LockNotAcquired("busy", retry_after=left, key=KEY, name="patient", alias="default")
         assert answers.answer(rf.get("/"), error)["Retry-After"] == expected
 
-    @pytest.mark.parametrize(("expire", "expected"), [(0.9, ("1",)), (11.5, ("11", "12")), (900, ("60",))])
-    def test_of_a_real_lease(self, expire: float, expected: tuple[str, ...], store: str) -> None:
+    @pytest.mark.parametrize(("expire", "expected"), [(29.5, range(2, 31)), (900, [60])])
+    def test_of_a_real_lease(self, expire: float, expected: Sequence[int], store: str) -> None:
         """It comes from the holder's lease, whatever the caller's own."""
         with held_elsewhere(KEY, expire=expire):
-            assert Client().get("/view/")["Retry-After"] in expected
+            assert int(Client().get("/view/")["Retry-After"]) in expected
 
 
 class TestLog:
@@ -269,7 +270,7 @@ class TestLog:
             ours = [record for record in caplog.records if record.name.startswith("django_redis_locks")]
         (record,) = ours
         assert (record.levelname, record.name) == ("INFO", "django_redis_locks.acquire")
-        assert record.getMessage().startswith("Lock patient is busy, given up after 0.0")
+        assert re.fullmatch(r"Lock patient is busy, given up after \d+\.\d{3} s", record.getMessage())
         assert "jane" not in record.getMessage()
 
 
@@ -336,7 +337,7 @@ class TestStoreDown:
         server = make_server()
         settings.REDIS_LOCKS = {"default": {"LOCATION": server.url()}}
 
-        @redis_lock("order", expire=1)
+        @redis_lock("order", expire=20)
         def work() -> str:
             server.kill()
             return "done"
@@ -496,7 +497,7 @@ class TestLostLease:
     def test_of_a_call(self, seen: Events, caplog: pytest.LogCaptureFixture, store: str) -> None:
         """[D30] The decorator returns the result, with signal and ERROR; the lock of a successor isn't touched."""
 
-        @redis_lock("order", expire=LEASE)
+        @redis_lock("order", expire=LEASE, wait=PATIENCE)
         def slow() -> str:
             self.outlive()
             successor.append(in_thread(locks.lock("order").acquire))
@@ -512,7 +513,7 @@ class TestLostLease:
     def test_of_an_async_call(self, seen: Events, caplog: pytest.LogCaptureFixture) -> None:
         """[D30] So does that of an async one."""
 
-        @redis_lock("order", expire=LEASE)
+        @redis_lock("order", expire=LEASE, wait=PATIENCE)
         async def slow() -> str:
             await asyncio.to_thread(self.outlive)
             return "done"
@@ -523,7 +524,7 @@ class TestLostLease:
     def test_of_a_view(self, seen: Events, rf: RequestFactory, caplog: pytest.LogCaptureFixture) -> None:
         """[D30] A view's answer is its own."""
 
-        @redis_lock("order", expire=LEASE)
+        @redis_lock("order", expire=LEASE, wait=PATIENCE)
         def slow(request: HttpRequest) -> HttpResponse:
             self.outlive()
             return HttpResponse("done", status=201)
@@ -534,7 +535,7 @@ class TestLostLease:
     def test_its_own_exception_wins(self, seen: Events, caplog: pytest.LogCaptureFixture) -> None:
         """[L4] A body that raises raises that, and the loss is told all the same."""
 
-        @redis_lock("order", expire=LEASE)
+        @redis_lock("order", expire=LEASE, wait=PATIENCE)
         def slow() -> None:
             self.outlive()
             raise LookupError
@@ -545,7 +546,7 @@ class TestLostLease:
 
     def test_with_raises(self, seen: Events, caplog: pytest.LogCaptureFixture) -> None:
         """[L4] `with` raises LockLost at its end …"""
-        with pytest.raises(LockLost) as raised, locks.lock("order", expire=LEASE):
+        with pytest.raises(LockLost) as raised, locks.lock("order", expire=LEASE, wait=PATIENCE):
             self.outlive()
         assert (raised.value.key, raised.value.name, raised.value.alias) == ("order", "order", "default")
         self.check(seen, caplog)
@@ -554,7 +555,7 @@ class TestLostLease:
         """[L4] … only if the body raised nothing."""
 
         def slow() -> None:
-            with locks.lock("order", expire=LEASE):
+            with locks.lock("order", expire=LEASE, wait=PATIENCE):
                 self.outlive()
                 raise LookupError
 

@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -191,15 +191,15 @@ class TestPages:
 
     @pytest.mark.parametrize(
         ("url", "status", "retry_after"),
-        [("/locked/", 423, ()), ("/cooling/", 429, ("900", "899")), ("/server-error/", 503, ("60",))],
+        [("/locked/", 423, [0]), ("/cooling/", 429, range(870, 901)), ("/server-error/", 503, [60])],
     )
-    def test_its_name_is_the_status(self, url: str, status: int, retry_after: tuple[str, ...], pages: Any) -> None:
+    def test_its_name_is_the_status(self, url: str, status: int, retry_after: Sequence[int], pages: Any) -> None:
         """One template for each status that the project has."""
         pages({"redis_locks/409.html": "no", f"redis_locks/{status}.html": "{{ status }} {{ retry_after }}"})
         response = refused(url)
         assert response.status_code == status
         assert response.content.decode() == f"{status} {response.get('Retry-After')}"
-        assert response.get("Retry-After") in (retry_after or (None,))
+        assert int(response.get("Retry-After", 0)) in retry_after
 
     def test_the_store_is_down(self, pages: Any, store_down: str) -> None:
         """503 may have one too."""

@@ -86,7 +86,7 @@ def job(host: str, pid: int) -> dict[str, object]:
 
 def test_more_than_a_page(held: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspection, "LONGEST_PAGE", 2)
-    with locks.lock("a"), locks.lock("b"), locks.lock("c", expire=5):
+    with locks.lock("a"), locks.lock("b"), locks.lock("c", expire=60):
         held()
         assert [info.key for info in dead.dead()] == ["report"]
 

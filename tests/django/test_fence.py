@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 
 from django_redis_locks import Grant, LockLost, locks
-from tests.django.helpers import until
+from tests.django.helpers import LEASE, PATIENCE, until
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_one_grant_writes_more_than_once(account: None, store: str) -> None:
 
 def test_a_late_writer_is_refused(account: None, store: str) -> None:
     """[L2] [F22] Its lease ran out unnoticed and another one has written: what it writes now changes nothing."""
-    late = locks.lock("account:1", expire=0.05).acquire()
+    late = locks.lock("account:1", expire=LEASE, wait=PATIENCE).acquire()
     until(lambda: late.lost)
     with locks.lock("account:1", wait=20) as grant:
         assert write(grant, 50)

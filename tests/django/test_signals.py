@@ -35,7 +35,7 @@ def lock(**terms: Any) -> Any:
 
 
 def lose() -> None:
-    with lock(expire=LEASE) as grant:
+    with lock(expire=LEASE, wait=PATIENCE) as grant:
         until(lambda: grant.lost)
         until(lambda: not lock().locked())
 
@@ -126,7 +126,7 @@ class TestEvents:
     def test_lost_by_max_hold(self, seen: Events, memory_locks: Any) -> None:
         """[F13] A lock that reached its MAX_HOLD is lost when the lease ends."""
         memory_locks(EXPIRE=0.05, MAX_HOLD=0.1)
-        grant = lock(expire=1, renew=True).acquire()
+        grant = lock(expire=3, renew=True).acquire()
         until(lambda: seen.of(Lost))
         assert grant.lost
         assert [event.why for event in seen.of(Lost)] == ["max_hold"]

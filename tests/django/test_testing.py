@@ -30,7 +30,7 @@ from django_redis_locks.testing import (
     hold_lock,
     override_locks,
 )
-from tests.django.helpers import until
+from tests.django.helpers import LEASE, PATIENCE, until
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -160,7 +160,7 @@ def test_what_is_left_held_is_told(store: str) -> None:
 
 def test_a_cool_down_isnt_left(store: str) -> None:
     """That lock stays on purpose, and is nobody's."""
-    send = redis_lock(key="sms", expire=0.2, auto_release=False)(lambda: "sent")
+    send = redis_lock(key="sms", expire=LEASE, wait=PATIENCE, auto_release=False)(lambda: "sent")
     assert send() == "sent"
     assert_no_locks_held()
     until(lambda: not locks.lock("sms").locked())
@@ -301,11 +301,12 @@ def test_blocks_in_blocks_have_locks_of_their_own(servers: None) -> None:
         assert_locked("a")
 
 
+@pytest.mark.usefixtures("often")
 def test_a_lock_that_was_left_is_gone_without_a_word(servers: None) -> None:
     """[D10] Its renewal would find out, and tell so in the middle of another test."""
     with capture_locks() as seen:
         with override_locks():
-            left = locks.lock("a", expire=0.1, renew=True).acquire()
+            left = locks.lock("a", expire=6, renew=True).acquire()
         with override_locks(), locks.lock("a", wait=0):
             threading.Event().wait(0.3)
             locks["default"].engine.settle(20)

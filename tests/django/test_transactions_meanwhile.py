@@ -20,7 +20,7 @@ from django_redis_locks import (
 from django_redis_locks.core import constants, events
 from django_redis_locks.core.owners import registry
 from django_redis_locks.decorators import deferred
-from tests.django.helpers import MEMORY, PATIENCE, Events, in_thread, until
+from tests.django.helpers import LEASE, MEMORY, PATIENCE, Events, in_thread, until
 from tests.django.ledger import Boom, Ledger, is_busy, rolled_back, service
 from tests.forks import in_child
 
@@ -283,7 +283,7 @@ class TestMeanwhile:
     def test_a_fixed_lease_is_over_before_commit(self, seen: Events) -> None:
         """[D30] The transaction took longer than the lease that was asked for: told, and the next call is a new hold."""
 
-        @redis_lock("short", expire=0.1)
+        @redis_lock("short", expire=LEASE, wait=PATIENCE)
         def short() -> int | None:
             grant = current_grant()
             assert grant is not None
