@@ -50,6 +50,7 @@ class Proxy:
         self._server = ("127.0.0.1", port)
         self._plans: list[Fault] = []
         self._held: list[Held] = []
+        self._came = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._links: dict[Link, asyncio.Task[Any] | None] = {}
         self._connected = 0
@@ -155,6 +156,7 @@ class Proxy:
     def hold(self, fault: Fault) -> Held:
         held = Held(fault.behind)
         self._held.append(held)
+        self._came.set()
         return held
 
     def due(self, name: str) -> list[Held]:
@@ -218,9 +220,9 @@ class Proxy:
             client.close()
 
     async def _deliver(self) -> None:
-        async with asyncio.timeout(PATIENCE / 2):
-            while not self._held:
-                await asyncio.sleep(0.005)
+        if not self._held:
+            self._came.clear()
+            await asyncio.wait_for(self._came.wait(), PATIENCE / 2)
         held, self._held = self._held, []
         for each in held:
             await each.go()
