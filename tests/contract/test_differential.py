@@ -115,7 +115,7 @@ class Story:
             lambda: self.leave(lock): 2,
             lambda: self.get(record): 4,
             lambda: self.put(record): 3,
-            lambda: self.touch(record): 2,
+            lambda: self.touch(record): 5,
             lambda: self.drop(record): 3,
         }
         commands = self.chance.choices(list(steps), list(steps.values()))[0]()
