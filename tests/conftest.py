@@ -13,6 +13,7 @@ import pytest
 
 from django_redis_locks import renewal
 from django_redis_locks.backends.memory import backend as memory
+from django_redis_locks.core.hold import State
 from django_redis_locks.core.owners import registry
 from tests.servers import needs_version, unavailable
 from tools.processes import ServerNotFound
@@ -29,10 +30,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_threa
 
 @pytest.fixture(autouse=True)
 def forgetful() -> Iterator[None]:
-    """A lock that a test leaves held, on purpose or because it fails, isn't the next one's: all share this thread."""
+    """A lock that a test leaves held, on purpose or because it fails, isn't the next one's: all share this thread. Nor is
+    it renewed, or told to be lost, while another test listens: until Python has collected it that could be long."""
     yield
     for grant in list(registry._grants.values()):
         registry.forget(grant)
+        grant.hold.state = State.GONE
     for store in memory._stores.values():
         store.records.clear()
         store.listings.clear()

@@ -27,7 +27,7 @@ from urllib.parse import quote
 from .processes import HOST, ServerFailed, free_port, last_lines, with_parent
 from .redis_binary import find_server
 
-START_SECONDS = 10.0
+START_SECONDS = 60.0
 STOP_SECONDS = 5.0
 SLOTS = 16384
 

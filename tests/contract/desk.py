@@ -22,7 +22,7 @@ from django_redis_locks.primitives.load import (
     reading,
     unblocking,
 )
-from tests.contract.matrix import PATIENCE, Caller, eventually
+from tests.contract.matrix import PATIENCE, Caller, eventually, seats_of
 
 MINUTE = 60_000
 SOON = 0.05
@@ -107,11 +107,6 @@ class Desk:
 
     # No I/O
 
-    def waiting(self) -> int:
-        """How many callers of this process wait for the load."""
-        homes = self.engine._queues._queues.get(self.load.place, {})
-        return sum(len(queue.seats) for queue in list(homes.values()))
-
     def in_line(self) -> bool:
         """Those who wait are in the store's line, so that it can tell them."""
         homes = self.engine._queues._queues.get(self.load.place, {})
@@ -120,9 +115,9 @@ class Desk:
     def start_waiting(self, caller: Caller, **how: Any) -> Future[Any]:
         """Have a caller wait for the load, and return when it does. It waits for longer than tests do: its last try would
         find what nobody told it."""
-        before = self.waiting()
+        before = seats_of(self.load.place)
         future = caller.start(self.claim, **{"wait": 2 * PATIENCE, **how})
-        eventually(lambda: future.done() or (self.waiting() > before and self.in_line()))
+        eventually(lambda: future.done() or (not before.issuperset(seats_of(self.load.place)) and self.in_line()))
         return future
 
 

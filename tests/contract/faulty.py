@@ -15,16 +15,21 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
 import pytest
 
 from django_redis_locks import Grant, Lock
+from django_redis_locks.backends.redis import threads
 from tests.proxy import Fault, Link
 
 SILENCE = 1.0
-"""The socket timeout of this row, in seconds: what a lost request costs."""
+"""For so many seconds an answer is waited for that may be lost: what each lost one costs."""
+
+UNHURRIED = 20.0
+"""The socket timeout of every other request, in seconds: that answer comes, however long a machine stands still."""
 
 SHORT = 250
 """Leases below so many milliseconds may end while a holder connects again."""
@@ -56,6 +61,12 @@ the lock."""
 
 ANSWERS_THAT_MAY_BE_LOST = {"lock/acquire", "lock/free", "lock/renew", "lock/tell", *READS}
 """Who asks again gets the same answer. Not a force: there is nothing left to free."""
+
+
+WAITS = {"acquire", "aacquire", "__enter__", "__aenter__"}
+
+_insists: ContextVar[bool] = ContextVar("insists", default=False)
+"""This caller asks until he is answered."""
 
 
 class Weather:
@@ -108,13 +119,20 @@ class Weather:
         return faults
 
     def watch(self, patch: pytest.MonkeyPatch) -> None:
-        """Know what callers do: whatever may ask the store has a twin."""
+        """Know what callers do: whatever may ask the store has a twin. Only who asks again is told of a silence soon."""
         for owner in (Lock, Grant):
-            for name in ("__exit__", *dir(owner)):
-                other = f"__a{name[2:]}" if name == "__exit__" else f"a{name}"
+            for name in dir(owner):
+                other = f"__a{name[2:]}" if name in {"__enter__", "__exit__"} else f"a{name}"
                 if hasattr(owner, other):
                     patch.setattr(owner, name, self._watched(getattr(owner, name)))
                     patch.setattr(owner, other, self._watched(getattr(owner, other)))
+        wait = threads._wait
+
+        def patient(line: threads.Line, since: float) -> bytes:
+            line.timeout = SILENCE if _insists.get() else UNHURRIED
+            return wait(line, since)
+
+        patch.setattr(threads, "_wait", patient)
 
     def _watched(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
@@ -131,8 +149,12 @@ class Weather:
 
     @contextmanager
     def _under_way(self, name: str, who: Lock | Grant, *args: Any, **how: Any) -> Iterator[None]:
-        if name in {"acquire", "aacquire"} and isinstance(who, Lock) and _waits_long(who, *args, **how):
-            yield
+        if name in WAITS and isinstance(who, Lock) and _waits_long(who, *args, **how):
+            before = _insists.set(True)
+            try:
+                yield
+            finally:
+                _insists.reset(before)
             return
         self._once_only.append(name)
         try:

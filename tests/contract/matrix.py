@@ -22,9 +22,9 @@ import pytest
 
 from django_redis_locks import Grant, Lock, locks
 from django_redis_locks.core import clock
-from django_redis_locks.core.effects import Command
+from django_redis_locks.core.effects import Command, Place, Seat
 from django_redis_locks.primitives.record import RecordRef
-from tests.contract.faulty import SILENCE
+from tests.contract.faulty import UNHURRIED
 
 PATIENCE = 30.0
 """Seconds after which a test that waits for something has failed."""
@@ -37,12 +37,12 @@ def memory(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def redis(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return {"LOCATION": request.getfixturevalue("redis_url")}
+    return {"LOCATION": request.getfixturevalue("redis_url"), "OPTIONS": {"socket_timeout": UNHURRIED}}
 
 
 def cluster(request: pytest.FixtureRequest) -> dict[str, Any]:
     """One node in cluster mode: a key that a script doesn't declare, or one in another slot, fails at once."""
-    return {"LOCATION": request.getfixturevalue("cluster_url")}
+    return {"LOCATION": request.getfixturevalue("cluster_url"), "OPTIONS": {"socket_timeout": UNHURRIED}}
 
 
 def faulty(request: pytest.FixtureRequest) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def faulty(request: pytest.FixtureRequest) -> dict[str, Any]:
     exact = request.node.get_closest_marker("exact")
     if exact is not None:
         pytest.skip(f"behind a bad network: {exact.args[0]}")
-    return {"LOCATION": request.getfixturevalue("bad_network"), "OPTIONS": {"socket_timeout": SILENCE}}
+    return {"LOCATION": request.getfixturevalue("bad_network"), "OPTIONS": {"socket_timeout": UNHURRIED}}
 
 
 # The faces: who calls, and how.
@@ -223,8 +223,7 @@ class Face:
 
     def queued(self, lock: Lock | RecordRef) -> int:
         """How many callers of this process wait for a lock."""
-        homes = locks["default"].engine._queues._queues.get(lock.place, {})
-        return sum(len(queue.seats) for queue in list(homes.values()))
+        return len(seats_of(lock.place))
 
     def quiet(self, lock: Lock) -> bool:
         """Those who wait for a lock are in line, and have used their wake-ups: nobody is about to ask."""
@@ -240,10 +239,17 @@ class Face:
         return self._start_queueing(record, caller, record.wait_for_change, *how)
 
     def _start_queueing(self, what: Lock | RecordRef, caller: Caller, *call: Any, **how: Any) -> Future[Any]:
-        before = self.queued(what)
+        before = seats_of(what.place)
         future = caller.start(*call, **how)
-        eventually(lambda: self.queued(what) > before or future.done())
+        eventually(lambda: future.done() or not before.issuperset(seats_of(what.place)))
         return future
+
+
+def seats_of(place: Place) -> set[Seat]:
+    """Those of the callers of this process who wait there. Who comes is told by his own: another one may leave meanwhile,
+    and they are as many as before."""
+    homes = locks["default"].engine._queues._queues.get(place, {})
+    return {seat for queue in list(homes.values()) for seat in list(queue.seats)}
 
 
 def prolonged(caller: Caller, *locks: Lock) -> None:

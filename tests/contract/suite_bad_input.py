@@ -271,7 +271,7 @@ def test_a_borrowed_context_is_free_when_the_lock_is(face: Face, alice: Caller, 
         eventually(lambda: grant.lost)
     else:
         alice(grant.release)
-    assert borrowing(face.rlock().acquire, timeout=1)
+    assert borrowing(face.rlock().acquire, timeout=20)
 
 
 def test_the_end_of_a_with_that_never_began(face: Face, alice: Caller, bob: Caller) -> None:

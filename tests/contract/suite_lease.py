@@ -40,7 +40,7 @@ def test_a_fixed_lease_ends_and_the_lock_is_free(face: Face, alice: Caller, bob:
 def test_a_lease_that_ends_is_noticed_by_who_queued_before_it_began(face: Face, alice: Caller, bob: Caller) -> None:
     """[L24] The next in the queue expects to be woken by the holder, and doesn't count on it."""
     first = alice(face.lock().acquire)
-    short = face.start_waiting(bob, face.lock(expire=0.1), timeout=5)
+    short = face.start_waiting(bob, face.lock(expire=0.1), timeout=PATIENCE)
     patient = face.start_waiting(face.caller(), face.lock(), timeout=2 * PATIENCE)
     alice(first.release)
     assert short.result(PATIENCE)
@@ -94,17 +94,29 @@ def test_a_renewed_lock_outlives_its_lease(face: Face, alice: Caller, bob: Calle
     assert bob(told.acquire, timeout=0)
 
 
+def losses_of(grant: Grant, happened: list[events.Event]) -> list[str]:
+    return [event.why for event in happened if isinstance(event, events.Lost) and event.fence == grant.fence]
+
+
 @pytest.mark.usefixtures("often")
 def test_max_hold_ends_the_renewal(
     face: Face, alice: Caller, bob: Caller, happened: list[events.Event], caplog: pytest.LogCaptureFixture
 ) -> None:
     """[F13] [L7] A warning when it stops, `lost` with its reason when the lease then ends, and the lock is free."""
     face.configure(EXPIRE=0.05, MAX_HOLD=0.1)
-    lock = face.lock(expire=1.5, renew=True)
-    grant = alice(lock.acquire)
-    assert bob(lock.acquire, timeout=20)
-    assert clock.now() > grant.hold.since + 1.5
-    eventually(lambda: [event.why for event in happened if isinstance(event, events.Lost)] == ["max_hold"])
+    lock, other = face.lock(expire=1.5, renew=True), face.lock(expire=30)
+    losses: list[str] = []
+    for _ in range(5):  # a machine that stands still may end the lease before anybody looks for how long it was held
+        caplog.clear()
+        grant = alice(lock.acquire, timeout=20)
+        assert bob(other.acquire, timeout=20)
+        assert clock.now() > grant.hold.since + 1.5
+        bob(other.release)
+        eventually(lambda: losses_of(grant, happened))  # noqa: B023 - called here
+        losses = losses_of(grant, happened)
+        if losses != ["expired"]:
+            break
+    assert losses == ["max_hold"]
     assert grant.lost
     warnings = [record for record in caplog.records if "MAX_HOLD" in record.getMessage()]
     assert [(record.levelname, record.lock_key) for record in warnings] == [("WARNING", face.key)]
@@ -248,8 +260,8 @@ def test_a_loss_is_noticed_while_the_body_runs(face: Face, alice: Caller, bob: C
     where: list[bool] = []
 
     def on_lost(grant: Grant) -> None:
-        told.append(grant)
         where.append(asyncio._get_running_loop() is not None)
+        told.append(grant)
 
     lock = face.lock(expire=0.3, renew=True, on_lost=on_lost)
     grant = alice(lock.acquire)

@@ -77,7 +77,7 @@ def test_a_released_or_lost_grant_does_not_count_as_held(face: Face, alice: Call
     alice(released.release)
     lost = alice(short.acquire)
     eventually(lambda: lost.lost)
-    again = alice(lock.acquire, timeout=1)
+    again = alice(lock.acquire, timeout=20)
     assert again.fence > lost.fence > released.fence
     alice(released.release)
     alice(again.ensure_held, confirm=True)
@@ -118,7 +118,7 @@ def test_a_question_without_wait_is_one_command(face: Face, alice: Caller, bob: 
         if answer:
             bob(lock.release)
             alice(lock.acquire)
-    waiting = face.start_waiting(face.caller(), lock, timeout=5)
+    waiting = face.start_waiting(face.caller(), lock, timeout=PATIENCE)
     assert bob(lock.acquire, **how) is None
     assert not waiting.done()
     alice(lock.release)
@@ -168,13 +168,14 @@ def test_a_waiter_gets_the_lock_when_it_is_released(face: Face, alice: Caller, b
     assert waiting.result(PATIENCE)
 
 
+@pytest.mark.usefixtures("no_polling")
 @pytest.mark.exact("counts commands")
 def test_a_release_to_one_who_waits_here_asks_nobody(face: Face, alice: Caller, bob: Caller) -> None:
     """[H3] [X1] The lock is handed over within the process: one question of the heir's is all that is sent. It is another
     hold, with a fence and a holder of its own, and nobody has lost anything."""
     lock = face.lock()
     first = alice(lock.acquire)
-    waiting = face.start_waiting(bob, lock, timeout=5)
+    waiting = face.start_waiting(bob, lock, timeout=PATIENCE)
     eventually(lambda: face.quiet(lock))
     with face.commands() as commands:
         alice(first.release)
@@ -190,12 +191,12 @@ def test_a_release_to_one_who_waits_here_asks_nobody(face: Face, alice: Caller, 
 def test_the_heir_has_a_lease_of_its_own(face: Face, alice: Caller, bob: Caller) -> None:
     """[H3] [H12] On the terms that it asked for, longer or shorter than its predecessor's."""
     first = alice(face.lock(expire=20).acquire)
-    waiting = face.start_waiting(bob, face.lock(expire=60), timeout=5)
+    waiting = face.start_waiting(bob, face.lock(expire=60), timeout=PATIENCE)
     alice(first.release)
     second = waiting.result(PATIENCE)
     assert 50 < second.remaining() <= 60
     assert 50 < alice(face.lock().holder).lease_left <= 60 + SPELL
-    waiting = face.start_waiting(alice, face.lock(expire=5), timeout=5)
+    waiting = face.start_waiting(alice, face.lock(expire=5), timeout=PATIENCE)
     bob(second.release)
     assert waiting.result(PATIENCE).remaining() <= 5
 
@@ -230,7 +231,7 @@ def test_waiters_of_a_process_are_served_in_their_order(face: Face, alice: Calle
     lock = face.lock()
     grant, owner = alice(lock.acquire), alice
     callers = [face.caller() for _ in range(4)]
-    waiting = [face.start_waiting(caller, lock, timeout=10) for caller in callers]
+    waiting = [face.start_waiting(caller, lock, timeout=PATIENCE) for caller in callers]
     while waiting:
         owner(grant.release)
         first, owner = waiting.pop(0), callers.pop(0)
@@ -243,7 +244,7 @@ def test_a_waiter_who_gives_up_is_no_obstacle(face: Face, alice: Caller, bob: Ca
     lock = face.lock()
     grant = alice(lock.acquire)
     short = face.start_waiting(bob, lock, timeout=0.15)
-    patient = face.start_waiting(face.caller(), lock, timeout=10)
+    patient = face.start_waiting(face.caller(), lock, timeout=PATIENCE)
     assert short.result(PATIENCE) is None
     alice(grant.release)
     assert patient.result(PATIENCE)

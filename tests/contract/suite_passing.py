@@ -7,7 +7,7 @@ from itertools import cycle, pairwise
 
 import pytest
 
-from django_redis_locks import Grant, LockLost
+from django_redis_locks import Grant, LockLost, locks, renewal
 from django_redis_locks.core import hold
 from django_redis_locks.core.constants import HAND_OVERS
 from django_redis_locks.core.queues import Queues
@@ -24,7 +24,7 @@ def second_and_third(face: Face, alice: Caller, bob: Caller, carol: Caller) -> t
     """Alice's lock goes to Bob, who asks the store, and from him to Carol, who needn't."""
     lock = face.lock()
     first = alice(lock.acquire)
-    second, third = (face.start_waiting(caller, lock, timeout=10) for caller in (bob, carol))
+    second, third = (face.start_waiting(caller, lock, timeout=PATIENCE) for caller in (bob, carol))
     eventually(lambda: face.quiet(lock))
     with face.commands() as commands:
         alice(first.release)
@@ -36,7 +36,7 @@ def second_and_third(face: Face, alice: Caller, bob: Caller, carol: Caller) -> t
     return before, after
 
 
-@pytest.mark.usefixtures("unhurried")
+@pytest.mark.usefixtures("unhurried", "no_polling")
 @pytest.mark.exact("counts commands")
 def test_who_takes_over_may_go_on_unasked(face: Face, alice: Caller, bob: Caller) -> None:
     """[H3] [H5] She is another holder: a fence of her own, which only she can give back. The store knows the one who asked."""
@@ -55,17 +55,27 @@ def test_who_takes_over_may_go_on_unasked(face: Face, alice: Caller, bob: Caller
     assert alice(lock.acquire).fence > third.fence + 1
 
 
-@pytest.mark.usefixtures("unhurried")
-@pytest.mark.usefixtures("often")
+def renew_often(grant: Grant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on, and not before a test is through with what comes first."""
+    janitor = locks["default"].engine._janitor
+    mine = id(grant.hold)
+    entry = janitor._rounds._new.get(mine) or janitor._rounds._known[mine]
+    monkeypatch.setattr(renewal, "RENEW_AT", 1 / 100)
+    janitor.watch(grant.hold, entry.prolong, entry.lease)
+
+
+@pytest.mark.usefixtures("unhurried", "no_polling")
 @pytest.mark.exact("counts commands")
-def test_who_holds_it_for_longer_is_told_of(face: Face, alice: Caller, bob: Caller) -> None:
+def test_who_holds_it_for_longer_is_told_of(
+    face: Face, alice: Caller, bob: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """[F18] With the first renewal the store knows her, since when, and her fence; and she goes on to hold it."""
-    face.configure(EXPIRE=9)
     carol = face.caller()
     lock = face.lock()
     second, third = second_and_third(face, alice, bob, carol)
     assert alice(lock.holder).fence == second.fence
     asked = alice(lock.holder)
+    renew_often(third, monkeypatch)
     eventually(lambda: alice(lock.holder).fence == third.fence)
     told = alice(lock.holder)
     assert told.since > asked.since - 0.002
@@ -92,7 +102,7 @@ def test_what_is_told_late_changes_nothing(face: Face, alice: Caller) -> None:
     alice(grant.release)
 
 
-@pytest.mark.usefixtures("unhurried")
+@pytest.mark.usefixtures("unhurried", "no_polling")
 @pytest.mark.exact("counts commands")
 def test_who_was_not_told_of_is_freed_by_force_all_the_same(face: Face, alice: Caller, bob: Caller) -> None:
     """[F10] With the fence that she has, or that the store shows."""
@@ -105,7 +115,7 @@ def test_who_was_not_told_of_is_freed_by_force_all_the_same(face: Face, alice: C
         carol(third.release)
 
 
-@pytest.mark.usefixtures("unhurried")
+@pytest.mark.usefixtures("unhurried", "no_polling")
 @pytest.mark.exact("counts commands")
 @pytest.mark.parametrize("why", ["another lease", "an extension", "it was long ago"])
 def test_who_must_be_told_of(face: Face, alice: Caller, bob: Caller, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +124,7 @@ def test_who_must_be_told_of(face: Face, alice: Caller, bob: Caller, why: str, m
     carol = face.caller()
     lock, hers = face.lock(), face.lock(expire=20 if why == "another lease" else 30)
     first = alice(lock.acquire)
-    second, third = face.start_waiting(bob, lock, timeout=10), face.start_waiting(carol, hers, timeout=10)
+    second, third = face.start_waiting(bob, lock, timeout=PATIENCE), face.start_waiting(carol, hers, timeout=PATIENCE)
     eventually(lambda: face.quiet(lock))
     alice(first.release)
     before = second.result(PATIENCE)
@@ -129,7 +139,7 @@ def test_who_must_be_told_of(face: Face, alice: Caller, bob: Caller, why: str, m
     assert alice(lock.holder).fence == after.fence > before.fence
 
 
-@pytest.mark.usefixtures("unhurried")
+@pytest.mark.usefixtures("unhurried", "no_polling")
 @pytest.mark.exact("needs an empty line")
 def test_what_was_freed_by_force_is_not_passed_on(
     face: Face, alice: Caller, bob: Caller, monkeypatch: pytest.MonkeyPatch
@@ -139,11 +149,11 @@ def test_what_was_freed_by_force_is_not_passed_on(
     carol = face.caller()
     lock = face.lock()
     first = alice(lock.acquire)
-    second = face.start_waiting(bob, lock, timeout=10)
+    second = face.start_waiting(bob, lock, timeout=PATIENCE)
     eventually(lambda: face.quiet(lock))
     alice(first.release)
     held = second.result(PATIENCE)
-    third = face.start_waiting(carol, lock, timeout=10)
+    third = face.start_waiting(carol, lock, timeout=PATIENCE)
     eventually(lambda: face.quiet(lock))
     assert alice(lock.force_release) is True
     with contextlib.suppress(LockLost):
@@ -153,7 +163,7 @@ def test_what_was_freed_by_force_is_not_passed_on(
     carol(granted.release)
 
 
-@pytest.mark.usefixtures("unhurried")
+@pytest.mark.usefixtures("unhurried", "no_polling")
 @pytest.mark.exact("counts commands")
 def test_the_store_is_asked_now_and_then(face: Face, alice: Caller, bob: Caller) -> None:
     """[H4] Else a process that doesn't know of others who wait would keep the lock to itself. Fences grow by all means."""
@@ -164,7 +174,7 @@ def test_the_store_is_asked_now_and_then(face: Face, alice: Caller, bob: Caller)
     asked = 0
     for _ in range(3 * HAND_OVERS):
         there = next(callers)
-        waiting = face.start_waiting(there, lock, timeout=10)
+        waiting = face.start_waiting(there, lock, timeout=PATIENCE)
         eventually(lambda: face.quiet(lock))
         with face.commands() as commands:
             here(grants[-1].release)

@@ -26,7 +26,7 @@ def test_synchronous_methods_are_refused_in_a_loop(face: Face, alice: Caller, bo
     lock = face.lock(expire=30)
     grant = alice(lock.acquire)
     thread = Thread()
-    waiting = face.start_waiting(thread, lock, timeout=5)
+    waiting = face.start_waiting(thread, lock, timeout=PATIENCE)
     begin = time.monotonic()
     for method in (lock.acquire, lock.holder, lock.force_release):
         with pytest.raises(SynchronousOnlyOperation, match="a-twin"):

@@ -24,6 +24,7 @@ from django_redis_locks.core.keys import waiters_of
 from django_redis_locks.primitives.lock import read_verdict
 from django_redis_locks.primitives.record import Record, RecordRef
 from django_redis_locks.primitives.wishes import Ask, Busy, Foreign, Granted
+from tests.contract.matrix import PATIENCE
 
 STEPS = 10_000
 NEAR = 10.0
@@ -114,7 +115,7 @@ class Story:
             lambda: self.leave(lock): 2,
             lambda: self.get(record): 4,
             lambda: self.put(record): 3,
-            lambda: self.touch(record): 2,
+            lambda: self.touch(record): 5,
             lambda: self.drop(record): 3,
         }
         commands = self.chance.choices(list(steps), list(steps.values()))[0]()
@@ -275,12 +276,12 @@ def listening(direct: redis.Redis) -> Iterator[Callable[[], list[str]]]:
     with direct.pubsub(ignore_subscribe_messages=True) as inbox:
         inbox.subscribe(*INBOXES[:-1], "the end")
         for _ in range(len(INBOXES)):
-            inbox.get_message(timeout=5)
+            inbox.get_message(timeout=PATIENCE)
 
         def told() -> list[str]:
             direct.publish("the end", "")
             messages = []
-            while (message := inbox.get_message(timeout=5)) is not None and message["channel"] != b"the end":
+            while (message := inbox.get_message(timeout=PATIENCE)) is not None and message["channel"] != b"the end":
                 messages.append(f"{message['channel'].decode()} {message['data'].decode()}")
             return messages
 

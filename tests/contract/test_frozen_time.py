@@ -4,7 +4,9 @@ alone. Only the leases of the memory backend run on the frozen clock, so that ``
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +14,11 @@ import pytest
 from freezegun import freeze_time
 
 from django_redis_locks import Grant, Lock, LockNotAcquired, locks
+from tests.contract.faulty import UNHURRIED
 from tests.contract.matrix import BACKENDS, Caller, Face, eventually
+
+BUSY = 0.1
+"""Seconds of computing from which on a wait wasn't spent asleep; four of them share the half second."""
 
 MEMORY = "django_redis_locks.backends.memory.MemoryBackend"
 
@@ -47,7 +53,7 @@ def told_by_a_thread(lock: Lock) -> None:
         grant.release()
         waiting.result().release()
     assert 0.4 < took < 8
-    assert cost < 0.02
+    assert cost < BUSY
 
 
 def told_by_tasks(lock: Lock) -> None:
@@ -64,16 +70,28 @@ def told_by_tasks(lock: Lock) -> None:
         await grant.arelease()
         await (await waiting).arelease()
         assert 0.4 < took < 8
-        assert cost < 0.02
+        assert cost < BUSY
 
     asyncio.run(story())
 
 
-@pytest.mark.usefixtures("often")
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """A look at all objects of the test run takes longer than what is measured, in whichever thread it happens to begin."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("often", "uncollected")
 def test_locks_live_on_while_time_is_frozen(redis_url: str, settings: Any) -> None:
     """[H14] Acquire, wait, renew, release of each backend and face: a lease is renewed again and again, a wait
     ends when it should and costs no CPU. All at once, because real seconds pass."""
-    settings.REDIS_LOCKS = {"memory": {"BACKEND": MEMORY}, "redis": {"LOCATION": redis_url}}
+    settings.REDIS_LOCKS = {
+        "memory": {"BACKEND": MEMORY},
+        "redis": {"LOCATION": redis_url, "OPTIONS": {"socket_timeout": UNHURRIED}},
+    }
     stories = [(alias, story) for alias in ("memory", "redis") for story in (told_by_a_thread, told_by_tasks)]
     with freeze_time("2012-01-14"), ThreadPoolExecutor(len(stories)) as threads:
         ends = [

@@ -25,7 +25,7 @@ def counter(tmp_path: Path) -> Counter:
 
 def test_callers_of_one_process_lose_no_update(face: Face, counter: Counter) -> None:
     """Six callers, twenty times each: 120 updates, and the fences rise in the order of the writes."""
-    lock = face.lock(wait=30)
+    lock = face.lock(wait=2 * PATIENCE)
     futures = [face.caller().start(awork if face.is_async else work, lock, counter, 20) for _ in range(6)]
     for future in futures:
         future.result(3 * PATIENCE)

@@ -73,7 +73,7 @@ def test_a_lock_ends_with_it(settings: Any) -> None:
         "default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "EXPIRE": 0.1},
     }
     with locks.lock("unit:foreign:other", expire=30, renew=True):
-        lock = locks.lock("unit:foreign:end")
-        abroad(lambda: bool(lock.acquire()))
+        abroad(lambda: bool(locks.lock("unit:foreign:end").acquire()))
+        lock = locks.lock("unit:foreign:end", expire=30)
         assert lock.acquire(timeout=PATIENCE)
         lock.release()
