@@ -219,7 +219,7 @@ class Proxy:
 
     async def _deliver(self) -> None:
         async with asyncio.timeout(PATIENCE / 2):
-            while not self._held:
+            while not self._held:  # noqa: ASYNC110 - many hold, and none of them has an event for it
                 await asyncio.sleep(0.005)
         held, self._held = self._held, []
         for each in held:

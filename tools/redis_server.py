@@ -27,8 +27,8 @@ from urllib.parse import quote
 from .processes import HOST, ServerFailed, free_port, last_lines, with_parent
 from .redis_binary import find_server
 
-START_SECONDS = 10.0
-STOP_SECONDS = 5.0
+START_SECONDS = 30.0
+STOP_SECONDS = 20.0
 SLOTS = 16384
 
 Config = Mapping[str, str | int | Sequence[str]]
