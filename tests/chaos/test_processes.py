@@ -17,11 +17,12 @@ import redis
 from django_redis_locks.client import Locks
 from django_redis_locks.core import constants
 from django_redis_locks.core.owners import mint_token
+from tests.chaos.conftest import SILENCE
 from tests.chaos.helpers import LEASE, eventually, renewed
 from tests.forks import in_child
 from tests.proxy import Proxy
 
-SOCKET_TIMEOUT = 1.0
+SOCKET_TIMEOUT = SILENCE
 
 Open = Callable[..., Locks]
 KEY = "lock:{0}:k:a"
