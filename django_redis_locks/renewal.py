@@ -253,8 +253,7 @@ class Janitor:
     def _wanted(self, hold: Hold, now: float) -> bool:
         if hold.state is not State.HELD:
             return False
-        if now >= hold.deadline:
-            self._tell(hold, "expired")
+        if now >= hold.deadline and self._tell(hold, "expired", now):
             return False
         if now >= hold.renew_until:
             self._warn("Lock %s is held for its MAX_HOLD and isn't renewed any more", hold)
@@ -281,11 +280,10 @@ class Janitor:
 
     def _try_soon(self, hold: Hold, entry: Lease) -> None:
         now = clock.now()
-        if now < hold.deadline:
-            pause = min(entry.lease / 10_000, 1.0, hold.deadline - now)
-            self._rounds.enter(hold, entry.prolong, entry.lease, now, pause, exact=True)
-        else:
-            self._tell(hold, "expired")
+        if now >= hold.deadline and self._tell(hold, "expired", now):
+            return
+        pause = max(0.0, min(entry.lease / 10_000, 1.0, hold.deadline - now))
+        self._rounds.enter(hold, entry.prolong, entry.lease, now, pause, exact=True)
 
     # Loss.
 
@@ -300,16 +298,17 @@ class Janitor:
             hold = held()
             if hold is None:
                 return
-            if clock.now() < hold.deadline:  # extended meanwhile
+            now = clock.now()
+            if now < hold.deadline or not self._tell(hold, why, now):  # extended meanwhile
                 self._at(hold.deadline, end, held)
-            else:
-                self._tell(hold, why)
 
         self.put(lambda: self._at(hold.deadline, end, held))
 
-    def _tell(self, hold: Hold, why: str) -> None:
-        if hold.lose(why) and hold.on_lost is not None:
+    def _tell(self, hold: Hold, why: str, at: float = inf) -> bool:
+        """Tell of a loss, if it is one; ``at`` a time at which the lease was over. Whether the hold is done with."""
+        if hold.lose(why, at=at) and hold.on_lost is not None:
             notify(hold)
+        return hold.lost_why is not None or hold.state is not State.HELD
 
 
 _janitors: weakref.WeakSet[Janitor] = weakref.WeakSet()

@@ -28,7 +28,7 @@ from .processes import HOST, ServerFailed, free_port, last_lines, with_parent
 from .redis_binary import find_server
 
 START_SECONDS = 60.0
-STOP_SECONDS = 5.0
+STOP_SECONDS = 20.0
 SLOTS = 16384
 
 Config = Mapping[str, str | int | Sequence[str]]

@@ -11,6 +11,7 @@ import os
 import threading
 import weakref
 from enum import Enum
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from . import clock, events, forks
@@ -167,11 +168,13 @@ class Hold:
         """Seconds since it was acquired."""
         return clock.now() - self.since
 
-    def prolong(self, sent: float, lease: int) -> None:
-        """The store gave a lease of so many milliseconds to a request sent then. A deadline never moves back."""
+    def prolong(self, sent: float, lease: int) -> bool:
+        """The store gave a lease of so many milliseconds to a request sent then. A deadline never moves back. False: it
+        comes too late, since the loss was told before."""
         with self.mutex:
             self.spare = 0  # the next one wishes for a lease that ends earlier
             self.deadline = max(self.deadline, sent + validity(lease))
+            return self.lost_why is None
 
     def enter(self, grant: int) -> bool:
         """One more grant on it; False if the hold isn't held any more."""
@@ -207,10 +210,11 @@ class Hold:
             if not self.inside:
                 self.state = State.GONE
 
-    def lose(self, why: str, states: tuple[State, ...] = (State.HELD,)) -> bool:
-        """Note that the lock is lost, and tell. A renewal's news of a hold that is being released is out of date."""
+    def lose(self, why: str, states: tuple[State, ...] = (State.HELD,), at: float = inf) -> bool:
+        """Note that the lock is lost, and tell. A renewal's news of a hold that is being released is out of date, and so is
+        that the lease was over ``at`` a time, if it has been prolonged since."""
         with self.mutex:
-            if self.lost_why is not None or self.state not in states:
+            if self.lost_why is not None or self.state not in states or at < self.deadline:
                 return False
             self.lost_why = why
         events.emit(events.Lost(self.key, self.name, self.alias, self.fence, self.age(), why))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ..core import clock, forks, owners
@@ -82,9 +83,9 @@ class _Lease(Hold):
 
     __slots__ = ()
 
-    def lose(self, why: str, states: tuple[State, ...] = (State.HELD,)) -> bool:
+    def lose(self, why: str, states: tuple[State, ...] = (State.HELD,), at: float = inf) -> bool:
         with self.mutex:
-            if self.lost_why is None and self.state in states:
+            if self.lost_why is None and self.state in states and at >= self.deadline:
                 self.lost_why = why
         return False
 

@@ -233,7 +233,8 @@ class Programs:
             if hold.state is not State.HELD:  # by a release of this process, in another thread
                 raise LockLost(f"lock {self.name!r} was released meanwhile", **self.about)
             raise self._lost(hold, "taken")
-        hold.prolong(sent, lease)
+        if not hold.prolong(sent, lease):  # the answer is late: its lease was over, and that was told
+            raise self._lost(hold, "expired")
 
     def inspecting(self) -> Program[Holder | None]:
         holder: Holder | None = (yield from self._answer(self._inspect()))[0]

@@ -18,7 +18,7 @@ from django_redis_locks.client import Locks
 from django_redis_locks.core import constants, events
 from tests.chaos.helpers import Async, Sync
 from tests.chaos.impostor import Impostor
-from tests.chaos.inboxes import TICK, Ear
+from tests.chaos.inboxes import ANSWER, TICK, Ear
 from tests.chaos.jobs import take
 from tests.chaos.workers import CAP, Worker
 from tests.proxy import Proxy
@@ -33,15 +33,15 @@ PATIENT = 5.0
 """The socket timeout of these tests, in seconds: a busy machine may take a second to answer."""
 
 SILENCE = 1.0
-"""That of tests in which somebody falls silent. `SOCKET_TIMEOUT` of a module says so for all of its tests."""
+"""That of tests in which somebody falls silent. `SOCKET_TIMEOUT` of a module says so for what is `proxied` there."""
 
 
 @pytest.fixture
-def open_locks(settings, request: pytest.FixtureRequest) -> Callable[..., Locks]:
+def open_locks(settings) -> Callable[..., Locks]:
     """`open_locks(url, EXPIRE=1)`: the locks of a server, with other settings of the alias."""
 
     def open_locks(url: str, **entry: object) -> Locks:
-        options = {"socket_timeout": getattr(request.module, "SOCKET_TIMEOUT", PATIENT), **entry.pop("OPTIONS", {})}
+        options = {"socket_timeout": PATIENT, **entry.pop("OPTIONS", {})}
         settings.REDIS_LOCKS = {"default": {"LOCATION": url, "OPTIONS": options, **entry}}
         return locks["default"]
 
@@ -49,12 +49,12 @@ def open_locks(settings, request: pytest.FixtureRequest) -> Callable[..., Locks]
 
 
 @pytest.fixture
-def open_both(settings, request: pytest.FixtureRequest) -> Callable[..., list[Locks]]:
+def open_both(settings) -> Callable[..., list[Locks]]:
     """`here, there = open_both(url)`: two aliases that name one server differently. Each has an inbox, a janitor and queues
     of its own, as two processes have."""
 
     def open_both(url: str, **entry: object) -> list[Locks]:
-        options = {"socket_timeout": getattr(request.module, "SOCKET_TIMEOUT", PATIENT), **entry.pop("OPTIONS", {})}
+        options = {"socket_timeout": PATIENT, **entry.pop("OPTIONS", {})}
         settings.REDIS_LOCKS = {
             host: {"LOCATION": url.replace("127.0.0.1", host), "OPTIONS": options, **entry}
             for host in ("127.0.0.1", "localhost")
@@ -82,9 +82,9 @@ def proxy(redis_server: RedisServer, redis_url: str) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def proxied(proxy: Proxy, open_locks: Callable[..., Locks]) -> Locks:
+def proxied(proxy: Proxy, open_locks: Callable[..., Locks], request: pytest.FixtureRequest) -> Locks:
     """Locks whose script calls go through the proxy; scripts are loaded, and one connection is idle."""
-    client = open_locks(proxy.url)
+    client = open_locks(proxy.url, OPTIONS={"socket_timeout": getattr(request.module, "SOCKET_TIMEOUT", PATIENT)})
     for _ in range(2):
         with client.lock("warm up") as grant:
             grant.extend(30)
@@ -150,9 +150,25 @@ def holder(workers: Callable[..., Worker]) -> Worker:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looks after itself every 150 ms, and waits for a server as long as it takes."""
+    """Looks after itself every 150 ms, and waits for a server as long as it takes; for what answers a PING, which is as
+    good as never where none comes, for some seconds."""
     monkeypatch.setattr(constants, "CAP", TICK)
     monkeypatch.setattr(inbox_module, "SOCKET_TIMEOUT", 30.0)
+    say, listen = inbox_module.Ear.say, inbox_module.Ear.next
+    pinged: set[inbox_module.Ear] = set()
+
+    def asking(ear: inbox_module.Ear, request: bytes) -> None:
+        say(ear, request)
+        if request == inbox_module.PING:
+            pinged.add(ear)
+
+    def patient(ear: inbox_module.Ear, seconds: float) -> object:
+        heard = listen(ear, ANSWER if ear in pinged else seconds)
+        pinged.discard(ear)
+        return heard
+
+    monkeypatch.setattr(inbox_module.Ear, "say", asking)
+    monkeypatch.setattr(inbox_module.Ear, "next", patient)
 
 
 @pytest.fixture

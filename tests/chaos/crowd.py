@@ -106,7 +106,7 @@ class Crowd:
             for alias in aliases
             for number in range(size)
         }
-        self._kept = [alias.lock(f"kept:{number}", expire=9, renew=True) for number, alias in enumerate(aliases)]
+        self._kept = [alias.lock(f"kept:{number}", expire=30, renew=True) for number, alias in enumerate(aliases)]
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[Crowd]:

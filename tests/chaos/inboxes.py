@@ -12,6 +12,9 @@ LOCKS, SHOP = "lock:{0}:inbox:", "shop:{0}:inbox:"
 TICK = 0.15
 """The cap of these tests: how long the inbox listens before it looks after itself."""
 
+ANSWER = 2.0
+"""How long it listens for the answer to a PING. By rights that is a cap too, which a busy machine may need for it."""
+
 
 class Ear:
     """Whom the inbox tells."""

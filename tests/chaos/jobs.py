@@ -187,22 +187,32 @@ def order(name: str) -> list[int]:
     return crowds[name].order
 
 
+passed: list[Pass] = []
+"""What the competitors of this process have had."""
+
+
+def passes() -> int:
+    return len(passed)
+
+
 def compete(key: str, who: str, section: float) -> list[Pass]:
     """Take and give, again and again, until the gate "stop" is lifted."""
-    lock, passes = _lock(key), []
+    lock, own = _lock(key), []
     while not gates["stop"].is_set():
         asked = clock.now()
         with lock as grant:
-            passes.append(Pass(asked, clock.now(), grant.fence or 0, who))
+            own.append(Pass(asked, clock.now(), grant.fence or 0, who))
+            passed.append(own[-1])
             time.sleep(section)
-    return passes
+    return own
 
 
 async def acompete(key: str, who: str, section: float) -> list[Pass]:
-    lock, passes = _lock(key), []
+    lock, own = _lock(key), []
     while not gates["stop"].is_set():
         asked = clock.now()
         async with lock as grant:
-            passes.append(Pass(asked, clock.now(), grant.fence or 0, who))
+            own.append(Pass(asked, clock.now(), grant.fence or 0, who))
+            passed.append(own[-1])
             await asyncio.sleep(section)
-    return passes
+    return own

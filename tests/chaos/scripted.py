@@ -65,8 +65,11 @@ class Scripted:
 
     def _serve(self, link: socket.socket, number: int) -> None:
         handshake = True
+        rest = b""
         try:
             while data := link.recv(65536):
+                whole, end, rest = (rest + data).rpartition(b"\r\n")
+                data = whole + end  # a word that a read has cut is counted with what comes next
                 greeting = self.greeting if b"LIB-VER" in data else b""
                 if handshake and b"CLIENT\r\n" in data:
                     link.sendall(b"+OK\r\n" * data.count(b"CLIENT\r\n") + greeting)

@@ -103,8 +103,7 @@ def test_an_older_snapshot(make_server: Make, open_both: Open, no_polling: None)
     since comes back and ends with its lease, one that was acquired since is gone and its holder told."""
     server = make_server()
     there, here = open_both(server.url())
-    old = there.lock("old", expire=3)
-    begin = clock.now()
+    old = there.lock("old", expire=60)
     grant = old.acquire()
     server.command("SAVE")
     shutil.copy(server.folder / "dump.rdb", server.folder / "older.rdb")
@@ -121,8 +120,11 @@ def test_an_older_snapshot(make_server: Make, open_both: Open, no_polling: None)
     with here.lock("b") as other:
         assert other.fence > last
     assert old.locked()
+    assert 0 < server.command("PTTL", "lock:{0}:k:old") <= 60_000
+    begin = clock.now()
+    server.command("PEXPIRE", "lock:{0}:k:old", 1500)  # little is left of it
     (had_old, also) = (waiter.result(20) for waiter in pair(old))
-    assert 2.9 < min(had_old.at, also.at) - begin < 3 + BUSY, (
+    assert 1.4 < min(had_old.at, also.at) - begin < 1.5 + BUSY, (
         "when its lease is over: nobody holds it who could prolong it"
     )
     fences = [waiter.result(20).fence for waiter in waiters]

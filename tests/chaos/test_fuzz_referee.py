@@ -109,6 +109,17 @@ RIGHT = {
         line(2.0, Stall(0.3, 2.0)),
         visit(2, 12, 2.1, 2.2),
     ],
+    "it alone had no turn while it was inside": [
+        visit(1, 11, 0.1, 2.1, **STALE),
+        line(1.9, Stall(0.2, 1.9, 1)),
+        visit(2, 12, 1.2, 1.3),
+    ],
+    "the next one had no turn": [
+        visit(1, 11, 0.1, 0.2),
+        line(2.0, Stall(0.3, 2.0, 2)),
+        line(2.05, Stall(1.9, 2.05)),
+        visit(2, 12, 2.1, 2.2),
+    ],
     "its entry is written late": [
         visit(1, 11, 0.1, 2.1, written=2.0, **STALE),
         stopped(1, 0.2, 1.9),
@@ -193,6 +204,10 @@ WRONG = {
         [visit(1, 11, 0.1, 1.2, **STALE)],
         "lost its lock although its process ran on",
     ),
+    "a lease that ends while another process has no turn": (
+        [visit(1, 11, 0.1, 1.2, **STALE), line(1.1, Stall(0.2, 1.1, 2))],
+        "lost its lock although its process ran on",
+    ),
     "a store that is down only for a release": (
         [visit(1, 11, 0.1, 0.2, outcome=UNREACHABLE)],
         "was told 'unreachable' although its process ran on",
@@ -223,6 +238,15 @@ WRONG = {
     "a lock that nobody is told of": ([visit(1, 11, 0.1, 0.2), visit(2, 12, 1.8, 1.9)], "nobody entered for 1.600 s"),
     "a bystander's death is no excuse": (
         [visit(1, 11, 0.1, None), killed(1, 0.2), killed(2, 1.2, hit=False), visit(3, 13, 1.8, 1.9)],
+        "nobody entered for 1.600 s",
+    ),
+    "nor is that a bystander was stopped": (
+        [
+            visit(1, 11, 0.1, 0.2),
+            stopped(2, 0.3, 1.7, hit=False),
+            line(1.7, Stall(0.3, 1.7, 2)),
+            visit(3, 13, 1.8, 1.9),
+        ],
         "nobody entered for 1.600 s",
     ),
 }
@@ -272,6 +296,7 @@ def test_somebody_is_left_out() -> None:
     assert complaints(*story, late) == ["worker 1 waited for 1201 entries of others"]
     assert complaints(*story, late, stopped(1, 0.15, 2.0, hit=False)) == []
     assert complaints(*story, late, killed(1, 0.15, hit=False)) == []
+    assert complaints(*story, late, line(1.0, Stall(0.15, 1.0, 1))) == []
 
 
 @pytest.mark.parametrize(

@@ -103,14 +103,21 @@ def test_a_message_is_a_use(
     inbox: RedisInbox, ear: Ear, direct: redis.Redis, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """[L25] An inbox that is told all the time isn't idle, although nobody happens to wait at its first quiet moment."""
-    monkeypatch.setattr(constants, "CAP", 0.3)
+    monkeypatch.setattr(constants, "CAP", 60.0)
+    told = threading.Event()
+
+    def tell(number: str, lock: str) -> None:
+        constants.CAP = TICK  # no quiet moment comes before the message does
+        told.set()
+
+    ear.told = tell  # type: ignore[method-assign]
     name = opened(inbox)
     ear.waits = False
     now = clock.now
     monkeypatch.setattr(clock, "now", lambda: now() + 100)
     direct.publish(name, "1 lock")
-    eventually(lambda: ear.heard)
-    threading.Event().wait(0.5)
+    assert told.wait(20)
+    threading.Event().wait(4 * TICK)
     assert inbox.hears(LOCKS) == name
     monkeypatch.setattr(clock, "now", lambda: now() + 200)
     eventually(lambda: not subscriptions(direct, inbox))

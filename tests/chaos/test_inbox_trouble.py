@@ -33,7 +33,9 @@ def test_a_subscription_without_answer_is_tried_again(
     proxy.plan("drop", "reply", of="SUBSCRIBE")
     assert opened(inbox) == ""
     eventually(lambda: inbox.hears(LOCKS))
-    assert proxy.fates("SUBSCRIBE") == ["drop reply", "pass"]
+    first, *others = proxy.fates("SUBSCRIBE")
+    assert first == "drop reply"
+    assert set(others) == {"pass"}
 
 
 def test_a_lost_connection_is_replaced(inbox: RedisInbox, ear: Ear, direct: redis.Redis) -> None:
@@ -55,8 +57,8 @@ def test_it_has_no_name_while_the_server_is_gone(inbox: RedisInbox, ear: Ear, pr
     eventually(lambda: not inbox.hears(LOCKS))
     assert opened(inbox) == "", "who asks meanwhile is told so, in time"
     proxy.up()
-    eventually(lambda: inbox.hears(LOCKS) == name)
-    assert ear.missings == 2
+    eventually(lambda: ear.missings == 2)
+    assert inbox.hears(LOCKS) == name
 
 
 @pytest.mark.parametrize("direction", ["request", "reply"])
@@ -84,8 +86,8 @@ def test_it_is_replaced_after_a_while(make_inbox: Make, ear: Ear, proxy: Proxy) 
     inbox = make_inbox(proxy.url, 2 * TICK)
     name = opened(inbox)
     eventually(lambda: len(proxy.fates("SUBSCRIBE")) > 2)
+    eventually(lambda: ear.missings > 2)
     eventually(lambda: inbox.hears(LOCKS) == name)
-    assert ear.missings > 2
 
 
 def test_without_a_thread_waiters_ask_now_and_then(inbox: RedisInbox, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,10 +129,9 @@ def test_a_refusal_is_told_once(
     assert re.search(r"the server.*&<KEY_PREFIX>:\*", warning.getMessage())
     assert "pw" not in warning.getMessage()
 
-    monkeypatch.setattr(inbox, "_make", lambda: pytest.fail("it was asked again"))
-    monkeypatch.setattr(module, "SOCKET_TIMEOUT", 60.0)
-    assert opened(inbox) == "", "answered at once"
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(inbox, "_make", lambda: pytest.fail("it was asked again"))
+        assert opened(inbox) == "", "answered at once"
 
     now = clock.now
     monkeypatch.setattr(clock, "now", lambda: now() + 61)

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks import LockBackendError, locks
+from django_redis_locks import LockBackendError, LockLost, locks
 from django_redis_locks.client import Locks
 from django_redis_locks.core import clock, constants
+from django_redis_locks.core.hold import Hold
 from tests.chaos.helpers import LEASE, elsewhere, eventually, renewed
 
 
@@ -132,6 +133,51 @@ def test_two_threads_find_the_fork_out_at_once(memory: Locks, monkeypatch: pytes
     assert rung.acquire(timeout=20)
     assert rung.acquire(timeout=20)
     assert times == 1
+
+
+@pytest.mark.parametrize("step", ["extend", "ensure_held"])
+def test_an_extension_that_comes_after_the_news_of_the_loss_is_none(
+    memory: Locks, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """[L2] [L3] The store has prolonged the lease, and before the answer is there its holder was told that it's over. He
+    hears so from that call too, and doesn't go on with a grant that is lost."""
+    backend, call = memory.engine.backend, memory.engine.backend.call
+    told = threading.Event()
+    grant = memory.lock("a", expire=1, on_lost=lambda grant: told.set()).acquire()
+
+    def late(command: Any) -> Any:
+        reply = call(command)
+        assert told.wait(20)
+        return reply
+
+    monkeypatch.setattr(backend, "call", late)
+    with pytest.raises(LockLost, match="expired"):
+        grant.extend(60) if step == "extend" else grant.ensure_held(confirm=True)
+    assert grant.lost
+
+
+def test_the_news_of_a_loss_that_comes_after_an_extension_is_none(
+    memory: Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[L2] [L3] The lease is over when the janitor looks, and prolonged before it says so: that is put off to the new end."""
+    told: list[float] = []
+    grant = memory.lock("a", expire=0.5, on_lost=lambda grant: told.append(clock.now())).acquire()
+    lose, end = Hold.lose, 0.0
+
+    def late(hold: Hold, why: str, *more: Any, **at: Any) -> bool:
+        nonlocal end
+        if not end:
+            hold.prolong(clock.now(), 1000)  # as the answer to an extension does
+            end = hold.deadline
+            assert not lose(hold, why, *more, **at)
+            assert not grant.lost
+            return False
+        return lose(hold, why, *more, **at)
+
+    monkeypatch.setattr(Hold, "lose", late)
+    eventually(lambda: told)
+    assert told[0] >= end
+    assert grant.lost
 
 
 def test_who_waits_for_centuries_holds_nobody_up(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:

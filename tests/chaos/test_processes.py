@@ -17,11 +17,12 @@ import redis
 from django_redis_locks.client import Locks
 from django_redis_locks.core import constants
 from django_redis_locks.core.owners import mint_token
+from tests.chaos.conftest import SILENCE
 from tests.chaos.helpers import LEASE, eventually, renewed
 from tests.forks import in_child
 from tests.proxy import Proxy
 
-SOCKET_TIMEOUT = 1.0
+SOCKET_TIMEOUT = SILENCE
 
 Open = Callable[..., Locks]
 KEY = "lock:{0}:k:a"
@@ -30,7 +31,7 @@ KEY = "lock:{0}:k:a"
 def test_a_forked_child_has_no_hold_of_its_parent(open_locks: Open, redis_url: str, direct: redis.Redis) -> None:
     """[H18] [F16] [E16] [L47] In the child the grant is lost, its release does nothing and warns, `with` ends quietly."""
     client = open_locks(redis_url)
-    lock = client.lock("a", expire=5, renew=True)
+    lock = client.lock("a", expire=60, renew=True)
     grant = lock.acquire()
 
     def child() -> None:
@@ -64,7 +65,7 @@ def test_a_fork_inside_with_leaves_the_parents_lock_alone(
             stack.close()
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(client.lock("a", expire=5))
+        stack.enter_context(client.lock("a", expire=60))
         in_child(child)
         assert direct.exists(KEY)
     assert not direct.exists(KEY)
@@ -100,7 +101,7 @@ def test_a_child_has_tokens_connections_and_a_janitor_of_its_own(
 ) -> None:
     """[H18] Parent and child go on locking, with mutexes that were held while the process forked."""
     client = open_locks(redis_url)
-    grant = client.lock("a", expire=5, renew=True).acquire()
+    grant = client.lock("a", expire=LEASE, renew=True).acquire()
     connections = direct.info("clients")["connected_clients"]
     prefix = mint_token()[:16]
 
@@ -122,7 +123,7 @@ def test_a_child_has_tokens_connections_and_a_janitor_of_its_own(
     time.sleep(0.3)
     grant.ensure_held(confirm=True)
     grant.release()
-    eventually(lambda: direct.info("clients")["connected_clients"] <= connections)
+    eventually(lambda: direct.info("clients")["connected_clients"] <= connections + 1)  # two may ask at once here too
 
 
 def test_an_async_fork_closes_nothing_of_the_parents(open_locks: Open, redis_url: str) -> None:
@@ -233,23 +234,27 @@ def test_a_cancelled_release_is_finished_by_the_janitor(proxied: Locks, proxy: P
 
 @pytest.mark.usefixtures("often")
 def test_a_killed_holder_frees_its_lock_by_the_lease(open_locks: Open, redis_url: str, direct: redis.Redis) -> None:
-    """[D29] kill -9: nobody releases, nobody renews, the next one comes within the lease."""
+    """[D29] kill -9: nobody releases, nobody renews, the next one comes within the lease, of which little is left."""
     client = open_locks(redis_url)
     ready, told = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid == 0:
-        renewed(client.lock("a", expire=2, renew=True).acquire())
-        os.write(told, b"x")
-        time.sleep(60)
-        os._exit(0)
-    os.read(ready, 1)
+        try:
+            renewed(client.lock("a", expire=LEASE, renew=True).acquire())
+            os.write(told, b"x")
+            time.sleep(60)
+        finally:
+            os._exit(1)  # it must not run on into pytest
+    os.close(told)
+    assert os.read(ready, 1), "the child failed"
     assert client.lock("a").acquire(timeout=0) is None, "it is renewed while it lives"
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    for end in (ready, told):
-        os.close(end)
+    os.close(ready)
+    assert 0 < direct.pttl(KEY) <= 1000 * LEASE
+    direct.pexpire(KEY, 300)
     eventually(lambda: client.lock("a").acquire(timeout=0))
     client.lock("a").release()
 

@@ -9,12 +9,14 @@ from urllib.parse import urlsplit
 
 from tests.resp import Frames
 
+PATIENCE = 30.0
+
 
 class Client:
     """Somebody who speaks RESP, and looks at each byte that comes."""
 
     def __init__(self, url: str) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", urlsplit(url).port), timeout=5)
+        self._socket = socket.create_connection(("127.0.0.1", urlsplit(url).port), timeout=PATIENCE)
         self._frames = Frames()
         self._ready: deque[Any] = deque()
 
@@ -49,7 +51,7 @@ class Client:
         except BlockingIOError:
             return not self._ready
         finally:
-            self._socket.settimeout(5)
+            self._socket.settimeout(PATIENCE)
         self._ready.extend(frame.value for frame in self._frames.feed(data))
         return False
 

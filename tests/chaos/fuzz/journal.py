@@ -10,7 +10,9 @@ Times in a line, unlike the server's, are `time.monotonic`: one clock for all pr
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterable
+from time import monotonic as now
 from typing import Any, NamedTuple, TypeAlias
 
 import redis
@@ -118,6 +120,8 @@ class Stall(NamedTuple):
 
     begin: float
     end: float
+    worker: int = 0
+    """It left this one alone without a turn; 0 is everybody. Who is stopped notes that too."""
 
 
 Line: TypeAlias = Entry | Exit | Told | Refused | Failed | Signal | Mark | Stall
@@ -165,3 +169,16 @@ class Journal:
 
     async def aclose(self) -> None:
         await self._aclient.aclose()
+
+
+STALL = 0.3
+"""Who sleeps for a moment and wakes so many seconds later is on a machine that stood still."""
+
+
+def watch(journal: Journal, over: threading.Event, worker: int = 0) -> None:
+    """Notes whenever the machine stands still: it is no fault of a lock's that leases end then."""
+    last = now()
+    while not over.wait(0.02):
+        if now() - last > STALL:
+            journal.write(Stall(last, now(), worker))
+        last = now()

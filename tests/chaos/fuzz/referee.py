@@ -8,7 +8,8 @@ excuse by itself, and frees nothing early. So of any two holds that overlap in t
 - must be told: by `grant.lost` before its exit is written, and by LockLost when it releases.
 
 The same goes for an entry that is written late, after one with a higher fence: its process was stopped between.
-A process that runs is never late: that the lease ends under a caller who wasn't stopped is a failure too.
+A process that runs is never late: that the lease ends under a caller who wasn't stopped, by us or by a machine that had
+no turn for it, is a failure too.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from tests.chaos.fuzz.journal import (
     Record,
     Refused,
     Signal,
+    Stall,
 )
 from tests.chaos.fuzz.story import Hold, Story
 
@@ -243,6 +245,8 @@ def _waits(story: Story) -> Iterator[tuple[int, int]]:
             waits.pop(line.worker, None)
             if line.what == GO_ON:
                 waits[line.worker] = 0
+        elif isinstance(line, Stall) and line.worker in waits:
+            waits[line.worker] = 0
         elif line == Mark(END):
             break
     yield from ((others, worker) for worker, others in waits.items())

@@ -18,7 +18,7 @@ from random import Random
 from time import monotonic as now
 from typing import IO, Self
 
-from tests.chaos.fuzz.journal import BEGIN, END, GO_ON, KILL, STOP, Journal, Mark, Signal, Stall
+from tests.chaos.fuzz.journal import BEGIN, END, GO_ON, KILL, STOP, Journal, Mark, Signal, watch
 from tests.chaos.fuzz.worker import Orders
 
 ROOT = Path(__file__).parents[3]
@@ -31,9 +31,6 @@ SHORT_STOP = (0.2, 0.6)
 START_SECONDS = 60.0
 END_SECONDS = 60.0
 """At most so long until all are ready, and until all have ended."""
-
-STALL = 0.3
-"""Who sleeps for a moment and wakes so many seconds later is on a machine that stood still."""
 
 
 @dataclass
@@ -113,7 +110,7 @@ class Stage:
         self._numbers = count(1)
         self._workers: list[Worker] = []
         self._over = threading.Event()
-        self._watch = threading.Thread(target=self._watches, daemon=True)
+        self._watch = threading.Thread(target=watch, args=(journal, self._over), daemon=True)
 
     def __enter__(self) -> Self:
         self._watch.start()
@@ -124,14 +121,6 @@ class Stage:
             worker.kill()
         self._over.set()
         self._watch.join()
-
-    def _watches(self) -> None:
-        """Notes whenever the machine stands still: it is no fault of a lock's that leases end then."""
-        last = now()
-        while not self._over.wait(0.02):
-            if now() - last > STALL:
-                self._journal.write(Stall(last, now()))
-            last = now()
 
     def run(self) -> None:
         """Play it all.

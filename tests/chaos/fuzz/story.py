@@ -42,10 +42,17 @@ class Worker:
     """When it was stopped, and when it went on."""
     stalls: list[Stall] = field(default_factory=list)
     """When the machine stood still, with all its workers."""
+    own: list[Stall] = field(default_factory=list)
+    """When it alone had no turn."""
 
     def stopped(self, begin: float, end: float) -> bool:
         """Whether it was, at any time in between."""
-        return any(stop <= end and go_on >= begin for stop, go_on in [*self.stops, *self.stalls])
+        times = [*self.stops, *(stall[:2] for stall in (*self.stalls, *self.own))]
+        return any(stop <= end and go_on >= begin for stop, go_on in times)
+
+    def told_to(self, stall: Stall) -> bool:
+        """Whether it stood still because it was stopped."""
+        return any(stop <= stall.end and go_on >= stall.begin for stop, go_on in self.stops)
 
 
 class Event(NamedTuple):
@@ -70,11 +77,18 @@ class Story:
         self.events = [Event(time, line, self._tell(line)) for time, line in records]
         for time, line, _ in self.events:
             if isinstance(line, Stall):
-                self.stalls.append(line)
-                self.late.append((time - (line.end - line.begin), time))
+                (self.worker(line.worker).own if line.worker else self.stalls).append(line)
+                if not (line.worker and self.worker(line.worker).told_to(line)):
+                    self._note(time - (line.end - line.begin), time)
+
+    def _note(self, begin: float, end: float) -> None:
+        """Each moment once, whoever else noted it."""
+        apart = [late for late in self.late if late[1] < begin or late[0] > end]
+        met = [(begin, end), *(late for late in self.late if late not in apart)]
+        self.late = [*apart, (min(here for here, _ in met), max(there for _, there in met))]
 
     def awake(self, begin: float, end: float) -> float:
-        """How long the machine ran in between, on the clock of the journal."""
+        """How long the machine ran in between, with all who weren't stopped, on the clock of the journal."""
         return end - begin - sum(max(0.0, min(end, there) - max(begin, here)) for here, there in self.late)
 
     def worker(self, number: int) -> Worker:

@@ -25,7 +25,7 @@ from time import monotonic as now
 from typing import Any
 
 from django_redis_locks import LockBackendError, LockLost, locks
-from tests.chaos.fuzz.journal import LOST, RELEASED, UNREACHABLE, Entry, Exit, Failed, Journal, Refused, Told
+from tests.chaos.fuzz.journal import LOST, RELEASED, UNREACHABLE, Entry, Exit, Failed, Journal, Refused, Told, watch
 
 LEASE = 1.0
 PATIENCE = 30.0
@@ -191,6 +191,9 @@ class Worker:
         self._failed = False
 
     def run(self) -> int:
+        done = threading.Event()
+        watching = threading.Thread(target=watch, args=(self._journal, done, self._orders.worker))
+        watching.start()
         threading.Thread(target=self._listen, daemon=True).start()
         callers = [Caller(self._orders, number) for number in range(self._orders.callers)]
         if self._orders.face == "tasks":
@@ -201,6 +204,8 @@ class Worker:
                 thread.start()
             for thread in threads:
                 thread.join()
+        done.set()
+        watching.join()
         self._journal.close()
         return int(self._failed)
 
