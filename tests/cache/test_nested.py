@@ -12,7 +12,7 @@ import pytest
 
 from django_redis_locks.cache import get_or_load, get_or_load_many
 from django_redis_locks.cache.flights import Flight
-from tests.cache.conftest import HERE, at, road_at
+from tests.cache.conftest import HERE, at, flights_at, road_at
 from tests.contract.matrix import PATIENCE, eventually
 
 
@@ -25,7 +25,7 @@ def inner(key: str) -> str:
 
 
 def followed() -> bool:
-    return any(flight.gates for flight in list(road_at(HERE).flights._flying.values()))
+    return any(flight.gates for flight in flights_at())
 
 
 def test_two_who_come_to_wait_for_each_other_at_once(road: str, counted: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,9 @@ def start(redis_url: str) -> Iterator[Callable[..., list[Worker]]]:
     with ExitStack() as stack:
 
         def start(number: int) -> list[Worker]:
-            workers = [Worker(redis_url, f"loader-{n}", {"CAP": CAP}) for n in range(number)]
+            workers = [
+                Worker(redis_url, f"loader-{n}", {"CAP": CAP, "SOCKET_TIMEOUT": PATIENCE}) for n in range(number)
+            ]
             for worker in workers:
                 stack.callback(worker.close)
                 worker.call(configure, redis_url)
@@ -199,9 +201,7 @@ def test_nobody_waits_who_has_a_stale_value(start: Callable[..., list[Worker]], 
     """[S14] 100 callers of a stale key: one loads, and the others are served at once."""
     workers = start(PROCESSES)
     workers[0].call(put, KEY, "stale", 50)
-    futures = [
-        worker.start(crowd, THREADS, KEY, "fresh", 0.0, gate="go on", ttl=100, stale=60) for worker in workers
-    ]
+    futures = [worker.start(crowd, THREADS, KEY, "fresh", 0.0, gate="go on", ttl=100, stale=60) for worker in workers]
 
     def sources() -> Counter[str]:
         return Counter(source for worker in workers for source in worker.call(jobs.sources))
