@@ -169,7 +169,7 @@ from django.http import HttpResponse
 from django.test import RequestFactory
 from django_redis_locks.cache import cached_page
 counts = redis.Redis.from_url(url)
-@cached_page(300, wait=30)
+@cached_page(300, wait=120)
 def view(request):
     counts.incr("rendered")
     while int(counts.get("came")) < 20:
@@ -187,7 +187,7 @@ threads = [threading.Thread(target=visit) for _ in range(5)]
         for _ in range(4)
     ]
     for process in running:
-        assert process.communicate(timeout=60)[1] == b""
+        assert process.communicate(timeout=6 * PATIENCE)[1] == b""
     assert caches["default"]._cache.get_client().get("rendered") == b"1"
 
 
