@@ -208,7 +208,8 @@ DUMMY = "django.core.cache.backends.dummy.DummyCache"
 @pytest.fixture(params=[REDIS, LOCMEM, FILES, MEMCACHED], ids=lambda kind: kind.rpartition(".")[2])
 def wrapped(request: pytest.FixtureRequest, settings: Any) -> Iterator[str]:
     """`default` wraps `raw`, which is a cache of each kind; its kind."""
-    settings.CACHES = {"raw": raw_entry(request, request.param), "default": {"BACKEND": WRAPPER, "LOCATION": "raw"}}
+    wrapper = {"BACKEND": WRAPPER, "LOCATION": "raw", "OPTIONS": {"WAIT": PATIENCE}}
+    settings.CACHES = {"raw": raw_entry(request, request.param), "default": wrapper}
     yield request.param
     caches.close_all()
 
