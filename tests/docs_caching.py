@@ -51,7 +51,7 @@ def _(names: Names) -> None:
 @after("stale")
 def _(names: Names) -> None:
     assert names["result"].source == "hit"
-    assert 50 <= names["result"].fresh_for <= 60
+    assert 30 <= names["result"].fresh_for <= 60
 
 
 @after("invalidate")

@@ -103,6 +103,11 @@ class Proxy:
         """So much is held back now."""
         return len(self._held)
 
+    @property
+    def unanswered(self) -> int:
+        """So many requests has the server that it hasn't answered."""
+        return sum(len(link.slots) for link in list(self._links))
+
     def deliver(self) -> None:
         """Let all pass that is held back, in its order, and return when it was carried out.
 

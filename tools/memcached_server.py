@@ -31,8 +31,7 @@ class Memcached:
         executable = shutil.which("memcached")
         if executable is None:
             raise ServerNotFound(f"There is no memcached on this machine. Install the package {PACKAGE}.")
-        self.port = free_port()
-        self._command = [executable, "-l", HOST, "-p", str(self.port), "-U", "0"]
+        self._command = [executable, "-l", HOST, "-U", "0"]
         if os.getuid() == 0:
             self._command += ["-u", "root"]  # which it asks of root
 
@@ -41,22 +40,37 @@ class Memcached:
         return f"{HOST}:{self.port}"
 
     def __enter__(self) -> Self:
+        for attempt in range(5):
+            self.port = free_port()
+            try:
+                self._launch()
+            except ServerFailed as error:
+                if "Address already in use" not in str(error) or attempt == 4:
+                    raise
+            else:
+                break
+        return self
+
+    def _launch(self) -> None:
+        command = [*with_parent(), *self._command, "-p", str(self.port)]
         with tempfile.NamedTemporaryFile(prefix="memcached-") as log:
-            self._process = subprocess.Popen(
-                [*with_parent(), *self._command], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             try:
                 self._await(Path(log.name))
             except BaseException:
                 self.kill()
                 raise
-        return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.kill()
 
     def flush(self) -> None:
-        self._ask(b"flush_all", b"OK")
+        """
+        Raises:
+            ServerFailed: it doesn't answer.
+        """
+        if not self._ask(b"flush_all", b"OK"):
+            raise ServerFailed(f"memcached on port {self.port} doesn't answer.")
 
     def kill(self) -> None:
         self._process.kill()
@@ -64,7 +78,7 @@ class Memcached:
 
     def _await(self, log: Path) -> None:
         deadline = time.monotonic() + START_SECONDS
-        while not self._ask(b"version", b"VERSION"):
+        while not self._ask(b"stats", b"STAT pid %d\r\n" % self._process.pid):  # another one may have the port
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise ServerFailed(f"memcached didn't start on port {self.port}:\n{last_lines(log, 30)}")
             time.sleep(0.02)

@@ -41,7 +41,7 @@ class Scenario:
         async def one(key: str) -> int:
             acquire, release = self.adapter.acquire, self.adapter.release
             done = 0
-            while time.perf_counter() < end:
+            while not done or time.perf_counter() < end:
                 await release(await acquire(key))
                 done += 1
             return done

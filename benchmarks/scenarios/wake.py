@@ -42,8 +42,8 @@ class Scenario:
     def measure(self, *, seconds: float) -> dict[str, Any]:
         before = self.probe.counters()
         end = time.monotonic() + seconds
-        samples = []
-        while time.monotonic() < end:
+        samples: list[float] = []
+        while not samples or time.monotonic() < end:
             samples.append(self._cycle(self.chance.uniform(SHORTEST, LONGEST)))
         spent = self.probe.counters().since(before)
         return {

@@ -60,6 +60,7 @@ class Call:
         self.ends_matter = options.stale > 0 or options.early is not None
         """Whether it must be known how long a value has left."""
         self._load: Any = None
+        self._outer: list[Flight] = []
 
     @property
     def load(self) -> Any:
@@ -124,11 +125,20 @@ class Call:
                 return outer
         return None
 
-    def follows(self, flight: Flight | None) -> None:
-        """The load within which this one runs waits for a flight from now on, or no longer."""
-        for _, outer in loaders.loading.get()[-1:]:
-            if outer is not None:
-                outer.waits_for = flight
+    def follows(self, flight: Flight) -> bool:
+        """All loads within which this one runs wait for a flight from now on. False if that waits for one of them."""
+        self._outer = [outer for _, outer in loaders.loading.get() if outer is not None]
+        for outer in self._outer:  # before we look: of two who are about to wait for each other one sees it
+            outer.waits_for.append(flight)
+        if self._outer and flight.needs(self._outer):
+            self.leaves(flight)
+            return False
+        return True
+
+    def leaves(self, flight: Flight) -> None:
+        """They wait for it no longer."""
+        for outer in self._outer:
+            outer.waits_for.remove(flight)
 
     def pending(self) -> Found | None:
         """What this thread has loaded in a transaction that is still open."""

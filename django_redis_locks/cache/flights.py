@@ -82,15 +82,15 @@ AGAIN: Final = Landing()
 
 
 class Flight:
-    """A load on its way. It is ``cold`` if there was no value before; ``waits_for`` is another one that its loader waits
-    for, if it does."""
+    """A load on its way. It is ``cold`` if there was no value before; ``waits_for`` are others that its loader waits for, or
+    that loads within it wait for."""
 
     __slots__ = ("claimed", "cold", "followed", "gates", "home", "landing", "waits_for")
 
     def __init__(self) -> None:
         self.gates: list[Gate | LoopGate] = []
         self.landing: Landing | None = None
-        self.waits_for: Flight | None = None
+        self.waits_for: list[Flight] = []
         self.cold = self.followed = False
         self.home: object = None
         """The loop of a task that leads it."""
@@ -99,6 +99,19 @@ class Flight:
 
     def over(self) -> bool:
         return self.landing is not None
+
+    def needs(self, others: list[Flight]) -> bool:
+        """Whether it is one of them, or waits for one in the end."""
+        seen: set[Flight] = set()
+        ahead = [self]
+        while ahead:
+            flight = ahead.pop()
+            if flight in others:
+                return True
+            if flight not in seen:
+                seen.add(flight)
+                ahead.extend(flight.waits_for)
+        return False
 
 
 class Flights:

@@ -63,11 +63,15 @@ def missing(call: Call) -> Program[LoadResult]:
         if mine:
             flight.cold, flight.home = True, running_loop()
             yield Lead(flown(call, flight, _led(call, flight, until)), partial(flights.land, call.key, flight, AGAIN))
-        elif not _may_follow(call, flight):
+        elif not call.follows(flight):
+            metrics.count(road.alias, metrics.NESTED)
             return (yield from _beside(call, Flight()))
-        helps = loaders.serves(flight.home)
-        landing: Landing | None = yield Follow(flights, flight, inf if mine else until, helps)
-        call.follows(None)
+        try:
+            helps = loaders.serves(flight.home)
+            landing: Landing | None = yield Follow(flights, flight, inf if mine else until, helps)
+        finally:
+            if not mine:
+                call.leaves(flight)
         if landing is None and helps and (claimed := flights.take_over(flight)) is not None:
             # a task leads, whose synchronous code is to run in this very thread: do it in its place
             call.token, claim = claimed
@@ -80,19 +84,6 @@ def missing(call: Call) -> Program[LoadResult]:
             return landed(call, landing, mine, 0.0 if mine and landing.source == "loaded" else now - begin)
         if now >= until:
             return (yield from _timed_out(call, begin))
-
-
-def _may_follow(call: Call, flight: Flight) -> bool:
-    """Unless its loader waits, in the end, for a load within which we run."""
-    mine = [outer for _, outer in loaders.loading.get() if outer is not None]
-    ahead: Flight | None = flight
-    while ahead is not None:
-        if ahead in mine:
-            metrics.count(call.road.alias, metrics.NESTED)
-            return False
-        ahead = ahead.waits_for
-    call.follows(flight)
-    return True
 
 
 def _led(call: Call, flight: Flight, until: float) -> Program[Landing]:

@@ -16,7 +16,9 @@ import pytest
 from django.conf import settings
 from django.core.cache import caches
 
-from django_redis_locks.cache import early, get_or_load, metrics, roads
+from django_redis_locks.backends.redis import backend
+from django_redis_locks.cache import early, endings, fences, get_or_load, looks, metrics, roads, worlds
+from django_redis_locks.cache.flights import Flight
 from django_redis_locks.cache.roads import Road, road_of
 from tests.cache.wrapped import FILES, LOCMEM, MEMCACHED, REDIS, WRAPPER, Closing, raw_entry
 from tests.contract.matrix import FACES, PATIENCE, Caller, Task
@@ -130,6 +132,11 @@ class Loader:
         assert self.began.acquire(timeout=PATIENCE)
 
 
+def flights_at(cache: str = HERE) -> list[Flight]:
+    """The loads of this process that are on their way."""
+    return list(road_at(cache).flights._flying.values())
+
+
 class Stage:
     """Callers of one kind, and the caches."""
 
@@ -158,6 +165,10 @@ class Stage:
     def load(self, key: str, loader: Any, **options: Any) -> Any:
         """Load; a ``LoadResult``."""
         return self.start(key, loader, **options).result(PATIENCE)
+
+    def followers(self, cache: str = HERE) -> int:
+        """How many wait for flights of this process that others lead. A task waits for its own, too."""
+        return sum(len(flight.gates) - self.is_async for flight in flights_at(cache))
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function with a twin, as a caller of this kind."""
@@ -197,7 +208,8 @@ DUMMY = "django.core.cache.backends.dummy.DummyCache"
 @pytest.fixture(params=[REDIS, LOCMEM, FILES, MEMCACHED], ids=lambda kind: kind.rpartition(".")[2])
 def wrapped(request: pytest.FixtureRequest, settings: Any) -> Iterator[str]:
     """`default` wraps `raw`, which is a cache of each kind; its kind."""
-    settings.CACHES = {"raw": raw_entry(request, request.param), "default": {"BACKEND": WRAPPER, "LOCATION": "raw"}}
+    wrapper = {"BACKEND": WRAPPER, "LOCATION": "raw", "OPTIONS": {"WAIT": PATIENCE}}
+    settings.CACHES = {"raw": raw_entry(request, request.param), "default": wrapper}
     yield request.param
     caches.close_all()
 
@@ -238,10 +250,19 @@ def counted() -> Iterator[Callable[[], Counter[str]]]:
 def proxied(redis_server: RedisServer, settings: Any, redis_url: str) -> Iterator[Proxy]:
     """The caches behind a proxy."""
     with Proxy(redis_server.port) as proxy:
-        patient = {"socket_timeout": 20}  # a busy machine may take its time
-        settings.CACHES = {"default": {"BACKEND": DUMMY}, **redis_caches(proxy.url, OPTIONS=patient)}
+        settings.CACHES = {"default": {"BACKEND": DUMMY}, **redis_caches(proxy.url)}
         yield proxy
         caches.close_all()
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a server or a thread stands still: no answer comes too late, no claim of one who writes ends before he
+    does, and what was said of a load isn't forgotten in the same test."""
+    for module in (backend, looks, worlds):
+        monkeypatch.setattr(module, "SOCKET_TIMEOUT", PATIENCE)
+    monkeypatch.setattr(fences, "WRITE", 60_000)
+    monkeypatch.setattr(endings, "PASSING", 60.0)
 
 
 @pytest.fixture(autouse=True)

@@ -30,6 +30,8 @@ loads: Counter[str] = Counter()
 """By their values, how often this process's loaders ran."""
 ended: Counter[str] = Counter()
 """Those that are over, with what is stored of them."""
+served: list[str] = []
+"""Of the callers that are done: their values' sources, or what was raised."""
 gates = Gates()
 _mutex = threading.Lock()
 
@@ -92,7 +94,8 @@ def _loader(value: str, seconds: float, *, fails: bool = False, gate: str = "") 
 def load(key: str, value: str, seconds: float = 0.0, *, fails: bool = False, gate: str = "", **options: Any) -> Got:
     """One caller."""
     begin = clock.now()
-    result = get_or_load(key, _loader(value, seconds, fails=fails, gate=gate), info=True, **{"ttl": 60, **options})
+    options = {"ttl": 60, "wait": PATIENCE, **options}
+    result = get_or_load(key, _loader(value, seconds, fails=fails, gate=gate), info=True, **options)
     return Got(result.value, result.source, clock.now() - begin)
 
 
@@ -103,10 +106,13 @@ def crowd(size: int, key: str, value: str, seconds: float, **how: Any) -> list[G
 
     def call() -> None:
         barrier.wait(PATIENCE)
+        got: Got | str
         try:
-            found.append(load(key, value, seconds, **how))
+            got = load(key, value, seconds, **how)
         except Exception as failure:  # noqa: BLE001 - it is the test's
-            found.append(type(failure).__name__)
+            got = type(failure).__name__
+        found.append(got)
+        served.append(got if isinstance(got, str) else got.source)
 
     threads = [threading.Thread(target=call) for _ in range(size)]
     for thread in threads:
@@ -124,7 +130,7 @@ async def acrowd(size: int, key: str, value: str, seconds: float, **options: Any
 
     async def call() -> Got:
         begin = clock.now()
-        result = await aget_or_load(key, aload, info=True, ttl=60, **options)
+        result = await aget_or_load(key, aload, info=True, **{"ttl": 60, "wait": PATIENCE, **options})
         return Got(result.value, result.source, clock.now() - begin)
 
     return list(await asyncio.gather(*(call() for _ in range(size))))
@@ -137,7 +143,7 @@ def load_many(keys: list[str], seconds: float) -> tuple[dict[str, str], float]:
         return {key: f"value of {key}" for key in asked}
 
     begin = clock.now()
-    return get_or_load_many(keys, loader, ttl=60), clock.now() - begin
+    return get_or_load_many(keys, loader, ttl=60, wait=PATIENCE), clock.now() - begin
 
 
 def put(key: str, value: str, seconds: float) -> None:
@@ -167,6 +173,11 @@ def timed_crowd(size: int, key: str, value: str, seconds: float, **how: Any) -> 
     begin = clock.now()
     found = crowd(size, key, value, seconds, **how)
     return [(str(each), clock.now() - begin) for each in found]
+
+
+def sources() -> list[str]:
+    """What the callers of crowds got who are done."""
+    return list(served)
 
 
 def waiting() -> int:

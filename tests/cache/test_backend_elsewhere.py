@@ -37,12 +37,12 @@ def two(request: pytest.FixtureRequest, settings: Any, redis_url: str, tmp_path:
     settings.CACHES = {
         "raw": raw,
         "raw-there": raw_there,
-        "default": {"BACKEND": WRAPPER, "LOCATION": "raw"},
+        "default": {"BACKEND": WRAPPER, "LOCATION": "raw", "OPTIONS": {"WAIT": PATIENCE}},
         # Leases of files bear the alias of their cache, those of Redis the key of the value
         "there": {
             "BACKEND": WRAPPER,
             "LOCATION": "raw-there" if request.param == "fused" else "raw",
-            "OPTIONS": {"LOCKS": "there"},
+            "OPTIONS": {"LOCKS": "there", "WAIT": PATIENCE},
         },
     }
 

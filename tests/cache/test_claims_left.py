@@ -20,7 +20,7 @@ def test_a_ttl_that_is_none_is_the_loaders_failure(road: str, ttl: Any) -> None:
 
     with pytest.raises(ValueError, match="ttl is a number of seconds"):
         get_or_load("k", loader, **at(HERE), ttl=60, error_ttl=0)
-    found = get_or_load("k", lambda: "other", **at(THERE), ttl=60, wait=1, info=True)
+    found = get_or_load("k", lambda: "other", **at(THERE), ttl=60, wait=20, info=True)
     assert (found.value, found.source) == ("other", "loaded")
 
 
@@ -47,4 +47,4 @@ def test_a_second_look_that_fails_gives_the_claims_up(road: str, monkeypatch: py
     monkeypatch.setattr(kind, "get_many", failing)
     with pytest.raises(OSError, match="no such disk"):
         get_or_load_many(["a", "b"], lambda keys: dict.fromkeys(keys, 1), **at(HERE), ttl=60)
-    assert get_or_load("a", lambda: 2, **at(THERE), ttl=60, wait=1, info=True).source == "loaded"
+    assert get_or_load("a", lambda: 2, **at(THERE), ttl=60, wait=20, info=True).source == "loaded"

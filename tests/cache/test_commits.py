@@ -86,7 +86,7 @@ def test_others_wait_for_the_commit(road: str) -> None:
     theirs: list[Any] = []
 
     def wait_for_it(name: str) -> None:
-        theirs.append(get_or_load("k", lambda: "theirs", **at(name), ttl=60))
+        theirs.append(get_or_load("k", lambda: "theirs", **at(name), ttl=60, wait=PATIENCE))
 
     threads = [threading.Thread(target=wait_for_it, args=(name,)) for name in (HERE, THERE)]
     with transaction.atomic():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ import redis
 from django.core.cache import caches
 
 from django_redis_locks import LockBackendError
-from django_redis_locks.cache import get_or_load, get_or_load_many, invalidate, roads
+from django_redis_locks.cache import fences, get_or_load, get_or_load_many, invalidate, roads
 from django_redis_locks.cache.fences import writing
 from tests.cache.conftest import DUMMY, HERE, THERE, Loader, Stage, at, redis_locks, road_at
 from tests.contract.matrix import PATIENCE, eventually
@@ -33,7 +35,7 @@ def test_one_load_in_each_process_while_the_store_is_down(proxied: Proxy, stage:
     first = stage.start("k", loader, ttl=60)
     loader.wait()
     others = [stage.start("k", loader, ttl=60) for _ in range(4)]
-    eventually(lambda: sum(len(f.gates) - stage.is_async for f in road_at(HERE).flights._flying.values()) == 4)
+    eventually(lambda: stage.followers() == 4)
     loader.gate.set()
     found = [future.result(PATIENCE) for future in [first, *others]]
     assert {result.value for result in found} == {"value"}
@@ -77,7 +79,10 @@ def test_a_lost_invalidation_is_an_error(proxied: Proxy, stage: Stage) -> None:
         stage.call(invalidate, "k", cache=HERE)
 
 
-def test_an_invalidation_whose_answer_is_lost_is_repeated(proxied: Proxy, stage: Stage) -> None:
+def test_an_invalidation_whose_answer_is_lost_is_repeated(
+    proxied: Proxy, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fences, "PATIENCE", PATIENCE)
     stage.load("k", Loader("old"), ttl=60)
     proxied.plan("cut", "reply", of="load/fence")
     stage.call(invalidate, "k", cache=HERE)
@@ -132,11 +137,11 @@ def test_values_are_kept_while_only_the_leases_are_down(
 
 
 @pytest.fixture
-def unused_url() -> str:
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
+def unused_url() -> Iterator[str]:
+    """Of a port that refuses connections, because somebody has it and doesn't listen."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"redis://127.0.0.1:{taken.getsockname()[1]}/0"
 
 
 def test_many_while_the_store_is_down(proxied: Proxy, stage: Stage) -> None:

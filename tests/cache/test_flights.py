@@ -52,15 +52,20 @@ def crowd() -> Any:
 
 
 class Struck(Gate):
-    """A signal strikes the first ones who came."""
+    """A signal strikes the first ones who came, in their sleep."""
 
     victims = 1
+    made = asleep = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        Struck.made += 1
+        self._struck = Struck.made <= Struck.victims
 
     def sleep(self, seconds: float) -> None:
-        struck = Struck.victims > 0
-        Struck.victims -= 1
+        Struck.asleep += 1
         super().sleep(seconds)
-        if struck:
+        if self._struck:
             raise KeyboardInterrupt
 
 
@@ -70,8 +75,11 @@ def test_one_who_is_struck_keeps_none_of_the_others(
 ) -> None:
     """[S22] Ctrl-C, or a time limit, ends the wait of one thread and no other's."""
     monkeypatch.setattr(module, "Gate", Struck)
-    monkeypatch.setattr(Struck, "victims", victims)
-    crowd.come(CROWD)
+    for name, value in {"victims": victims, "made": 0, "asleep": 0}.items():
+        monkeypatch.setattr(Struck, name, value)
+    for number in range(CROWD):
+        crowd.come(1)
+        eventually(lambda number=number: Struck.asleep == number + 1)
     crowd.land()
     struck, crowd.waits = crowd.waits[:victims], crowd.waits[victims:]
     assert all(isinstance(wait.exception(PATIENCE), KeyboardInterrupt) for wait in struck)

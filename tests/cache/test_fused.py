@@ -77,7 +77,7 @@ def test_what_it_costs(on_redis: str, stage: Stage, asked: Callable[[], list[str
     loader.wait()
     asked()
     others = [stage.start("other", loader, ttl=60) for _ in range(5)]
-    eventually(lambda: sum(len(f.gates) - stage.is_async for f in road_at(HERE).flights._flying.values()) == 5)
+    eventually(lambda: stage.followers() == 5)
     assert asked() == []
     loader.gate.set()
     for future in [first, *others]:
@@ -90,9 +90,10 @@ def test_a_crowd_looks_together(on_redis: str, stage: Stage, asked: Callable[[],
     stage.load("k", Loader("v"), ttl=60)
     asked()
     proxied.plan("delay", "request", of="GET", times=2)
+    looks = road_at(HERE).looks
 
     def waits_for_a_look(number: int) -> bool:
-        return proxied.holds == 1 and sum(len(look.gates) for look in road_at(HERE).looks._flying.values()) == number
+        return proxied.holds == 1 and sum(len(look.gates) for look in list(looks._flying.values())) == number
 
     first = stage.start("k", Loader("x"), ttl=60)
     eventually(lambda: waits_for_a_look(0))
@@ -130,10 +131,10 @@ def test_what_stands_there(direct: redis.Redis) -> None:
     format_, kind, token, generation = seen["lease"].split()
     assert (format_, kind, generation) == (b"1", b"load", b"0")
     assert len(token) > 12
-    assert 19_000 < seen["left"] <= 20_000
+    assert 10_000 < seen["left"] <= 20_000
     assert direct.keys() == [b":1:k"]
     assert pickle.loads(direct.get(":1:k")) == {"n": 1}
-    assert 89_000 < direct.pttl(":1:k") <= 90_000
+    assert 80_000 < direct.pttl(":1:k") <= 90_000
     assert caches[HERE].get("k") == {"n": 1}
 
 

@@ -14,11 +14,6 @@ from tests.cache.conftest import HERE, THERE, Loader, Stage, at, road_at
 from tests.contract.matrix import PATIENCE, eventually
 
 
-def followers(stage: Stage, cache: str = HERE) -> int:
-    """How many wait for flights of this process that others lead. A task waits for its own, too."""
-    return sum(len(flight.gates) - stage.is_async for flight in road_at(cache).flights._flying.values())
-
-
 def waiting_there(cache: str = THERE) -> bool:
     """Whether a caller waits in the store."""
     return len(road_at(cache).engine._queues) > 0
@@ -38,7 +33,7 @@ def test_many_callers_of_one_process_load_once(road: str, stage: Stage) -> None:
     first = stage.start("k", loader, ttl=60)
     loader.wait()
     others = [stage.start("k", loader, ttl=60) for _ in range(9)]
-    eventually(lambda: followers(stage) == 9)
+    eventually(lambda: stage.followers() == 9)
     loader.gate.set()
     results = [future.result(PATIENCE) for future in [first, *others]]
     assert {result.value for result in results} == {"value"}
@@ -52,7 +47,7 @@ def test_callers_of_two_processes_load_once(road: str, stage: Stage) -> None:
     first = stage.start("k", loader, ttl=60)
     loader.wait()
     second = stage.start("k", other, cache=THERE, ttl=60)
-    eventually(lambda: waiting_there() or followers(stage, THERE))
+    eventually(lambda: waiting_there() or stage.followers(THERE))
     loader.gate.set()
     assert first.result(PATIENCE).value == second.result(PATIENCE).value == "value"
     assert (loader.calls, other.calls) == (1, 0)
@@ -64,7 +59,7 @@ def test_each_follower_has_a_copy_of_his_own(road: str, stage: Stage) -> None:
     first = stage.start("k", loader, ttl=60)
     loader.wait()
     second = stage.start("k", loader, ttl=60)
-    eventually(lambda: followers(stage) == 1)
+    eventually(lambda: stage.followers() == 1)
     loader.gate.set()
     first.result(PATIENCE).value["items"].append(1)
     assert second.result(PATIENCE).value == {"items": []}
@@ -76,7 +71,7 @@ def test_unless_they_share(road: str, stage: Stage) -> None:
     first = stage.start("k", loader, ttl=60, share=True)
     loader.wait()
     second = stage.start("k", loader, ttl=60, share=True)
-    eventually(lambda: followers(stage) == 1)
+    eventually(lambda: stage.followers() == 1)
     loader.gate.set()
     assert first.result(PATIENCE).value is second.result(PATIENCE).value
 
@@ -114,7 +109,7 @@ def test_who_followed_a_load_that_was_invalidated_loads_anew(road: str, stage: S
     first = stage.start("k", loader, ttl=60)
     loader.wait()
     second = stage.start("k", loader, ttl=60)
-    eventually(lambda: followers(stage) == 1)
+    eventually(lambda: stage.followers() == 1)
     stage.call(invalidate, "k", **at(HERE))
     loader.gate.set()
     assert first.result(PATIENCE).value == "old"
@@ -201,7 +196,7 @@ def test_a_loaders_exception_is_for_all_who_wait(road: str, stage: Stage) -> Non
     first = stage.start("k", loader, ttl=60)
     loader.wait()
     others = [stage.start("k", loader, ttl=60) for _ in range(3)]
-    eventually(lambda: followers(stage) == 3)
+    eventually(lambda: stage.followers() == 3)
     loader.gate.set()
     for future in [first, *others]:
         with pytest.raises(ValueError, match="no rates today"):
@@ -215,7 +210,7 @@ def test_another_process_is_told_that_a_load_failed(road: str, stage: Stage) -> 
     first = stage.start("k", loader, ttl=60, error_ttl=30)
     loader.wait()
     second = stage.start("k", other, cache=THERE, ttl=60)
-    eventually(lambda: waiting_there() or followers(stage, THERE))
+    eventually(lambda: waiting_there() or stage.followers(THERE))
     loader.gate.set()
     with pytest.raises(ValueError, match="no rates today"):
         first.result(PATIENCE)
@@ -269,7 +264,7 @@ def test_a_value_without_a_ttl_isnt_stored(road: str, stage: Stage, ttl: float) 
     first = stage.start("k", loader, ttl=ttl)
     loader.wait()
     second = stage.start("k", loader, ttl=ttl)
-    eventually(lambda: followers(stage) == 1)
+    eventually(lambda: stage.followers() == 1)
     assert stage.load("k", Loader("theirs"), ttl=ttl, cache=THERE).value == "theirs" if HERE != THERE else True
     loader.gate.set()
     assert first.result(PATIENCE).value == second.result(PATIENCE).value == "value"
@@ -377,7 +372,7 @@ def test_what_cant_be_pickled_is_an_error(road: str, stage: Stage) -> None:
     first = stage.start("k", loader, ttl=60)
     loader.wait()
     second = stage.start("k", loader, ttl=60)
-    eventually(lambda: followers(stage) == 1)
+    eventually(lambda: stage.followers() == 1)
     loader.gate.set()
     for future in (first, second):
         with pytest.raises(TypeError, match="cannot pickle"):
@@ -444,7 +439,7 @@ def test_many_wait_for_what_somebody_else_loads(road: str, stage: Stage) -> None
         asked.extend(keys)
         return dict.fromkeys(keys, "mine")
 
-    many = stage.caller().start(get_or_load_many, ["a", "b"], loader, **at(THERE), ttl=60)
+    many = stage.caller().start(get_or_load_many, ["a", "b"], loader, **at(THERE), ttl=60, wait=PATIENCE)
     eventually(lambda: asked)
     slow.gate.set()
     assert many.result(PATIENCE) == {"a": "mine", "b": "theirs"}
@@ -465,7 +460,7 @@ def test_many_in_opposite_orders(road: str, stage: Stage) -> None:
 
     def ask(keys: list[str], cache: str) -> Any:
         both.wait(PATIENCE)
-        return get_or_load_many(keys, loader, **at(cache), ttl=60)
+        return get_or_load_many(keys, loader, **at(cache), ttl=60, wait=PATIENCE)
 
     keys = [f"k{number}" for number in range(10)]
     first = stage.caller().start(ask, keys, HERE)

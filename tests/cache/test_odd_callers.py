@@ -21,7 +21,7 @@ from django_redis_locks.cache import (
 )
 from django_redis_locks.cache.fences import writing
 from django_redis_locks.cache.flights import Landing
-from tests.cache.conftest import HERE, THERE, Loader, Stage, at, road_at
+from tests.cache.conftest import HERE, THERE, Loader, Stage, at, flights_at, road_at
 from tests.contract.matrix import PATIENCE, eventually
 
 
@@ -77,7 +77,7 @@ def crowd(loader: Any, and_then: Any) -> list[Any]:
     threads = [threading.Thread(target=ask) for _ in range(2)]
     for thread in threads:
         thread.start()
-    eventually(lambda: any(flight.gates for flight in road_at(HERE).flights._flying.values()))
+    eventually(lambda: any(flight.gates for flight in flights_at(HERE)))
     loader.gate.set()
     for thread in threads:
         thread.join(PATIENCE)

@@ -18,8 +18,9 @@ from django_redis_locks.cache import XFetch, get_or_load, invalidate
 from django_redis_locks.cache.early import XFetch as Early
 from django_redis_locks.cache.flights import Flights
 from django_redis_locks.cache.options import LoadOptions, options
-from tests.cache.conftest import DUMMY, HERE, THERE, Loader, Stage, redis_caches
-from tests.contract.matrix import PATIENCE
+from tests.cache.conftest import DUMMY, HERE, THERE, Loader, Stage, redis_caches, road_at
+from tests.contract.matrix import PATIENCE, eventually
+from tests.proxy import Proxy
 
 
 def test_the_same_options_are_read_once() -> None:
@@ -153,15 +154,14 @@ def test_nothing_is_left_beside_a_value(on_redis: str) -> None:
         assert direct.keys() == [b":1:k"]
 
 
-def test_waiting_outlasts_the_sockets_patience(settings: Any, redis_url: str, stage: Stage) -> None:
+def test_who_waits_has_asked_nothing(proxied: Proxy, stage: Stage) -> None:
     """[S25] A waiter sleeps in the process, not in a reply: no timeout of a socket ends it, and it holds no connection."""
-    settings.CACHES = {"default": {"BACKEND": DUMMY}, **redis_caches(redis_url, OPTIONS={"socket_timeout": 0.5})}
     loader = Loader("value", gate=True)
     first = stage.start("k", loader, ttl=60)
     loader.wait()
     second = stage.start("k", Loader("other"), cache=THERE, ttl=60)
-    pause = threading.Event()
-    pause.wait(1.2)
+    eventually(lambda: len(road_at(THERE).engine._queues) > 0 and proxied.fates("load/claim")[1:])
+    eventually(lambda: proxied.unanswered == 0)
     assert not second.done()
     loader.gate.set()
     assert second.result(PATIENCE).value == first.result(PATIENCE).value == "value"

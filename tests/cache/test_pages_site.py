@@ -110,6 +110,7 @@ def site(settings: Any, redis_url: str) -> Iterator[None]:
     settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": redis_url}}
     settings.ROOT_URLCONF = sys.modules[__name__]
     settings.MIDDLEWARE = PAIR
+    settings.CACHE_MIDDLEWARE_WAIT = PATIENCE
     body.__init__()  # type: ignore[misc]
     yield
     caches.close_all()

@@ -22,7 +22,7 @@ from tests.cache.wrapped import FILES, REDIS, WRAPPER
 def client(settings: Any, redis_url: str) -> Any:
     """Values live for 50 s, and 100 s more as stale ones."""
     settings.CACHES = {
-        "raw": {"BACKEND": REDIS, "LOCATION": redis_url, "TIMEOUT": 7},
+        "raw": {"BACKEND": REDIS, "LOCATION": redis_url, "TIMEOUT": 10},
         "default": {
             "BACKEND": WRAPPER,
             "LOCATION": "raw",

@@ -59,6 +59,7 @@ def test_who_wants_a_fresh_one_may_wait_for_it(road: str, stage: Stage) -> None:
     ]
     brief = stage.load("k", Loader("other"), ttl=60, stale=600, wait_stale=0.05)
     assert brief.value == "old"
+    eventually(lambda: stage.followers() == 1 and len(road_at(THERE).engine._queues) > 0)
     loader.gate.set()
     assert [future.result(PATIENCE).value for future in waiting] == ["new", "new"]
     first.result(PATIENCE)
@@ -144,7 +145,7 @@ def test_a_refresh_in_the_background(road: str, stage: Stage, how: str) -> None:
         thread.join(PATIENCE)
 
 
-def test_an_invalidation_during_a_refresh_in_the_background_wins(road: str, stage: Stage) -> None:
+def test_an_invalidation_during_a_refresh_in_the_background_wins(road: str, stage: Stage, counted: Any) -> None:
     """[S2] FusionCache #628: its claim was made before."""
     make_stale(stage)
     loader = Loader("older", gate=True)
@@ -153,7 +154,7 @@ def test_an_invalidation_during_a_refresh_in_the_background_wins(road: str, stag
     stage.call(invalidate, "k", **at(THERE))
     stage.load("k", Loader("new"), ttl=60, stale=600, cache=THERE)
     loader.gate.set()
-    eventually(lambda: not road_at(HERE).engine._queues._queues)
+    eventually(lambda: counted()["fenced"] == 1)
     assert stage.load("k", Loader("x"), ttl=60, stale=600).value == "new"
 
 
@@ -247,7 +248,7 @@ def test_waits_and_failures_arent_learnt(on_redis: str) -> None:
         get_or_load("slow:1", Loader(ValueError("x")), cache=HERE)
     assert "slow" not in early_module._seconds
     get_or_load("slow:2", Loader("v"), cache=HERE)
-    assert early_module._seconds["slow"] < 1
+    assert early_module._seconds["slow"] < PATIENCE
 
 
 @pytest.mark.parametrize("beta", [0, -1, True, "1", float("inf"), float("nan")])
@@ -306,8 +307,12 @@ def test_invalidated_softly(on_redis: str, stage: Stage) -> None:
 
 def test_while_replicas_lag_nothing_is_kept_for_long(road: str, stage: Stage) -> None:
     """[S7] ``settle``: what is loaded right after may be what a replica still tells."""
-    stage.call(invalidate, "k", **at(HERE), settle=0.3)
-    assert stage.load("k", Loader("replica's"), ttl=600, cache=THERE).value == "replica's"
+    for settle in (0.3, 3.0, 20.0):  # what is loaded after that may be kept
+        begin = clock.now()
+        stage.call(invalidate, "k", **at(HERE), settle=settle)
+        assert stage.load("k", Loader("replica's"), ttl=600, cache=THERE).value == "replica's"
+        if clock.now() < begin + settle:
+            break
     eventually(lambda: caches[HERE].get("k") is None)
     assert stage.load("k", Loader("new"), ttl=600).value == "new"
 
@@ -327,12 +332,14 @@ def test_values_end_a_little_earlier_than_was_said(on_redis: str) -> None:
     """[S33] Never later: a random share of the ttl less, so that what was loaded together doesn't end together."""
     import redis
 
+    begin = clock.now()
     for number in range(30):
         get_or_load(f"k{number}", lambda: 1, cache=HERE, ttl=100, stale=50, jitter=0.2)
     with redis.Redis.from_url(on_redis) as direct:
         ends = [direct.pttl(f":1:k{number}") for number in range(30)]
+    passed = 1000 * (clock.now() - begin)
     assert max(ends) <= 150_000
-    assert min(ends) > 129_000
+    assert min(ends) + passed > 129_900
     assert len({end // 1000 for end in ends}) > 5
 
 

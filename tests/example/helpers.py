@@ -16,6 +16,9 @@ from example_project.buyers import post
 
 PROJECT = Path(__file__).resolve().parents[2] / "example_project"
 
+PATIENCE = 60.0
+"""Seconds after which a test that waits for the shop has failed."""
+
 
 @dataclass
 class Shop:
@@ -26,11 +29,11 @@ class Shop:
 
     def product(self, number: int = 1) -> dict[str, int]:
         request = Request(self.url, headers={"Accept": "application/json"})
-        with urlopen(request, timeout=10) as response:
+        with urlopen(request, timeout=PATIENCE) as response:
             return next(one for one in json.load(response)["products"] if one["id"] == number)
 
     def report(self, path: str = "reports/sales/") -> str:
-        with urlopen(f"{self.url}/{path}", timeout=10) as response:
+        with urlopen(f"{self.url}/{path}", timeout=PATIENCE) as response:
             return response.read().decode()
 
 
@@ -46,5 +49,5 @@ def open_shop(redis_url: str, folder: Path) -> tuple[subprocess.Popen[str], str]
 
 def close_shop(process: subprocess.Popen[str]) -> int:
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=10)
+    process.communicate(timeout=PATIENCE)
     return process.returncode

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -147,10 +149,11 @@ def test_no_answer_is_noted(unused_url):
 
 
 @pytest.fixture
-def unused_url() -> str:
-    from tools.processes import free_port
-
-    return f"http://127.0.0.1:{free_port()}/"
+def unused_url() -> Iterator[str]:
+    """Of a port that refuses connections, because somebody has it and doesn't listen."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}/"
 
 
 def test_pause_is_never_shorter_than_asked():

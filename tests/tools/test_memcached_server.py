@@ -24,3 +24,16 @@ def test_a_server_that_does_not_start_says_why() -> None:
     server._command.append("--no-such-option")
     with pytest.raises(ServerFailed, match=r"(?s)didn't start on port \d+:.*no-such-option"):
         server.__enter__()
+
+
+def test_a_port_that_another_server_has_taken_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would answer in ours' place, and both flushed what the other one's tests have."""
+    try:
+        other = Memcached()
+    except ServerNotFound as error:
+        unavailable(str(error))
+    with other:
+        ports = iter([other.port, memcached_server.free_port()])
+        monkeypatch.setattr(memcached_server, "free_port", lambda: next(ports))
+        with Memcached() as server:
+            assert server.port != other.port
