@@ -32,9 +32,6 @@ WRAPPER = "django_redis_locks.cache.StampedeCache"
 LIMIT = 300.0
 """Seconds after which a run hangs. It takes about twenty."""
 
-AGAIN = 2
-"""So many times what fails is run again."""
-
 PARTS = 8
 """The processes of a run: as many as classes that take long."""
 
@@ -89,44 +86,29 @@ def compare(plain: Outcomes, wrapped: Outcomes, skips: Mapping[str, str], *, nar
         else:
             used.add(pattern)
             excused[test] = skips[pattern]
-    trouble = {test: out for test, out in plain.items() if _failed(out)}
+    trouble = {test: out for test, out in plain.items() if out != "passed" and not out.startswith("skipped")}
     stale = [] if narrowed else [pattern for pattern in skips if pattern not in used]
     return Comparison(passed, excused, broken, stale, trouble)
 
 
-def _failed(outcome: str) -> bool:
-    return outcome != "passed" and not outcome.startswith("skipped")
-
-
-def run(words: Iterable[str] = (), *, wrapper: str = WRAPPER, skips: Path = SKIPS, again: int = AGAIN) -> Comparison:
-    """Both runs at once, each in several processes: nearly all of their time is waiting for values to expire.
-
-    What fails is run again, by itself: some of these tests have values of a second, which a busy machine outlasts."""
+def run(words: Iterable[str] = (), *, wrapper: str = WRAPPER, skips: Path = SKIPS) -> Comparison:
+    """Both runs at once, each in several processes: nearly all of their time is waiting for values to expire."""
     words = list(words)
+    parts = 1 if words else PARTS
     excuses = read_skips(skips.read_text(encoding="utf-8"))
     tests = django_tests()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="django-tests-")))
-        sides = [(side, stack.enter_context(RedisServer()), _memcached(stack)) for side in ("", wrapper)]
-
-        def both(words: Sequence[str], parts: int) -> list[dict[str, str]]:
-            with ExitStack() as running:
-                begun = [
-                    [
-                        running.enter_context(_Part(*side, f"{part}/{parts}", tests, folder, words))
-                        for part in range(parts)
-                    ]
-                    for side in sides
-                ]
-                return [_outcomes(each) for each in begun]
-
-        plain, wrapped = both(words, 1 if words else PARTS)
-        for _ in range(again):
-            failed = sorted({test for side in (plain, wrapped) for test, outcome in side.items() if _failed(outcome)})
-            if failed:
-                for side, news in zip((plain, wrapped), both(failed, 1), strict=True):
-                    side.update(news)
-        return compare(plain, wrapped, excuses, narrowed=bool(words))
+        plain, wrapped = [
+            [
+                stack.enter_context(_Part(side, f"{part}/{parts}", server, memcached, tests, folder, words))
+                for part in range(parts)
+            ]
+            for side in ("", wrapper)
+            for server in [stack.enter_context(RedisServer())]
+            for memcached in [_memcached(stack)]
+        ]
+        return compare(_outcomes(plain), _outcomes(wrapped), excuses, narrowed=bool(words))
 
 
 def _memcached(stack: ExitStack) -> str:
@@ -142,9 +124,9 @@ class _Part:
     def __init__(
         self,
         wrapper: str,
+        part: str,
         server: RedisServer,
         memcached: str,
-        part: str,
         tests: Path,
         folder: Path,
         words: Sequence[str],
@@ -184,7 +166,7 @@ class _Part:
         return outcomes
 
 
-def _outcomes(parts: Iterable[_Part]) -> dict[str, str]:
+def _outcomes(parts: Iterable[_Part]) -> Outcomes:
     return {test: outcome for part in parts for test, outcome in part.outcomes().items()}
 
 

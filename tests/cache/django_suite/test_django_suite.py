@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import tarfile
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 from django.core.cache import caches
 from django.core.cache.backends.base import BaseCache
 
-from django_redis_locks.cache import StampedeCache
 from tests.servers import unavailable
 from tools import django_sdist
 from tools.django_cache_tests import SKIPS, compare, read_skips, run
@@ -48,17 +46,6 @@ class Careless(BaseCache):
         caches[self._alias].clear()
 
 
-class Late(StampedeCache):
-    """Once, in all processes, a value is gone before it is asked for."""
-
-    def get(self, key: str, default: Any = None, version: int | None = None) -> Any:
-        try:
-            Path(os.environ["LATE"]).touch(exist_ok=False)
-        except FileExistsError:
-            return super().get(key, default, version)
-        return default
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("tests_of_django")
 class TestRuns:
@@ -73,19 +60,11 @@ class TestRuns:
 
     def test_a_wrapper_that_breaks_something_is_caught(self) -> None:
         result = run(
-            ["LocMemCacheTests.test_cache_versioning_get", "LocMemCacheTests.test_simple"],
-            wrapper=_path(Careless),
-            again=0,
+            ["LocMemCacheTests.test_cache_versioning_get", "LocMemCacheTests.test_simple"], wrapper=_path(Careless)
         )
         assert "cache.tests.LocMemCacheTests.test_simple" in result.passed
         assert "cache.tests.LocMemCacheTests.test_cache_versioning_get_set" in result.broken
         assert not result.good
-
-    def test_what_a_busy_machine_fails_is_run_again(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.setenv("LATE", str(tmp_path / "late"))
-        result = run(["LocMemCacheTests.test_simple"], wrapper=_path(Late))
-        assert (tmp_path / "late").exists()
-        assert result.good
 
 
 def _path(kind: type) -> str:
