@@ -7,9 +7,11 @@ twice, or not at all: the lease ends what is left. Celery imports this module in
 from __future__ import annotations
 
 import logging
+import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
+from billiard.exceptions import Terminated, WorkerLostError
 from celery.signals import task_revoked
 from celery.worker.request import Request as CelerysRequest
 
@@ -34,42 +36,50 @@ _log = logging.getLogger("celery_locks")
 GRACE: Final = 5.0
 """Seconds in which a child that is over its time limit surely ends, or is killed."""
 
+KILLED: Final = 1.0
+"""Seconds after which one that didn't end by itself usually was: Celery gives it a tenth of one."""
+
 
 class Request(CelerysRequest):
     """A message that this worker runs."""
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
         if not soft:
-            free_dead_run(self, alive=True)
+            leave_to_die(self)
         super().on_timeout(soft, timeout)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
         failure = getattr(exc_info.exception, "exc", exc_info.exception)
         if isinstance(failure, Terminated | WorkerLostError | SystemExit | KeyboardInterrupt):
             # before the message goes back: whoever gets it finds a free key
-            free_dead_run(self, alive=False, back=comes_back(self, failure))
-        elif isinstance(failure, TimeLimitExceeded):
-            free_dead_run(self, alive=True)
+            free_dead_run(self, back=comes_back(self, failure))
         return super().on_failure(exc_info, send_failed_event, return_ok)
 
 
-def free_dead_run(request: Any, *, alive: bool, back: bool = False) -> None:
-    """Give back what the child that ran a request held. ``alive``: it may be so for a moment yet. ``back``: its message comes
-    back."""
+def leave_to_die(request: Any) -> None:
+    """What the child that runs a request holds soon ends. It renews that until it is killed, so it is looked at again then."""
+    _shorten(request)
+    after = threading.Timer(KILLED, _shorten, (request,))
+    after.daemon = True
+    with suppress(RuntimeError):  # no thread to be had
+        after.start()
+
+
+def _shorten(request: Any) -> None:
+    _with_run(request, lambda place, job: place.ref.touch(job.known, GRACE, shorten=True))
+
+
+def free_dead_run(request: Any, *, back: bool) -> None:
+    """Give back what the child that ran a request held. ``back``: its message comes back."""
 
     def free(place: Place, job: Job) -> None:
-        task = request.task
-        if job.state != "running" or job.spot != spot(request.worker_pid):
-            return
-        if alive:
-            place.ref.touch(job.known, GRACE, shorten=True)
-        elif back:
+        if back:
             place.put(job, job.waiting(), REQUEUED)
         else:
             place.drop(job)
-        signals.tell(signals.dead_run_freed, task, f"{job.who} died", task_id=request.id, holder=job.who)
+        signals.tell(signals.dead_run_freed, request.task, f"{job.who} died", task_id=request.id, holder=job.who)
 
-    _with_record(request, run_place_of, free)
+    _with_run(request, free)
 
 
 def comes_back(request: Any, failure: BaseException) -> bool:
@@ -86,6 +96,16 @@ def comes_back(request: Any, failure: BaseException) -> bool:
 
 def _tries(request: Any) -> int:
     return int(request._context.retries or 0)
+
+
+def _with_run(request: Any, act: Callable[[Place, Job], object]) -> None:
+    """Do something with the record of a request's run, if it is that of its child."""
+
+    def with_run(place: Place, job: Job) -> None:
+        if job.state == "running" and job.spot == spot(request.worker_pid):
+            act(place, job)
+
+    _with_record(request, run_place_of, with_run)
 
 
 def _with_record(request: Any, place_of: Callable[[Any, str], Place], act: Callable[[Place, Job], object]) -> None:

@@ -274,7 +274,7 @@ class World:
             )
 
             def reap() -> None:
-                request.free_dead_run(fake, alive=False, back=self.late)
+                request.free_dead_run(fake, back=self.late)
                 if self.late:
                     self._comes_back(message)
 
