@@ -13,9 +13,10 @@ import pytest
 
 from django_redis_locks import renewal
 from django_redis_locks.backends.memory import backend as memory
+from django_redis_locks.backends.redis import backend as redis_backend
 from django_redis_locks.core.hold import State
 from django_redis_locks.core.owners import registry
-from tests.servers import needs_version, unavailable
+from tests.servers import UNHURRIED, needs_version, unavailable
 from tools.processes import ServerNotFound
 from tools.redis_binary import find_server
 from tools.redis_server import RedisServer, one_node_cluster
@@ -41,6 +42,12 @@ def forgetful() -> Iterator[None]:
         store.listings.clear()
     for janitor in list(renewal._janitors):
         janitor.put(None)  # it may have looked at a clock that was the test's, and sleep accordingly
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No server is given up because the machine stood still. Tests in which one falls silent say for how long."""
+    monkeypatch.setattr(redis_backend, "SOCKET_TIMEOUT", UNHURRIED)
 
 
 @pytest.fixture

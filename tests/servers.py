@@ -9,6 +9,9 @@ import pytest
 
 from tools.redis_server import RedisServer
 
+UNHURRIED = 20.0
+"""Seconds for which an answer is waited for that isn't lost: it comes, however long a machine stands still."""
+
 
 def unavailable(reason: str) -> NoReturn:
     if os.environ.get("CI", "").lower() in {"1", "true", "yes"}:

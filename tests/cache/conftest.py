@@ -16,7 +16,6 @@ import pytest
 from django.conf import settings
 from django.core.cache import caches
 
-from django_redis_locks.backends.redis import backend
 from django_redis_locks.cache import early, endings, fences, get_or_load, looks, metrics, roads, worlds
 from django_redis_locks.cache.flights import Flight
 from django_redis_locks.cache.roads import Road, road_of
@@ -259,7 +258,7 @@ def proxied(redis_server: RedisServer, settings: Any, redis_url: str) -> Iterato
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long a server or a thread stands still: no answer comes too late, no claim of one who writes ends before he
     does, and what was said of a load isn't forgotten in the same test."""
-    for module in (backend, looks, worlds):
+    for module in (looks, worlds):
         monkeypatch.setattr(module, "SOCKET_TIMEOUT", PATIENCE)
     monkeypatch.setattr(fences, "WRITE", 60_000)
     monkeypatch.setattr(endings, "PASSING", 60.0)

@@ -46,9 +46,9 @@ class Cell:
         self.nodes += started
         return [node.ready(self.journal) for node in started]
 
-    def help(self, queue: str) -> None:
-        """The shared workers look into this queue too, from now on."""
-        hosts = [node.host for node in self.nodes]
+    def help(self, queue: str, *nodes: Node) -> None:
+        """The shared workers, or these, look into this queue too, from now on."""
+        hosts = [node.host for node in nodes or self.nodes]
         answers = self.app.control.add_consumer(queue, destination=hosts, reply=True, timeout=10)
         assert len(answers) == len(hosts), answers
 
@@ -113,8 +113,10 @@ class Cell:
     def occupy(self, who: str, ack: str = "late") -> None:
         """Every child of every worker is busy, until the gate `<who>-busy` opens. ``late``: and so no worker fetches more
         than it can run; ``early``: it fetches what is to wait."""
-        for _ in range(2 * len(self.nodes)):
-            self.task(f"plain.{ack}.hold").delay(f"{who}-busy")
+        for node in self.nodes:  # none takes more than it can run while another one has nothing to do
+            self.help(node.host, node)
+            for _ in range(2):
+                self.task(f"plain.{ack}.hold").apply_async((f"{who}-busy",), queue=node.host)
         self.journal.wait(f"{who}-busy", "begin", count=2 * len(self.nodes))
 
     def queued(self, queue: str = "celery") -> int:

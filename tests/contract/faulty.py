@@ -24,12 +24,10 @@ import pytest
 from django_redis_locks import Grant, Lock
 from django_redis_locks.backends.redis import threads
 from tests.proxy import Fault, Link
+from tests.servers import UNHURRIED
 
 SILENCE = 1.0
 """For so many seconds an answer is waited for that may be lost: what each lost one costs."""
-
-UNHURRIED = 20.0
-"""The socket timeout of every other request, in seconds: that answer comes, however long a machine stands still."""
 
 SHORT = 250
 """Leases below so many milliseconds may end while a holder connects again."""

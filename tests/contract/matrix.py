@@ -24,7 +24,6 @@ from django_redis_locks import Grant, Lock, locks
 from django_redis_locks.core import clock
 from django_redis_locks.core.effects import Command, Place, Seat
 from django_redis_locks.primitives.record import RecordRef
-from tests.contract.faulty import UNHURRIED
 
 PATIENCE = 30.0
 """Seconds after which a test that waits for something has failed."""
@@ -37,12 +36,12 @@ def memory(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def redis(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return {"LOCATION": request.getfixturevalue("redis_url"), "OPTIONS": {"socket_timeout": UNHURRIED}}
+    return {"LOCATION": request.getfixturevalue("redis_url")}
 
 
 def cluster(request: pytest.FixtureRequest) -> dict[str, Any]:
     """One node in cluster mode: a key that a script doesn't declare, or one in another slot, fails at once."""
-    return {"LOCATION": request.getfixturevalue("cluster_url"), "OPTIONS": {"socket_timeout": UNHURRIED}}
+    return {"LOCATION": request.getfixturevalue("cluster_url")}
 
 
 def faulty(request: pytest.FixtureRequest) -> dict[str, Any]:
@@ -51,7 +50,7 @@ def faulty(request: pytest.FixtureRequest) -> dict[str, Any]:
     exact = request.node.get_closest_marker("exact")
     if exact is not None:
         pytest.skip(f"behind a bad network: {exact.args[0]}")
-    return {"LOCATION": request.getfixturevalue("bad_network"), "OPTIONS": {"socket_timeout": UNHURRIED}}
+    return {"LOCATION": request.getfixturevalue("bad_network")}
 
 
 # The faces: who calls, and how.
