@@ -192,7 +192,12 @@ def test_plain_words_to_a_server_that_encrypts(url: str, open_locks: Open, face:
 
 def test_encrypted_words_to_a_server_that_does_not(redis_url: str, open_locks: Open, face: Face) -> None:
     """And the other way round: the message says which of the two it is."""
-    text = complaint(open_locks(redis_url.replace("redis:", "rediss:"), OPTIONS={"socket_timeout": 0.5}), face)
+    text = complaint(
+        open_locks(
+            redis_url.replace("redis:", "rediss:"), OPTIONS={"socket_timeout": 0.5, "socket_connect_timeout": 0.5}
+        ),
+        face,
+    )
     assert "redis://" in text
 
 
