@@ -195,7 +195,7 @@ class TestTaskGroup:
         """[D40] A group cancels a call because its sibling failed, and is cancelled itself while that call gives its lock
         back: it is free all the same, long before its lease ends."""
         with Proxy(redis_server.port) as proxy:
-            settings.REDIS_LOCKS = {"default": {"LOCATION": proxy.url, "OPTIONS": {"socket_timeout": 10}}}
+            settings.REDIS_LOCKS = {"default": {"LOCATION": proxy.url, "OPTIONS": {"socket_timeout": 3}}}
             in_thread(lambda: locks.lock("visit").acquire().release())  # the server knows the scripts
             proxy.calls.clear()
 
