@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Final, Self
 
-from .processes import HOST, ServerFailed, ServerNotFound, free_port, last_lines, with_parent
+from .processes import HOST, ServerFailed, ServerNotFound, last_lines, on_free_port, with_parent
 
 START_SECONDS: Final = 30.0
 PACKAGE: Final = "memcached"
@@ -40,18 +40,11 @@ class Memcached:
         return f"{HOST}:{self.port}"
 
     def __enter__(self) -> Self:
-        for attempt in range(5):
-            self.port = free_port()
-            try:
-                self._launch()
-            except ServerFailed as error:
-                if "Address already in use" not in str(error) or attempt == 4:
-                    raise
-            else:
-                break
+        on_free_port(self._launch)
         return self
 
-    def _launch(self) -> None:
+    def _launch(self, port: int) -> None:
+        self.port = port
         command = [*with_parent(), *self._command, "-p", str(self.port)]
         with tempfile.NamedTemporaryFile(prefix="memcached-") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

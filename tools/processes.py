@@ -8,6 +8,7 @@ import random
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from signal import SIGKILL
 
@@ -33,6 +34,22 @@ def free_port() -> int:
         if _is_free(port) and _is_free(port + BUS_OFFSET):
             return port
     raise ServerFailed(f"There is no free port between {PORTS.start} and {PORTS.stop}.")
+
+
+def on_free_port(launch: Callable[[int], object]) -> None:
+    """Launch a server on a port that is free; on another one if somebody else was faster.
+
+    Raises:
+        ServerFailed: as ``launch`` does.
+    """
+    for attempt in range(5):
+        try:
+            launch(free_port())
+        except ServerFailed as error:
+            if "Address already in use" not in str(error) or attempt == 4:
+                raise
+        else:
+            return
 
 
 def _is_free(port: int) -> bool:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
-from .processes import HOST, ServerFailed, free_port, last_lines, with_parent
+from .processes import HOST, ServerFailed, last_lines, on_free_port, with_parent
 from .redis_binary import find_server
 
 START_SECONDS = 60.0
@@ -94,17 +94,14 @@ class RedisServer:
         self._started_by = os.getpid()
         atexit.register(self.stop)
         fixed = self.config.get("port")
-        for attempt in range(5):
-            self.port = int(str(fixed)) if fixed else free_port()
-            try:
-                self._launch()
-            except ServerFailed as error:
-                taken = "Address already in use" in str(error)
-                if fixed or not taken or attempt == 4:
-                    self.stop()
-                    raise
+        try:
+            if fixed:
+                self._launch(int(str(fixed)))
             else:
-                break
+                on_free_port(self._launch)
+        except ServerFailed:
+            self.stop()
+            raise
         return self
 
     def stop(self) -> None:
@@ -146,7 +143,7 @@ class RedisServer:
             (self.folder / "dump.rdb").unlink(missing_ok=True)
             (self.folder / "appendonly.aof").unlink(missing_ok=True)
             shutil.rmtree(self.folder / "appendonlydir", ignore_errors=True)
-        self._launch()
+        self._launch(self.port)
 
     def command(self, *words: str | int) -> Reply:
         """One command on a connection of its own; an error reply is raised as `ReplyError`."""
@@ -162,7 +159,8 @@ class RedisServer:
     def log(self, lines: int = 20) -> str:
         return last_lines(self.folder / "redis.log", lines)
 
-    def _launch(self) -> None:
+    def _launch(self, port: int) -> None:
+        self.port = port
         lines = [f"port {self.port}", f"dir {self.folder}"]
         for name, value in self.config.items():
             if name != "port":

@@ -60,7 +60,6 @@ class Call:
         self.ends_matter = options.stale > 0 or options.early is not None
         """Whether it must be known how long a value has left."""
         self._load: Any = None
-        self._outer: list[Flight] = []
 
     @property
     def load(self) -> Any:

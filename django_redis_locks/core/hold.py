@@ -217,5 +217,9 @@ class Hold:
             if self.lost_why is not None or self.state not in states or at < self.deadline:
                 return False
             self.lost_why = why
+        return self._tell_loss(why)
+
+    def _tell_loss(self, why: str) -> bool:
+        """Whether it is news for its holder too."""
         events.emit(events.Lost(self.key, self.name, self.alias, self.fence, self.age(), why))
         return True

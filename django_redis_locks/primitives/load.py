@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ..core import clock, forks, owners
@@ -83,10 +82,7 @@ class _Lease(Hold):
 
     __slots__ = ()
 
-    def lose(self, why: str, states: tuple[State, ...] = (State.HELD,), at: float = inf) -> bool:
-        with self.mutex:
-            if self.lost_why is None and self.state in states and at >= self.deadline:
-                self.lost_why = why
+    def _tell_loss(self, why: str) -> bool:
         return False
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.servers import unavailable
-from tools import memcached_server
+from tools import memcached_server, processes
 from tools.memcached_server import Memcached
 from tools.processes import ServerFailed, ServerNotFound
 
@@ -33,7 +33,7 @@ def test_a_port_that_another_server_has_taken_meanwhile(monkeypatch: pytest.Monk
     except ServerNotFound as error:
         unavailable(str(error))
     with other:
-        ports = iter([other.port, memcached_server.free_port()])
-        monkeypatch.setattr(memcached_server, "free_port", lambda: next(ports))
+        ports = iter([other.port, processes.free_port()])
+        monkeypatch.setattr(processes, "free_port", lambda: next(ports))
         with Memcached() as server:
             assert server.port != other.port

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tools import processes
 from tools import redis_server as module
 from tools.processes import ServerFailed, ServerNotFound
 from tools.redis_binary import find_server
@@ -78,8 +79,8 @@ def test_stop_ends_a_paused_server_and_removes_its_folder(make_server):
 
 def test_taken_port_is_left_to_its_owner(make_server, monkeypatch):
     first = make_server()
-    original, offers = module.free_port, [first.port]
-    monkeypatch.setattr(module, "free_port", lambda: offers.pop() if offers else original())
+    original, offers = processes.free_port, [first.port]
+    monkeypatch.setattr(processes, "free_port", lambda: offers.pop() if offers else original())
     second = make_server()
     assert not offers
     assert second.port != first.port
