@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 
+import freezegun
 import pytest
 
 from django_redis_locks import renewal
@@ -22,6 +23,8 @@ from tools.redis_binary import find_server
 from tools.redis_server import RedisServer, one_node_cluster
 
 __all__ = ["needs_version", "unavailable"]
+
+freezegun.configure(extend_ignore_list=["_pytest.timing"])  # else --durations shows the span from frozen to real time
 
 
 # What a script starts in the background ignores Ctrl-C, and so would the programs that tests start and interrupt
