@@ -5,20 +5,16 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from django_redis_locks.core import constants, events
-
-for path in Path(__file__).parent.glob("suite_*.py"):
-    pytest.register_assert_rewrite(f"tests.contract.{path.stem}")
-
-from tests.contract.faulty import Weather  # noqa: E402 - not before the lines above
-from tests.contract.matrix import BACKENDS, FACES, Caller, Face  # noqa: E402
-from tests.proxy import Proxy  # noqa: E402
-from tools.redis_server import RedisServer  # noqa: E402
+from tests.contract.desk import Desk
+from tests.contract.matrix import BACKENDS, FACES, Caller, Face
+from tests.contract.network_faults import Weather
+from tests.proxy import Proxy
+from tools.redis_server import RedisServer
 
 
 @pytest.fixture(scope="session")
@@ -84,3 +80,15 @@ def happened(face: Face, monkeypatch: pytest.MonkeyPatch) -> list[events.Event]:
 
     monkeypatch.setattr(events, "_listeners", [*events._listeners, note])
     return log
+
+
+@pytest.fixture
+def desk(face: Face) -> Desk:
+    """The load of one value, which is on the store of the leases."""
+    return Desk(face.key)
+
+
+@pytest.fixture(params=[True, False], ids=["fused", "beside"])
+def either(request: pytest.FixtureRequest, face: Face) -> Desk:
+    """The same, and the load of a value that is elsewhere."""
+    return Desk(face.key, fused=request.param)

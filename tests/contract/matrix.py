@@ -45,7 +45,7 @@ def cluster(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def faulty(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """A server behind a bad network, see ``faulty.py``. Tests that it would disturb, because they measure time or count
+    """A server behind a bad network, see ``network_faults.py``. Tests that it would disturb, because they measure time or count
     commands, carry the marker ``exact``, with the reason."""
     exact = request.node.get_closest_marker("exact")
     if exact is not None:

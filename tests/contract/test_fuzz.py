@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.fuzz import Counter, awork, work
 from tests.contract.matrix import PATIENCE, Face
+from tests.contract.shared_counter import Counter, awork, work
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,7 +42,7 @@ def test_processes_lose_no_update(redis_url: str, counter: Counter, tmp_path: Pa
             command = [
                 sys.executable,
                 "-m",
-                "tests.contract.fuzz",
+                "tests.contract.shared_counter",
                 redis_url,
                 str(tmp_path / "counter"),
                 "2",

@@ -1,6 +1,6 @@
 """A counter without atomics: whoever doesn't hold the lock alone loses an update.
 
-    python -m tests.contract.fuzz URL FILE CONTENDERS ROUNDS sync|async
+    python -m tests.contract.shared_counter URL FILE CONTENDERS ROUNDS sync|async
 
 is one of the contending processes; it says that it is ready and begins when it is told to.
 """

@@ -7,7 +7,7 @@ None; an owner is a thread or a task, and its context; ``lock`` minds its owner 
 Three of CPython's tests have no sense here. ``test_release_save_unacquired`` is of ``_release_save`` and
 ``_acquire_restore``, by which ``threading.Condition`` lets go of an RLock however often it was entered: there is no
 Condition over a store. ``test_at_fork_reinit`` is of ``_at_fork_reinit``, which makes a lock free in a forked child: ours
-stays its parent's (``suite_bad_input``). ``test_recursion_count`` asks for a number that ours doesn't tell; here it
+stays its parent's (``test_arguments``). ``test_recursion_count`` asks for a number that ours doesn't tell; here it
 counts releases.
 """
 

@@ -16,7 +16,7 @@ from django_redis_locks.core.runner import run
 from django_redis_locks.primitives.listing import entries
 from django_redis_locks.primitives.record_values import queued_in
 from tests.contract.matrix import PATIENCE, Caller, Face, eventually
-from tests.contract.suite_record import lose_one_answer
+from tests.contract.test_record import lose_one_answer
 
 _prefixes = (f"recorded{number}" for number in count(1))
 

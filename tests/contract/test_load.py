@@ -22,17 +22,6 @@ from tests.contract.desk import MINE, MINUTE, NEXT, SOON, THEIRS, Desk
 from tests.contract.matrix import PATIENCE, Caller, Face, eventually
 
 
-@pytest.fixture
-def desk(face: Face) -> Desk:
-    return Desk(face.key)
-
-
-@pytest.fixture(params=[True, False], ids=["fused", "beside"])
-def either(request: pytest.FixtureRequest, face: Face) -> Desk:
-    """Values on the store of the leases, or elsewhere."""
-    return Desk(face.key, fused=request.param)
-
-
 class Killed(BaseException):
     """What ends a thread or task in the middle of everything."""
 
