@@ -1,9 +1,11 @@
-"""`REDIS_LOCKS`: whatever is wrong in it has an id, a sentence and a hint, in a system check and at the first use."""
+"""System checks of `REDIS_LOCKS`: each mistake has an id, a message and a hint, and raises the same at the first use."""
 
 from __future__ import annotations
 
 import io
+from contextlib import nullcontext
 from datetime import timedelta
+from itertools import product
 from math import inf, nan
 from typing import Any
 
@@ -31,223 +33,196 @@ def only(found: list[CheckMessage]) -> CheckMessage:
     return message
 
 
-OF_AN_ALIAS = [
-    pytest.param("E001", {"LOCATON": URL}, "unknown key 'LOCATON'", "Did you mean 'LOCATION'?", id="key"),
-    pytest.param("E001", {"location": URL}, "unknown key 'location'", "Did you mean 'LOCATION'?", id="lower-case"),
-    pytest.param("E001", {"COLOUR": 1}, "unknown key 'COLOUR'", "Known are BACKEND, LOCATION", id="nothing-close"),
-    pytest.param("E001", {5: 1}, "unknown key 5", "Known are", id="key-no-text"),
-    pytest.param("E001", {"RENEW": True}, "unknown key 'RENEW'", "Known are", id="renew-is-per-name"),
-    pytest.param("E002", {"BACKEND": "nowhere.Backend"}, "BACKEND can't be imported", "", id="backend-missing"),
-    pytest.param("E002", {"BACKEND": f"{MEMORY}s"}, "BACKEND can't be imported", "", id="backend-misspelt"),
-    pytest.param("E002", {"BACKEND": None}, "BACKEND can't be imported", "", id="backend-none"),
-    pytest.param("E003", {"BACKEND": "pathlib.Path"}, "'pathlib.Path' is no lock backend", "", id="no-backend"),
-    pytest.param("E003", {"BACKEND": CORE_CACHE}, "is no lock backend", "", id="a-cache"),
-    pytest.param("E005", {"LOCATION": "localhost:6379"}, "is no URL of a Redis server", "", id="no-scheme"),
-    pytest.param("E005", {"LOCATION": "http://h/0"}, "is no URL of a Redis server", "", id="scheme"),
-    pytest.param("E005", {"LOCATION": ""}, "is no URL of a Redis server", "", id="url-empty"),
-    pytest.param("E005", {"LOCATION": 6379}, "LOCATION is a URL, not int", "", id="url-int"),
-    pytest.param("E005", {}, "is no URL of a Redis server", "", id="no-location"),
-    pytest.param("E006", {"LOCATION": [URL]}, "LOCATION is one URL", "come in a later version", id="list"),
-    pytest.param("E006", {"LOCATION": (URL, URL)}, "LOCATION is one URL", "come in a later version", id="tuple"),
-    pytest.param("E007", {"LOCATION": URL, "CACHE": "default"}, "LOCATION and CACHE", "Keep one", id="both"),
-    pytest.param("E008", {"CACHE": "nowhere"}, "CACHE 'nowhere' isn't in CACHES", "Set LOCATION", id="no-cache"),
-    pytest.param("E008", {"CACHE": ["default"]}, "isn't in CACHES", "Set LOCATION", id="cache-list"),
-    pytest.param("E009", {"CACHE": "default"}, "CACHE 'default' isn't a plain Redis", "Set LOCATION", id="locmem"),
-    pytest.param("E011", {"LOCATION": URL, "KEY_PREFIX": ""}, "KEY_PREFIX is a text", "", id="prefix-empty"),
-    pytest.param("E011", {"LOCATION": URL, "KEY_PREFIX": "{x}"}, "without braces", "", id="prefix-braces"),
-    pytest.param("E011", {"LOCATION": URL, "KEY_PREFIX": "a b"}, "KEY_PREFIX", "", id="prefix-space"),
-    pytest.param("E011", {"LOCATION": URL, "KEY_PREFIX": "a\n"}, "KEY_PREFIX", "", id="prefix-newline"),
-    pytest.param("E011", {"LOCATION": URL, "KEY_PREFIX": "50%"}, "KEY_PREFIX", "", id="prefix-percent"),
-    pytest.param("E011", {"LOCATION": URL, "KEY_PREFIX": None}, "KEY_PREFIX", "", id="prefix-none"),
-    pytest.param("E016", {"LOCATION": URL, "MAX_HOLD": 20}, "MAX_HOLD is shorter than EXPIRE", "", id="max-hold"),
-    pytest.param("E016", {"LOCATION": URL, "EXPIRE": 7200}, "MAX_HOLD is shorter", "", id="max-hold-default"),
-    pytest.param("E027", {"LOCATION": URL, "INDEX": 1}, "INDEX is True or False, not 1", "", id="index"),
-    pytest.param("E031", {"LOCATION": URL, "LOCKS": ["order"]}, "LOCKS must be a dict of dicts", "", id="locks-list"),
-    pytest.param("E031", {"LOCATION": URL, "LOCKS": {"a": 5}}, "['LOCKS']['a'] must be a dict", "", id="locks-int"),
-    pytest.param("E032", {"LOCATION": URL, "OPTIONS": [1]}, "OPTIONS must be a dict, not list", "", id="options"),
-    pytest.param("E032", {"LOCATION": URL, "OPTIONS": {"sokcet": 1}}, "argument 'sokcet'", "", id="option"),
-    pytest.param("E032", {"BACKEND": MEMORY, "OPTIONS": {"db": 1}}, "no option 'db'", "", id="memory-option"),
-    pytest.param("E034", {"LOCATION": URL, "HISTORY": 100}, "comes in a later version", "Leave it at 0", id="history"),
+Problem = tuple[str, dict[Any, Any], str, str]
+"""Check id, wrong entry, part of the message, part of the hint."""
+
+IN_ALIAS_ONLY: list[Problem] = [
+    ("E001", {"LOCATON": URL}, "unknown key 'LOCATON'", "Did you mean 'LOCATION'?"),
+    ("E001", {"location": URL}, "unknown key 'location'", "Did you mean 'LOCATION'?"),
+    ("E001", {"COLOUR": 1}, "unknown key 'COLOUR'", "Known are BACKEND, LOCATION"),
+    ("E001", {5: 1}, "unknown key 5", "Known are"),
+    ("E001", {"RENEW": True}, "unknown key 'RENEW'", "Known are"),
+    ("E002", {"BACKEND": "nowhere.Backend"}, "BACKEND can't be imported", ""),
+    ("E002", {"BACKEND": f"{MEMORY}s"}, "BACKEND can't be imported", ""),
+    ("E002", {"BACKEND": None}, "BACKEND can't be imported", ""),
+    ("E003", {"BACKEND": "pathlib.Path"}, "'pathlib.Path' is no lock backend", ""),
+    ("E003", {"BACKEND": CORE_CACHE}, "is no lock backend", ""),
+    ("E005", {"LOCATION": "localhost:6379"}, "is no URL of a Redis server", ""),
+    ("E005", {"LOCATION": "http://h/0"}, "is no URL of a Redis server", ""),
+    ("E005", {"LOCATION": ""}, "is no URL of a Redis server", ""),
+    ("E005", {"LOCATION": 6379}, "LOCATION is a URL, not int", ""),
+    ("E005", {}, "is no URL of a Redis server", ""),
+    ("E006", {"LOCATION": [URL]}, "LOCATION is one URL", "come in a later version"),
+    ("E006", {"LOCATION": (URL, URL)}, "LOCATION is one URL", "come in a later version"),
+    ("E007", {"LOCATION": URL, "CACHE": "default"}, "LOCATION and CACHE", "Keep one"),
+    ("E008", {"CACHE": "nowhere"}, "CACHE 'nowhere' isn't in CACHES", "Set LOCATION"),
+    ("E008", {"CACHE": ["default"]}, "isn't in CACHES", "Set LOCATION"),
+    ("E009", {"CACHE": "default"}, "CACHE 'default' isn't a plain Redis", "Set LOCATION"),
+    ("E011", {"LOCATION": URL, "KEY_PREFIX": ""}, "KEY_PREFIX is a text", ""),
+    ("E011", {"LOCATION": URL, "KEY_PREFIX": "{x}"}, "without braces", ""),
+    ("E011", {"LOCATION": URL, "KEY_PREFIX": "a b"}, "KEY_PREFIX", ""),
+    ("E011", {"LOCATION": URL, "KEY_PREFIX": "a\n"}, "KEY_PREFIX", ""),
+    ("E011", {"LOCATION": URL, "KEY_PREFIX": "50%"}, "KEY_PREFIX", ""),
+    ("E011", {"LOCATION": URL, "KEY_PREFIX": None}, "KEY_PREFIX", ""),
+    ("E016", {"LOCATION": URL, "MAX_HOLD": 20}, "MAX_HOLD is shorter than EXPIRE", ""),
+    ("E016", {"LOCATION": URL, "EXPIRE": 7200}, "MAX_HOLD is shorter", ""),
+    ("E027", {"LOCATION": URL, "INDEX": 1}, "INDEX is True or False, not 1", ""),
+    ("E031", {"LOCATION": URL, "LOCKS": ["order"]}, "LOCKS must be a dict of dicts", ""),
+    ("E031", {"LOCATION": URL, "LOCKS": {"a": 5}}, "['LOCKS']['a'] must be a dict", ""),
+    ("E032", {"LOCATION": URL, "OPTIONS": [1]}, "OPTIONS must be a dict, not list", ""),
+    ("E032", {"LOCATION": URL, "OPTIONS": {"sokcet": 1}}, "argument 'sokcet'", ""),
+    ("E032", {"BACKEND": MEMORY, "OPTIONS": {"db": 1}}, "no option 'db'", ""),
+    ("E034", {"LOCATION": URL, "HISTORY": 100}, "comes in a later version", "Leave it at 0"),
 ]
 
-PER_NAME = [
-    pytest.param("E013", {"EXPIRE": 0}, "EXPIRE must be between", "", id="expire-0"),
-    pytest.param("E013", {"EXPIRE": "5"}, "EXPIRE must be seconds or a timedelta", "", id="expire-text"),
-    pytest.param("E016", {"MAX_HOLD": -1}, "MAX_HOLD must be between", "", id="max-hold"),
-    pytest.param("E016", {"EXPIRE": 60, "MAX_HOLD": 59}, "MAX_HOLD is shorter than EXPIRE", "", id="shorter"),
-    pytest.param("E017", {"WAIT": -2}, "WAIT must be 0 or more seconds, or -1", "", id="wait-negative"),
-    pytest.param("E017", {"WAIT": inf}, "WAIT must be finite", "", id="wait-infinite"),
-    pytest.param("E025", {"ON_BACKEND_ERROR": "opened"}, "is 'closed' or 'open', not 'opened'", "", id="on-error"),
-    pytest.param("E025", {"ON_BACKEND_ERROR": True}, "is 'closed' or 'open', not True", "", id="on-error-bool"),
-    pytest.param("E022", {"ON_CONFLICT": "rise"}, "'rise'; did you mean 'raise'?", "", id="on-conflict"),
-    pytest.param(
-        "E022", {"ON_CONFLICT": None}, "ON_CONFLICT is 'answer', 'raise', a handler", "", id="on-conflict-none"
-    ),
-    pytest.param("E022", {"ON_CONFLICT": dict}, "ON_CONFLICT is 'answer', 'raise'", "", id="on-conflict-class"),
-    pytest.param("E022", {"ON_CONFLICT": "skip"}, "ON_CONFLICT can't be 'skip' for all", "", id="on-conflict-skip"),
-    pytest.param("E029", {"METADATA": "host"}, "METADATA is a list of names", "", id="metadata-text"),
-    pytest.param("E029", {"METADATA": ["hots"]}, "unknown METADATA 'hots'", "host, pid, thread, name", id="metadata"),
-    pytest.param("E034", {"METADATA": ["path"]}, "'path' comes in a later version", "Leave it out", id="path"),
-    pytest.param("E034", {"METADATA": ["user"]}, "'user' comes in a later version", "Leave it out", id="user"),
-    pytest.param("E034", {"METADATA": ["task_id"]}, "'task_id' comes in a later version", "Leave it", id="task"),
-    pytest.param("W014", {"EXPIRE": 0.5}, "EXPIRE is below one second", "pause of the process", id="short"),
-    pytest.param("W018", {"WAIT": 26}, "WAIT is longer than 25 seconds", "kill a worker after 30", id="long-wait"),
-    pytest.param("W018", {"WAIT": -1}, "WAIT is longer than 25 seconds", "kill a worker after 30", id="for-ever"),
+AT_BOTH_LEVELS: list[Problem] = [
+    ("E013", {"EXPIRE": 0}, "EXPIRE must be between", ""),
+    ("E013", {"EXPIRE": "5"}, "EXPIRE must be seconds or a timedelta", ""),
+    ("E016", {"MAX_HOLD": -1}, "MAX_HOLD must be between", ""),
+    ("E016", {"EXPIRE": 60, "MAX_HOLD": 59}, "MAX_HOLD is shorter than EXPIRE", ""),
+    ("E017", {"WAIT": -2}, "WAIT must be 0 or more seconds, or -1", ""),
+    ("E017", {"WAIT": inf}, "WAIT must be finite", ""),
+    ("E025", {"ON_BACKEND_ERROR": "opened"}, "is 'closed' or 'open', not 'opened'", ""),
+    ("E025", {"ON_BACKEND_ERROR": True}, "is 'closed' or 'open', not True", ""),
+    ("E022", {"ON_CONFLICT": "rise"}, "'rise'; did you mean 'raise'?", ""),
+    ("E022", {"ON_CONFLICT": None}, "ON_CONFLICT is 'answer', 'raise', a handler", ""),
+    ("E022", {"ON_CONFLICT": dict}, "ON_CONFLICT is 'answer', 'raise'", ""),
+    ("E022", {"ON_CONFLICT": "skip"}, "ON_CONFLICT can't be 'skip' for all", ""),
+    ("E029", {"METADATA": "host"}, "METADATA is a list of names", ""),
+    ("E029", {"METADATA": ["hots"]}, "unknown METADATA 'hots'", "host, pid, thread, name"),
+    ("E034", {"METADATA": ["path"]}, "'path' comes in a later version", "Leave it out"),
+    ("E034", {"METADATA": ["user"]}, "'user' comes in a later version", "Leave it out"),
+    ("E034", {"METADATA": ["task_id"]}, "'task_id' comes in a later version", "Leave it"),
+    ("W014", {"EXPIRE": 0.5}, "EXPIRE is below one second", "pause of the process"),
+    ("W018", {"WAIT": 26}, "WAIT is longer than 25 seconds", "kill a worker after 30"),
+    ("W018", {"WAIT": -1}, "WAIT is longer than 25 seconds", "kill a worker after 30"),
 ]
 
-IN_LOCKS_ONLY = [
-    pytest.param("E027", {"RENEW": "yes"}, "RENEW is True or False, not 'yes'", "", id="renew"),
-    pytest.param("E031", {"EXPIER": 5}, "unknown key 'EXPIER'", "Did you mean 'EXPIRE'?", id="misspelt"),
-    pytest.param("E031", {"LOCATION": URL}, "unknown key 'LOCATION'", "Known are EXPIRE, WAIT", id="alias-only"),
-    pytest.param("E031", {"FAILURE_HANDLER": "a.b"}, "unknown key", "Did you mean 'ON_CONFLICT'?", id="handler"),
-    pytest.param("E031", {"FAILURE_STATUS": 423}, "unknown key", "Did you mean 'STATUS'?", id="failure-status"),
-    pytest.param("E021", {"HOLD": "forever"}, "HOLD is 'call', 'transaction' or 'response'", "", id="hold"),
-    pytest.param("E023", {"STATUS": 200}, "STATUS is the status of a refusal, 400 to 599", "", id="status-200"),
-    pytest.param("E023", {"STATUS": "409"}, "STATUS is the status of a refusal", "", id="status-text"),
-    pytest.param("E024", {"RETRY_AFTER": -1}, "RETRY_AFTER is True, False or a whole number", "", id="retry-after"),
-    pytest.param("E027", {"REENTRANT": 1}, "REENTRANT is True or False, not 1", "", id="reentrant"),
-    pytest.param("E027", {"AUTO_RELEASE": 0}, "AUTO_RELEASE is True or False, not 0", "", id="auto-release"),
-    pytest.param("E031", {"METHOD": ["POST"]}, "unknown key 'METHOD'", "Did you mean 'METHODS'?", id="method"),
-    pytest.param("E037", {"METHODS": "POST"}, "METHODS is a set of verbs", "", id="methods-text"),
-    pytest.param("E037", {"METHODS": ["POTS"]}, "'POTS' is no verb of HTTP; did you mean 'POST'", "", id="methods"),
-    pytest.param("E038", {"CONDITION": "shop.no_such"}, "CONDITION can't be imported", "", id="condition-path"),
-    pytest.param("E038", {"CONDITION": "math.pi"}, "CONDITION is a callable or the dotted path", "", id="condition"),
-    pytest.param("E039", {"AUTO_RELEASE": False}, "stays until its lease ends", "Give it an EXPIRE", id="cool"),
-    *(
-        pytest.param(
-            "E039", {"AUTO_RELEASE": False, "EXPIRE": 5, key: True}, "stays until", "neither", id=f"cool-{key}"
-        )
-        for key in ("RENEW", "REENTRANT")
-    ),
+IN_LOCKS_ONLY: list[Problem] = [
+    ("E027", {"RENEW": "yes"}, "RENEW is True or False, not 'yes'", ""),
+    ("E031", {"EXPIER": 5}, "unknown key 'EXPIER'", "Did you mean 'EXPIRE'?"),
+    ("E031", {"LOCATION": URL}, "unknown key 'LOCATION'", "Known are EXPIRE, WAIT"),
+    ("E031", {"FAILURE_HANDLER": "a.b"}, "unknown key", "Did you mean 'ON_CONFLICT'?"),
+    ("E031", {"FAILURE_STATUS": 423}, "unknown key", "Did you mean 'STATUS'?"),
+    ("E021", {"HOLD": "forever"}, "HOLD is 'call', 'transaction' or 'response'", ""),
+    ("E023", {"STATUS": 200}, "STATUS is the status of a refusal, 400 to 599", ""),
+    ("E023", {"STATUS": "409"}, "STATUS is the status of a refusal", ""),
+    ("E024", {"RETRY_AFTER": -1}, "RETRY_AFTER is True, False or a whole number", ""),
+    ("E027", {"REENTRANT": 1}, "REENTRANT is True or False, not 1", ""),
+    ("E027", {"AUTO_RELEASE": 0}, "AUTO_RELEASE is True or False, not 0", ""),
+    ("E031", {"METHOD": ["POST"]}, "unknown key 'METHOD'", "Did you mean 'METHODS'?"),
+    ("E037", {"METHODS": "POST"}, "METHODS is a set of verbs", ""),
+    ("E037", {"METHODS": ["POTS"]}, "'POTS' is no verb of HTTP; did you mean 'POST'", ""),
+    ("E038", {"CONDITION": "shop.no_such"}, "CONDITION can't be imported", ""),
+    ("E038", {"CONDITION": "math.pi"}, "CONDITION is a callable or the dotted path", ""),
+    ("E039", {"AUTO_RELEASE": False}, "stays until its lease ends", "Give it an EXPIRE"),
+    ("E039", {"AUTO_RELEASE": False, "EXPIRE": 5, "RENEW": True}, "stays until", "neither"),
+    ("E039", {"AUTO_RELEASE": False, "EXPIRE": 5, "REENTRANT": True}, "stays until", "neither"),
 ]
 
 
-class TestEveryProblem:
+class TestProblems:
     def check(self, settings: Any, entry: dict[Any, Any], where: str, id: str, message: str, hint: str) -> None:
         settings.REDIS_LOCKS = {"default": {"LOCATION": URL}, "payments": entry}
         found = only(messages())
-        assert found.id == f"redis_locks.{id}"
+        assert found.id == f"redis_locks.{id}", entry
         assert isinstance(found, checks.Error if id.startswith("E") else checks.Warning)
-        assert found.msg.startswith(where)
+        assert found.msg.startswith(where), entry
         assert message in found.msg
-        assert hint in (found.hint or "")
-        assert bool(hint) == bool(found.hint)
+        assert hint in (found.hint or ""), entry
+        assert bool(hint) == bool(found.hint), entry
 
-    @pytest.mark.parametrize(("id", "entry", "message", "hint"), OF_AN_ALIAS)
-    def test_of_an_alias(self, settings: Any, id: str, entry: dict[Any, Any], message: str, hint: str) -> None:
-        """Whatever is wrong in an alias is one message with its id, the alias, and a hint where there is one."""
-        if "LOCATION" not in entry and id in ("E001", "E002", "E003", "E016"):
-            entry = {"LOCATION": URL, **entry}
-        self.check(settings, entry, "REDIS_LOCKS['payments']", id, message, hint)
+    def test_wrong_alias_gives_one_message_with_id_alias_and_hint(self, settings: Any) -> None:
+        for id, entry, message, hint in IN_ALIAS_ONLY:
+            if "LOCATION" not in entry and id in ("E001", "E002", "E003", "E016"):
+                entry = {"LOCATION": URL, **entry}  # noqa: PLW2901
+            self.check(settings, entry, "REDIS_LOCKS['payments']", id, message, hint)
 
-    @pytest.mark.parametrize(("id", "entry", "message", "hint"), PER_NAME)
-    def test_of_both_levels_in_an_alias(
-        self, settings: Any, id: str, entry: dict[Any, Any], message: str, hint: str
-    ) -> None:
-        """What may stand in an alias and per name is checked in the alias."""
-        self.check(settings, {"LOCATION": URL, **entry}, "REDIS_LOCKS['payments']: ", id, message, hint)
+    def test_option_of_both_levels_is_checked_in_alias(self, settings: Any) -> None:
+        for id, entry, message, hint in AT_BOTH_LEVELS:
+            self.check(settings, {"LOCATION": URL, **entry}, "REDIS_LOCKS['payments']: ", id, message, hint)
 
-    @pytest.mark.parametrize(("id", "entry", "message", "hint"), [*PER_NAME, *IN_LOCKS_ONLY])
-    def test_per_name(self, settings: Any, id: str, entry: dict[Any, Any], message: str, hint: str) -> None:
-        """[D53] An entry of LOCKS is checked as strictly, and the message says which; what comes later is told so."""
+    def test_entry_of_LOCKS_is_checked_and_named(self, settings: Any) -> None:
+        """[D53] An entry of LOCKS is checked as strictly; options of later versions are named as such."""
         where = "REDIS_LOCKS['payments']['LOCKS']['order']"
-        self.check(settings, {"LOCATION": URL, "LOCKS": {"order": entry}}, where, id, message, hint)
+        for id, entry, message, hint in [*AT_BOTH_LEVELS, *IN_LOCKS_ONLY]:
+            self.check(settings, {"LOCATION": URL, "LOCKS": {"order": entry}}, where, id, message, hint)
 
-    def test_all_at_once(self, settings: Any) -> None:
-        """One run reports everything, of all aliases."""
+    def test_one_run_reports_all_problems_of_all_aliases(self, settings: Any) -> None:
         settings.REDIS_LOCKS = {
             "default": {"LOCATION": URL, "EXPIRE": 0, "WAIT": -5, "EXPRIE": 3},
             "payments": {"LOCATION": "ftp://x", "LOCKS": {"a": {"INDEX": True}, "b": {"EXPIRE": nan}}},
         }
-        assert sorted(str(message.id)[-4:] for message in messages()) == [
-            "E001",
-            "E005",
-            "E013",
-            "E013",
-            "E017",
-            "E031",
-        ]
+        found = sorted(str(message.id)[-4:] for message in messages())
+        assert found == ["E001", "E005", "E013", "E013", "E017", "E031"]
 
-    @pytest.mark.parametrize("entry", [None, 5, "redis://h", [URL], MEMORY])
-    def test_an_alias_is_a_dict(self, settings: Any, entry: object) -> None:
-        """The URL alone, or anything else that is no dict, is E001."""
-        settings.REDIS_LOCKS = {"default": {"LOCATION": URL}, "payments": entry}
-        message = only(messages())
-        assert message.id == "redis_locks.E001"
-        assert message.msg == f"REDIS_LOCKS['payments'] must be a dict, not {type(entry).__name__}."
-        with pytest.raises(InvalidLockBackend, match="must be a dict"):
-            locks["payments"]
+    def test_alias_that_is_no_dict_is_E001(self, settings: Any) -> None:
+        for entry in (None, 5, "redis://h", [URL], MEMORY):
+            settings.REDIS_LOCKS = {"default": {"LOCATION": URL}, "payments": entry}
+            message = only(messages())
+            assert message.id == "redis_locks.E001"
+            assert message.msg == f"REDIS_LOCKS['payments'] must be a dict, not {type(entry).__name__}."
+            with pytest.raises(InvalidLockBackend, match="must be a dict"):
+                locks["payments"]
 
-    @pytest.mark.parametrize("table", [[], "redis://h", 5])
-    def test_the_setting_is_a_dict(self, settings: Any, table: object) -> None:
-        """The setting itself is checked too."""
-        settings.REDIS_LOCKS = table
-        assert only(messages()).msg == "REDIS_LOCKS must be a dict of aliases."
-        with pytest.raises(InvalidLockBackend, match="must be a dict of aliases"):
-            locks.lock("x")
+    def test_setting_that_is_no_dict_is_refused(self, settings: Any) -> None:
+        for table in ([], "redis://h", 5):
+            settings.REDIS_LOCKS = table
+            assert only(messages()).msg == "REDIS_LOCKS must be a dict of aliases."
+            with pytest.raises(InvalidLockBackend, match="must be a dict of aliases"):
+                locks.lock("x")
 
-    def test_there_is_a_default_alias(self, settings: Any) -> None:
+    def test_missing_default_alias_is_E001(self, settings: Any) -> None:
         """`locks.x` is `locks["default"].x`, so an alias of that name is needed."""
         settings.REDIS_LOCKS = {"payments": {"LOCATION": URL}}
         message = only(messages())
         assert (message.id, message.msg) == ("redis_locks.E001", "REDIS_LOCKS has no alias 'default'.")
 
-    @pytest.mark.parametrize("key", conf.DEFAULTS)
-    @pytest.mark.parametrize(
-        "junk",
-        [None, -1, 0, 5, 10**400, nan, inf, True, "x", "", b"x", [], ["x"], [[]], {}, {"a": 1}, {"x"}, object()],
-        ids=lambda value: type(value).__name__,
-    )
-    def test_no_value_breaks_the_check(self, settings: Any, key: str, junk: object) -> None:
-        """Junk is reported, never raised; and what the check lets through can be used, what it refuses can't."""
-        entry = {key: junk} if key in ("LOCATION", "CACHE") else {"LOCATION": URL, key: junk}
-        refused = any(problem.serious for problem in conf.problems("default", entry))
-        try:
-            conf.read("default", entry)
-        except InvalidLockBackend:
-            assert refused
-        else:
-            assert not refused
+    def test_check_and_first_use_agree_on_any_value(self) -> None:
+        """Junk is reported, never raised; a value that the check accepts can be used, one that it refuses can't."""
+        junk: list[Any] = [None, -1, 0, 5, 10**400, nan, inf, True, "x", "", b"x", [], ["x"], [[]], {}, {"a": 1}, {"x"}]
+        for key, value in product(conf.DEFAULTS, [*junk, object()]):
+            entry = {key: value} if key in ("LOCATION", "CACHE") else {"LOCATION": URL, key: value}
+            refused = any(problem.serious for problem in conf.problems("default", entry))
+            with pytest.raises(InvalidLockBackend) if refused else nullcontext():
+                conf.read("default", entry)
+                assert not refused, (key, value)
 
 
-class TestWhatIsRight:
-    @pytest.mark.parametrize(
-        "entry",
-        [
-            {"LOCATION": URL},
-            {"LOCATION": "rediss://user:secret@example.org:6380/2"},
-            {"LOCATION": "unix:///run/redis.sock?db=1"},
-            {"LOCATION": "valkey://example.org"},
-            {"LOCATION": "valkeys://example.org/1"},
-            {"LOCATION": URL, "EXPIRE": timedelta(seconds=20), "WAIT": timedelta(0), "MAX_HOLD": 20},
-            {"LOCATION": URL, "WAIT": 25, "ON_BACKEND_ERROR": "open", "METADATA": [], "INDEX": False, "HISTORY": 0},
-            {"LOCATION": URL, "OPTIONS": {"socket_timeout": 1, "max_connection_age": 60, "client_name": "shop"}},
-            {"LOCATION": URL, "LOCKS": {"order:{pk}": {"EXPIRE": 5, "WAIT": 0, "RENEW": False, "MAX_HOLD": 60}}},
-            {"LOCATION": URL, "LOCKS": {"order": {"ON_BACKEND_ERROR": "open", "METADATA": ("host",)}, "b": {}}},
-            {"LOCATION": URL, "CACHE": None, "BACKEND": "django_redis_locks.backends.redis.RedisBackend"},
-        ],
-    )
-    def test_nothing_to_say(self, settings: Any, entry: dict[str, Any]) -> None:
-        """Right settings give no message, without and with --deploy, but for "open" itself."""
-        settings.REDIS_LOCKS = {"default": entry}
-        assert messages() == []
-        locks.lock("order:1")
+RIGHT: list[dict[str, Any]] = [
+    {"LOCATION": URL},
+    {"LOCATION": "rediss://user:secret@example.org:6380/2"},
+    {"LOCATION": "unix:///run/redis.sock?db=1"},
+    {"LOCATION": "valkey://example.org"},
+    {"LOCATION": "valkeys://example.org/1"},
+    {"LOCATION": URL, "EXPIRE": timedelta(seconds=20), "WAIT": timedelta(0), "MAX_HOLD": 20},
+    {"LOCATION": URL, "WAIT": 25, "ON_BACKEND_ERROR": "open", "METADATA": [], "INDEX": False, "HISTORY": 0},
+    {"LOCATION": URL, "OPTIONS": {"socket_timeout": 1, "max_connection_age": 60, "client_name": "shop"}},
+    {"LOCATION": URL, "LOCKS": {"order:{pk}": {"EXPIRE": 5, "WAIT": 0, "RENEW": False, "MAX_HOLD": 60}}},
+    {"LOCATION": URL, "LOCKS": {"order": {"ON_BACKEND_ERROR": "open", "METADATA": ("host",)}, "b": {}}},
+    {"LOCATION": URL, "CACHE": None, "BACKEND": "django_redis_locks.backends.redis.RedisBackend"},
+]
 
-    def test_of_these_tests(self) -> None:
-        """`manage.py check` has one thing to say about these tests' settings: their locks are in memory."""
+
+class TestRightSettings:
+    def test_right_alias_gives_no_message(self, settings: Any) -> None:
+        for entry in RIGHT:
+            settings.REDIS_LOCKS = {"default": entry}
+            assert messages() == [], entry
+            locks.lock("order:1")
+
+    def test_settings_of_these_tests_give_W004_only(self) -> None:
         found = [message.id for message in run_checks()]
         assert [id for id in found if id.startswith("redis_locks.")] == ["redis_locks.W004"]
 
-    def test_by_the_command(self, settings: Any) -> None:
-        """`manage.py check` finds the checks by their tag, and an error ends it."""
+    def test_check_command_finds_the_checks_by_tag(self, settings: Any) -> None:
         settings.REDIS_LOCKS = {"default": {"LOCATION": URL, "EXPIRE": 0}}
         with pytest.raises(SystemCheckError, match=r"\(redis_locks\.E013\)"):
             call_command("check", "--tag", "redis_locks", stderr=io.StringIO())
 
 
 class TestWarnings:
-    def test_memory(self, settings: Any) -> None:
-        """W004: the memory of one process, per alias that uses it."""
+    def test_memory_backend_is_W004_per_alias(self, settings: Any) -> None:
         settings.REDIS_LOCKS = {"default": {"LOCATION": URL}, "here": {"BACKEND": MEMORY}, "too": {"BACKEND": MEMORY}}
         found = messages()
         assert [(message.id, message.msg.partition(" ")[0]) for message in found] == [
@@ -256,17 +231,15 @@ class TestWarnings:
         ]
         assert "Other processes don't see them" in (found[0].hint or "")
 
-    def test_memory_in_development(self, settings: Any) -> None:
-        """W004 is silent under DEBUG."""
+    def test_memory_backend_under_debug_is_silent(self, settings: Any) -> None:
         settings.DEBUG = True
         assert messages() == []
 
-    def test_memory_beside_an_error(self, settings: Any) -> None:
-        """An error elsewhere doesn't make the check itself fail."""
+    def test_memory_backend_beside_an_error_reports_both(self, settings: Any) -> None:
         settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY}, "bad": {"LOCATION": URL, "EXPIRE": 0}}
         assert "redis_locks.E013" in [message.id for message in messages()]
 
-    def test_a_cache_in_the_same_database(self, settings: Any) -> None:
+    def test_cache_in_the_same_database_is_W010(self, settings: Any) -> None:
         """[D31] W010: `cache.clear()` is FLUSHDB. Another database or server is fine, another spelling isn't."""
         settings.CACHES = {"default": {"BACKEND": CORE_CACHE, "LOCATION": "redis://cache:secret@127.0.0.1/3"}}
         settings.REDIS_LOCKS = {
@@ -281,39 +254,34 @@ class TestWarnings:
         ]
         assert "cache.clear() deletes the locks" in (found[0].hint or "")
 
-    def test_a_cache_with_a_broken_url(self, settings: Any) -> None:
-        """A cache's own mistakes are not ours to trip over."""
+    def test_cache_with_a_broken_url_is_ignored(self, settings: Any) -> None:
         settings.CACHES = {"default": {"BACKEND": CORE_CACHE, "LOCATION": "redis://127.0.0.1:port/3"}}
         settings.REDIS_LOCKS = {"default": {"LOCATION": URL}}
         assert messages() == []
 
-    @pytest.mark.parametrize(
-        "entry", [{"ON_BACKEND_ERROR": "open"}, {"LOCKS": {"order": {"ON_BACKEND_ERROR": "open"}}}]
-    )
-    def test_open_in_production(self, settings: Any, entry: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-        """W026, in an alias or per name, under --deploy only."""
+    def test_open_on_backend_error_is_W026_under_deploy_only(
+        self, settings: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(server_checks, "_usable", list)
-        settings.REDIS_LOCKS = {"default": {"LOCATION": URL}, "cache": {"LOCATION": URL, **entry}}
-        assert messages() == []
-        message = only(messages(deploy=True))
-        assert message.id == "redis_locks.W026"
-        assert message.msg.startswith("REDIS_LOCKS['cache']")
-        assert "without a lock while the store is down" in message.msg
-        assert "'closed'" in (message.hint or "")
+        for entry in ({"ON_BACKEND_ERROR": "open"}, {"LOCKS": {"order": {"ON_BACKEND_ERROR": "open"}}}):
+            settings.REDIS_LOCKS = {"default": {"LOCATION": URL}, "cache": {"LOCATION": URL, **entry}}
+            assert messages() == []
+            message = only(messages(deploy=True))
+            assert message.id == "redis_locks.W026"
+            assert message.msg.startswith("REDIS_LOCKS['cache']")
+            assert "without a lock while the store is down" in message.msg
+            assert "'closed'" in (message.hint or "")
 
-    @pytest.mark.parametrize(
-        "table", [None, 5, {"default": 5}, {"default": {"LOCKS": 5}}, {"default": {"LOCKS": {"a": 5}}}]
-    )
-    def test_deployment_check_on_junk(self, settings: Any, table: object) -> None:
-        """The check for production leaves the rest to the other one."""
-        settings.REDIS_LOCKS = table
-        assert "redis_locks.W026" not in [message.id for message in messages(deploy=True)]
+    def test_deployment_check_of_wrong_settings_is_silent(self, settings: Any) -> None:
+        for table in (None, 5, {"default": 5}, {"default": {"LOCKS": 5}}, {"default": {"LOCKS": {"a": 5}}}):
+            settings.REDIS_LOCKS = table
+            assert "redis_locks.W026" not in [message.id for message in messages(deploy=True)], table
 
 
 class TestWithoutTheSetting:
     """[F19]"""
 
-    def test_a_redis_cache_lends_its_connection(self, settings: Any, redis_url: str) -> None:
+    def test_redis_cache_lends_its_connection(self, settings: Any, redis_url: str) -> None:
         """[F19] Without REDIS_LOCKS the alias default borrows from the Redis cache default, and W010 says so."""
         del settings.REDIS_LOCKS
         settings.CACHES = {"default": {"BACKEND": CORE_CACHE, "LOCATION": redis_url}}
@@ -325,7 +293,7 @@ class TestWithoutTheSetting:
         with locks.lock("order:1") as grant:
             assert grant.held
 
-    def test_no_redis_cache(self, settings: Any) -> None:
+    def test_no_redis_cache_is_W003_and_raises_at_first_use(self, settings: Any) -> None:
         """[F19] Else W003 and, at the first use, InvalidLockBackend; the decorator of an imported module is fine."""
         from django_redis_locks import redis_lock
 
@@ -342,25 +310,21 @@ class TestWithoutTheSetting:
 
 
 class TestFirstUse:
-    @pytest.mark.parametrize(("id", "entry", "message", "hint"), [*PER_NAME[:1], *OF_AN_ALIAS[:2], *OF_AN_ALIAS[5:10]])
-    def test_raises_what_the_check_says(
-        self, settings: Any, id: str, entry: dict[Any, Any], message: str, hint: str
-    ) -> None:
-        """[F19] A wrong alias raises at its first use, with sentence and hint; the others work."""
-        settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY}, "payments": {"LOCATION": URL, **entry}}
-        locks.lock("order")
-        with pytest.raises(InvalidLockBackend) as raised:
-            locks["payments"]
-        assert message in str(raised.value)
-        assert hint in str(raised.value)
+    def test_wrong_alias_raises_message_and_hint(self, settings: Any) -> None:
+        """[F19] A wrong alias raises at its first use; the others work."""
+        for _, entry, message, hint in [*AT_BOTH_LEVELS[:1], *IN_ALIAS_ONLY[:2], *IN_ALIAS_ONLY[5:10]]:
+            settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY}, "payments": {"LOCATION": URL, **entry}}
+            locks.lock("order")
+            with pytest.raises(InvalidLockBackend) as raised:
+                locks["payments"]
+            assert message in str(raised.value)
+            assert hint in str(raised.value)
 
-    def test_warnings_dont_raise(self, settings: Any) -> None:
-        """Only errors stop an alias."""
+    def test_warning_does_not_raise(self, settings: Any) -> None:
         settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY, "EXPIRE": 0.5, "WAIT": -1}}
         assert locks.lock("order").terms.wait == inf
 
-    def test_an_unknown_alias(self, settings: Any) -> None:
-        """The message lists what there is."""
+    def test_unknown_alias_raises_and_lists_the_known_ones(self, settings: Any) -> None:
         settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY}, "payments": {"BACKEND": MEMORY}}
         with pytest.raises(
             InvalidLockBackend, match=r"no alias 'payment' in REDIS_LOCKS; there is 'default', 'payments'"
@@ -371,30 +335,28 @@ class TestFirstUse:
 class TestPasswords:
     """[D54] A password stands in no message and no repr."""
 
-    @pytest.mark.parametrize(
-        "entry",
-        [
+    def test_password_is_in_no_message(self, settings: Any) -> None:
+        """[D54] Neither a check nor the exception shows it."""
+        url = f"redis://user:{PASSWORD}@host/0"
+        for entry in (
             {"LOCATION": f"http://user:{PASSWORD}@host:6379/0"},
             {"LOCATION": f"redis://user:{PASSWORD}@host:port/0"},
-            {"LOCATION": f"redis://user:{PASSWORD}@host/0?unknown={PASSWORD}"},
-            {"LOCATION": [f"redis://user:{PASSWORD}@host/0"]},
-            {"LOCATION": f"redis://user:{PASSWORD}@host/0", "CACHE": "default"},
-            {"LOCATION": f"redis://user:{PASSWORD}@host/0", "OPTIONS": {"passwort": PASSWORD}},
-            {"LOCATION": f"redis://user:{PASSWORD}@host/0", "OPTIONS": (PASSWORD,)},
+            {"LOCATION": f"{url}?unknown={PASSWORD}"},
+            {"LOCATION": [url]},
+            {"LOCATION": url, "CACHE": "default"},
+            {"LOCATION": url, "OPTIONS": {"passwort": PASSWORD}},
+            {"LOCATION": url, "OPTIONS": (PASSWORD,)},
             {"BACKEND": MEMORY, "OPTIONS": {"passwort": PASSWORD}},
-        ],
-    )
-    def test_in_problems(self, settings: Any, entry: dict[str, Any]) -> None:
-        """[D54] Neither a check nor the exception shows it."""
-        settings.REDIS_LOCKS = {"default": {"LOCATION": URL}, "bad": entry}
-        message = only(messages())
-        assert PASSWORD not in f"{message!r} {message} {message.hint}"
-        with pytest.raises(InvalidLockBackend) as raised:
-            locks["bad"]
-        assert PASSWORD not in str(raised.value)
+        ):
+            settings.REDIS_LOCKS = {"default": {"LOCATION": URL}, "bad": entry}
+            message = only(messages())
+            assert PASSWORD not in f"{message!r} {message} {message.hint}"
+            with pytest.raises(InvalidLockBackend) as raised:
+                locks["bad"]
+            assert PASSWORD not in str(raised.value)
 
-    def test_in_reprs(self, settings: Any) -> None:
-        """[D54] Nor does the repr of anything made from a URL; host and user are there."""
+    def test_password_is_in_no_repr(self, settings: Any) -> None:
+        """[D54] Host and user are shown."""
         location = f"redis://user:{PASSWORD}@example.org:6380/1"
         settings.REDIS_LOCKS = {"default": {"LOCATION": location}}
         client = locks["default"]

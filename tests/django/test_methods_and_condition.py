@@ -1,0 +1,356 @@
+"""Which calls need the lock: `methods=` asks the verb of the request, `condition=` the arguments."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.http import HttpRequest, HttpResponse
+from django.test import AsyncClient, Client, RequestFactory
+from django.urls import path
+from django.utils.decorators import method_decorator
+from django.utils.functional import SimpleLazyObject
+from django.views import View
+
+from django_redis_locks import LockNotAcquired, current_grant, locks, redis_lock
+from tests.django.helpers import held_elsewhere, in_thread
+
+CHANGES = ("POST", "PUT", "PATCH", "DELETE")
+READS = ("GET", "HEAD", "OPTIONS", "TRACE")
+
+changing = redis_lock("order", methods=set(CHANGES))
+
+
+def locked_now() -> HttpResponse:
+    return HttpResponse(f"locked {current_grant() is not None}")
+
+
+@changing
+def function(request: HttpRequest) -> HttpResponse:
+    return locked_now()
+
+
+@changing
+async def afunction(request: HttpRequest) -> HttpResponse:
+    return locked_now()
+
+
+class Plain(View):
+    def answer(self, request: HttpRequest) -> HttpResponse:
+        return locked_now()
+
+    get = head = options = trace = post = put = patch = delete = answer
+
+
+class AsyncPlain(View):
+    async def answer(self, request: HttpRequest) -> HttpResponse:
+        return locked_now()
+
+    get = head = options = trace = post = put = patch = delete = answer
+
+
+class Direct(Plain):
+    @changing
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        return super().dispatch(request, *args, **kwargs)
+
+
+class AsyncDirect(AsyncPlain):
+    @changing
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        return super().dispatch(request, *args, **kwargs)
+
+
+class Method(View):
+    @changing
+    def post(self, request: HttpRequest) -> HttpResponse:
+        return locked_now()
+
+    get = post
+
+
+class AsyncMethod(View):
+    @changing
+    async def post(self, request: HttpRequest) -> HttpResponse:
+        return locked_now()
+
+    get = post
+
+
+class Rest(View):
+    """Django REST framework hands its handlers a request of its own."""
+
+    class Request:
+        def __init__(self, request: HttpRequest) -> None:
+            self._request = request
+
+    @changing
+    def put(self, request: Any) -> HttpResponse:
+        return locked_now()
+
+    def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.put(self.Request(request))
+
+
+VIEWS: dict[str, Callable[..., Any]] = {
+    "function": function,
+    "as-view": changing(Plain.as_view()),
+    "dispatch": method_decorator(changing, name="dispatch")(type("Dispatch", (Plain,), {})).as_view(),
+    "dispatch-direct": Direct.as_view(),
+    "async-function": afunction,
+    "async-as-view": changing(AsyncPlain.as_view()),
+    "async-dispatch": method_decorator(changing, name="dispatch")(type("AsyncDispatch", (AsyncPlain,), {})).as_view(),
+    "async-dispatch-direct": AsyncDirect.as_view(),
+}
+"""Views for which the verb isn't known before there is a request."""
+
+HANDLERS = {"method": Method.as_view(), "async-method": AsyncMethod.as_view()}
+
+
+def service(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("served")
+
+
+def calls_service(request: HttpRequest) -> HttpResponse:
+    """A view that hands its request to a decorated helper, and expects no answer from it."""
+    try:
+        return redis_lock("service")(service)(request)
+    except LockNotAcquired:
+        return HttpResponse("refused", status=418)
+
+
+async def acalls_service(request: HttpRequest) -> HttpResponse:
+    return await asyncio.to_thread(calls_service, request)
+
+
+urlpatterns = [path(f"{name}/", view) for name, view in {**VIEWS, **HANDLERS, "rest": Rest.as_view()}.items()]
+urlpatterns += [
+    path("calls-service/", changing(calls_service)),
+    path("acalls-service/", changing(acalls_service)),
+    path("stacked/", redis_lock("outer", methods=["POST"])(changing(Plain.as_view()))),
+]
+
+
+def ask(name: str, verb: str, asgi: bool = False) -> Any:
+    async def aask() -> Any:
+        return await AsyncClient().generic(verb, f"/{name}/")
+
+    return asyncio.run(aask()) if asgi else Client().generic(verb, f"/{name}/")
+
+
+class TestMethods:
+    @pytest.mark.parametrize("name", [*VIEWS])
+    def test_request_with_another_verb_passes_without_the_lock(self, name: str) -> None:
+        """[D20] Also through dispatch and as_view, under WSGI and ASGI, while the lock is held elsewhere."""
+        asgi = name.startswith("async")
+        requests = [(verb, asgi) for verb in (*READS, *CHANGES)] + [("GET", not asgi), ("POST", not asgi)]
+        for verb, by_asgi in requests:
+            expected = f"locked {verb in CHANGES}"
+            if verb != "HEAD":
+                assert ask(name, verb, by_asgi).text == expected, verb
+            with held_elsewhere("order"):
+                response = ask(name, verb, by_asgi)
+            assert response.status_code == (409 if verb in CHANGES else 200), verb
+            if verb not in (*CHANGES, "HEAD"):
+                assert response.text == expected, verb
+
+    @pytest.mark.parametrize("name", HANDLERS)
+    def test_decorated_handler_of_several_verbs_locks_the_named_ones(self, name: str) -> None:
+        with held_elsewhere("order"):
+            assert ask(name, "GET").text == "locked False"
+            assert ask(name, "POST").status_code == 409
+
+    def test_request_of_rest_framework_has_a_verb(self) -> None:
+        with held_elsewhere("order"):
+            assert ask("rest", "GET").text == "locked False"
+            assert ask("rest", "PUT").status_code == 409
+
+    @pytest.mark.parametrize("name", ["calls-service", "acalls-service"])
+    def test_helper_of_an_unlocked_request_raises(self, name: str) -> None:
+        """The view's body runs, locked or not: what it calls with the request is a helper and raises."""
+        with held_elsewhere("service"):
+            for verb in ("GET", "POST"):
+                assert ask(name, verb).content == b"refused"
+
+    def test_stacked_decorators_have_verbs_of_their_own(self) -> None:
+        for key, refused in (("outer", {"POST"}), ("order", {"POST", "PUT"})):
+            with held_elsewhere(key):
+                for verb in ("GET", "POST", "PUT"):
+                    assert ask("stacked", verb).status_code == (409 if verb in refused else 200)
+
+    def test_any_collection_of_verbs_is_taken(self, rf: RequestFactory) -> None:
+        """In capitals or not; verbs of WebDAV are verbs."""
+        for verbs in ({"POST"}, frozenset({"post"}), ["Post"], ("POST", "PROPFIND"), {"REPORT", "POST"}):
+            view = redis_lock("order", methods=verbs)(function.__wrapped__)  # type: ignore[attr-defined]
+            assert view(rf.post("/")).text == "locked True", verbs
+            assert view(rf.get("/")).text == "locked False", verbs
+
+    def test_wrong_verb_raises_ValueError_at_decoration(self) -> None:
+        """A misspelt verb would never lock."""
+        verbs: Any
+        for verbs, message in (
+            ("POST", 'is a set of verbs such as {"POST", "PUT"}, not \'POST\''),
+            ([], "is a set of verbs"),
+            ({5}, "is a set of verbs"),
+            ({"POST": True}, "is a set of verbs"),
+            ({"PSOT"}, "'PSOT' is no verb of HTTP; did you mean 'POST'"),
+            ({"get", "putt"}, "'PUTT' is no verb of HTTP; did you mean 'PUT'"),
+            ({"POST, PUT"}, "'POST, PUT' is no verb of HTTP"),
+            ({""}, "'' is no verb of HTTP"),
+        ):
+            with pytest.raises(ValueError, match=r"^methods") as raised:
+                redis_lock("order", methods=verbs)
+            assert message in str(raised.value)
+
+    @pytest.mark.parametrize("function", ["pay", "apay"])
+    def test_call_without_a_request_raises_TypeError(self, function: str) -> None:
+        """It has no verb. The function isn't called."""
+        called: list[int] = []
+        with pytest.raises(TypeError, match=r"called without a request.*there is condition="):
+            outcome(changing({"pay": called.append, "apay": apay}[function]), 5)
+        assert called == []
+
+    def test_key_of_a_request_that_needs_no_lock_is_not_made(self, rf: RequestFactory) -> None:
+        view = redis_lock("order:{request.POST[pk]}", methods={"POST"})(lambda request: locked_now())
+        assert view(rf.get("/")).text == "locked False"
+        assert view(rf.post("/", {"pk": 5})).text == "locked True"
+
+
+def big(amount: int, *, urgent: bool = False) -> bool:
+    return amount >= 100 or urgent
+
+
+async def abig(amount: int, *, urgent: bool = False) -> bool:
+    await asyncio.sleep(0)
+    return amount >= 100 or urgent
+
+
+def outcome(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    result = function(*args, **kwargs)
+    return asyncio.run(result) if asyncio.iscoroutine(result) else result
+
+
+def pay(amount: int, *, urgent: bool = False) -> bool:
+    return current_grant() is not None
+
+
+async def apay(amount: int, *, urgent: bool = False) -> bool:
+    return current_grant() is not None
+
+
+BOTH = pytest.mark.parametrize("function", [pay, apay])
+
+
+class TestConditions:
+    @pytest.mark.parametrize(("function", "condition"), [(pay, big), (apay, big), (apay, abig)])
+    def test_call_runs_without_the_lock_where_the_condition_is_false(
+        self, function: Callable[..., Any], condition: Callable[..., Any]
+    ) -> None:
+        """The condition is given the arguments as they were passed."""
+        decorated = redis_lock("pay", condition=condition)(function)
+        assert outcome(decorated, 5) is False
+        assert outcome(decorated, 100) is True
+        assert outcome(decorated, amount=5, urgent=True) is True
+        with held_elsewhere("pay"):
+            assert outcome(decorated, 5) is False
+            with pytest.raises(LockNotAcquired):
+                outcome(decorated, 100)
+
+    @BOTH
+    def test_condition_is_true_or_false_as_in_if(self, function: Callable[..., Any]) -> None:
+        for value, locked in ((1, True), ("x", True), (0, False), (None, False), ([], False)):
+            decorated = redis_lock("pay", condition=lambda amount: value)(function)  # noqa: B023 - called at once
+            assert outcome(decorated, 5) is locked, value
+
+    def test_condition_of_a_method_is_given_self(self) -> None:
+
+        class Account:
+            frozen = True
+
+            @redis_lock("account", condition=lambda self: not self.frozen)
+            def close(self) -> bool:
+                return current_grant() is not None
+
+        account = Account()
+        assert account.close() is False
+        account.frozen = False
+        assert account.close() is True
+
+    @BOTH
+    def test_exception_of_the_condition_is_raised_with_a_note(self, function: Callable[..., Any]) -> None:
+        """Nothing is locked, and the function isn't called."""
+
+        def wrong(amount: int) -> bool:
+            raise LookupError(amount)
+
+        with pytest.raises(LookupError) as raised:
+            outcome(redis_lock("pay", name="payment", condition=wrong)(function), 5)
+        (note,) = raised.value.__notes__
+        assert note == "@redis_lock gave the arguments of a call to the condition of payment, which raised this"
+        assert not locks.lock("pay").locked()
+
+    def test_async_condition_of_a_plain_function_raises_TypeError(self) -> None:
+        """[D43] At decoration where it can be seen, else at the call."""
+        with pytest.raises(TypeError, match="an async condition needs an async function"):
+            redis_lock("pay", condition=abig)(pay)
+        with pytest.raises(TypeError, match="an async condition needs an async function"):
+            redis_lock("pay", condition=lambda amount: abig(amount))(pay)(5)  # noqa: PLW0108 - looks synchronous
+        assert not locks.lock("pay").locked()
+
+    def test_async_condition_of_an_async_views_dispatch_is_awaited(self) -> None:
+
+        async def signed(request: HttpRequest) -> bool:
+            return "signed" in request.GET
+
+        lock = redis_lock("order", condition=signed)
+        view = method_decorator(lock, name="dispatch")(type("Signed", (AsyncPlain,), {})).as_view()
+        for url, locked in (("/", False), ("/?signed", True)):
+            response: Any = asyncio.run(view(RequestFactory().get(url)))
+            assert response.text == f"locked {locked}"
+
+    def test_condition_of_an_async_view_may_use_request_user(self, rf: RequestFactory) -> None:
+        """[D23] `request.user` asks the database synchronously otherwise."""
+        from django.core.exceptions import SynchronousOnlyOperation
+
+        class Staff:
+            is_staff = True
+
+        async def auser() -> Staff:
+            return Staff()
+
+        def ask_database() -> Staff:
+            raise SynchronousOnlyOperation
+
+        request: Any = rf.get("/")
+        request.user, request.auser = SimpleLazyObject(ask_database), auser
+        view = redis_lock("order", condition=lambda request: request.user.is_staff)(afunction.__wrapped__)  # type: ignore[attr-defined]
+        assert asyncio.run(view(request)).text == "locked True"
+
+    def test_condition_that_is_no_callable_raises_TypeError(self) -> None:
+        condition: Any
+        for condition in (True, False, "big", 5):
+            with pytest.raises(TypeError, match="the condition of @redis_lock is a callable, not "):
+                redis_lock("pay", condition=condition)
+
+    def test_verb_is_asked_before_the_condition(self, rf: RequestFactory) -> None:
+
+        def condition(request: HttpRequest) -> bool:
+            assert request.method == "POST"
+            return "pk" in request.POST
+
+        view = redis_lock("order", methods={"POST"}, condition=condition)(lambda request: locked_now())
+        assert view(rf.get("/")).text == "locked False"
+        assert view(rf.post("/")).text == "locked False"
+        assert view(rf.post("/", {"pk": 1})).text == "locked True"
+
+    def test_holder_may_make_a_call_that_needs_no_lock(self) -> None:
+
+        @redis_lock("pay", condition=lambda amount: amount > 0)
+        def work(amount: int) -> bool:
+            return work(-amount) if amount > 0 else current_grant() is not None
+
+        assert work(5) is True  # the outer grant is seen
+        with held_elsewhere("pay"):
+            assert in_thread(lambda: work(-5)) is False
