@@ -1,0 +1,406 @@
+"""`refresh="celery"` without a worker: the message that is sent, and what a worker does with it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from celery import Celery
+from django.core.cache import caches
+from kombu.exceptions import OperationalError
+
+from celery_locks import SingletonTask, loads
+from django_redis_locks.cache import (
+    Job,
+    aget_or_load,
+    aget_or_load_many,
+    arefresh,
+    cached,
+    get_or_load,
+    get_or_load_many,
+    invalidate,
+    refresh,
+    refreshing,
+    take_over,
+)
+from django_redis_locks.cache.roads import lease_of
+from tests.contract.matrix import eventually
+from tests.django.helpers import in_thread
+
+called: list[Any] = []
+
+
+class Row:
+    def __init__(self, pk: int) -> None:
+        self.pk = pk
+
+
+def value() -> str:
+    return f"new {len(called)}"
+
+
+@cached("report:{year}:{size}", ttl=60, stale=600, refresh="celery")
+def report(year: int, size: str = "M") -> str:
+    called.append((year, size))
+    return value()
+
+
+@cached("areport:{year}", ttl=60, stale=600, refresh="celery")
+async def areport(year: int) -> str:
+    called.append(year)
+    return value()
+
+
+@cached("row:{row.pk}", ttl=60, stale=600, refresh="celery")
+def of_row(row: Row) -> str:
+    called.append(row.pk)
+    return value()
+
+
+@cached(ttl=60, stale=600, refresh="celery")
+def of_pair(pair: Any) -> str:
+    called.append(pair)
+    return value()
+
+
+@cached("filed:{year}", cache="files", ttl=0.05, jitter=0.0, stale=600, refresh="celery")
+def filed(year: int) -> str:
+    called.append(year)
+    return value()
+
+
+@cached("gone:{year}", ttl=60, stale=600, refresh="celery")
+def gone(year: int) -> str:
+    called.append(year)
+    return value()
+
+
+renamed = gone
+del gone
+
+
+@pytest.fixture(autouse=True)
+def redis_cache(settings: Any, redis_url: str) -> None:
+    backend = "django.core.cache.backends.redis.RedisCache"
+    settings.CACHES = {
+        "default": {"BACKEND": backend, "LOCATION": redis_url},
+        "guard": {"BACKEND": "django_redis_locks.cache.StampedeCache", "LOCATION": "default"},
+    }
+    called.clear()
+    refreshing._warned.clear()
+
+
+@pytest.fixture
+def app(project_app: Celery) -> Celery:
+    return project_app
+
+
+def make_stale(function: Any, *args: Any, **kwargs: Any) -> None:
+    caches["default"].set(function.key(*args, **kwargs), "old", 500)  # less than `stale`
+
+
+def ask_stale(function: Any, *args: Any, **kwargs: Any) -> None:
+    make_stale(function, *args, **kwargs)
+    assert function(*args, **kwargs) == "old"
+
+
+def end_lease(function: Any, *args: Any) -> None:
+    """End the lease of a load now."""
+    lease = lease_of(caches["default"].make_key(function.key(*args)))
+    assert in_thread(lambda: caches["default"]._cache.get_client().delete(lease))
+
+
+def messages(app: Celery) -> list[Any]:
+    """The messages sent, in order; removes them from the queue."""
+    with app.connection_for_read() as connection:
+        queue = connection.SimpleQueue(app.conf.task_default_queue)
+        found = []
+        with suppress(queue.Empty):
+            while True:
+                found.append(queue.get_nowait())
+                found[-1].ack()
+        queue.close()
+    return found
+
+
+def load(message: Any) -> bool:
+    """Run the task in another thread, as a worker does in another process."""
+    args, kwargs, _ = message.payload
+    return in_thread(lambda: loads.load(*args, **kwargs))
+
+
+def work(app: Celery) -> list[bool]:
+    return [load(message) for message in messages(app)]
+
+
+# The message
+
+
+def test_stale_value_is_returned_and_loaded_by_one_worker(app: Celery) -> None:
+    """[S37] The caller's process calls nothing; of many callers one sends a message."""
+    ask_stale(report, 2031)
+    assert report(year=2031) == "old"
+    assert called == []
+    assert work(app) == [True]
+    assert called == [(2031, "M")]
+    assert report(2031) == "new 1"
+    assert messages(app) == []
+
+
+def test_message_expires_with_its_claim_and_shows_no_argument(app: Celery) -> None:
+    ask_stale(report, 2031, size="L")
+    (message,) = messages(app)
+    headers = message.headers
+    assert headers["task"] == loads.NAME == "celery_locks.load"
+    assert headers["ignore_result"]
+    assert headers["retries"] == 0
+    (path, args, kwargs, token), _, _ = message.payload
+    assert (path, args, kwargs) == (f"{__name__}:report", [2031], {"size": "L"})
+    assert token
+    assert token not in json.dumps(headers)
+    assert token not in repr(Job("a:b", token=token))
+    assert "L" not in headers["argsrepr"]
+    assert headers["expires"]
+
+
+def test_message_follows_task_routes(app: Celery) -> None:
+    app.conf.task_routes = {"celery_locks.load": {"queue": f"loads-{app.conf.task_default_queue}"}}
+    ask_stale(report, 2031)
+    assert messages(app) == []
+    app.conf.task_default_queue = f"loads-{app.conf.task_default_queue}"
+    assert work(app) == [True]
+
+
+def test_load_task_ignores_the_apps_task_cls() -> None:
+    """A lock of the task's own would let one load run in the whole cluster, or none."""
+    other = Celery("other", broker="memory://", task_cls=SingletonTask, set_as_current=False)
+    assert not isinstance(other.tasks["celery_locks.load"], SingletonTask)
+
+
+def test_eager_app_loads_at_once(app: Celery) -> None:
+    app.conf.task_always_eager = True
+    ask_stale(report, 2031)
+    assert report(2031) == "new 1"
+
+
+def test_function_of_a_file_cache_is_loaded_by_a_worker(
+    app: Celery, settings: Any, redis_url: str, tmp_path: Path
+) -> None:
+    """[S2] [S37] Its leases are on the lock server: the claim goes with the message all the same."""
+    settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}}
+    backend = "django.core.cache.backends.filebased.FileBasedCache"
+    settings.CACHES = {**settings.CACHES, "files": {"BACKEND": backend, "LOCATION": str(tmp_path)}}
+    filed.refresh(1)
+    eventually(lambda: filed(1) == "new 1" and work(app) == [True])
+    assert called == [1, 1]
+
+    def invalidated(message: Any) -> bool:
+        filed.invalidate(1)
+        return not load(message)
+
+    eventually(lambda: filed(1) == "new 2" and (sent := messages(app)) and in_thread(lambda: invalidated(sent[0])))
+    assert called == [1, 1]
+
+
+def test_async_function_publishes_outside_of_the_loop(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[S37] Publishing would block the loop, so a thread does it."""
+    publishers: list[threading.Thread] = []
+    plain = loads.submit
+
+    def submit(job: Job) -> None:
+        publishers.append(threading.current_thread())
+        plain(job)
+
+    monkeypatch.setattr(loads, "submit", submit)
+    make_stale(areport, 2031)
+    assert asyncio.run(areport(2031)) == "old"
+    eventually(lambda: publishers)
+    assert threading.current_thread() not in publishers
+    eventually(lambda: work(app) == [True])
+    assert called == [2031]
+    assert async_to_sync(areport)(2031) == "new 1"
+
+
+def test_get_many_refreshes_in_its_own_process(app: Celery) -> None:
+    """One call loads all of them, and a message names one. The caller doesn't wait for stale values."""
+    make_stale(report, 1)
+    stale, missing = report.get_many([1, 2])
+    assert stale == "old"
+    eventually(lambda: report.get_many([1])[0].startswith("new"))
+    assert report.get_many([2]) == [missing]
+    assert sorted(year for year, _ in called) == [1, 2]
+    assert messages(app) == []
+
+
+# Lost, late and repeated messages
+
+
+def test_lost_message_is_followed_by_another_when_its_lease_ends(app: Celery) -> None:
+    """[S36] [S37] The next caller claims again; the late message does nothing."""
+    ask_stale(report, 2031)
+    (lost,) = messages(app)
+    assert report(2031) == "old"
+    assert messages(app) == []
+    end_lease(report, 2031)
+    assert not load(lost)
+    assert called == []
+    eventually(lambda: report(2031) == "old" and work(app) == [True])  # asked again a tenth of a second later
+    assert report(2031) == "new 1"
+
+
+def test_repeated_message_loads_once(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[S37] After the first, and while that runs."""
+    ask_stale(report, 2031)
+    (message,) = messages(app)
+    again: list[bool] = []
+
+    def load_within(*args: Any, **kwargs: Any) -> str:
+        called.append("within")
+        again.append(load(message))
+        return value()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(report._plan, "function", load_within)
+        assert load(message)
+    assert again == [False]
+    assert not load(message)
+    assert called == ["within"]
+    assert report(2031) == "new 1"
+
+
+WRITES: dict[str, Callable[[int], object]] = {
+    "invalidate": report.invalidate,
+    "soft": lambda year: report.invalidate(year, soft=True),
+    "by key": lambda year: invalidate(report.key(year)),
+    "set": lambda year: caches["guard"].set(report.key(year), "written", 500),
+    "delete": lambda year: caches["guard"].delete(report.key(year)),
+    "clear": lambda year: caches["guard"].clear(),
+    "refresh": report.refresh,
+}
+
+
+def test_write_before_the_worker_loads_wins(app: Celery) -> None:
+    """[S2] The claim is older than the write."""
+    for year, (how, write) in enumerate(WRITES.items()):
+        ask_stale(report, year)
+        write(year)
+        there, calls = caches["default"].get(report.key(year)), len(called)
+        assert work(app) == [False], how
+        assert caches["default"].get(report.key(year)) == there, how
+        assert len(called) == calls, how
+
+
+# Messages that can't be sent
+
+
+def loaded_here(function: Any, *args: Any) -> None:
+    eventually(lambda: caches["default"].get(function.key(*args)) == value() and called)
+
+
+@pytest.mark.parametrize("broker", ["redis://127.0.0.1:1/0", "amqp://127.0.0.1:1//"])
+def test_broker_that_is_down_is_not_waited_for(app: Celery, broker: str, caplog: pytest.LogCaptureFixture) -> None:
+    """[S37] A thread of this process loads, under the same claim."""
+    app.conf.broker_url = broker
+    begin = time.monotonic()
+    ask_stale(report, 2031)
+    assert time.monotonic() - begin < 5  # Celery's own retry=False takes six seconds
+    loaded_here(report, 2031)
+    assert called == [(2031, "M")]
+    assert "can't be handed over, and is done here" in caplog.text
+
+
+def test_broker_that_is_down_is_tried_again_after_a_respite(
+    app: Celery, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """[S37] A broker that doesn't even refuse would delay each caller."""
+    app.conf.broker_url = "redis://127.0.0.1:1/0"
+    monkeypatch.setattr(loads, "RESPITE", 60.0)
+    for year in (1, 2):
+        ask_stale(report, year)
+    assert "couldn't be reached a moment ago" in caplog.text
+    eventually(lambda: len(called) == 2)
+    caplog.clear()
+    now = loads.clock.now()
+    monkeypatch.setattr(loads.clock, "now", lambda: now + loads.RESPITE + 1)
+    with pytest.raises(OperationalError, match="refused"):
+        loads.submit(Job(f"{__name__}:report", (3,), call=SimpleNamespace(plain=report.key(3))))
+
+
+def test_restarted_broker_is_connected_to_again(
+    app: Celery, make_server: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """[S37] The connection of the pool is a dead one then."""
+    server = make_server()
+    app.conf.broker_url = server.url()
+    ask_stale(report, 1)
+    server.restart(keep_data=True)
+    ask_stale(report, 2)
+    assert work(app) == [True, True]
+    assert called == [(1, "M"), (2, "M")]
+    assert "handed over" not in caplog.text
+
+
+UNSENDABLE = {
+    "Row": (of_row, lambda: Row(5), "can't be sent as json"),
+    "tuple": (of_pair, lambda: (1, 2), "aren't the same after they were sent as json"),
+}
+
+
+@pytest.mark.parametrize("kind", UNSENDABLE)
+def test_arguments_that_json_changes_are_loaded_here_with_one_warning(
+    app: Celery, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """[S37] Changed arguments would load another value."""
+    function, make, says = UNSENDABLE[kind]
+    caplog.set_level(logging.WARNING, "django_redis_locks.cache")
+    for _ in range(2):
+        called.clear()
+        ask_stale(function, make())
+        loaded_here(function, make())
+    assert messages(app) == []
+    (record,) = caplog.records
+    for part in (says, kind, "take ids and other plain values"):
+        assert part in record.getMessage()
+
+
+def test_pickle_serializer_sends_objects(app: Celery) -> None:
+    app.conf.update(task_serializer="pickle", accept_content=["pickle", "json"])
+    ask_stale(of_row, Row(5))
+    with app.connection_for_read() as connection, connection.SimpleQueue(app.conf.task_default_queue) as queue:
+        message = queue.get_nowait()
+        message.accept = {"application/x-python-serialize"}
+        message.ack()
+    assert load(message)
+    assert called == [5]
+
+
+def test_function_that_a_worker_cannot_import_is_loaded_here(app: Celery, caplog: pytest.LogCaptureFixture) -> None:
+    """[S37] A worker of another version raises."""
+    ask_stale(renamed, 2031)
+    loaded_here(renamed, 2031)
+    assert messages(app) == []
+    assert "does this process run the same code" in caplog.text
+    with pytest.raises(LookupError, match="does this process run the same code"):
+        take_over(f"{__name__}:unknown", "token", [2031])
+    with pytest.raises(LookupError, match="move it into a module"):
+        loads.submit(Job("__main__:report"))
+
+
+def test_loader_without_a_name_raises_TypeError_at_once() -> None:
+    """[S37] Not only when the first value is stale."""
+    single = [(function, "k", lambda: 1) for function in (get_or_load, refresh, aget_or_load, arefresh)]
+    many = [(function, ["k"], dict.fromkeys) for function in (get_or_load_many, aget_or_load_many)]
+    for function, keys, loader in single + many:
+        call = async_to_sync(function) if asyncio.iscoroutinefunction(function) else function
+        with pytest.raises(TypeError, match="is for functions with @cached"):
+            call(keys, loader, refresh="celery")
