@@ -1,0 +1,27 @@
+"""Access to the internals of the Celery package, for tests that aren't its unit tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery_locks.job import Job
+from celery_locks.keys import key_of
+from celery_locks.place import run_place_of
+
+
+def running_job(task: Any, *args: Any) -> Job | None:
+    """The record of the run that has the key of this call."""
+    return run_place_of(task, key_of(task, args, {}, None)[0]).look()
+
+
+def drop_record(task: Any) -> None:
+    """Delete the record of the current run, as another process does when the lease has ended."""
+    place = task.request.get("lock_run").place
+    place.ref.drop(place.ref.get())
+
+
+def pass_key_on(task: Any) -> None:
+    """Delete the record of the current run, and write that of a run of another job under its key."""
+    drop_record(task)
+    done, _ = task.request.get("lock_run").place.put(None, Job("running", "another", run="another"), 60)
+    assert done
