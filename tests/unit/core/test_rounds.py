@@ -14,7 +14,7 @@ from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.rounds import Rounds
 
 
-def PROLONG(token: str, lease: int) -> Command[bool]:  # noqa: N802
+def PROLONG(token: str, lease: int) -> Command[bool]:
     return Command("lock/renew", ("lock", "index"), (lease, token), bool)
 
 
