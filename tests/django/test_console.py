@@ -418,7 +418,7 @@ def test_ping_says_who_answers(two: None) -> None:
     ended = call("ping")
     assert ended.code == 0
     assert ended.out.count("redis://127.0.0.1:") == 2
-    assert len(re.findall(r" ms +Redis ", ended.out)) == 2
+    assert len(re.findall(r" ms +(?:Redis|Valkey) ", ended.out)) == 2
     told = call("ping", "--json", "--alias", "payments").document["aliases"]
     assert list(told) == ["payments"]
     assert told["payments"]["role"] == "master"
