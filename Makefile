@@ -6,7 +6,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 BOOTSTRAP := $(PYTHON) tools/bootstrap.py
 
-.PHONY: help demo demo-postgres demo-celery demo-admin run test messages bench lint types build clean
+.PHONY: help demo demo-postgres demo-celery demo-admin run test chaos messages bench lint types build clean
+.PHONY: ci-lint ci-test ci-versions ci-chaos ci-package
 .NOTPARALLEL:
 
 help: ## Show these commands
@@ -32,9 +33,13 @@ run: ## Serve the example project
 	@$(BOOTSTRAP)
 	@$(BIN)/python example_project/demo.py --serve $(ARGS)
 
-test: ## Run the tests
+test: ## Run the tests, all but the long ones
 	@$(BOOTSTRAP) test
-	@$(BIN)/python -m pytest -n 6 $(ARGS)
+	@$(BIN)/python -m pytest -n 6 -m "not chaos" $(ARGS)
+
+chaos: ## Run the long tests, whose subject is real time: silence, kill -9, real workers
+	@$(BOOTSTRAP) test
+	@$(BIN)/python -m pytest -n 6 -m chaos $(ARGS)
 
 messages: ## Take new messages into the translations, and compile them
 	@$(BOOTSTRAP) test
@@ -58,6 +63,21 @@ bench: ## Measure the speed beside other libraries (ROWS=1,3 ROUNDS=3 narrow it)
 build: ## Build the wheel and the source archive into dist/
 	@$(BOOTSTRAP) build
 	@$(BIN)/python -m build
+
+ci-lint: ## The jobs of CI, which install what they need on Debian: style, format, floors and types
+	@bash .ci/lint
+
+ci-test: ## the tests with every server and a browser
+	@bash .ci/test
+
+ci-versions: ## other versions of Python, Django, redis-py, Celery and servers
+	@bash .ci/versions
+
+ci-chaos: ## the long tests and the fuzz
+	@bash .ci/chaos
+
+ci-package: ## the wheel, README's quickstart and the demos
+	@bash .ci/package
 
 clean: ## Remove everything that these commands made
 	@rm -rf .venv .cache dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

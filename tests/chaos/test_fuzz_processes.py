@@ -66,7 +66,7 @@ def run(journal: Journal, tmp_path: Path) -> Run:
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 @pytest.mark.parametrize(("face", "terms"), VARIANTS if LONG else VARIANTS[:2])
 def test_kill_and_stop(
     face: str, terms: str, run: Run, journal: Journal, open_locks: Callable[..., Locks], redis_url: str
@@ -90,14 +90,14 @@ def test_kill_and_stop(
         assert grant.fence > verdict.fence
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 @pytest.mark.parametrize("name", FLAWS if LONG else FLAWS[:1])
 def test_a_broken_lock_is_seen(name: str, run: Run, journal: Journal, redis_url: str) -> None:
     """A fuzz that can't fail proves nothing."""
     assert run(*plain(name, redis_url, journal)).complaints
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 def test_a_plain_lock_passes(run: Run, journal: Journal, redis_url: str) -> None:
     """What the broken ones are seen for is their flaw, and nothing else about them."""
     assert not run(*plain("PlainLock", redis_url, journal)).complaints
