@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 BOOTSTRAP := $(PYTHON) tools/bootstrap.py
 
-.PHONY: help demo demo-postgres demo-celery demo-admin run test chaos messages bench lint types build clean
+.PHONY: help demo demo-postgres demo-celery demo-admin run test chaos messages public-api bench lint types build clean
 .PHONY: ci-lint ci-test ci-versions ci-chaos ci-package
 .NOTPARALLEL:
 
@@ -44,6 +44,10 @@ chaos: ## Run the long tests, whose subject is real time: silence, kill -9, real
 messages: ## Take new messages into the translations, and compile them
 	@$(BOOTSTRAP) test
 	@$(BIN)/python -m tools.messages $(ARGS)
+
+public-api: ## Write tests/public_api.txt, the reviewed list of everything public
+	@$(BOOTSTRAP) test
+	@$(BIN)/python -m tools.public_api
 
 lint: ## Check style, format and floors
 	@$(BOOTSTRAP) lint
