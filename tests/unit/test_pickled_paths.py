@@ -1,0 +1,108 @@
+"""Names that stored or sent data refers to: another version of this project has to find them."""
+
+from __future__ import annotations
+
+import pickle
+from importlib import import_module
+
+from celery_locks import message
+from celery_locks.job import Job
+from celery_locks.message import Header
+from django_redis_locks import LockBackendError
+from django_redis_locks.cache import MISSING
+from django_redis_locks.cache.values import Kept
+from django_redis_locks.cache.visits import FRESH
+
+PATHS = {
+    "celery_locks.errors": ("DuplicateTask", "IdempotencyKeyReused"),
+    "django_redis_locks.cache.backend": ("StampedeCache",),
+    "django_redis_locks.cache.errors": ("LoadError", "LoadFailed", "LoadTimeout"),
+    "django_redis_locks.cache.results": ("MISSING", "LoadResult"),
+    "django_redis_locks.cache.values": ("Kept",),
+    "django_redis_locks.core.errors": (
+        "_rebuild",
+        "LockAlreadyHeld",
+        "LockBackendError",
+        "LockError",
+        "LockKeyError",
+        "LockLost",
+        "LockNotAcquired",
+        "LockNotOwned",
+        "StaleGrant",
+    ),
+    "django_redis_locks.core.holder": ("Holder",),
+    "django_redis_locks.decorators.rest": ("Locked", "LocksUnavailable"),
+}
+"""Each may stand in a pickle: in a cache, in a result backend, in a pool's pipe."""
+
+
+def test_pickled_paths_resolve_to_what_is_pickled_today() -> None:
+    """An object pickled by this version names the listed path, and a pickle of an older version finds it there."""
+    for module, names in PATHS.items():
+        for name in names:
+            value = getattr(import_module(module), name)
+            assert pickle.loads(f"c{module}\n{name}\n.".encode()) is value
+            assert pickle.dumps(value, 0).startswith(f"c{module}\n{name}\n".encode()), f"{module}.{name}"
+
+
+ERROR = (
+    b"cdjango_redis_locks.core.errors\n_rebuild\n(cdjango_redis_locks.core.errors\nLockBackendError\n(Vdown\nt"
+    b"(dVkey\nVorder:1\nsVname\nVorder\nsValias\nVdefault\nsVunanswered\nI01\nsVpassing\nI00\nsVstale\nI00\nstR."
+)
+ENVELOPE = (
+    b"ccopy_reg\n_reconstructor\n(cdjango_redis_locks.cache.values\nKept\nc__builtin__\ntuple\n(Vvalue\nF1.5\nttR."
+)
+
+
+def test_pickles_of_version_0_1_load_as_they_were_dumped() -> None:
+    error = pickle.loads(ERROR)
+    assert type(error) is LockBackendError
+    assert vars(error) == vars(LockBackendError(unanswered=True, key="order:1", name="order", alias="default"))
+    assert error.args == ("down",)
+    envelope = pickle.loads(ENVELOPE)
+    assert type(envelope) is Kept
+    assert (envelope.value, envelope.until) == ("value", 1.5)
+    assert pickle.loads(b"cdjango_redis_locks.cache.results\nMISSING\n.") is MISSING
+
+
+def test_cached_page_names_its_end_of_freshness_in_the_documented_attribute() -> None:
+    """A page that another version has stored is a pickled response with this attribute."""
+    assert FRESH == "_redis_locks_fresh_until"
+
+
+def test_job_fields_have_the_documented_names() -> None:
+    job = Job("done", "i", "r", 2, 5, 3, "t", 4, "f", "s", ("h", 7, "m", "n"), 60.0, 5.0, 6.0, "success")
+    assert job.fields() == {
+        "v": 1,
+        "state": "done",
+        "id": "i",
+        "run": "r",
+        "n": 2,
+        "res": 5,
+        "from": 3,
+        "twin": "t",
+        "past": 4,
+        "args": "f",
+        "spot": "s",
+        "holder": ("h", 7, "m", "n"),
+        "keep": 60.0,
+        "rest": 5.0,
+        "ttl": 6.0,
+        "outcome": "success",
+    }
+
+
+def test_message_header_fields_have_the_documented_names() -> None:
+    assert message.HEADER == "celery_locks"
+    assert Header("k", "i", 5, "a", "f", line=True, turns=3, copy=True, fingerprint="p").written() == {
+        "v": 1,
+        "key": "k",
+        "id": "i",
+        "reserved": 5,
+        "after": "a",
+        "follow": "f",
+        "line": True,
+        "turns": 3,
+        "copy": True,
+        "fingerprint": "p",
+    }
