@@ -12,8 +12,8 @@ from celery import Celery, Task
 from celery.result import AsyncResult
 from celery.utils import uuid
 
-from celery_locks import beat
 from django_redis_locks import locks
+from tests.probes.celery import claim_tick, current_tick
 
 URL = os.environ["BEAT_REDIS"]
 
@@ -31,10 +31,10 @@ class Ticking(Task):
 
     def apply_async(self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any) -> Any:
         task_id = task_id or uuid()
-        tick = beat.current(self.name)
+        tick = current_tick(self.name)
         assert tick is not None
         asked = time.monotonic()
-        claim = beat.claim(self.lock_using, tick, task_id)
+        claim = claim_tick(self.lock_using, tick, task_id)
         journal.rpush("ticks", json.dumps([os.getpid(), claim.won, claim.winner, asked, time.monotonic()]))
         if not claim.won:
             return AsyncResult(claim.winner, app=self.app)

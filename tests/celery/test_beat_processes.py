@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from celery_locks.slots import INTERVAL_SHARE
+from tests.probes.celery import INTERVAL_SHARE
 from tools.processes import with_parent
 from tools.redis_server import RedisServer
 
@@ -73,8 +73,8 @@ class Beats:
         return "\n".join(log.read_text(errors="replace")[-3000:] for log in sorted(self.folder.glob("*.log")))
 
     def right(self, ticks: list[Tick], killed: int = 0) -> None:
-        """A claim keeps the other beat's ticks away, for so long and no longer: each message is published by one beat, and
-        no tick is lost. What was claimed comes to the journal a moment later, unless its beat is killed before."""
+        """A claim covers the other beat's ticks for its share of the interval and no longer: each message is published by one
+        beat, and no tick is lost. A claim is in the journal a moment later, unless its beat is killed before."""
         keeps = INTERVAL_SHARE * float(self.environment["BEAT_INTERVAL"])
         for before, after in combinations(ticks, 2):
             if before.pid == after.pid and before.winner == after.winner:
@@ -114,7 +114,7 @@ SCHEDULERS = {
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_each_tick_is_one_message(beats: Beats, scheduler: str) -> None:
+def test_each_tick_is_published_by_one_beat(beats: Beats, scheduler: str) -> None:
     command = SCHEDULERS[scheduler]
     if scheduler == "database":
         beats.environment |= {
@@ -131,7 +131,7 @@ def test_each_tick_is_one_message(beats: Beats, scheduler: str) -> None:
     beats.right(beats.until(f"{count} ticks of each", lambda ticks: each_has(ticks, count)))
 
 
-def test_the_other_one_goes_on(beats: Beats) -> None:
+def test_beat_that_is_killed_is_replaced_by_the_other(beats: Beats) -> None:
     """With the plain scheduler. A beat that is killed leaves its claim, which ends before the next tick but one."""
     processes = [beats.starts("beat", "-S", "celery.beat:Scheduler", "--pidfile", "") for _ in "ab"]
     ticks = beats.until("five ticks of each", lambda ticks: each_has(ticks, 5))

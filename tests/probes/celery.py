@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from celery_locks.beat import claim as claim_tick
+from celery_locks.beat import current as current_tick
 from celery_locks.job import Job
 from celery_locks.keys import key_of
 from celery_locks.place import run_place_of
+from celery_locks.slots import INTERVAL_SHARE
+
+__all__ = ["INTERVAL_SHARE", "claim_tick", "current_tick", "drop_record", "pass_key_on", "running_job"]
 
 
 def running_job(task: Any, *args: Any) -> Job | None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from celery import Celery, _state
+
+from tests.unit.celery_locks.stepped_beats import Stage, open_stage
 
 HERE = Path(__file__).parent
 IGNORED = [
@@ -33,3 +36,9 @@ def project_app() -> Iterator[Celery]:
     yield app
     app.close()
     _state.default_app, _state._tls.current_app = default, current
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[Stage]:
+    with open_stage(monkeypatch, settings) as stage:
+        yield stage

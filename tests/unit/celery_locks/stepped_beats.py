@@ -18,6 +18,7 @@ from celery.schedules import BaseSchedule, crontab, schedule
 from celery_locks import beat
 
 MEMORY = {"default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "LOCATION": "beats"}}
+DOWN = {"default": {"LOCATION": "redis://127.0.0.1:1/0", "WAIT": 0.05}}
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
 
@@ -29,43 +30,37 @@ class Run(NamedTuple):
     id: str
 
 
-class Ours(Task):
-    """Publishes as the tasks of the package do, but into a journal."""
+class ClaimingTask(Task):
+    """Claims ticks as the tasks of the package do, and publishes into a journal; ``fan`` messages for each call."""
 
     name = "report"
     lock_using = "default"
     journal: list[Run]
     by = ""
-    broken = False
     fan = 1
 
     def apply_async(self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any) -> Any:
         for _ in range(self.fan):
-            result = self._one(task_id or uuid4().hex)
+            result = self._publish(task_id or uuid4().hex)
         return result
 
-    def _one(self, id: str) -> Any:
+    def _publish(self, id: str) -> Any:
         tick = beat.current(self.name)
         claim = beat.claim(self.lock_using, tick, id) if tick is not None else None
         if claim is not None and not claim.won:
             return AsyncResult(claim.winner, app=self.app)
-        if self.broken:
-            if claim is not None:
-                claim.give_back()
-            raise ConnectionError("no broker")
         self.journal.append(Run(datetime.now(UTC).timestamp(), self.by, id))
         return AsyncResult(id, app=self.app)
 
 
 class Beat:
-    """One beat. Its clock is off by some seconds; it restarts with what it remembers."""
+    """One beat, whose clock is off by some seconds; started again, it knows what it is given as its last run."""
 
     def __init__(self, stage: Stage, name: str, off: float = 0.0, scheduler: type[Scheduler] = Scheduler) -> None:
         self.stage = stage
         self.name = name
         self.off = timedelta(seconds=off)
         self.paused = False
-        self.entries: dict[str, dict[str, Any]] = {}
         self.kind = scheduler
 
     def now(self) -> datetime:
@@ -74,17 +69,14 @@ class Beat:
     def starts(self, plan: BaseSchedule, last_run_at: datetime | None = None, **entry: Any) -> Beat:
         plan.nowfun = self.now
         self.scheduler = self.kind(self.stage.app, lazy=True)
-        entry = {"name": "hourly", "task": "report", "schedule": plan, "last_run_at": last_run_at, **entry}
-        self.scheduler.add(**entry)
+        self.scheduler.add(
+            **{"name": "hourly", "task": "report", "schedule": plan, "last_run_at": last_run_at, **entry}
+        )
         beat.attach(self.scheduler)
         return self
 
-    @property
-    def last_run_at(self) -> datetime:
-        return next(iter(self.scheduler.schedule.values())).last_run_at
-
     def step(self) -> None:
-        """What it does when it wakes up."""
+        """Publish what is due."""
         self.stage.task.by = self.name
         while not self.paused and self.scheduler.tick() == 0:
             pass
@@ -97,21 +89,28 @@ class Stage:
         self.frozen = frozen
         self.app = Celery("beats", broker="memory://", set_as_current=False)
         self.journal: list[Run] = []
-        self.app.register_task(Ours())
+        self.app.register_task(ClaimingTask())
         self.task = self.app.tasks["report"]
         self.task.journal = self.journal
 
     def beat(self, name: str, off: float = 0.0, scheduler: type[Scheduler] = Scheduler) -> Beat:
         return Beat(self, name, off, scheduler)
 
+    def beats(self, plan: Callable[[], BaseSchedule], names: str = "ab", **entry: Any) -> list[Beat]:
+        """A beat for each letter, started now."""
+        return [self.beat(name).starts(plan(), **entry) for name in names]
+
     def every(self, seconds: float, **kwargs: Any) -> schedule:
         return schedule(seconds, app=self.app, **kwargs)
+
+    def minutely(self) -> schedule:
+        return self.every(60)
 
     def cron(self, *args: Any, **kwargs: Any) -> crontab:
         return crontab(*args, app=self.app, **kwargs)
 
     def until(self, seconds: float, beats: Iterable[Beat], step: float = 1.0, at: Callable[[], object] = int) -> None:
-        """Go on to so many seconds after noon; at each step each beat wakes up."""
+        """Move the clock to this many seconds after noon; at each step each beat wakes up."""
         end = NOON + timedelta(seconds=seconds)
         while datetime.now(UTC) < end:
             self.frozen.tick(step)
@@ -121,7 +120,7 @@ class Stage:
 
     @property
     def runs(self) -> list[tuple[float, str]]:
-        """Seconds after noon, and who published."""
+        """Seconds after noon, and the beat that published."""
         return [(round(run.at - NOON.timestamp(), 3), run.by) for run in self.journal]
 
     @property
