@@ -6,7 +6,7 @@ import asyncio
 import functools
 import inspect
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from http import HTTPStatus
 from math import inf, nan
@@ -64,178 +64,121 @@ class DjangoTask:
     def __call__(self) -> None: ...
 
 
-REFUSED = [
-    pytest.param(
-        Shop,
-        "decorate the class Shop: put it on a method, or for a view write @method_decorator(redis_lock",
-        id="class",
-    ),
-    pytest.param(OwnView, '@method_decorator(redis_lock(...), name="dispatch")', id="view-class"),
-    pytest.param(
-        classmethod(lambda cls: None),
-        "below @classmethod: write @classmethod first, then @redis_lock",
-        id="classmethod",
-    ),
-    pytest.param(staticmethod(lambda: None), "below @staticmethod: write @staticmethod first", id="staticmethod"),
-    pytest.param(
-        property(lambda self: None), "can't decorate a property: decorate a method that it calls", id="property"
-    ),
-    pytest.param(functools.cached_property(lambda self: None), "can't decorate a property", id="cached-property"),
-    pytest.param(cached_property(lambda self: None), "can't decorate a property", id="cached-property-of-django"),
-    pytest.param(
-        functools.partialmethod(Shop.sell),
-        "a partialmethod: decorate the method that it is made of",
-        id="partialmethod",
-    ),
-    pytest.param(Rows(), "the generator Rows: the lock would be free before", id="generator-object"),
-    pytest.param(generator, "the generator generator: the lock would be free before the first item", id="generator"),
-    pytest.param(async_generator, "the generator async_generator: the lock would be free before", id="async-generator"),
-    pytest.param(
-        functools.partial(generator), "the lock would be free before the first item", id="partial-of-generator"
-    ),
-    pytest.param(CeleryTask(), "goes below the task decorator", id="celery-task"),
-    pytest.param(DjangoTask(), "goes below the task decorator", id="django-task"),
-    pytest.param(5, "decorates functions, not 5; a key is given as key=...", id="int"),
-    pytest.param(["order"], "decorates functions, not ['order']", id="list"),
+NOT_FUNCTIONS: list[tuple[object, str]] = [
+    (Shop, "decorate the class Shop: put it on a method, or for a view write @method_decorator(redis_lock"),
+    (OwnView, '@method_decorator(redis_lock(...), name="dispatch")'),
+    (classmethod(lambda cls: None), "below @classmethod: write @classmethod first, then @redis_lock"),
+    (staticmethod(lambda: None), "below @staticmethod: write @staticmethod first"),
+    (property(lambda self: None), "can't decorate a property: decorate a method that it calls"),
+    (functools.cached_property(lambda self: None), "can't decorate a property"),
+    (cached_property(lambda self: None), "can't decorate a property"),
+    (functools.partialmethod(Shop.sell), "a partialmethod: decorate the method that it is made of"),
+    (Rows(), "the generator Rows: the lock would be free before"),
+    (generator, "the generator generator: the lock would be free before the first item"),
+    (async_generator, "the generator async_generator: the lock would be free before"),
+    (functools.partial(generator), "the lock would be free before the first item"),
+    (CeleryTask(), "goes below the task decorator"),
+    (DjangoTask(), "goes below the task decorator"),
+    (5, "decorates functions, not 5; a key is given as key=..."),
+    (["order"], "decorates functions, not ['order']"),
 ]
+DECORATORS: list[Any] = [redis_lock, redis_lock(), redis_lock("order"), redis_lock(key="o:{pk}", expire=5)]
 
 
 class TestRefusals:
-    @pytest.mark.parametrize("decorate", [redis_lock, redis_lock(), redis_lock("order"), redis_lock(key="a", expire=5)])
-    @pytest.mark.parametrize(("target", "message"), REFUSED)
-    def test_of_targets(self, decorate: Any, target: object, message: str) -> None:
-        """[D44] [D46] What a lock around the call can't protect is a TypeError that says what to write instead."""
-        with pytest.raises(TypeError, match=re.escape(message)):
-            decorate(target)
+    def test_what_is_no_function_raises_TypeError(self) -> None:
+        """[D44] [D46] A lock around the call couldn't protect it; the message says what to write instead."""
+        for target, message in NOT_FUNCTIONS:
+            for decorate in DECORATORS:
+                with pytest.raises(TypeError, match=re.escape(message)):
+                    decorate(target)
 
-    @pytest.mark.parametrize(
-        ("template", "message"),
-        [
+    def test_wrong_template_raises_TypeError(self) -> None:
+        """Before there is a function."""
+        for template, message in (
             ("order:{}", "every {} of a key template names an argument"),
             ("order:{0}", "every {} of a key template names an argument"),
             ("order:{pk:upper}", "knows {pk:hash} and {pk:lower}, not :upper"),
             ("order:{pk!r}", "knows {pk!n}, not !r"),
             ("order:{pk", "is no key template"),
             ("", "the key of a lock is empty"),
-        ],
-    )
-    def test_of_templates(self, template: str, message: str) -> None:
-        """A template that is none is refused before there is a function."""
-        for make in (lambda: redis_lock(template), lambda: redis_lock(key=template)):
-            with pytest.raises(TypeError, match=re.escape(message)):
-                make()
+        ):
+            for options in ((template,), ()):
+                with pytest.raises(TypeError, match=re.escape(message)):
+                    redis_lock(*options, **({} if options else {"key": template}))
 
-    @pytest.mark.parametrize("template", ["order:{order}", "order:{self.pk}", "{request.user.pk}:{pk}"])
-    def test_of_names(self, template: str) -> None:
-        """One that names no argument, when there is one."""
-        with pytest.raises(TypeError, match=r"takes no argument '(order|self|request)'"):
-            redis_lock(template)(lambda pk: None)
-
-    def test_of_names_in_methods(self) -> None:
-        """Under method_decorator too, at the latest when the view is called."""
+    def test_template_with_an_unknown_argument_raises_TypeError(self) -> None:
+        for template in ("order:{order}", "order:{self.pk}", "{request.user.pk}:{pk}"):
+            with pytest.raises(TypeError, match=r"takes no argument '(order|self|request)'"):
+                redis_lock(template)(lambda pk: None)
         with pytest.raises(TypeError, match="takes no argument 'order'"):
 
             class Wrong(View):
                 @redis_lock("order:{order}")
                 def get(self, request: HttpRequest) -> None: ...
 
-    @pytest.mark.parametrize("key", [5, b"order", ["order"], ("order",), True, object()])
-    def test_of_keys(self, key: Any) -> None:
-        """A key is a text or a callable."""
-        with pytest.raises(TypeError, match="the key of @redis_lock is a text or a callable"):
-            redis_lock(key=key)
-
-    @pytest.mark.parametrize("key", ["", None])
-    def test_of_an_empty_key(self, key: Any) -> None:
-        """An empty key is a mistake, None is no key at all."""
-        if key is None:
-            assert redis_lock(key=key)(lambda: "done")() == "done"
-        else:
-            with pytest.raises(TypeError, match="the key of a lock is empty"):
+    def test_key_that_is_no_text_or_callable_raises_TypeError(self) -> None:
+        key: Any
+        for key in (5, b"order", ["order"], ("order",), True, object()):
+            with pytest.raises(TypeError, match="the key of @redis_lock is a text or a callable"):
                 redis_lock(key=key)
 
-    @pytest.mark.parametrize("expire", [0, -1, nan, inf, True, "5", timedelta(0), 0.001])
-    def test_of_leases(self, expire: Any) -> None:
-        """[F2] A wrong lease is a ValueError at decoration."""
-        with pytest.raises(ValueError, match="expire must be"):
-            redis_lock("order", expire=expire)
+    def test_wrong_lease_or_wait_raises_ValueError(self) -> None:
+        """[F2]"""
+        for expire in (0, -1, nan, inf, True, "5", timedelta(0), 0.001):
+            with pytest.raises(ValueError, match="expire must be"):
+                redis_lock("order", expire=expire)
+        for wait in (-2, nan, inf, True, "5", timedelta(seconds=-1)):
+            with pytest.raises(ValueError, match="wait must be"):
+                redis_lock("order", wait=wait)
 
-    @pytest.mark.parametrize("wait", [-2, nan, inf, True, "5", timedelta(seconds=-1)])
-    def test_of_waits(self, wait: Any) -> None:
-        """[F2] So is a wrong wait."""
-        with pytest.raises(ValueError, match="wait must be"):
-            redis_lock("order", wait=wait)
-
-    @pytest.mark.parametrize(
-        ("options", "message"),
-        [
+    def test_wrong_on_lost_or_on_backend_error_raises_ValueError_at_the_first_call(self) -> None:
+        options: dict[str, Any]
+        for options, message in (
             ({"on_lost": "raise"}, 'on_lost is None, "cancel" or a callable'),
             ({"on_lost": 5}, 'on_lost is None, "cancel" or a callable'),
             ({"on_backend_error": "opened"}, 'on_backend_error is "closed" or "open"'),
             ({"on_backend_error": True}, 'on_backend_error is "closed" or "open"'),
-        ],
-    )
-    def test_of_options_of_the_lock(self, options: dict[str, Any], message: str) -> None:
-        """A wrong on_lost or on_backend_error is a ValueError at the first call, whether or not it would be needed."""
-        with pytest.raises(ValueError, match=message):
-            redis_lock("order", **options)(lambda: pytest.fail("it ran"))()
+        ):
+            with pytest.raises(ValueError, match=message):
+                redis_lock("order", **options)(lambda: pytest.fail("it ran"))()
 
-    @pytest.mark.parametrize(
-        ("option", "value", "message"),
-        [
-            *(
-                (
-                    "status",
-                    status,
-                    f"status is the status of a refusal, 400 to 599 such as 409, 423 or 429, not {status!r}",
-                )
-                for status in (0, -409, 200, 302, 399, 600, True, "409", 409.0)
-            ),
-            *(
-                (
-                    "retry_after",
-                    seconds,
-                    f"retry_after is True, False or a whole number of seconds from 1 on, not {seconds!r}",
-                )
-                for seconds in (0, -1, 1.5, "5", timedelta(seconds=5))
-            ),
+    def test_wrong_answer_option_raises_ValueError(self) -> None:
+        """At decoration, and the message says what is right."""
+        statuses = (0, -409, 200, 302, 399, 600, True, "409", 409.0)
+        seconds = (0, -1, 1.5, "5", timedelta(seconds=5))
+        status, retry_after = "400 to 599 such as 409, 423 or 429", "True, False or a whole number of seconds from 1 on"
+        for option, value, message in (
+            *(("status", value, f"status is the status of a refusal, {status}, not {value!r}") for value in statuses),
+            *(("retry_after", value, f"retry_after is {retry_after}, not {value!r}") for value in seconds),
             ("reentrant", 1, "reentrant is True or False, not 1"),
             ("auto_release", "no", "auto_release is True or False, not 'no'"),
-        ],
-    )
-    def test_of_options(self, option: str, value: Any, message: str) -> None:
-        """A wrong option is a ValueError at decoration that says what is right."""
-        with pytest.raises(ValueError, match=re.escape(message)):
-            redis_lock("order", **{option: value})
+        ):
+            with pytest.raises(ValueError, match=re.escape(message)):
+                redis_lock("order", **{option: value})
 
-    @pytest.mark.parametrize("status", [400, 409, 423, 429, 503, 599, HTTPStatus.LOCKED])
-    def test_of_statuses_that_refuse(self, status: int) -> None:
-        """What is right passes."""
-        assert redis_lock("order", status=status)(lambda: "done")() == "done"
+    def test_status_of_a_refusal_is_taken(self) -> None:
+        for status in (400, 409, 423, 429, 503, 599, HTTPStatus.LOCKED):
+            assert redis_lock("order", status=status)(lambda: "done")() == "done"
 
-    @pytest.mark.parametrize(
-        ("option", "hint"),
-        [
+    def test_unknown_option_raises_TypeError_with_the_right_word(self) -> None:
+        for option, hint in (
             ("timeout", "did you mean expire="),
             ("blocking_timeout", "did you mean wait="),
             ("method", "did you mean methods="),
             ("on_failure", "did you mean on_conflict="),
             ("failure_handler", "did you mean on_conflict="),
             ("colour", "there are key, expire"),
-        ],
-    )
-    def test_of_what_isnt_there(self, option: str, hint: str) -> None:
-        """An argument that it doesn't have is a TypeError with the word that is used here."""
-        with pytest.raises(TypeError, match=f"@redis_lock has no argument '{option}'; {hint}"):
-            redis_lock("order", **{option: 5})
+        ):
+            with pytest.raises(TypeError, match=f"@redis_lock has no argument '{option}'; {hint}"):
+                redis_lock("order", **{option: 5})
 
 
-class TestWhatComesBack:
+class TestResults:
     """A sync call that returns something to be awaited would free its lock before that runs."""
 
-    @pytest.mark.parametrize("kind", ["coroutine", "future", "object"])
-    def test_an_awaitable(self, kind: str) -> None:
-        """[D43] The net under all shapes: an awaitable out of a synchronous call is refused, and nothing stays locked."""
+    def test_awaitable_of_a_synchronous_call_raises_TypeError(self) -> None:
+        """[D43] The net under all shapes; nothing stays locked."""
 
         class Later:
             def __await__(self) -> Any:
@@ -243,22 +186,17 @@ class TestWhatComesBack:
 
         async def body() -> None: ...
 
-        def make() -> Awaitable[None]:
-            if kind == "coroutine":
-                return body()
-            return loop.create_future() if kind == "future" else Later()
-
         loop = asyncio.new_event_loop()
         try:
-            work = redis_lock("order")(lambda: make())  # noqa: PLW0108 - it must not look like a coroutine function
-            for _ in range(2):
-                with pytest.raises(TypeError, match="returned an awaitable to a synchronous @redis_lock"):
-                    work()
+            for make in (body, loop.create_future, Later):
+                work = redis_lock("order")(lambda: make())  # noqa: B023, PLW0108 - called at once, and not seen through
+                for _ in range(2):
+                    with pytest.raises(TypeError, match="returned an awaitable to a synchronous @redis_lock"):
+                        work()
         finally:
             loop.close()
 
-    def test_none_and_falsy(self) -> None:
-        """Whatever else a call returns comes back."""
+    def test_result_of_a_call_is_returned(self) -> None:
         for value in (None, 0, "", [], HttpResponse()):
             assert redis_lock("order")(lambda: value)() is value  # noqa: B023 - called at once
 
@@ -280,35 +218,24 @@ async def coroutine(request: HttpRequest, pk: int, /, *, size: str = "M", **more
     raise NotImplementedError
 
 
-@pytest.mark.parametrize("decorate", [redis_lock, redis_lock(), redis_lock("order"), redis_lock("o:{pk}", expire=5)])
 @pytest.mark.parametrize("function", [plain, coroutine])
-class TestWhatStays:
-    def test_the_face_of_the_function(self, decorate: Any, function: Callable[..., Any]) -> None:
-        """Name, text, signature, annotations and attributes are the function's own."""
+def test_decorated_function_looks_like_its_own(function: Callable[..., Any]) -> None:
+    """Name, text, signature, annotations, attributes and kind (coroutine or not); the function itself isn't changed."""
+    before = dict(vars(function))
+    for decorate in DECORATORS:
         decorated = decorate(function)
         for attribute in ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__", "mark"):
             assert getattr(decorated, attribute) == getattr(function, attribute)
         assert inspect.signature(decorated) == inspect.signature(function)
         assert decorated.__wrapped__ is function
-
-    def test_its_kind(self, decorate: Any, function: Callable[..., Any]) -> None:
-        """A coroutine function stays one, for asyncio, inspect and Django; a function doesn't become one."""
-        decorated = decorate(function)
-        asynchronous = function is coroutine
-        assert inspect.iscoroutinefunction(decorated) is asynchronous
-        assert iscoroutinefunction(decorated) is asynchronous
-
-    def test_the_function_itself(self, decorate: Any, function: Callable[..., Any]) -> None:
-        """The function that was decorated isn't changed."""
-        before = dict(vars(function))
-        decorate(function)
+        assert inspect.iscoroutinefunction(decorated) is iscoroutinefunction(decorated) is (function is coroutine)
         assert vars(function) == before
 
 
-class TestOfViews:
+class TestViews:
     @pytest.mark.parametrize("decorate", [redis_lock, redis_lock("order")])
-    def test_async_handlers(self, decorate: Any) -> None:
-        """[D43] Django still sees that a decorated class-based view is async, or isn't."""
+    def test_decorated_class_based_view_stays_async_or_not(self, decorate: Any) -> None:
+        """[D43] As Django sees it."""
 
         class Async(View):
             async def get(self, request: HttpRequest) -> None: ...
@@ -328,8 +255,8 @@ class TestOfViews:
         assert iscoroutinefunction(decorate(Async.as_view()))
         assert iscoroutinefunction(method_decorator(decorate, name="dispatch")(Async).as_view())
 
-    def test_decorating_twice(self) -> None:
-        """[D45] One decorator may serve many functions, each with a lock or a key of its own."""
+    def test_one_decorator_serves_many_functions(self) -> None:
+        """[D45] Each with a lock or a key of its own."""
         decorate = redis_lock("order:{pk}")
         first, second = decorate(lambda pk: "first"), decorate(lambda pk, other=1: "second")
         with held_elsewhere("order:1"):
