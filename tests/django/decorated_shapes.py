@@ -1,4 +1,4 @@
-"""Decorated views, functions and methods of every shape. What their bodies do is written by the test that calls them."""
+"""Decorated views, functions and methods of every shape; the test sets what their bodies do."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from django.views.decorators.http import require_http_methods
 from django_redis_locks import redis_lock
 
 
-class Stage:
-    """`act` is done by every body, `aact` awaited by every async one; `runs` counts how often a body began."""
+class Body:
+    """What every shape calls: `act`, or `aact` if it is async; `runs` counts the calls."""
 
     def __init__(self) -> None:
         self.clear()
@@ -29,26 +29,26 @@ class Stage:
         self.act: Callable[[], object] = lambda: None
         self.aact: Callable[[], Awaitable[object]] = functools.partial(asyncio.sleep, 0)
 
-    def play(self, *_: object) -> str:
+    def call(self, *_: object) -> str:
         self.runs += 1
         self.act()
         return "done"
 
-    async def aplay(self, *_: object) -> str:
+    async def acall(self, *_: object) -> str:
         self.runs += 1
         await self.aact()
         return "done"
 
 
-stage = Stage()
+body = Body()
 
 
 def respond(*_: object) -> HttpResponse:
-    return HttpResponse(stage.play())
+    return HttpResponse(body.call())
 
 
 async def arespond(*_: object) -> HttpResponse:
-    return HttpResponse(await stage.aplay())
+    return HttpResponse(await body.acall())
 
 
 # Views
@@ -262,52 +262,52 @@ urlpatterns += [
 class Shop:
     @redis_lock("method")
     def method(self) -> str:
-        return stage.play()
+        return body.call()
 
     @classmethod
     @redis_lock("classmethod")
     def class_method(cls) -> str:
-        return stage.play()
+        return body.call()
 
     @staticmethod
     @redis_lock("staticmethod")
     def static_method() -> str:
-        return stage.play()
+        return body.call()
 
     @redis_lock
     def bare(self) -> str:
-        return stage.play()
+        return body.call()
 
     @redis_lock("call")
     def __call__(self) -> str:
-        return stage.play()
+        return body.call()
 
     @redis_lock("async method")
     async def amethod(self) -> str:
-        return await stage.aplay()
+        return await body.acall()
 
     @classmethod
     @redis_lock("async classmethod")
     async def aclass_method(cls) -> str:
-        return await stage.aplay()
+        return await body.acall()
 
     @staticmethod
     @redis_lock("async staticmethod")
     async def astatic_method() -> str:
-        return await stage.aplay()
+        return await body.acall()
 
     @redis_lock
     async def abare(self) -> str:
-        return await stage.aplay()
+        return await body.acall()
 
 
 def bare() -> object:
     """A function of its own."""
-    return stage.play()
+    return body.call()
 
 
 CALLS: dict[str, Callable[[], str]] = {
-    "function": redis_lock("function")(stage.play),
+    "function": redis_lock("function")(body.call),
     "bare-function": redis_lock(bare),
     "method": lambda: Shop().method(),
     "classmethod": Shop.class_method,
@@ -315,22 +315,22 @@ CALLS: dict[str, Callable[[], str]] = {
     "staticmethod": Shop.static_method,
     "bare-method": lambda: Shop().bare(),
     "call": Shop(),
-    "partial": redis_lock("partial")(functools.partial(stage.play, 1)),
+    "partial": redis_lock("partial")(functools.partial(body.call, 1)),
     "object": redis_lock("object")(Shop()),
     "bound-method": redis_lock("bound")(Shop().bare),
-    "stacked": redis_lock("outer call")(redis_lock("inner call")(stage.play)),
-    "reentrant": redis_lock("re-entrant", reentrant=True)(stage.play),
-    "renewed": redis_lock("renewed", expire=5, renew=True)(stage.play),
+    "stacked": redis_lock("outer call")(redis_lock("inner call")(body.call)),
+    "reentrant": redis_lock("re-entrant", reentrant=True)(body.call),
+    "renewed": redis_lock("renewed", expire=5, renew=True)(body.call),
 }
 
 ASYNC_CALLS: dict[str, Callable[[], Awaitable[str]]] = {
-    "function": redis_lock("async function")(stage.aplay),
-    "bare-function": redis_lock(stage.aplay),
+    "function": redis_lock("async function")(body.acall),
+    "bare-function": redis_lock(body.acall),
     "method": lambda: Shop().amethod(),
     "classmethod": Shop.aclass_method,
     "staticmethod": Shop.astatic_method,
     "bare-method": lambda: Shop().abare(),
-    "partial": redis_lock("async partial")(functools.partial(stage.aplay, 1)),
-    "stacked": redis_lock("async outer call")(redis_lock("async inner call")(stage.aplay)),
-    "reentrant": redis_lock("async re-entrant", reentrant=True)(stage.aplay),
+    "partial": redis_lock("async partial")(functools.partial(body.acall, 1)),
+    "stacked": redis_lock("async outer call")(redis_lock("async inner call")(body.acall)),
+    "reentrant": redis_lock("async re-entrant", reentrant=True)(body.acall),
 }

@@ -14,9 +14,9 @@ from django.http import HttpResponse
 from django.test import AsyncClient, Client, RequestFactory
 
 from django_redis_locks import LockAlreadyHeld, LockNotAcquired, current_grant, redis_lock
-from tests.django import stage as shapes
+from tests.django import decorated_shapes as shapes
+from tests.django.decorated_shapes import ASYNC_CALLS, ASYNC_VIEWS, CALLS, SYNC_VIEWS, body
 from tests.django.helpers import AT_ONCE, PATIENCE, held_elsewhere, in_thread
-from tests.django.stage import ASYNC_CALLS, ASYNC_VIEWS, CALLS, SYNC_VIEWS, stage
 
 urlpatterns = shapes.urlpatterns
 
@@ -26,9 +26,9 @@ ON_REDIS_ASYNC = ("async-function", "async-dispatch", "async-get-direct", "async
 
 @pytest.fixture(autouse=True)
 def cleared() -> Iterator[None]:
-    stage.clear()
+    body.clear()
     yield
-    stage.clear()
+    body.clear()
 
 
 def get(name: str) -> HttpResponse:
@@ -50,47 +50,45 @@ def check_overlap(name: str) -> None:
     refusals = []
 
     def call_again() -> None:
-        stage.act = lambda: None
+        body.act = lambda: None
         refusals.append(in_thread(lambda: get(name)))
 
-    stage.act = call_again
+    body.act = call_again
     is_done(get(name))
     is_conflict(refusals[0])
     is_done(get(name))
-    assert stage.runs == 2
+    assert body.runs == 2
 
 
 class TestViews:
     @pytest.mark.parametrize("name", SYNC_VIEWS)
-    def test_overlap(self, name: str) -> None:
-        """A request during another one is answered with 409, one after it isn't: for every shape of a view. [D51]"""
+    def test_second_request_is_refused_while_the_first_runs(self, name: str) -> None:
+        """[D51] With 409, for every shape of a view; a request after it isn't."""
         check_overlap(name)
 
-    @pytest.mark.parametrize("name", ON_REDIS)
-    def test_overlap_on_redis(self, name: str, redis_locks: str) -> None:
-        """The same on a Redis server."""
-        check_overlap(name)
+    def test_second_request_is_refused_on_redis(self, redis_locks: str) -> None:
+        for name in ON_REDIS:
+            check_overlap(name)
+            body.clear()
 
-    @pytest.mark.parametrize("name", SYNC_VIEWS)
-    def test_an_exception_frees_it(self, name: str) -> None:
-        """A view that raises has let its lock go, and its exception is seen."""
-
+    def test_view_that_raises_frees_the_lock(self) -> None:
         def fail() -> None:
             raise LookupError(name)
 
-        stage.act = fail
-        with pytest.raises(LookupError, match=name):
-            get(name)
-        stage.clear()
-        is_done(get(name))
+        for name in SYNC_VIEWS:
+            body.act = fail
+            with pytest.raises(LookupError, match=name):
+                get(name)
+            body.clear()
+            is_done(get(name))
 
-    @pytest.mark.parametrize("name", SYNC_VIEWS)
-    def test_under_asgi(self, name: str) -> None:
-        """A synchronous view under ASGI runs in a thread, and so does its lock."""
-        is_done(asyncio.run(AsyncClient().get(f"/{name}/")))
+    def test_synchronous_view_runs_under_asgi(self) -> None:
+        """In a thread, and so does its lock."""
+        for name in SYNC_VIEWS:
+            is_done(asyncio.run(AsyncClient().get(f"/{name}/")))
 
-    def test_threads(self) -> None:
-        """Of many requests at once one runs; it ends only when all others were refused."""
+    def test_one_of_many_requests_in_threads_runs(self) -> None:
+        """It ends only when all others were refused."""
         others = 7
         refused = threading.Semaphore(0)
         barrier = threading.Barrier(others + 1, timeout=PATIENCE)
@@ -107,7 +105,7 @@ class TestViews:
             if response.status_code == 409:
                 refused.release()
 
-        stage.act = wait_for_all
+        body.act = wait_for_all
         threads = [threading.Thread(target=work, daemon=True) for _ in range(others + 1)]
         for thread in threads:
             thread.start()
@@ -115,20 +113,19 @@ class TestViews:
             thread.join(PATIENCE)
         assert sorted(responses) == [200] + [409] * others
 
-    def test_the_inner_lock_of_two(self) -> None:
+    def test_busy_inner_lock_frees_the_outer_one(self) -> None:
         """[D8] If the inner one of two stacked locks is busy, the answer is 409 and the outer one is free again."""
         with held_elsewhere("view"):
             is_conflict(get("stacked-inner-busy"))
         is_done(get("stacked-inner-busy"))
 
     @pytest.mark.parametrize("path", ["waiting", "async-waiting"])
-    def test_waiting(self, path: str, store: str) -> None:
-        """With `wait` the second request begins when the first one is over."""
+    def test_second_request_with_wait_begins_when_the_first_ends(self, path: str, store: str) -> None:
         inside = []
         begun = threading.Event()
         responses = []
 
-        def body() -> None:
+        def enter() -> None:
             inside.append(len(inside))
             assert len(inside) == 1
             if not begun.is_set():
@@ -136,27 +133,28 @@ class TestViews:
                 second.start()
             inside.pop()
 
-        async def abody() -> None:
-            body()
+        async def aenter() -> None:
+            enter()
 
         second = threading.Thread(target=lambda: responses.append(get(path)), daemon=True)
-        stage.act, stage.aact = body, abody
+        body.act, body.aact = enter, aenter
         is_done(get(path))
         second.join(PATIENCE)
         is_done(responses[0])
-        assert stage.runs == 2
+        assert body.runs == 2
 
 
 class TestAsyncViews:
     @pytest.mark.parametrize("name", ASYNC_VIEWS)
-    def test_overlap(self, name: str) -> None:
-        """[D43] A request while another one's task waits is answered with 409: the lock lasts as long as the body."""
+    def test_second_request_is_refused_while_the_first_task_waits(self, name: str) -> None:
+        """[D43] The lock lasts as long as the body."""
         asyncio.run(self.overlap(name))
 
-    @pytest.mark.parametrize("name", ON_REDIS_ASYNC)
-    def test_overlap_on_redis(self, name: str, redis_locks: str) -> None:
-        """The same on a Redis server; the loop's end closes its connections."""
-        asyncio.run(self.overlap(name))
+    def test_second_request_is_refused_on_redis(self, redis_locks: str) -> None:
+        """The loop's end closes its connections."""
+        for name in ON_REDIS_ASYNC:
+            asyncio.run(self.overlap(name))
+            body.clear()
 
     async def overlap(self, name: str) -> None:
         entered, go = asyncio.Event(), asyncio.Event()
@@ -165,7 +163,7 @@ class TestAsyncViews:
             entered.set()
             await go.wait()
 
-        stage.aact = hold
+        body.aact = hold
         async with asyncio.timeout(PATIENCE):
             first = asyncio.create_task(AsyncClient().get(f"/{name}/"))
             await entered.wait()
@@ -173,32 +171,30 @@ class TestAsyncViews:
             go.set()
             is_done(await first)
             is_done(await AsyncClient().get(f"/{name}/"))
-        assert stage.runs == 2
+        assert body.runs == 2
 
-    @pytest.mark.parametrize("name", ASYNC_VIEWS)
-    def test_an_exception_frees_it(self, name: str) -> None:
-        """A view that raises has let its lock go, and its exception is seen."""
-
+    def test_view_that_raises_frees_the_lock(self) -> None:
         async def fail() -> None:
-            raise LookupError(name)
+            raise LookupError("failed")
 
-        async def story() -> None:
-            stage.aact = fail
-            with pytest.raises(LookupError, match=name):
+        async def scenario(name: str) -> None:
+            body.aact = fail
+            with pytest.raises(LookupError, match="failed"):
                 await AsyncClient().get(f"/{name}/")
-            stage.clear()
+            body.clear()
             is_done(await AsyncClient().get(f"/{name}/"))
 
-        asyncio.run(story())
+        for name in ASYNC_VIEWS:
+            asyncio.run(scenario(name))
 
-    @pytest.mark.parametrize("name", ASYNC_VIEWS)
-    def test_under_wsgi(self, name: str) -> None:
-        """An async view under WSGI has a loop of its own per request, and its lock lives there."""
-        is_done(get(name))
-        is_done(get(name))
+    def test_asynchronous_view_runs_under_wsgi(self) -> None:
+        """Each request has a loop of its own, and its lock lives there."""
+        for name in ASYNC_VIEWS:
+            is_done(get(name))
+            is_done(get(name))
 
-    def test_gather(self) -> None:
-        """Of many requests at once one runs; it ends only when all others were refused."""
+    def test_one_of_many_requests_in_tasks_runs(self) -> None:
+        """It ends only when all others were refused."""
         others = 7
         refused = asyncio.Semaphore(0)
 
@@ -212,52 +208,60 @@ class TestAsyncViews:
                 refused.release()
             return int(response.status_code)
 
-        async def story() -> list[int]:
+        async def scenario() -> list[int]:
             async with asyncio.timeout(PATIENCE):
                 return await asyncio.gather(*(work() for _ in range(others + 1)))
 
-        stage.aact = wait_for_all
-        assert sorted(asyncio.run(story())) == [200] + [409] * others
+        body.aact = wait_for_all
+        assert sorted(asyncio.run(scenario())) == [200] + [409] * others
 
-    def test_a_disconnected_client(self) -> None:
+    def test_disconnected_client_frees_the_lock(self) -> None:
         """[D27] A request whose client goes away is cancelled, and its lock is free."""
 
-        async def story() -> None:
+        async def scenario() -> None:
             entered = asyncio.Event()
 
             async def hold() -> None:
                 entered.set()
                 await asyncio.Event().wait()
 
-            stage.aact = hold
+            body.aact = hold
             async with asyncio.timeout(PATIENCE):
                 request = asyncio.create_task(shapes.async_view(RequestFactory().get("/")))
                 await entered.wait()
                 request.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await request
-                stage.clear()
+                body.clear()
                 is_done(await AsyncClient().get("/async-function/"))
 
-        asyncio.run(story())
+        asyncio.run(scenario())
 
 
 class TestFunctions:
     @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-    def test_overlap(self, call: Callable[[], str], store: str) -> None:
-        """A call during another one raises LockNotAcquired, one after it doesn't. [D51]"""
+    def test_second_call_is_refused_while_the_first_runs(self, call: Callable[[], str]) -> None:
+        """[D51] A call after it isn't."""
+        self.overlap(call)
+
+    def test_second_call_is_refused_on_redis(self, redis_locks: str) -> None:
+        for name in ("function", "method", "stacked", "reentrant"):
+            self.overlap(CALLS[name])
+            body.clear()
+
+    def overlap(self, call: Callable[[], str]) -> None:
         refused: list[LockNotAcquired] = []
 
         def call_again() -> None:
-            stage.act = lambda: None
+            body.act = lambda: None
             with pytest.raises(LockNotAcquired) as raised:
                 in_thread(call)
             refused.append(raised.value)
 
-        stage.act = call_again
+        body.act = call_again
         assert call() == "done"
         assert call() == "done"
-        assert stage.runs == 2
+        assert body.runs == 2
         error = refused[0]
         assert error.waited < AT_ONCE
         assert 0 < error.retry_after <= 30
@@ -266,27 +270,25 @@ class TestFunctions:
         assert error.name
         assert error.alias == "default"
 
-    @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-    def test_an_exception_frees_it(self, call: Callable[[], str]) -> None:
-        """What raises has let its lock go."""
-
+    def test_call_that_raises_frees_the_lock(self) -> None:
         def fail() -> None:
             raise LookupError
 
-        stage.act = fail
-        with pytest.raises(LookupError):
-            call()
-        stage.clear()
-        assert in_thread(call) == "done"
+        for call in CALLS.values():
+            body.act = fail
+            with pytest.raises(LookupError):
+                call()
+            body.clear()
+            assert in_thread(call) == "done"
 
-    def test_recursion(self) -> None:
-        """A call that would wait for itself is told so at once, also if it is willing to wait. [F5]"""
+    def test_recursive_call_raises_LockAlreadyHeld(self) -> None:
+        """[F5] At once, also if it has a wait."""
         for wait in (None, 5, -1):
             decorated = redis_lock("order", wait=wait)(lambda: decorated())  # noqa: B023, PLW0108 - the same call
             with pytest.raises(LockAlreadyHeld):
                 decorated()
 
-    def test_re_entrant_recursion(self) -> None:
+    def test_recursive_reentrant_call_enters_again(self) -> None:
         """With `reentrant=True` it may enter again; the last exit frees it."""
         depths = []
 
@@ -302,8 +304,7 @@ class TestFunctions:
         assert depths == [2, 1, 0]
         in_thread(lambda: work(0))
 
-    def test_another_key_is_another_lock(self) -> None:
-        """Calls with other arguments don't exclude each other."""
+    def test_calls_with_other_keys_run_beside_each_other(self) -> None:
 
         @redis_lock("order:{pk}")
         def work(pk: int) -> int:
@@ -311,8 +312,7 @@ class TestFunctions:
 
         assert work(3) == 3
 
-    def test_the_grant_of_the_call(self) -> None:
-        """`current_grant()` is the grant of the innermost call, and None outside."""
+    def test_current_grant_is_that_of_the_innermost_call(self) -> None:
 
         @redis_lock("outer")
         def outer() -> tuple[str, str, str]:
@@ -333,8 +333,7 @@ class TestFunctions:
         assert outer() == ("outer", "inner", "outer")
         assert current_grant() is None
 
-    def test_released_by_hand(self) -> None:
-        """A body may give its lock back early; the end of the call doesn't mind."""
+    def test_body_may_release_early(self) -> None:
 
         @redis_lock("order")
         def work() -> str:
@@ -348,17 +347,23 @@ class TestFunctions:
 
 class TestAsyncFunctions:
     @pytest.mark.parametrize("call", ASYNC_CALLS.values(), ids=ASYNC_CALLS)
-    def test_overlap(self, call: Callable[[], Any], store: str) -> None:
-        """A call while another one's task waits raises LockNotAcquired, one after it doesn't."""
+    def test_second_call_is_refused_while_the_first_task_waits(self, call: Callable[[], Any]) -> None:
+        self.overlap(call)
 
-        async def story() -> None:
+    def test_second_call_is_refused_on_redis(self, redis_locks: str) -> None:
+        for name in ("function", "method", "stacked", "reentrant"):
+            self.overlap(ASYNC_CALLS[name])
+            body.clear()
+
+    def overlap(self, call: Callable[[], Any]) -> None:
+        async def scenario() -> None:
             entered, go = asyncio.Event(), asyncio.Event()
 
             async def hold() -> None:
                 entered.set()
                 await go.wait()
 
-            stage.aact = hold
+            body.aact = hold
             async with asyncio.timeout(PATIENCE):
                 first = asyncio.create_task(call())
                 await entered.wait()
@@ -368,27 +373,25 @@ class TestAsyncFunctions:
                 assert await first == "done"
                 assert await call() == "done"
 
-        asyncio.run(story())
-        assert stage.runs == 2
+        asyncio.run(scenario())
+        assert body.runs == 2
 
-    @pytest.mark.parametrize("call", ASYNC_CALLS.values(), ids=ASYNC_CALLS)
-    def test_an_exception_frees_it(self, call: Callable[[], Any]) -> None:
-        """What raises has let its lock go."""
-
+    def test_call_that_raises_frees_the_lock(self) -> None:
         async def fail() -> None:
             raise LookupError
 
-        async def story() -> None:
-            stage.aact = fail
+        async def scenario(call: Callable[[], Any]) -> None:
+            body.aact = fail
             with pytest.raises(LookupError):
                 await call()
-            stage.clear()
+            body.clear()
             assert await call() == "done"
 
-        asyncio.run(story())
+        for call in ASYNC_CALLS.values():
+            asyncio.run(scenario(call))
 
-    def test_a_child_task_is_told(self) -> None:
-        """[D42] A task that the body starts inherits its context; it is refused instead of let in or left waiting."""
+    def test_task_started_by_the_body_raises_LockAlreadyHeld(self) -> None:
+        """[D42] It inherits the context of the body; it is refused instead of let in or left waiting."""
 
         @redis_lock("order", wait=-1)
         async def work(depth: int) -> None:
@@ -398,8 +401,7 @@ class TestAsyncFunctions:
         with pytest.raises(LockAlreadyHeld):
             asyncio.run(work(1))
 
-    def test_threads_and_tasks_exclude_each_other(self) -> None:
-        """The lock of an async call excludes a synchronous one with the same key."""
+    def test_asynchronous_call_excludes_a_synchronous_one(self) -> None:
 
         @redis_lock("order")
         async def work() -> None:
@@ -408,13 +410,12 @@ class TestAsyncFunctions:
 
         asyncio.run(work())
 
-    def test_a_refused_call_runs_nothing(self) -> None:
-        """The body of a refused call isn't even begun."""
+    def test_body_of_a_refused_call_does_not_begin(self) -> None:
 
-        async def story() -> None:
+        async def scenario() -> None:
             with pytest.raises(LockNotAcquired):
                 await ASYNC_CALLS["function"]()
 
         with held_elsewhere("async function"):
-            asyncio.run(story())
-        assert stage.runs == 0
+            asyncio.run(scenario())
+        assert body.runs == 0
