@@ -1,4 +1,4 @@
-"""What every test of the Django face stands on: a store, an eye on the signals, and nothing left behind."""
+"""Fixtures of the Django tests: stores, databases, recorded signals; and a check that no test leaves a lock held."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ import pytest
 from django.dispatch import Signal
 
 from django_redis_locks import current_grant, signals
-from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.core import events
-from django_redis_locks.decorators import transactions
 from tests import databases
 from tests.django.helpers import MEMORY, Events, until
-from tests.django.ledger import Ledger, keeping, other_database
+from tests.django.transaction_log import TransactionLog, other_database, recorded
+from tests.probes import django as probes
 from tests.servers import unavailable
 from tools.database_servers import DatabaseServer
 from tools.processes import ServerNotFound
@@ -35,17 +34,12 @@ SIGNALS: dict[type[events.Event], Signal] = {
 
 @pytest.fixture(autouse=True)
 def nothing_left_held() -> Iterator[None]:
-    """A lock that outlives its test is a lock that somebody forgot to free; what the janitor frees comes a bit later."""
+    """No test leaves a lock held; what the maintenance thread frees comes a bit later."""
     yield
-    stores = list(memory._stores.values())
-
-    def held() -> dict[str, object]:
-        return {key: record for store in stores for key, record in list(store.records.items()) if record.left()}
-
     try:
-        until(lambda: not held(), seconds=10)
+        until(lambda: not probes.keys_held_in_memory(), seconds=10)
     except AssertionError:
-        pytest.fail(f"left held: {sorted(held())[:5]}")
+        pytest.fail(f"left held: {probes.keys_held_in_memory()[:5]}")
     assert current_grant() is None
 
 
@@ -133,7 +127,14 @@ def database_server() -> Iterator[Callable[[str], DatabaseServer]]:
         yield get
 
 
-@pytest.fixture(params=databases.NAMES)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`@pytest.mark.databases("sqlite")` runs a test, or a module, on these databases; without it, on all of them."""
+    if "database" in metafunc.fixturenames:
+        mark = metafunc.definition.get_closest_marker("databases")
+        metafunc.parametrize("database", mark.args if mark else databases.NAMES, indirect=True)
+
+
+@pytest.fixture
 def database(
     request: pytest.FixtureRequest,
     tmp_path: Path,
@@ -167,9 +168,8 @@ def two_databases(
 
 
 @pytest.fixture
-def ledger(two_databases: object, redis_locks: str) -> Iterator[Ledger]:
-    """What both databases and the locks on Redis do, in one order; what is said once will be said again."""
-    transactions._warn_late.cache_clear()
-    transactions._warn_by_hand.cache_clear()
-    with keeping("default", "other") as found:
+def log(two_databases: object, redis_locks: str) -> Iterator[TransactionLog]:
+    """What both databases and the locks on Redis do, in one order. Warnings that were logged once are logged again."""
+    probes.repeat_warnings()
+    with recorded("default", "other") as found:
         yield found

@@ -14,7 +14,7 @@ from django.urls import path
 
 from django_redis_locks import LockAlreadyHeld, locks, redis_lock
 from django_redis_locks.core import clock
-from tests.django.asgi import AsgiServer, Body, waiting
+from tests.django.asgi_server import AsgiServer, Body, waiting
 from tests.django.helpers import PATIENCE, in_thread, until
 from tests.proxy import Proxy
 from tools.redis_server import RedisServer

@@ -11,7 +11,7 @@ from django.db import transaction
 
 from django_redis_locks import LockNotAcquired, locks, redis_lock
 from tests.databases import elsewhere
-from tests.django.accounts import Account, create_tables
+from tests.django.account_models import Account, create_tables
 from tests.django.helpers import PATIENCE
 
 ONE = Account.objects.filter(pk=1)

@@ -22,7 +22,7 @@ from django.test.utils import CaptureQueriesContext
 from django_redis_locks import Grant, LockBackendError, LockLost, LockNotOwned, StaleGrant, locks
 from django_redis_locks.fencing import afenced_update, fenced_update
 from tests.databases import elsewhere
-from tests.django.accounts import Account, Branch, Pooled, Savings, Till, before_update, create_tables, stored
+from tests.django.account_models import Account, Branch, Pooled, Savings, Till, before_update, create_tables, stored
 from tests.django.helpers import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -145,7 +145,7 @@ def test_a_process_that_was_stopped_writes_late(account: Account, redis_locks: s
     entry = {**connections.settings["default"]}
     terms = {"DATABASES": {"default": entry}, "REDIS_LOCKS": {"default": {"LOCATION": redis_locks}}}
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.django.late_writer", json.dumps({**terms, "stop": stop, "expire": 2})],
+        [sys.executable, "-m", "tests.django.writer_process", json.dumps({**terms, "stop": stop, "expire": 2})],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,

@@ -13,7 +13,7 @@ from django.db import OperationalError, connections, transaction
 from django_redis_locks import Grant, LockLost, StaleGrant, locks
 from django_redis_locks.fencing import fenced_update
 from tests.databases import elsewhere
-from tests.django.accounts import Account, before_update, create_tables, stored
+from tests.django.account_models import Account, before_update, create_tables, stored
 from tests.django.helpers import PATIENCE
 
 LOCK = "account:1"

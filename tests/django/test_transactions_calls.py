@@ -11,12 +11,10 @@ from asgiref.sync import async_to_sync
 from django.db import connection, connections, transaction
 from django.test import TestCase
 
-from django_redis_locks import (
-    redis_lock,
-)
-from tests.django.ledger import Ledger, is_busy, service
+from django_redis_locks import redis_lock
+from tests.django.transaction_log import TransactionLog, is_busy, service
 
-pytestmark = pytest.mark.usefixtures("ledger")
+pytestmark = [pytest.mark.usefixtures("log"), pytest.mark.databases("sqlite")]
 
 
 @redis_lock("until the call", hold="call")
@@ -25,38 +23,35 @@ def only_for_the_call() -> None:
 
 
 class TestCalls:
-    def test_hold_call(self, ledger: Ledger) -> None:
-        """`hold="call"` ends with the call, whatever is open."""
+    def test_hold_call_releases_with_the_call(self, log: TransactionLog) -> None:
         with transaction.atomic():
             only_for_the_call()
-            assert ledger[-1] == "release until the call"
+            assert log[-1] == "release until the call"
             assert connection.run_on_commit == []
 
-    def test_hold_of_locks(self, ledger: Ledger, settings: Any) -> None:
-        """`LOCKS[name]` says it where the call site says nothing."""
+    def test_HOLD_of_LOCKS_is_used_where_the_call_site_has_none(self, log: TransactionLog, settings: Any) -> None:
         entry = settings.REDIS_LOCKS["default"]
         settings.REDIS_LOCKS = {"default": {**entry, "LOCKS": {"service": {"HOLD": "call"}, "until the call": {}}}}
         with transaction.atomic():
             service()
-            assert ledger[-1] == "release service"
+            assert log[-1] == "release service"
         settings.REDIS_LOCKS = {"default": {**entry, "LOCKS": {"until the call": {"HOLD": "transaction"}}}}
         with transaction.atomic():
             only_for_the_call()
-            assert ledger[-1] == "release until the call"
+            assert log[-1] == "release until the call"
 
-    @pytest.mark.parametrize("hold", ["forever", "Call", 1, ["call"]])
-    def test_hold_is_checked(self, hold: Any) -> None:
-        """At decoration."""
-        with pytest.raises(ValueError, match="hold is 'call', 'transaction' or 'response'"):
-            redis_lock("key", hold=hold)
+    def test_wrong_hold_raises_ValueError_at_decoration(self) -> None:
+        for hold in ("forever", "Call", 1, ["call"]):
+            with pytest.raises(ValueError, match="hold is 'call', 'transaction' or 'response'"):
+                redis_lock("key", hold=hold)
 
-    def test_no_transaction(self, ledger: Ledger) -> None:
-        """[D2] Without one it ends with the call."""
+    def test_call_without_a_transaction_releases_at_its_end(self, log: TransactionLog) -> None:
+        """[D2]"""
         service()
-        ledger.reads("acquire service", "release service")
+        log.equals("acquire service", "release service")
 
-    def test_its_own_transaction(self, ledger: Ledger) -> None:
-        """[D2] A transaction inside the call ends before the lock."""
+    def test_transaction_inside_the_call_ends_before_the_lock(self, log: TransactionLog) -> None:
+        """[D2]"""
 
         @redis_lock("own")
         @transaction.atomic
@@ -64,15 +59,15 @@ class TestCalls:
             pass
 
         own()
-        ledger.reads("acquire own", "BEGIN default", "COMMIT default", "release own")
+        log.equals("acquire own", "BEGIN default", "COMMIT default", "release own")
 
-    def test_autocommit_is_off(self, ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
-        """[D11] Who commits by hand is told once that we can't know when."""
+    def test_autocommit_off_is_warned_of_once(self, log: TransactionLog, caplog: pytest.LogCaptureFixture) -> None:
+        """[D11] The moment of a commit by hand can't be known."""
         transaction.set_autocommit(False)
         try:
             service()
             service()
-            assert ledger[-1] == "release service"
+            assert log[-1] == "release service"
         finally:
             transaction.rollback()
             transaction.set_autocommit(True)
@@ -80,16 +75,16 @@ class TestCalls:
         assert record.name == "django_redis_locks"
         assert "autocommit is off" in record.getMessage()
 
-    def test_no_connection_no_warning(self, caplog: pytest.LogCaptureFixture) -> None:
-        """[D11] A connection that isn't open has no transaction either."""
+    def test_closed_connection_has_no_transaction(self, caplog: pytest.LogCaptureFixture) -> None:
+        """[D11]"""
         connections.close_all()
         del connections["default"]
         assert connections["default"].connection is None
         service()
         assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
-    def test_a_lock_inside_a_transaction_is_told(self, caplog: pytest.LogCaptureFixture) -> None:
-        """[D3] [D12] Its snapshot may be older than the lock, which no lock can mend: said once for each name."""
+    def test_lock_inside_a_transaction_is_warned_of_once_per_name(self, caplog: pytest.LogCaptureFixture) -> None:
+        """[D3] [D12] The snapshot may be older than the lock."""
         for _ in range(2):
             with transaction.atomic():
                 service()
@@ -99,8 +94,8 @@ class TestCalls:
         assert "inside an open transaction" in record.getMessage()
         assert "service" in record.getMessage()
 
-    def test_a_lock_around_a_transaction_is_not(self, caplog: pytest.LogCaptureFixture) -> None:
-        """[D3] As it should be."""
+    def test_lock_around_a_transaction_is_not_warned_of(self, caplog: pytest.LogCaptureFixture) -> None:
+        """[D3]"""
 
         @redis_lock("own")
         @transaction.atomic
@@ -110,8 +105,8 @@ class TestCalls:
         own()
         assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
-    def test_async_to_sync(self, ledger: Ledger) -> None:
-        """[D15] A coroutine can't see the transaction of the thread that waits for it."""
+    def test_coroutine_under_async_to_sync_releases_at_its_end(self, log: TransactionLog) -> None:
+        """[D15] It can't see the transaction of the thread that waits for it."""
 
         @redis_lock("async")
         async def work() -> None:
@@ -119,26 +114,26 @@ class TestCalls:
 
         with transaction.atomic():
             async_to_sync(work)()
-            assert ledger[-1] == "release async"
+            assert log[-1] == "release async"
 
-    def test_async(self, ledger: Ledger) -> None:
-        """[D15] Without one there is nothing to wait for."""
+    def test_coroutine_releases_at_its_end(self, log: TransactionLog) -> None:
+        """[D15]"""
 
         @redis_lock("async")
         async def work() -> None:
             pass
 
         asyncio.run(work())
-        ledger.reads("acquire async", "release async")
+        log.equals("acquire async", "release async")
 
 
 class TestsOfUsers:
-    def test_the_transaction_of_a_test(self, ledger: Ledger) -> None:
+    def test_transaction_of_a_TestCase_is_ignored(self, log: TransactionLog) -> None:
         """[D10] `TestCase` has one around each test, which isn't the user's."""
         entered = TestCase._enter_atomics()  # type: ignore[attr-defined]
         try:
             service()
-            assert ledger[-1] == "release service"
+            assert log[-1] == "release service"
             with transaction.atomic():
                 service()
             assert not is_busy()

@@ -19,13 +19,13 @@ from django_redis_locks.core import events
 from django_redis_locks.core.owners import registry
 from django_redis_locks.decorators import deferred
 from tests.django.helpers import PATIENCE, Events, in_thread, until
-from tests.django.ledger import Boom, Ledger, is_busy, rolled_back, service
+from tests.django.transaction_log import Boom, TransactionLog, is_busy, rolled_back, service
 
-pytestmark = pytest.mark.usefixtures("ledger")
+pytestmark = [pytest.mark.usefixtures("log"), pytest.mark.databases("sqlite")]
 
 
 class Refusing:
-    """A mutex that nobody may want while it refuses."""
+    """A mutex that fails a thread that wants it while it refuses."""
 
     def __init__(self, mutex: Any) -> None:
         self.mutex = mutex
@@ -40,40 +40,42 @@ class Refusing:
 
 
 class TestEnds:
-    def test_commit(self, ledger: Ledger) -> None:
-        """[D2] Released by COMMIT."""
+    @pytest.mark.databases("sqlite", "postgresql", "mariadb")
+    def test_commit_releases(self, log: TransactionLog) -> None:
+        """[D2]"""
         with transaction.atomic():
             service()
-            ledger.note("on")
+            log.append("on")
             assert is_busy()
-        ledger.reads("BEGIN default", "acquire service", "on", "COMMIT default", "release service")
+        log.equals("BEGIN default", "acquire service", "on", "COMMIT default", "release service")
 
-    def test_commit_of_the_last_of_two(self, ledger: Ledger) -> None:
-        """[D2] Released when all transactions that were open have ended."""
+    def test_commit_of_the_last_open_transaction_releases(self, log: TransactionLog) -> None:
+        """[D2]"""
         with transaction.atomic(using="other"):
             with transaction.atomic():
                 service()
             assert is_busy()
-            ledger.note("on")
+            log.append("on")
         begun, ended = ["BEGIN other", "BEGIN default"], ["COMMIT default", "on", "COMMIT other"]
-        ledger.reads(*begun, "acquire service", *ended, "release service")
+        log.equals(*begun, "acquire service", *ended, "release service")
 
-    def test_commit_of_a_savepoint(self, ledger: Ledger) -> None:
-        """[D2] A savepoint's end is no COMMIT."""
+    def test_end_of_a_savepoint_keeps_the_lock(self, log: TransactionLog) -> None:
+        """[D2]"""
         with transaction.atomic():
             with transaction.atomic():
                 service()
             assert is_busy()
-        ledger.reads("BEGIN default", "acquire service", "COMMIT default", "release service")
+        log.equals("BEGIN default", "acquire service", "COMMIT default", "release service")
 
-    def test_exception(self, ledger: Ledger) -> None:
-        """[D4] Released after ROLLBACK, though nothing tells of it."""
+    @pytest.mark.databases("sqlite", "postgresql", "mariadb")
+    def test_rollback_releases(self, log: TransactionLog) -> None:
+        """[D4] Though nothing tells of it."""
         with rolled_back():
             service()
-        ledger.reads("BEGIN default", "acquire service", "ROLLBACK default", "release service")
+        log.equals("BEGIN default", "acquire service", "ROLLBACK default", "release service")
 
-    def test_exception_in_the_call(self, ledger: Ledger) -> None:
-        """[D4] A call that raises keeps its lock too, as the transaction is still open."""
+    def test_call_that_raises_keeps_its_lock_until_commit(self, log: TransactionLog) -> None:
+        """[D4]"""
 
         @redis_lock("service")
         def fails() -> None:
@@ -83,45 +85,46 @@ class TestEnds:
             with pytest.raises(Boom):
                 fails()
             assert is_busy()
-        ledger.reads("BEGIN default", "acquire service", "COMMIT default", "release service")
+        log.equals("BEGIN default", "acquire service", "COMMIT default", "release service")
 
-    def test_one_rolled_back_and_one_committed(self, ledger: Ledger) -> None:
-        """[D4] Of two transactions each may end in its own way."""
+    def test_rollback_of_one_of_two_transactions_keeps_the_lock(self, log: TransactionLog) -> None:
+        """[D4]"""
         with transaction.atomic(using="other"):
             with rolled_back():
                 service()
             locks["default"].engine.settle(PATIENCE)
             assert is_busy()
-        ledger.once("release service")
-        assert ledger[-3:] == ["ROLLBACK default", "COMMIT other", "release service"]
+        log.wait_for("release service")
+        assert log[-3:] == ["ROLLBACK default", "COMMIT other", "release service"]
 
-    def test_savepoint_rolled_back(self, ledger: Ledger) -> None:
-        """[D6] Its writes are gone, and so is the lock, while the transaction goes on."""
+    @pytest.mark.databases("sqlite", "postgresql", "mariadb")
+    def test_rollback_to_a_savepoint_releases(self, log: TransactionLog) -> None:
+        """[D6] Its writes are gone, while the transaction goes on."""
         with transaction.atomic():
             with rolled_back():
                 service()
-            ledger.once("release service")
+            log.wait_for("release service")
             assert not is_busy()
-        ledger.starts("BEGIN default", "acquire service", "ROLLBACK TO default", "release service")
+        log.begins_with("BEGIN default", "acquire service", "ROLLBACK TO default", "release service")
 
-    def test_block_without_a_savepoint(self, ledger: Ledger) -> None:
-        """[D6] Without a savepoint an exception that is caught condemns the whole transaction."""
+    def test_inner_block_without_a_savepoint_keeps_the_lock(self, log: TransactionLog) -> None:
+        """[D6] An exception that is caught condemns the whole transaction."""
         with transaction.atomic():
             with rolled_back(savepoint=False):
                 service()
             locks["default"].engine.settle(PATIENCE)
             assert is_busy()
-        ledger.reads("BEGIN default", "acquire service", "ROLLBACK default", "release service")
+        log.equals("BEGIN default", "acquire service", "ROLLBACK default", "release service")
 
-    def test_set_rollback(self, ledger: Ledger) -> None:
-        """[D4] Rolled back without an exception."""
+    def test_set_rollback_releases_after_the_rollback(self, log: TransactionLog) -> None:
+        """[D4]"""
         with transaction.atomic():
             service()
             transaction.set_rollback(True)
-        ledger.reads("BEGIN default", "acquire service", "ROLLBACK default", "release service")
+        log.equals("BEGIN default", "acquire service", "ROLLBACK default", "release service")
 
-    def test_an_earlier_callback_fails(self, ledger: Ledger) -> None:
-        """[D4] Django then calls no other. What is left is dropped with the exception."""
+    def test_earlier_callback_that_raises_frees_the_lock(self, log: TransactionLog) -> None:
+        """[D4] Django then calls no other; ours is dropped with the exception."""
 
         def fail() -> None:
             raise Boom
@@ -129,10 +132,10 @@ class TestEnds:
         with pytest.raises(Boom), transaction.atomic():  # noqa: PT012
             transaction.on_commit(fail)
             service()
-        ledger.reads("BEGIN default", "acquire service", "COMMIT default", "release service")
+        log.equals("BEGIN default", "acquire service", "COMMIT default", "release service")
 
-    def test_an_earlier_callback_fails_and_is_kept(self, ledger: Ledger) -> None:
-        """[D4] While somebody keeps the exception, our callback is in its traceback. The end of the request frees the lock."""
+    def test_end_of_the_request_frees_a_lock_whose_callback_is_in_a_traceback(self, log: TransactionLog) -> None:
+        """[D4] While the exception of an earlier callback is referenced."""
 
         def fail() -> None:
             raise Boom
@@ -150,38 +153,42 @@ class TestEnds:
         request_finished.send(sender=None)
         assert not is_busy()
         assert kept is not None
-        ledger.starts("BEGIN default", "acquire service", "COMMIT default", "release service")
+        log.begins_with("BEGIN default", "acquire service", "COMMIT default", "release service")
 
-    def test_connection_closed(self, ledger: Ledger) -> None:
-        """[D4] Closed inside, so nothing was committed."""
+    @pytest.mark.databases("sqlite", "postgresql", "mariadb")
+    def test_closed_connection_frees_the_lock(self, log: TransactionLog) -> None:
+        """[D4] Nothing was committed."""
         with transaction.atomic():
             service()
             connection.close()
-            ledger.once("release service")
+            log.wait_for("release service")
         assert not is_busy()
 
-    def test_commit_fails(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-        """[D5] Released after the ROLLBACK that follows."""
+    @pytest.mark.databases("sqlite", "postgresql", "mariadb")
+    def test_failed_commit_releases_after_the_rollback(
+        self, log: TransactionLog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """[D5]"""
 
         def fail() -> None:
-            ledger.note("COMMIT failed")
+            log.append("COMMIT failed")
             raise IntegrityError
 
         with pytest.raises(IntegrityError), transaction.atomic():  # noqa: PT012
             service()
             monkeypatch.setattr(connections["default"], "_commit", fail)
-        ledger.reads("BEGIN default", "acquire service", "COMMIT failed", "ROLLBACK default", "release service")
+        log.equals("BEGIN default", "acquire service", "COMMIT failed", "ROLLBACK default", "release service")
 
-    def test_slow_callbacks(self, ledger: Ledger) -> None:
-        """[D14] Callbacks that were registered earlier run under the lock."""
+    def test_earlier_callback_runs_under_the_lock(self, log: TransactionLog) -> None:
+        """[D14]"""
         with transaction.atomic():
-            transaction.on_commit(lambda: ledger.note("busy" if is_busy() else "free"))
+            transaction.on_commit(lambda: log.append("busy" if is_busy() else "free"))
             service()
-        ledger.reads("BEGIN default", "acquire service", "COMMIT default", "busy", "release service")
+        log.equals("BEGIN default", "acquire service", "COMMIT default", "busy", "release service")
 
     @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
-    def test_thread_ends_with_its_transaction_open(self, ledger: Ledger) -> None:
-        """[D4] The connection dies with its thread, and what it would have called with it."""
+    def test_end_of_a_thread_with_an_open_transaction_frees_the_lock(self, log: TransactionLog) -> None:
+        """[D4] The connection dies with its thread, and so does the callback."""
 
         def leave_open() -> None:
             transaction.atomic().__enter__()
@@ -190,10 +197,12 @@ class TestEnds:
 
         in_thread(leave_open)
         gc.collect()
-        ledger.once("release service")
+        log.wait_for("release service")
 
-    def test_the_store_is_down_at_commit(self, ledger: Ledger, seen: Events, monkeypatch: pytest.MonkeyPatch) -> None:
-        """[D14] COMMIT has been done, so it is told in the log and by the signal, and the request doesn't fail."""
+    def test_store_that_is_down_at_commit_fails_no_request(
+        self, log: TransactionLog, seen: Events, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """[D14] The failure is logged and sent as a signal."""
 
         def down(*_: object) -> Any:
             raise LockBackendError("down")
@@ -206,8 +215,8 @@ class TestEnds:
         until(lambda: not locks.lock("service").locked())
 
 
-def test_a_finalizer_only_tells_the_janitor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[H13] The collector may choose any moment, also one inside of our own mutexes or of a request to the store."""
+def test_finalizer_leaves_the_release_to_the_maintenance_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[H13] The collector may run inside of our own mutexes or of a request to the store."""
     jobs: list[Callable[[], object]] = []
     monkeypatch.setattr(deferred.Deferred, "_put", lambda self, job: jobs.append(job))
     mutex = Refusing(registry._mutex)

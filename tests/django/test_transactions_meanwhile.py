@@ -1,4 +1,4 @@
-"""Between the end of a call and the end of its transaction: the lock is held, and the thread that left it may enter again."""
+"""Between the end of a call and the end of its transaction the lock is held, and its thread may enter again."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from django_redis_locks.core import constants, events
 from django_redis_locks.core.owners import registry
 from django_redis_locks.decorators import deferred
 from tests.django.helpers import LEASE, MEMORY, PATIENCE, Events, in_thread, until
-from tests.django.ledger import Boom, Ledger, is_busy, rolled_back, service
+from tests.django.transaction_log import Boom, TransactionLog, is_busy, rolled_back, service
 from tests.forks import in_child
 
-pytestmark = pytest.mark.usefixtures("ledger")
+pytestmark = [pytest.mark.usefixtures("log"), pytest.mark.databases("sqlite")]
 
 
 @redis_lock("service")
@@ -34,8 +34,8 @@ def same_lock() -> str:
 
 
 class TestMeanwhile:
-    def test_nobody_has_it(self) -> None:
-        """[D2] The call is over: it isn't the current grant, and the grant that the call had is given back."""
+    def test_grant_of_a_call_that_ended_is_released(self) -> None:
+        """[D2] It isn't the current grant, and the lock is still busy."""
         grants = []
 
         @redis_lock("service")
@@ -49,37 +49,37 @@ class TestMeanwhile:
             grants[0].release()
             assert is_busy()
 
-    def test_again(self, ledger: Ledger) -> None:
-        """[D2] The next call in the same transaction enters it again."""
+    def test_next_call_in_the_transaction_enters_again(self, log: TransactionLog) -> None:
+        """[D2]"""
         with transaction.atomic():
             service()
             assert same_lock() == "served"
             assert service() == "served"
             assert is_busy()
-        assert ledger[-2:] == ["COMMIT default", "release service"]
-        assert ledger.count("release service") == 1
+        assert log[-2:] == ["COMMIT default", "release service"]
+        assert log.count("release service") == 1
         assert not is_busy()
 
-    def test_again_and_again(self) -> None:
-        """[D2] A loop leaves one callback, not one for each turn."""
+    def test_loop_of_calls_leaves_one_callback(self) -> None:
+        """[D2]"""
         with transaction.atomic():
             for _ in range(50):
                 with transaction.atomic():
                     service()
             assert len(connection.run_on_commit) == 1
 
-    def test_again_below_a_savepoint(self, ledger: Ledger) -> None:
-        """[D6] The savepoint takes back what was done inside of it only: the first call's lock stays."""
+    def test_rollback_to_a_savepoint_keeps_the_lock_of_an_earlier_call(self, log: TransactionLog) -> None:
+        """[D6]"""
         with transaction.atomic():
             service()
             with rolled_back():
                 service()
             locks["default"].engine.settle(PATIENCE)
             assert is_busy()
-        assert ledger[-2:] == ["COMMIT default", "release service"]
+        assert log[-2:] == ["COMMIT default", "release service"]
 
-    def test_again_above_a_savepoint(self, ledger: Ledger) -> None:
-        """[D6] The other way round: rolled back inside, done again outside, at once."""
+    def test_call_after_a_rollback_to_a_savepoint_holds_until_commit(self, log: TransactionLog) -> None:
+        """[D6] At once, whether or not the maintenance thread has freed the lock."""
         for _ in range(20):
             with transaction.atomic():
                 with rolled_back():
@@ -89,15 +89,15 @@ class TestMeanwhile:
                 assert is_busy()
             assert not is_busy()
 
-    def test_again_after_a_rollback(self) -> None:
-        """[D4] Who tries again at once isn't refused because the janitor had no time yet."""
+    def test_call_right_after_a_rollback_is_served(self) -> None:
+        """[D4] Whether or not the maintenance thread has freed the lock."""
         for _ in range(50):
             with rolled_back():
                 service()
             assert service() == "served"
 
-    def test_again_while_the_janitor_is_at_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """[D4] It has begun to free what was rolled back: the next call of this thread waits for it."""
+    def test_call_waits_for_a_cleanup_that_has_begun(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """[D4]"""
         engine = locks["default"].engine
         settle, call_many = engine.settle, engine.backend.call_many
         at_it, go = threading.Event(), threading.Event()
@@ -118,8 +118,8 @@ class TestMeanwhile:
         assert at_it.wait(PATIENCE)
         assert service() == "served"
 
-    def test_again_when_the_janitor_is_about_to_begin(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """[D4] It frees what was rolled back between two steps of the next call, who has seen the lock as his."""
+    def test_call_survives_a_cleanup_between_two_of_its_steps(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """[D4] The call has seen the lock as its thread's own."""
         engine = locks["default"].engine
         call_many = engine.backend.call_many
         may_begin, at_it, may_send = threading.Event(), threading.Event(), threading.Event()
@@ -146,7 +146,7 @@ class TestMeanwhile:
         engine.settle(PATIENCE)
         assert not is_busy()
 
-    def test_the_janitor_is_at_work_before_it_is_needed(self, settings: Any) -> None:
+    def test_maintenance_thread_runs_before_a_finalizer_needs_it(self, settings: Any) -> None:
         """[H13] A finalizer must start no thread; a fixed lease alone needs none."""
         settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY, "LOCATION": "a new one"}}
 
@@ -158,8 +158,8 @@ class TestMeanwhile:
             fixed()
             assert locks["default"].engine._janitor._daemon.runs
 
-    def test_a_fork(self) -> None:
-        """[D37] The child's copy of the callback, called or dropped, frees nothing."""
+    def test_callback_in_a_forked_child_frees_nothing(self) -> None:
+        """[D37] Called or dropped."""
 
         def call() -> None:
             connection.run_on_commit[0][1]()
@@ -172,32 +172,32 @@ class TestMeanwhile:
 
         with transaction.atomic():
             service()
-            for story in (call, drop):
-                in_child(story)
+            for scenario in (call, drop):
+                in_child(scenario)
                 assert is_busy()
         assert not is_busy()
 
-    def test_again_in_another_transaction(self, ledger: Ledger) -> None:
-        """[D2] With another database below: that one counts from then on as well."""
+    def test_outer_transaction_on_another_database_counts_from_the_next_call(self, log: TransactionLog) -> None:
+        """[D2]"""
         with transaction.atomic(using="other"):
             with transaction.atomic():
                 service()
                 service()
             service()
             assert is_busy()
-        assert ledger[-2:] == ["COMMIT other", "release service"]
+        assert log[-2:] == ["COMMIT other", "release service"]
 
-    def test_an_inner_transaction_on_another_database(self, ledger: Ledger) -> None:
-        """[D2] The first call waits for one database, the second one for both."""
+    def test_inner_transaction_on_another_database_counts(self, log: TransactionLog) -> None:
+        """[D2]"""
         with transaction.atomic():
             service()
             with transaction.atomic(using="other"):
                 service()
             assert is_busy()
-        assert ledger[-2:] == ["COMMIT default", "release service"]
+        assert log[-2:] == ["COMMIT default", "release service"]
 
-    def test_inside_of_itself(self) -> None:
-        """A call inside of the call is refused as ever, also if an earlier call left the lock held."""
+    def test_call_inside_of_the_call_raises_LockAlreadyHeld(self) -> None:
+        """Also if an earlier call left the lock held."""
 
         @redis_lock("service")
         def nested() -> None:
@@ -208,9 +208,7 @@ class TestMeanwhile:
             nested()
             nested()
 
-    def test_reentrant(self, ledger: Ledger) -> None:
-        """A re-entrant call inside the call changes nothing."""
-
+    def test_reentrant_call_inside_the_call_changes_nothing(self, log: TransactionLog) -> None:
         @redis_lock("service", reentrant=True)
         def nested(depth: int) -> None:
             if depth:
@@ -221,10 +219,10 @@ class TestMeanwhile:
             nested(2)
             assert len(connection.run_on_commit) >= 1
             assert is_busy()
-        assert ledger == ["BEGIN default", *["acquire service"] * 3, "COMMIT default", "release service"]
+        assert log == ["BEGIN default", *["acquire service"] * 3, "COMMIT default", "release service"]
 
-    def test_a_lock_object(self) -> None:
-        """Who would wait for his own COMMIT is told so at once; a re-entrant one enters."""
+    def test_lock_object_that_would_wait_for_its_own_commit_raises(self) -> None:
+        """A re-entrant one enters."""
         with transaction.atomic():
             service()
             with pytest.raises(LockAlreadyHeld):
@@ -233,13 +231,14 @@ class TestMeanwhile:
                 pass
             assert is_busy()
 
-    def test_another_thread_gets_it_after_commit(self, ledger: Ledger) -> None:
-        """[D2] Who waits is served when COMMIT was done, not when the call returned."""
+    @pytest.mark.databases("sqlite", "postgresql", "mariadb")
+    def test_waiting_thread_is_served_after_commit(self, log: TransactionLog) -> None:
+        """[D2]"""
         entered = threading.Event()
 
         @redis_lock("service", wait=PATIENCE)
         def waiting() -> None:
-            ledger.note("the other one")
+            log.append("the other one")
             entered.set()
 
         with transaction.atomic():
@@ -249,15 +248,15 @@ class TestMeanwhile:
             until(locks["default"].engine.waiting)
             assert not entered.is_set()
         other.join(PATIENCE)
-        assert ledger.index("the other one") > ledger.index("COMMIT default")
+        assert log.index("the other one") > log.index("COMMIT default")
 
-    def test_another_thread_gets_it_after_rollback(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-        """[D4] The janitor wakes whoever waits."""
+    def test_waiting_thread_is_woken_after_rollback(self, log: TransactionLog, monkeypatch: pytest.MonkeyPatch) -> None:
+        """[D4]"""
         monkeypatch.setattr(constants, "CAP", 60.0)  # who gets it before that was woken
 
         @redis_lock("service", wait=2 * PATIENCE)
         def waiting() -> None:
-            ledger.note("the other one")
+            log.append("the other one")
 
         other = threading.Thread(target=waiting, daemon=True)
         with pytest.raises(Boom), transaction.atomic():  # noqa: PT012
@@ -266,11 +265,11 @@ class TestMeanwhile:
             until(locks["default"].engine.waiting)
             raise Boom
         other.join(PATIENCE)
-        assert ledger.index("the other one") > ledger.index("ROLLBACK default")
+        assert log.index("the other one") > log.index("ROLLBACK default")
 
     @pytest.mark.usefixtures("often")
-    def test_it_is_renewed(self, memory_locks: Any) -> None:
-        """[D14] The transaction may take longer than the lease."""
+    def test_lease_is_renewed_until_commit(self, memory_locks: Any) -> None:
+        """[D14]"""
         memory_locks(EXPIRE=9)
         with transaction.atomic():
             service()
@@ -280,8 +279,8 @@ class TestMeanwhile:
             until(lambda: left.hold.deadline > deadline)
             assert left.hold.live
 
-    def test_a_fixed_lease_is_over_before_commit(self, seen: Events) -> None:
-        """[D30] The transaction took longer than the lease that was asked for: told, and the next call is a new hold."""
+    def test_fixed_lease_that_ends_before_commit_is_a_loss(self, seen: Events) -> None:
+        """[D30] It is sent as a signal, and the next call is a new hold."""
 
         @redis_lock("short", expire=LEASE, wait=PATIENCE)
         def short() -> int | None:
@@ -305,8 +304,7 @@ class TestMeanwhile:
         assert [event.fence for event in seen.of(events.Lost)] == [first]
         assert [event.fence for event in seen.of(events.Released)] == [second]
 
-    def test_on_lost(self, memory_locks: Any) -> None:
-        """A lock that is lost between the call's end and COMMIT is told to its `on_lost`."""
+    def test_on_lost_is_called_for_a_loss_before_commit(self, memory_locks: Any) -> None:
         told = []
 
         @redis_lock("watched", on_lost=told.append)
@@ -321,9 +319,7 @@ class TestMeanwhile:
         assert isinstance(told[0], deferred.Deferred)
         assert told[0].lost
 
-    def test_release_inside_of_the_call(self, ledger: Ledger) -> None:
-        """Who released the lock himself has released it."""
-
+    def test_release_inside_of_the_call_leaves_nothing_to_commit(self, log: TransactionLog) -> None:
         @redis_lock("own")
         def own() -> None:
             grant = current_grant()
@@ -332,12 +328,10 @@ class TestMeanwhile:
 
         with transaction.atomic():
             own()
-            assert ledger[-1] == "release own"
+            assert log[-1] == "release own"
             assert connection.run_on_commit == []
 
-    def test_release_of_an_inner_call(self, ledger: Ledger) -> None:
-        """The same inside a lock of his own."""
-
+    def test_release_inside_of_a_reentrant_call_releases_the_outer_lock(self, log: TransactionLog) -> None:
         @redis_lock("own", reentrant=True)
         def own() -> None:
             grant = current_grant()
@@ -347,10 +341,12 @@ class TestMeanwhile:
         with transaction.atomic():
             with locks.rlock("own"):
                 own()
-            assert ledger[-1] == "release own"
+            assert log[-1] == "release own"
 
-    def test_an_error_at_commit(self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-        """[D14] Whatever fails after COMMIT, the request doesn't; Django logs it."""
+    def test_error_of_a_release_at_commit_is_logged_only(
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """[D14]"""
 
         def fail(self: object) -> None:
             raise Boom
@@ -362,8 +358,7 @@ class TestMeanwhile:
         assert "the release of a lock" in caplog.text
         locks.lock("service").release()
 
-    def test_interrupted(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A signal handler raises while the lock is being deferred: nothing stays locked."""
+    def test_interrupt_while_the_lock_is_deferred_frees_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         keep = registry.keep
 
         def interrupt(grant: Grant, *args: Any) -> None:
@@ -378,8 +373,8 @@ class TestMeanwhile:
             monkeypatch.undo()
             until(lambda: not is_busy())
 
-    def test_the_store_is_down(self, store_down: str) -> None:
-        """A call that runs unlocked leaves nothing behind."""
+    def test_call_without_a_lock_leaves_nothing_to_commit(self, store_down: str) -> None:
+        """`on_backend_error="open"` while the store is down."""
 
         @redis_lock("open", on_backend_error="open")
         def unlocked() -> None:

@@ -1,4 +1,4 @@
-"""Transactions of calls that need no lock, and of those whose lock stays: ATOMIC_REQUESTS holds for them too."""
+"""ATOMIC_REQUESTS of calls that need no lock (`methods`, `condition`), and of those whose lock stays (`auto_release`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from django.views import View
 
 from django_redis_locks import LockNotAcquired, locks, redis_lock
 from tests.django.helpers import held_elsewhere, until
-from tests.django.ledger import keeping
+from tests.django.transaction_log import recorded
+
+pytestmark = pytest.mark.databases("sqlite")
 
 
 @pytest.fixture(autouse=True)
@@ -63,30 +65,30 @@ urlpatterns = [path(f"{name}/", view) for name, view in VIEWS.items()]
 
 
 @pytest.mark.usefixtures("atomic_requests")
-@pytest.mark.parametrize("name", VIEWS)
-def test_it_runs_in_the_transactions(name: str) -> None:
-    """[D1] Django left the transactions to the lock, so they begin without one too."""
-    assert Client().get(f"/{name}/").content == b"default other"
+def test_request_that_needs_no_lock_or_keeps_it_runs_in_the_transactions() -> None:
+    """[D1] Django left the transactions to the decorator, so they begin without a lock too."""
+    for name in VIEWS:
+        assert Client().get(f"/{name}/").content == b"default other", name
 
 
 @pytest.mark.usefixtures("atomic_requests")
-def test_a_request_that_passes_while_it_is_locked() -> None:
-    """[D1] [D20] And nothing of it waits for anybody."""
+def test_request_that_needs_no_lock_passes_while_it_is_held() -> None:
+    """[D1] [D20]"""
     with held_elsewhere("order"):
         assert Client().get("/function/").content == b"default other"
 
 
 @pytest.mark.usefixtures("two_databases")
-def test_a_cooldown_is_not_deferred() -> None:
+def test_cool_down_is_not_deferred_to_commit() -> None:
     """[D2] A lock that stays until its lease ends isn't freed with the transaction around the call, nor renewed by it."""
 
     @redis_lock("order", expire=20, auto_release=False)
     def work() -> None: ...
 
-    with keeping("default") as ledger:
+    with recorded("default") as log:
         with transaction.atomic():
             work()
             with pytest.raises(LockNotAcquired):
                 work()
-        ledger.reads("BEGIN default", "acquire order", "COMMIT default")
+        log.equals("BEGIN default", "acquire order", "COMMIT default")
     until(lambda: locks.lock("order").locked())

@@ -23,9 +23,9 @@ from django.utils.deprecation import MiddlewareMixin
 from django_redis_locks import current_grant, locks, redis_lock
 from django_redis_locks.core import events
 from tests.django.helpers import PATIENCE, Events, in_thread, until
-from tests.django.ledger import Ledger, keeping
+from tests.django.transaction_log import TransactionLog, recorded
 
-pytestmark = pytest.mark.usefixtures("store")
+pytestmark = [pytest.mark.usefixtures("redis_locks"), pytest.mark.databases("sqlite")]
 
 
 def is_free() -> bool:
@@ -137,8 +137,8 @@ def templates(settings: Any) -> None:
     settings.TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates"}]
 
 
-def test_a_response() -> None:
-    """[D19] Held until it is closed, which servers do when it was sent."""
+def test_lock_is_held_until_the_response_is_closed() -> None:
+    """[D19] Servers close it when it was sent."""
     response = whole(RequestFactory().get("/"))
     assert current_grant() is None
     assert not is_free()
@@ -146,16 +146,18 @@ def test_a_response() -> None:
     assert is_free()
 
 
-def test_closed_by_the_client() -> None:
-    """[D19] A whole request."""
+def test_client_closes_the_response() -> None:
+    """[D19]"""
     for _ in range(2):
         assert Client().get("/whole/").content == b"done"
         assert is_free()
 
 
 @pytest.mark.parametrize(("view", "free"), [("shopping", False), ("shopping_by_default", True)])
-def test_a_session(view: str, free: bool, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[D28] Middleware saves it after the view has returned: under the lock only if that waits for the response."""
+def test_session_is_saved_under_the_lock_only_with_hold_response(
+    view: str, free: bool, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[D28] Middleware saves it after the view has returned."""
     settings.SESSION_ENGINE = "django.contrib.sessions.backends.signed_cookies"
     settings.MIDDLEWARE = ["django.contrib.sessions.middleware.SessionMiddleware"]
     saved: list[bool] = []
@@ -171,19 +173,19 @@ def test_a_session(view: str, free: bool, settings: Any, monkeypatch: pytest.Mon
     assert is_free()
 
 
-def test_a_stream() -> None:
+def test_stream_is_read_under_the_lock() -> None:
     """[D17] Its body is made after the view has returned."""
     assert Client().get("/streamed/").getvalue() == b"busybusybusy"
     assert is_free()
 
 
-def test_a_stream_without_it() -> None:
-    """[D17] Without `hold="response"` it is made without the lock."""
+def test_stream_without_hold_response_is_read_without_the_lock() -> None:
+    """[D17]"""
     assert Client().get("/streamed_by_default/").getvalue() == b"freefreefree"
 
 
-def test_two_streams() -> None:
-    """[D17] A second request during the first one's body is refused, also one in the same thread."""
+def test_second_request_during_a_stream_is_refused() -> None:
+    """[D17] Also one in the same thread."""
     first = Client().get("/streamed/")
     assert Client().get("/streamed/").status_code == 409
     assert not is_free()
@@ -191,15 +193,15 @@ def test_two_streams() -> None:
     assert Client().get("/streamed/").getvalue() == b"busybusybusy"
 
 
-def test_a_stream_that_nobody_reads() -> None:
-    """[D17] Closed before its first chunk, as for a client that has gone."""
+def test_stream_that_is_closed_unread_releases() -> None:
+    """[D17] As for a client that has gone."""
     response = Client().get("/streamed/")
     assert not is_free()
     response.close()
     assert is_free()
 
 
-def test_its_iterator_isnt_touched() -> None:
+def test_iterator_of_a_stream_is_not_wrapped() -> None:
     """[D17] No wrapper whose `close` could be missed."""
     own = chunks()
     response = streamed(RequestFactory().get("/"))
@@ -207,8 +209,8 @@ def test_its_iterator_isnt_touched() -> None:
     response.close()
 
 
-def test_a_file(tmp_path: Path) -> None:
-    """[D18] The server may still send it by itself: it looks for `file_to_stream`."""
+def test_file_response_keeps_file_to_stream(tmp_path: Path) -> None:
+    """[D18] The server may still send it by itself."""
     file = tmp_path / "file"
     file.write_bytes(b"done")
 
@@ -223,27 +225,25 @@ def test_a_file(tmp_path: Path) -> None:
     assert is_free()
 
 
-def test_a_template() -> None:
-    """[D19] It is rendered after the view has returned."""
+def test_template_is_rendered_under_the_lock() -> None:
+    """[D19] After the view has returned."""
     assert Client().get("/template/").content == b"busy"
     assert is_free()
 
 
-def test_an_exception() -> None:
-    """There is no response to wait for."""
+def test_view_that_raises_releases() -> None:
     with pytest.raises(LookupError):
         Client().get("/fails/")
     assert is_free()
 
 
-def test_no_response() -> None:
-    """What isn't a response has no end."""
+def test_result_that_is_no_response_releases() -> None:
     assert no_response() == "done"
     assert is_free()
 
 
-def test_stacked() -> None:
-    """[D8] Each lock waits for it."""
+def test_stacked_locks_are_held_until_the_response_is_closed() -> None:
+    """[D8]"""
     response = stacked(RequestFactory().get("/"))
     assert locks.lock("outer").locked()
     assert not is_free()
@@ -252,8 +252,8 @@ def test_stacked() -> None:
     assert not locks.lock("outer").locked()
 
 
-def test_never_closed() -> None:
-    """[D17] What nobody closes is collected, and the janitor frees the lock."""
+def test_collected_response_frees_the_lock() -> None:
+    """[D17]"""
     response = whole(RequestFactory().get("/"))
     assert not is_free()
     del response
@@ -261,24 +261,24 @@ def test_never_closed() -> None:
     until(is_free)
 
 
-def test_replaced(settings: Any) -> None:
-    """[D17] A middleware forgot it."""
+def test_response_that_middleware_replaces_frees_the_lock(settings: Any) -> None:
+    """[D17]"""
     settings.MIDDLEWARE = [f"{__name__}.Replaced"]
     assert Client().get("/whole/").status_code == 304
     gc.collect()
     until(is_free)
 
 
-def test_other_requests_in_the_same_thread() -> None:
-    """The end of another request isn't its end: a test may make several before it reads a stream."""
+def test_end_of_another_request_keeps_the_lock() -> None:
+    """A test may make several before it reads a stream."""
     response = whole(RequestFactory().get("/"))
     request_finished.send(sender=None)
     assert not is_free()
     response.close()
 
 
-def test_kept_in_a_cache() -> None:
-    """A cache middleware pickles responses; the copy has no lock."""
+def test_pickled_response_has_no_lock() -> None:
+    """A cache middleware pickles responses."""
     response = whole(RequestFactory().get("/"))
     copy = pickle.loads(pickle.dumps(response))
     copy.close()
@@ -287,8 +287,8 @@ def test_kept_in_a_cache() -> None:
     response.close()
 
 
-def test_lost_before_it_is_closed(seen: Events) -> None:
-    """[D30] Lost before it was closed: told, and close() raises nothing."""
+def test_close_after_a_loss_raises_nothing(seen: Events) -> None:
+    """[D30]"""
     response = whole(RequestFactory().get("/"))
     locks.lock("response").force_release()
     response.close()
@@ -296,11 +296,12 @@ def test_lost_before_it_is_closed(seen: Events) -> None:
     assert seen.of(events.Released) == []
 
 
+@pytest.mark.usefixtures("store")
 @pytest.mark.parametrize(("name", "content"), [("awhole", b"done"), ("astreamed", b"busybusybusy")])
-def test_asynchronous(name: str, content: bytes, seen: Events) -> None:
+def test_asynchronous_response_releases_at_its_end(name: str, content: bytes, seen: Events) -> None:
     """[D17] The test client closes a stream in the loop, servers close it in a thread: neither may block the other."""
 
-    async def story() -> bytes:
+    async def scenario() -> bytes:
         response = await AsyncClient().get(f"/{name}/")
         if not response.streaming:
             return response.content
@@ -308,40 +309,40 @@ def test_asynchronous(name: str, content: bytes, seen: Events) -> None:
         return b"".join([chunk async for chunk in response.streaming_content])
 
     for _ in range(2):
-        assert asyncio.run(asyncio.wait_for(story(), PATIENCE)) == content
+        assert asyncio.run(asyncio.wait_for(scenario(), PATIENCE)) == content
         until(is_free)
     until(lambda: [event.confirmed for event in seen.of(events.Released)] == [True, True])
 
 
-def test_synchronous_under_asgi() -> None:
-    """[D38] Acquired in one thread, and closed in another."""
+def test_response_acquired_and_closed_in_two_threads_releases() -> None:
+    """[D38]"""
     assert asyncio.run(AsyncClient().get("/whole/")).content == b"done"
     until(is_free)
 
 
 class TestTransactions:
     @pytest.fixture(autouse=True)
-    def ledger(self, two_databases: object) -> Iterator[Ledger]:
+    def log(self, two_databases: object) -> Iterator[TransactionLog]:
         connections.settings["default"]["ATOMIC_REQUESTS"] = True
-        with keeping("default", "other") as found:
+        with recorded("default", "other") as found:
             yield found
 
-    def test_atomic_requests(self, ledger: Ledger) -> None:
-        """[D1] COMMIT comes first, then the body."""
+    def test_commit_comes_before_the_body(self, log: TransactionLog) -> None:
+        """[D1]"""
         response = Client().get("/streamed/")
-        ledger.reads("acquire response", "BEGIN default", "COMMIT default")
+        log.equals("acquire response", "BEGIN default", "COMMIT default")
         response.close()
-        ledger.reads("acquire response", "BEGIN default", "COMMIT default", "release response")
+        log.equals("acquire response", "BEGIN default", "COMMIT default", "release response")
 
-    def test_a_transaction_around(self, ledger: Ledger) -> None:
-        """[D2] Closed before COMMIT: it waits for both."""
+    def test_response_inside_a_transaction_releases_after_commit(self, log: TransactionLog) -> None:
+        """[D2]"""
         with transaction.atomic():
             Client().get("/whole/")
             assert not is_free()
-        ledger.reads("BEGIN default", "acquire response", "COMMIT default", "release response")
+        log.equals("BEGIN default", "acquire response", "COMMIT default", "release response")
 
-    def test_a_transaction_that_ends_first(self, ledger: Ledger) -> None:
-        """[D2] COMMIT before it is closed: from then on the thread has no right to enter it again."""
+    def test_commit_before_close_ends_the_threads_right_to_enter(self, log: TransactionLog) -> None:
+        """[D2]"""
         with transaction.atomic():
             response = whole(RequestFactory().get("/"))
         assert not is_free()
@@ -349,4 +350,4 @@ class TestTransactions:
         request_finished.send(sender=None)
         assert not is_free()
         response.close()
-        assert ledger[-2:] == ["COMMIT default", "release response"]
+        assert log[-2:] == ["COMMIT default", "release response"]

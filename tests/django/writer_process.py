@@ -24,7 +24,7 @@ def main() -> None:
     django.setup()
 
     from django_redis_locks import LockError, locks
-    from tests.django.accounts import Account, before_update
+    from tests.django.account_models import Account, before_update
 
     Account.objects.get(pk=1)  # connected, so that the lease isn't over before the write begins
     with before_update(lambda: os.kill(os.getpid(), signal.SIGSTOP)):

@@ -1,4 +1,4 @@
-"""What locks and databases do, in one order."""
+"""The log of what locks and databases do, in one order, and what tests of transactions share."""
 
 from __future__ import annotations
 
@@ -16,67 +16,64 @@ from tests.databases import ALIAS
 from tests.django.helpers import in_thread, until
 
 
-class Ledger(list[str]):
-    """`BEGIN default`, `acquire key`, `COMMIT default`, `release key`, and what bodies write themselves."""
+class TransactionLog(list[str]):
+    """`BEGIN default`, `acquire key`, `COMMIT default`, `release key`, and what bodies append themselves."""
 
-    def note(self, what: str) -> None:
-        self.append(what)
+    def wait_for(self, entry: str) -> None:
+        """The lock of a transaction that was rolled back is freed by the maintenance thread."""
+        until(lambda: entry in self)
 
-    def once(self, what: str) -> None:
-        """Wait for it: what was rolled back the janitor frees, in its own thread."""
-        until(lambda: what in self)
-
-    def starts(self, *entries: str) -> None:
-        """That is how it began; the last of these may still be on its way."""
+    def begins_with(self, *entries: str) -> None:
+        """The last of these may still be on its way."""
         until(lambda: len(self) >= len(entries))
         assert self[: len(entries)] == list(entries)
 
-    def reads(self, *entries: str) -> None:
-        """That, and nothing else."""
-        self.starts(*entries)
+    def equals(self, *entries: str) -> None:
+        self.begins_with(*entries)
         assert self == list(entries)
 
 
 @contextmanager
-def keeping(*aliases: str) -> Iterator[Ledger]:
-    """Write down what this thread's connections and everybody's locks do."""
-    ledger = Ledger()
+def recorded(*aliases: str, log: TransactionLog | None = None) -> Iterator[TransactionLog]:
+    """Record what this thread's connections and the locks of all threads do."""
+    log = TransactionLog() if log is None else log
+    log.clear()
 
     def on_lock(sender: object, event: events.Event, **_: object) -> None:
-        ledger.append(f"{'acquire' if isinstance(event, events.Acquired) else 'release'} {event.key}")
+        log.append(f"{'acquire' if isinstance(event, events.Acquired) else 'release'} {event.key}")
 
     for alias in aliases:
-        _watch(connections[alias], ledger)
+        _watch(connections[alias], log)
     for signal in (signals.lock_acquired, signals.lock_released):
         signal.connect(on_lock)
     try:
-        yield ledger
+        yield log
     finally:
         for signal in (signals.lock_acquired, signals.lock_released):
             signal.disconnect(on_lock)
 
 
-def _watch(connection: Any, ledger: Ledger) -> None:
+def _watch(connection: Any, log: TransactionLog) -> None:
     """The connection is the test's own and ends with it, so what is put on it stays."""
     connection.ensure_connection()
     begin = connection.set_autocommit
 
     def set_autocommit(autocommit: bool, *args: Any, **kwargs: Any) -> None:
         if not autocommit and connection.autocommit:
-            ledger.append(f"BEGIN {connection.alias}")
+            log.append(f"BEGIN {connection.alias}")
         begin(autocommit, *args, **kwargs)
 
     connection.set_autocommit = set_autocommit
     for name, what in (("_commit", "COMMIT"), ("_rollback", "ROLLBACK"), ("_savepoint_rollback", "ROLLBACK TO")):
-        setattr(connection, name, _told(getattr(connection, name), ledger, f"{what} {connection.alias}"))
+        setattr(connection, name, _logged(getattr(connection, name), log, f"{what} {connection.alias}"))
 
 
-def _told(call: Callable[..., Any], ledger: Ledger, what: str) -> Callable[..., Any]:
-    def told(*args: Any) -> None:
+def _logged(call: Callable[..., Any], log: TransactionLog, what: str) -> Callable[..., Any]:
+    def logged(*args: Any) -> None:
         call(*args)
-        ledger.append(what)
+        log.append(what)
 
-    return told
+    return logged
 
 
 def get(path: str, **headers: str) -> Any:
