@@ -1,4 +1,4 @@
-"""Rows with a fence, on three databases: who may write one, who is refused, and what he is told."""
+"""Rows with a fence, on three databases: which writes are done, which are refused, and with which error."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import IntegrityError, connection, connections, transaction
 from django.db.models import F, Q
@@ -47,7 +48,7 @@ def grant() -> Any:
 
 
 def later_holder_writes(balance: int = 50) -> int:
-    """Somebody takes the lock away and writes. His fence."""
+    """Another holder takes the lock away and writes. Its fence."""
 
     def write() -> int:
         locks.lock("account:1").force_release()
@@ -75,7 +76,7 @@ WRITES = pytest.mark.parametrize("write", [save, update])
 
 
 @WRITES
-def test_a_late_write_is_refused(account: Account, grant: Grant, write: Callable[..., None]) -> None:
+def test_late_write_raises_StaleGrant(account: Account, grant: Grant, write: Callable[..., None]) -> None:
     """[L2] [F22] Paused between the last look at its lock and its write; another holder writes meanwhile."""
     fences = []
     with before_update(lambda: fences.append(later_holder_writes())), pytest.raises(StaleGrant) as caught:
@@ -92,60 +93,61 @@ def test_a_late_write_is_refused(account: Account, grant: Grant, write: Callable
 
 
 @WRITES
-def test_one_holder_writes_more_than_once(account: Account, grant: Grant, write: Callable[..., None]) -> None:
+def test_holder_may_write_more_than_once(account: Account, grant: Grant, write: Callable[..., None]) -> None:
     """[F22] The condition is `stored <= mine`: with `<` the second write of one holder would fail."""
     write(account, grant)
     write(account, grant)
     assert stored() == (0, grant.fence)
 
 
-@WRITES
-def test_a_row_that_is_gone_is_told(account: Account, grant: Grant, write: Callable[..., None]) -> None:
+def test_write_of_a_deleted_row_raises_StaleGrant(account: Account, grant: Grant) -> None:
     ONE.delete()
-    with pytest.raises(StaleGrant, match=r"there is no such accounts.Account$") as caught:
-        write(account, grant)
-    assert caught.value.stored is None
+    for write in (save, update):
+        with pytest.raises(StaleGrant, match=r"there is no such accounts.Account$") as caught:
+            write(account, grant)
+        assert caught.value.stored is None
 
 
-@WRITES
-def test_a_grant_that_is_given_back_writes_nothing(account: Account, write: Callable[..., None]) -> None:
-    """Another one may hold it by now, and have read the row."""
+@pytest.mark.databases("sqlite")
+def test_write_with_a_released_grant_raises_LockLost(account: Account) -> None:
+    """Without a query: another process may hold the lock by now, and have read the row."""
     with locks.lock("account:1") as grant:
         pass
-    with CaptureQueriesContext(connection) as queries, pytest.raises(LockLost, match="released"):
-        write(account, grant)
-    assert len(queries) == 0
+    for write in (save, update):
+        with CaptureQueriesContext(connection) as queries, pytest.raises(LockLost, match="released"):
+            write(account, grant)
+        assert len(queries) == 0
 
 
-@WRITES
-def test_a_grant_without_fence_writes_nothing(account: Account, store_down: str, write: Callable[..., None]) -> None:
+@pytest.mark.databases("sqlite")
+def test_write_with_a_grant_without_fence_raises_LockBackendError(account: Account, store_down: str) -> None:
     """[F14] The section may go on without a lock, but no fenced row is written in it."""
     with locks.lock("account:1", wait=0, on_backend_error="open") as grant:
         assert not grant.held
-        with pytest.raises(LockBackendError):
-            write(account, grant)
+        for write in (save, update):
+            with pytest.raises(LockBackendError):
+                write(account, grant)
     assert stored() == (100, 0)
 
 
-@WRITES
-def test_who_catches_it_goes_on_in_his_transaction(account: Account, grant: Grant, write: Callable[..., None]) -> None:
+def test_refused_write_leaves_the_transaction_usable(account: Account, grant: Grant) -> None:
     """Nothing was written, so nothing has to be rolled back."""
     later_holder_writes()
     with transaction.atomic():
         Branch.objects.create(town="Ulm")
-        with pytest.raises(StaleGrant):
-            write(account, grant)
+        for write in (save, update):
+            with pytest.raises(StaleGrant):
+                write(account, grant)
         assert Branch.objects.count() == 1
     assert Branch.objects.count() == 1
 
 
-@pytest.mark.parametrize(("stop", "outcome"), [("before UPDATE", "StaleGrant"), ("after reading", "LockLost")])
-def test_a_process_that_was_stopped_writes_late(account: Account, redis_locks: str, stop: str, outcome: str) -> None:
-    """[L2] SIGSTOP, the lease runs out at the server, the next holder writes, SIGCONT."""
+def write_of_a_stopped_process(url: str, stop: str, expire: float) -> str:
+    """The outcome of a write whose process is stopped at this point while the next holder writes."""
     entry = {**connections.settings["default"]}
-    terms = {"DATABASES": {"default": entry}, "REDIS_LOCKS": {"default": {"LOCATION": redis_locks}}}
+    terms = {"DATABASES": {"default": entry}, "REDIS_LOCKS": {"default": {"LOCATION": url}}}
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.django.writer_process", json.dumps({**terms, "stop": stop, "expire": 2})],
+        [sys.executable, "-m", "tests.django.writer_process", json.dumps({**terms, "stop": stop, "expire": expire})],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
@@ -154,18 +156,34 @@ def test_a_process_that_was_stopped_writes_late(account: Account, redis_locks: s
         _, status = os.waitpid(process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status), process.stdout.read()
         try:
+            if expire > PATIENCE:
+                with redis.Redis.from_url(url) as server:
+                    server.pexpire("lock:{0}:k:account:1", 1)
             with locks.lock("account:1", wait=PATIENCE) as grant:
                 fenced_update(ONE, grant, balance=F("balance") - 50)
         finally:
             process.send_signal(signal.SIGCONT)
-        assert process.communicate(timeout=PATIENCE)[0].split() == [outcome]
-    assert stored() == (50, grant.fence)
+        assert stored() == (50, grant.fence)
+        return process.communicate(timeout=PATIENCE)[0].strip()
+
+
+def test_write_of_a_process_stopped_before_its_update_is_refused(account: Account, redis_locks: str) -> None:
+    """[L2] SIGSTOP, the lease runs out at the server, the next holder writes, SIGCONT."""
+    assert write_of_a_stopped_process(redis_locks, "before UPDATE", expire=600) == "StaleGrant"
+    assert stored()[0] == 50
+
+
+@pytest.mark.databases("sqlite")
+def test_write_of_a_process_stopped_beyond_its_lease_is_refused_by_itself(account: Account, redis_locks: str) -> None:
+    """[L2] Its own clock says that the lease is over."""
+    assert write_of_a_stopped_process(redis_locks, "after reading", expire=2) == "LockLost"
+    assert stored()[0] == 50
 
 
 # save()
 
 
-def test_a_row_that_was_read_before_another_wrote_it_is_refused(account: Account) -> None:
+def test_save_of_a_row_read_before_another_holder_wrote_it_raises_StaleGrant(account: Account) -> None:
     """Read, then locked: the lock is good, what was read isn't."""
     fence = later_holder_writes()
     with locks.lock("account:1") as grant:
@@ -180,8 +198,8 @@ def test_a_row_that_was_read_before_another_wrote_it_is_refused(account: Account
         assert stored() == (0, grant.fence) == (account.balance, account.fence)
 
 
-def test_what_a_later_holder_wrote_is_no_licence_to_write(account: Account, grant: Grant) -> None:
-    """It was read as it is, but the one who saves it isn't the one who may."""
+def test_save_of_what_a_later_holder_wrote_raises_StaleGrant(account: Account, grant: Grant) -> None:
+    """Read as it is, but by a holder whose lock is gone."""
     later_holder_writes()
     account.refresh_from_db()
     with pytest.raises(StaleGrant, match="a later holder has written"):
@@ -189,27 +207,31 @@ def test_what_a_later_holder_wrote_is_no_licence_to_write(account: Account, gran
     assert stored()[0] == 50
 
 
-def test_two_instances_of_one_holder_write_one_after_the_other(account: Account, grant: Grant) -> None:
+@pytest.mark.databases("sqlite")
+def test_two_instances_of_one_holder_are_both_written(account: Account, grant: Grant) -> None:
     """What the same grant has written meanwhile isn't another holder's."""
     twin = Account.objects.get()
     save(twin, grant)
     save(account, grant)
 
 
-def test_save_finds_the_lock_that_the_caller_holds(account: Account, grant: Grant) -> None:
+@pytest.mark.databases("sqlite")
+def test_save_uses_the_lock_that_the_caller_holds(account: Account, grant: Grant) -> None:
     account.balance = 1
     account.save()
     assert stored() == (1, grant.fence)
 
 
-def test_save_takes_a_re_entry_for_the_same_lock(account: Account) -> None:
+@pytest.mark.databases("sqlite")
+def test_save_inside_a_re_entry_uses_the_same_lock(account: Account) -> None:
     lock = locks.rlock("account:1")
     with lock as grant, lock:
         account.save()
     assert stored() == (100, grant.fence)
 
 
-def test_save_without_a_lock_is_refused(account: Account) -> None:
+@pytest.mark.databases("sqlite")
+def test_save_without_a_lock_raises_LockNotOwned(account: Account) -> None:
     """Written past the lock, the row would go back to what was read, and nobody would know."""
     with CaptureQueriesContext(connection) as queries, pytest.raises(LockNotOwned, match="none is held here") as caught:
         account.save()
@@ -217,7 +239,8 @@ def test_save_without_a_lock_is_refused(account: Account) -> None:
     assert "save(grant=...)" in str(caught.value)
 
 
-def test_save_under_several_locks_wants_to_know_which(account: Account, grant: Grant) -> None:
+@pytest.mark.databases("sqlite")
+def test_save_under_several_locks_raises_LockNotOwned(account: Account, grant: Grant) -> None:
     """The fence of another key is no better than a chance number."""
     with locks.lock("mail:1"):
         with pytest.raises(LockNotOwned, match=r"several are held here \('mail', 'account'\): say which"):
@@ -226,7 +249,8 @@ def test_save_under_several_locks_wants_to_know_which(account: Account, grant: G
     assert stored() == (100, grant.fence)
 
 
-def test_a_new_row_needs_no_lock_and_takes_the_fence_of_one(account: Account) -> None:
+@pytest.mark.databases("sqlite")
+def test_new_row_needs_no_lock_and_takes_the_fence_of_one(account: Account) -> None:
     assert Account.objects.create().fence == 0
     with locks.lock("account:9") as grant:
         assert Account.objects.create().fence == grant.fence
@@ -236,7 +260,7 @@ def test_a_new_row_needs_no_lock_and_takes_the_fence_of_one(account: Account) ->
     assert stored(new.pk) == (100, grant.fence)
 
 
-def test_a_new_instance_never_overwrites_a_row(account: Account, grant: Grant) -> None:
+def test_new_instance_with_an_existing_key_raises_IntegrityError(account: Account, grant: Grant) -> None:
     """Django would write all fields of a row that has this key already."""
     with pytest.raises(IntegrityError), transaction.atomic():
         Account(pk=1, balance=0).save()
@@ -247,8 +271,7 @@ def test_a_new_instance_never_overwrites_a_row(account: Account, grant: Grant) -
     assert Account.objects.count() == 2
 
 
-def test_fields_of_a_row_that_wasn_t_read(account: Account, grant: Grant) -> None:
-    """Nothing can be said of what was read, but a later holder is one all the same."""
+def test_save_of_fields_of_an_unread_row_compares_the_stored_fence(account: Account, grant: Grant) -> None:
     later_holder_writes()
     with pytest.raises(StaleGrant):
         Account(pk=1, balance=8).save(update_fields=["balance"], grant=grant)
@@ -257,7 +280,8 @@ def test_fields_of_a_row_that_wasn_t_read(account: Account, grant: Grant) -> Non
     assert stored() == (7, latest.fence)
 
 
-def test_some_fields(account: Account, grant: Grant) -> None:
+@pytest.mark.databases("sqlite")
+def test_update_fields_writes_these_and_the_fence(account: Account, grant: Grant) -> None:
     ONE.update(note="by hand")
     account.balance = F("balance") - 1
     account.save(update_fields=["balance"])
@@ -265,15 +289,16 @@ def test_some_fields(account: Account, grant: Grant) -> None:
     assert (account.balance, account.note, account.fence) == (99, "by hand", grant.fence)
 
 
-def test_deferred_fields(account: Account, grant: Grant) -> None:
+@pytest.mark.databases("sqlite")
+def test_deferred_fields_are_not_written(account: Account, grant: Grant) -> None:
     some = Account.objects.only("balance").get()
     ONE.update(note="by hand")
     save(some, grant)
     assert ONE.values_list("balance", "note", "fence").get() == (0, "by hand", grant.fence)
 
 
-def test_a_parent_in_another_table(account: Account) -> None:
-    """The fence is the parent's: it is compared first, and locks the row until COMMIT."""
+def test_fence_of_a_parent_in_another_table_is_compared_first(account: Account) -> None:
+    """And locks the row until COMMIT."""
     savings = Savings.objects.create()
     with locks.lock("savings:1") as grant:
         savings.balance, savings.rate = 5, 6
@@ -286,8 +311,7 @@ def test_a_parent_in_another_table(account: Account) -> None:
     assert Savings.objects.get().rate == 6
 
 
-def test_a_parent_without_fence(account: Account) -> None:
-    """The child's row is the one that is compared; the parent's is written in the same transaction, or not at all."""
+def test_parent_without_a_fence_is_written_with_its_child_or_not_at_all(account: Account) -> None:
     till = Till.objects.create(town="Ulm")
     with locks.lock("till:1") as grant:
         till.town = "Bern"
@@ -300,13 +324,14 @@ def test_a_parent_without_fence(account: Account) -> None:
     assert Branch.objects.get().town == "Bern"
 
 
-def test_a_proxy(account: Account, grant: Grant) -> None:
+@pytest.mark.databases("sqlite")
+def test_proxy_model_is_written_as_its_model(account: Account, grant: Grant) -> None:
     save(Pooled.objects.get(), grant)
     fenced_update(Pooled.objects.filter(pk=1), grant, balance=3)
     assert stored() == (3, grant.fence)
 
 
-def test_what_the_database_refuses_leaves_the_fence_alone(account: Account, grant: Grant) -> None:
+def test_save_that_the_database_refuses_leaves_the_fence_alone(account: Account, grant: Grant) -> None:
     account.branch_id = 99
     account.balance = None
     with pytest.raises(IntegrityError):
@@ -318,7 +343,7 @@ def test_what_the_database_refuses_leaves_the_fence_alone(account: Account, gran
     account.save()
 
 
-def test_a_save_costs_two_updates_in_a_transaction(account: Account, grant: Grant) -> None:
+def test_save_costs_two_updates(account: Account, grant: Grant) -> None:
     with CaptureQueriesContext(connection) as queries:
         account.save()
     assert [query["sql"].split()[0] for query in queries if "UPDATE" in query["sql"]] == ["UPDATE", "UPDATE"]
@@ -328,7 +353,7 @@ def test_a_save_costs_two_updates_in_a_transaction(account: Account, grant: Gran
 # fenced_update
 
 
-def test_all_rows_or_none(account: Account, grant: Grant) -> None:
+def test_fenced_update_writes_all_rows_or_none(account: Account, grant: Grant) -> None:
     other = Account.objects.create()
     assert fenced_update(Account.objects.all(), grant, balance=F("balance") - 1) == 2
     later_holder_writes()
@@ -337,15 +362,15 @@ def test_all_rows_or_none(account: Account, grant: Grant) -> None:
     assert stored(other.pk) == (99, grant.fence)
 
 
-def test_a_condition_is_part_of_the_write(account: Account, grant: Grant) -> None:
+def test_condition_of_a_fenced_update_is_part_of_the_write(account: Account, grant: Grant) -> None:
     with pytest.raises(StaleGrant, match="no such"):
         fenced_update(ONE.filter(balance__gte=500), grant, balance=F("balance") - 500)
     assert fenced_update(ONE.filter(balance__gte=50), grant, balance=F("balance") - 60) == 1
     assert stored() == (40, grant.fence)
 
 
-def test_without_values_it_only_claims_the_row(account: Account) -> None:
-    """From now on earlier holders are refused, also before anything is written."""
+def test_fenced_update_without_values_claims_the_row(account: Account) -> None:
+    """From then on earlier holders are refused, also before anything is written."""
     early = elsewhere(locks.lock("account:1").acquire).result(PATIENCE)
 
     def claim() -> None:
@@ -358,24 +383,24 @@ def test_without_values_it_only_claims_the_row(account: Account) -> None:
     assert stored()[0] == 100
 
 
-@pytest.mark.parametrize(
-    ("queryset", "values"),
-    [
+@pytest.mark.databases("sqlite")
+def test_fenced_update_of_two_tables_raises_ValueError(account: Account, grant: Grant) -> None:
+    """In a subquery the database would compare the fence that the row had before it waited for it."""
+    values: dict[str, Any]
+    for queryset, values in (
         (Account.objects.filter(branch__town="Ulm"), {"balance": 0}),
         (Account.objects.filter(Q(pk=1) | Q(branch__town="Ulm")), {"balance": 0}),
         (Savings.objects.filter(pk=1), {"rate": 0}),
         (Savings.objects.filter(pk=1), {"balance": 0}),
         (Till.objects.filter(pk=1), {"town": "Ulm"}),
-    ],
-)
-def test_a_second_table_is_refused(account: Account, grant: Grant, queryset: Any, values: dict[str, Any]) -> None:
-    """In a subquery the database would compare the fence that the row had before it waited for it."""
-    with CaptureQueriesContext(connection) as queries, pytest.raises(ValueError, match=r"save\(\) the instance"):
-        fenced_update(queryset, grant, **values)
-    assert len(queries) == 0
+    ):
+        with CaptureQueriesContext(connection) as queries, pytest.raises(ValueError, match=r"save\(\) the instance"):
+            fenced_update(queryset, grant, **values)
+        assert len(queries) == 0
 
 
-def test_a_plain_update_is_django_s_own(account: Account, grant: Grant) -> None:
+@pytest.mark.databases("sqlite")
+def test_plain_update_compares_no_fence(account: Account, grant: Grant) -> None:
     """Neither compared nor noted."""
     save(account, grant)
     ONE.update(balance=77)
@@ -385,7 +410,7 @@ def test_a_plain_update_is_django_s_own(account: Account, grant: Grant) -> None:
 # Tasks
 
 
-def test_tasks(account: Account) -> None:
+def test_asynchronous_writes_of_a_late_holder_raise_StaleGrant(account: Account) -> None:
     async def run() -> None:
         async with locks.lock("account:1") as grant:
             account.balance = 1
@@ -403,3 +428,11 @@ def test_tasks(account: Account) -> None:
     with pytest.raises(LockLost):  # at the end of the block: it was taken away
         async_to_sync(run)()
     assert stored()[0] == 50
+
+
+def test_each_key_has_fences_of_its_own() -> None:
+    """[F21] Those of two keys can't be compared; there is no grant on several keys at once."""
+    with locks.lock("a") as first, locks.lock("b") as second:
+        assert isinstance(first.fence, int)
+        assert isinstance(second.fence, int)
+    assert not hasattr(locks, "multi_lock")

@@ -1,4 +1,4 @@
-"""[D12] What the next holder reads, by when his transaction began, on three databases at two levels of isolation."""
+"""[D12] What the next holder reads, by when its transaction began, on three databases at two levels of isolation."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def withdraw() -> None:
         account.save()
 
 
-def test_the_next_holder_reads_what_was_committed(level: str) -> None:
-    """Both lock before they BEGIN, and each frees the lock after COMMIT. The second one waits while the first one writes."""
+def test_next_holder_reads_what_was_committed(level: str) -> None:
+    """Both lock before BEGIN and release after COMMIT. The second one waits while the first one writes."""
 
     def second() -> int:
         with locks.lock(LOCK, wait=PATIENCE), transaction.atomic():
@@ -74,7 +74,7 @@ def test_the_next_holder_reads_what_was_committed(level: str) -> None:
     assert next_holder.result(PATIENCE) == 90
 
 
-def test_a_lock_that_is_free_before_commit_lets_the_next_holder_read_what_was(level: str) -> None:
+def test_lock_released_before_commit_lets_the_next_holder_read_old_values(level: str) -> None:
     """The test above can fail: this is what happens when a lock is freed inside of the transaction."""
 
     def second() -> int:
@@ -87,15 +87,9 @@ def test_a_lock_that_is_free_before_commit_lets_the_next_holder_read_what_was(le
         assert elsewhere(second).result(PATIENCE) == 100
 
 
-def test_two_holders_one_after_the_other_lose_nothing(level: str) -> None:
-    for _ in range(3):
-        elsewhere(withdraw).result(PATIENCE)
-    assert balance() == 70
-
-
-def test_a_lock_cannot_repair_a_snapshot_that_is_already_taken(level: str, database: str) -> None:
-    """The transaction began, and read something, before the lock was acquired: what it reads under the lock is what was
-    before. The write is refused all the same, by the fence or by the database itself."""
+def test_write_from_a_snapshot_older_than_the_lock_is_refused(level: str, database: str) -> None:
+    """The transaction began, and read something, before the lock was acquired: under the lock it reads what was
+    before. The fence refuses the write, or the database itself."""
     stale = level == "REPEATABLE READ"
     refusals: dict[str, Any] = {"mariadb": StaleGrant, "postgresql": OperationalError, "sqlite": OperationalError}
 
@@ -120,8 +114,8 @@ def test_a_lock_cannot_repair_a_snapshot_that_is_already_taken(level: str, datab
         assert balance() == 40
 
 
-def test_a_later_holder_is_seen_beyond_the_snapshot(level: str, database: str) -> None:
-    """[L2] One row of two is refused, although the snapshot shows nothing of it: so is the other one."""
+def test_fenced_update_sees_a_later_holder_beyond_the_snapshot(level: str, database: str) -> None:
+    """[L2] One row of two is refused, although the snapshot doesn't show why: so is the other one."""
     Account.objects.create()
     grant = locks.lock(LOCK).acquire()
 
@@ -146,8 +140,8 @@ def test_a_later_holder_is_seen_beyond_the_snapshot(level: str, database: str) -
         grant.release()
 
 
-def test_a_late_write_that_has_to_wait_for_the_row_is_refused(level: str, database: str) -> None:
-    """[L2] The later holder has written and not committed. The fence is compared with what he commits."""
+def test_late_write_that_waits_for_the_row_is_refused(level: str, database: str) -> None:
+    """[L2] The later holder has written and not committed. The fence is compared with what it commits."""
     grant = locks.lock(LOCK).acquire()
     asked: Future[None] = Future()
 
@@ -169,10 +163,11 @@ def test_a_late_write_that_has_to_wait_for_the_row_is_refused(level: str, databa
         grant.release()
 
 
-def test_without_a_fence_the_stale_read_is_written(level: str, database: str) -> None:
+@pytest.mark.databases("mariadb")
+def test_write_without_a_fence_stores_a_stale_read_on_mariadb(level: str) -> None:
     """The test above can fail: MariaDB writes over what it didn't show. The others have no such hole."""
-    if (level, database) != ("REPEATABLE READ", "mariadb"):
-        pytest.skip("this database refuses by itself, or reads what is committed")
+    if level != "REPEATABLE READ":
+        pytest.skip("reads what is committed")
     with transaction.atomic():
         assert balance() == 100
         elsewhere(withdraw).result(PATIENCE)
@@ -181,8 +176,8 @@ def test_without_a_fence_the_stale_read_is_written(level: str, database: str) ->
     assert balance() == 50  # 40 would be right
 
 
-def test_a_holder_who_commits_late_is_overtaken_by_nobody(level: str) -> None:
-    """[L2] His write passed, his COMMIT came after his lease. Who read meanwhile is refused: his read is out of date."""
+def test_save_of_a_row_read_before_a_late_commit_raises_StaleGrant(level: str) -> None:
+    """[L2] The first holder writes in time and commits after its lease. What the next one read meanwhile is out of date."""
     read: Future[None] = Future()
     committed: Future[None] = Future()
 
