@@ -1,0 +1,117 @@
+"""The Lua scripts: each documents its arguments, uses the functions that it names, and has a counterpart in memory."""
+
+from __future__ import annotations
+
+import ast
+import re
+from importlib import resources
+
+from django_redis_locks.backends.memory import backend as memory
+from django_redis_locks.backends.redis.scripts import PLAIN, script
+from tools.public_api import PACKAGES, ROOT
+
+FOLDER = ROOT / "django_redis_locks" / "backends" / "redis" / "lua"
+LUA = sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.lua"))
+COMMANDS = [name for name in LUA if not name.startswith("shared/")]
+SHARED = [name.removeprefix("shared/") for name in LUA if name.startswith("shared/")]
+
+
+def lua(name: str) -> str:
+    return (FOLDER / f"{name}.lua").read_text(encoding="utf-8")
+
+
+def header_of(name: str) -> list[str]:
+    """The comments before the first statement."""
+    lines = lua(name).splitlines()
+    end = next(index for index, line in enumerate(lines) if not line.startswith("--"))
+    return [line.removeprefix("--").strip() for line in lines[:end]]
+
+
+def sections_of(header: list[str]) -> dict[str, str]:
+    """What a header says about KEYS, ARGV and the reply; a section may take several lines."""
+    sections: dict[str, str] = {}
+    current = ""
+    for line in header:
+        word = line.partition(" ")[0]
+        current = word if word in ("KEYS", "ARGV", "returns") else current
+        if current:
+            sections[current] = f"{sections.get(current, '')} {line.removeprefix(current)}"
+    return sections
+
+
+def functions_of(shared: str) -> set[str]:
+    return set(re.findall(r"^local function (\w+)\(", lua(f"shared/{shared}"), re.MULTILINE))
+
+
+def parts_named_by(command: str) -> set[str]:
+    return {name for line in header_of(command) if line.startswith("uses ") for name in line.split()[1:]}
+
+
+def test_script_header_documents_keys_arguments_and_reply() -> None:
+    """[Y 5] Prose, then KEYS, ARGV and what it returns, in comments before the first statement."""
+    for command in COMMANDS:
+        header = header_of(command)
+        assert "." in header[0] + header[1], command
+        sections = sections_of(header)
+        assert list(sections) == ["KEYS", "ARGV", "returns"], command
+        for name in ("KEYS", "ARGV"):
+            used = {int(number) for number in re.findall(rf"{name}\[(\d+)\b", lua(command))}
+            documented = re.split(r",|\band [\w ]+:", re.sub(r"\(.*?\)", "", sections[name]))
+            count = len([word for word in documented if word.strip()])
+            assert used == set(range(1, count + 1)), f"{command} {name}: {sections[name]}"
+
+
+def test_shared_part_holds_documented_functions_only() -> None:
+    """[Y 5] Prose before each function. A part knows no KEYS and no ARGV: what a script touches stands in the script."""
+    for shared in SHARED:
+        assert functions_of(shared), shared
+        assert "." in " ".join(header_of(f"shared/{shared}")), shared
+        lines = lua(f"shared/{shared}").splitlines()
+        for before, line in zip(["", *lines], lines, strict=False):
+            assert before.startswith("--") or not line.startswith("local function"), f"{shared}: {line}"
+            assert not line or line.startswith(("--", " ", "local function", "end")), f"{shared}: {line}"
+            assert not re.search(r"\b(KEYS|ARGV)\b", line.partition("--")[0]), f"{shared}: {line}"
+
+
+def test_script_includes_exactly_the_shared_parts_that_it_calls() -> None:
+    """A missing part would fail the first call, and one too many is sent for nothing."""
+    for command in COMMANDS:
+        source = script(command).source
+        calls = re.sub(r"local function \w+\(", "", source)
+        called = {part for part in SHARED if any(re.search(rf"\b{name}\(", calls) for name in functions_of(part))}
+        assert parts_named_by(command) == called, command
+        for function in (name for part in called for name in functions_of(part)):
+            assert source.count(f"local function {function}(") == 1, f"{command}: {function}"
+
+
+def test_shared_parts_are_all_used() -> None:
+    assert set(SHARED) == {part for command in COMMANDS for part in parts_named_by(command)}
+
+
+def commands_named() -> set[str]:
+    """The first argument of each `Command(...)` in the packages."""
+    names = set()
+    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Command":
+                assert isinstance(node.args[0], ast.Constant), f"{path}: a command's name is a literal"
+                names.add(node.args[0].value)
+    return names
+
+
+def test_every_command_has_a_script_and_a_step_in_memory() -> None:
+    """[Y 17] What programs and the engine name, Redis has as a script and memory as a step, and neither has more."""
+    named = commands_named()
+    assert named - set(PLAIN) == set(COMMANDS)
+    assert named == set(memory._steps)
+
+
+def test_scripts_are_found_where_the_package_is_installed() -> None:
+    """A wheel without its scripts would fail at the first lock."""
+    folder = resources.files("django_redis_locks.backends.redis").joinpath("lua")
+    assert all(folder.joinpath(f"{command}.lua").is_file() for command in LUA)
+
+
+def test_scripts_are_short() -> None:
+    """[Y 4] Above 350 lines a file wants to be two."""
+    assert [name for name in LUA if lua(name).count("\n") > 350] == []
