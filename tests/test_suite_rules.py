@@ -1,0 +1,281 @@
+"""Rules for the tests themselves: what they may touch, how long a file is, how a test is named."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+from tools.public_api import MODULES, PACKAGES, ROOT
+
+TESTS = ROOT / "tests"
+FILES = sorted(str(path.relative_to(TESTS)) for path in TESTS.rglob("*.py"))
+INSIDE = ("probes/", "simulation/", "unit/", "test_architecture.py", "test_scripts.py")
+"""Where tests touch private attributes and internal modules; the two files are rules of the source itself."""
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+# Internals
+
+
+@cache
+def private_names() -> frozenset[str]:
+    """Every name with a leading underscore that the two packages define."""
+    found = set()
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(tree_of(path)):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                    found.add(node.name)
+                elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+                    found.add(node.id if isinstance(node, ast.Name) else node.attr)
+    return frozenset(name for name in found if re.match(r"_[^_]", name))
+
+
+def is_internal(module: str, name: str = "") -> bool:
+    """Whether a module of the packages, or a name in it, isn't public."""
+    if not module.startswith(PACKAGES):
+        return False
+    if f"{module}.{name}" in MODULES or (module in MODULES and not name):
+        return False
+    return module not in MODULES or name not in (MODULES[module] or import_module(module).__all__)
+
+
+def internals_in(tree: ast.Module) -> Iterator[str]:
+    """What a test file touches of the packages and isn't public; names that the file defines itself don't count."""
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    own |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    private = private_names() - own
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if is_internal(alias.name))
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names if is_internal(node.module, alias.name))
+        elif isinstance(node, ast.Attribute) and node.attr in private:
+            if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")):
+                yield ast.unparse(node)
+        elif isinstance(node, ast.Call) and re.search(r"(attr|patch|object|import_module)$", ast.unparse(node.func)):
+            for text in (
+                one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)
+            ):
+                if text in private or (text.startswith(PACKAGES) and is_internal(*text.rpartition(".")[::2])):
+                    yield text
+
+
+STILL_TOUCHING_INTERNALS = """
+cache/actors.py
+cache/conftest.py
+cache/jobs.py
+cache/stepping.py
+cache/test_backend.py
+cache/test_backend_elsewhere.py
+cache/test_backend_extras.py
+cache/test_background.py
+cache/test_cached_jobs.py
+cache/test_commits.py
+cache/test_commits_beside.py
+cache/test_down.py
+cache/test_flights.py
+cache/test_fused.py
+cache/test_interleavings.py
+cache/test_keys.py
+cache/test_loads.py
+cache/test_memcached.py
+cache/test_nested.py
+cache/test_odd_callers.py
+cache/test_options.py
+cache/test_pages.py
+cache/test_pages_dropped.py
+cache/test_pages_site.py
+cache/test_presets.py
+cache/test_rights.py
+cache/test_stale.py
+cache/test_tag.py
+cache/test_tasks.py
+cache/test_window.py
+cache/test_writers.py
+celery/unit/actors.py
+celery/unit/stepping.py
+celery/unit/test_interleavings.py
+celery/unit/test_remembered.py
+chaos/conftest.py
+chaos/crowd.py
+chaos/helpers.py
+chaos/inboxes.py
+chaos/jobs.py
+chaos/test_burst.py
+chaos/test_bystanders.py
+chaos/test_cancelled.py
+chaos/test_data_faults.py
+chaos/test_faults_under_load.py
+chaos/test_full_server.py
+chaos/test_fuzz_processes.py
+chaos/test_garbage.py
+chaos/test_garbage_order.py
+chaos/test_garbage_shapes.py
+chaos/test_garbage_tasks.py
+chaos/test_inbox.py
+chaos/test_inbox_faults.py
+chaos/test_inbox_trouble.py
+chaos/test_interrupts.py
+chaos/test_janitor_thread.py
+chaos/test_lost_answers.py
+chaos/test_outages.py
+chaos/test_packer.py
+chaos/test_processes.py
+chaos/test_renewal.py
+chaos/test_rights.py
+chaos/test_rotation.py
+chaos/test_server_faults.py
+chaos/test_tls.py
+chaos/test_transports.py
+chaos/test_wire.py
+chaos/test_wire_answers.py
+chaos/test_wire_cost.py
+chaos/test_wire_loops.py
+chaos/workers.py
+conftest.py
+contract/conftest.py
+contract/desk.py
+contract/matrix.py
+contract/network_faults.py
+contract/test_arguments.py
+contract/test_differential.py
+contract/test_hand_over.py
+contract/test_inspection.py
+contract/test_lease.py
+contract/test_load.py
+contract/test_load_invalidation.py
+contract/test_lock.py
+contract/test_record.py
+contract/test_record_renewal.py
+contract/test_wire_format.py
+django/admin_site.py
+django/asgi_server.py
+django/conftest.py
+django/helpers.py
+django/test_admin_release.py
+django/test_admin_safety.py
+django/test_answers.py
+django/test_asgi_server.py
+django/test_caches.py
+django/test_console.py
+django/test_console_processes.py
+django/test_cooldown.py
+django/test_dead.py
+django/test_drf.py
+django/test_handler.py
+django/test_hints.py
+django/test_keys.py
+django/test_middleware.py
+django/test_server_checks.py
+django/test_settings.py
+django/test_signals.py
+django/test_testing.py
+django/test_transactions_ends.py
+django/test_transactions_meanwhile.py
+django/test_transactions_response.py
+django/test_versions.py
+django/transaction_log.py
+docs_caching.py
+docs_celery.py
+passage.py
+test_docs.py
+test_messages.py
+tools/test_proxy.py
+"""
+"""Files that are still to be changed. A new test uses the public API, or lives in `tests/unit`; what is left goes through
+functions of `tests/probes`, so that a renamed attribute costs one file."""
+
+
+def test_internals_are_touched_inside_unit_simulation_and_probes_only() -> None:
+    checked = [file for file in FILES if not file.startswith(INSIDE)]
+    found = {file: sorted(set(internals_in(tree_of(TESTS / file)))) for file in checked}
+    assert_is_list("STILL_TOUCHING_INTERNALS", STILL_TOUCHING_INTERNALS, {file: it for file, it in found.items() if it})
+
+
+def test_internals_are_recognized_in_each_spelling() -> None:
+    """The rule above can fail."""
+    for text in (
+        "import django_redis_locks.core.hold",
+        "from django_redis_locks.core import hold",
+        "from django_redis_locks import engine",
+        "from django_redis_locks.cache import options",
+        "grant._hold",
+        "locks['default'].engine._queues",
+        "monkeypatch.setattr(grant, '_hold', None)",
+        "mock.patch('celery_locks.beat.claim')",
+        "import_module('celery_locks.beat')",
+    ):
+        assert list(internals_in(ast.parse(text))), text
+    for text in (
+        "from django_redis_locks import Lock, clock, inspection",
+        "from django_redis_locks.cache import MISSING",
+        "from django_redis_locks.backends.memory import MemoryBackend",
+        "self._hold",
+        "import_string('django_redis_locks.cache.StampedeCache')",
+        "model._meta",
+    ):
+        assert not list(internals_in(ast.parse(text))), text
+
+
+# Length
+
+
+LONGEST = 500
+
+STILL_TOO_LONG = """
+cache/test_cached.py
+cache/test_pages.py
+django/test_answers.py
+django/test_console.py
+django/test_drf.py
+test_docs.py
+unit/primitives/test_acquiring.py
+"""
+
+
+def test_files_are_no_longer_than_500_lines() -> None:
+    lengths = {file: len((TESTS / file).read_text(encoding="utf-8").splitlines()) for file in FILES}
+    assert_is_list("STILL_TOO_LONG", STILL_TOO_LONG, {file: n for file, n in lengths.items() if n > LONGEST})
+
+
+def assert_is_list(name: str, listed: str, found: dict[str, object]) -> None:
+    """The list is exactly what was found, so that it only shrinks."""
+    new = {file: it for file, it in found.items() if file not in listed.split()}
+    gone = sorted(set(listed.split()) - set(found))
+    assert not new, "\n".join(f"{file}: {it}" for file, it in new.items())
+    assert not gone, f"remove from {name}, now that nothing is wrong there: {' '.join(gone)}"
+
+
+# Names
+
+
+VAGUE = re.compile(
+    r"_(anew|anybody|everybody|he|him|himself|his|nobody|somebody|tell|tells|told|who|whoever|whom)(_|$)"
+)
+
+STILL_UNCLEAR_NAMES = 353
+"""How many are left. Lower it, never raise it."""
+
+
+def test_names_of_tests_say_subject_condition_and_outcome() -> None:
+    """At least three words, or two in a class that names the subject; and the field's words instead of pronouns."""
+    unclear = [f"{file}: {name}" for file in FILES for name in unclear_names(tree_of(TESTS / file))]
+    assert len(unclear) <= STILL_UNCLEAR_NAMES, "\n".join(unclear)
+
+
+def unclear_names(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        for one in node.body if isinstance(node, ast.ClassDef) else [node]:
+            if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and one.name.startswith("test_"):
+                words = 2 if isinstance(node, ast.ClassDef) else 3
+                if one.name.count("_") < words or VAGUE.search(one.name):
+                    yield one.name
