@@ -89,7 +89,6 @@ print(cache.get("k"))
 """
 
 
-@pytest.mark.slow
 def test_a_real_process(settings: Any, redis_url: str) -> None:
     """[S4] The same with a process of its own, which finds the wrapper by its settings only."""
     settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url.removesuffix("/0") + "/1"}}

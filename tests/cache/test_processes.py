@@ -16,8 +16,6 @@ from tests.cache.jobs import Got, acrowd, configure, crowd, disturb, lift, lifte
 from tests.chaos.workers import CAP, PATIENCE, Worker
 from tests.contract.matrix import eventually
 
-pytestmark = pytest.mark.slow
-
 PROCESSES, THREADS = 4, 25
 KEY, STORED = "report", ":1:report"
 

@@ -27,7 +27,7 @@ from tools.redis_server import RedisServer
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 60.0
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.chaos
 
 
 class Tick(NamedTuple):

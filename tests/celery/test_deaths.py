@@ -52,6 +52,7 @@ def test_a_job_whose_child_is_killed_runs_again_by_itself(cell: Cell, who: str, 
     assert result.get(timeout=SOON) == new.run
 
 
+@pytest.mark.chaos
 @pytest.mark.exact("measures the time from a death to the next run")
 def test_the_next_run_begins_milliseconds_after_a_death(
     cell: Cell, who: str, record_property: Callable[[str, object], None]

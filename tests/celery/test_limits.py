@@ -27,6 +27,7 @@ def elsewhere(cell: Cell) -> Iterator[Callable[[str], None]]:
     cell.app.control.add_consumer("celery", destination=silenced, reply=True, timeout=10)
 
 
+@pytest.mark.chaos
 @KINDS
 def test_a_body_that_ignores_its_hard_limit_stays_alone(cell: Cell, elsewhere, who: str, kind: str) -> None:
     """[C7] It swallows SystemExit and lives until the SIGKILL. The next one begins after its last sign of life, and soon."""

@@ -20,7 +20,7 @@ from tests.celery.loads_functions import held
 from tests.celery.tasks import BRIEF
 from tests.contract.matrix import eventually
 
-pytestmark = pytest.mark.celery
+pytestmark = [pytest.mark.celery, pytest.mark.chaos]
 
 
 @pytest.fixture

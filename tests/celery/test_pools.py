@@ -9,6 +9,8 @@ import pytest
 from tests.celery.conftest import Cell
 from tests.celery.tasks import BRIEF
 
+pytestmark = pytest.mark.chaos
+
 
 @pytest.mark.parametrize("pool", ["threads", "gevent", "eventlet", "solo"])
 def test_a_job_is_alone_and_renewed_in_every_pool(make_cell: Callable[..., Cell], who: str, pool: str) -> None:

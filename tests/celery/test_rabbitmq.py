@@ -12,6 +12,8 @@ from tests.celery.conftest import Cell, new_job
 from tests.celery.tasks import EXPIRES
 from tools.rabbitmq_server import RabbitMQ
 
+pytestmark = pytest.mark.chaos
+
 
 @pytest.mark.servers
 def test_rabbitmq(rabbitmq: RabbitMQ, make_cell: Callable[..., Cell], who: str) -> None:

@@ -11,6 +11,7 @@ from tests.celery.conftest import Cell
 KINDS = pytest.mark.parametrize("kind", ["single", "once"])
 
 
+@pytest.mark.chaos
 @KINDS
 def test_a_copy_of_a_live_run_stays_out(cell: Cell, who: str, kind: str) -> None:
     """[C28] It is kept for as long as the run may still die, and dropped when that has come to its end."""
@@ -25,6 +26,7 @@ def test_a_copy_of_a_live_run_stays_out(cell: Cell, who: str, kind: str) -> None
     assert len(cell.journal.entries(who, "begin")) == 1
 
 
+@pytest.mark.chaos
 def test_a_visibility_timeout_that_is_too_short(make_cell: Callable[..., Cell], who: str) -> None:
     """[C28] A second, while a body takes longer: the transport delivers it again and again, also copies that wait. Were they
     to wait for longer than that, they would multiply at each turn."""
@@ -42,6 +44,7 @@ def test_a_visibility_timeout_that_is_too_short(make_cell: Callable[..., Cell], 
     assert len(cell.journal.entries(who, "begin")) == 1
 
 
+@pytest.mark.chaos
 def test_a_copy_of_a_run_whose_node_dies_runs(make_cell: Callable[..., Cell], help_comes, who: str) -> None:
     """[C28] [C31] That copy is the only one that is left."""
     cell = make_cell()

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.celery.conftest import Cell
 from tests.celery.django_results import SETTINGS, migrate, state_of
+
+pytestmark = pytest.mark.chaos
 
 
 def test_without_results(make_cell: Callable[..., Cell], who: str) -> None:

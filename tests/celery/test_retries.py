@@ -25,6 +25,7 @@ def test_it_fails_twice_and_then_succeeds(cell: Cell, who: str, kind: str) -> No
     assert fences == sorted(set(fences))
 
 
+@pytest.mark.chaos
 @KINDS
 def test_between_its_tries_it_is_still_that_job(cell: Cell, who: str, kind: str) -> None:
     """[C1] [C3] What is submitted while it waits for its retry is a duplicate; after its end it isn't."""

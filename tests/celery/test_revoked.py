@@ -80,6 +80,7 @@ def test_a_body_that_ignores_its_termination_stays_alone(cell: Cell, who: str, k
     os.kill(body.pid, signal.SIGKILL)  # that child would hear the next SIGTERM otherwise than a fresh one
 
 
+@pytest.mark.chaos
 @KINDS
 def test_a_job_that_expires_in_its_queue_is_no_job(cell: Cell, who: str, kind: str) -> None:
     """[C11] Nobody looks into that queue, so nobody tells."""

@@ -9,6 +9,8 @@ import pytest
 
 from tests.celery.conftest import Cell, new_job
 
+pytestmark = pytest.mark.chaos
+
 KINDS = pytest.mark.parametrize("kind", ["single", "once"])
 
 

@@ -17,6 +17,7 @@ from tools.processes import with_parent
 KINDS = pytest.mark.parametrize("kind", ["single", "once"])
 
 
+@pytest.mark.chaos
 @KINDS
 def test_a_crowd_submits_one_job(cell: Cell, who: str, kind: str) -> None:
     """[C13] [C41] Fifty threads in each of four processes: one message, one id, and 199 are told that they were not first."""

@@ -22,6 +22,7 @@ def scripts(direct: redis.Redis) -> int:
     return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha"))
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("gather", [jobs.gather, jobs.agather], ids=["threads", "tasks"])
 def test_a_crowd_costs_one_process_next_to_nothing(
     workers: Start, direct: redis.Redis, gather: Callable[..., object]

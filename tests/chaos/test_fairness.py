@@ -106,6 +106,7 @@ CROWDED = {
 }
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("processes", CROWDED.values(), ids=CROWDED.keys())
 def test_a_home_keeps_the_lock_for_sixteen_hand_overs(
     competition: Competition, processes: list[tuple[int, int]]

@@ -105,6 +105,7 @@ def crowded_out(server: RedisServer, crowd: Crowd) -> None:
         admin.config_set("maxclients", 1000)
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize(
     "fault",
     [

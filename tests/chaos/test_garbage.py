@@ -149,6 +149,7 @@ def test_what_is_no_answer_grants_nothing(
     well_again(lock, face, direct)
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("what", SILENT)
 @pytest.mark.parametrize("patience", [2 * SILENCE])
@@ -205,6 +206,7 @@ def test_an_error_instead_of_an_answer(
     well_again(lock, face, direct)
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize(
     "greeting", [then_close(b""), then_close(HTML), then_silence(b"")], ids=["closed", "html", "silence"]
 )
@@ -238,6 +240,7 @@ def test_an_answer_byte_by_byte_is_an_answer(
     well_again(lock, face, direct)
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("patience", [2 * SILENCE])
 def test_a_server_that_dribbles_has_no_more_time(

@@ -98,6 +98,7 @@ def test_look(lock: Lock, face: Face, impostor: Impostor, what: str) -> None:
     assert "lock/inspect" in complaint(lock.locked)
 
 
+@pytest.mark.chaos
 @pytest.mark.usefixtures("often")
 def test_renewal_outlives_it(
     impostor: Impostor, open_locks: Open, direct: redis.Redis, caplog: pytest.LogCaptureFixture

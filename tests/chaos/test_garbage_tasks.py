@@ -109,6 +109,7 @@ def test_who_leaves_leaves_the_others_alone(
     free(direct, NAMES)
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("what", DEATHS)
 def test_a_dead_connection_leaves_all_unanswered_and_each_is_tried_again(
     client: Locks, impostor: Impostor, direct: redis.Redis, what: str
@@ -126,6 +127,7 @@ def test_a_dead_connection_leaves_all_unanswered_and_each_is_tried_again(
     free(direct, NAMES)
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("what", DEATHS)
 def test_a_dead_connection_leaves_nothing_behind(
     client: Locks, impostor: Impostor, direct: redis.Redis, what: str
@@ -151,6 +153,7 @@ def test_a_dead_connection_leaves_nothing_behind(
     asyncio.run(main())
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("what", DEATHS)
 def test_an_answer_before_the_death_counts(client: Locks, impostor: Impostor, direct: redis.Redis, what: str) -> None:
     """[H20] Whoever was answered has his lock; the others are tried again, and not told his answer."""
@@ -222,6 +225,7 @@ def test_leaving_at_any_moment(patient: Locks, impostor: Impostor, direct: redis
     free(direct, names)
 
 
+@pytest.mark.chaos
 def test_callers_come_and_go_while_the_server_is_silent(client: Locks, impostor: Impostor, direct: redis.Redis) -> None:
     """[H20] [F15] New callers don't make a silent connection live longer: its end counts from the oldest question."""
 

@@ -75,6 +75,7 @@ def test_closed_while_the_lock_is_released(make_server: Make, open_lock: Open, m
         assert clock.now() - begin < BUSY
 
 
+@pytest.mark.chaos
 def test_silent_for_longer_than_a_lease(make_server: Make, open_lock: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """[L2] [L3] [H14] The holder learns in time that its lease must have ended; the waiters have the lock when the server
     speaks again."""

@@ -61,6 +61,7 @@ def test_it_has_no_name_while_the_server_is_gone(inbox: RedisInbox, ear: Ear, pr
     assert inbox.hears(LOCKS) == name
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("direction", ["request", "reply"])
 def test_a_half_open_connection_is_found_out(inbox: RedisInbox, ear: Ear, proxy: Proxy, direction: str) -> None:
     """[L19] [H10] While somebody waits a silent server is pinged; two silences are one connection."""

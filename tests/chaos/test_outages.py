@@ -50,6 +50,7 @@ def told_at_once(server: RedisServer, theirs: Lock, ours: Lock) -> None:
     assert clock.now() - begin < BUSY
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("silent", [False, True], ids=["gone", "silent"])
 def test_down_for_longer_than_they_wait(make_server: Make, open_lock: Open, no_polling: None, silent: bool) -> None:
     """[L22] [F15] It is told at the deadline, or one answer that doesn't come later. Afterwards the same process locks as
@@ -119,6 +120,7 @@ def test_down_for_those_who_wait_for_ever(make_server: Make, open_lock: Open, mo
     told_at_once(server, theirs, ours)
 
 
+@pytest.mark.chaos
 def test_who_stands_behind_another_one_is_told_too(
     make_server: Make, open_locks: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,7 @@ def test_a_reloaded_script_keeps_no_hold(open_locks: Open, redis_url: str, direc
         gc.enable()
 
 
+@pytest.mark.chaos
 @pytest.mark.usefixtures("often")
 def test_renewal_outlives_network_trouble(
     proxied: Locks, proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch

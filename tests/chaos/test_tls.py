@@ -118,6 +118,7 @@ def test_a_connection_that_is_killed(
         server.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
 
+@pytest.mark.chaos
 def test_a_server_that_is_silent(make_server: Make, open_locks: Open, certificates: Certificates, face: Face) -> None:
     """[F15] Encryption has no patience of its own: neither a request nor a handshake takes longer."""
     server, port = encrypting(make_server, certificates)

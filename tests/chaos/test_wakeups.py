@@ -29,6 +29,7 @@ def face(request: pytest.FixtureRequest) -> tuple[Callable[..., object], Callabl
     return FACES[request.param]
 
 
+@pytest.mark.chaos
 def test_each_release_wakes_a_waiter_of_another_process(
     workers: Start, face: tuple[Callable[..., object], ...], direct: redis.Redis
 ) -> None:
@@ -81,6 +82,7 @@ def monitored(direct: redis.Redis) -> Iterator[list[dict[str, object]]]:
     thread.join(PATIENCE)
 
 
+@pytest.mark.chaos
 def test_a_waiter_is_silent(
     workers: Start,
     face: tuple[Callable[..., object], ...],

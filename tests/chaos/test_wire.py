@@ -101,6 +101,7 @@ def test_a_server_that_dribbles_is_given_up_in_time(
     assert len(wire.ask_many([PING] * 2, 10)) == 2, "on a new connection"
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("idle", [True, False], ids=["idle connection", "handshake"])
 def test_a_connection_has_its_usual_patience_back(wire: Wire, slow: Slow, idle: bool) -> None:
     """A hurried exchange says nothing of the next one on the same connection."""

@@ -103,6 +103,7 @@ def test_garbage_costs_the_connection(client: Threads | Loop, server: Scripted, 
     assert server.asked[-1] == 1
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("warm", [False, True], ids=["new", "used"])
 @pytest.mark.parametrize("begun", [None, b"$10\r\nabc", b"*2\r\n:1\r\n", b":", b"$99999\r\n"])
 def test_an_answer_that_never_ends_is_given_up(
@@ -187,6 +188,7 @@ def test_signals_do_not_put_off_the_end(server: Scripted) -> None:
     assert rung < 300, "that is fifteen seconds"
 
 
+@pytest.mark.chaos
 def test_a_server_that_reads_nothing_is_given_up(server: Scripted) -> None:
     """[L9] Neither does it hold up who has much to say."""
     server.reads.clear()

@@ -182,6 +182,7 @@ def test_silence_is_given_up_for_all(make: Make, server: Scripted, frozen: bool)
         asyncio.run(main())
 
 
+@pytest.mark.chaos
 def test_silence_counts_from_the_last_answer(make: Make, server: Scripted) -> None:
     """[H20] Twelve answers, each of which comes in time, are no silence."""
     pause = threading.Event()
@@ -219,6 +220,7 @@ def test_silence_of_a_handshake_is_given_up(make: Make, monkeypatch: pytest.Monk
         asyncio.run(main())
 
 
+@pytest.mark.chaos
 def test_a_blocked_loop_is_not_a_silent_server(make: Make, server: Scripted) -> None:
     """[H12] The answer has long been there when the loop comes to look."""
 

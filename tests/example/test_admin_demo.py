@@ -5,12 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 from tests.example.helpers import PROJECT
 
 
-@pytest.mark.slow
 def test_it_shows_locks(redis_executable: None) -> None:
     """Each page that it measures comes with locks on it, or it fails."""
     command = [sys.executable, str(PROJECT / "admin_demo.py"), "--measure", "--locks", "200"]

@@ -46,7 +46,7 @@ class Careless(BaseCache):
         caches[self._alias].clear()
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 @pytest.mark.usefixtures("tests_of_django")
 class TestRuns:
     def test_wrapped_caches_pass_what_plain_ones_pass(self) -> None:

@@ -9,12 +9,9 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[3]
 
 
-@pytest.mark.slow
 def test_each_tick_of_a_database_schedule_is_published_once() -> None:
     """[C36] Also by a beat that overslept, and after a restart."""
     environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
