@@ -111,6 +111,7 @@ _current: ContextVar[Tick | None] = ContextVar("celery_locks_tick", default=None
 
 _down: dict[str, float] = {}
 """Aliases whose store couldn't be reached, and until when they are left alone."""
+clock.on_install(_down.clear)
 
 
 def current(task: str | None = None) -> Tick | None:

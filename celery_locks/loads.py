@@ -27,6 +27,7 @@ RESPITE: Final = 5.0
 """Seconds after a broker couldn't be reached in which it isn't tried: a host that doesn't answer costs each caller time."""
 
 _down: WeakKeyDictionary[Celery, float] = WeakKeyDictionary()
+clock.on_install(_down.clear)
 
 
 # Celery's own class, whatever the app prefers

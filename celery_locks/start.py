@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -44,8 +43,8 @@ NO_RESULT: Final = 60.0
 
 
 def nap(seconds: float) -> None:
-    """Wait, where nobody can wake us."""
-    threading.Event().wait(seconds)
+    """Sleep, where no wake-up comes."""
+    clock.sleep(seconds)
 
 
 class Start:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.core.exceptions import SynchronousOnlyOperation
 
-from .core import forks
+from .core import clock, forks
 from .core.effects import (
     NONSENSE,
     Command,
@@ -24,11 +24,12 @@ from .core.effects import (
     Sweep,
     Wait,
 )
-from .core.gates import Gate, LoopGate
 from .core.keys import waiters_of
 from .core.owners import running_loop
 from .core.queues import Queues
 from .core.replies import freed
+from .core.tuning import DEFAULT
+from .core.wakeup import TaskEvent, ThreadEvent
 from .renewal import Janitor
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from .backends.base import Backend
     from .core.effects import Handed
+    from .core.tuning import Tuning
 
 R = TypeVar("R")
 
@@ -43,11 +45,12 @@ R = TypeVar("R")
 class Engine:
     """Performs the effects of programs on one backend."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, tuning: Tuning = DEFAULT) -> None:
         self.backend = backend
+        self.tuning = tuning
         queues = self._queues = _queues.setdefault(backend.identity, Queues())
         freed = partial(queues.freed, outside=self)
-        janitor = self._janitor = Janitor(backend, freed)
+        janitor = self._janitor = Janitor(backend, freed, lambda: self.tuning)
         self._inbox = backend.inbox(self)
         self.hear = self._inbox.hears
         self.queued = queues.queued
@@ -65,13 +68,13 @@ class Engine:
             LineUp: partial(queues.line_up, outside=self),
             Freed: freed,
             Sweep: janitor.sweep,
-            Pause: lambda effect: Gate().sleep(effect.seconds),
+            Pause: lambda effect: clock.sleep(effect.seconds),
         }
         self.ahandlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
             Command: self._acall,
             Wait: partial(queues.await_, outside=self),
             Listen: self._alisten,
-            Pause: lambda effect: self._loop_gate().asleep(effect.seconds),
+            Pause: lambda effect: self._task_event().wait(effect.seconds),
         }
         _engines.add(self)
 
@@ -97,21 +100,21 @@ class Engine:
         return command.read(await self.backend.acall(command))
 
     def _listen(self, effect: Listen) -> bool:
-        gate = Gate()
-        self._inbox.open(effect.channel, gate.open)
-        gate.sleep(effect.seconds)
+        opened = ThreadEvent()
+        self._inbox.open(effect.channel, opened.set)
+        opened.wait(effect.seconds)
         return bool(self.hear(effect.channel))
 
     async def _alisten(self, effect: Listen) -> bool:
-        gate = self._loop_gate()
-        self._inbox.open(effect.channel, gate.open)
-        await gate.asleep(effect.seconds)
+        opened = self._task_event()
+        self._inbox.open(effect.channel, opened.set)
+        await opened.wait(effect.seconds)
         return bool(self.hear(effect.channel))
 
-    def _loop_gate(self) -> LoopGate:
+    def _task_event(self) -> TaskEvent:
         loop = running_loop()
         assert loop is not None  # noqa: S101 - we are in a coroutine
-        return LoopGate(loop, self.alarm)
+        return TaskEvent(loop, self.alarm)
 
     # What an inbox tells.
 
@@ -152,6 +155,12 @@ _queues: dict[str, Queues] = {}
 """By the identity of the store: two aliases of one server queue up together."""
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+@clock.on_install
+def _forget_times() -> None:
+    for queues in list(_queues.values()):
+        queues.forget_times()
 
 
 def _after_fork_in_child() -> None:

@@ -19,6 +19,7 @@ from . import caches
 from .client import LockMaker, Locks, Options
 from .conf import SETTING, InvalidLockBackend, read
 from .core import forks
+from .core.tuning import Tuning
 from .engine import Engine
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class LockHandler(LockMaker):
         self._clients: dict[str, Locks] = {}
         self._engines: dict[tuple[object, ...], Engine] = {}
         self._configured: Mapping[str, Any] | None = None
+        self.tuning = Tuning()
+        """Of the engines to come. For tests."""
 
     def __getitem__(self, alias: str) -> Locks:
         """The locks of an alias.
@@ -112,7 +115,7 @@ class LockHandler(LockMaker):
         with self._mutex:
             engine = self._engines.get(key)
             if engine is None:
-                engine = self._engines[key] = Engine(backend(location, options))
+                engine = self._engines[key] = Engine(backend(location, options, self.tuning), self.tuning)
             return engine
 
     def __repr__(self) -> str:

@@ -16,22 +16,22 @@ import itertools
 import logging
 import os
 import threading
+import time
 import weakref
+from collections import deque
 from math import inf
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from .batches import renew
 from .core import clock
-from .core.constants import EXIT_FLUSH, LONGEST_SLEEP, RENEW_AT, SOCKET_TIMEOUT
 from .core.daemon import Daemon
 from .core.errors import LockBackendError
-from .core.gates import Gate
 from .core.hold import Hold, State
 from .core.notice import notify
 from .core.owners import alive, registry
 from .core.rounds import Lease, Rounds
 from .core.visible import visible
+from .core.wakeup import ThreadEvent
 from .errands import BATCH, Errands
 
 if TYPE_CHECKING:
@@ -39,15 +39,20 @@ if TYPE_CHECKING:
 
     from .backends.base import Backend
     from .core.effects import Command, Freed, Place, Sweep
+    from .core.tuning import Tuning
 
 _log = logging.getLogger("django_redis_locks.renew")
+
+EXIT_FLUSH = 1.0
+"""Seconds that the end of the interpreter may spend on releases that are still queued."""
 
 
 class Janitor:
     """The thread of one backend. It begins with the first thing to do."""
 
-    def __init__(self, backend: Backend, tell: Callable[[Freed], object]) -> None:
+    def __init__(self, backend: Backend, tell: Callable[[Freed], object], tuning: Callable[[], Tuning]) -> None:
         self._backend = backend
+        self._tuning = tuning
         self._tell_waiters = tell
         self._rounds = Rounds()
         self.unwatch = self._rounds.remove
@@ -57,11 +62,12 @@ class Janitor:
     def after_fork_in_child(self) -> None:
         """The parent's thread doesn't exist here, and its holds aren't ours."""
         self._mutex = threading.RLock()
-        self._mailbox: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._jobs: deque[Callable[[], object]] = deque()
+        self._wakeup = ThreadEvent()
         self._rounds.clear()
         self._timers: list[tuple[float, int, Callable[[], object], Callable[[], object]]] = []
         self._crowded = 64
-        self._errands = Errands(self._backend, self._tell_waiters)
+        self._errands = Errands(self._backend, self._tell_waiters, self._tuning)
         self._count = itertools.count().__next__
         self._sleeps_until = -inf
         self._daemon = Daemon(self._work, "django-redis-locks janitor")
@@ -76,7 +82,7 @@ class Janitor:
         if hold.pid != self._works_in:
             self._begin_with(hold)
         if hold.renew_until:
-            due = self._rounds.enter(hold, prolong, lease, hold.since, lease / 1000 * RENEW_AT)
+            due = self._rounds.enter(hold, prolong, lease, hold.since, lease / 1000 * self._tuning().renew_at)
             if due < self._sleeps_until:
                 self._wake(due)
         else:
@@ -125,7 +131,22 @@ class Janitor:
 
     def put(self, job: Callable[[], object]) -> None:
         """Have the thread call ``job``, if it runs."""
-        self._mailbox.put(job)
+        self._jobs.append(job)
+        self._wakeup.set()
+
+    def wake(self) -> None:
+        """Have the thread look what is due: the clock may have changed."""
+        self._wakeup.set()
+
+    @property
+    def thread(self) -> int | None:
+        """The identifier of its thread, if that runs."""
+        return self._daemon.ident
+
+    @property
+    def has_jobs(self) -> bool:
+        """Something was put that isn't done yet."""
+        return bool(self._jobs)
 
     def settle(self, seconds: float) -> None:
         """Wait until what was put so far is done, and what is due was swept; at most so long."""
@@ -139,14 +160,15 @@ class Janitor:
     def _do(self, job: Callable[[], object], seconds: float) -> None:
         if not self._daemon.runs:
             return
-        gate = Gate()
+        done = threading.Lock()
+        done.acquire()
 
-        def done() -> None:
+        def act() -> None:
             job()
-            gate.open()
+            done.release()
 
-        self.put(done)
-        gate.sleep(seconds)
+        self.put(act)
+        clock.SYSTEM.wait(done, seconds)
 
     # The thread.
 
@@ -157,7 +179,7 @@ class Janitor:
             except BaseException:  # noqa: BLE001 - locks of others depend on this thread
                 with contextlib.suppress(Exception):  # a logging filter may be what fails
                     _log.exception("The janitor of %r stumbled and goes on", self._backend)
-                Gate().sleep(0.1)
+                time.sleep(0.1)
 
     def _once(self) -> None:
         while True:
@@ -166,15 +188,10 @@ class Janitor:
                 self._sleeps_until = until
             if self._next() >= until:  # who entered something in between saw that it needn't wake us, or we see it
                 break
-        try:
-            timeout = None if until == inf else min(max(0.0, until - clock.now()), LONGEST_SLEEP)
-            job = self._mailbox.get(timeout=timeout)
-            while True:
-                if job is not None:
-                    job()
-                job = self._mailbox.get_nowait()
-        except Empty:
-            pass
+        if not self._jobs:
+            self._wakeup.wait(min(max(0.0, until - clock.now()), self._tuning().longest_sleep))
+        while self._jobs:
+            self._jobs.popleft()()
         self._renew()
         self._ring()
         self._errands.run(clock.now(), self._next())
@@ -203,7 +220,7 @@ class Janitor:
             if early:
                 self._sleeps_until = due
         if early:
-            self._mailbox.put(None)
+            self._wakeup.set()
 
     def _renew(self) -> None:
         while True:
@@ -232,7 +249,7 @@ class Janitor:
                 replies = renew(
                     [entry.prolong(hold.token, entry.lease) for hold, entry in zip(holds, entries, strict=True)],
                     self._backend,
-                    max(0.05, min(SOCKET_TIMEOUT, patience)),
+                    max(0.05, min(self._tuning().maintenance_timeout, patience)),
                 )
             except Exception as error:  # noqa: BLE001 - whatever it is, these holds must stay in the rounds
                 replies = [LockBackendError(repr(error))] * len(holds)
@@ -269,7 +286,7 @@ class Janitor:
             self._warn("Lock %s couldn't be renewed: %s", hold, reply)
         elif reply:
             hold.prolong(sent, entry.lease)
-            self._rounds.enter(hold, entry.prolong, entry.lease, sent, entry.lease / 1000 * RENEW_AT)
+            self._rounds.enter(hold, entry.prolong, entry.lease, sent, entry.lease / 1000 * self._tuning().renew_at)
         else:
             self._tell(hold, "taken")
 
@@ -313,14 +330,26 @@ class Janitor:
 
 _janitors: weakref.WeakSet[Janitor] = weakref.WeakSet()
 
+
+def janitors() -> list[Janitor]:
+    """Those of this process."""
+    return list(_janitors)
+
+
+@clock.on_install
+def _wake_all() -> None:
+    for janitor in janitors():
+        janitor.wake()
+
+
 _forked = threading.RLock()
 """Taken only in a child that nobody told of its fork, so its parent's threads never had it."""
 
 
 def _flush_at_exit() -> None:
-    end = clock.now() + EXIT_FLUSH
-    for janitor in list(_janitors):
-        janitor.flush(max(0.0, end - clock.now()))
+    end = clock.system_now() + EXIT_FLUSH
+    for janitor in janitors():
+        janitor.flush(max(0.0, end - clock.system_now()))
 
 
 atexit.register(_flush_at_exit)

@@ -14,10 +14,10 @@ import pytest
 
 from django_redis_locks import renewal
 from django_redis_locks.backends.memory import backend as memory
-from django_redis_locks.backends.redis import backend as redis_backend
 from django_redis_locks.core.hold import State
 from django_redis_locks.core.owners import registry
-from tests.servers import UNHURRIED, needs_version, unavailable
+from tests.probes.tuning import Tune
+from tests.servers import needs_version, unavailable
 from tools.processes import ServerNotFound
 from tools.redis_binary import find_server
 from tools.redis_server import RedisServer, one_node_cluster
@@ -43,21 +43,24 @@ def forgetful() -> Iterator[None]:
     for store in memory._stores.values():
         store.records.clear()
         store.listings.clear()
-    for janitor in list(renewal._janitors):
-        janitor.put(None)  # it may have looked at a clock that was the test's, and sleep accordingly
+    for janitor in renewal.janitors():
+        janitor.wake()  # it may have looked at a clock that was the test's, and sleep accordingly
 
 
 @pytest.fixture(autouse=True)
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No server is given up because the machine stood still. Tests in which one falls silent say for how long."""
-    monkeypatch.setattr(redis_backend, "SOCKET_TIMEOUT", UNHURRIED)
+def tune() -> Iterator[Tune]:
+    """`tune(max_poll_interval=60.0)`: with other delays and time-outs in all engines of this process."""
+    tune = Tune()
+    tune.reset()
+    yield tune
+    tune.reset()
 
 
 @pytest.fixture
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is renewed is renewed after a thirtieth of his lease, not a third: the lease can be so long that it outlives a
-    machine that stands still for seconds, and the test is none the longer."""
-    monkeypatch.setattr(renewal, "RENEW_AT", 1 / 30)
+def often(tune: Tune) -> None:
+    """A hold is renewed after a thirtieth of its lease, not a third: the lease can be so long that it outlives a machine
+    that stands still for seconds, and the test is none the longer."""
+    tune(renew_at=1 / 30)
 
 
 @pytest.fixture(scope="session")

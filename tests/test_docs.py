@@ -67,7 +67,6 @@ from django_redis_locks.cache.options import LoadOptions
 from django_redis_locks.cache.roads import road_of
 from django_redis_locks.cache.visits import Terms
 from django_redis_locks.contrib import drf
-from django_redis_locks.core import constants
 from django_redis_locks.core.facts import Facts, FenceCounter
 from tests import docs_caching, docs_celery
 from tests.docs_caching import (
@@ -75,6 +74,7 @@ from tests.docs_caching import (
     test_options_of_a_load_are_all_in_the_table,  # noqa: F401
 )
 from tests.docs_celery import test_options_are_all_in_the_table  # noqa: F401 - it runs here
+from tests.probes.tuning import Tune
 from tools.redis_server import RedisServer
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -1147,10 +1147,8 @@ def test_code_runs_without_django(redis_url: str) -> None:
     assert done.stderr == ""
 
 
-def test_the_rights_are_enough(
-    redis_url: str, redis_server: RedisServer, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(constants, "CAP", 60.0)  # who gets the lock before that was woken
+def test_the_rights_are_enough(redis_url: str, redis_server: RedisServer, settings: Any, tune: Tune) -> None:
+    tune(max_poll_interval=60.0)  # who gets the lock before that was woken
     (shown,) = (block.code for block in BLOCKS if block.code.startswith("ACL SETUSER locks"))
     words = shlex.split(shown)
     folder = Path(inspect.getfile(RedisBackend)).parent / "lua"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ..core.errors import LockBackendError
 from ..core.facts import Facts
+from ..core.tuning import DEFAULT, Tuning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class Listener(Protocol):
-    """Whom an inbox tells, from a thread of its own."""
+    """What an inbox notifies, from a thread of its own."""
+
+    @property
+    def tuning(self) -> Tuning: ...
 
     def told(self, number: str, lock: str) -> None:
         """The queue of this number was taken out of the line, since this lock may be free."""
@@ -56,7 +60,7 @@ class Backend:
     buckets: ClassVar[int] = 1
     """Into how many parts the keys are divided; a script touches keys of one part."""
 
-    def __init__(self, location: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, location: str, options: Mapping[str, Any], tuning: Tuning = DEFAULT) -> None:
         raise NotImplementedError
 
     @classmethod

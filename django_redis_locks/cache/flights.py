@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from ..core import clock, forks
-from ..core.gates import Gate, LoopGate
+from ..core.wakeup import TaskEvent, ThreadEvent
 from .results import MISSING
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Flight:
     __slots__ = ("claimed", "cold", "followed", "gates", "home", "landing", "waits_for")
 
     def __init__(self) -> None:
-        self.gates: list[Gate | LoopGate] = []
+        self.gates: list[ThreadEvent | TaskEvent] = []
         self.landing: Landing | None = None
         self.waits_for: list[Flight] = []
         self.cold = self.followed = False
@@ -165,7 +165,7 @@ class Flights:
         finally:
             # All at once: where each woke the next one, any thread that computes would get its turn between the two
             for gate in flight.gates:
-                gate.open()
+                gate.set()
 
     def claimed(self, flight: Flight, token: str, claim: Claim) -> None:
         """Its load is claimed."""
@@ -173,7 +173,7 @@ class Flights:
             flight.claimed = token, claim
             gates = list(flight.gates)
         for gate in gates if flight.home is not None else ():
-            gate.open()
+            gate.set()
 
     def take_over(self, flight: Flight) -> tuple[str, Claim] | None:
         """Its claim, for the first one who asks."""
@@ -183,31 +183,31 @@ class Flights:
 
     def follow(self, flight: Flight, until: float, *, or_claimed: bool = False) -> Landing | None:
         """Wait for it in this thread; None if it takes longer. ``or_claimed``: or until its load is claimed."""
-        gate = Gate()
+        gate = ThreadEvent()
         try:
             self._enter(flight, gate)
             while not flight.over() and not (or_claimed and flight.claimed) and clock.now() < until:
-                gate.sleep(max(until - clock.now(), 0.0))
+                gate.wait(max(until - clock.now(), 0.0))
         finally:
             self._leave(flight, gate)
         return flight.landing
 
-    async def afollow(self, flight: Flight, until: float, gate: LoopGate) -> Landing | None:
+    async def afollow(self, flight: Flight, until: float, gate: TaskEvent) -> Landing | None:
         """As ``follow``, in a task."""
         try:
             self._enter(flight, gate)
             while not flight.over() and clock.now() < until:
-                await gate.asleep(max(until - clock.now(), 0.0))
+                await gate.wait(max(until - clock.now(), 0.0))
         finally:
             self._leave(flight, gate)
         return flight.landing
 
-    def _enter(self, flight: Flight, gate: Gate | LoopGate) -> None:
+    def _enter(self, flight: Flight, gate: ThreadEvent | TaskEvent) -> None:
         with self._mutex:
             if not flight.over():
                 flight.gates.append(gate)
 
-    def _leave(self, flight: Flight, gate: Gate | LoopGate) -> None:
+    def _leave(self, flight: Flight, gate: ThreadEvent | TaskEvent) -> None:
         if not flight.over():  # else nobody minds: a crowd needn't queue for the mutex
             with self._mutex:
                 if not flight.over() and gate in flight.gates:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..core import clock
-from ..core.constants import SOCKET_TIMEOUT
 from ..core.owners import running_loop
 from ..primitives.asking import asking
 from ..primitives.load import getting, reading
@@ -30,7 +29,7 @@ def together(call: Call) -> Program[tuple[int, Any]]:
     looks, key = call.road.looks, (running_loop(), call.key, call.ends_matter)
     look, mine = looks.join(key)
     if not mine:
-        until = clock.now() + SOCKET_TIMEOUT
+        until = clock.now() + call.road.world.tuning.socket_timeout
         landing: Landing | None = yield Follow(looks, look, until)
         if landing is not None and landing.value == NOTHING:
             return NOTHING

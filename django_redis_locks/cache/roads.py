@@ -228,6 +228,7 @@ def _values_of(cache: Any) -> Values | None:
     return None
 
 
+@clock.on_install
 def forget_roads(**_: object) -> None:
     """Settings have changed."""
     with _mutex:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pickle
-import time
 from typing import Any, NamedTuple, Protocol
 
+from ..core.clock import timestamp
 from .results import MISSING
 
 
@@ -47,7 +47,7 @@ class Kept(NamedTuple):
 
 def keep(value: Any, seconds: float) -> Kept:
     """A value that is fresh for so long."""
-    return Kept(value, time.time() + seconds)
+    return Kept(value, timestamp() + seconds)
 
 
 def unwrap(value: Any) -> Any:
@@ -93,5 +93,5 @@ def kept(value: Any) -> Found:
         return NOTHING
     if type(value) is not Kept:
         return Found(value)
-    left = value.until - time.time()
+    left = value.until - timestamp()
     return Found(value.value, left, round(left * 1000))

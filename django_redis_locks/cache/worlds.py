@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.core.cache import caches
 
-from ..core.constants import SOCKET_TIMEOUT
 from ..core.effects import Command, Effect, Program
 from ..core.errors import LockBackendError
-from ..core.gates import LoopGate
 from ..core.owners import running_loop
 from ..core.runner import arun, run
+from ..core.wakeup import TaskEvent
 from . import background
 from .results import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..core.tuning import Tuning
     from ..engine import Engine
     from .flights import Flight, Flights, Landing
 
@@ -182,9 +182,13 @@ class World:
             Follow: self._afollow,
         }
 
+    @property
+    def tuning(self) -> Tuning:
+        return self.engine.tuning
+
     def _together(self, effect: Together) -> list[Any]:
         self.engine.may_block()
-        replies = self.engine.backend.call_many(effect.commands, SOCKET_TIMEOUT)
+        replies = self.engine.backend.call_many(effect.commands, self.tuning.socket_timeout)
         return [_read(command, reply) for command, reply in zip(effect.commands, replies, strict=True)]
 
     async def _atogether(self, effect: Together) -> list[Any]:
@@ -200,7 +204,7 @@ class World:
     async def _afollow(self, effect: Follow) -> Landing | None:
         loop = running_loop()
         assert loop is not None  # noqa: S101 - we are in a coroutine
-        return await effect.flights.afollow(effect.flight, effect.until, LoopGate(loop, self.engine.alarm))
+        return await effect.flights.afollow(effect.flight, effect.until, TaskEvent(loop, self.engine.alarm))
 
     async def _alead(self, effect: Lead) -> None:
         self._in_task(effect)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from django.utils.translation import gettext as _
 
 from .. import dead, inspection
-from ..core.constants import SPARE
+from ..core.tuning import RESERVED_FENCES
 from . import documents
 from .console import NO, OK, Console, Options, UsageError, actor, alias_of, has_terminal
 from .listing import described
@@ -57,7 +57,7 @@ def _refusal(info: LockInfo, fence: int | None) -> str:
         return _("Nobody holds it. Nothing was released.")
     if info.state == "done":
         return _("That job is done: there is nothing to release. Nothing was released.")
-    spare = SPARE if info.version is None else 0  # a record has one version at a time
+    spare = RESERVED_FENCES if info.version is None else 0  # a record has one version at a time
     if fence is not None and (info.fence is None or not 0 <= fence - info.fence <= spare):
         return _(
             "Its hold doesn't have the fence %(fence)d but %(present)s: that hold is over, or there never was one. "

@@ -22,6 +22,11 @@ class Daemon:
         self._pid = os.getpid()
 
     @property
+    def ident(self) -> int | None:
+        """The identifier of its thread, if that runs in this process."""
+        return self._thread.ident if self._thread is not None and self._pid == os.getpid() else None
+
+    @property
     def runs(self) -> bool:
         """Started, in this process."""
         return self._thread is not None and self._pid == os.getpid()

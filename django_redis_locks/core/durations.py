@@ -9,7 +9,7 @@ from datetime import timedelta
 from math import ceil, inf, isfinite
 from typing import TypeAlias
 
-from .constants import LONGEST_LEASE, SHORTEST_LEASE
+from .tuning import LONGEST_LEASE, SHORTEST_LEASE
 
 Duration: TypeAlias = float | timedelta
 

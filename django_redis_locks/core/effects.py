@@ -21,6 +21,7 @@ from .hold import State
 
 if TYPE_CHECKING:
     from .hold import Hold
+    from .tuning import Tuning
 
 R = TypeVar("R")
 
@@ -283,6 +284,8 @@ class Performer(Protocol):
     def handlers(self) -> Handlers: ...
     @property
     def ahandlers(self) -> Handlers: ...
+    @property
+    def tuning(self) -> Tuning: ...
     @property
     def queued(self) -> Callable[[Place], bool]:
         """Whether anybody in this process waits for a place: if not, there is nobody to hand a lock over to, or to tell."""

@@ -15,7 +15,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from . import clock, events, forks
-from .constants import DRIFT, DRIFT_SHARE, SPELL
+from .tuning import DRIFT, DRIFT_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,19 +149,20 @@ class Hold:
         """Held now: it may be re-entered and renewed."""
         return self.held and not self.over
 
-    def passes_on(self, lease: int) -> bool:
-        """Whether who wishes for a lease of so many milliseconds may go on with it as it is, now that this hold is over."""
+    def passes_on(self, lease: int, window: float) -> bool:
+        """Whether a waiter that asks for a lease of this many milliseconds may adopt the lock as it is, now that this hold is
+        over: within ``window`` seconds after the store was asked."""
         return (
             self.spare > 0
             and lease == self.lease
             and self.state is State.GONE
-            and clock.now() < min(self.asked + SPELL, self.deadline)
+            and clock.now() < min(self.asked + window, self.deadline)
         )
 
-    def follow(self, hold: Hold) -> None:
-        """Go on with what the store gave to another hold."""
+    def follow(self, hold: Hold, window: float) -> None:
+        """Go on with what the store gave to another hold; its lease is ``window`` seconds longer there."""
         self.asked = hold.asked
-        self.deadline = min(self.deadline, hold.asked + validity(self.lease + 1000 * SPELL))
+        self.deadline = min(self.deadline, hold.asked + validity(self.lease + 1000 * window))
         self.spare, self.hand_overs = hold.spare - 1, hold.hand_overs + 1
 
     def age(self) -> float:

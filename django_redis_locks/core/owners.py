@@ -21,8 +21,8 @@ from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
 
 from . import clock, forks
-from .constants import REMEMBER
 from .hold import State
+from .tuning import INDEX_RETENTION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -270,7 +270,7 @@ class Registry:
             return
         late = clock.now() - grant.hold.deadline
         # not inside of the mutex: who is alive takes one of Python's own, and there too the collector may release
-        if grant.hold.state is State.GONE or late > REMEMBER or (late > 0 and not alive(grant.hold)):
+        if grant.hold.state is State.GONE or late > INDEX_RETENTION or (late > 0 and not alive(grant.hold)):
             with self._mutex:
                 self._forget(grant)
 

@@ -19,15 +19,15 @@ from random import random
 from typing import TYPE_CHECKING, Protocol
 
 from . import clock
-from .constants import HOT, JITTER, POLITE
 from .effects import Trouble, Turn
-from .gates import Gate, LoopGate
 from .hold import State
+from .wakeup import TaskEvent, ThreadEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from .effects import Freed, Handed, HandOver, Leave, LineUp, Place, Seat, Standing, Wait
+    from .tuning import Tuning
 
 
 MANY = 1024
@@ -39,6 +39,9 @@ mint_number = count(1).__next__
 
 class Outside(Protocol):
     """What queues know of the process and the store around them."""
+
+    @property
+    def tuning(self) -> Tuning: ...
 
     def hear(self, channel: str, /) -> str:
         """The name of the process's inbox on a channel; "" while nobody listens there."""
@@ -86,7 +89,7 @@ class _Queue(Trouble):
             return self._sleep(seat, until - now, outside) if now < until else None
         handed = self.handed
         if self.wakes == self.seen:
-            if handed is not None and handed.hold.passes_on(seat.lease):
+            if handed is not None and handed.hold.passes_on(seat.lease, outside.tuning.local_reuse_window):
                 handed.taker = seat
                 seat.turn = Turn(taken=handed)
                 return seat.turn
@@ -102,7 +105,7 @@ class _Queue(Trouble):
     def _sleep(self, seat: Seat, seconds: float, outside: Outside) -> float:
         if seat.gate is None:
             home = self.home
-            seat.gate = LoopGate(home, outside.alarm) if isinstance(home, asyncio.AbstractEventLoop) else Gate()
+            seat.gate = TaskEvent(home, outside.alarm) if isinstance(home, asyncio.AbstractEventLoop) else ThreadEvent()
         return seconds
 
     def told(self, seat: Seat, standing: Standing) -> None:
@@ -123,7 +126,7 @@ class _Queue(Trouble):
         if self.seats:
             gate = self.seats[0].gate
             if gate is not None:
-                gate.open()
+                gate.set()
 
     def closed(self) -> bool:
         """Its loop was closed, and the tasks that wait on it were never cancelled."""
@@ -160,6 +163,11 @@ class Queues:
         """Until when others go first."""
         self._hot.clear()
         self._asking.clear()
+
+    def forget_times(self) -> None:
+        """Another clock counts from now on: what was noted on the one before may lie in its distant future."""
+        self._polite.clear()
+        self._hot.clear()
 
     def __len__(self) -> int:
         """How many keys somebody waits for."""
@@ -216,7 +224,7 @@ class Queues:
                 if homes:
                     self._drop_closed(place, homes, outside)
                 if not homes:
-                    self._note(self._hot, place, HOT)
+                    self._note(self._hot, place, outside.tuning.contention_memory)
                     self._queues.pop(place, None)
 
     def _note(self, until: dict[Place, float], place: Place, seconds: float) -> None:
@@ -278,13 +286,13 @@ class Queues:
                 if not any(queue.number == number and queue.seats for queue in self._of(place)):
                     outside.left(place, effect.address, None)
         if effect.woke:
-            now = clock.now()
+            now, yield_time = clock.now(), outside.tuning.yield_time
             with self._mutex:
-                self._note(self._polite, place, POLITE)
-                self._note(self._hot, place, HOT)
+                self._note(self._polite, place, yield_time)
+                self._note(self._hot, place, outside.tuning.contention_memory)
                 for queue in self._of(place):
                     if not queue.address:
-                        queue.next_try = min(queue.next_try, now + POLITE)
+                        queue.next_try = min(queue.next_try, now + yield_time)
                         queue.rouse()
         elif place in self._queues:
             with self._mutex:
@@ -315,14 +323,14 @@ class Queues:
         turn = self.begin(effect, outside)
         while type(turn) is float:
             outside.may_block()
-            effect.seat.gate.sleep(turn)
+            effect.seat.gate.wait(turn)
             turn = self.go_on(effect, outside)
         return turn  # type: ignore[return-value]
 
     async def await_(self, effect: Wait, outside: Outside) -> Turn | None:
         turn = self.begin(effect, outside)
         while type(turn) is float:
-            await effect.seat.gate.asleep(turn)
+            await effect.seat.gate.wait(turn)
             turn = self.go_on(effect, outside)
         return turn  # type: ignore[return-value]
 
@@ -336,7 +344,7 @@ class Queues:
             if standing is not None:
                 queue.told(seat, standing)
             if pause is not None:
-                spread = random() * JITTER if pause else 0.0  # noqa: S311 - no secret
+                spread = random() * outside.tuning.jitter if pause else 0.0  # noqa: S311 - no secret
                 queue.next_try = clock.now() + pause + spread
             return queue.turn(seat, effect.until, outside)
 

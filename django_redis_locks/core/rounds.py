@@ -16,8 +16,6 @@ from collections import deque
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from .constants import LONGEST_SLOT, SLOTS
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -34,6 +32,10 @@ class Lease(NamedTuple):
     lease: int
     exact: bool
 
+
+SLOTS = 60_000.0
+LONGEST_SLOT = 0.5
+"""Leases that come due within the same sixtieth of their length (they are in ms), or half second, are renewed together."""
 
 _tuple, _ref = tuple.__new__, weakref.ref
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from ..core import clock
-from ..core.constants import FIRST_RETRY, TROUBLE
 from ..core.effects import Command, Pause, Program, Trouble
 from ..core.errors import LockBackendError
+from ..core.tuning import DEFAULT, Tuning
 
 Answer: TypeAlias = tuple[Any, float, bool]
 """A reply, when the request it answers was sent, and whether an earlier copy went unanswered."""
 
 
-def asking(command: Command[Any], until: float, trouble: Trouble | None = None) -> Program[Answer]:
+def asking(
+    command: Command[Any], until: float, trouble: Trouble | None = None, tuning: Tuning = DEFAULT
+) -> Program[Answer]:
     """Send a command until it is answered, but not after ``until`` on the engine's clock, nor for longer than a store may
     be in ``trouble``; at least once.
 
@@ -29,7 +31,7 @@ def asking(command: Command[Any], until: float, trouble: Trouble | None = None) 
             carried out.
     """
     unanswered = False
-    pause = FIRST_RETRY
+    pause = tuning.first_retry
     while True:
         sent = clock.now()
         try:
@@ -42,7 +44,7 @@ def asking(command: Command[Any], until: float, trouble: Trouble | None = None) 
             if not failure.passing:
                 raise
             trouble = trouble or Trouble()
-            left = min(until, trouble.note(failure, sent) + TROUBLE) - clock.now()
+            left = min(until, trouble.note(failure, sent) + tuning.down_after) - clock.now()
             if left <= 0:
                 raise
             yield Pause(min(pause, left))

@@ -12,14 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ..core import clock, forks, owners
-from ..core.constants import CAP
 from ..core.effects import Command, Leave, Program, Seat, Standing, Sweep, Turn
 from ..core.errors import LockBackendError
 from ..core.hold import Hold, State, mint_id
 from ..core.replies import members, number, text, yes_or_no
 from ..core.runner import surely
 from .asking import Answer, asking
-from .waiting import Outcome, kept, waiting
+from .waiting import Outcome, waiting
 from .wishes import Wish
 
 if TYPE_CHECKING:
@@ -195,7 +194,7 @@ class Load:
 
     def _question(self, wish: Claiming, turn: Turn) -> Command[Claim]:
         extra = "" if wish.extra is None else wish.extra
-        line = turn.address, turn.arrival, int(turn.more), kept()
+        line = turn.address, turn.arrival, int(turn.more), self.world.tuning.waiter_ttl
         args = wish.token, wish.lease, wish.fresh_above, int(wish.take), extra, *line
         keys = self.keys[:5] if self.keys.value else self.keys[:4]
         return Command("load/claim", keys, args, self._read)
@@ -246,11 +245,11 @@ class Load:
         except GeneratorExit:
             raise
         except BaseException:
-            yield Sweep(self.place, self._give_up(token), CAP)
+            yield Sweep(self.place, self._give_up(token), self.world.tuning.max_poll_interval)
             raise
 
     def _asked(self, command: Command[Any], patience: float = 0.0) -> Program[Any]:
-        reply, _, _ = yield from asking(command, clock.now() + patience)
+        reply, _, _ = yield from asking(command, clock.now() + patience, tuning=self.world.tuning)
         return reply
 
     def _give_up(self, token: str, keep: int = 0, why: str = "") -> Command[Any]:

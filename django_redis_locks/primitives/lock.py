@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..core import clock, forks, owners
 from ..core import holder as holders
-from ..core.constants import SPELL
 from ..core.effects import Command, Standing, Turn
 from ..core.holder import Holder
 from ..core.replies import freed, members, number, text, yes_or_no
 from .base import BaseLock
 from .record_values import queued_in
-from .waiting import kept
 from .wishes import NOWHERE, Ask, Busy, Foreign, Granted
 
 if TYPE_CHECKING:
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
     from ..core.hold import Hold
 
 KIND: Final = "lock"
-
-_SPELL: Final = round(1000 * SPELL)
 
 
 class Lock(BaseLock):
@@ -48,12 +44,15 @@ class Lock(BaseLock):
             free = (keys.lock, keys.fence, keys.listing) if terms.index else (keys.lock, keys.fence)
             return Command("lock/acquire", free, (ask.token, terms.lease, about), read_verdict)
         handed = "" if turn.handed is None else turn.handed.hold.token
-        args = ask.token, terms.lease + _SPELL, about, handed, turn.address, turn.arrival, int(turn.more), kept()
+        tuning = self.world.tuning
+        lease = terms.lease + round(1000 * tuning.local_reuse_window)
+        queue = turn.address, turn.arrival, int(turn.more), tuning.waiter_ttl
+        args = ask.token, lease, about, handed, *queue
         waited = (keys.lock, keys.fence, keys.waiters)
         return Command("lock/acquire", (*waited, keys.listing) if terms.index else waited, args, read_verdict)
 
     def _free(self, token: str, address: str = "") -> Command[int]:
-        args: tuple[str | int, ...] = (token, address, kept()) if address else (token,)
+        args: tuple[str | int, ...] = (token, address, self.world.tuning.waiter_ttl) if address else (token,)
         return Command("lock/free", self._to_free, args, freed)
 
     def _prolong(self, token: str, lease: int) -> Command[bool]:

@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..core import clock, owners
-from ..core.constants import HAND_OVERS, SPARE
 from ..core.effects import (
     Command,
     Freed,
@@ -24,6 +23,7 @@ from ..core.effects import (
 )
 from ..core.errors import LockBackendError, LockKeyError, LockLost
 from ..core.hold import Hold, State, validity
+from ..core.tuning import RESERVED_FENCES
 from .asking import Answer, asking
 from .waiting import Outcome, waiting
 from .wishes import Ask, Busy, Foreign, Granted, Terms
@@ -144,12 +144,12 @@ class Programs:
             ask.token = taken.hold.token
         hold = ask.hold = self._hold(ask, verdict.fence, sent, unanswered)
         if taken is not None:
-            hold.follow(taken.hold)
+            hold.follow(taken.hold, self.world.tuning.local_reuse_window)
         elif verdict.standing.others:
             if handed is not None:
                 hold.hand_overs = handed.hold.hand_overs + 1
         elif turn.address or handed is not None:
-            hold.spare = SPARE
+            hold.spare = RESERVED_FENCES
         return hold
 
     def _spend(self, ask: Ask) -> Iterator[Sweep]:
@@ -214,7 +214,7 @@ class Programs:
         """Give it to others who wait here, if it is there for sure; after so many times they have to line up instead."""
         if hold.unanswered or hold.doubted or hold.lost_why is not None or clock.now() >= hold.deadline:
             return False
-        if hold.hand_overs >= HAND_OVERS:
+        if hold.hand_overs >= self.world.tuning.hand_overs:
             hold.address = yield LineUp(self.place, home)
         else:
             handed: bool = yield HandOver(Handed(hold, self._free, partial(self._go_on, hold)), home)

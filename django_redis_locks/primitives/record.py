@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ..core import clock, forks, owners
-from ..core.constants import CAP
 from ..core.durations import Duration, lease_ms, patience
 from ..core.effects import Command, Leave, Program, Seat, Standing, Sweep, Turn
 from ..core.errors import LockBackendError, LockKeyError
@@ -22,7 +21,7 @@ from ..core.hold import Hold, State, mint_id
 from ..core.runner import arun, run, surely
 from .asking import Answer, asking
 from .record_values import Listed, Record, Reply, Write, Written, again, json_of, longest, mark_of, plain, queued_in
-from .waiting import Outcome, kept, waiting
+from .waiting import Outcome, waiting
 from .wishes import Wish
 
 if TYPE_CHECKING:
@@ -198,7 +197,7 @@ class RecordRef:
         record = reply.record
         if (0 if record is None else record.version) != wish.known:
             return record, True, 0.0, ()  # the next one, who may wait for another change, asks at once
-        return record, False, CAP if record is None else record.lease_left, ()
+        return record, False, self.world.tuning.max_poll_interval if record is None else record.lease_left, ()
 
     def _let_go(self, record: Record | None) -> None:
         if record is not None and record._hold is not None:
@@ -216,7 +215,7 @@ class RecordRef:
         if until is None:
             until = clock.now() + self.terms.wait
         try:
-            return (yield from asking(command, until))
+            return (yield from asking(command, until, tuning=self.world.tuning))
         except LockBackendError as failure:
             self._named(failure)
             raise
@@ -230,7 +229,7 @@ class RecordRef:
     def _get(self, known: int = 0, turn: Turn | None = None) -> Command[Reply]:
         args: tuple[str | int, ...] = ()
         if turn is not None:
-            args = known, turn.address, turn.arrival, int(turn.more), kept()
+            args = known, turn.address, turn.arrival, int(turn.more), self.world.tuning.waiter_ttl
         return Command("record/get", self.keys[:2], args, self._read_got)
 
     def _write(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from ..core import clock, constants
-from ..core.constants import SOCKET_TIMEOUT
+from ..core import clock
 from ..core.effects import Command, Effect, Leave, Listen, Performer, Program, Seat, Turn, Wait
 from ..core.errors import LockBackendError
 from .asking import asking
@@ -39,11 +38,6 @@ class Asker(Protocol[W_contra, V_co]):
     def _outcome(self, wish: W_contra, turn: Turn, answer: Answer) -> Outcome[V_co]: ...
 
 
-def kept() -> int:
-    """For how many milliseconds a process that isn't heard of any more stays in line."""
-    return round(2000 * constants.CAP)
-
-
 def waiting(asker: Asker[W_contra, V], wish: W_contra, seat: Seat | None, verdict: V) -> Program[V]:
     """Ask whenever it is our turn, until that settles it or the wish's wait is over; without a wait once. Returns the
     last verdict, or the one given if it was never our turn: the head of the queue has asked for the whole process.
@@ -51,6 +45,7 @@ def waiting(asker: Asker[W_contra, V], wish: W_contra, seat: Seat | None, verdic
     Where all is calm the first question is asked without queueing up: as a rule there is nothing to wait for.
 
     If it fails, wherever an exception strikes, whoever has the wish gives up what it holds."""
+    tuning = asker.world.tuning
     begin = clock.now()
     give_up = begin + wish.wait
     wish.seat = seat
@@ -65,7 +60,7 @@ def waiting(asker: Asker[W_contra, V], wish: W_contra, seat: Seat | None, verdic
         answer = (
             turn.taken.go_on()
             if turn.taken is not None
-            else (yield from asking(asker._question(wish, turn), give_up, None if seat is None else seat.queue))
+            else (yield from asking(asker._question(wish, turn), give_up, None if seat is None else seat.queue, tuning))
         )
         asked = True
         verdict, settled, rest, then = asker._outcome(wish, turn, answer)
@@ -80,12 +75,12 @@ def waiting(asker: Asker[W_contra, V], wish: W_contra, seat: Seat | None, verdic
         if not turn.address and not wish.listened:
             wish.listened = True
             # whoever changed it meanwhile couldn't tell us
-            rest = 0.0 if (yield Listen(seat.channel, min(SOCKET_TIMEOUT, give_up - now))) else rest
+            rest = 0.0 if (yield Listen(seat.channel, min(tuning.subscribe_timeout, give_up - now))) else rest
         standing, wish.standing = wish.standing, None  # told once: a wake-up may come between
-        turn = yield Wait(seat, give_up, min(constants.CAP, rest), standing)
+        turn = yield Wait(seat, give_up, min(tuning.max_poll_interval, rest), standing)
     if seat is not None:
         if not (calm and asker.world.cool(seat)):
-            yield Leave(seat, min(constants.CAP, rest) if settled else None, wish.standing)
+            yield Leave(seat, min(tuning.max_poll_interval, rest) if settled else None, wish.standing)
         wish.seat = None
         if not asked and seat.queue is not None and seat.queue.failure is not None:
             # it never was our turn, and whoever's it was found the store down

@@ -95,10 +95,10 @@ class StepGate:
     def __init__(self) -> None:
         self.opened = False
 
-    def open(self) -> None:
+    def set(self) -> None:
         self.opened = True
 
-    def sleep(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> None:
         actor = me()
         looks = actor.process.road.looks._flying.values()
         if seconds > 0 and not any(self in look.gates for look in looks):  # for a load, not for the look of another one

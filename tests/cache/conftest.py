@@ -16,11 +16,12 @@ import pytest
 from django.conf import settings
 from django.core.cache import caches
 
-from django_redis_locks.cache import early, endings, fences, get_or_load, looks, metrics, roads, worlds
+from django_redis_locks.cache import early, endings, fences, get_or_load, metrics, roads
 from django_redis_locks.cache.flights import Flight
 from django_redis_locks.cache.roads import Road, road_of
 from tests.cache.wrapped import FILES, LOCMEM, MEMCACHED, REDIS, WRAPPER, Closing, raw_entry
 from tests.contract.matrix import FACES, PATIENCE, Caller, Task
+from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 from tests.servers import unavailable
 from tools.memcached_server import Memcached
@@ -255,11 +256,10 @@ def proxied(redis_server: RedisServer, settings: Any, redis_url: str) -> Iterato
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+def patient(monkeypatch: pytest.MonkeyPatch, tune: Tune) -> None:
     """However long a server or a thread stands still: no answer comes too late, no claim of one who writes ends before he
     does, and what was said of a load isn't forgotten in the same test."""
-    for module in (looks, worlds):
-        monkeypatch.setattr(module, "SOCKET_TIMEOUT", PATIENCE)
+    tune(socket_timeout=PATIENCE)
     monkeypatch.setattr(fences, "WRITE", 60_000)
     monkeypatch.setattr(endings, "PASSING", 60.0)
 

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -100,16 +99,14 @@ class World:
     @contextmanager
     def alive(self, processes: int = 2) -> Iterator[World]:
         """The product's doors to the outside lead into this world."""
-        time = SimpleNamespace(
-            monotonic=lambda: self.now, time=lambda: self.now, time_ns=lambda: int(self.now * 1_000_000_000)
-        )
         with (
             mock.patch.multiple(clock, now=self._tick, wall=self._tick),
-            mock.patch.object(memory_store, "time", time),
-            mock.patch.object(memory_loads, "time", time),
-            mock.patch.object(values, "time", time),
-            mock.patch.object(queues, "Gate", StepGate),
-            mock.patch.object(flights, "Gate", StepGate),
+            mock.patch.multiple(memory_store, monotonic=lambda: self.now, timestamp=lambda: self.now),
+            mock.patch.multiple(memory, monotonic=lambda: self.now),
+            mock.patch.multiple(memory_loads, monotonic=lambda: self.now),
+            mock.patch.multiple(values, timestamp=lambda: self.now),
+            mock.patch.object(queues, "ThreadEvent", StepGate),
+            mock.patch.object(flights, "ThreadEvent", StepGate),
             mock.patch.object(queues, "random", self.random.random),
             mock.patch.object(endings, "random", return_value=0.0),
         ):

@@ -11,7 +11,7 @@ import pytest
 from django_redis_locks.cache import flights as module
 from django_redis_locks.cache.flights import Flight, Flights, Landing
 from django_redis_locks.core import clock
-from django_redis_locks.core.gates import Gate
+from django_redis_locks.core.wakeup import ThreadEvent
 from tests.chaos.helpers import eventually
 from tests.django.helpers import PATIENCE
 
@@ -47,11 +47,11 @@ def crowd() -> Any:
     yield crowd
     crowd.land()
     for gate in crowd.flight.gates:
-        gate.open()
+        gate.set()
     crowd.pool.shutdown()
 
 
-class Struck(Gate):
+class Struck(ThreadEvent):
     """A signal strikes the first ones who came, in their sleep."""
 
     victims = 1
@@ -62,9 +62,9 @@ class Struck(Gate):
         Struck.made += 1
         self._struck = Struck.made <= Struck.victims
 
-    def sleep(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> None:
         Struck.asleep += 1
-        super().sleep(seconds)
+        super().wait(seconds)
         if self._struck:
             raise KeyboardInterrupt
 
@@ -74,7 +74,7 @@ def test_one_who_is_struck_keeps_none_of_the_others(
     crowd: Crowd, monkeypatch: pytest.MonkeyPatch, victims: int
 ) -> None:
     """[S22] Ctrl-C, or a time limit, ends the wait of one thread and no other's."""
-    monkeypatch.setattr(module, "Gate", Struck)
+    monkeypatch.setattr(module, "ThreadEvent", Struck)
     for name, value in {"victims": victims, "made": 0, "asleep": 0}.items():
         monkeypatch.setattr(Struck, name, value)
     for number in range(CROWD):

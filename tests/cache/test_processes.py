@@ -33,7 +33,8 @@ def start(redis_url: str) -> Iterator[Callable[..., list[Worker]]]:
 
         def start(number: int) -> list[Worker]:
             workers = [
-                Worker(redis_url, f"loader-{n}", {"CAP": CAP, "SOCKET_TIMEOUT": PATIENCE}) for n in range(number)
+                Worker(redis_url, f"loader-{n}", {"max_poll_interval": CAP, "socket_timeout": PATIENCE})
+                for n in range(number)
             ]
             for worker in workers:
                 stack.callback(worker.close)

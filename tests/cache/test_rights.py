@@ -15,9 +15,9 @@ from django.core.cache import caches
 from django_redis_locks.backends.redis.backend import RedisBackend
 from django_redis_locks.backends.redis.scripts import script
 from django_redis_locks.cache import get_or_load_many, invalidate
-from django_redis_locks.core import constants
 from tests.cache.conftest import DUMMY, HERE, THERE, Loader, Stage, at, redis_caches
 from tests.contract.matrix import PATIENCE, eventually
+from tests.probes.tuning import Tune
 from tools.redis_server import RedisServer
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "operations.md"
@@ -69,11 +69,9 @@ def test_they_are_those_of_the_scripts() -> None:
     assert rights_of_loads() == used | {"eval", "evalsha", "get", "ping", "subscribe"}
 
 
-def test_they_are_enough_for_loads(
-    server: RedisServer, stage: Stage, counted: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_they_are_enough_for_loads(server: RedisServer, stage: Stage, counted: Any, tune: Tune) -> None:
     """[S24] One loads, who waits in another process is woken, and what is invalidated isn't stored."""
-    monkeypatch.setattr(constants, "CAP", 60.0)  # who has the value before that was woken
+    tune(max_poll_interval=60.0)  # who has the value before that was woken
     loader = Loader("value", gate=True)
     first = stage.start("k", loader, ttl=60, stale=60, early=0.5, wait=PATIENCE)
     loader.wait()

@@ -15,12 +15,13 @@ from django_redis_locks.backends.redis import inbox as inbox_module
 from django_redis_locks.backends.redis.inbox import RedisInbox
 from django_redis_locks.backends.redis.wire import connection_makers
 from django_redis_locks.client import Locks
-from django_redis_locks.core import constants, events
+from django_redis_locks.core import events
 from tests.chaos.helpers import Async, Sync
 from tests.chaos.impostor import Impostor
 from tests.chaos.inboxes import ANSWER, TICK, Ear
 from tests.chaos.jobs import take
 from tests.chaos.workers import CAP, Worker
+from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 from tools.redis_server import RedisServer
 
@@ -129,8 +130,8 @@ def workers(redis_url: str) -> Iterator[Callable[..., Worker]]:
     of the engine changed. Its connections bear its name."""
     with ExitStack() as stack:
 
-        def start(name: str, **constants: float) -> Worker:
-            worker = Worker(redis_url, name, constants)
+        def start(name: str, **tuning: float) -> Worker:
+            worker = Worker(redis_url, name, tuning)
             stack.callback(worker.close)
             return worker
 
@@ -149,11 +150,11 @@ def holder(workers: Callable[..., Worker]) -> Worker:
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch: pytest.MonkeyPatch, tune: Tune) -> None:
     """Looks after itself every 150 ms, and waits for a server as long as it takes; for what answers a PING, which is as
     good as never where none comes, for some seconds."""
-    monkeypatch.setattr(constants, "CAP", TICK)
-    monkeypatch.setattr(inbox_module, "SOCKET_TIMEOUT", 30.0)
+    tune(max_poll_interval=TICK)
+    tune(subscribe_timeout=30.0)
     say, listen = inbox_module.Ear.say, inbox_module.Ear.next
     pinged: set[inbox_module.Ear] = set()
 

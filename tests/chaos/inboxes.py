@@ -6,7 +6,9 @@ import threading
 
 import redis
 
+from django_redis_locks import locks
 from django_redis_locks.backends.redis.inbox import RedisInbox
+from django_redis_locks.core.tuning import Tuning
 
 LOCKS, SHOP = "lock:{0}:inbox:", "shop:{0}:inbox:"
 TICK = 0.15
@@ -23,6 +25,10 @@ class Ear:
         self.heard: list[tuple[str, str]] = []
         self.missings = 0
         self.waits = True
+
+    @property
+    def tuning(self) -> Tuning:
+        return locks.tuning
 
     def told(self, number: str, lock: str) -> None:
         self.heard.append((number, lock))

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from django_redis_locks import LockLost
-from django_redis_locks.core import clock, constants, events
+from django_redis_locks.core import clock, events
 from tests.chaos.crowd import KEY, lined_up, listening, pair, start
 from tests.chaos.helpers import BUSY, eventually
+from tests.probes.tuning import Tune
 from tools.redis_server import RedisServer
 
 Make = Callable[..., RedisServer]
@@ -25,9 +26,9 @@ LEASE = 30.0
 
 
 @pytest.fixture
-def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_polling(tune: Tune) -> None:
     """Who gets a lock within a minute was told."""
-    monkeypatch.setattr(constants, "CAP", 60.0)
+    tune(max_poll_interval=60.0)
 
 
 @pytest.mark.parametrize("persistence", ["snapshot", "log"])
@@ -75,9 +76,9 @@ def test_restarted_empty(make_server: Make, open_lock: Open, no_polling: None) -
 
 
 @pytest.mark.usefixtures("often")
-def test_flushed(make_server: Make, open_lock: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flushed(make_server: Make, open_lock: Open, tune: Tune) -> None:
     """[L24] [L3] Nobody hears of FLUSHALL: waiters ask at the cap, and line up again if they find it taken already."""
-    monkeypatch.setattr(constants, "CAP", 0.5)
+    tune(max_poll_interval=0.5)
     server = make_server()
     theirs, ours = open_lock(server.url(), expire=LEASE, renew=True)
     grant = theirs.acquire()

@@ -40,13 +40,13 @@ NO_LIMIT = 1e9
 
 @pytest.fixture
 def competition(workers: Start, direct: redis.Redis) -> Callable[..., list[Pass]]:
-    """`competition([(1, 0), (4, 4)], run=0.5, POLITE=0)`: the passes of two processes, the second one with four threads
+    """`competition([(1, 0), (4, 4)], run=0.5, yield_time=0)`: the passes of two processes, the second one with four threads
     and four tasks, in the order of the fences. It begins when all homes stand in line."""
 
-    def competition(callers: Sequence[tuple[int, int]], run: float = RUN, **constants: float) -> list[Pass]:
-        starter = workers("starter", **constants)
+    def competition(callers: Sequence[tuple[int, int]], run: float = RUN, **tuning: float) -> list[Pass]:
+        starter = workers("starter", **tuning)
         starter.call(take, "a")
-        processes = [workers(f"process{number}", **constants) for number in range(len(callers))]
+        processes = [workers(f"process{number}", **tuning) for number in range(len(callers))]
         futures = []
         for process, (threads, tasks) in zip(processes, callers, strict=True):
             futures += [process.start(compete, "a", f"{process.name} threads", SECTION) for _ in range(threads)]
@@ -95,7 +95,7 @@ def test_eight_processes_take_turns(competition: Competition) -> None:
         return median(waited) <= 2 * 8 and max(waited) <= 20 * 8 and same_again(passes) < 0.25
 
     assert any(fair() for _ in range(TRIES))
-    assert any(same_again(competition([(1, 0)] * 8, POLITE=0)) > 0.3 for _ in range(TRIES))
+    assert any(same_again(competition([(1, 0)] * 8, yield_time=0)) > 0.3 for _ in range(TRIES))
 
 
 CROWDED = {
@@ -121,7 +121,7 @@ def test_a_home_keeps_the_lock_for_sixteen_hand_overs(
         return 16 <= median(waited) <= (1 + 16) * (homes - 1) + 3 and max(waited) <= 4 * (1 + 16) * homes
 
     def unfair() -> bool:
-        passes = competition(processes, SHORT_RUN, HAND_OVERS=NO_LIMIT)
+        passes = competition(processes, SHORT_RUN, hand_overs=NO_LIMIT)
         return max(waits(passes, homes)) > len(passes) / 2
 
     assert any(fair() for _ in range(TRIES))
@@ -131,7 +131,7 @@ def test_a_home_keeps_the_lock_for_sixteen_hand_overs(
 def test_who_has_had_his_share_goes_to_the_end_of_the_line(workers: Start, direct: redis.Redis) -> None:
     """[H4] A process that reaches the limit, here at once, frees the lock and lines up behind those who came later than
     its own next waiter."""
-    process, other = workers("process", CAP=CAP, HAND_OVERS=0), workers("other", CAP=CAP)
+    process, other = workers("process", max_poll_interval=CAP, hand_overs=0), workers("other", max_poll_interval=CAP)
     assert process.call(take, "a")
     own = process.start(take, "a")
     in_line(direct, 1)

@@ -11,10 +11,10 @@ import redis
 
 from django_redis_locks import LockBackendError
 from django_redis_locks.client import Locks
-from django_redis_locks.core import constants
 from tests.chaos.conftest import SILENCE
 from tests.chaos.crowd import KEY, LINE, Crowd
 from tests.chaos.helpers import eventually
+from tests.probes.tuning import Tune
 from tools.redis_server import RedisServer
 
 Make = Callable[..., RedisServer]
@@ -23,14 +23,14 @@ CAP = 0.5
 
 
 @pytest.fixture
-def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_polling(tune: Tune) -> None:
     """Who gets a lock within a minute was told."""
-    monkeypatch.setattr(constants, "CAP", 60.0)
+    tune(max_poll_interval=60.0)
 
 
 @pytest.fixture
-def polling(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(constants, "CAP", CAP)
+def polling(tune: Tune) -> None:
+    tune(max_poll_interval=CAP)
 
 
 @pytest.fixture

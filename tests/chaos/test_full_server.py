@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from django_redis_locks import LockBackendError
+from django_redis_locks import LockBackendError, locks
 from django_redis_locks.client import Locks
-from django_redis_locks.core import clock, constants
+from django_redis_locks.core import clock
 from tests.chaos.crowd import KEY, LINE, asked, lined_up, pair
 from tests.chaos.helpers import BUSY, LEASE, elsewhere, eventually, renewed
+from tests.probes.tuning import Tune
 from tools.redis_server import RedisServer
 
 Make = Callable[..., RedisServer]
@@ -19,8 +20,8 @@ CAP = 0.5
 
 
 @pytest.fixture
-def server(make_server: Make, monkeypatch: pytest.MonkeyPatch) -> RedisServer:
-    monkeypatch.setattr(constants, "CAP", CAP)
+def server(make_server: Make, tune: Tune) -> RedisServer:
+    tune(max_poll_interval=CAP)
     return make_server(maxmemory_policy="noeviction")
 
 
@@ -76,7 +77,7 @@ def test_who_cannot_line_up_asks_now_and_then(server: RedisServer, open_locks: O
     grant.release()
     begin = clock.now()
     assert all(waiter.result(20) for waiter in waiters)
-    assert clock.now() - begin < CAP + constants.JITTER + BUSY
+    assert clock.now() - begin < CAP + locks.tuning.jitter + BUSY
     assert server.command("EXISTS", KEY, LINE) == 0
 
 

@@ -12,7 +12,7 @@ import redis
 
 from django_redis_locks import Grant, LockBackendError
 from django_redis_locks.client import Locks
-from django_redis_locks.core.gates import Gate
+from django_redis_locks.core import clock
 from tests.chaos.helpers import Async, Sync, eventually, fence_of
 from tests.chaos.impostor import End, Impostor, around
 from tools.redis_server import RedisServer
@@ -53,7 +53,7 @@ def refused(face: Face, client: Locks) -> None:
 
 
 def idle(face: Face, seconds: float) -> None:
-    face._runner.run(asyncio.sleep(seconds)) if isinstance(face, Async) else Gate().sleep(seconds)
+    face._runner.run(asyncio.sleep(seconds)) if isinstance(face, Async) else clock.sleep(seconds)
 
 
 @pytest.mark.parametrize(

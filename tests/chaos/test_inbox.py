@@ -13,9 +13,9 @@ import redis
 
 from django_redis_locks.backends.redis import inbox as module
 from django_redis_locks.backends.redis.inbox import RedisInbox
-from django_redis_locks.core import clock, constants
 from tests.chaos.helpers import eventually
 from tests.chaos.inboxes import LOCKS, SHOP, TICK, Ear, Opened, begin, opened, subscriptions, thread_of
+from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -84,10 +84,10 @@ def test_nobody_is_pinged_for_nobody(inbox: RedisInbox, ear: Ear, proxy: Proxy) 
 
 
 def test_it_is_closed_when_nobody_has_waited_for_a_while(
-    inbox: RedisInbox, ear: Ear, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    inbox: RedisInbox, ear: Ear, direct: redis.Redis, tune: Tune
 ) -> None:
     """[L25] Its connection and its thread are gone; the next waiter has it opened again, under its name."""
-    monkeypatch.setattr(module, "IDLE", 3 * TICK)
+    tune(subscriber_idle=3 * TICK)
     name = opened(inbox)
     threading.Event().wait(6 * TICK)
     assert inbox.hears(LOCKS) == name, "somebody waits"
@@ -100,32 +100,34 @@ def test_it_is_closed_when_nobody_has_waited_for_a_while(
 
 
 def test_a_message_is_a_use(
-    inbox: RedisInbox, ear: Ear, direct: redis.Redis, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+    inbox: RedisInbox, ear: Ear, direct: redis.Redis, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, tune: Tune
 ) -> None:
     """[L25] An inbox that is told all the time isn't idle, although nobody happens to wait at its first quiet moment."""
-    monkeypatch.setattr(constants, "CAP", 60.0)
+    tune(max_poll_interval=60.0)
     told = threading.Event()
 
     def tell(number: str, lock: str) -> None:
-        constants.CAP = TICK  # no quiet moment comes before the message does
+        tune(max_poll_interval=TICK)  # no quiet moment comes before the message does
         told.set()
 
     ear.told = tell  # type: ignore[method-assign]
     name = opened(inbox)
     ear.waits = False
-    now = clock.now
-    monkeypatch.setattr(clock, "now", lambda: now() + 100)
+    now = module.now
+    monkeypatch.setattr(module, "now", lambda: now() + 100)
     direct.publish(name, "1 lock")
     assert told.wait(20)
     threading.Event().wait(4 * TICK)
     assert inbox.hears(LOCKS) == name
-    monkeypatch.setattr(clock, "now", lambda: now() + 200)
+    monkeypatch.setattr(module, "now", lambda: now() + 200)
     eventually(lambda: not subscriptions(direct, inbox))
 
 
-def test_who_begins_to_wait_as_it_closes_is_heard(inbox: RedisInbox, ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_begins_to_wait_as_it_closes_is_heard(
+    inbox: RedisInbox, ear: Ear, monkeypatch: pytest.MonkeyPatch, tune: Tune
+) -> None:
     """[H7] [H9] He may have lined up under its name: it goes on, and he asks once more."""
-    monkeypatch.setattr(module, "IDLE", 0.0)
+    tune(subscriber_idle=0.0)
     ear.waits = False
     closing = threading.Event()
     drop = module.drop
@@ -158,9 +160,9 @@ def test_a_second_prefix_shares_the_connection(inbox: RedisInbox, ear: Ear, dire
     assert ear.missings == 2, "what was published meanwhile is lost"
 
 
-def test_a_second_prefix_has_not_to_wait_for_a_quiet_moment(inbox: RedisInbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_prefix_has_not_to_wait_for_a_quiet_moment(inbox: RedisInbox, tune: Tune) -> None:
     """[H7] The thread that listens is interrupted."""
-    monkeypatch.setattr(constants, "CAP", 30.0)
+    tune(max_poll_interval=30.0)
     opened(inbox)
     assert opened(inbox, SHOP)
 

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from django_redis_locks import Lock
-from django_redis_locks.core import clock, constants
+from django_redis_locks import Lock, locks
+from django_redis_locks.core import clock
 from tests.chaos.crowd import lined_up, listening, pair
 from tests.chaos.helpers import BUSY, eventually
+from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 from tools.redis_server import RedisServer
 
@@ -25,10 +26,10 @@ def heard_by(server: RedisServer) -> int:
     return int(server.command("PUBSUB", "NUMSUB", channel)[1])
 
 
-def test_half_open(make_server: Make, open_lock: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_open(make_server: Make, open_lock: Open, tune: Tune) -> None:
     """[H10] [L24] What is published reaches a dead connection: the waiters ask at the cap. While somebody waits the silence
     is noticed within two caps, and the next release is heard of."""
-    monkeypatch.setattr(constants, "CAP", CAP)
+    tune(max_poll_interval=CAP)
     server = make_server()
     with Proxy(server.port) as proxy:
         theirs, ours = open_lock(proxy.url, expire=60)
@@ -40,7 +41,7 @@ def test_half_open(make_server: Make, open_lock: Open, monkeypatch: pytest.Monke
         begin = clock.now()
         grant.release()
         had = [waiter.result(20) for waiter in waiters]
-        assert max(one.at for one in had) - begin < CAP + constants.JITTER + BUSY
+        assert max(one.at for one in had) - begin < CAP + locks.tuning.jitter + BUSY
 
         grant = theirs.acquire()
         waiters = pair(ours)
@@ -48,7 +49,7 @@ def test_half_open(make_server: Make, open_lock: Open, monkeypatch: pytest.Monke
         grant.release()
         assert all(waiter.result(20) for waiter in waiters)
 
-        monkeypatch.setattr(constants, "CAP", 60.0)
+        tune(max_poll_interval=60.0)
         grant = theirs.acquire()
         waiters = pair(ours)
         lined_up(server)
@@ -58,9 +59,9 @@ def test_half_open(make_server: Make, open_lock: Open, monkeypatch: pytest.Monke
         assert clock.now() - begin < BUSY
 
 
-def test_closed_while_the_lock_is_released(make_server: Make, open_lock: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_while_the_lock_is_released(make_server: Make, open_lock: Open, tune: Tune) -> None:
     """[H7] [H10] Nobody hears that release. Everybody asks once when the inbox is back, which is at once, every time."""
-    monkeypatch.setattr(constants, "CAP", 60.0)
+    tune(max_poll_interval=60.0)
     server = make_server()
     theirs, ours = open_lock(server.url(), expire=60)
     for _ in range(8):
@@ -76,10 +77,10 @@ def test_closed_while_the_lock_is_released(make_server: Make, open_lock: Open, m
 
 
 @pytest.mark.chaos
-def test_silent_for_longer_than_a_lease(make_server: Make, open_lock: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_for_longer_than_a_lease(make_server: Make, open_lock: Open, tune: Tune) -> None:
     """[L2] [L3] [H14] The holder learns in time that its lease must have ended; the waiters have the lock when the server
     speaks again."""
-    monkeypatch.setattr(constants, "CAP", CAP)
+    tune(max_poll_interval=CAP)
     server = make_server()
     theirs, ours = open_lock(server.url(), expire=3, renew=True, OPTIONS={"socket_timeout": 30})
     begin = clock.now()

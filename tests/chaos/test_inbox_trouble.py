@@ -13,10 +13,10 @@ import redis
 
 from django_redis_locks.backends.redis import inbox as module
 from django_redis_locks.backends.redis.inbox import RedisInbox
-from django_redis_locks.core import clock
 from tests.chaos.helpers import eventually
 from tests.chaos.inboxes import LOCKS, SHOP, TICK, Ear, begin, opened, subscriptions
 from tests.forks import in_child
+from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 from tools.redis_server import RedisServer
 
@@ -25,11 +25,9 @@ pytestmark = pytest.mark.usefixtures("quick")
 Make = Callable[..., RedisInbox]
 
 
-def test_a_subscription_without_answer_is_tried_again(
-    inbox: RedisInbox, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_subscription_without_answer_is_tried_again(inbox: RedisInbox, proxy: Proxy, tune: Tune) -> None:
     """[L19] Who asked for it is answered that it isn't heard, and hears so when it is."""
-    monkeypatch.setattr(module, "SOCKET_TIMEOUT", 1.0)
+    tune(subscribe_timeout=1.0)
     proxy.plan("drop", "reply", of="SUBSCRIBE")
     assert opened(inbox) == ""
     eventually(lambda: inbox.hears(LOCKS))
@@ -134,13 +132,13 @@ def test_a_refusal_is_told_once(
         patch.setattr(inbox, "_make", lambda: pytest.fail("it was asked again"))
         assert opened(inbox) == "", "answered at once"
 
-    now = clock.now
-    monkeypatch.setattr(clock, "now", lambda: now() + 61)
+    now = module.now
+    monkeypatch.setattr(module, "now", lambda: now() + 61)
     assert opened(inbox) == ""
     assert len(warnings_of(caplog)) == 1
     redis_server.command("ACL", "SETUSER", "deaf", "&lock:*")
     assert opened(inbox) == "", "not yet"
-    monkeypatch.setattr(clock, "now", lambda: now() + 122)
+    monkeypatch.setattr(module, "now", lambda: now() + 122)
     assert opened(inbox) == inbox.hears(LOCKS) != ""
     assert len(warnings_of(caplog)) == 1
 

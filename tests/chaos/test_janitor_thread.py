@@ -11,9 +11,10 @@ import pytest
 
 from django_redis_locks import LockBackendError, LockLost, locks
 from django_redis_locks.client import Locks
-from django_redis_locks.core import clock, constants
+from django_redis_locks.core import clock
 from django_redis_locks.core.hold import Hold
 from tests.chaos.helpers import LEASE, elsewhere, eventually, renewed
+from tests.probes.tuning import Tune
 
 
 @pytest.fixture
@@ -180,10 +181,10 @@ def test_the_news_of_a_loss_that_comes_after_an_extension_is_none(
     assert grant.lost
 
 
-def test_who_waits_for_centuries_holds_nobody_up(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_for_centuries_holds_nobody_up(memory: Locks, tune: Tune) -> None:
     """[F2] The thread sleeps until the next thing to do, but no operating system sleeps for so long at once. What nobody
     waits for any more is among what is to do."""
-    monkeypatch.setattr(constants, "CAP", 0.05)
+    tune(max_poll_interval=0.05)
     lock = memory.lock("a", expire=60)
     held = elsewhere(lock.acquire)
     janitor = memory.engine._janitor

@@ -13,10 +13,10 @@ import redis
 
 from django_redis_locks import Lock, LockBackendError, LockLost
 from django_redis_locks.client import Locks
-from django_redis_locks.core import clock, constants
-from django_redis_locks.primitives import asking
+from django_redis_locks.core import clock
 from tests.chaos.crowd import KEY, LINE, asked, lined_up, listening, pair, start
 from tests.chaos.helpers import BUSY, LEASE, eventually
+from tests.probes.tuning import Tune
 from tools.redis_server import RedisServer
 
 Make = Callable[..., RedisServer]
@@ -27,9 +27,9 @@ LONG = 30.0
 
 
 @pytest.fixture
-def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_polling(tune: Tune) -> None:
     """Who gets a lock within a minute was told."""
-    monkeypatch.setattr(constants, "CAP", 60.0)
+    tune(max_poll_interval=60.0)
 
 
 def failed(waiter: Future[object]) -> float:
@@ -98,11 +98,11 @@ def test_down_while_they_go_on_waiting(make_server: Make, open_lock: Open, no_po
     assert clock.now() - begin < BUSY
 
 
-def test_down_for_those_who_wait_for_ever(make_server: Make, open_lock: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_down_for_those_who_wait_for_ever(make_server: Make, open_lock: Open, tune: Tune) -> None:
     """[L22] There is an end to that: TROUBLE, once for all who stand in one queue. Then the process locks as ever."""
     cap, trouble = 0.3, 0.8
-    monkeypatch.setattr(constants, "CAP", cap)
-    monkeypatch.setattr(asking, "TROUBLE", trouble)
+    tune(max_poll_interval=cap)
+    tune(down_after=trouble)
     server = make_server()
     theirs, ours = open_lock(server.url(), expire=60)
     grant = theirs.acquire()
@@ -113,7 +113,7 @@ def test_down_for_those_who_wait_for_ever(make_server: Make, open_lock: Open, mo
     for waiter in waiters:
         failed(waiter)
     assert trouble - cap < clock.now() - begin < cap + trouble + BUSY
-    monkeypatch.setattr(constants, "CAP", 60.0)
+    tune(max_poll_interval=60.0)
     server.restart()
     with pytest.raises(LockLost):
         grant.release()
@@ -121,12 +121,10 @@ def test_down_for_those_who_wait_for_ever(make_server: Make, open_lock: Open, mo
 
 
 @pytest.mark.chaos
-def test_who_stands_behind_another_one_is_told_too(
-    make_server: Make, open_locks: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_stands_behind_another_one_is_told_too(make_server: Make, open_locks: Open, tune: Tune) -> None:
     """[H22] [F14] Only the first in a queue asks. Those behind him, whose wait ends first, don't take it for a busy lock;
     and if they would rather go on without one, they do."""
-    monkeypatch.setattr(constants, "CAP", 0.2)
+    tune(max_poll_interval=0.2)
     server = make_server()
     client = open_locks(server.url())
     lock = client.lock("a", expire=60)

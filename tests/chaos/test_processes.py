@@ -15,11 +15,11 @@ import pytest
 import redis
 
 from django_redis_locks.client import Locks
-from django_redis_locks.core import constants
 from django_redis_locks.core.owners import mint_token
 from tests.chaos.conftest import SILENCE
 from tests.chaos.helpers import LEASE, eventually, renewed
 from tests.forks import in_child
+from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 
 SOCKET_TIMEOUT = SILENCE
@@ -188,9 +188,9 @@ def test_a_cancelled_acquire_leaves_nothing_behind(proxied: Locks, proxy: Proxy,
     eventually(lambda: not direct.exists(KEY))
 
 
-def test_a_cancelled_waiter_leaves_the_queue(open_locks: Open, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_waiter_leaves_the_queue(open_locks: Open, redis_url: str, tune: Tune) -> None:
     """[H9] [L29] The one behind it is next."""
-    monkeypatch.setattr(constants, "CAP", 60.0)  # it is no cap that ends its wait
+    tune(max_poll_interval=60.0)  # it is no cap that ends its wait
     lock = open_locks(redis_url).lock("a")
 
     async def main() -> None:

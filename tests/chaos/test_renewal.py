@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 import redis
 
-from django_redis_locks import LockLost, renewal
+from django_redis_locks import LockLost
 from django_redis_locks.client import Locks
 from django_redis_locks.core import clock, events
 from django_redis_locks.core.owners import registry
 from django_redis_locks.renewal import Janitor
 from tests.chaos.helpers import BUSY, LEASE, elsewhere, eventually, renewed
+from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 from tools.redis_server import RedisServer
 
@@ -43,11 +44,9 @@ def test_a_reloaded_script_keeps_no_hold(open_locks: Open, redis_url: str, direc
 
 @pytest.mark.chaos
 @pytest.mark.usefixtures("often")
-def test_renewal_outlives_network_trouble(
-    proxied: Locks, proxy: Proxy, direct: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_renewal_outlives_network_trouble(proxied: Locks, proxy: Proxy, direct: redis.Redis, tune: Tune) -> None:
     """[L9] [E8] Lost answers and a cut network end nothing before the lease does; "unknown" isn't "lost"."""
-    monkeypatch.setattr(renewal, "SOCKET_TIMEOUT", 0.3)
+    tune(maintenance_timeout=0.3)
     grant = proxied.lock("a", expire=LEASE, renew=True).acquire()
     for action, direction in (("drop", "reply"), ("cut", "reply"), ("drop", "request")):
         proxy.plan(action, direction, of="lock/renew")

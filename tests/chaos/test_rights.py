@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 import pytest
 
-from django_redis_locks import LockBackendError, LockKeyError, LockLost, LockNotOwned, inspection
-from django_redis_locks.backends.redis import inbox
+from django_redis_locks import LockBackendError, LockKeyError, LockLost, LockNotOwned, inspection, locks
 from django_redis_locks.backends.redis.refusals import HINTS
 from django_redis_locks.client import Locks
-from django_redis_locks.core import clock, constants
+from django_redis_locks.core import clock
 from tests.chaos.crowd import KEY, LINE, asked, lined_up, pair
 from tests.chaos.helpers import BUSY, elsewhere, eventually
+from tests.probes.tuning import Tune
 from tools.redis_server import RedisServer
 
 Make = Callable[..., RedisServer]
@@ -66,10 +66,10 @@ def test_a_user_without_script_rights_says_so(make_server: Make, open_locks: Ope
 
 
 def test_the_rights_that_the_message_lists_are_enough(
-    make_server: Make, open_both: Callable[..., list[Locks]], monkeypatch: pytest.MonkeyPatch
+    make_server: Make, open_both: Callable[..., list[Locks]], tune: Tune
 ) -> None:
     """Whoever follows the advice can do everything with a lock, and his waiters are woken."""
-    monkeypatch.setattr(constants, "CAP", 60.0)
+    tune(max_poll_interval=60.0)
     server = make_server()
     client, other = open_both(limited(server, RIGHTS), METADATA=())
     lock = client.lock("a")
@@ -148,12 +148,12 @@ def use(server: RedisServer, client: Locks) -> None:
 def test_each_right_is_missed(
     make_server: Make,
     open_locks: Open,
-    monkeypatch: pytest.MonkeyPatch,
+    tune: Tune,
     request: pytest.FixtureRequest,
     missing: str,
 ) -> None:
     """[H2] The error names it, and whatever a script had done before it was stopped is cleared away."""
-    monkeypatch.setattr(constants, "CAP", CAP)
+    tune(max_poll_interval=CAP)
     server = make_server()
     if missing not in {"eval", "evalsha"}:
         expect_unnamed_refusal(request, server)
@@ -180,15 +180,15 @@ def test_each_right_is_missed(
 def test_without_wake_ups(
     make_server: Make,
     open_both: Callable[..., list[Locks]],
-    monkeypatch: pytest.MonkeyPatch,
+    tune: Tune,
     caplog: pytest.LogCaptureFixture,
     missing: str,
     warned: bool,
 ) -> None:
     """[L28] [H10] [E10] Nobody is refused anything: releases release, and waiters ask at the cap. Who may not listen says
     so once, however often he finds it out."""
-    monkeypatch.setattr(constants, "CAP", CAP)
-    monkeypatch.setattr(inbox, "REFUSED", 0.0)
+    tune(max_poll_interval=CAP)
+    tune(subscriber_refused=0.0)
     server = make_server()
     url = limited(server, [right for right in RIGHTS if right != missing], "" if missing == "channels" else "&lock:*")
     there, here = open_both(url)
@@ -200,7 +200,7 @@ def test_without_wake_ups(
         begin = clock.now()
         grant.release()
         had = [waiter.result(20) for waiter in waiters]
-        assert max(one.at for one in had) - begin < CAP + constants.JITTER + BUSY
+        assert max(one.at for one in had) - begin < CAP + locks.tuning.jitter + BUSY
         use(server, here)
     warnings = [
         record for record in caplog.records if record.levelno == logging.WARNING and "Waiters ask" in record.msg
@@ -216,10 +216,11 @@ def test_a_right_that_is_taken_away(
     open_both: Callable[..., list[Locks]],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
+    tune: Tune,
 ) -> None:
     """[H10] The server closes an inbox whose channels it forbids: waiters go on asking. When it allows them again it is
     asked again after a while, and the next release is heard of."""
-    monkeypatch.setattr(constants, "CAP", CAP)
+    tune(max_poll_interval=CAP)
     server = make_server()
     theirs, ours = (client.lock("a", expire=30) for client in open_both(limited(server, RIGHTS)))
     grant = theirs.acquire()
@@ -230,9 +231,9 @@ def test_a_right_that_is_taken_away(
     grant.release()
     begin = clock.now()
     had = [waiter.result(20) for waiter in waiters]
-    assert max(one.at for one in had) - begin < CAP + constants.JITTER + BUSY
+    assert max(one.at for one in had) - begin < CAP + locks.tuning.jitter + BUSY
     limited(server, RIGHTS)
-    monkeypatch.setattr(constants, "CAP", 60.0)
+    tune(max_poll_interval=60.0)
     monkeypatch.setattr(ours.world._inbox, "_refused_until", 0.0)
     grant = theirs.acquire()
     waiters = pair(ours)

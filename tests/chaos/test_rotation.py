@@ -14,10 +14,10 @@ from redis.credentials import CredentialProvider
 
 from django_redis_locks import Lock, LockBackendError, locks
 from django_redis_locks.client import Locks
-from django_redis_locks.core import clock, constants
-from django_redis_locks.core.gates import Gate
+from django_redis_locks.core import clock
 from tests.chaos.crowd import asked, lined_up, listening, pair
 from tests.chaos.helpers import BUSY, LEASE, Async, Sync, eventually, renewed
+from tests.probes.tuning import Tune
 from tools.redis_server import RedisServer
 
 Make = Callable[..., RedisServer]
@@ -89,7 +89,7 @@ def all_of(error: BaseException) -> str:
 
 
 def pause(face: Face, seconds: float) -> None:
-    face._runner.run(asyncio.sleep(seconds)) if isinstance(face, Async) else Gate().sleep(seconds)
+    face._runner.run(asyncio.sleep(seconds)) if isinstance(face, Async) else clock.sleep(seconds)
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
@@ -133,11 +133,9 @@ def test_a_connection_that_is_killed_is_replaced_with_the_new_password(
     assert vault.asked == before + 1
 
 
-def test_waiters_are_woken_after_a_rotation(
-    server: RedisServer, settings: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiters_are_woken_after_a_rotation(server: RedisServer, settings: Any, tune: Tune) -> None:
     """[H10] The connection that listens is replaced as well."""
-    monkeypatch.setattr(constants, "CAP", 60.0)  # who gets the lock before that was told
+    tune(max_poll_interval=60.0)  # who gets the lock before that was told
     vault = Vault()
     settings.REDIS_LOCKS = {
         "default": {"LOCATION": server.url(), "OPTIONS": {"credential_provider": vault, "socket_timeout": 2}},

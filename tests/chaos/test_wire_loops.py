@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from freezegun import freeze_time
 
-from django_redis_locks.backends.redis import alarms, loops
+from django_redis_locks.backends.redis import alarms
 from django_redis_locks.backends.redis.loops import AsyncWire
 from django_redis_locks.backends.redis.resp import pack
 from django_redis_locks.backends.redis.stream import Stream
@@ -201,13 +201,12 @@ def test_silence_counts_from_the_last_answer(make: Make, server: Scripted) -> No
     assert len(server.links) == 1
 
 
-def test_silence_of_a_handshake_is_given_up(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silence_of_a_handshake_is_given_up(make: Make) -> None:
     """[H14] [L9] Frozen time stops redis-py's own timeouts, and a byte now and then would start them anew."""
-    monkeypatch.setattr(loops, "HANDSHAKE", 1.0)
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
     given = {"socket_timeout": SILENCE, "socket_connect_timeout": SILENCE, "protocol": 2}
-    wire = AsyncWire(connection_makers(url, given)[1], 3600)
+    wire = AsyncWire(connection_makers(url, given)[1], 3600, handshakes=1.0)
 
     async def main() -> None:
         begin = clock.now()

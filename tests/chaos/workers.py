@@ -14,11 +14,11 @@ import asyncio
 import inspect
 import multiprocessing
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -54,10 +54,10 @@ class Gates(dict[str, threading.Event]):
 class Worker:
     """One process, seen by the test."""
 
-    def __init__(self, url: str, name: str, constants: dict[str, float]) -> None:
+    def __init__(self, url: str, name: str, tuning: dict[str, float]) -> None:
         self.name = name
         self._pipe, theirs = _context.Pipe()
-        self._process = _context.Process(target=_main, args=(theirs, url, name, constants), daemon=True)
+        self._process = _context.Process(target=_main, args=(theirs, url, name, tuning), daemon=True)
         self._process.start()
         theirs.close()
         self.pid: int = self._process.pid
@@ -136,20 +136,9 @@ def _cancel(number: int) -> None:
     task.get_loop().call_soon_threadsafe(task.cancel)
 
 
-def patch(constants: dict[str, float]) -> None:
-    """Give constants of the engine other values, wherever they were imported to."""
-    for name, value in constants.items():
-        modules = [module for path, module in sys.modules.items() if path.startswith("django_redis_locks")]
-        users = [module for module in modules if hasattr(module, name)]
-        assert users, f"there is no constant {name}"
-        for module in users:
-            setattr(module, name, value)
-
-
-def _main(pipe: Connection, url: str, name: str, constants: dict[str, float]) -> None:
+def _main(pipe: Connection, url: str, name: str, tuning: dict[str, Any]) -> None:
     settings.configure(REDIS_LOCKS={"default": {"LOCATION": url, "OPTIONS": {"client_name": name}}})
-    locks["default"]  # so that all modules are loaded
-    patch(constants)
+    locks.tuning = replace(locks.tuning, **tuning)
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()
     mutex = threading.Lock()

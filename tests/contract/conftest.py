@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks.core import constants, events
+from django_redis_locks.core import events
 from tests.contract.desk import Desk
 from tests.contract.matrix import BACKENDS, FACES, Caller, Face
 from tests.contract.network_faults import Weather
+from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 from tools.redis_server import RedisServer
 
@@ -64,9 +65,9 @@ def bob(face: Face) -> Caller:
 
 
 @pytest.fixture
-def no_polling(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_polling(tune: Tune) -> None:
     """Who gets something within a minute was told."""
-    monkeypatch.setattr(constants, "CAP", 60.0)
+    tune(max_poll_interval=60.0)
 
 
 @pytest.fixture

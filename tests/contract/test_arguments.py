@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from django_redis_locks import Grant, LockAlreadyHeld, LockLost, LockNotOwned
-from django_redis_locks.core.constants import SPARE
+from django_redis_locks.core.tuning import RESERVED_FENCES
 from tests.contract.matrix import PATIENCE, Caller, Face, eventually, inside, prolonged, twin
 from tests.forks import in_child
 
@@ -138,7 +138,7 @@ def test_a_fence_that_nobody_has_frees_nothing(face: Face, alice: Caller, bob: C
     for those who take it over. The answer may be wrong, if one was lost on the way; the lock isn't freed."""
     lock = face.lock()
     grant = alice(lock.acquire)
-    for fence in (0, -1, grant.fence - 1, grant.fence + SPARE + 1, 10**30):
+    for fence in (0, -1, grant.fence - 1, grant.fence + RESERVED_FENCES + 1, 10**30):
         bob(lock.force_release, fence=fence)
         alice(grant.ensure_held, confirm=True)
     assert bob(lock.force_release, fence=grant.fence) is True

@@ -7,17 +7,19 @@ from itertools import cycle, pairwise
 
 import pytest
 
-from django_redis_locks import Grant, LockLost, locks, renewal
-from django_redis_locks.core import hold
-from django_redis_locks.core.constants import HAND_OVERS
+from django_redis_locks import Grant, LockLost, locks
 from django_redis_locks.core.queues import Queues
-from tests.contract.matrix import PATIENCE, Caller, Face, eventually, prolonged
+from tests.contract.matrix import PATIENCE, Caller, Face, eventually
+from tests.probes.tuning import Tune
+
+HAND_OVERS = 16
+"""How often in a row a lock stays within a process, at most."""
 
 
 @pytest.fixture
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+def unhurried(tune: Tune) -> None:
     """However slow this machine is, the store was asked lately."""
-    monkeypatch.setattr(hold, "SPELL", 60.0)
+    tune(local_reuse_window=60.0)
 
 
 def second_and_third(face: Face, alice: Caller, bob: Caller, carol: Caller) -> tuple[Grant, Grant]:
@@ -55,32 +57,30 @@ def test_who_takes_over_may_go_on_unasked(face: Face, alice: Caller, bob: Caller
     assert alice(lock.acquire).fence > third.fence + 1
 
 
-def renew_often(grant: Grant, monkeypatch: pytest.MonkeyPatch) -> None:
+def renew_often(grant: Grant, tune: Tune) -> None:
     """From now on, and not before a test is through with what comes first."""
     janitor = locks["default"].engine._janitor
     mine = id(grant.hold)
     entry = janitor._rounds._new.get(mine) or janitor._rounds._known[mine]
-    monkeypatch.setattr(renewal, "RENEW_AT", 1 / 100)
+    tune(renew_at=1 / 100)
     janitor.watch(grant.hold, entry.prolong, entry.lease)
 
 
 @pytest.mark.usefixtures("unhurried", "no_polling")
 @pytest.mark.exact("counts commands")
-def test_who_holds_it_for_longer_is_told_of(
-    face: Face, alice: Caller, bob: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_holds_it_for_longer_is_told_of(face: Face, alice: Caller, bob: Caller, tune: Tune) -> None:
     """[F18] With the first renewal the store knows her, since when, and her fence; and she goes on to hold it."""
     carol = face.caller()
     lock = face.lock()
     second, third = second_and_third(face, alice, bob, carol)
     assert alice(lock.holder).fence == second.fence
     asked = alice(lock.holder)
-    renew_often(third, monkeypatch)
+    renew_often(third, tune)
     eventually(lambda: alice(lock.holder).fence == third.fence)
     told = alice(lock.holder)
     assert told.since > asked.since - 0.002
     assert told.thread != asked.thread or face.is_async
-    prolonged(alice, lock)
+    carol(third.ensure_held, confirm=True)
     assert alice(lock.force_release, fence=second.fence) is False
     carol(third.release)
     assert not alice(lock.locked)
@@ -118,7 +118,7 @@ def test_who_was_not_told_of_is_freed_by_force_all_the_same(face: Face, alice: C
 @pytest.mark.usefixtures("unhurried", "no_polling")
 @pytest.mark.exact("counts commands")
 @pytest.mark.parametrize("why", ["another lease", "an extension", "it was long ago"])
-def test_who_must_be_told_of(face: Face, alice: Caller, bob: Caller, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_must_be_told_of(face: Face, alice: Caller, bob: Caller, why: str, tune: Tune) -> None:
     """[H3] Who asked for a lease of his own gets it from the store; and what the store says of a lock that is held for
     long is who holds it."""
     carol = face.caller()
@@ -129,7 +129,7 @@ def test_who_must_be_told_of(face: Face, alice: Caller, bob: Caller, why: str, m
     alice(first.release)
     before = second.result(PATIENCE)
     if why == "it was long ago":
-        monkeypatch.setattr(hold, "SPELL", 0.0)
+        tune(local_reuse_window=0.0)
     elif why == "an extension":
         bob(before.extend, 60)
     with face.commands() as commands:

@@ -337,7 +337,7 @@ def test_a_waiter_who_is_killed(face: Face, desk: Desk, alice: Caller, bob: Call
         raise kill
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gate, "asleep" if face.is_async else "sleep", astrike if face.is_async else strike)
+        patch.setattr(gate, "wait", astrike if face.is_async else strike)
         gate.open()  # he looks whether it is his turn, and sleeps on
         with pytest.raises(Killed):
             first.result(PATIENCE)

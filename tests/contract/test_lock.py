@@ -21,7 +21,7 @@ from django_redis_locks import (
     current_grant,
 )
 from django_redis_locks.core import clock
-from django_redis_locks.core.constants import SPELL
+from django_redis_locks.core.tuning import DEFAULT
 from tests.contract.matrix import PATIENCE, Caller, Face, eventually, inside
 
 # Exclusion
@@ -195,7 +195,7 @@ def test_the_heir_has_a_lease_of_its_own(face: Face, alice: Caller, bob: Caller)
     alice(first.release)
     second = waiting.result(PATIENCE)
     assert 50 < second.remaining() <= 60
-    assert 50 < alice(face.lock().holder).lease_left <= 60 + SPELL
+    assert 50 < alice(face.lock().holder).lease_left <= 60 + DEFAULT.local_reuse_window
     waiting = face.start_waiting(alice, face.lock(expire=5), timeout=PATIENCE)
     bob(second.release)
     assert waiting.result(PATIENCE).remaining() <= 5

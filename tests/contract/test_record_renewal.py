@@ -137,7 +137,7 @@ def test_old_entries_are_removed(record: RecordRef, alice: Caller, monkeypatch: 
     """[H16] Jobs that died leave entries; where there are only jobs no acquire removes them."""
     if "memory" not in locks["default"].engine.backend.identity:
         pytest.skip("test_wire_format.py has it for Redis")
-    monkeypatch.setattr("django_redis_locks.backends.memory.store.REMEMBER", 0)
+    monkeypatch.setattr("django_redis_locks.backends.memory.store.INDEX_RETENTION", 0)
     dead = [locks.record(f"dead:{n}") for n in range(3)]
     for one in dead:
         alice(one.put, None, {}, 0.01, listed=True)

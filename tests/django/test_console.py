@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 from django_redis_locks import LockLost, current_grant, diagnosis, locks, signals
 from django_redis_locks.console import console as consoles
 from django_redis_locks.console import releasing
-from django_redis_locks.core.constants import SPARE
+from django_redis_locks.core.tuning import RESERVED_FENCES
 from tests.django.helpers import MEMORY, Events, held_elsewhere, seconds
 from tools.redis_server import RedisServer
 
@@ -358,7 +358,7 @@ def _exact(second: list[Any]) -> Callable[..., bool]:
     return force_release
 
 
-@pytest.mark.parametrize("off", [-1, SPARE + 1, -(10**15), 10**15], ids=str)
+@pytest.mark.parametrize("off", [-1, RESERVED_FENCES + 1, -(10**15), 10**15], ids=str)
 def test_a_forged_or_an_old_fence_releases_nothing(store: str, off: int) -> None:
     with held_elsewhere("order:1") as grant:
         assert grant.fence is not None

@@ -17,12 +17,13 @@ from django_redis_locks import (
     locks,
     redis_lock,
 )
-from django_redis_locks.core import constants, events
+from django_redis_locks.core import events
 from django_redis_locks.core.owners import registry
 from django_redis_locks.decorators import deferred
 from tests.django.helpers import LEASE, MEMORY, PATIENCE, Events, in_thread, until
 from tests.django.transaction_log import Boom, TransactionLog, is_busy, rolled_back, service
 from tests.forks import in_child
+from tests.probes.tuning import Tune
 
 pytestmark = [pytest.mark.usefixtures("log"), pytest.mark.databases("sqlite")]
 
@@ -250,9 +251,9 @@ class TestMeanwhile:
         other.join(PATIENCE)
         assert log.index("the other one") > log.index("COMMIT default")
 
-    def test_waiting_thread_is_woken_after_rollback(self, log: TransactionLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_waiting_thread_is_woken_after_rollback(self, log: TransactionLog, tune: Tune) -> None:
         """[D4]"""
-        monkeypatch.setattr(constants, "CAP", 60.0)  # who gets it before that was woken
+        tune(max_poll_interval=60.0)  # who gets it before that was woken
 
         @redis_lock("service", wait=2 * PATIENCE)
         def waiting() -> None:

@@ -18,10 +18,11 @@ from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.core.effects import Handed, Seat, Standing, Turn
 from django_redis_locks.core.queues import Queues, _Queue
 from django_redis_locks.engine import Engine
-from django_redis_locks.primitives import base, programs, waiting
+from django_redis_locks.primitives import base, waiting
 from django_redis_locks.primitives.lock import Lock
 from django_redis_locks.primitives.programs import Programs
 from django_redis_locks.primitives.wishes import Granted
+from tests.probes.tuning import Tune
 from tests.unit.interleavings import process
 from tests.unit.interleavings.explorer import Failure, explore
 from tests.unit.interleavings.moments import world
@@ -104,14 +105,14 @@ MORE = {
 
 
 @pytest.mark.parametrize("name", [*CASES, *(MORE if FULL else ())])
-def test_no_interleaving_breaks_a_rule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_interleaving_breaks_a_rule(name: str, tune: Tune) -> None:
     """[H2-H4, H7-H10, H12, H15, H21] Never two inside; nobody sleeps while the lock is free; nothing is left behind;
     everybody comes to an end; nobody is told without reason that he lost it."""
-    check({**CASES, **MORE}[name], monkeypatch)
+    check({**CASES, **MORE}[name], tune)
 
 
-def check(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "HAND_OVERS", case.hand_overs)
+def check(case: Case, tune: Tune) -> None:
+    tune(hand_overs=case.hand_overs)
     found = explore(case.scenario)
     assert found.complete or found.states > case.scenario.most
     assert found.states >= case.floor
@@ -178,7 +179,7 @@ def no_doubt(patch: pytest.MonkeyPatch) -> None:
 
 def no_limit(patch: pytest.MonkeyPatch) -> None:
     """[H4] The lock is handed over as often as anybody waits for it."""
-    patch.setattr(programs, "HAND_OVERS", inf)
+    Tune()(hand_overs=inf)
 
 
 def named_too_early(patch: pytest.MonkeyPatch) -> None:
@@ -272,10 +273,10 @@ every_mutation = pytest.mark.parametrize(
 
 @every_mutation
 def test_a_rule_that_is_switched_off_is_found(
-    mutation: Mutation, why: str, case: Case, monkeypatch: pytest.MonkeyPatch
+    mutation: Mutation, why: str, case: Case, monkeypatch: pytest.MonkeyPatch, tune: Tune
 ) -> None:
     """[H2, H3, H4, H7, H8, H9, H12] Else the silence of the other tests would mean nothing."""
-    monkeypatch.setattr(programs, "HAND_OVERS", case.hand_overs)
+    tune(hand_overs=case.hand_overs)
     mutation(monkeypatch)
     with pytest.raises(Failure, match=why):
         explore(case.scenario)
@@ -283,8 +284,6 @@ def test_a_rule_that_is_switched_off_is_found(
 
 @pytest.mark.skipif(not FULL, reason="takes minutes: EXPLORE=full")
 @every_mutation
-def test_it_is_the_mutation_that_was_found(
-    mutation: Mutation, why: str, case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_the_mutation_that_was_found(mutation: Mutation, why: str, case: Case, tune: Tune) -> None:
     """The same scenarios are fine as things are."""
-    check(case, monkeypatch)
+    check(case, tune)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ...core.constants import SPARE
+from ...core.clock import monotonic
 from ...core.facts import MEMORY, Facts
+from ...core.tuning import DEFAULT, RESERVED_FENCES, Tuning
 from ..base import Backend, Inbox
 from . import loads
 from .store import LOCK, RECORD, Lease, Store, micros
@@ -49,7 +49,7 @@ class _MemoryInbox(Inbox):
 class MemoryBackend(Backend):
     """Locks of this process. Backends with the same ``LOCATION`` share their locks."""
 
-    def __init__(self, location: str = "", options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, location: str = "", options: Mapping[str, Any] | None = None, tuning: Tuning = DEFAULT) -> None:
         if options:
             raise TypeError(f"the memory backend has no option {next(iter(options))!r}")
         self.identity = f"memory:{location}"
@@ -126,8 +126,10 @@ def _acquire(
             return [1, record.fence, 0, *stand(bool(more))]
         if record.token != handed:
             return [*record.busy(), *stand(True, arrival)]
-    fence = store.next_fence(counter, record.fence if record is not None else 0, 0 if handed is None else SPARE)
-    new = store.records[lock] = Lease(LOCK, token, fence, micros() // 1000, holder, time.monotonic() + lease / 1000)
+    fence = store.next_fence(
+        counter, record.fence if record is not None else 0, 0 if handed is None else RESERVED_FENCES
+    )
+    new = store.records[lock] = Lease(LOCK, token, fence, micros() // 1000, holder, monotonic() + lease / 1000)
     store.enlist(listing, lock, new, new=True)
     return fence if handed is None else [1, fence, int(record is None), *stand(bool(more))]
 
@@ -178,7 +180,7 @@ def _force(store: Store, keys: tuple[str, ...], fence: int | str) -> int:
         store.delist(_index_of(record.token, keys[2:]), lock)
         store.wake_all(lock, waiters)
         return 1
-    if fence != "" and not 0 <= int(fence) - record.fence <= SPARE:
+    if fence != "" and not 0 <= int(fence) - record.fence <= RESERVED_FENCES:
         return 0
     del store.records[lock]
     store.delist(keys[2:3], lock)
@@ -186,7 +188,7 @@ def _force(store: Store, keys: tuple[str, ...], fence: int | str) -> int:
 
 
 def _page(store: Store, keys: tuple[str, ...], which: str, passed: int, most: int, last_first: int) -> list[int | str]:
-    now, clock = micros() // 1000, time.monotonic()
+    now, clock = micros() // 1000, monotonic()
     index = store.listings.get(keys[0], {})
     found = sorted(
         ((ends, lock) for lock, ends in index.items() if (ends > clock) == (which == "held")), reverse=bool(last_first)
@@ -282,7 +284,7 @@ def _put_record(store: Store, keys: tuple[str, ...], known: int, nonce: str, lea
     if record is not None:
         store.delist(_index_of(record.token, indexes), key)
     fence = store.next_fence(counter, version)
-    new = store.records[key] = Lease(RECORD, nonce, fence, micros() // 1000, fields, time.monotonic() + lease / 1000)
+    new = store.records[key] = Lease(RECORD, nonce, fence, micros() // 1000, fields, monotonic() + lease / 1000)
     store.enlist(index, key, new, new=True)
     store.wake_all(key, waiters)
     return [1, fence]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
+from ...core.clock import monotonic
 from .store import LOAD, Lease, micros
 
 if TYPE_CHECKING:
@@ -54,12 +54,12 @@ def claim(
     if fresh and not take and (found is None or found.token != token):
         verdict = 2
     elif found is None or take or found.token == token:
-        store.records[key] = Lease(LOAD, token, generation, micros() // 1000, "", time.monotonic() + lease / 1000)
+        store.records[key] = Lease(LOAD, token, generation, micros() // 1000, "", monotonic() + lease / 1000)
         verdict, left = 1, lease
     elif found.token == FAILURE:
         verdict, said = 3, found.holder
     elif extra != "":
-        now = time.monotonic() * 1000
+        now = monotonic() * 1000
         if not found.holder or now - float(found.holder) >= int(extra):
             found.holder = str(now)
             verdict = 4
@@ -104,7 +104,7 @@ def give_up(store: Store, keys: tuple[str, ...], token: str, keep: int, why: str
         return 0
     del store.records[key]
     if keep:
-        store.records[key] = Lease(LOAD, FAILURE, generation, micros() // 1000, why, time.monotonic() + keep / 1000)
+        store.records[key] = Lease(LOAD, FAILURE, generation, micros() // 1000, why, monotonic() + keep / 1000)
     store.wake_all(key, waiters)
     return 1
 
@@ -116,9 +116,9 @@ def fence(store: Store, keys: tuple[str, ...], keep: int, settle: int) -> int:
     if value_key and not keep:
         store.values.pop(value_key[0], None)
     elif value_key and (lives == -1 or lives > keep):
-        store.values[value_key[0]] = store.values[value_key[0]][0], time.monotonic() + keep / 1000
+        store.values[value_key[0]] = store.values[value_key[0]][0], monotonic() + keep / 1000
     if settle:
-        store.records[settling] = Lease(LOAD, "", 0, micros() // 1000, "", time.monotonic() + settle / 1000)
+        store.records[settling] = Lease(LOAD, "", 0, micros() // 1000, "", monotonic() + settle / 1000)
     store.wake_all(key, waiters)
     return int(lives != -2)
 
@@ -136,7 +136,7 @@ def put(store: Store, keys: tuple[str, ...], keep: int, value: Any) -> int:
 def block(store: Store, keys: tuple[str, ...], token: str, lease: int) -> int:
     generation = _generation(store, keys[0])
     for key in keys[1:]:
-        store.records[key] = Lease(LOAD, token, generation, micros() // 1000, "", time.monotonic() + lease / 1000)
+        store.records[key] = Lease(LOAD, token, generation, micros() // 1000, "", monotonic() + lease / 1000)
     return 1
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...core.constants import REMEMBER
+from ...core.clock import monotonic, timestamp
+from ...core.tuning import INDEX_RETENTION
 
 Told = Callable[[str, str], object]
 
@@ -25,13 +25,13 @@ class Lease:
     ends: float
 
     def left(self) -> int:
-        return max(0, round((self.ends - time.monotonic()) * 1000))
+        return max(0, round((self.ends - monotonic()) * 1000))
 
     def busy(self) -> list[Any]:
         return [0, self.left(), self.fence, self.since, self.holder]
 
     def prolong(self, lease: int) -> None:
-        self.ends = max(self.ends, time.monotonic() + lease / 1000)
+        self.ends = max(self.ends, monotonic() + lease / 1000)
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class Store:
             if new or lock in index:
                 index[lock] = record.ends
             if new and record.fence % 10 == 0:
-                for old in [lock for lock, ends in index.items() if ends < time.monotonic() - REMEMBER][:20]:
+                for old in [lock for lock, ends in index.items() if ends < monotonic() - INDEX_RETENTION][:20]:
                     del index[old]
 
     def delist(self, listing: Sequence[str], lock: str) -> None:
@@ -101,7 +101,7 @@ class Store:
         value, ends = self.values.get(key, (None, None))
         if value is None or ends is None:
             return -2 if value is None else -1, value
-        left = round((ends - time.monotonic()) * 1000)
+        left = round((ends - monotonic()) * 1000)
         if left > 0:
             return left, value
         del self.values[key]
@@ -110,15 +110,15 @@ class Store:
     def keep(self, key: str, value: Any, keep: int) -> None:
         """Store a value for so many milliseconds; below 0: for ever."""
         data = value if isinstance(value, bytes) else str(value).encode()
-        self.values[key] = data, None if keep < 0 else time.monotonic() + keep / 1000
+        self.values[key] = data, None if keep < 0 else monotonic() + keep / 1000
 
     def find(self, lock: str) -> Lease | None:
         record = self.records.get(lock)
-        if record is not None and record.ends <= time.monotonic():
+        if record is not None and record.ends <= monotonic():
             del self.records[lock]
             return None
         return record
 
 
 def micros() -> int:
-    return time.time_ns() // 1000
+    return int(timestamp() * 1_000_000)

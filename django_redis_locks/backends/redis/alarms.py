@@ -12,7 +12,7 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from ...core import clock
+from ...core.clock import system_now as now
 from ...core.daemon import Daemon
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Alarms:
         put = self._put
         while True:
             try:
-                heapq.heappush(waiting, put.get(timeout=max(0.0, waiting[0][0] - clock.now()) if waiting else None))
+                heapq.heappush(waiting, put.get(timeout=max(0.0, waiting[0][0] - now()) if waiting else None))
             except Empty:
                 heapq.heappop(waiting)[2]()
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...core.constants import SOCKET_TIMEOUT
 from ...core.effects import NONSENSE
 from ...core.errors import LockBackendError
+from ...core.tuning import DEFAULT, Tuning
 from ..base import Backend, Inbox
 from . import facts, versions
 from .address import database_in, identity, masked, redis_url
@@ -39,9 +39,9 @@ class RedisBackend(Backend):
     for ``max_connection_age``: seconds after which a connection is replaced (default 3600).
     """
 
-    def __init__(self, location: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, location: str, options: Mapping[str, Any], tuning: Tuning = DEFAULT) -> None:
         url = redis_url(location)
-        timeouts = {"socket_timeout": SOCKET_TIMEOUT, "socket_connect_timeout": SOCKET_TIMEOUT}
+        timeouts = {"socket_timeout": tuning.socket_timeout, "socket_connect_timeout": tuning.socket_timeout}
         wanted = {"protocol": PROTOCOL, **timeouts, **options}
         max_age = wanted.pop("max_connection_age", MAX_CONNECTION_AGE)
         make, amake, self._make_ear = connection_makers(url, wanted)
@@ -50,7 +50,7 @@ class RedisBackend(Backend):
         self.location = masked(location)
         self._max_age = max_age
         self._wire = Wire(make, max_age)
-        self._awire = AsyncWire(amake, max_age)
+        self._awire = AsyncWire(amake, max_age, tuning.handshakes)
 
     misfit = staticmethod(versions.complaint)
     doubt = staticmethod(versions.doubt)

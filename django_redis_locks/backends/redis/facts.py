@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ...core import clock
+from ...core.clock import system_now as now
 from ...core.facts import Facts
 from .resp import Refusal, pack
 
@@ -52,15 +53,15 @@ def ask(wire: Wire, address: str, database: str, prefix: str, timeout: float) ->
         Failure: the connection failed.
         Refusal: it lets nobody do anything.
     """
-    end = clock.now() + timeout
+    end = now() + timeout
     (first,) = wire.ask_many([pack("PING")], timeout)  # connects
     if type(first) is Refusal and first.code != "NOPERM":  # no login, still loading, or a disk that is full
         raise first
-    began, here = clock.now(), clock.wall()
+    began, here = now(), clock.wall()
     (time,) = wire.ask_many([pack("TIME")], end - began)
-    round_trip = clock.now() - began
-    hello, info, fsync, save = wire.ask_many([pack(*words) for words in _ASKED], end - clock.now())
-    replies = wire.ask_many([pack(*words) for words in _probes(prefix)], end - clock.now())
+    round_trip = now() - began
+    hello, info, fsync, save = wire.ask_many([pack(*words) for words in _ASKED], end - now())
+    replies = wire.ask_many([pack(*words) for words in _probes(prefix)], end - now())
     told = _told(info)
     greeting = _pairs(hello)
     role = told.get("role") or greeting.get("role", "master")

@@ -12,15 +12,14 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from base64 import urlsafe_b64encode
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
-from ...core import clock, constants
-from ...core.constants import FIRST_RETRY, SOCKET_TIMEOUT
-from ...core.gates import Gate
+from ...core.clock import system_now as now
 from ..base import Inbox
 from .resp import Reader, Refusal, pack
 from .sockets import close_copy, interrupt
@@ -36,12 +35,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("django_redis_locks.backend")
 
 PING = pack("PING")
-
-IDLE = 60.0
-"""Seconds without a waiter after which the connection is closed."""
-
-REFUSED = 60.0
-"""Seconds after which a server that refused to let us subscribe is asked once more."""
 
 
 class RedisInbox(Inbox):
@@ -66,14 +59,14 @@ class RedisInbox(Inbox):
         self._thens: list[tuple[str, Callable[[], object]]] = []
         self._thread: threading.Thread | None = None
         self._refused_until = 0.0
-        self._pause = FIRST_RETRY
+        self._pause = self._listener.tuning.first_retry
 
     def hears(self, channel: str) -> str:
         return self._heard.get(channel, "")
 
     def open(self, channel: str, then: Callable[[], object]) -> None:
         with self._mutex:
-            if self._heard.get(channel) or clock.now() < self._refused_until:
+            if self._heard.get(channel) or now() < self._refused_until:
                 then()
                 return
             self._thens.append((channel, then))
@@ -119,7 +112,7 @@ class RedisInbox(Inbox):
         return self._thread is threading.current_thread()
 
     def _work(self) -> None:
-        self._pause = FIRST_RETRY
+        self._pause = self._listener.tuning.first_retry
         while self._mine():
             wanted = len(self._wanted)
             try:
@@ -132,15 +125,15 @@ class RedisInbox(Inbox):
                 _log.info("The inbox at %s was lost: %s", self._where, failure)
                 if self._mine():
                     self._answer()
-                    Gate().sleep(self._pause)
-                    self._pause = min(2 * self._pause, constants.CAP)
+                    time.sleep(self._pause)
+                    self._pause = min(2 * self._pause, self._listener.tuning.max_poll_interval)
             with self._mutex:
                 if self._mine() and not self._thens and not self._listener.waiting():
                     self._thread = None
 
     def _refuse(self, refusal: Exception) -> None:
         with self._mutex:
-            self._refused_until = clock.now() + REFUSED
+            self._refused_until = now() + self._listener.tuning.subscriber_refused
             self._thread = None
         if not self._warned:
             self._warned = True
@@ -148,7 +141,7 @@ class RedisInbox(Inbox):
                 "Waiters ask %s every %g s instead of being woken, since it doesn't let us listen: %s. "
                 'Allow the channels "&<KEY_PREFIX>:*"',
                 self._where,
-                constants.CAP,
+                self._listener.tuning.max_poll_interval,
                 refusal,
             )
         self._answer()
@@ -157,7 +150,7 @@ class RedisInbox(Inbox):
         """Subscribe, and hear until nobody has waited for a while or other channels are wanted."""
         connection = self._make()
         try:
-            ear = Ear(connect(connection))
+            ear = Ear(connect(connection), self._listener.tuning.subscribe_timeout)
             with self._mutex:
                 if not self._mine():
                     return
@@ -165,13 +158,13 @@ class RedisInbox(Inbox):
                 names = {channel: channel + self._id for channel in self._wanted}
             ear.say(pack("SUBSCRIBE", *names.values()))
             for _ in names:
-                if ear.next(SOCKET_TIMEOUT) is None:
+                if ear.next(self._listener.tuning.subscribe_timeout) is None:
                     raise TimeoutError("no answer to SUBSCRIBE")
             with self._mutex:
                 if not self._mine():
                     return
                 self._heard = names
-            self._pause = FIRST_RETRY
+            self._pause = self._listener.tuning.first_retry
             self._listener.missed()
             self._answer(names)
             self._hear(ear, names)
@@ -184,36 +177,37 @@ class RedisInbox(Inbox):
 
     def _hear(self, ear: Ear, names: dict[str, str]) -> None:
         silent = False
-        born = used = clock.now()
+        born = used = now()
         while self._mine() and names.keys() >= self._wanted:
-            heard = ear.next(constants.CAP)
+            heard = ear.next(self._listener.tuning.max_poll_interval)
             if heard is not None:
-                silent, used = False, clock.now()
+                silent, used = False, now()
                 if heard[0] == b"message":
                     number, _, lock = heard[2].decode().partition(" ")
                     self._listener.told(number, lock)
             elif silent:
                 raise TimeoutError("no answer to PING")
-            elif clock.now() - born > self._max_age:  # so that a changed password or address reaches this one too
+            elif now() - born > self._max_age:  # so that a changed password or address reaches this one too
                 return
             elif self._listener.waiting():
-                used = clock.now()
+                used = now()
                 ear.say(PING)
                 silent = True
-            elif clock.now() - used > IDLE:
+            elif now() - used > self._listener.tuning.subscriber_idle:
                 return
 
 
 class Ear:
     """A socket on which a server tells what it wants, and answers now and then."""
 
-    def __init__(self, sock: Any) -> None:
+    def __init__(self, sock: Any, timeout: float) -> None:
         self._sock = sock
+        self._timeout = timeout
         self._reader = Reader()
         self._heard: deque[Any] = deque()
 
     def say(self, request: bytes) -> None:
-        self._sock.settimeout(SOCKET_TIMEOUT)
+        self._sock.settimeout(self._timeout)
         self._sock.sendall(request)
 
     def next(self, seconds: float) -> Any:

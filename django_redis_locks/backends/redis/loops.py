@@ -12,9 +12,10 @@ from os import getpid
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from ...core.clock import now
+from ...core.clock import system_now as now
 from ...core.errors import LockBackendError
 from ...core.owners import running_loop
+from ...core.tuning import DEFAULT
 from . import alarms
 from .sockets import close_copy
 from .stream import Stream
@@ -26,16 +27,16 @@ if TYPE_CHECKING:
 
     import redis
 
-HANDSHAKE = 4.0
-"""A handshake is over within so many times ``socket_timeout``, or the attempt is given up: it has some exchanges."""
-
 
 class AsyncWire:
     """Connections to one server for the tasks of each event loop."""
 
-    def __init__(self, make: Callable[[], redis.asyncio.Connection], max_age: float) -> None:
+    def __init__(
+        self, make: Callable[[], redis.asyncio.Connection], max_age: float, handshakes: float = DEFAULT.handshakes
+    ) -> None:
         self._make = make
         self._max_age = max_age
+        self._handshakes = handshakes
         self._forget()
 
     def _forget(self) -> None:
@@ -64,7 +65,7 @@ class AsyncWire:
         assert loop is not None  # noqa: S101 - we are in a coroutine
         home = self._homes.get(loop)
         if home is None:
-            home = Home(self._make, self._max_age)
+            home = Home(self._make, self._max_age, self._handshakes)
             await anext(home.parked)
             self._homes[loop] = home
             self._leave_closed_loops()
@@ -92,9 +93,10 @@ class Home:
     of its own, which is closed at once.
     """
 
-    def __init__(self, make: Callable[[], redis.asyncio.Connection], max_age: float) -> None:
+    def __init__(self, make: Callable[[], redis.asyncio.Connection], max_age: float, handshakes: float) -> None:
         self._make = make
         self._max_age = max_age
+        self._handshakes = handshakes
         self.stream: Stream | None = None
         self._streams: set[Stream] = set()
         """That one, and those that still have answers to come."""
@@ -180,7 +182,7 @@ class Home:
         stream = Stream(connection, loop, self._max_age, self._closed)
         self._streams.add(stream)
         try:
-            _cancel_late(asyncio.current_task(), connection)
+            _cancel_late(asyncio.current_task(), connection, self._handshakes)
             stream.begin(await aconnect(connection, stream))
         except BaseException:
             self._streams.discard(stream)
@@ -198,7 +200,7 @@ class Home:
             self.stream = None
 
 
-def _cancel_late(task: asyncio.Task[Any] | None, connection: redis.asyncio.Connection) -> None:
+def _cancel_late(task: asyncio.Task[Any] | None, connection: redis.asyncio.Connection, handshakes: float) -> None:
     """A handshake has its end too, whatever the server sends now and then, and while time is frozen."""
     timeout = connection.socket_timeout
     if timeout is None or task is None:
@@ -214,7 +216,7 @@ def _cancel_late(task: asyncio.Task[Any] | None, connection: redis.asyncio.Conne
                 pass  # the loop is closed
 
     try:
-        alarms.ring(now() + (connection.socket_connect_timeout or 0.0) + HANDSHAKE * timeout, ring)
+        alarms.ring(now() + (connection.socket_connect_timeout or 0.0) + handshakes * timeout, ring)
     except LockBackendError:
         pass  # no thread to be had: redis-py's own timeouts must do
 

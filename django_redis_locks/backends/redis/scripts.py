@@ -1,6 +1,6 @@
 """The scripts: one file per step under ``lua/``, named as the command is. A line ``-- uses wake`` in one puts the
-functions of ``lua/shared/wake.lua`` before it. ``$REMEMBER`` and ``$SPARE`` are
-constants, in milliseconds if they are times. And the requests that call them."""
+functions of ``lua/shared/wake.lua`` before it. ``$INDEX_RETENTION`` and ``$RESERVED_FENCES``
+are constants, in milliseconds if they are times. And the requests that call them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...core.constants import REMEMBER, SPARE
+from ...core.tuning import INDEX_RETENTION, RESERVED_FENCES
 from .resp import pack, pack_value, packed
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ def script(name: str) -> Script:
     text = _read(name)
     parts = [_read(f"shared/{part}") for names in _uses.findall(text) for part in names.split()]
     source = _comment.sub("", "".join([*parts, text]))
-    source = source.replace("$REMEMBER", str(int(REMEMBER * 1000))).replace("$SPARE", str(SPARE))
+    source = source.replace("$INDEX_RETENTION", str(int(INDEX_RETENTION * 1000)))
+    source = source.replace("$RESERVED_FENCES", str(RESERVED_FENCES))
     return Script(source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 

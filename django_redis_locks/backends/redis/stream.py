@@ -13,7 +13,7 @@ from collections import deque
 from os import getpid
 from typing import TYPE_CHECKING, Any
 
-from ...core.clock import now
+from ...core.clock import system_now as now
 from ...core.errors import LockBackendError
 from . import alarms
 from .resp import MORE, SMALL, ProtocolError, Reader

@@ -13,7 +13,7 @@ from __future__ import annotations
 from os import getpid
 from typing import TYPE_CHECKING, Any
 
-from ...core.clock import now
+from ...core.clock import system_now as now
 from .resp import MORE, NONE, SMALL, ProtocolError, Reader, read
 from .sockets import be_patient, close_copy, spoke
 from .wire import Failure, connect, drop

@@ -17,7 +17,7 @@ from redis.backoff import NoBackoff
 from redis.connection import PythonRespSerializer
 from redis.retry import Retry
 
-from ...core import clock
+from ...core.clock import system_now as now
 from .refusals import unknown_option
 from .resp import MORE, ProtocolError, Reader
 from .sockets import linger, waiting
@@ -99,7 +99,7 @@ def _connect_by(connection: redis.Connection, end: float) -> None:
     usual = connection.socket_connect_timeout, connection.socket_timeout
 
     def bounded() -> _Bounded:
-        left = max(end - clock.now(), 0.001)
+        left = max(end - now(), 0.001)
         connection.socket_connect_timeout, connection.socket_timeout = (
             left if timeout is None else min(left, timeout) for timeout in usual
         )
@@ -129,7 +129,7 @@ class _Bounded:
         self._end = end
 
     def _in_time(self) -> Any:
-        left = self._end - clock.now()
+        left = self._end - now()
         if left <= 0:
             raise TimeoutError("no answer in time")
         self.sock.settimeout(left)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from django_redis_locks.core import clock, queues
-from django_redis_locks.core.constants import POLITE, SPELL
 from django_redis_locks.core.effects import HandOver, LineUp, Place, Standing, Turn, Wait
 from django_redis_locks.core.hold import State
+from django_redis_locks.core.tuning import DEFAULT
 from tests.unit.core.waiters import BUSY, LEASE, NEVER, NOWHERE, OTHER, PLACE, SOON, Line, address, heirloom, in_loop
 
 # Hand-overs
@@ -134,7 +135,7 @@ def test_who_must_ask_all_the_same(what: str, line: Line) -> None:
         case "an extension":
             hold.prolong(clock.now(), 2 * LEASE)
         case "time":
-            hold.asked = clock.now() - SPELL
+            hold.asked = clock.now() - DEFAULT.local_reuse_window
         case "the deadline":
             hold.deadline = clock.now()
         case "news":
@@ -206,10 +207,10 @@ def slept(line: Line, seat: Any, until: float = NEVER) -> float:
 
 
 @pytest.fixture
-def polite(monkeypatch: pytest.MonkeyPatch) -> float:
+def polite(line: Line) -> float:
     """How long a process is polite, so long that it shows."""
-    assert POLITE == 0.005
-    monkeypatch.setattr(queues, "POLITE", 4 * SOON)
+    assert DEFAULT.yield_time == 0.005
+    line.outside.tuning = replace(DEFAULT, yield_time=4 * SOON)
     return 4 * SOON
 
 

@@ -17,9 +17,9 @@ from asgiref.sync import ThreadSensitiveContext, sync_to_async
 
 from django_redis_locks import Lock, LockAlreadyHeld, LockNotOwned, current_grant, locks
 from django_redis_locks.core import owners
-from django_redis_locks.core.constants import REMEMBER
 from django_redis_locks.core.hold import State
 from django_redis_locks.core.owners import Registry, me, registry
+from django_redis_locks.core.tuning import INDEX_RETENTION
 
 _numbers = count()
 
@@ -244,7 +244,7 @@ def test_a_grant_that_nobody_can_need_is_forgotten(crowded: Registry, end: str) 
         oldest.hold.owner = weakref.ref(threading.Thread())
         oldest.hold.deadline -= 30
     else:
-        oldest.hold.deadline -= 30 + REMEMBER
+        oldest.hold.deadline -= 30 + INDEX_RETENTION
     one_more(crowded)
     assert len(crowded) == Registry.FEW
     assert oldest.id not in crowded._grants

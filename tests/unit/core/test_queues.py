@@ -10,7 +10,8 @@ import pytest
 
 from django_redis_locks.core import clock, queues
 from django_redis_locks.core.effects import Place, Seat, Turn, Wait
-from django_redis_locks.core.gates import Gate, LoopGate
+from django_redis_locks.core.tuning import DEFAULT
+from django_redis_locks.core.wakeup import TaskEvent, ThreadEvent
 from tests.unit.core.waiters import BUSY, NEVER, OTHER, PLACE, SOON, Line, alarm, in_loop
 
 
@@ -255,9 +256,9 @@ def test_it_is_calm_where_nobody_waits_or_did_lately(line: Line, monkeypatch: py
     assert calm(line, OTHER)
     line.stand(seat)
     assert not calm(line), "somebody did lately"
-    now += queues.HOT / 2
+    now += DEFAULT.contention_memory / 2
     assert not calm(line)
-    now += queues.HOT
+    now += DEFAULT.contention_memory
     assert calm(line)
     line.free(woke=True)
     assert not calm(line), "somebody of another process does"
@@ -322,12 +323,12 @@ def test_waits_are_remembered_for_so_many_places(line: Line) -> None:
 
 def test_a_gate_that_was_opened_lets_one_through() -> None:
     """It is opened for the next sleeper once, however often it is opened before."""
-    gate = Gate()
-    gate.open()
-    gate.open()
-    gate.sleep(60)
+    gate = ThreadEvent()
+    gate.set()
+    gate.set()
+    gate.wait(60)
     begin = clock.now()
-    gate.sleep(SOON)
+    gate.wait(SOON)
     assert clock.now() - begin >= SOON * 0.9
 
 
@@ -335,12 +336,12 @@ def test_a_loop_gate_that_was_opened_lets_one_through() -> None:
     """As a thread's: opened before the sleep it doesn't sleep, and then it does again."""
 
     async def story(loop: asyncio.AbstractEventLoop) -> None:
-        gate = LoopGate(loop, alarm)
-        gate.open()
+        gate = TaskEvent(loop, alarm)
+        gate.set()
         await asyncio.sleep(0)
-        await asyncio.wait_for(gate.asleep(60), 20)
+        await asyncio.wait_for(gate.wait(60), 20)
         begin = clock.now()
-        await asyncio.wait_for(gate.asleep(SOON), 20)
+        await asyncio.wait_for(gate.wait(SOON), 20)
         assert clock.now() - begin >= SOON * 0.9
 
     in_loop(story)

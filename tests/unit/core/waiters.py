@@ -16,6 +16,7 @@ from django_redis_locks.core import clock, owners
 from django_redis_locks.core.effects import Freed, Handed, HandOver, Leave, Place, Seat, Standing, Turn, Wait
 from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.queues import Queues
+from django_redis_locks.core.tuning import DEFAULT
 
 PLACE = Place("store", "lock")
 OTHER = Place("store", "other")
@@ -63,6 +64,7 @@ class Around:
 
     def __init__(self) -> None:
         self.me = "me"
+        self.tuning = DEFAULT
         self.gone: list[tuple[Place, str, Handed | None]] = []
         """What was left to the janitor."""
         self.alarm = alarm

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import ceil, inf
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -67,7 +66,7 @@ class Gate:
     def __init__(self) -> None:
         self.opened = False
 
-    def open(self) -> None:
+    def set(self) -> None:
         self.opened = True
 
 
@@ -77,14 +76,14 @@ def still() -> Iterator[None]:
     matter here; they would only tell states apart that are the same."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock, "now", lambda: world.now)
-        patch.setattr(queues, "Gate", Gate)
+        patch.setattr(queues, "ThreadEvent", Gate)
         patch.setattr(queues, "random", lambda: 0.0)
         patch.setattr(queues, "mint_number", lambda: world.number)
         patch.setattr(events, "emit", lambda event: None)
         patch.setattr(owners, "mint_token", world.mint_token)
         patch.setattr(wishes, "mint_id", lambda: 1)
         for module in (memory, memory_store):
-            patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: world.now))
+            patch.setattr(module, "monotonic", lambda: world.now)
             patch.setattr(module, "micros", lambda: world.arrival)
         patch.setattr(memory.Store, "next_fence", lambda *_: 1000)
         patch.setattr(memory.Store, "enlist", lambda *_, **__: None)

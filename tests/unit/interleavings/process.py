@@ -26,6 +26,7 @@ from math import inf
 from typing import Any
 
 from django_redis_locks import engine as engines
+from django_redis_locks import locks
 from django_redis_locks.backends.base import Backend, Inbox, Listener
 from django_redis_locks.core import owners
 from django_redis_locks.core.effects import (
@@ -115,7 +116,7 @@ class Process:
     def __init__(self, plans: tuple[Plan, ...]) -> None:
         self.now = Moment(0.0)
         self.backend = _Backend()
-        self.engine = Engine(self.backend)
+        self.engine = Engine(self.backend, locks.tuning)
         del engines._queues[PLACE.store]  # each process has its own
         self.janitor = self.engine._janitor
         self.janitor._daemon.start = lambda: None  # type: ignore[method-assign]
@@ -137,11 +138,9 @@ class Process:
         self.gave_up = False
         kind, *rest = input
         getattr(self, f"_{kind}")(*rest)
-        jobs = self.janitor._mailbox
-        while not jobs.empty():
-            job = jobs.get_nowait()
-            if job is not None:
-                job()
+        jobs = self.janitor._jobs
+        while jobs:
+            jobs.popleft()()
         for contender in self.contenders:
             self._doze(contender)
         for hold in self.holds:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django_redis_locks.core import constants
+from django_redis_locks.core.tuning import DEFAULT
 
 from .moves import DEAD, Moves, State
 from .process import ME
@@ -41,7 +41,7 @@ class Rules:
         alive = self._alive(state)
         if token is None:
             wait = any(timer <= length for _, sight in alive for timer in sight.sleepers)
-            return "somebody sleeps although the lock is free" if wait and length > 2 * constants.POLITE else ""
+            return "somebody sleeps although the lock is free" if wait and length > 2 * DEFAULT.yield_time else ""
         known = {known.replace(ME, str(p)) for p, sight in alive for known in sight.tokens}
         return "" if token in known else ORPHAN
 

@@ -15,11 +15,11 @@ from functools import cache
 from math import inf
 from typing import Any, ClassVar
 
-from django_redis_locks.core.constants import SPELL
 from django_redis_locks.core.effects import Command, Trouble
 from django_redis_locks.core.grant import Grant
 from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.queues import Queues, _Queue
+from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.engine import Engine
 from django_redis_locks.primitives.programs import Programs
 from django_redis_locks.primitives.wishes import Busy, Granted
@@ -76,7 +76,7 @@ class Shaper:
     def named(self, name: str, value: Any) -> Any:
         if name in _ONCE_DUE and isinstance(value, float) and value <= self.now:
             return "past"
-        if name == "asked" and value + SPELL <= self.now:
+        if name == "asked" and value + DEFAULT.local_reuse_window <= self.now:
             return "long ago"
         return _hows[type(value)](self, value)
 

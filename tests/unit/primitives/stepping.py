@@ -43,6 +43,7 @@ from django_redis_locks.core.effects import (
 from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.keys import Spelling
 from django_redis_locks.core.runner import run
+from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.primitives.wishes import Ask, Terms
 
 KEYS = Spelling("lock").of("order:42")
@@ -208,6 +209,7 @@ class World:
         self.queued: Callable[[Place], bool] = lambda place: True
         self.calm: Callable[[Seat], bool] = lambda seat: False
         self.cool: Callable[[Seat], bool] = lambda seat: True
+        self.tuning = DEFAULT
         self.handlers: Handlers = {}
         self.ahandlers: Handlers = {}
 

@@ -32,6 +32,7 @@ from django_redis_locks.core.effects import (
 )
 from django_redis_locks.core.hold import State
 from django_redis_locks.core.owners import registry
+from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.primitives.wishes import Busy, Granted
 from tests.unit.primitives.stepping import PLACE, Teller, Unwatch, Watch, a_lock
 
@@ -104,6 +105,8 @@ def our_time(monkeypatch: pytest.MonkeyPatch) -> None:
 class World:
     """Keeps account of what is left behind. ``strike`` is the effect at which an exception strikes, just before it is
     performed or just after."""
+
+    tuning = DEFAULT
 
     def __init__(
         self, tale: Tale | list[Any], strike: int | None = None, after: bool = False, error: Any = None

@@ -10,9 +10,9 @@ import pytest
 
 from django_redis_locks import Grant, LockLost
 from django_redis_locks.core import events
-from django_redis_locks.core.constants import HAND_OVERS
 from django_redis_locks.core.effects import HandOver
 from django_redis_locks.core.hold import Hold
+from django_redis_locks.core.tuning import DEFAULT
 from tests.unit.primitives.heirs import END, a_hold, given_back, losses
 from tests.unit.primitives.stepping import WORLD, a_lock, release
 
@@ -79,7 +79,7 @@ def held_for(hand_overs: int) -> Hold:
 
 def test_the_sixteenth_is_the_last_one() -> None:
     """[H4] So many times in a row a lock stays in a process while others wait."""
-    assert HAND_OVERS == 16
+    assert DEFAULT.hand_overs == 16
     release(a_lock(), held_for(15), [("now", 105.0), ("hand over A", True)])
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from django_redis_locks.core import constants, owners
+from django_redis_locks.core import owners
 from django_redis_locks.core.effects import Standing, Turn
 from django_redis_locks.core.hold import Hold
-from django_redis_locks.primitives import waiting
+from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.primitives.lock import read_verdict
 from django_redis_locks.primitives.wishes import Ask, Busy, Foreign, Granted
 from tests.unit.primitives.stepping import a_lock, acquire
@@ -164,11 +165,10 @@ def test_an_interrupted_wish_tells_nothing_of_the_line(last: int, cleared: list[
         )
 
 
-def test_a_waiter_stays_in_line_for_two_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[H9] Whoever isn't heard of for longer is dead; a longer cap gives longer."""
-    assert waiting.kept() == 4000
-    monkeypatch.setattr(constants, "CAP", 5.0)
-    assert waiting.kept() == 10_000
+def test_waiter_stays_in_the_stores_queue_for_two_poll_intervals() -> None:
+    """[H9] A process that isn't heard of for longer is dead."""
+    assert DEFAULT.waiter_ttl == 4000
+    assert replace(DEFAULT, max_poll_interval=5.0).waiter_ttl == 10_000
 
 
 @pytest.mark.parametrize(

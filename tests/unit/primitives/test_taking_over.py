@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from django_redis_locks.core import events
-from django_redis_locks.core.constants import SPARE, SPELL
 from django_redis_locks.core.effects import Handed, Seat, Standing, Turn
 from django_redis_locks.core.hold import Hold, State, validity
+from django_redis_locks.core.tuning import DEFAULT, RESERVED_FENCES
 from django_redis_locks.primitives.wishes import Busy, Granted
 from tests.unit.primitives.heirs import BUSY, END, a_hold, ask, handed_over, losses, lost_answer
 from tests.unit.primitives.stepping import WORLD, a_lock, acquire, at
@@ -259,16 +259,16 @@ def test_fences_are_kept_for_who_lines_up_and_keeps_nobody_waiting(lined_up: boo
         ],
     )
     assert isinstance(hold, Hold)
-    assert hold.spare == (SPARE if lined_up and not others else 0)
+    assert hold.spare == (RESERVED_FENCES if lined_up and not others else 0)
 
 
 def test_no_lease_lasts_longer_than_the_store_was_told() -> None:
     """[H2] [H14] That of the last question, which was so much longer."""
     hold = take_over(handed_over(), Granted(8, free=False))
     last = a_hold()
-    last.follow(hold)
+    last.follow(hold, DEFAULT.local_reuse_window)
     assert last.deadline == 100.0 + validity(10_000)
     hold.asked = 99.97
     late = a_hold()
-    late.follow(hold)
-    assert late.deadline == pytest.approx(99.97 + validity(10_000 + 1000 * SPELL))
+    late.follow(hold, DEFAULT.local_reuse_window)
+    assert late.deadline == pytest.approx(99.97 + validity(10_000 + 1000 * DEFAULT.local_reuse_window))

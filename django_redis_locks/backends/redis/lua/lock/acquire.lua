@@ -2,7 +2,7 @@
 -- A repeated request gets the answer of the first one: the same fence, a lease that is never shorter.
 -- A free lock is refused at maxmemory by the first write; nothing is half done then. One that was handed over can be
 -- taken: its first write is PEXPIRE.
--- Who may wait is given $SPARE spare fences, too, those after his own.
+-- Who may wait is given $RESERVED_FENCES spare fences, too, those after his own.
 -- Who gives an address lines up in the same step: if the lock is somebody else's, or if more of his process wait.
 -- One acquire in ten removes from the index what is too old, at most 20 entries.
 --
@@ -39,14 +39,14 @@ end
 
 if not reply then
   local time = redis.call('TIME')
-  local fence, since = next_fence(KEYS[2], last, time, handed and $SPARE or 0)
+  local fence, since = next_fence(KEYS[2], last, time, handed and $RESERVED_FENCES or 0)
   local about = ARGV[3]
   if about ~= '' then about = ' ' .. about end
   redis.call('SET', lock, '1 lock ' .. ARGV[1] .. ' ' .. fence .. since .. about, 'PX', lease)
   if index then
     redis.call('ZADD', index, now_ms(time) + lease, lock)
     if string.byte(fence, -1) == 48 then -- its last digit is 0
-      local ended = now_ms(time) - $REMEMBER
+      local ended = now_ms(time) - $INDEX_RETENTION
       local old = redis.call('ZRANGEBYSCORE', index, '-inf', ended, 'LIMIT', 0, 20)
       if old[1] then redis.call('ZREM', index, unpack(old)) end
     end

@@ -1,5 +1,5 @@
 -- Deletes the lock whoever holds it, or only the hold with one fence, or one who took that over without asking: he has one
--- of the $SPARE spare fences after it. Only ever a lock, or a record that is listed, a job's as a rule: another thing under
+-- of the $RESERVED_FENCES spare fences after it. Only ever a lock, or a record that is listed, a job's as a rule: another thing under
 -- the key stays. A lock without expiry, which nothing else can free, may be freed so. All who wait for a change of a record are
 -- told.
 --
@@ -26,7 +26,7 @@ local fence = string.match(value, '^1 lock %S+ (%d+)')
 if not fence then return 0 end
 if ARGV[1] ~= '' then
   local after = ARGV[1] - fence
-  if after < 0 or after > $SPARE then return 0 end
+  if after < 0 or after > $RESERVED_FENCES then return 0 end
 end
 redis.call('DEL', KEYS[1])
 if KEYS[3] then redis.call('ZREM', KEYS[3], KEYS[1]) end

@@ -28,7 +28,7 @@ if before and before ~= index then redis.call('ZREM', before, record) end
 if index then
   redis.call('ZADD', index, now_ms(time) + lease, record)
   if string.byte(version, -1) == 48 then -- its last digit is 0
-    local ended = now_ms(time) - $REMEMBER
+    local ended = now_ms(time) - $INDEX_RETENTION
     local old = redis.call('ZRANGEBYSCORE', index, '-inf', ended, 'LIMIT', 0, 20)
     if old[1] then redis.call('ZREM', index, unpack(old)) end
   end

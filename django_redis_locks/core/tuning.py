@@ -1,0 +1,83 @@
+"""The numbers of the engine, each with its reason. Seconds unless the name says otherwise.
+
+What may differ from engine to engine is in ``Tuning``, which an engine is made with. What processes of one store must agree
+on, or what is no matter of time, is a constant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+RESERVED_FENCES: Final = 15
+"""An acquire reserves this many fences after its own, for waiters of the same process that adopt the lock without asking
+the store. The next one asks, and learns whether another process waits."""
+
+INDEX_RETENTION: Final = 3600.0
+"""How long the index, and this process, remember a hold whose lease ended without a release."""
+
+DRIFT_SHARE: Final = 0.01
+DRIFT: Final = 0.002
+"""Our clock and the server's may differ by 1 % of the lease and 2 ms; a hold ends that much earlier for us."""
+
+SHORTEST_LEASE: Final = 0.01
+"""A lease below 10 ms can't outlive the round trip that brings the news of it."""
+
+LONGEST_LEASE: Final = 10 * 365 * 86400.0
+"""Ten years. A longer one is a mistake, and PEXPIRE overflows in the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The delays, time-outs and limits of one engine.
+
+    Attributes:
+        max_poll_interval: The longest sleep of a waiter without asking the store again: the cost of a lost wake-up.
+        jitter: Spread of the retries, so that the waiters of many processes don't ask in one burst.
+        hand_overs: How many times in a row a lock may stay within a process while another one waits for it.
+        local_reuse_window: How long after the store was asked a lock may be adopted within a process without asking it
+            again: its lease is that much longer there. The store's word on the holder is no older when the next one
+            enters, and a lock that was taken away meanwhile is missed.
+        yield_time: How long a process that gave the lock to another one lets pass before it asks again: the other one
+            needs a message and a round trip, and would always lose.
+        contention_memory: How long after a wait for a lock the next caller of the process expects to wait as well, and
+            lines up with its first request.
+        first_retry: The first pause before a store is asked again that couldn't be reached; it doubles.
+        down_after: A store that couldn't be reached for this long is down, also for a caller that waits for ever.
+        renew_at: The share of a lease after which it is renewed: after a third of it two more tries fit in.
+        cleanup_delays: When a token with an unanswered attempt is deleted, besides after one lease: the request may be on
+            its way, and a late copy comes out of socket buffers within a second or so, or not at all.
+        socket_timeout: How long one attempt of a caller may take, whatever the caller's wait.
+        maintenance_timeout: How long one request of the maintenance thread may take.
+        subscribe_timeout: How long a subscriber, and the caller that opens it, waits for the server's confirmation.
+        handshakes: A handshake of an asyncio connection has several exchanges: it is given this many socket time-outs.
+        subscriber_idle: How long without a waiter the subscriber's connection stays open.
+        subscriber_refused: When a server is asked again that refused a subscription.
+        longest_sleep: Of the maintenance thread; the operating system can't count any number of seconds.
+    """
+
+    max_poll_interval: float = 2.0
+    jitter: float = 0.1
+    hand_overs: float = RESERVED_FENCES + 1
+    local_reuse_window: float = 0.02
+    yield_time: float = 0.005
+    contention_memory: float = 1.0
+    first_retry: float = 0.05
+    down_after: float = 30.0
+    renew_at: float = 1 / 3
+    cleanup_delays: tuple[float, ...] = (0.0, 0.1, 1.0, 3.0)
+    socket_timeout: float = 2.0
+    maintenance_timeout: float = 2.0
+    subscribe_timeout: float = 2.0
+    handshakes: float = 4.0
+    subscriber_idle: float = 60.0
+    subscriber_refused: float = 60.0
+    longest_sleep: float = 3600.0
+
+    @property
+    def waiter_ttl(self) -> int:
+        """The milliseconds for which a process that isn't heard of any more stays in the store's wait queue."""
+        return round(2000 * self.max_poll_interval)
+
+
+DEFAULT: Final = Tuning()

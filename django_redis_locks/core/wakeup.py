@@ -1,0 +1,75 @@
+"""What waiters sleep on: an auto-reset event, for a thread or for a task."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from math import inf
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+from . import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Alarm: TypeAlias = Callable[[float, Callable[[], object]], Callable[[], object]]
+
+
+class ThreadEvent:
+    """Lets one thread sleep until it is set, or for some seconds."""
+
+    def __init__(self) -> None:
+        self._unset = threading.Lock()
+        self._unset.acquire()
+
+    def set(self) -> None:
+        """Wake the sleeper, or the next one. Safe in a signal handler and in a finalizer."""
+        try:
+            self._unset.release()
+        except RuntimeError:
+            pass  # it is set already
+
+    def wait(self, seconds: float) -> None:
+        clock.wait(self._unset, seconds)
+
+
+class TaskEvent:
+    """Lets one task sleep until it is set, from any thread, or for some seconds.
+
+    An alarm rings on the engine's clock: a loop's timers stand still under freezegun, and the sleep would never end.
+    """
+
+    loops: ClassVar[weakref.WeakSet[asyncio.AbstractEventLoop]] = weakref.WeakSet()
+    """The loops in which a task has slept."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, alarm: Alarm) -> None:
+        self._loop = loop
+        self._alarm = alarm
+        self._is_set = False
+        self._future: asyncio.Future[None] | None = None
+
+    def set(self) -> None:
+        """Wake the sleeper, or the next one."""
+        try:
+            self._loop.call_soon_threadsafe(self._set)
+        except RuntimeError:
+            pass  # the loop is closed, and no task sleeps there any more
+
+    def _set(self) -> None:
+        self._is_set = True
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    async def wait(self, seconds: float) -> None:
+        if not self._is_set:
+            self.loops.add(self._loop)
+            self._future = self._loop.create_future()
+            cancel_alarm = self._alarm(clock.now() + seconds, self.set) if seconds != inf else None
+            try:
+                await self._future
+            finally:
+                self._future = None
+                if cancel_alarm is not None:
+                    cancel_alarm()
+        self._is_set = False

@@ -1,0 +1,27 @@
+"""The delays and time-outs of this process's engines, as a test wants them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from django_redis_locks import engine, locks
+from tests.servers import UNHURRIED
+
+
+class Tune:
+    """``tune(max_poll_interval=60.0)`` changes those of all engines, present and future."""
+
+    def __call__(self, **changes: Any) -> None:
+        for owner in self._owners():
+            owner.tuning = replace(owner.tuning, **changes)
+
+    def reset(self) -> None:
+        """No server is given up because the machine stood still: tests in which one falls silent say for how long."""
+        base = replace(type(locks.tuning)(), socket_timeout=UNHURRIED)
+        for owner in self._owners():
+            owner.tuning = base
+
+    @staticmethod
+    def _owners() -> list[Any]:
+        return [locks, *engine._engines]
