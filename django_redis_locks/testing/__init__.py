@@ -10,10 +10,12 @@ from __future__ import annotations
 from .asserting import assert_locked, assert_no_locks_held, assert_not_locked
 from .capturing import Captured, capture_locks
 from .holding import hold_lock
+from .manual_clock import ManualClock
 from .overriding import override_locks
 
 __all__ = [
     "Captured",
+    "ManualClock",
     "assert_locked",
     "assert_no_locks_held",
     "assert_not_locked",

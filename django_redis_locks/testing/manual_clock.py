@@ -1,0 +1,204 @@
+"""Time that a test moves, for everything that the locks of this process do."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from contextlib import suppress
+from math import inf, nextafter
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from ..core import clock
+from ..core.owners import running_loop
+from ..core.wakeup import TaskEvent
+from ..renewal import janitors
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_PACKAGE = str(Path(__file__).parent.parent)
+
+_PATIENCE = 5.0
+"""Real seconds for which a thread that was woken may work before the clock goes on."""
+
+_TURNS = 8
+"""Turns of an event loop in which a task that was woken goes to sleep again, or returns to its caller."""
+
+
+class ManualClock:
+    """A clock that stands still until it is moved. While its block lasts, all that the locks of this process do with time
+    follows it: leases in memory, renewal, waits, the holder's own view of its lease.
+
+    For locks in memory, as in ``with override_locks(), ManualClock() as clock:``; a server has a clock of its own. A wait
+    in the thread that entered the block moves the clock by itself, since no other thread is there to do it; waits of
+    other threads and of tasks sleep until it is moved.
+
+    Example::
+
+        with override_locks(), ManualClock() as clock:
+            grant = locks.lock("import", expire=30).acquire()
+            clock.advance(31)
+            assert grant.lost
+    """
+
+    def __init__(self) -> None:
+        self._now = clock.now()
+        self._ahead = clock.wall() - self._now
+        self._mutex = threading.Lock()
+        self._sleepers: dict[int, tuple[float, threading.Lock]] = {}
+        """By the thread that sleeps: until when, and on what."""
+        self._awake: set[int] = set()
+        """Threads that slept on this clock before."""
+
+    def __enter__(self) -> Self:
+        self._owner = threading.get_ident()
+        self._previous = clock.install(self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        clock.install(self._previous)
+        self._wake(inf)
+
+    def now(self) -> float:
+        """Seconds since some fixed moment."""
+        return self._now
+
+    def wall(self) -> float:
+        """Seconds since 1970."""
+        return self._now + self._ahead
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass: whatever is due meanwhile happens in its order, at its time, before this returns.
+
+        Args:
+            seconds: how much, 0 or more.
+
+        Raises:
+            ValueError: time doesn't go back.
+        """
+        end = self._end(seconds)
+        self._settle()
+        while self._step(end):
+            self._settle()
+
+    async def aadvance(self, seconds: float) -> None:
+        """Let time pass, for the tasks of the running loop as well: whatever is due meanwhile happens in its order, at its
+        time, before this returns.
+
+        Args:
+            seconds: how much, 0 or more.
+
+        Raises:
+            ValueError: time doesn't go back.
+        """
+        end = self._end(seconds)
+        await self._asettle()
+        while self._step(end):
+            await self._asettle()
+
+    def wait(self, lock: threading.Lock, seconds: float) -> None:
+        """Sleep until the lock is acquired, or for this many seconds of this clock."""
+        if lock.acquire(blocking=False) or seconds <= 0:
+            return
+        thread = threading.get_ident()
+        with self._mutex:
+            self._awake.discard(thread)
+            # rounding must not end it before its time, over and over
+            self._sleepers[thread] = max(self._now + seconds, nextafter(self._now, inf)), lock
+        try:
+            if thread == self._owner:
+                self._pass_until_woken(lock)
+            else:
+                lock.acquire()
+        finally:
+            with self._mutex:
+                del self._sleepers[thread]
+                self._awake.add(thread)
+
+    def _pass_until_woken(self, lock: threading.Lock) -> None:
+        until = self._sleepers[self._owner][0]
+        self._settle()
+        while not lock.acquire(blocking=False) and self._now < until:
+            self._step(until)
+            self._settle()
+
+    def _end(self, seconds: float) -> float:
+        if not seconds >= 0:
+            raise ValueError(f"time doesn't go back: seconds must be 0 or more, not {seconds!r}")
+        return self._now + seconds
+
+    def _step(self, end: float) -> bool:
+        """Go to the next moment at which something is due, or to the end; False if it was there."""
+        if self._now >= end:
+            return False
+        with self._mutex:
+            first = min((until for until, _ in self._sleepers.values()), default=inf)
+        self._now = min(max(first, self._now), end)
+        self._wake(self._now)
+        return True
+
+    def _wake(self, now: float) -> None:
+        with self._mutex:
+            for until, lock in self._sleepers.values():
+                if until <= now:
+                    with suppress(RuntimeError):  # it was woken in this moment
+                        lock.release()
+
+    # What was woken does its work before time goes on.
+
+    def _settle(self) -> None:
+        for _ in range(2):  # what threads and tasks do may be work for the maintenance threads, and the reverse
+            self._settle_maintenance()
+            self._settle_threads()
+            self._settle_loops()
+        self._settle_maintenance()
+
+    async def _asettle(self) -> None:
+        for _ in range(2):
+            self._settle()
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
+        self._settle()
+
+    def _settle_maintenance(self) -> None:
+        for janitor in janitors():
+            thread = janitor.thread
+            if thread is not None and (janitor.has_jobs or not self._sleeps(thread)):
+                janitor.settle(_PATIENCE)
+                self._until_quiet({thread})
+
+    def _settle_threads(self) -> None:
+        with self._mutex:
+            threads = self._awake - {threading.get_ident()}
+        self._until_quiet(threads)
+
+    def _until_quiet(self, threads: set[int]) -> None:
+        """Wait until these threads sleep on this clock, run code of the user's, or are gone."""
+        end = clock.system_now() + _PATIENCE
+        for thread in threads:
+            while not self._sleeps(thread) and _in_package(thread) and clock.system_now() < end:
+                time.sleep(0.0001)
+
+    def _sleeps(self, thread: int) -> bool:
+        with self._mutex:
+            until, lock = self._sleepers.get(thread, (-inf, None))
+        return lock is not None and lock.locked() and until > self._now
+
+    def _settle_loops(self) -> None:
+        for loop in list(TaskEvent.loops):
+            if loop is running_loop() or not loop.is_running():
+                continue
+            for _ in range(_TURNS):
+                with suppress(RuntimeError, TimeoutError):  # it is closed in this moment, or blocked
+                    asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(_PATIENCE)
+
+
+def _in_package(thread: int) -> bool:
+    """What the thread executes is code of ours, or of the standard library on its behalf."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("threading", "asyncio"):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(_PACKAGE)
