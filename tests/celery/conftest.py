@@ -1,5 +1,5 @@
-"""A cell: an app in this process and two workers, on a Redis of their own. They are started once and shared by all tests
-of a process; a test that kills a worker starts its own."""
+"""A cell: an app in this process and two workers, on a Redis of their own. All tests of a process share one; a test that
+kills a worker starts its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tools.redis_server import RedisServer
 
 
 class Cell:
-    """What a test of real workers has in its hands."""
+    """An app in this process and its workers."""
 
     def __init__(self, config: Config, folder: Path) -> None:
         self.config = config
@@ -40,6 +40,12 @@ class Cell:
 
     def task(self, name: str) -> Task:
         return self.app.tasks[name]
+
+    def begin(self, name: str, who: str, **options: Any) -> tuple[Task, AsyncResult, Entry]:
+        """Submit a job, and wait for its body."""
+        task = self.task(name)
+        result = task.apply_async((who,), **options)
+        return task, result, self.journal.wait(who, "begin", id=result.id)[-1]
 
     def start(self, count: int = 1, *, config: Config | None = None, **options: Any) -> list[Node]:
         started = [Node({**self.config, **(config or {})}, self.folder, **options) for _ in range(count)]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from celery.exceptions import TaskRevokedError
 
 from tests.celery.conftest import Cell
 
-KINDS = pytest.mark.parametrize("kind", ["single", "once"])
 
-
-def send_task(cell: Cell, name: str, who: str):
+def send_task(cell: Cell, name: str, who: str) -> Any:
     """As a program without our tasks does, or one in another language."""
     stranger = type(cell.app)("stranger", set_as_current=False)
     stranger.conf.update(broker_url=cell.app.conf.broker_url, result_backend=cell.app.conf.result_backend)
@@ -21,10 +21,9 @@ def send_task(cell: Cell, name: str, who: str):
     return cell.app.AsyncResult(id)
 
 
-def test_what_a_stranger_sends_takes_the_result(cell: Cell, who: str) -> None:
+def test_send_task_of_a_running_idempotent_job_takes_its_result(cell: Cell, who: str) -> None:
     """[C49] The worker arbitrates."""
-    first = cell.task("once.early.hold").delay(who)
-    (body,) = cell.journal.wait(who, "begin")
+    _, first, body = cell.begin("once.early.hold", who)
     second = send_task(cell, "once.early.hold", who)
     cell.journal.wait(who, "postrun", id=second.id)  # it has looked, and comes again
     cell.journal.open_gate(who)
@@ -33,10 +32,9 @@ def test_what_a_stranger_sends_takes_the_result(cell: Cell, who: str) -> None:
     assert len(cell.journal.entries(who, "begin")) == 1
 
 
-def test_what_a_stranger_sends_is_skipped(cell: Cell, who: str) -> None:
+def test_send_task_of_a_running_singleton_is_revoked(cell: Cell, who: str) -> None:
     """[C49] [C18] With an end that its caller sees."""
-    first = cell.task("single.early.hold").delay(who)
-    cell.journal.wait(who, "begin")
+    _, first, _ = cell.begin("single.early.hold", who)
     second = send_task(cell, "single.early.hold", who)
     with pytest.raises(TaskRevokedError):
         second.get(timeout=20)
@@ -45,20 +43,18 @@ def test_what_a_stranger_sends_is_skipped(cell: Cell, who: str) -> None:
     assert len(cell.journal.entries(who, "begin")) == 1
 
 
-@KINDS
-def test_a_stranger_is_the_first(cell: Cell, who: str, kind: str) -> None:
-    """[C49] Its job runs under the key that ours would have: what is submitted meanwhile is a duplicate."""
-    first = send_task(cell, f"{kind}.early.hold", who)
+def test_delay_of_a_job_that_send_task_began_is_a_duplicate(cell: Cell, who: str) -> None:
+    """[C49] The job runs under the key that ours would have."""
+    first = send_task(cell, "single.early.hold", who)
     cell.journal.wait(who, "begin")
-    assert cell.task(f"{kind}.early.hold").delay(who).id == first.id
+    assert cell.task("single.early.hold").delay(who).id == first.id
     cell.journal.open_gate(who)
     assert first.get(timeout=20)
 
 
-@KINDS
-def test_map_and_chunks_run_their_items_plainly(cell: Cell, who: str, kind: str) -> None:
+def test_map_and_chunks_run_each_item_without_a_lock(cell: Cell, who: str) -> None:
     """[C49] Celery calls them within a task of its own, and every item counts: also the same one twice."""
-    task = cell.task(f"{kind}.early.quick")
+    task = cell.task("once.early.quick")
     runs = task.map([who, who, who]).apply_async().get(timeout=20)
     assert len(set(runs)) == 3
     chunks = task.chunks([(who, 1), (who, 1), (who, 2)], 2)
@@ -66,12 +62,10 @@ def test_map_and_chunks_run_their_items_plainly(cell: Cell, who: str, kind: str)
     assert len(set(runs)) == 3
 
 
-@KINDS
-def test_a_job_submits_itself_at_its_end(cell: Cell, who: str, kind: str) -> None:
-    """[C47] It isn't swallowed by its own lock, and doesn't run beside itself."""
-    cell.task(f"{kind}.early.again").delay(who)
+def test_job_that_submits_itself_runs_again_after_its_end(cell: Cell, who: str) -> None:
+    """[C47] Its own lock doesn't make it a duplicate, and it doesn't run beside itself."""
+    task, *_ = cell.begin("once.early.again", who)
     cell.journal.wait(who, "end", count=3)
     assert cell.journal.crowd(who) == 1
     assert len(cell.journal.entries(who, "begin")) == 3
-    after = cell.task(f"{kind}.early.again").delay(who)
-    assert after.get(timeout=20)
+    assert task.delay(who).get(timeout=20)

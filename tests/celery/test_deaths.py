@@ -9,20 +9,15 @@ from billiard.exceptions import WorkerLostError
 
 from tests.celery.conftest import Cell, new_job
 
-KINDS = pytest.mark.parametrize("kind", ["single", "once"])
-
 SOON = 10.0
 """Seconds: far more than it takes, and far less than the lease of 30 s, which would free it too."""
 
 
 @pytest.mark.celery
-@KINDS
-@pytest.mark.parametrize("ack", ["early", "late"])
-def test_the_job_of_a_killed_child_can_be_submitted_again(cell: Cell, who: str, kind: str, ack: str) -> None:
-    """[C5] Nothing of the task is called then. Who sees the failure can submit: the lock is freed before."""
-    task = cell.task(f"{kind}.{ack}.hold")
-    first = task.delay(who)
-    (body,) = cell.journal.wait(who, "begin")
+@pytest.mark.parametrize("name", ["single.early.hold", "once.late.hold"])
+def test_job_of_a_killed_child_can_be_submitted_again(cell: Cell, who: str, name: str) -> None:
+    """[C5] Nothing of the task is called then. The lock is freed before the failure can be seen."""
+    task, first, body = cell.begin(name, who)
     assert task.delay(who).id == first.id
     cell.kill(body)
     with pytest.raises(WorkerLostError):
@@ -37,12 +32,9 @@ def test_the_job_of_a_killed_child_can_be_submitted_again(cell: Cell, who: str, 
 
 
 @pytest.mark.celery
-@KINDS
-def test_a_job_whose_child_is_killed_runs_again_by_itself(cell: Cell, who: str, kind: str) -> None:
-    """[C5] [C31] acks_late and reject_on_worker_lost: the message is back at once, and meets the lock of its dead run."""
-    task = cell.task(f"{kind}.requeue.hold")
-    result = task.delay(who)
-    (body,) = cell.journal.wait(who, "begin")
+def test_job_of_a_killed_child_runs_again_with_reject_on_worker_lost(cell: Cell, who: str) -> None:
+    """[C5] [C31] The message is back at once, and meets the lock of its dead run."""
+    task, result, body = cell.begin("single.requeue.hold", who)
     cell.kill(body)
     _, new = cell.journal.wait(who, "begin", count=2, seconds=SOON)
     assert new.id == result.id
@@ -54,7 +46,7 @@ def test_a_job_whose_child_is_killed_runs_again_by_itself(cell: Cell, who: str, 
 
 @pytest.mark.chaos
 @pytest.mark.exact("measures the time from a death to the next run")
-def test_the_next_run_begins_milliseconds_after_a_death(
+def test_next_run_begins_milliseconds_after_a_death(
     cell: Cell, who: str, record_property: Callable[[str, object], None]
 ) -> None:
     """[C5] Twenty deaths of one job: neither the lease decides, nor the five seconds after which Celery looks by itself."""
@@ -72,8 +64,8 @@ def test_the_next_run_begins_milliseconds_after_a_death(
 
 @pytest.mark.celery
 @pytest.mark.parametrize("ack", ["early", "late", "requeue"])
-def test_a_child_may_die_between_its_result_and_its_end(cell: Cell, who: str, ack: str) -> None:
-    """[C6] Killed in on_success, when the result is stored: the job has run, it is free, and it doesn't run again."""
+def test_child_killed_after_its_result_is_stored_does_not_run_again(cell: Cell, who: str, ack: str) -> None:
+    """[C6] Killed in on_success: the job has run, and it is free."""
     task = cell.task(f"once.{ack}.dying")
     first = task.delay(who)
     run = first.get(timeout=SOON)
@@ -84,15 +76,14 @@ def test_a_child_may_die_between_its_result_and_its_end(cell: Cell, who: str, ac
 
 
 @pytest.mark.celery
-@KINDS
 @pytest.mark.parametrize("ack", ["early", "late"])
-@pytest.mark.parametrize("how", ["failure", "ignore", "reject", "exit"])
-def test_every_end_of_a_body_frees_it(cell: Cell, who: str, kind: str, ack: str, how: str) -> None:
+def test_key_is_free_after_each_end_of_a_body(cell: Cell, who: str, ack: str) -> None:
     """[C33] [C60] For Ignore, Reject and SystemExit no hook of the task is called."""
-    task = cell.task(f"{kind}.{ack}.ending")
-    first = task.delay(who, how)
-    cell.journal.wait(who, "postrun", id=first.id)
-    # exit ends a child, which its parent has to see; for all the others the key is free at once
-    second = new_job(cell, task, who, first, arguments=(how,)) if how == "exit" else task.delay(who, how)
-    assert second.id != first.id
-    cell.journal.wait(who, "begin", id=second.id, seconds=SOON)
+    for how in ("failure", "ignore", "reject", "exit"):
+        task = cell.task(f"single.{ack}.ending")
+        first = task.delay(who, how)
+        cell.journal.wait(who, "postrun", id=first.id)
+        # exit ends a child, which its parent has to see; for all the others the key is free at once
+        second = new_job(cell, task, who, first, arguments=(how,)) if how == "exit" else task.delay(who, how)
+        assert second.id != first.id, how
+        cell.journal.wait(who, "begin", id=second.id, seconds=SOON)

@@ -1,5 +1,5 @@
-"""The other broker, where it differs: what isn't acknowledged comes back the moment its connection is gone, and what
-expires is dropped without a word."""
+"""RabbitMQ, where it differs from Redis: an unacknowledged message comes back when its connection is gone, and an expired
+one is dropped by the broker."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from billiard.exceptions import WorkerLostError
 
 from tests.celery.conftest import Cell, new_job
 from tests.celery.tasks import EXPIRES
+from tests.probes import celery as probe
 from tools.rabbitmq_server import RabbitMQ
 
 pytestmark = pytest.mark.chaos
 
 
 @pytest.mark.servers
-def test_rabbitmq(rabbitmq: RabbitMQ, make_cell: Callable[..., Cell], who: str) -> None:
-    """All of them with one node, and in one process: it takes seconds to start."""
+def test_rabbitmq_retries_expires_and_redelivers_as_redis_does(
+    rabbitmq: RabbitMQ, make_cell: Callable[..., Cell], who: str
+) -> None:
+    """In one test: the broker takes seconds to start."""
     cell = make_cell({"broker": rabbitmq.url()})
     cell.start(2)
     for story in (retries_and_duplicates, a_child_is_killed, it_expires_in_the_broker, a_node_dies):
@@ -41,14 +44,11 @@ def retries_and_duplicates(cell: Cell, who: str) -> None:
 
 def a_child_is_killed(cell: Cell, who: str) -> None:
     """[C5] Its message comes back at once, or its key is free."""
-    result = cell.task("once.requeue.hold").delay(who)
-    (body,) = cell.journal.wait(who, "begin")
+    _, result, body = cell.begin("once.requeue.hold", who)
     cell.kill(body)
     _, second = cell.journal.wait(who, "begin", count=2, seconds=10)
     assert (second.id, second.fence > body.fence) == (result.id, True)
-    early = cell.task("once.early.hold")
-    first = early.delay(who)
-    body = cell.journal.wait(who, "begin", id=first.id)[0]
+    early, first, body = cell.begin("once.early.hold", who)
     cell.kill(body)
     with pytest.raises(WorkerLostError):
         first.get(timeout=10)
@@ -63,16 +63,15 @@ def it_expires_in_the_broker(cell: Cell, who: str) -> None:
     """[C11] No worker and no hook ever hears of it."""
     task = cell.task("once.early.quick")
     first = task.apply_async((who,), queue=f"nobody-{who}", expires=EXPIRES)
-    assert task.delay(who).id == first.id
     assert new_job(cell, task, who, first).get(timeout=10)
     assert len(cell.journal.entries(who, "begin")) == 1
 
 
 def a_node_dies(cell: Cell, who: str) -> None:
     """[C31] The message is back in no time, and the lease lives: it isn't skipped and not lost, it waits."""
-    result = cell.task("single.late.brief").delay(who)
-    (body,) = cell.journal.wait(who, "begin")
+    task, result, body = cell.begin("single.late.brief", who)
     cell.kill_node(body)
+    probe.shorten_lease(task, who, seconds=2)
     cell.journal.wait(who, "prerun", count=2)
     _, second = cell.journal.wait(who, "begin", count=2)
     assert second.fence > body.fence

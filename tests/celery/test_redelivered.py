@@ -7,16 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from tests.celery.conftest import Cell
-
-KINDS = pytest.mark.parametrize("kind", ["single", "once"])
+from tests.probes import celery as probe
 
 
 @pytest.mark.chaos
-@KINDS
-def test_a_copy_of_a_live_run_stays_out(cell: Cell, who: str, kind: str) -> None:
-    """[C28] It is kept for as long as the run may still die, and dropped when that has come to its end."""
-    result = cell.task(f"{kind}.late.brief").delay(who)
-    cell.journal.wait(who, "begin")
+def test_copy_of_a_live_run_waits_and_is_dropped_after_its_end(cell: Cell, who: str) -> None:
+    """[C28] It is kept for as long as the run may still die."""
+    _, result, _ = cell.begin("single.late.brief", who)
     cell.redeliver(result.id)
     cell.journal.wait(who, "postrun")  # it came, and comes again
     assert len(cell.journal.entries(who, "begin")) == 1
@@ -27,14 +24,15 @@ def test_a_copy_of_a_live_run_stays_out(cell: Cell, who: str, kind: str) -> None
 
 
 @pytest.mark.chaos
-def test_a_visibility_timeout_that_is_too_short(make_cell: Callable[..., Cell], who: str) -> None:
+def test_copies_do_not_multiply_with_a_visibility_timeout_that_is_too_short(
+    make_cell: Callable[..., Cell], who: str
+) -> None:
     """[C28] A second, while a body takes longer: the transport delivers it again and again, also copies that wait. Were they
     to wait for longer than that, they would multiply at each turn."""
     transport = {"visibility_timeout": 1, "unacked_restore_interval": 0.2, "unacked_restore_throttle": 1}
     cell = make_cell({"transport": transport, "db": 5})
     cell.start()
-    result = cell.task("once.late.brief").delay(who)
-    (body,) = cell.journal.wait(who, "begin")
+    _, result, body = cell.begin("once.late.brief", who)
     cell.journal.wait(who, "postrun", count=2)
     cell.journal.until(lambda: cell.journal.age(body) > 13, who, "some turns")
     # some more for each time that the worker stood still; 20 and more where they multiply
@@ -45,13 +43,13 @@ def test_a_visibility_timeout_that_is_too_short(make_cell: Callable[..., Cell], 
 
 
 @pytest.mark.chaos
-def test_a_copy_of_a_run_whose_node_dies_runs(make_cell: Callable[..., Cell], help_comes, who: str) -> None:
+def test_copy_of_a_run_whose_node_dies_runs(make_cell: Callable[..., Cell], help_comes, who: str) -> None:
     """[C28] [C31] That copy is the only one that is left."""
     cell = make_cell()
     cell.start(concurrency=1)
-    result = cell.task("once.late.brief").delay(who)
-    (body,) = cell.journal.wait(who, "begin")
+    task, result, body = cell.begin("once.late.brief", who)
     help_comes()
+    probe.shorten_lease(task, who, seconds=2)  # so that the copy comes again soon
     cell.redeliver(result.id)
     cell.journal.wait(who, "postrun")
     cell.kill_node(body)
@@ -62,7 +60,7 @@ def test_a_copy_of_a_run_whose_node_dies_runs(make_cell: Callable[..., Cell], he
     assert len(cell.journal.entries(who, "begin")) == 2
 
 
-def test_many_copies_that_wait_for_their_time(cell: Cell, who: str) -> None:
+def test_copies_held_by_workers_until_their_time_run_once(cell: Cell, who: str) -> None:
     """[C29] A countdown beyond the visibility timeout: several workers hold the message, and all begin at its time."""
     cell.occupy(who, "early")  # so that none of them has run before the last one comes, however late that is
     result = cell.task("once.late.quick").apply_async((who,), countdown=1)
@@ -75,31 +73,19 @@ def test_many_copies_that_wait_for_their_time(cell: Cell, who: str) -> None:
     assert len(cell.journal.entries(who, "begin")) == 1
 
 
-@KINDS
-def test_a_copy_that_comes_after_the_end_isnt_run(cell: Cell, who: str, kind: str) -> None:
+def test_copy_after_the_end_of_its_run_is_dropped_also_after_the_next_job(cell: Cell, who: str) -> None:
     """[C30] Its acknowledgement was lost."""
-    result = cell.task(f"{kind}.late.hold").delay(who)
-    cell.journal.wait(who, "begin")
+    task, result, _ = cell.begin("once.late.hold", who)
     copy = cell.message(result.id)
     cell.journal.open_gate(who)
     assert result.get(timeout=10)
     cell.journal.wait(who, "postrun")
     cell.deliver(copy)
     cell.journal.wait(who, "postrun", count=2)
-    assert len(cell.journal.entries(who, "begin")) == 1
-    assert result.state == "SUCCESS"
-
-
-def test_a_copy_that_comes_after_the_next_job_isnt_run(cell: Cell, who: str) -> None:
-    """[C30] The key has been another job's in between."""
-    task = cell.task("once.late.hold")
-    result = task.delay(who)
-    cell.journal.wait(who, "begin")
-    copy = cell.message(result.id)
-    cell.journal.open_gate(who)
-    assert result.get(timeout=10)
     assert task.delay(who).get(timeout=10)
-    cell.journal.wait(who, "postrun", count=2)
-    cell.deliver(copy)
     cell.journal.wait(who, "postrun", count=3)
+    cell.deliver(copy)
+    cell.journal.wait(who, "postrun", count=4)
+    assert len(cell.journal.entries(who, "begin", id=result.id)) == 1
     assert len(cell.journal.entries(who, "begin")) == 2
+    assert result.state == "SUCCESS"

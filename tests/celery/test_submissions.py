@@ -1,4 +1,4 @@
-"""Who submits: many at once, in every way to declare a task."""
+"""Submissions by many processes at once, and of every way to declare a task."""
 
 from __future__ import annotations
 
@@ -14,16 +14,13 @@ from tests.celery.declarations import FORMS
 from tests.celery.nodes import ROOT
 from tools.processes import with_parent
 
-KINDS = pytest.mark.parametrize("kind", ["single", "once"])
-
 
 @pytest.mark.chaos
-@KINDS
-def test_a_crowd_submits_one_job(cell: Cell, who: str, kind: str) -> None:
-    """[C13] [C41] Fifty threads in each of four processes: one message, one id, and 199 are told that they were not first."""
+def test_200_submissions_of_four_processes_send_one_message(cell: Cell, who: str) -> None:
+    """[C13] [C41] Fifty threads in each: one id, and 199 duplicates."""
     environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
     environment["CELERY_TESTS"] = json.dumps(cell.config)
-    command = [*with_parent(), sys.executable, "-m", "tests.celery.crowd", who, f"{kind}.early.quick", "50"]
+    command = [*with_parent(), sys.executable, "-m", "tests.celery.crowd", who, "once.early.quick", "50"]
     crowd = [subprocess.Popen(command, cwd=ROOT, env=environment) for _ in range(4)]
     cell.journal.wait(who, "ready", count=4, seconds=60)
     cell.journal.open_gate(who)
@@ -36,18 +33,17 @@ def test_a_crowd_submits_one_job(cell: Cell, who: str, kind: str) -> None:
     assert cell.queued(f"nobody-{who}") == 1
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_every_declaration_is_a_singleton(cell: Cell, who: str, form: str) -> None:
+def test_every_declaration_makes_a_singleton(cell: Cell, who: str) -> None:
     """[C48] A class that is registered, `base=` of both decorators, and an app's default class."""
-    task = cell.task(f"form.{form}")
-    first = task.delay(who)
-    cell.journal.wait(who, "begin")
-    twin = task.delay(who)
-    assert (twin.id, twin.deduplicated, first.deduplicated) == (first.id, True, False)
-    other = task.delay(who, "other")
-    cell.journal.wait(who, "begin", count=2)
-    cell.journal.open_gate(who)
-    assert first.get(timeout=20) != other.get(timeout=20)
-    after = task.delay(who)
-    assert after.id != first.id
-    assert after.get(timeout=20)
+    for form in FORMS:
+        mark = f"{who}-{form}"
+        task, first, _ = cell.begin(f"form.{form}", mark)
+        twin = task.delay(mark)
+        assert (twin.id, twin.deduplicated, first.deduplicated) == (first.id, True, False), form
+        other = task.delay(mark, "other")
+        cell.journal.wait(mark, "begin", count=2)
+        cell.journal.open_gate(mark)
+        assert first.get(timeout=20) != other.get(timeout=20)
+        after = task.delay(mark)
+        assert after.id != first.id
+        assert after.get(timeout=20)

@@ -1,4 +1,4 @@
-"""What this suite stands on: workers that run, die and are seen to. With Celery's own task, which knows no lock."""
+"""What the other tests rest on: with Celery's own task, which takes no lock, bodies overlap and run again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.celery.conftest import Cell
 from tests.celery.nodes import worker_pids
 
 
-def test_two_workers_share_the_work(cell: Cell, who: str) -> None:
+def test_plain_jobs_are_shared_by_two_workers(cell: Cell, who: str) -> None:
     results = [cell.task("plain.late.hold").delay(who) for _ in range(4)]
     begins = cell.journal.wait(who, "begin", count=4)
     assert {begin.node for begin in begins} == {node.host for node in cell.nodes}
@@ -16,19 +16,17 @@ def test_two_workers_share_the_work(cell: Cell, who: str) -> None:
     assert {result.get(timeout=10) for result in results} == {begin.run for begin in begins}
 
 
-def test_a_message_can_be_delivered_again_while_its_body_runs(cell: Cell, who: str) -> None:
-    """[C28] So that the tests of redelivery rest on something."""
-    result = cell.task("plain.late.hold").delay(who)
-    cell.journal.wait(who, "begin")
+def test_plain_job_redelivered_while_it_runs_runs_twice(cell: Cell, who: str) -> None:
+    """[C28]"""
+    _, result, _ = cell.begin("plain.late.hold", who)
     cell.redeliver(result.id)
     cell.journal.wait(who, "begin", count=2, id=result.id)
     assert cell.journal.crowd(who) == 2
 
 
-def test_a_message_can_come_back_after_its_body_has_run(cell: Cell, who: str) -> None:
+def test_plain_job_delivered_after_its_end_runs_again(cell: Cell, who: str) -> None:
     """[C30]"""
-    result = cell.task("plain.late.hold").delay(who)
-    cell.journal.wait(who, "begin")
+    _, result, _ = cell.begin("plain.late.hold", who)
     copy = cell.message(result.id)
     cell.journal.open_gate(who)
     cell.journal.wait(who, "end")
@@ -36,17 +34,16 @@ def test_a_message_can_come_back_after_its_body_has_run(cell: Cell, who: str) ->
     cell.journal.wait(who, "begin", count=2, id=result.id)
 
 
-def test_a_retry_can_begin_before_the_run_that_asks_for_it_ends(cell: Cell, who: str) -> None:
+def test_plain_retry_begins_before_its_first_run_ends(cell: Cell, who: str) -> None:
     """[C2]"""
     cell.task("plain.early.lingering").delay(who)
     cell.journal.wait(who, "begin", count=2)
     assert cell.journal.crowd(who) == 2
 
 
-def test_a_child_that_is_killed_is_replaced(cell: Cell, who: str) -> None:
+def test_plain_job_of_a_killed_child_runs_again(cell: Cell, who: str) -> None:
     """[C5]"""
-    result = cell.task("plain.requeue.hold").delay(who)
-    (first,) = cell.journal.wait(who, "begin")
+    _, result, first = cell.begin("plain.requeue.hold", who)
     cell.kill(first)
     cell.journal.wait(who, "begin", count=2, id=result.id)
     assert cell.journal.crowd(who) == 1

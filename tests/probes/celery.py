@@ -11,7 +11,16 @@ from celery_locks.keys import key_of
 from celery_locks.place import run_place_of
 from celery_locks.slots import INTERVAL_SHARE
 
-__all__ = ["INTERVAL_SHARE", "claim_tick", "current_tick", "drop_record", "pass_key_on", "running_job"]
+__all__ = [
+    "INTERVAL_SHARE",
+    "claim_tick",
+    "current_tick",
+    "drop_record",
+    "lease_left",
+    "pass_key_on",
+    "running_job",
+    "shorten_lease",
+]
 
 
 def running_job(task: Any, *args: Any) -> Job | None:
@@ -30,3 +39,17 @@ def pass_key_on(task: Any) -> None:
     drop_record(task)
     done, _ = task.request.get("lock_run").place.put(None, Job("running", "another", run="another"), 60)
     assert done
+
+
+def lease_left(task: Any, *args: Any) -> float:
+    """Seconds until the lease of the run that has the key of this call ends."""
+    job = running_job(task, *args)
+    return job.known.lease_left if job else 0.0
+
+
+def shorten_lease(task: Any, *args: Any, seconds: float) -> None:
+    """Let that lease end earlier, unless it is renewed before."""
+    place = run_place_of(task, key_of(task, args, {}, None)[0])
+    job = place.look()
+    if job is not None:
+        place.ref.touch(job.known, seconds, shorten=True)
