@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 BOOTSTRAP := $(PYTHON) tools/bootstrap.py
 
-.PHONY: help demo demo-postgres demo-celery demo-admin run test chaos messages public-api bench lint types build clean
+.PHONY: help demo demo-postgres demo-celery demo-admin run test chaos mutants messages public-api bench lint types build clean
 .PHONY: ci-lint ci-test ci-versions ci-chaos ci-package
 .NOTPARALLEL:
 
@@ -40,6 +40,10 @@ test: ## Run the tests, all but the long ones
 chaos: ## Run the long tests, whose subject is real time: silence, kill -9, real workers
 	@$(BOOTSTRAP) test
 	@$(BIN)/python -m pytest -n 6 -m chaos $(ARGS)
+
+mutants: ## Apply some hundred small defects one by one, and count those that the tests notice (ARGS="--only 'lua-*'")
+	@$(BOOTSTRAP) test
+	@$(BIN)/python -m tools.mutants $(ARGS)
 
 messages: ## Take new messages into the translations, and compile them
 	@$(BOOTSTRAP) test
