@@ -111,12 +111,19 @@ class Run:
     hangs: bool = False
 
 
+class Stopped(Exception):
+    """The run is broken off: its result means nothing."""
+
+
 class Worker:
     """A copy of the tree, in which one mutant at a time is tested."""
 
     def __init__(self, root: Path, copy: Path, python: str) -> None:
         self.copy = copy
         self.python = python
+        self._changes = 0
+        self._stopped = False
+        self._process: subprocess.Popen[str] | None = None
         listed = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
             cwd=root,
@@ -127,7 +134,12 @@ class Worker:
             if (root / name).is_file():
                 (copy / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(root / name, copy / name)
-        self._changes = 0
+
+    def stop(self) -> None:
+        """End the run that goes on, with the servers that it started; there are no more."""
+        self._stopped = True
+        if (process := self._process) is not None and process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
 
     def test(self, mutant: Mutant) -> Result:
         """Apply the mutant, run its stages until a test fails, and restore the file."""
@@ -169,7 +181,9 @@ class Worker:
         """Run tests in the copy; subprocesses that they start import the copy too."""
         command = [self.python, "-m", "pytest", "-x", "-v", "-p", "no:cacheprovider", "-p", "no:randomly"]
         environment = {**os.environ, "PYTHONPATH": str(self.copy)}
-        process = subprocess.Popen(
+        if self._stopped:
+            raise Stopped
+        process = self._process = subprocess.Popen(
             [*command, *arguments],
             cwd=self.copy,
             env=environment,
@@ -193,6 +207,8 @@ class Worker:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+        if self._stopped:
+            raise Stopped
         failed = [match[1] for line in output if (match := _failed.match(line.rstrip()))]
         if code == 0:
             return Run()
@@ -248,13 +264,18 @@ def test_all(
             print(f"{result.status:9}{mutant.id:40}{result.seconds:7.1f} s  {result.by}", flush=True)
 
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        for number in range(workers):
-            copy = Path(folder, str(number))
-            copy.mkdir()
-            idle.put(Worker(root, copy, python))
+        all_workers = [Worker(root, Path(folder, str(number)), python) for number in range(workers)]
+        for worker in all_workers:
+            idle.put(worker)
         with ThreadPoolExecutor(workers) as pool:
-            for future in [pool.submit(test, mutant) for mutant in mutants]:
-                future.result()
+            try:
+                for future in [pool.submit(test, mutant) for mutant in mutants]:
+                    future.result()
+            except BaseException:
+                broken_off.set()
+                for worker in all_workers:
+                    worker.stop()
+                raise
 
 
 def report(mutants: list[Mutant], results: dict[str, Result]) -> None:
@@ -282,6 +303,7 @@ def main() -> None:
     parser.add_argument("--lists", type=Path, default=LISTS, help="the folder of the lists of mutants")
     parser.add_argument("--python", default=sys.executable, help="the interpreter that has what the tests need")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     mutants = read_mutants(options.lists)
     for mutant in mutants:
         mutant.applied((options.root / mutant.file).read_text())
