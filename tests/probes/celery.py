@@ -10,6 +10,7 @@ from celery_locks.job import Job
 from celery_locks.keys import key_of
 from celery_locks.place import run_place_of
 from celery_locks.slots import INTERVAL_SHARE
+from django_redis_locks.cache.roads import lease_of
 
 __all__ = [
     "INTERVAL_SHARE",
@@ -17,6 +18,7 @@ __all__ = [
     "current_tick",
     "drop_record",
     "lease_left",
+    "lease_of",
     "pass_key_on",
     "running_job",
     "shorten_lease",
