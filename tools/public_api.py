@@ -114,9 +114,9 @@ ONLY: Final[dict[str, set[str]]] = {
     "HeldLockAdmin": {"actions", "force_release", "has_force_release_permission", "list_display", "list_filter"},
     "MemoryBackend": set(),
     "RedisBackend": set(),
-    "StampedeCacheMiddleware": set(),
-    "StampedeFetchMiddleware": set(),
-    "StampedeUpdateMiddleware": set(),
+    "StampedeCacheMiddleware": {"personal", "stale", "using", "wait"},
+    "StampedeFetchMiddleware": {"personal", "stale", "using", "wait"},
+    "StampedeUpdateMiddleware": {"personal", "stale", "using", "wait"},
 }
 """Classes that settings name, or projects derive from, and the members that they may rely on."""
 
@@ -175,6 +175,7 @@ def of_value(path: str, value: Any) -> Iterator[str]:
     if isinstance(value, type):
         yield from of_class(path, value)
     elif isinstance(value, ModuleType):
+        yield f"{path}: module"
         yield from (f"{path}.{name}: {said}" for name, said in annotations_of(value).items())
     elif isinstance(value, Signal | CelerySignal):
         yield f"{path}: signal ({arguments_of(value)})"
@@ -337,6 +338,8 @@ def of_settings() -> Iterator[str]:
     options: Any = importlib.import_module("django_redis_locks.cache.options")
     for field in dataclasses.fields(options.LoadOptions):
         yield f"load option {field.name} = {shown(field.default)}"
+    metrics: Any = importlib.import_module("django_redis_locks.cache.metrics")
+    yield from (f"load counter {value}" for name, value in vars(metrics).items() if name.isupper())
     choices = importlib.import_module("celery_locks.options").CHOICES
     for name, known in choices.items():
         yield f"celery task option {name} in {known!r}"

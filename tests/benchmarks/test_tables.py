@@ -11,7 +11,7 @@ from benchmarks.budgets import BUDGETS, Budget, Verdict, verdicts
 from benchmarks.rows import ROWS, caches, growth, hot, others, uncontended
 from benchmarks.tables import VIEWS, cells, markdown, shown, text, troubles
 from benchmarks.themes import COLOURS, themed
-from tests.test_docs import DOCS
+from tests.docs.pages import DOCS
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from django_redis_locks.backends.redis.scripts import script
+from tests.probes.scripts import source_of
 from tests.chaos.helpers import eventually
 from tests.proxy import Fault, Proxy
 from tests.tools.raw import Client

@@ -1,0 +1,101 @@
+"""What the examples of howto/caching.md take for granted, and what must hold after them; each begins with an empty cache."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from django.core.cache import cache, caches
+from django.db import transaction
+from django.test import RequestFactory, override_settings
+from django.utils.module_loading import import_string
+
+from django_redis_locks.cache import StampedeCache, get_or_load
+from tests.docs.examples import Names, after, given, problems_of
+
+
+@given(
+    *(
+        f"howto/caching:{name}"
+        for name in ("usual", "stale", "invalidate", "many", "async", "context", "pages", "counters")
+    )
+)
+def empty() -> Names:
+    cache.clear()
+    return {}
+
+
+@given("README:cache")
+def _() -> Names:
+    return {**empty(), "make_report": lambda: {"coffee": 40}}
+
+
+@after("howto/caching:usual")
+def _(names: Names) -> None:
+    assert names["report"] == cache.get("sales") == {"coffee": 40}
+
+
+@after("howto/caching:stale")
+def _(names: Names) -> None:
+    assert names["result"].source == "hit"
+    assert 30 <= names["result"].fresh_for <= 60
+
+
+@after("howto/caching:invalidate")
+def _(names: Names) -> None:
+    assert get_or_load("sales", lambda: "old") == "old"
+    order = SimpleNamespace(save=lambda: None)
+    with transaction.atomic():
+        names["place_order"](order)
+        assert cache.get("sales") == "old"
+    assert cache.get("sales") is None
+
+
+@after("howto/caching:async")
+def _(names: Names) -> None:
+    assert names["report"] == {"coffee": 40}
+    assert cache.get("sales") is None
+
+
+class User:
+    pk = 3
+
+    def __str__(self) -> str:
+        return "Ada"
+
+
+@given("howto/caching:cached")
+def _() -> Names:
+    return {**empty(), "user": User()}
+
+
+@after("howto/caching:cached")
+def _(names: Names) -> None:
+    profile, user = names["profile"], names["user"]
+    assert profile(user) == profile.uncached(user) == "Ada in en"
+    assert profile.key(user, "zh") in cache
+    assert profile.get_many([user, (user, "zh")]) == ["Ada in en", "Ada in zh"]
+    profile.invalidate(user, "zh")
+    assert profile.key(user, "zh") not in cache
+
+
+@after("howto/caching:backend")
+def _(names: Names) -> None:
+    assert problems_of(CACHES=names["CACHES"]) == []
+    with override_settings(CACHES=names["CACHES"]):
+        assert type(caches["default"]) is StampedeCache
+
+
+@after("howto/caching:site")
+def _(names: Names) -> None:
+    pair = [name for name in names["MIDDLEWARE"] if "redis_locks" in name]
+    assert [import_string(name).__name__ for name in pair] == ["StampedeUpdateMiddleware", "StampedeFetchMiddleware"]
+
+
+@after("howto/caching:pages")
+def _(names: Names) -> None:
+    assert names["sales"](RequestFactory().get("/sales/")).text == "40 sold"
+
+
+@after("howto/caching:context")
+def _(names: Names) -> None:
+    assert names["euro"] == 1.08

@@ -1,0 +1,81 @@
+"""What an example takes for granted, and what must hold after it: a `docs_*.py` for each page says it of its examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from django.core.checks import run_checks
+from django.http import HttpResponse
+from django.test import RequestFactory, override_settings
+
+from django_redis_locks import Grant, locks
+
+MEMORY = "django_redis_locks.backends.memory.MemoryBackend"
+
+Names = dict[str, Any]
+
+GIVEN: dict[str, Callable[[], Names]] = {}
+AFTER: dict[str, Callable[[Names], object]] = {}
+
+
+def given(*examples: str) -> Callable[[Callable[[], Names]], Callable[[], Names]]:
+    """The function returns the names that these examples find; of `fixtures`, the names of pytest's."""
+
+    def register(function: Callable[[], Names]) -> Callable[[], Names]:
+        assert GIVEN.keys().isdisjoint(examples), examples
+        GIVEN.update(dict.fromkeys(examples, function))
+        return function
+
+    return register
+
+
+def after(*examples: str) -> Callable[[Callable[[Names], object]], Callable[[Names], object]]:
+    """The function is given the names that these examples leave."""
+
+    def register(function: Callable[[Names], object]) -> Callable[[Names], object]:
+        assert AFTER.keys().isdisjoint(examples), examples
+        AFTER.update(dict.fromkeys(examples, function))
+        return function
+
+    return register
+
+
+def hold_elsewhere(key: str) -> Grant:
+    """A grant of another thread."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(locks.lock(key).acquire).result()
+
+
+def get(**headers: str) -> Any:
+    return RequestFactory().get("/", headers=headers)
+
+
+def post(user: Any = None) -> Any:
+    request = RequestFactory().post("/")
+    request.user = user
+    return request
+
+
+class User:
+    def __init__(self, pk: int | None) -> None:
+        self.pk = pk
+        self.is_authenticated = pk is not None
+
+
+def is_one_lock(call: Callable[[], HttpResponse], key: str) -> None:
+    """The view is served, but not while another thread has that lock."""
+    assert call().status_code == 200
+    with hold_elsewhere(key):
+        response = call()
+        assert response.status_code == 409
+        assert 1 <= int(response["Retry-After"]) <= 60
+        assert response["Cache-Control"] == "no-store"
+    assert call().status_code == 200
+
+
+def problems_of(**settings: Any) -> list[str]:
+    """What the system checks say about these settings, but that memory is no store for production."""
+    with override_settings(**settings):
+        return [str(found) for found in run_checks(tags=["redis_locks"]) if found.id != "redis_locks.W004"]
