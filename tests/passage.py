@@ -8,11 +8,9 @@ import hashlib
 from collections import deque
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django_redis_locks.backends.redis.scripts import script
+from tests.probes.scripts import NAMES, sha_of
 from tests.resp import Frame, Push, Refusal, Stream
 
 if TYPE_CHECKING:
@@ -278,9 +276,7 @@ def name_of(request: list[Any]) -> str:
 @cache
 def _scripts() -> dict[str, str]:
     """The names of the product's scripts, by their hashes."""
-    root = Path(str(resources.files("django_redis_locks.backends.redis"))) / "lua"
-    names = [str(path.relative_to(root).with_suffix("")) for path in root.rglob("*.lua")]
-    return {script(name).sha: name for name in names}
+    return {sha_of(name): name for name in NAMES}
 
 
 def text(value: Any) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import redis
 
-from tests.probes.scripts import source_of
 from tests.chaos.helpers import eventually
+from tests.probes.scripts import sha_of, source_of
 from tests.proxy import Fault, Proxy
 from tests.tools.raw import Client
 from tools.redis_server import RedisServer
@@ -21,7 +21,7 @@ from tools.redis_server import RedisServer
 
 def test_calls_have_names(proxy: Proxy, client: Client) -> None:
     """A script by its hash or its source, a command in capitals; in their order."""
-    client.ask(f"EVALSHA {script('lock/free').sha} 0")
+    client.ask(f"EVALSHA {sha_of('lock/free')} 0")
     client.ask("eval return{1} 0")
     client.ask("get a")
     assert [(call.name, call.fate) for call in proxy.calls] == [
@@ -35,7 +35,7 @@ def test_calls_have_names(proxy: Proxy, client: Client) -> None:
 
 def test_a_script_is_known_by_its_source(proxy: Proxy, direct: redis.Redis) -> None:
     with redis.Redis.from_url(proxy.url) as client, pytest.raises(redis.ResponseError):
-        client.eval(script("lock/free").source, 0)
+        client.eval(source_of("lock/free"), 0)
     assert proxy.fates("lock/free") == ["pass"]
 
 
