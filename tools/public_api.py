@@ -111,6 +111,7 @@ MADE_HERE: Final = {
 """Classes whose constructor isn't public."""
 
 ONLY: Final[dict[str, set[str]]] = {
+    "clock": {"now", "wall"},
     "HeldLockAdmin": {"actions", "force_release", "has_force_release_permission", "list_display", "list_filter"},
     "MemoryBackend": set(),
     "RedisBackend": set(),
@@ -118,7 +119,7 @@ ONLY: Final[dict[str, set[str]]] = {
     "StampedeFetchMiddleware": {"personal", "stale", "using", "wait"},
     "StampedeUpdateMiddleware": {"personal", "stale", "using", "wait"},
 }
-"""Classes that settings name, or projects derive from, and the members that they may rely on."""
+"""Classes that settings name, or projects derive from, and a module: the members that they may rely on."""
 
 INTERNAL: Final[dict[str, set[str]]] = {
     "Captured": {"add"},
@@ -126,6 +127,7 @@ INTERNAL: Final[dict[str, set[str]]] = {
     "LoadContext": {"stores"},
     "Lock": {"about", "acquiring", "keys", "misplaced", "place", "reentrant", "terms", "world"},
     "LockHandler": {"configuration"},
+    "ManualClock": {"wait"},
     "Locks": {"counters", "engine", "listed", "listings", "max_hold", "overrides", "settings"},
     "RecordRef": {"keys", "place", "terms", "world"},
     "StampedeCache": {"full_key", "road", "wraps_alias"},
@@ -176,7 +178,8 @@ def of_value(path: str, value: Any) -> Iterator[str]:
         yield from of_class(path, value)
     elif isinstance(value, ModuleType):
         yield f"{path}: module"
-        yield from (f"{path}.{name}: {said}" for name, said in annotations_of(value).items())
+        names = ONLY[path.rpartition(".")[2]]
+        yield from (f"{path}.{name}: {said}" for name, said in annotations_of(value).items() if name in names)
     elif isinstance(value, Signal | CelerySignal):
         yield f"{path}: signal ({arguments_of(value)})"
     elif path.startswith("django_redis_locks.testing.fixtures."):
