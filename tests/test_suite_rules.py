@@ -101,6 +101,7 @@ cache/test_tag.py
 cache/test_tasks.py
 cache/test_window.py
 cache/test_writers.py
+celery/test_loads.py
 celery/unit/actors.py
 celery/unit/stepping.py
 celery/unit/test_interleavings.py
@@ -174,6 +175,7 @@ django/test_drf.py
 django/test_handler.py
 django/test_hints.py
 django/test_keys.py
+django/test_manual_clock.py
 django/test_middleware.py
 django/test_server_checks.py
 django/test_settings.py
@@ -185,7 +187,6 @@ django/test_transactions_response.py
 django/test_versions.py
 django/transaction_log.py
 docs/docs_celery.py
-docs/test_rights.py
 test_messages.py
 """
 """Files that are still to be changed. A new test uses the public API, or lives in `tests/unit`; what is left goes through
@@ -258,7 +259,7 @@ VAGUE = re.compile(
     r"_(anew|anybody|everybody|he|him|himself|his|nobody|somebody|tell|tells|told|who|whoever|whom)(_|$)"
 )
 
-STILL_UNCLEAR_NAMES = 353
+STILL_UNCLEAR_NAMES = 350
 """How many are left. Lower it, never raise it."""
 
 
