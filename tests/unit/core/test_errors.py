@@ -1,4 +1,4 @@
-"""The tree of errors: what each is, what it carries, and that it survives a trip to another process."""
+"""The tree of errors: bases, attributes, pickling."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def make(kind: type[LockError]) -> LockError:
     return kind("it went wrong", **ABOUT, **DETAILS.get(kind, {}))
 
 
-def test_the_tree_is_complete() -> None:
+def test_every_error_is_documented() -> None:
     """Every error of the module is in the table of these tests, and in the tree that its docstring draws."""
     found = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, LockError)}
     assert found == {LockError, *TREE}
@@ -52,47 +52,31 @@ def test_the_tree_is_complete() -> None:
 
 @pytest.mark.parametrize("kind", TREE)
 class TestEvery:
-    def test_bases(self, kind: type[LockError]) -> None:
-        """It is what its docstring says, so that `except LockError` catches it, and not another error's kind."""
+    def test_error_has_its_documented_bases_and_no_others(self, kind: type[LockError]) -> None:
         assert all(issubclass(kind, base) for base in TREE[kind])
         assert not any(issubclass(kind, other) for other in TREE if other is not kind)
 
-    def test_attributes(self, kind: type[LockError]) -> None:
-        """It keeps key, name and alias, and its own details."""
+    def test_error_keeps_its_attributes_and_does_not_show_the_key(self, kind: type[LockError]) -> None:
+        """A filled key is personal data. All attributes are optional."""
         error = make(kind)
-        assert {name: getattr(error, name) for name in ABOUT} == ABOUT
-        for name, value in DETAILS.get(kind, {}).items():
-            assert getattr(error, name) == value
-
-    def test_without_attributes(self, kind: type[LockError]) -> None:
-        """All of them are optional."""
-        error = kind("it went wrong")
-        assert (error.key, error.name, error.alias) == (None, None, None)
-        assert str(error) == "it went wrong"
+        expected = {**ABOUT, **DETAILS.get(kind, {})}
+        assert {name: getattr(error, name) for name in expected} == expected
+        assert "42" not in f"{error} {error!r}"
+        bare = kind("it went wrong")
+        assert (bare.key, bare.name, bare.alias) == (None, None, None)
+        assert str(bare) == "it went wrong"
         assert str(kind()) == ""
 
-    @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-    def test_pickles(self, kind: type[LockError], protocol: int) -> None:
-        """Celery and multiprocessing carry it to another process with everything it says."""
+    def test_error_survives_pickle_and_copy(self, kind: type[LockError]) -> None:
+        """Celery and multiprocessing carry it to another process with everything that it says."""
         error = make(kind)
         error.add_note("a note")
-        twin = pickle.loads(pickle.dumps(error, protocol))
-        assert type(twin) is kind
-        assert twin.args == error.args
-        assert vars(twin) == vars(error)
-        assert str(twin) == str(error)
-
-    def test_copies(self, kind: type[LockError]) -> None:
-        """So does `copy`."""
-        error = make(kind)
-        for twin in (copy.copy(error), copy.deepcopy(error)):
+        pickled = [pickle.loads(pickle.dumps(error, protocol)) for protocol in range(pickle.HIGHEST_PROTOCOL + 1)]
+        for twin in (*pickled, copy.copy(error), copy.deepcopy(error)):
+            assert type(twin) is kind
+            assert twin.args == error.args
             assert vars(twin) == vars(error)
             assert str(twin) == str(error)
-
-    def test_the_key_is_not_in_the_message(self, kind: type[LockError]) -> None:
-        """A filled key is personal data: neither str nor repr shows it."""
-        error = make(kind)
-        assert "42" not in f"{error} {error!r}"
 
 
 class OutOfStock(LockNotAcquired):
@@ -103,13 +87,13 @@ class OutOfStock(LockNotAcquired):
         self.article = article
 
 
-def test_a_subclass_with_other_arguments_pickles() -> None:
+def test_subclass_with_other_arguments_pickles() -> None:
     """Pickling doesn't depend on what `__init__` takes."""
     twin = pickle.loads(pickle.dumps(OutOfStock("bicycle")))
     assert (str(twin), twin.article, twin.key, twin.waited) == ("bicycle is being sold", "bicycle", "article:1", 0.0)
 
 
-def test_a_backend_error_names_lock_and_alias() -> None:
+def test_backend_error_names_lock_and_alias_once_known() -> None:
     """Which lock of which alias met a store that is down is in the message, once both are known."""
     error = LockBackendError("can't reach it")
     assert str(error) == "can't reach it"
@@ -117,8 +101,7 @@ def test_a_backend_error_names_lock_and_alias() -> None:
     assert str(error) == "lock 'order', alias 'payments': can't reach it"
 
 
-def test_defaults_of_a_refusal() -> None:
-    """A refusal without details waited for nothing and knows no holder."""
+def test_error_without_details_has_defaults() -> None:
     error = LockNotAcquired("busy")
     assert (error.waited, error.retry_after, error.holder) == (0.0, 0.0, None)
     failure = LockBackendError("down")

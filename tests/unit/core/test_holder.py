@@ -1,56 +1,50 @@
-"""Who holds a lock, as the store keeps it and as people read it."""
+"""The holder of a lock, as stored and as text."""
 
 from __future__ import annotations
 
 import os
 import socket
 
-import pytest
-
 from django_redis_locks.core.holder import FIELDS, Holder, describe, read
 
 
-def test_a_description_is_an_array_in_the_order_of_the_fields() -> None:
+def test_description_is_an_array_in_the_order_of_the_fields() -> None:
     """[F18] Wire format: null for what METADATA doesn't name."""
     host, pid = socket.gethostname(), os.getpid()
     assert describe(pid, "MainThread", "order", FIELDS) == f'["{host}",{pid},"MainThread","order"]'
     assert describe(pid, "MainThread", "order", ("pid", "name")) == f'[null,{pid},null,"order"]'
 
 
-def test_long_names_are_cut() -> None:
-    """A lock in Redis stays small, whatever a thread is called."""
+def test_description_with_long_names_is_cut() -> None:
+    """A lock in Redis stays small."""
     assert len(describe(1, "t" * 1000, "n" * 1000, ("thread", "name"))) < 140
 
 
-@pytest.mark.parametrize("fields", [FIELDS, ("host",), ("thread", "name")], ids=str)
-def test_what_is_described_is_read(fields: tuple[str, ...]) -> None:
-    """[F18] There and back, and nothing more than was wanted."""
-    holder = read(describe(os.getpid(), "Täsk-1", 'o"r,der', fields), fence=7, since=1.5, lease_left=2.5)
+def test_description_written_and_read_is_unchanged() -> None:
+    """[F18] And has nothing more than was asked for."""
     everything = {"host": socket.gethostname(), "pid": os.getpid(), "thread": "Täsk-1", "name": 'o"r,der'}
-    assert holder == Holder(7, 1.5, 2.5, **{field: everything[field] for field in fields})
+    for fields in (FIELDS, ("host",), ("thread", "name")):
+        holder = read(describe(os.getpid(), "Täsk-1", 'o"r,der', fields), fence=7, since=1.5, lease_left=2.5)
+        assert holder == Holder(7, 1.5, 2.5, **{field: everything[field] for field in fields})
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", "{}", '{"host": "a"}', "null", "7", '"text"', "[]", "[", "\ufffd"])
-def test_a_description_that_cannot_be_read_leaves_the_fields_empty(text: str) -> None:
+def test_description_that_cannot_be_read_leaves_the_fields_empty() -> None:
     """[L45] Another version's, or a broken one: the refusal that names the holder doesn't fail."""
-    assert read(text, fence=7, since=1.5, lease_left=2.5) == Holder(7, 1.5, 2.5)
+    for text in ("", "nonsense", "{}", '{"host": "a"}', "null", "7", '"text"', "[]", "[", "\ufffd"):
+        assert read(text, fence=7, since=1.5, lease_left=2.5) == Holder(7, 1.5, 2.5), text
 
 
-def test_a_longer_description_is_read_as_far_as_it_is_known() -> None:
+def test_description_with_unknown_fields_is_read_without_them() -> None:
     """A later version may append fields."""
     assert read('["a",1,"b","c","more"]', fence=7, since=1.5, lease_left=2.5) == Holder(7, 1.5, 2.5, "a", 1, "b", "c")
 
 
-@pytest.mark.parametrize(
-    ("about", "text"),
-    [
+def test_holder_as_text_names_what_is_known() -> None:
+    """It stands in the message of a refusal."""
+    for about, text in [
         ({}, "somebody"),
         ({"host": "web-1"}, "web-1"),
         ({"host": "web-1", "pid": 7}, "web-1 pid 7"),
         ({"pid": 7, "thread": "MainThread"}, "somebody pid 7 MainThread"),
-    ],
-    ids=str,
-)
-def test_a_holder_reads_well(about: dict[str, object], text: str) -> None:
-    """It stands in the message of a refusal."""
-    assert str(Holder(1, 0.0, 0.0, **about)) == text  # type: ignore[arg-type]
+    ]:
+        assert str(Holder(1, 0.0, 0.0, **about)) == text  # type: ignore[arg-type]

@@ -33,54 +33,53 @@ LITERAL = {
 }
 
 
-@pytest.mark.parametrize(("key", "spelled"), LITERAL.items(), ids=map(repr, LITERAL))
-def test_a_key_is_spelled_so(key: str, spelled: str) -> None:
-    """[F7] Braces, percent signs, white space and control characters are percent-encoded; all else stays readable."""
-    assert escape(key) == spelled
-    assert Spelling("lock").of(key) == (
-        f"lock:{{0}}:k:{spelled}",
-        f"lock:{{0}}:w:{spelled}",
-        "lock:{0}:fence",
-        "lock:{0}:index",
-        "lock:{0}:inbox:",
-    )
-    assert readable(escaped_in(f"lock:{{0}}:k:{spelled}")) == key
+LONG = {
+    "x" * 201: "x" * 166,
+    "x" * 10_000: "x" * 166,
+    "ö" * 101: "ö" * 83,
+    "x" + "ö" * 100: "x" + "ö" * 82,
+    " " * 67: "%20" * 55,
+    "xx" + " " * 67: "xx" + "%20" * 54,
+    "x" + " " * 67: "x" + "%20" * 55,
+    "🔒" * 51: "🔒" * 41,
+}
 
 
-@pytest.mark.parametrize(
-    ("key", "head"),
-    [
-        ("x" * 201, "x" * 166),
-        ("x" * 10_000, "x" * 166),
-        ("ö" * 101, "ö" * 83),
-        ("x" + "ö" * 100, "x" + "ö" * 82),
-        (" " * 67, "%20" * 55),
-        ("xx" + " " * 67, "xx" + "%20" * 54),
-        ("x" + " " * 67, "x" + "%20" * 55),
-        ("🔒" * 51, "🔒" * 41),
-    ],
-    ids=lambda text: f"{text[:3]!r}{len(text)}",
-)
-def test_the_tail_of_a_long_key_is_hashed(key: str, head: str) -> None:
+def test_key_is_percent_encoded() -> None:
+    """[F7] Braces, percent signs, white space and control characters; all else stays readable."""
+    for key, spelled in LITERAL.items():
+        assert escape(key) == spelled
+        assert Spelling("lock").of(key) == (
+            f"lock:{{0}}:k:{spelled}",
+            f"lock:{{0}}:w:{spelled}",
+            "lock:{0}:fence",
+            "lock:{0}:index",
+            "lock:{0}:inbox:",
+        )
+        assert readable(escaped_in(f"lock:{{0}}:k:{spelled}")) == key
+
+
+def test_tail_of_a_long_key_is_hashed() -> None:
     """[F7] Beyond 200 bytes: whole characters and whole escapes of the head, then %~ and the BLAKE2b-128 of it all."""
-    whole = "".join(f"%{byte:02X}" for byte in key.encode()) if key.isspace() else key.replace(" ", "%20")
-    assert escape(key) == f"{head}%~{blake2b(whole.encode(), digest_size=16).hexdigest()}"
-    assert len(escape(key).encode()) <= LONGEST_KEY
+    for key, head in LONG.items():
+        whole = "".join(f"%{byte:02X}" for byte in key.encode()) if key.isspace() else key.replace(" ", "%20")
+        assert escape(key) == f"{head}%~{blake2b(whole.encode(), digest_size=16).hexdigest()}"
+        assert len(escape(key).encode()) <= LONGEST_KEY
 
 
-def test_the_longest_literal_key_has_200_bytes() -> None:
+def test_key_of_200_bytes_is_not_hashed() -> None:
     """[F7] The border is pinned: 200 bytes stay as they are."""
     assert escape("x" * 200) == "x" * 200
     assert escape("ö" * 100) == "ö" * 100
     assert escape(" " * 66) == "%20" * 66
 
 
-def test_the_hash_is_pinned() -> None:
+def test_hash_is_pinned() -> None:
     """[F7] One hashed tail, byte for byte."""
     assert escape("order:" + "x" * 300) == "order:" + "x" * 160 + "%~a6c14b475e1c4e051a9bfc474bfd5ae7"
 
 
-def test_a_hashed_key_is_never_the_spelling_of_a_short_one() -> None:
+def test_hashed_key_is_never_the_spelling_of_a_short_one() -> None:
     """[L45] Every % of a literal spelling is followed by two hex digits, so none can hold the %~ of a hashed tail."""
     chance = random.Random(7)
     letters = "%~{} 0aAfx\0ö🔒"
@@ -93,26 +92,26 @@ def test_a_hashed_key_is_never_the_spelling_of_a_short_one() -> None:
 
 
 def test_different_keys_are_spelled_differently() -> None:
-    """[L45] Literal or hashed, spelling loses nothing: keys that look alike don't exclude each other."""
+    """[L45] Literal or hashed: keys that look alike don't exclude each other."""
     chance = random.Random(11)
     keys = {"".join(chance.choices("%2{5 }~", k=chance.randrange(1, 6))) for _ in range(5000)}
     keys |= {f"{'x' * 300}{number}" for number in range(100)} | {f"{number}{'x' * 300}" for number in range(100)}
     assert len({escape(key) for key in keys}) == len(keys)
 
 
-@pytest.mark.parametrize("key", ["order:42", "{user} 1", "锁", "x" * 300])
-def test_the_bucket_is_crc32_of_the_spelling(key: str) -> None:
+def test_bucket_is_crc32_of_the_spelling() -> None:
     """[H1] With several buckets the number in braces is crc32 modulo their count; with one it is 0."""
-    spelled = escape(key)
-    bucket = crc32(spelled.encode()) % 256
-    assert Spelling("lock", 256).of(key) == LockKeys(
-        f"lock:{{{bucket}}}:k:{spelled}",
-        f"lock:{{{bucket}}}:w:{spelled}",
-        f"lock:{{{bucket}}}:fence",
-        f"lock:{{{bucket}}}:index",
-        f"lock:{{{bucket}}}:inbox:",
-    )
-    assert Spelling("lock", 1).of(key).lock == f"lock:{{0}}:k:{spelled}"
+    for key in ("order:42", "{user} 1", "锁", "x" * 300):
+        spelled = escape(key)
+        bucket = crc32(spelled.encode()) % 256
+        assert Spelling("lock", 256).of(key) == LockKeys(
+            f"lock:{{{bucket}}}:k:{spelled}",
+            f"lock:{{{bucket}}}:w:{spelled}",
+            f"lock:{{{bucket}}}:fence",
+            f"lock:{{{bucket}}}:index",
+            f"lock:{{{bucket}}}:inbox:",
+        )
+        assert Spelling("lock", 1).of(key).lock == f"lock:{{0}}:k:{spelled}"
 
 
 def test_buckets_are_pinned() -> None:
@@ -121,29 +120,27 @@ def test_buckets_are_pinned() -> None:
     assert Spelling("shop", 256).of("order:42").fence == "shop:{43}:fence"
 
 
-def test_all_keys_of_a_lock_share_their_hash_tag() -> None:
+def test_keys_of_one_lock_share_their_hash_tag() -> None:
     """[L44] One slot of a Cluster, although the user's key may hold braces of its own."""
     for key in ("order:42", "{a}{b}", "}{", "a{b"):
         tags = {re.search(r"\{(.*?)\}", name)[1] for name in Spelling("p", 16).of(key)}
         assert len(tags) == 1
 
 
-@pytest.mark.parametrize("prefix", ["lock", ":k:", "w:k"])
-@pytest.mark.parametrize("key", ["order:42", "}:k:", "k:}:w:x", "x" * 300])
-def test_the_waiters_are_found_from_the_lock(prefix: str, key: str) -> None:
-    """Who knows a lock's own key knows where those who wait for it line up."""
-    keys = Spelling(prefix).of(key)
-    assert waiters_of(keys.lock) == keys.waiters
+def test_key_of_the_waiters_follows_from_that_of_the_lock() -> None:
+    for prefix in ("lock", ":k:", "w:k"):
+        for key in ("order:42", "}:k:", "k:}:w:x", "x" * 300):
+            keys = Spelling(prefix).of(key)
+            assert waiters_of(keys.lock) == keys.waiters
 
 
-@pytest.mark.parametrize("key", [None, 1, b"order", ("a",), "", "\ud800", "x" * 300 + "\udfff"], ids=repr)
-def test_what_is_no_text_is_refused(key: object) -> None:
-    """[F7] Not a str, empty, or not encodable: LockKeyError, a ValueError."""
-    with pytest.raises(LockKeyError) as caught:
-        Spelling("lock").of(key)  # type: ignore[arg-type]
-    assert isinstance(caught.value, ValueError)
+def test_key_that_is_no_text_raises_LockKeyError() -> None:
+    """[F7] Not a str, empty, or not encodable."""
+    for key in (None, 1, b"order", ("a",), "", "\ud800", "x" * 300 + "\udfff"):
+        with pytest.raises(LockKeyError) as caught:
+            Spelling("lock").of(key)  # type: ignore[arg-type]
+        assert isinstance(caught.value, ValueError)
 
 
-def test_a_hashed_key_is_shown_as_far_as_it_goes() -> None:
-    """People see the head of a long key, and its mark, instead of an error."""
+def test_hashed_key_is_readable_up_to_its_hash() -> None:
     assert readable(escaped_in(Spelling("lock").of("a b" + "x" * 300).lock)).startswith("a bxxx")

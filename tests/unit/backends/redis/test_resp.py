@@ -1,4 +1,4 @@
-"""Requests as bytes, and bytes as replies: whatever comes in whatever pieces, and what is no RESP at all."""
+"""Requests as bytes, and bytes as replies, in any pieces; and bytes that are no RESP."""
 
 from __future__ import annotations
 
@@ -79,33 +79,30 @@ GARBAGE = [
 ]
 
 
-@pytest.mark.parametrize(("data", "value"), REPLIES)
-def test_each_kind_of_reply(data: bytes, value: Any) -> None:
-    """In one piece, and in two, wherever they part."""
-    assert Reader().feed(data) == [value]
-    assert (SMALL.get(data, NONE) is NONE) or SMALL[data] == value
-    assert read(data) in (NONE, value)
-    for cut in range(1, len(data)):
-        reader = Reader()
-        assert reader.feed(data[:cut]) == []
-        assert read(data[:cut]) is NONE
-        assert not reader.idle
-        assert reader.feed(data[cut:]) == [value]
-        assert reader.idle
+def test_reply_of_each_kind_is_read_whole_and_in_two_parts() -> None:
+    for data, value in REPLIES:
+        assert Reader().feed(data) == [value]
+        assert (SMALL.get(data, NONE) is NONE) or SMALL[data] == value
+        assert read(data) in (NONE, value)
+        for cut in range(1, len(data)):
+            reader = Reader()
+            assert reader.feed(data[:cut]) == [], (data, cut)
+            assert read(data[:cut]) is NONE, (data, cut)
+            assert not reader.idle
+            assert reader.feed(data[cut:]) == [value], (data, cut)
+            assert reader.idle
 
 
-@pytest.mark.parametrize("text", [b"", b"abc", b"a\r\nb\r\n", b"$3\r\nabc\r\n", b"x" * 100_000])
-def test_a_whole_text_is_read_at_once(text: bytes) -> None:
+def test_bulk_string_in_one_piece_is_read_at_once() -> None:
     """A value may be long: it isn't searched for ends of lines."""
-    data = b"$%d\r\n%b\r\n" % (len(text), text)
-    assert read(data) == text
-    assert read(data[:-1]) is NONE
-    assert read(data + b":1\r\n") is NONE
-    assert read(data[:-2] + b"xx") is NONE
-    assert read(b"$" + data) is NONE
+    for text in (b"", b"abc", b"a\r\nb\r\n", b"$3\r\nabc\r\n", b"x" * 100_000):
+        data = b"$%d\r\n%b\r\n" % (len(text), text)
+        assert read(data) == text
+        for other in (data[:-1], data + b":1\r\n", data[:-2] + b"xx", b"$" + data):
+            assert read(other) is NONE
 
 
-def test_they_agree_with_an_independent_reader() -> None:
+def test_reader_agrees_with_an_independent_one() -> None:
     """Random replies in random pieces, with pushes among them, read as the tests' proxy reads them."""
     chance = random.Random(7)
     kinds = [data for data, _ in REPLIES if data[:1] not in {b"=", b",", b"("}]
@@ -126,7 +123,7 @@ def test_they_agree_with_an_independent_reader() -> None:
         assert reader.idle
 
 
-def test_what_is_pushed_is_no_reply() -> None:
+def test_push_is_no_reply() -> None:
     """[H20] Before, between and behind replies, whole and in pieces."""
     data = PUSH + b":1\r\n" + PUSH + PUSH + b":2\r\n" + PUSH
     assert Reader().feed(data) == [1, 2]
@@ -136,17 +133,17 @@ def test_what_is_pushed_is_no_reply() -> None:
         assert reader.idle
 
 
-@pytest.mark.parametrize("data", GARBAGE)
-def test_what_is_no_reply_is_an_error_at_once(data: bytes) -> None:
+def test_bytes_that_are_no_reply_raise_ProtocolError_at_once() -> None:
     """[L9] Never a wait for more, and never a wrong reply."""
-    with pytest.raises(ProtocolError):
-        Reader().feed(data)
-    reader = Reader()
-    with pytest.raises(ProtocolError):
-        [reader.feed(bytes([byte])) for byte in data]
+    for data in GARBAGE:
+        with pytest.raises(ProtocolError):
+            Reader().feed(data)
+        reader = Reader()
+        with pytest.raises(ProtocolError):
+            [reader.feed(bytes([byte])) for byte in data]
 
 
-def test_a_long_text_is_put_together_once() -> None:
+def test_long_text_is_joined_once() -> None:
     """A stored answer of some megabytes takes no time that grows with the square of its length."""
     text = b"\r\n".join([b"x" * 1000] * 4000)
     data = b"*2\r\n:1\r\n$%d\r\n%b\r\n" % (len(text), text)
@@ -160,23 +157,20 @@ def test_a_long_text_is_put_together_once() -> None:
     assert joined < 5
 
 
-@pytest.mark.parametrize(
-    ("data", "code", "text"),
-    [
+def test_error_reply_is_a_value() -> None:
+    """Also inside of an array, as a script may return it."""
+    for data, code, text in [
         (b"-NOSCRIPT No matching script.\r\n", "NOSCRIPT", "No matching script."),
         (b"-ERR unknown command\r\n", "ERR", "unknown command"),
         (b"-oops\r\n", "", "oops"),
         (b"-\xff\r\n", "", "\ufffd"),
         (b"!9\r\nOOM a\r\nb!\r\n", "OOM", "a\r\nb!"),
-    ],
-)
-def test_a_refusal_is_a_value(data: bytes, code: str, text: str) -> None:
-    """Also inside of an array, as a script may return it."""
-    (refusal,) = Reader().feed(data)
-    assert type(refusal) is Refusal
-    assert (refusal.code, str(refusal)) == (code, text)
-    (inside,) = Reader().feed(b"*1\r\n" + data)
-    assert type(inside[0]) is Refusal
+    ]:
+        (refusal,) = Reader().feed(data)
+        (inside,) = Reader().feed(b"*1\r\n" + data)
+        for found in (refusal, inside[0]):
+            assert type(found) is Refusal
+            assert (found.code, str(found)) == (code, text)
 
 
 # Requests
@@ -188,18 +182,17 @@ def parts(request: bytes) -> list[bytes]:
     return list(frame.value)
 
 
-@pytest.mark.parametrize("args", [(), ("t",), ("töken", 30000, "", "höst\r\n$1", -1, "x" * 200), (7, 1, "1")])
-def test_a_request_calls_a_script(args: tuple[str | int, ...]) -> None:
-    """Lengths are those of bytes, and no value is taken for another one."""
-    command: Command[Any] = Command("lock/free", ("lock:{0}:k:ä", "b"), args, int)
-    for _ in range(2):  # the second time much of it is known
+def test_request_calls_a_script_with_lengths_in_bytes() -> None:
+    for args in [(), ("t",), ("töken", 30000, "", "höst\r\n$1", -1, "x" * 200), (7, 1, "1")]:
+        command: Command[Any] = Command("lock/free", ("lock:{0}:k:ä", "b"), args, int)
         expected = [b"2", "lock:{0}:k:ä".encode(), b"b", *(str(arg).encode() for arg in args)]
-        assert parts(by_sha(command)) == [b"EVALSHA", script("lock/free").sha.encode(), *expected]
-        assert parts(by_source(command)) == [b"EVAL", script("lock/free").source.encode(), *expected]
+        for _ in range(2):  # the second time much of it is cached
+            assert parts(by_sha(command)) == [b"EVALSHA", script("lock/free").sha.encode(), *expected]
+            assert parts(by_source(command)) == [b"EVAL", script("lock/free").source.encode(), *expected]
 
 
-def test_what_is_kept_of_requests_has_its_bounds() -> None:
-    """[L43] Neither what somebody stores nor thousands of different values stay in memory."""
+def test_cache_of_packed_arguments_is_bounded() -> None:
+    """[L43] Neither stored values nor thousands of different ones stay in memory."""
     known = resp.packed.__self__  # type: ignore[attr-defined]
     long = "secret" * 100
     assert resp.packed(long) == pack(long)[4:]
