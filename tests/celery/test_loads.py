@@ -18,7 +18,7 @@ from tests.celery import loads_functions
 from tests.celery.conftest import Cell
 from tests.celery.loads_functions import held
 from tests.contract.matrix import eventually
-from tests.probes.celery import lease_of
+from tests.probes import celery as probe
 
 pytestmark = [pytest.mark.celery, pytest.mark.chaos]
 
@@ -80,17 +80,8 @@ class Sent:
         self.cell.journal.wait(self.arguments[-1][0], "postrun", id=result.id)
 
 
-def lease(who: str) -> str:
-    return lease_of(caches["default"].make_key(held.key(who)))
-
-
 def lease_left(who: str) -> int:
-    """Milliseconds."""
-    return caches["default"]._cache.get_client().pttl(lease(who))
-
-
-def end_lease(who: str) -> None:
-    caches["default"]._cache.get_client().delete(lease(who))
+    return probe.load_lease_left(held.key(who))
 
 
 @pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
@@ -137,7 +128,7 @@ def test_load_of_a_killed_worker_is_claimed_again_when_its_lease_ends(workers: C
     cell.kill(body)
     assert held(who) == "old"
     assert len(cell.journal.entries(who, "begin")) == 1
-    end_lease(who)
+    probe.end_load_lease(held.key(who))
     cell.journal.until(lambda: held(who) == "old" and len(cell.journal.entries(who, "begin")) > 1, who, "another load")
     second = cell.journal.entries(who, "begin")[-1]
     cell.journal.open_gate(who)
@@ -185,7 +176,7 @@ def test_stale_value_is_returned_while_no_worker_runs(workers: Callable[..., Cel
     cell = workers(count=0)
     make_stale(held, who)
     assert held(who) == "old"
-    end_lease(who)
+    probe.end_load_lease(held.key(who))
 
     def sends_again() -> bool:
         assert held(who) == "old"

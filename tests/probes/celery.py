@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.core.cache import caches
+
 from celery_locks.beat import claim as claim_tick
 from celery_locks.beat import current as current_tick
 from celery_locks.job import Job
@@ -17,8 +19,9 @@ __all__ = [
     "claim_tick",
     "current_tick",
     "drop_record",
+    "end_load_lease",
     "lease_left",
-    "lease_of",
+    "load_lease_left",
     "pass_key_on",
     "running_job",
     "shorten_lease",
@@ -55,3 +58,14 @@ def shorten_lease(task: Any, *args: Any, seconds: float) -> None:
     job = place.look()
     if job is not None:
         place.ref.touch(job.known, seconds, shorten=True)
+
+
+def load_lease_left(key: str) -> int:
+    """Milliseconds until the lease of the load of a value in the default cache ends."""
+    left: int = caches["default"]._cache.get_client().pttl(lease_of(caches["default"].make_key(key)))
+    return left
+
+
+def end_load_lease(key: str) -> None:
+    """End that lease now."""
+    caches["default"]._cache.get_client().delete(lease_of(caches["default"].make_key(key)))
