@@ -1,7 +1,8 @@
 """Helpers for tests of code that takes locks.
 
 ``override_locks`` keeps the locks of all aliases in memory; ``hold_lock`` has somebody else hold one; ``assert_locked``,
-``assert_not_locked`` and ``assert_no_locks_held`` look; ``capture_locks`` tells what happened. Fixtures for pytest are in
+``assert_not_locked`` and ``assert_no_locks_held`` look; ``capture_locks`` collects what happened; ``ManualClock`` lets a
+lease end or a wait time out without sleeping. Fixtures for pytest are in
 ``django_redis_locks.testing.fixtures``.
 """
 

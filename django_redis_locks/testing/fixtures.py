@@ -11,6 +11,7 @@ import pytest
 
 from .asserting import assert_none, held_here
 from .capturing import Captured, capture_locks
+from .manual_clock import ManualClock
 from .overriding import override_locks
 
 
@@ -19,6 +20,13 @@ def memory_locks() -> Iterator[None]:
     """All aliases have their locks in memory, and none is held at first."""
     with override_locks():
         yield
+
+
+@pytest.fixture
+def manual_clock(memory_locks: None) -> Iterator[ManualClock]:
+    """All aliases have their locks in memory, and time is the test's to move."""
+    with ManualClock() as clock:
+        yield clock
 
 
 @pytest.fixture
