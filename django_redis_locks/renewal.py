@@ -138,15 +138,10 @@ class Janitor:
         """Have the thread look what is due: the clock may have changed."""
         self._wakeup.set()
 
-    @property
-    def thread(self) -> int | None:
-        """The identifier of its thread, if that runs."""
-        return self._daemon.ident
-
-    @property
-    def has_jobs(self) -> bool:
-        """Something was put that isn't done yet."""
-        return bool(self._jobs)
+    def busy(self, sleeps: Callable[[int], bool]) -> bool:
+        """Whether its thread runs, and has something to do or doesn't sleep."""
+        thread = self._daemon.ident
+        return thread is not None and (bool(self._jobs) or not sleeps(thread))
 
     def settle(self, seconds: float) -> None:
         """Wait until what was put so far is done, and what is due was swept; at most so long."""

@@ -24,17 +24,15 @@ from .hold import State
 from .wakeup import TaskEvent, ThreadEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from .effects import Freed, Handed, HandOver, Leave, LineUp, Place, Seat, Standing, Wait
     from .tuning import Tuning
 
 
-MANY = 1024
-"""So many keys are remembered for which somebody waited lately."""
+MANY = 1024  # keys that were waited for lately are remembered, at most
 
-mint_number = count(1).__next__
-"""Numbers of queues."""
+mint_number = count(1).__next__  # numbers of queues
 
 
 class Outside(Protocol):
@@ -147,10 +145,9 @@ class Queues:
 
     def __init__(self) -> None:
         self._queues: dict[Place, dict[object, _Queue]] = {}
-        self._hot: dict[Place, float] = {}
-        """Until when it is likely that one has to wait."""
-        self._asking: dict[Place, Seat] = {}
-        """Who asks where nobody waits."""
+        self._hot: dict[Place, float] = {}  # until when it is likely that one has to wait
+        self._polite: dict[Place, float] = {}  # until when others go first
+        self._asking: dict[Place, Seat] = {}  # the seat that asks where no other one waits
         self.queued: Callable[[Place], bool] = self._queues.__contains__
         """Whether anybody waits for a place."""
         self.clear()
@@ -159,10 +156,8 @@ class Queues:
         """A fork's child has none of its parent's waiters."""
         self._mutex = threading.RLock()
         self._queues.clear()
-        self._polite: dict[Place, float] = {}
-        """Until when others go first."""
-        self._hot.clear()
         self._asking.clear()
+        self.forget_times()
 
     def forget_times(self) -> None:
         """Another clock counts from now on: what was noted on the one before may lie in its distant future."""
@@ -316,8 +311,8 @@ class Queues:
                 for queue in self._of(place):
                     queue.wake()
 
-    def _of(self, place: Place) -> Iterator[_Queue]:
-        return iter(list(self._queues.get(place, {}).values()))
+    def _of(self, place: Place) -> list[_Queue]:
+        return list(self._queues.get(place, {}).values())
 
     def wait(self, effect: Wait, outside: Outside) -> Turn | None:
         turn = self.begin(effect, outside)

@@ -17,6 +17,7 @@ from ..core.wakeup import TaskEvent
 from ..renewal import janitors
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
 _PACKAGE = str(Path(__file__).parent.parent)
@@ -165,10 +166,9 @@ class ManualClock:
 
     def _settle_maintenance(self) -> None:
         for janitor in janitors():
-            thread = janitor.thread
-            if thread is not None and (janitor.has_jobs or not self._sleeps(thread)):
+            if janitor.busy(self._sleeps):
                 janitor.settle(_PATIENCE)
-                self._until_quiet({thread})
+                self._until(lambda: not janitor.busy(self._sleeps))  # noqa: B023 - called here
 
     def _settle_threads(self) -> None:
         with self._mutex:
@@ -177,10 +177,13 @@ class ManualClock:
 
     def _until_quiet(self, threads: set[int]) -> None:
         """Wait until these threads sleep on this clock, run code of the user's, or are gone."""
+        self._until(lambda: all(self._sleeps(thread) or not _in_package(thread) for thread in threads))
+
+    @staticmethod
+    def _until(condition: Callable[[], bool]) -> None:
         end = clock.system_now() + _PATIENCE
-        for thread in threads:
-            while not self._sleeps(thread) and _in_package(thread) and clock.system_now() < end:
-                time.sleep(0.0001)
+        while not condition() and clock.system_now() < end:
+            time.sleep(0.0001)
 
     def _sleeps(self, thread: int) -> bool:
         with self._mutex:

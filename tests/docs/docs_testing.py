@@ -74,7 +74,7 @@ def _(names: Names) -> None:
 @after("howto/testing:conftest")
 def _(names: Names) -> None:
     (plugin,) = names["pytest_plugins"]
-    fixtures = {name for name in rows("howto/testing.md", first=r"\w+_(locks|left)") if "assert" not in name}
+    fixtures = {name for name in rows("howto/testing.md", first=r"\w+_(locks|left|clock)") if "assert" not in name}
     import_module(plugin)
     assert fixtures - {"override_locks", "capture_locks"} == set(public(rf"{plugin}\.(\w+): pytest fixture"))
 
@@ -82,6 +82,17 @@ def _(names: Names) -> None:
 @after("howto/testing:contention")
 def _(names: Names) -> None:
     names["test_no_sale_is_lost"]()
+
+
+@after("howto/testing:clock")
+def _(names: Names) -> None:
+    names["test_a_crashed_import_can_be_repeated"]()
+    names["test_the_import_gives_up_after_ten_minutes"]()
+
+
+@after("howto/testing:clock-async")
+def _(names: Names) -> None:
+    asyncio.run(names["test_a_task_waits_for_its_turn"]())
 
 
 @after("howto/testing:freezegun")
