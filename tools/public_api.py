@@ -77,7 +77,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "lock_released",
     ),
     "django_redis_locks.testing": (),
-    "django_redis_locks.testing.fixtures": ("captured_locks", "memory_locks", "no_locks_left"),
+    "django_redis_locks.testing.fixtures": ("captured_locks", "manual_clock", "memory_locks", "no_locks_left"),
 }
 """The documented modules, and the public names of those that have no `__all__`."""
 
