@@ -42,7 +42,8 @@ class Tuning:
             needs a message and a round trip, and would always lose.
         contention_memory: How long after a wait for a lock the next caller of the process expects to wait as well, and
             lines up with its first request.
-        first_retry: The first pause before a store is asked again that couldn't be reached; it doubles.
+        first_retry: The first pause before a store is asked again that couldn't be reached; it doubles,
+        longest_retry: up to this one.
         down_after: A store that couldn't be reached for this long is down, also for a caller that waits for ever.
         renew_at: The share of a lease after which it is renewed: after a third of it two more tries fit in.
         cleanup_delays: When a token with an unanswered attempt is deleted, besides after one lease: the request may be on
@@ -63,6 +64,7 @@ class Tuning:
     yield_time: float = 0.005
     contention_memory: float = 1.0
     first_retry: float = 0.05
+    longest_retry: float = 1.0
     down_after: float = 30.0
     renew_at: float = 1 / 3
     cleanup_delays: tuple[float, ...] = (0.0, 0.1, 1.0, 3.0)

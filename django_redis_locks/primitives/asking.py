@@ -48,7 +48,7 @@ def asking(
             if left <= 0:
                 raise
             yield Pause(min(pause, left))
-            pause = min(2 * pause, 1.0)
+            pause = min(2 * pause, tuning.longest_retry)
         else:
             if trouble is not None:
                 trouble.failure = None

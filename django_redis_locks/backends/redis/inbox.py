@@ -126,7 +126,7 @@ class RedisInbox(Inbox):
                 if self._mine():
                     self._answer()
                     time.sleep(self._pause)
-                    self._pause = min(2 * self._pause, self._listener.tuning.max_poll_interval)
+                    self._pause = min(2 * self._pause, self._listener.tuning.longest_retry)
             with self._mutex:
                 if self._mine() and not self._thens and not self._listener.waiting():
                     self._thread = None
