@@ -101,7 +101,6 @@ cache/test_tag.py
 cache/test_tasks.py
 cache/test_window.py
 cache/test_writers.py
-celery/test_loads.py
 celery/unit/actors.py
 celery/unit/stepping.py
 celery/unit/test_interleavings.py

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from django_redis_locks.core import queues
-from tests.unit.core.waiters import Line
+from tests.unit.core.queue_fixtures import Line
 
 
 @pytest.fixture

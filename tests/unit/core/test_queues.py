@@ -12,15 +12,15 @@ from django_redis_locks.core import clock, queues
 from django_redis_locks.core.effects import Place, Seat, Turn, Wait
 from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.core.wakeup import TaskEvent, ThreadEvent
-from tests.unit.core.waiters import BUSY, NEVER, OTHER, PLACE, SOON, Line, alarm, in_loop
+from tests.unit.core.queue_fixtures import BUSY, NEVER, OTHER, PLACE, SOON, Line, alarm, in_loop
 
 
-def test_the_first_one_asks_at_once(line: Line) -> None:
+def test_first_waiter_has_its_turn_at_once(line: Line) -> None:
     """Nobody asked before it, so there is nothing to wait for."""
     assert line.turn(line.sit(), NEVER) is True
 
 
-def test_only_the_head_asks(line: Line, threads: ThreadPoolExecutor) -> None:
+def test_waiter_behind_the_head_sleeps_until_the_head_leaves(line: Line, threads: ThreadPoolExecutor) -> None:
     """[L27] Those behind cost nothing, until the head leaves and"""
     first, second = line.sit(), line.sit()
     line.ask(first)
@@ -31,7 +31,7 @@ def test_only_the_head_asks(line: Line, threads: ThreadPoolExecutor) -> None:
     assert waiting.result(20)
 
 
-def test_turns_go_by_arrival(line: Line) -> None:
+def test_turns_follow_the_order_of_arrival(line: Line) -> None:
     """First come, first served; who leaves from the middle changes nothing for the others."""
     seats = [line.sit() for _ in range(4)]
     line.stand(seats.pop(1))
@@ -43,7 +43,7 @@ def test_turns_go_by_arrival(line: Line) -> None:
         line.stand(seat)
 
 
-def test_a_head_asks_again_after_its_pause(line: Line) -> None:
+def test_head_has_its_turn_again_after_its_pause(line: Line) -> None:
     """[L24] The wake-up is only a hint: the pause ends every sleep."""
     seat = line.sit()
     line.ask(seat)
@@ -52,7 +52,7 @@ def test_a_head_asks_again_after_its_pause(line: Line) -> None:
     assert SOON <= clock.now() - begin < BUSY
 
 
-def test_a_wake_up_ends_the_sleep(line: Line, threads: ThreadPoolExecutor) -> None:
+def test_wake_up_ends_the_heads_sleep(line: Line, threads: ThreadPoolExecutor) -> None:
     """A release in this process is heard at once."""
     seat = line.sit()
     line.ask(seat)
@@ -63,7 +63,7 @@ def test_a_wake_up_ends_the_sleep(line: Line, threads: ThreadPoolExecutor) -> No
     assert waiting.result(20)
 
 
-def test_a_wake_up_while_the_head_asks_is_not_lost(line: Line) -> None:
+def test_wake_up_during_the_heads_attempt_is_not_lost(line: Line) -> None:
     """[H8] [L23] It came between the question and the sleep: the head doesn't sleep."""
     seat = line.sit()
     line.ask(seat)
@@ -73,7 +73,7 @@ def test_a_wake_up_while_the_head_asks_is_not_lost(line: Line) -> None:
     assert clock.now() - begin < BUSY
 
 
-def test_a_wake_up_is_good_for_one_question(line: Line) -> None:
+def test_wake_up_is_good_for_one_attempt(line: Line) -> None:
     """[H8] Who asked since doesn't ask again because of it."""
     seat = line.sit()
     line.free()
@@ -85,7 +85,7 @@ def test_a_wake_up_is_good_for_one_question(line: Line) -> None:
     assert clock.now() - begin >= SOON
 
 
-def test_the_next_head_inherits_the_time_of_the_next_try(line: Line) -> None:
+def test_next_head_inherits_the_time_of_the_next_attempt(line: Line) -> None:
     """[H12] It belongs to the queue: a new head doesn't ask what the last one has just been told."""
     first, second = line.sit(), line.sit()
     line.ask(first)
@@ -96,7 +96,7 @@ def test_the_next_head_inherits_the_time_of_the_next_try(line: Line) -> None:
     assert clock.now() - begin >= 2 * SOON
 
 
-def test_who_leaves_may_set_the_time_of_the_next_try(line: Line) -> None:
+def test_leaving_waiter_may_set_the_time_of_the_next_attempt(line: Line) -> None:
     """The one who got the lock has the next head wait for its release, not poll."""
     first, second = line.sit(), line.sit()
     line.ask(first)
@@ -106,7 +106,7 @@ def test_who_leaves_may_set_the_time_of_the_next_try(line: Line) -> None:
     assert clock.now() - begin >= SOON * 0.9
 
 
-def test_the_head_has_a_last_try_at_its_deadline(line: Line) -> None:
+def test_head_has_a_last_turn_at_its_deadline(line: Line) -> None:
     """[L30] At the deadline, not before and not much later."""
     seat = line.sit()
     line.ask(seat)
@@ -115,7 +115,7 @@ def test_the_head_has_a_last_try_at_its_deadline(line: Line) -> None:
     assert SOON <= clock.now() - begin < BUSY
 
 
-def test_one_behind_a_live_head_ends_without_a_try(line: Line) -> None:
+def test_waiter_behind_the_head_ends_without_a_turn(line: Line) -> None:
     """[H22] Its deadline is its own, and the head has asked for the process."""
     first, second = line.sit(), line.sit()
     line.ask(first)
@@ -124,7 +124,7 @@ def test_one_behind_a_live_head_ends_without_a_try(line: Line) -> None:
     assert SOON <= clock.now() - begin < BUSY
 
 
-def test_one_who_becomes_head_at_its_deadline_has_a_try(line: Line) -> None:
+def test_waiter_that_becomes_head_at_its_deadline_has_a_turn(line: Line) -> None:
     """[L30] The head's right to a last try comes with the head's place."""
     first, second = line.sit(), line.sit()
     line.ask(first)
@@ -132,7 +132,7 @@ def test_one_who_becomes_head_at_its_deadline_has_a_try(line: Line) -> None:
     assert line.turn(second, clock.now() - 1) is True
 
 
-def test_an_empty_queue_is_forgotten(line: Line) -> None:
+def test_empty_queue_is_dropped(line: Line) -> None:
     """A process that locks a million keys keeps no queue of any, and leaving twice is leaving once."""
     seats = [line.sit(), line.sit(), line.sit(place=OTHER)]
     for seat in seats * 2:
@@ -142,7 +142,7 @@ def test_an_empty_queue_is_forgotten(line: Line) -> None:
     line.free()
 
 
-def test_leaving_twice_costs_the_next_one_nothing(line: Line) -> None:
+def test_leaving_twice_leaves_the_next_waiter_alone(line: Line) -> None:
     """A clean-up that is done again must not throw out a stranger."""
     first, second = line.sit(), line.sit()
     line.stand(first)
@@ -151,7 +151,7 @@ def test_leaving_twice_costs_the_next_one_nothing(line: Line) -> None:
     assert line.turn(line.sit(), clock.now() - 1) is False
 
 
-def test_each_home_has_a_queue_of_its_own(line: Line, threads: ThreadPoolExecutor) -> None:
+def test_threads_and_each_loop_have_a_queue_of_their_own(line: Line, threads: ThreadPoolExecutor) -> None:
     """[H12] A loop at the head holds up no thread: both ask, and a wake-up reaches both."""
     thread_seat = line.sit()
     line.ask(thread_seat)
@@ -171,7 +171,7 @@ def test_each_home_has_a_queue_of_its_own(line: Line, threads: ThreadPoolExecuto
     assert thread.result(20)
 
 
-def test_tasks_take_turns(line: Line) -> None:
+def test_tasks_take_turns_as_threads_do(line: Line) -> None:
     """[L27] As threads do: hand-over, pause, last try and the end of one who isn't head."""
 
     async def story(loop: asyncio.AbstractEventLoop) -> None:
@@ -191,7 +191,7 @@ def test_tasks_take_turns(line: Line) -> None:
     in_loop(story)
 
 
-def test_a_task_hears_a_wake_up_that_came_first(line: Line) -> None:
+def test_wake_up_before_a_task_sleeps_is_not_lost(line: Line) -> None:
     """[H8] From another thread, before the task slept."""
 
     async def story(loop: asyncio.AbstractEventLoop) -> None:
@@ -203,7 +203,7 @@ def test_a_task_hears_a_wake_up_that_came_first(line: Line) -> None:
     in_loop(story)
 
 
-def test_a_cancelled_task_takes_its_alarm_back(line: Line) -> None:
+def test_cancelled_task_cancels_its_timer(line: Line) -> None:
     """Nothing rings for somebody who isn't there any more."""
     taken_back: list[bool] = []
 
@@ -227,7 +227,7 @@ def test_a_cancelled_task_takes_its_alarm_back(line: Line) -> None:
     assert line._queues == {}
 
 
-def test_a_closed_loop_is_no_obstacle(line: Line, threads: ThreadPoolExecutor) -> None:
+def test_closed_loop_does_not_stop_a_wake_up(line: Line, threads: ThreadPoolExecutor) -> None:
     """[H3] [H12] A waiter whose loop is gone can't be told; that harms nobody else."""
     loop = asyncio.new_event_loop()
     line.sit(loop)
@@ -246,7 +246,7 @@ def calm(line: Line, place: Place = PLACE) -> bool:
     return line.calm(seat) and line.cool(seat)
 
 
-def test_it_is_calm_where_nobody_waits_or_did_lately(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_is_uncontended_without_waiters_now_and_lately(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     """[H4] [H12] Whoever comes then needn't queue up to ask. One who was told to go first is not overtaken either."""
     now = clock.now()
     monkeypatch.setattr(clock, "now", lambda: now)
@@ -266,7 +266,7 @@ def test_it_is_calm_where_nobody_waits_or_did_lately(line: Line, monkeypatch: py
     assert calm(line, OTHER), "nobody was told"
 
 
-def test_who_asks_where_all_is_calm_was_first(line: Line) -> None:
+def test_uncontended_attempt_is_the_head_of_later_waiters(line: Line) -> None:
     """[H12] Of a crowd that comes at once one asks, and is the head of those who came while he did."""
     first, late = Seat(PLACE, None, "inbox:"), Seat(PLACE, None, "inbox:")
     assert line.calm(first)
@@ -278,7 +278,7 @@ def test_who_asks_where_all_is_calm_was_first(line: Line) -> None:
     line.stand(late)
 
 
-def test_whose_question_was_the_last_has_nothing_to_leave(line: Line) -> None:
+def test_uncontended_attempt_leaves_no_queue_unless_others_came(line: Line) -> None:
     """[H9] But if others came meanwhile it is their turn."""
     first, late = Seat(PLACE, None, "inbox:"), Seat(PLACE, None, "inbox:")
     assert line.calm(first)
@@ -292,7 +292,7 @@ def test_whose_question_was_the_last_has_nothing_to_leave(line: Line) -> None:
     assert line._queues == {}
 
 
-def test_who_gives_up_while_all_is_calm_is_forgotten(line: Line) -> None:
+def test_uncontended_attempt_given_up_leaves_the_key_uncontended(line: Line) -> None:
     """[L16] The next one finds it calm."""
     first = Seat(PLACE, None, "inbox:")
     assert line.calm(first)
@@ -300,7 +300,7 @@ def test_who_gives_up_while_all_is_calm_is_forgotten(line: Line) -> None:
     assert calm(line)
 
 
-def test_another_home_has_a_queue_of_its_own_though_somebody_asks(line: Line) -> None:
+def test_loop_does_not_wait_for_a_threads_uncontended_attempt(line: Line) -> None:
     """[H12] A loop doesn't wait for a thread's answer."""
     first = Seat(PLACE, None, "inbox:")
     assert line.calm(first)
@@ -314,7 +314,7 @@ def test_another_home_has_a_queue_of_its_own_though_somebody_asks(line: Line) ->
     assert line.cool(first)
 
 
-def test_waits_are_remembered_for_so_many_places(line: Line) -> None:
+def test_memory_of_contended_keys_is_bounded(line: Line) -> None:
     """A process that locks a million keys keeps no list of them."""
     for number in range(3 * queues.MANY):
         line.stand(line.sit(place=Place("store", f"lock:{number}")))
@@ -347,7 +347,7 @@ def test_a_loop_gate_that_was_opened_lets_one_through() -> None:
     in_loop(story)
 
 
-def test_a_forked_child_has_none_of_its_parents_waiters(line: Line) -> None:
+def test_forked_child_has_empty_queues(line: Line) -> None:
     """[H18] The queues are empty and the mutex is new, in whatever state the parent's was."""
     line.sit()
     with line._mutex:

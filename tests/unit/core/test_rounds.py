@@ -63,7 +63,7 @@ def test_holds_are_due_in_the_order_of_their_leases(rounds: Rounds) -> None:
     assert due(rounds, 300.0) == []
 
 
-def test_a_hold_that_took_the_place_of_a_dead_one_does_not_hold_up_the_others(rounds: Rounds) -> None:
+def test_hold_entered_again_goes_to_the_end_of_the_round(rounds: Rounds) -> None:
     """[L10] Python gives the address of a dead hold to a new one: its entry goes to the end of the round."""
     reborn, other = a_hold(), a_hold()
     rounds.enter(reborn, PROLONG, 30_000, 100.0, 10.0)
@@ -73,7 +73,7 @@ def test_a_hold_that_took_the_place_of_a_dead_one_does_not_hold_up_the_others(ro
     assert due(rounds, 119.0) == [reborn]
 
 
-def test_a_released_hold_is_never_due(rounds: Rounds) -> None:
+def test_released_hold_is_never_due(rounds: Rounds) -> None:
     """[L8] From before its release is sent; twice is once."""
     hold = a_hold()
     rounds.enter(hold, PROLONG, 30_000, 100.0, 10.0)
@@ -92,7 +92,7 @@ def test_a_hold_that_was_sorted_in_is_released_as_well(rounds: Rounds) -> None:
     assert due(rounds, 200.0) == []
 
 
-def test_a_crowd_is_renewed_in_batches(rounds: Rounds) -> None:
+def test_many_holds_are_due_in_batches(rounds: Rounds) -> None:
     """A thousand leases aren't one write that holds up the server."""
     holds = [a_hold() for _ in range(BATCH + 1)]
     for hold in holds:
@@ -102,13 +102,13 @@ def test_a_crowd_is_renewed_in_batches(rounds: Rounds) -> None:
     assert {*first, *second} == {*holds}
 
 
-def test_a_dead_hold_is_not_kept(rounds: Rounds) -> None:
+def test_unreachable_hold_is_not_kept(rounds: Rounds) -> None:
     """[H6] The janitor's is not the reference that keeps it."""
     rounds.enter(a_hold(), PROLONG, 30_000, 100.0, 10.0)
     assert due(rounds, 200.0) == [None]
 
 
-def test_a_hold_whose_answer_took_long_waits_behind_nobody(rounds: Rounds) -> None:
+def test_hold_whose_answer_took_long_is_due_by_its_own_time(rounds: Rounds) -> None:
     """[L10] Taken before another one, and entered after it: it is due first all the same."""
     fast, slow = a_hold(), a_hold()
     rounds.enter(fast, PROLONG, 30_000, 105.0, 10.0)
@@ -221,7 +221,7 @@ def test_a_release_in_the_middle_of_anything(
     assert due(rounds, 300.0) == []
 
 
-def test_what_a_signal_handler_raises_is_heard(rounds: Rounds) -> None:
+def test_error_of_a_signal_handler_is_raised(rounds: Rounds) -> None:
     """[L16] Whatever it is: a worker's time limit may be a RuntimeError."""
 
     def handler() -> None:
@@ -235,7 +235,7 @@ def test_what_a_signal_handler_raises_is_heard(rounds: Rounds) -> None:
 # Slots
 
 
-def test_leases_that_come_due_together_are_renewed_together(rounds: Rounds) -> None:
+def test_leases_that_end_together_are_due_together(rounds: Rounds) -> None:
     """[L10] Within a sixtieth of their length; from then on they are due at once."""
     holds = [a_hold() for _ in range(10)]
     for number, hold in enumerate(holds):
@@ -246,7 +246,7 @@ def test_leases_that_come_due_together_are_renewed_together(rounds: Rounds) -> N
     assert rounds.first() == inf
 
 
-def test_a_retry_is_not_made_early(rounds: Rounds) -> None:
+def test_retry_is_not_due_early(rounds: Rounds) -> None:
     """[L9] Else it would be made again and again until its time has come."""
     hold = a_hold()
     rounds.enter(hold, PROLONG, 30_000, 110.0, 0.4, exact=True)
@@ -257,7 +257,7 @@ def test_a_retry_is_not_made_early(rounds: Rounds) -> None:
     assert due(rounds, 110.4) == [hold]
 
 
-def test_short_holds_leave_nothing(rounds: Rounds) -> None:
+def test_short_holds_leave_no_entries(rounds: Rounds) -> None:
     """[H23] A hold that is released before the next renewal is never sorted in, and however many there were, the janitor
     looks for them once."""
     for number in range(1000):

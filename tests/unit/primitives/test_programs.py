@@ -34,7 +34,7 @@ def unreachable() -> LockBackendError:
     return LockBackendError("can't connect", passing=True)
 
 
-def test_granted_at_once() -> None:
+def test_acquire_of_a_free_lock_is_one_command() -> None:
     """One command; the deadline counts from its sending, less the drift [H14]; the next waiter is told to be patient."""
     ask = an_ask()
     hold = acquire(
@@ -63,7 +63,7 @@ def calm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("calm")
-def test_where_all_is_calm_it_asks_without_queueing_up() -> None:
+def test_uncontended_acquire_joins_no_queue() -> None:
     """As a rule there is nothing to wait for: one command, and no seat to give up."""
     ask = an_ask()
     hold = acquire(a_lock(), ask, [("now", 100.0), ("lock/acquire A", at(100.25, Granted(7))), ("now", 100.5)])
@@ -73,7 +73,7 @@ def test_where_all_is_calm_it_asks_without_queueing_up() -> None:
 
 
 @pytest.mark.usefixtures("calm")
-def test_where_it_only_seemed_calm_it_queues_up_and_asks_again() -> None:
+def test_uncontended_acquire_that_finds_it_busy_joins_and_asks_again() -> None:
     """[H8] At once, if it is the head: nobody could wake it before it joined. The answer said nothing of a place in line."""
     hold = acquire(
         a_lock(),
@@ -102,7 +102,7 @@ def test_where_it_only_seemed_calm_it_queues_up_and_asks_again() -> None:
         (5, ["leave, pause 0"]),
     ],
 )
-def test_an_interruption_before_it_queues_up_clears_the_table(last: int, cleared: list[str]) -> None:
+def test_uncontended_acquire_interrupted_at_each_step_cleans_up(last: int, cleared: list[str]) -> None:
     """[L16] [X2] There is a seat to give up as soon as it may have been taken."""
     story: list[tuple[str, Any]] = [
         ("now", 100.0),
@@ -121,14 +121,14 @@ def test_an_interruption_before_it_queues_up_clears_the_table(last: int, cleared
 
 
 @pytest.mark.parametrize("verdict", [Granted(7), BUSY], ids=["granted", "busy"])
-def test_without_wait_it_asks_once_and_joins_no_queue(verdict: Granted | Busy) -> None:
+def test_acquire_without_wait_asks_once_and_joins_no_queue(verdict: Granted | Busy) -> None:
     """[L30] [H12] Exactly one attempt."""
     story: list[tuple[str, Any]] = [("now", 100.0), ("lock/acquire A", verdict), ("now", 100.1)]
     outcome = acquire(a_lock(), an_ask(0), story)
     assert outcome is BUSY if verdict is BUSY else isinstance(outcome, Hold)
 
 
-def test_granted_after_a_wait() -> None:
+def test_acquire_of_a_busy_lock_asks_again_with_its_token() -> None:
     """Busy: sleep until woken, two seconds are over [F26], or the lease ends, and ask again with the same token."""
     ask = an_ask(wait=60)
     first = ask.token
@@ -157,7 +157,7 @@ def test_granted_after_a_wait() -> None:
 
 
 @pytest.mark.parametrize(("lease", "pause"), [(200, "0.2"), (2_000, "2"), (60_000, "2")])
-def test_the_next_waiter_sleeps_no_longer_than_the_lease(lease: int, pause: str) -> None:
+def test_next_waiter_sleeps_no_longer_than_the_lease(lease: int, pause: str) -> None:
     """[L24] It is woken by the release; a holder that dies wakes nobody."""
     acquire(
         a_lock(lease=lease),
@@ -173,7 +173,7 @@ def test_the_next_waiter_sleeps_no_longer_than_the_lease(lease: int, pause: str)
     )
 
 
-def test_a_last_try_at_the_deadline() -> None:
+def test_acquire_asks_a_last_time_at_its_deadline() -> None:
     """[L30] The queue wakes the head at its deadline, and the answer to that question is the outcome."""
     last = Busy(1.0, None, Standing(7))
     ask = an_ask()
@@ -198,7 +198,7 @@ def test_a_last_try_at_the_deadline() -> None:
     assert ask.waited == pytest.approx(3.1)
 
 
-def test_never_at_the_head() -> None:
+def test_acquire_that_never_is_head_ends_without_a_command() -> None:
     """[H22] It ends without a question, and without a reproach that it makes up."""
     outcome = acquire(
         a_lock(),
@@ -208,7 +208,7 @@ def test_never_at_the_head() -> None:
     assert outcome == Busy(0.0, None)
 
 
-def test_a_lost_answer_is_asked_for_again_with_the_same_token() -> None:
+def test_acquire_after_a_lost_answer_asks_with_the_same_token() -> None:
     """[H2] [L12] "Already mine" is then what success looks like; the deadline counts from the answered attempt."""
     ask = an_ask()
     first = ask.token
@@ -233,7 +233,7 @@ def test_a_lost_answer_is_asked_for_again_with_the_same_token() -> None:
     assert hold.unanswered, "so that it is swept after its release"
 
 
-def test_busy_after_a_lost_answer_spends_the_token() -> None:
+def test_acquire_that_is_busy_after_a_lost_answer_takes_a_new_token() -> None:
     """[H2] A late copy may still come: the token is swept, so what is granted later must have another one."""
     ask = an_ask()
     hold = acquire(
@@ -261,7 +261,7 @@ def test_busy_after_a_lost_answer_spends_the_token() -> None:
     assert not hold.unanswered
 
 
-def test_a_lost_answer_without_time_for_another_is_swept() -> None:
+def test_acquire_that_ends_with_a_lost_answer_leaves_cleanup() -> None:
     """[L16] [H2] It may have been granted: nobody will have it."""
     failure = lost_answer()
     with pytest.raises(LockBackendError) as caught:
@@ -275,7 +275,7 @@ def test_a_lost_answer_without_time_for_another_is_swept() -> None:
     assert (failure.key, failure.name, failure.alias) == ("order:42", "order", "default")
 
 
-def test_an_unreachable_store_after_a_lost_answer_is_swept_too() -> None:
+def test_acquire_that_ends_unreachable_after_a_lost_answer_leaves_cleanup() -> None:
     """[H2] The last failure was harmless, an earlier one was not."""
     with pytest.raises(LockBackendError) as caught:
         acquire(
@@ -298,7 +298,7 @@ def test_an_unreachable_store_after_a_lost_answer_is_swept_too() -> None:
     assert caught.value.unanswered
 
 
-def test_a_store_that_was_never_reached_leaves_nothing() -> None:
+def test_acquire_that_never_reaches_the_store_leaves_no_cleanup() -> None:
     """Pauses double while it can't be reached, and never go beyond the caller's deadline; there is nothing to sweep."""
     story: list[tuple[str, Any]] = [("now", 100.0), ("wait until 103", TURN)]
     for sent, pause in ((100.0, 0.05), (100.1, 0.1), (100.3, 0.2), (100.6, 0.4), (101.1, 0.8), (102.0, 1)):
@@ -314,7 +314,7 @@ def test_a_store_that_was_never_reached_leaves_nothing() -> None:
     assert not caught.value.unanswered
 
 
-def test_who_waits_for_ever_does_not_wait_for_a_store_that_is_down() -> None:
+def test_acquire_without_deadline_raises_after_thirty_seconds_of_outage() -> None:
     """After thirty seconds of trouble it is an error, also for a wait of -1."""
     story: list[tuple[str, Any]] = [("now", 100.0), ("wait until inf", TURN)]
     story += [("now", 100.0), ("lock/acquire A at inbox 0", unreachable()), ("now", 129.98), ("pause 0.02", None)]
@@ -323,7 +323,7 @@ def test_who_waits_for_ever_does_not_wait_for_a_store_that_is_down() -> None:
         acquire(a_lock(), an_ask(inf), story)
 
 
-def test_a_refusal_is_not_asked_again() -> None:
+def test_acquire_refused_by_the_server_is_not_repeated() -> None:
     """A wrong password doesn't get better; nothing was carried out, so nothing is swept."""
     with pytest.raises(LockBackendError):
         acquire(
@@ -339,7 +339,7 @@ def test_a_refusal_is_not_asked_again() -> None:
         )
 
 
-def test_an_idle_connection_that_was_closed_is_no_failure() -> None:
+def test_acquire_on_a_stale_connection_is_repeated_at_once() -> None:
     """[H24] It is tried again at once, although there is no time left, and the copy that went is remembered."""
     hold = acquire(
         a_lock(),
@@ -355,7 +355,7 @@ def test_an_idle_connection_that_was_closed_is_no_failure() -> None:
     assert hold.unanswered
 
 
-def test_a_grant_that_comes_too_late_is_swept_and_tried_again() -> None:
+def test_acquire_granted_after_its_lease_leaves_cleanup_and_asks_again() -> None:
     """[H14] The answer took longer than the lease: that token is spent, and the next attempt has another one."""
     ask = an_ask(wait=60)
     hold = acquire(
@@ -380,7 +380,7 @@ def test_a_grant_that_comes_too_late_is_swept_and_tried_again() -> None:
 
 
 @pytest.mark.parametrize("terms", [{"renew_for": 60.0}, {"on_lost": print}, {"on_lost": "cancel"}], ids=str)
-def test_a_hold_that_is_renewed_or_told_of_is_watched(terms: dict[str, Any]) -> None:
+def test_hold_with_renewal_or_on_lost_is_watched(terms: dict[str, Any]) -> None:
     """[L8] [H23] From before it is given to the caller; a fixed lease that nobody asked about needs nothing."""
     acquire(
         a_lock(**terms),
@@ -389,7 +389,7 @@ def test_a_hold_that_is_renewed_or_told_of_is_watched(terms: dict[str, Any]) -> 
     )
 
 
-def test_a_stranger_under_the_key_is_an_error() -> None:
+def test_acquire_of_a_foreign_key_raises_LockKeyError() -> None:
     """[F6] It isn't waited for, and named with what to do."""
     with pytest.raises(LockKeyError, match=r"'order'.*a string.*KEY_PREFIX") as caught:
         acquire(
@@ -424,7 +424,7 @@ INTERRUPTIONS = [KeyboardInterrupt, asyncio.CancelledError, SystemExit]
         (14, ["leave, pause 0", "unwatch B", "sweep B for 10"]),
     ],
 )
-def test_an_interruption_anywhere_clears_the_table(
+def test_acquire_interrupted_at_each_step_cleans_up(
     interruption: type[BaseException], last: int, cleared: list[str]
 ) -> None:
     """[L16] [X2] Struck at any effect, the wish gives up its seat, has its token swept, and lets the error pass."""

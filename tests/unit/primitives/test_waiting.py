@@ -33,7 +33,7 @@ BEGIN: Story = [
 """A busy lock, and nobody hears the store."""
 
 
-def test_who_is_not_heard_of_gives_no_address() -> None:
+def test_attempt_without_an_inbox_has_no_address() -> None:
     """[H7] And isn't lined up: the first busy answer has the inbox opened, and the lock is asked for again at once."""
     hold = acquire(
         a_lock(),
@@ -52,7 +52,7 @@ def test_who_is_not_heard_of_gives_no_address() -> None:
     assert isinstance(hold, Hold)
 
 
-def test_who_can_not_listen_asks_now_and_then() -> None:
+def test_waiter_that_cannot_subscribe_polls() -> None:
     """[H7] It is tried once for each wish, however long that waits."""
     acquire(
         a_lock(),
@@ -74,7 +74,7 @@ def test_who_can_not_listen_asks_now_and_then() -> None:
     )
 
 
-def test_who_is_heard_later_lines_up_then() -> None:
+def test_waiter_registers_when_the_inbox_is_confirmed() -> None:
     """[H7] The inbox may come back by itself, or somebody else's wish may have opened it."""
     acquire(
         a_lock(),
@@ -96,24 +96,24 @@ def test_who_is_heard_later_lines_up_then() -> None:
     )
 
 
-def test_listening_takes_no_longer_than_the_wait() -> None:
+def test_subscribe_takes_no_longer_than_the_wait() -> None:
     """[L30] Two seconds at most, and never beyond the caller's deadline."""
     story: Story = [*BEGIN, ("now", 102.5), ("listen for 0.5", False), ("wait until 103, pause 2, nowhere", None)]
     assert acquire(a_lock(), ask(), [*story, ("leave", None), ("now", 103.0)]) == Busy(5.0, None)
 
 
 @pytest.mark.parametrize("verdict", [Granted(7), Busy(5.0, None)], ids=["granted", "busy"])
-def test_who_does_not_wait_neither_listens_nor_lines_up(verdict: Granted | Busy) -> None:
+def test_acquire_without_wait_neither_subscribes_nor_registers(verdict: Granted | Busy) -> None:
     """[H7] [H12] One attempt without an address."""
     acquire(a_lock(), ask(0), [("now", 100.0), ("lock/acquire A", verdict), ("now", 100.0)])
 
 
-def test_nobody_listens_when_time_is_up() -> None:
+def test_waiter_at_its_deadline_does_not_subscribe() -> None:
     """[L30] The answer to the last question is the outcome."""
     acquire(a_lock(), ask(), [*BEGIN, ("now", 103.0), ("leave, nowhere", None), ("now", 103.0)])
 
 
-def test_the_place_in_line_is_kept() -> None:
+def test_registration_is_kept_between_attempts() -> None:
     """[H4] Who lost a race comes back with its first arrival, and says whether others of its process wait."""
     acquire(
         a_lock(),
@@ -154,7 +154,7 @@ INTERRUPTED: Story = [
         (10, ["leave, pause 0"]),
     ],
 )
-def test_an_interrupted_wish_tells_nothing_of_the_line(last: int, cleared: list[str]) -> None:
+def test_interrupted_attempt_reports_no_registration(last: int, cleared: list[str]) -> None:
     """[H8] [H9] Then the queue takes its question for unanswered, which costs a message and loses nothing; and a wake-up
     that came meanwhile isn't belied."""
     with pytest.raises(KeyboardInterrupt):
@@ -180,12 +180,12 @@ def test_waiter_stays_in_the_stores_queue_for_two_poll_intervals() -> None:
     ],
     ids=["free", "mine already", "foreign"],
 )
-def test_a_verdict_is_read(reply: list[Any], verdict: Granted | Foreign) -> None:
+def test_reply_of_acquire_is_parsed(reply: list[Any], verdict: Granted | Foreign) -> None:
     """As Redis answers it: large numbers as bytes."""
     assert read_verdict(reply) == verdict
 
 
-def test_a_busy_verdict_is_read() -> None:
+def test_busy_reply_of_acquire_is_parsed() -> None:
     """[H4] With the holder, and the arrival to come back with."""
     verdict = read_verdict([0, 1500, b"7", b"1700000000000", b'["host",1,null,null]', b"1700000000000001", 1])
     assert isinstance(verdict, Busy)

@@ -13,11 +13,11 @@ from django_redis_locks.core import events
 from django_redis_locks.core.effects import HandOver
 from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.tuning import DEFAULT
-from tests.unit.primitives.heirs import END, a_hold, given_back, losses
+from tests.unit.primitives.handover_fixtures import END, a_hold, given_back, losses
 from tests.unit.primitives.stepping import WORLD, a_lock, release
 
 
-def test_who_hands_over_asks_nobody(heard: list[events.Event]) -> None:
+def test_release_with_a_local_waiter_sends_no_command(heard: list[events.Event]) -> None:
     """[H3] The token stays in the store, for the heir; to its holder the lock is gone, and confirmed so."""
     hold = given_back(a_hold())
     story = [("now", 105.0), ("hand over A", True)]
@@ -36,7 +36,7 @@ def spoil(hold: Hold, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["an unanswered acquire", "an earlier release that failed", "a loss", "the deadline"])
-def test_what_may_not_be_there_is_handed_to_nobody(how: str) -> None:
+def test_release_of_a_doubtful_lock_is_sent_to_the_store(how: str) -> None:
     """[H2] [H3] A token that the janitor sweeps, or that may be gone, is no heirloom: it is freed in the store."""
     hold = given_back(a_hold())
     spoil(hold, how)
@@ -46,14 +46,14 @@ def test_what_may_not_be_there_is_handed_to_nobody(how: str) -> None:
         release(a_lock(), hold, [("now", now), ("lock/free A", 1), ("freed", None), *then])
 
 
-def test_the_end_of_a_lease_is_an_instant() -> None:
+def test_lock_at_its_deadline_is_not_handed_over() -> None:
     """[H3] Before it the lock is handed over."""
     hold = given_back(a_hold())
     release(a_lock(), hold, [("now", END - 0.001), ("hand over A", True)])
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, asyncio.CancelledError])
-def test_an_interrupted_hand_over_is_doubtful(heard: list[events.Event], interruption: type[BaseException]) -> None:
+def test_handover_interrupted_is_doubtful(heard: list[events.Event], interruption: type[BaseException]) -> None:
     """[H3] [X2] The heir may have it already, and the janitor will free it all the same: that is no theft."""
     hold, lock = given_back(a_hold()), a_lock()
     with WORLD.telling([("now", 105.0), ("unwatch A", None), ("sweep A for 10", None), ("freed", None)]):
@@ -77,7 +77,7 @@ def held_for(hand_overs: int) -> Hold:
     return hold
 
 
-def test_the_sixteenth_is_the_last_one() -> None:
+def test_sixteenth_handover_is_the_last() -> None:
     """[H4] So many times in a row a lock stays in a process while others wait."""
     assert DEFAULT.hand_overs == 16
     release(a_lock(), held_for(15), [("now", 105.0), ("hand over A", True)])
@@ -86,7 +86,7 @@ def test_the_sixteenth_is_the_last_one() -> None:
 @pytest.mark.parametrize(
     ("answer", "then"), [(2, "freed, another woken, lined up inbox 0"), (1, "freed, lined up inbox 0")]
 )
-def test_after_sixteen_it_is_freed_and_the_heirs_line_up(answer: int, then: str) -> None:
+def test_release_after_sixteen_handovers_requeues_local_waiters(answer: int, then: str) -> None:
     """[H4] Behind all others, in the same step; and the process lets the one go first that was woken."""
     story: list[tuple[str, Any]] = [
         ("now", 105.0),
@@ -98,7 +98,7 @@ def test_after_sixteen_it_is_freed_and_the_heirs_line_up(answer: int, then: str)
     assert release(a_lock(), held_for(16), story) is True
 
 
-def test_heirs_that_may_have_lined_up_are_named() -> None:
+def test_release_not_answered_names_the_requeued_waiters() -> None:
     """[H9] [H15] The answer was lost, so they may be in line or not: whoever hears of the release knows where to look."""
     story: list[tuple[str, Any]] = [
         ("now", 105.0),
@@ -113,7 +113,7 @@ def test_heirs_that_may_have_lined_up_are_named() -> None:
         release(a_lock(), held_for(16), story)
 
 
-def test_without_heirs_nobody_lines_up() -> None:
+def test_release_after_sixteen_handovers_without_waiters_requeues_none() -> None:
     """[H9] Nor does a process that can't be told."""
     story: list[tuple[str, Any]] = [
         ("now", 105.0),

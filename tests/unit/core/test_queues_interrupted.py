@@ -17,7 +17,7 @@ import pytest
 from django_redis_locks.core import clock, queues
 from django_redis_locks.core.effects import HandOver, Leave, Seat, Standing, Wait
 from django_redis_locks.core.hold import State
-from tests.unit.core.waiters import LEASE, NEVER, PLACE, Line, address, heirloom
+from tests.unit.core.queue_fixtures import LEASE, NEVER, PLACE, Line, address, handed_over_lock
 
 pytestmark = pytest.mark.skipif(
     sys.version_info >= (3, 12), reason="newer Pythons trace more lines at which no signal is ever handled"
@@ -90,7 +90,7 @@ def ended(line: Line) -> None:
 
 @pytest.mark.parametrize("home", ["threads", "loop"])
 @pytest.mark.parametrize("others", ["nobody", "one before", "a closed loop"])
-def test_a_join_that_is_struck(home: str, others: str) -> None:
+def test_interrupted_join_leaves_no_waiter(home: str, others: str) -> None:
     """[L16] [H9] The seat may be in the queue or not; given up, it is gone, and the others are as they were."""
     for strike in strikes():
         line = Line()
@@ -120,7 +120,7 @@ def test_a_join_that_is_struck(home: str, others: str) -> None:
 
 @pytest.mark.parametrize("standing", [None, Standing(7), Standing()], ids=["no answer", "in line", "nowhere"])
 @pytest.mark.parametrize("asked", [True, False])
-def test_the_last_one_is_struck_as_it_leaves(standing: Standing | None, asked: bool) -> None:
+def test_interrupted_leave_of_the_last_waiter_loses_nothing(standing: Standing | None, asked: bool) -> None:
     """[H3] [H9] What it leaves behind is told, at least once: its place in line, and what was handed to it and not
     taken. Told in doubt, never forgotten."""
     for strike in strikes():
@@ -128,14 +128,14 @@ def test_the_last_one_is_struck_as_it_leaves(standing: Standing | None, asked: b
         seat = line.sit()
         line.ask(seat)
         where = address(seat)
-        handed = heirloom()
+        handed = handed_over_lock()
         line.hand_over(HandOver(handed, None))
         if asked:
             line.ask(seat)
         with strike:
             line.leave(Leave(seat, None, standing), line.outside)
         if seat not in seat.queue.seats:
-            assert not line.hand_over(HandOver(heirloom(), None)), "nobody sits there any more"
+            assert not line.hand_over(HandOver(handed_over_lock(), None)), "nobody sits there any more"
         give_up(line, seat)
         ended(line)
         taken = asked and standing is not None
@@ -147,14 +147,14 @@ def test_the_last_one_is_struck_as_it_leaves(standing: Standing | None, asked: b
 
 
 @pytest.mark.parametrize("standing", [None, Standing(7)], ids=["no answer", "in line"])
-def test_the_head_is_struck_as_it_leaves(standing: Standing | None) -> None:
+def test_interrupted_leave_of_the_head_gives_the_next_its_turn(standing: Standing | None) -> None:
     """[H3] [H8] The next one asks at once, since a wake-up may have been spent; what wasn't taken is his, and nothing is
     left to the janitor while he waits."""
     for strike in strikes():
         line = Line()
         seat, heir = line.sit(), line.sit()
         line.ask(seat)
-        handed = heirloom()
+        handed = handed_over_lock()
         line.hand_over(HandOver(handed, None))
         with strike:
             line.leave(Leave(seat, 60, standing), line.outside)
@@ -167,7 +167,7 @@ def test_the_head_is_struck_as_it_leaves(standing: Standing | None) -> None:
         ended(line)
 
 
-def test_the_one_behind_is_struck_as_it_leaves() -> None:
+def test_interrupted_leave_behind_the_head_leaves_it_alone() -> None:
     """[L29] The head has lost nothing."""
     for strike in strikes():
         line = Line()
@@ -182,14 +182,14 @@ def test_the_one_behind_is_struck_as_it_leaves() -> None:
         ended(line)
 
 
-def test_a_hand_over_that_is_struck() -> None:
+def test_interrupted_handover_is_whole_or_not_at_all() -> None:
     """[H3] Whoever gives may have given: the heir has it or not, and asks or sleeps on; nothing in between."""
     for strike in strikes():
         line = Line()
         seat = line.sit()
         line.ask(seat)
         line.turn(seat, clock.now() - 1, 60, Standing(7))
-        handed = heirloom()
+        handed = handed_over_lock()
         with strike:
             line.hand_over(HandOver(handed, None))
         free(line)
@@ -200,7 +200,7 @@ def test_a_hand_over_that_is_struck() -> None:
         ended(line)
 
 
-def test_who_takes_over_is_struck() -> None:
+def test_interrupted_takeover_has_one_owner() -> None:
     """[H3] [H21] Either the queue has it, for the next one, or he has, and clears it away: never both, and never nobody."""
     for strike in strikes():
         line = Line()
@@ -218,12 +218,12 @@ def test_who_takes_over_is_struck() -> None:
         ended(line)
 
 
-def test_who_hands_over_is_struck() -> None:
+def test_interrupted_handover_is_not_reused_unasked() -> None:
     """[H3] [H21] While his release may go on, and has the janitor free the lock, nobody goes on with it unasked."""
     for strike in strikes():
         line = Line()
         seat = line.sit(lease=LEASE)
-        handed = heirloom(spare=3)
+        handed = handed_over_lock(spare=3)
         handed.hold.state = State.RELEASING
         with strike:
             line.hand_over(HandOver(handed, None))

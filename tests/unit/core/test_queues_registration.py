@@ -10,12 +10,12 @@ import pytest
 
 from django_redis_locks.core import clock
 from django_redis_locks.core.effects import LineUp, Standing, Turn, Wait
-from tests.unit.core.waiters import BUSY, NEVER, NOWHERE, OTHER, PLACE, Line, address, in_loop
+from tests.unit.core.queue_fixtures import BUSY, NEVER, NOWHERE, OTHER, PLACE, Line, address, in_loop
 
 # Addresses, and the place in line
 
 
-def test_a_turn_tells_where_to_be_told(line: Line) -> None:
+def test_turn_names_inbox_and_queue_while_the_process_listens(line: Line) -> None:
     """[H7] The name of the inbox and the number of the queue; nothing while nobody listens."""
     seat = line.sit()
     assert line.ask(seat) == Turn(address(seat), 0, False, None)
@@ -26,7 +26,7 @@ def test_a_turn_tells_where_to_be_told(line: Line) -> None:
     assert line.ask(seat) == Turn(address(seat), 0, True, None)
 
 
-def test_every_queue_has_a_number_of_its_own(line: Line) -> None:
+def test_queue_number_is_never_used_again(line: Line) -> None:
     """[H9] [H12] In hex, which the script knows that tells them. Neither another home nor a later queue gets it: what an
     earlier one left in the line is taken away later."""
     addresses = []
@@ -47,7 +47,7 @@ def test_every_queue_has_a_number_of_its_own(line: Line) -> None:
     assert all(re.fullmatch(r"inbox:me [0-9a-f]+", address) for address in addresses)
 
 
-def test_the_place_in_line_is_the_queues(line: Line) -> None:
+def test_registration_belongs_to_the_queue_and_not_to_its_head(line: Line) -> None:
     """[H4] [H9] Whoever is head asks with the first arrival, until the store takes the queue out of the line."""
     first, second = line.sit(), line.sit()
     line.ask(first)
@@ -58,7 +58,7 @@ def test_the_place_in_line_is_the_queues(line: Line) -> None:
 
 
 @pytest.mark.parametrize("back", [False, True], ids=["still away", "back"])
-def test_a_question_without_an_address_changes_no_place(line: Line, back: bool) -> None:
+def test_attempt_without_an_address_keeps_the_registration(line: Line, back: bool) -> None:
     """[H9] Asked while the inbox is away: the queue is in line as before, or not, and leaves it when it is done. When the
     inbox is back it asks from its place."""
     seat = line.sit()
@@ -75,7 +75,7 @@ def test_a_question_without_an_address_changes_no_place(line: Line, back: bool) 
     assert line.left == ([] if back else [(PLACE, address(seat), None)])
 
 
-def test_lining_up_again_is_at_the_end(line: Line) -> None:
+def test_requeue_gives_up_the_arrival_time(line: Line) -> None:
     """[H4] A queue whose process had its share gives its arrival up."""
     seat = line.sit()
     line.ask(seat)
@@ -84,7 +84,7 @@ def test_lining_up_again_is_at_the_end(line: Line) -> None:
     assert line.ask(seat) == Turn(address(seat), 0, False, None)
 
 
-def test_only_a_queue_lines_up_that_can_be_told(line: Line) -> None:
+def test_requeue_needs_a_waiter_and_an_inbox(line: Line) -> None:
     """[H7] [H9] [H12] Somebody waits there, in the caller's own home, and the process listens."""
     assert line.line_up(LineUp(PLACE, None), line.outside) == ""
     seat = line.sit()
@@ -99,7 +99,7 @@ def test_only_a_queue_lines_up_that_can_be_told(line: Line) -> None:
 # What the last one leaves behind
 
 
-def test_who_never_asked_leaves_nothing(line: Line) -> None:
+def test_waiter_without_a_registration_leaves_no_cleanup(line: Line) -> None:
     """[H9] Nor does one who was answered, and isn't in line."""
     line.stand(line.sit(), 0.0, None)
     seat = line.sit()
@@ -109,7 +109,7 @@ def test_who_never_asked_leaves_nothing(line: Line) -> None:
 
 
 @pytest.mark.parametrize("standing", [None, Standing(7)], ids=["no answer", "in line"])
-def test_the_last_one_leaves_the_line(line: Line, standing: Standing | None) -> None:
+def test_last_waiter_leaves_the_registration_to_cleanup(line: Line, standing: Standing | None) -> None:
     """[H9] Also if nobody knows whether it was lined up. A registration exists while somebody waits behind it."""
     seats = [line.sit() for _ in range(3)]
     line.ask(seats[0])
@@ -122,7 +122,7 @@ def test_the_last_one_leaves_the_line(line: Line, standing: Standing | None) -> 
 
 
 @pytest.mark.parametrize("standing", [None, NOWHERE], ids=["no answer", "answered"])
-def test_a_wake_up_that_nobody_used_is_passed_on(line: Line, standing: Standing | None) -> None:
+def test_wake_up_that_was_not_used_is_passed_on(line: Line, standing: Standing | None) -> None:
     """[H9] [L29] The head had asked before it came. It isn't in line any more, so there is no address to take out."""
     seat = line.sit()
     line.ask(seat)
@@ -131,7 +131,7 @@ def test_a_wake_up_that_nobody_used_is_passed_on(line: Line, standing: Standing 
     assert line.left == [(PLACE, "", None)]
 
 
-def test_a_wake_up_that_was_used_is_not_passed_on(line: Line) -> None:
+def test_wake_up_that_was_used_is_not_passed_on(line: Line) -> None:
     """[H8] [H9] Whoever asked since, and was answered, is what it was for."""
     seat = line.sit()
     line.ask(seat)
@@ -141,7 +141,7 @@ def test_a_wake_up_that_was_used_is_not_passed_on(line: Line) -> None:
     assert line.left == []
 
 
-def test_a_wake_up_whose_question_was_not_answered_is_passed_on(line: Line) -> None:
+def test_wake_up_whose_attempt_was_not_answered_is_passed_on(line: Line) -> None:
     """[H8] [H9] Counted as used only when the store has answered."""
     seat = line.sit()
     line.ask(seat)
@@ -151,7 +151,7 @@ def test_a_wake_up_whose_question_was_not_answered_is_passed_on(line: Line) -> N
     assert line.left == [(PLACE, address(seat), None)]
 
 
-def test_a_wake_up_goes_to_the_next_head(line: Line) -> None:
+def test_wake_up_of_a_head_that_leaves_goes_to_the_next(line: Line) -> None:
     """[H8] [L29] The one it was meant for leaves: the next one asks at once, although it was told to be patient."""
     first, second = line.sit(), line.sit()
     line.ask(first)
@@ -166,7 +166,7 @@ def test_a_wake_up_goes_to_the_next_head(line: Line) -> None:
 # Wake-ups of the store
 
 
-def test_a_wake_up_addresses_one_queue(line: Line, threads: ThreadPoolExecutor) -> None:
+def test_wake_up_reaches_the_queue_of_its_number_only(line: Line, threads: ThreadPoolExecutor) -> None:
     """[H9] [H12] The one of that number; nobody else asks because of it."""
     seat = line.sit()
     line.ask(seat)
@@ -190,7 +190,7 @@ def test_a_wake_up_addresses_one_queue(line: Line, threads: ThreadPoolExecutor) 
     assert thread.result(20) == Turn(address(seat), 7, False, None)
 
 
-def test_a_wake_up_for_nobody_is_refused(line: Line) -> None:
+def test_wake_up_without_a_waiter_is_refused(line: Line) -> None:
     """[H9] So that whoever brings it passes it on."""
     seat = line.sit()
     assert not line.wake(OTHER, seat.queue.number)
@@ -200,7 +200,7 @@ def test_a_wake_up_for_nobody_is_refused(line: Line) -> None:
     assert not line.wake(PLACE, seat.queue.number)
 
 
-def test_a_closed_loop_hears_nothing(line: Line) -> None:
+def test_wake_up_for_a_closed_loop_is_refused(line: Line) -> None:
     """[H9] [H12] Its tasks were never cancelled, and are still in the queue: a wake-up would be lost with them."""
     loop = asyncio.new_event_loop()
     seat = line.sit(loop)
@@ -208,7 +208,7 @@ def test_a_closed_loop_hears_nothing(line: Line) -> None:
     assert not line.wake(PLACE, seat.queue.number)
 
 
-def test_missed_wake_ups_may_have_been_anybodys(line: Line, threads: ThreadPoolExecutor) -> None:
+def test_reconnected_inbox_wakes_every_head(line: Line, threads: ThreadPoolExecutor) -> None:
     """[H10] [L19] When the inbox comes back every head asks once."""
     seats = [line.sit(), line.sit(place=OTHER)]
     waiting = []

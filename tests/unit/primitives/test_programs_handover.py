@@ -12,13 +12,13 @@ from django_redis_locks.core.effects import Handed, Seat, Standing, Turn
 from django_redis_locks.core.hold import Hold, State, validity
 from django_redis_locks.core.tuning import DEFAULT, RESERVED_FENCES
 from django_redis_locks.primitives.wishes import Busy, Granted
-from tests.unit.primitives.heirs import BUSY, END, a_hold, ask, handed_over, losses, lost_answer
+from tests.unit.primitives.handover_fixtures import BUSY, END, a_hold, ask, handed_over, losses, lost_answer
 from tests.unit.primitives.stepping import WORLD, a_lock, acquire, at
 
 
 @pytest.mark.parametrize("others", [True, False])
 @pytest.mark.parametrize("before", [0, 7, 15])
-def test_only_others_patience_is_counted(before: int, others: bool) -> None:
+def test_handover_count_rises_only_while_others_wait(before: int, others: bool) -> None:
     """[H4] A lock that nobody else waits for stays as long as it likes."""
     handed = handed_over()
     handed.hold.hand_overs = before
@@ -44,7 +44,7 @@ def take_over(handed: Handed, answer: Granted) -> Hold:
     return hold
 
 
-def test_the_heir_has_a_hold_of_its_own(heard: list[events.Event]) -> None:
+def test_handed_over_lock_is_a_hold_of_its_own(heard: list[events.Event]) -> None:
     """[H3] Its own token, fence and lease, which counts from its own question; the predecessor lost nothing."""
     handed = handed_over()
     hold = take_over(handed, Granted(8, free=False))
@@ -60,7 +60,7 @@ def test_the_heir_has_a_hold_of_its_own(heard: list[events.Event]) -> None:
     [(END - 0.001, False, ["taken"]), (END, False, []), (105.0, True, [])],
     ids=["in time", "after its deadline", "doubtful"],
 )
-def test_a_lock_that_was_not_there_any_more_is_the_predecessors_loss(
+def test_handed_over_lock_that_was_gone_is_the_previous_holders_loss(
     heard: list[events.Event], answer: Granted | Busy, now: float, doubtful: bool, why: list[str]
 ) -> None:
     """[H3] Nobody else can tell him. Not if its lease had ended, nor if the janitor may have freed it."""
@@ -85,9 +85,7 @@ def test_a_lock_that_was_not_there_any_more_is_the_predecessors_loss(
 
 
 @pytest.mark.parametrize("answer", [Granted(8), BUSY], ids=["free", "busy"])
-def test_after_a_lost_answer_nothing_is_said_of_the_predecessor(
-    heard: list[events.Event], answer: Granted | Busy
-) -> None:
+def test_handover_after_a_lost_answer_reports_no_loss(heard: list[events.Event], answer: Granted | Busy) -> None:
     """[H3] [H15] The first copy may have taken it over, and the lock may have gone on since. Asked again it is the same
     question."""
     swept: list[tuple[str, Any]] = [("sweep A for 10", None), ("now", 107.0)] if answer is BUSY else []
@@ -111,7 +109,7 @@ def test_after_a_lost_answer_nothing_is_said_of_the_predecessor(
     assert losses(heard) == []
 
 
-def test_it_is_taken_once(heard: list[events.Event]) -> None:
+def test_handed_over_lock_is_taken_once(heard: list[events.Event]) -> None:
     """[H3] The next question doesn't name it any more: the queue has been told."""
     hold = acquire(
         a_lock(),
@@ -133,7 +131,7 @@ def test_it_is_taken_once(heard: list[events.Event]) -> None:
     assert losses(heard) == ["taken"]
 
 
-def test_a_lock_that_was_taken_over_too_late_is_swept() -> None:
+def test_handed_over_lock_granted_after_its_lease_leaves_cleanup() -> None:
     """[H14] The heir's answer took longer than its lease: its token is spent, and the old one isn't there any more."""
     acquire(
         a_lock(),
@@ -163,7 +161,7 @@ def test_a_lock_that_was_taken_over_too_late_is_swept() -> None:
     ],
 )
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, asyncio.CancelledError])
-def test_an_heir_that_is_interrupted_clears_the_table(
+def test_handover_interrupted_at_each_step_cleans_up(
     heard: list[events.Event], interruption: type[BaseException], last: int, cleared: list[str]
 ) -> None:
     """[H3] [X2] Its own token is the janitor's; what was handed over stays the queue's, where it is doubtful now."""
@@ -204,7 +202,7 @@ def go_on(handed: Handed) -> Hold:
     return hold
 
 
-def test_who_goes_on_has_the_token_the_lease_and_a_fence_that_was_kept() -> None:
+def test_lock_reused_locally_keeps_token_and_lease_and_takes_a_reserved_fence() -> None:
     """[H3] He is another holder: his own fence, and his own time of renewal. The lease is that of the last question."""
     handed = handed_over()
     handed.hold.spare, handed.hold.hand_overs = 3, 1
@@ -216,7 +214,7 @@ def test_who_goes_on_has_the_token_the_lease_and_a_fence_that_was_kept() -> None
 
 
 @pytest.mark.parametrize("mine", [True, False])
-def test_who_goes_on_and_is_struck(mine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_reused_locally_and_interrupted_is_given_back(mine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """[H3] [H21] What he took over is freed, unless his queue has it again."""
     handed = handed_over()
     turn = Turn(taken=handed)
@@ -241,7 +239,7 @@ def test_who_goes_on_and_is_struck(mine: bool, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("others", [True, False])
 @pytest.mark.parametrize("lined_up", [True, False])
-def test_fences_are_kept_for_who_lines_up_and_keeps_nobody_waiting(lined_up: bool, others: bool) -> None:
+def test_fences_are_reserved_for_registered_waiters_only(lined_up: bool, others: bool) -> None:
     """[H3] [H4] The store keeps them for who may wait; and as long as another process waits, it is asked each time."""
     standing = Standing(7, others)
     turn = Turn("inbox:i 0") if lined_up else Turn()
@@ -262,7 +260,7 @@ def test_fences_are_kept_for_who_lines_up_and_keeps_nobody_waiting(lined_up: boo
     assert hold.spare == (RESERVED_FENCES if lined_up and not others else 0)
 
 
-def test_no_lease_lasts_longer_than_the_store_was_told() -> None:
+def test_lease_reused_locally_ends_when_the_store_ends_it() -> None:
     """[H2] [H14] That of the last question, which was so much longer."""
     hold = take_over(handed_over(), Granted(8, free=False))
     last = a_hold()

@@ -36,7 +36,7 @@ def alarm(at: float, ring: Callable[[], object]) -> Callable[[], None]:
     return timer.cancel
 
 
-def heirloom(place: Place = PLACE, spare: int = 0) -> Handed:
+def handed_over_lock(place: Place = PLACE, spare: int = 0) -> Handed:
     """A lock of ten seconds, acquired just now. Those who take it over must ask, or take a spare fence."""
     hold = Hold(
         place,
@@ -118,7 +118,7 @@ class Line(Queues):
 
     def pass_on(self, home: Any = None, spare: int = 0) -> Handed:
         """A lock is handed over to whoever waits."""
-        handed = heirloom(spare=spare)
+        handed = handed_over_lock(spare=spare)
         assert self.hand_over(HandOver(handed, home))
         return handed
 

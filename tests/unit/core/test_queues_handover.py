@@ -13,15 +13,27 @@ from django_redis_locks.core import clock, queues
 from django_redis_locks.core.effects import HandOver, LineUp, Place, Standing, Turn, Wait
 from django_redis_locks.core.hold import State
 from django_redis_locks.core.tuning import DEFAULT
-from tests.unit.core.waiters import BUSY, LEASE, NEVER, NOWHERE, OTHER, PLACE, SOON, Line, address, heirloom, in_loop
+from tests.unit.core.queue_fixtures import (
+    BUSY,
+    LEASE,
+    NEVER,
+    NOWHERE,
+    OTHER,
+    PLACE,
+    SOON,
+    Line,
+    address,
+    handed_over_lock,
+    in_loop,
+)
 
 # Hand-overs
 
 
-def test_there_must_be_an_heir(line: Line) -> None:
+def test_handover_without_a_waiter_in_the_same_home_fails(line: Line) -> None:
     """[H3] [H12] Somebody who waits for this very lock in the caller's own home; a busy loop's tasks are no heirs of a
     thread."""
-    handed = heirloom()
+    handed = handed_over_lock()
     assert not line.hand_over(HandOver(handed, None))
     seat = line.sit(place=OTHER)
     assert not line.hand_over(HandOver(handed, None))
@@ -38,7 +50,7 @@ def test_there_must_be_an_heir(line: Line) -> None:
     assert not line.hand_over(HandOver(handed, None)), "he has left"
 
 
-def test_an_heir_asks_at_once(line: Line, threads: ThreadPoolExecutor) -> None:
+def test_handover_gives_the_waiter_its_turn_at_once(line: Line, threads: ThreadPoolExecutor) -> None:
     """[H3] However patient the last answer made it; and what is handed over is named until the store has answered."""
     seat = line.sit()
     line.ask(seat)
@@ -51,7 +63,7 @@ def test_an_heir_asks_at_once(line: Line, threads: ThreadPoolExecutor) -> None:
     assert line.left == []
 
 
-def test_a_lock_that_is_handed_over_while_the_head_asks_is_not_lost(line: Line) -> None:
+def test_handover_during_the_heads_attempt_is_not_lost(line: Line) -> None:
     """[H3] [H8] The answer is about another question."""
     seat = line.sit()
     line.ask(seat)
@@ -60,7 +72,7 @@ def test_a_lock_that_is_handed_over_while_the_head_asks_is_not_lost(line: Line) 
     assert not handed.doubtful
 
 
-def test_the_answer_to_one_hand_over_settles_no_other(line: Line) -> None:
+def test_answer_to_one_handover_does_not_settle_another(line: Line) -> None:
     """[H3] A second one may come before the first one's heir was answered: its token is the one in the store."""
     seat = line.sit()
     line.pass_on()
@@ -69,7 +81,7 @@ def test_the_answer_to_one_hand_over_settles_no_other(line: Line) -> None:
     assert line.ask(seat, NOWHERE).handed is second
 
 
-def test_an_heir_that_leaves_unasked_passes_it_on(line: Line) -> None:
+def test_handover_to_a_waiter_that_leaves_goes_to_the_next(line: Line) -> None:
     """[H3] Its time was up, or it was cancelled: the next one takes over, and asks at once."""
     first, second = line.sit(), line.sit()
     line.ask(first)
@@ -83,7 +95,7 @@ def test_an_heir_that_leaves_unasked_passes_it_on(line: Line) -> None:
     assert not handed.doubtful
 
 
-def test_an_heir_whose_question_was_not_answered_leaves_a_doubt(line: Line) -> None:
+def test_handover_whose_attempt_was_not_answered_is_doubtful(line: Line) -> None:
     """[H3] [H15] It may have taken the lock over: that the next one doesn't find it is no theft."""
     first, second = line.sit(), line.sit(lease=LEASE)
     handed = line.pass_on(spare=3)
@@ -94,7 +106,7 @@ def test_an_heir_whose_question_was_not_answered_leaves_a_doubt(line: Line) -> N
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_what_the_last_heir_leaves_goes_to_the_janitor(line: Line, asked: bool) -> None:
+def test_handover_to_the_last_waiter_that_leaves_goes_to_cleanup(line: Line, asked: bool) -> None:
     """[H3] [H9] The token is still in the store, and nobody would free it."""
     seat = line.sit()
     handed = line.pass_on()
@@ -108,7 +120,7 @@ def test_what_the_last_heir_leaves_goes_to_the_janitor(line: Line, asked: bool) 
 # What is taken over as it is
 
 
-def test_an_heir_may_go_on_without_a_question(line: Line, threads: ThreadPoolExecutor) -> None:
+def test_waiter_takes_over_with_a_reserved_fence_without_an_attempt(line: Line, threads: ThreadPoolExecutor) -> None:
     """[H3] What the last answer said of the place in line stays true; and it was no answer to a wake-up."""
     seat = line.sit(lease=LEASE)
     line.ask(seat)
@@ -124,11 +136,11 @@ def test_an_heir_may_go_on_without_a_question(line: Line, threads: ThreadPoolExe
 @pytest.mark.parametrize(
     "what", ["no fence", "no lease", "another lease", "an extension", "time", "the deadline", "state", "news"]
 )
-def test_who_must_ask_all_the_same(what: str, line: Line) -> None:
+def test_waiter_attempts_where_the_lock_cannot_be_reused(what: str, line: Line) -> None:
     """[H3] Who takes over must get what he would get from the store: a fence of his own, and the lease that he wishes for;
     and the store must have been asked lately, without news since. And whoever had it must be through with it."""
     seat = line.sit(lease=0 if what == "no lease" else LEASE + (what == "another lease"))
-    handed = heirloom(spare=0 if what == "no fence" else 3)
+    handed = handed_over_lock(spare=0 if what == "no fence" else 3)
     hold = handed.hold
     assert line.hand_over(HandOver(handed, None))
     match what:
@@ -145,7 +157,7 @@ def test_who_must_ask_all_the_same(what: str, line: Line) -> None:
     assert line.ask(seat).handed is handed
 
 
-def test_who_takes_over_and_fails_gives_it_back(line: Line) -> None:
+def test_waiter_that_fails_after_taking_over_gives_the_lock_back(line: Line) -> None:
     """[H3] Whether he entered nobody knows: the next one asks the store, which gives him another fence."""
     first, second = line.sit(lease=LEASE), line.sit(lease=LEASE)
     handed = line.pass_on(spare=3)
@@ -158,7 +170,7 @@ def test_who_takes_over_and_fails_gives_it_back(line: Line) -> None:
     assert line.ask(second).handed is handed, "given back twice"
 
 
-def test_what_was_taken_over_and_told_is_nobody_elses(line: Line) -> None:
+def test_lock_taken_over_and_confirmed_stays_with_its_waiter(line: Line) -> None:
     """[H3] From then on who took it over clears it away himself."""
     first, second = line.sit(lease=LEASE), line.sit(lease=LEASE)
     line.pass_on(spare=3)
@@ -169,7 +181,7 @@ def test_what_was_taken_over_and_told_is_nobody_elses(line: Line) -> None:
     assert line.ask(second).handed is None
 
 
-def test_one_behind_leaves_the_heir_alone(line: Line) -> None:
+def test_waiter_behind_that_leaves_does_not_touch_the_handover(line: Line) -> None:
     """[H3] Whoever leaves from the middle says nothing about the head's question."""
     first, second = line.sit(), line.sit()
     handed = line.pass_on()
@@ -182,7 +194,7 @@ def test_one_behind_leaves_the_heir_alone(line: Line) -> None:
 # After a release
 
 
-def test_a_release_that_woke_nobody_wakes_every_home(line: Line, threads: ThreadPoolExecutor) -> None:
+def test_release_that_woke_no_process_wakes_threads_and_loops(line: Line, threads: ThreadPoolExecutor) -> None:
     """[H12] Each may try; one of them gets it."""
     seat = line.sit()
     line.ask(seat)
@@ -214,7 +226,7 @@ def polite(line: Line) -> float:
     return 4 * SOON
 
 
-def test_whoever_comes_after_a_release_lets_the_one_go_first_that_was_woken(line: Line, polite: float) -> None:
+def test_waiter_after_a_release_yields_to_the_process_that_was_woken(line: Line, polite: float) -> None:
     """[H4] It needs a message and a round trip, and would always lose."""
     line.free(woke=True)
     assert not asks_at_once(line, line.sit())
@@ -233,7 +245,7 @@ def asks_at_once(line: Line, seat: Any) -> bool:
     return isinstance(turn, Turn)
 
 
-def test_whoever_waits_already_and_is_not_in_line_asks_when_that_time_is_over(line: Line, polite: float) -> None:
+def test_unregistered_waiter_has_its_turn_after_the_yield_time(line: Line, polite: float) -> None:
     """[H4] [H12] It can't be told by the store; neither at once nor only at the next try that was planned."""
     line.outside.me = ""
     seat = line.sit()
@@ -243,7 +255,7 @@ def test_whoever_waits_already_and_is_not_in_line_asks_when_that_time_is_over(li
     assert 0.9 * polite <= slept(line, seat) < BUSY
 
 
-def test_politeness_delays_nobody_who_would_ask_sooner(line: Line, polite: float) -> None:
+def test_yield_time_does_not_delay_an_attempt_that_is_due(line: Line, polite: float) -> None:
     """[H4] A next try that is due keeps its time."""
     line.outside.me = ""
     seat = line.sit()
@@ -253,7 +265,7 @@ def test_politeness_delays_nobody_who_would_ask_sooner(line: Line, polite: float
     assert asks_at_once(line, seat)
 
 
-def test_whoever_is_in_line_is_left_to_the_store(line: Line, polite: float) -> None:
+def test_registered_waiter_waits_for_the_store(line: Line, polite: float) -> None:
     """[H4] It is told when it is its turn, and asks not before."""
     seat = line.sit()
     line.ask(seat)
@@ -262,14 +274,14 @@ def test_whoever_is_in_line_is_left_to_the_store(line: Line, polite: float) -> N
     assert slept(line, seat) >= 1.8 * polite
 
 
-def test_politeness_is_forgotten(line: Line, polite: float) -> None:
+def test_memory_of_yielded_keys_is_bounded(line: Line, polite: float) -> None:
     """A process that frees a million locks keeps no list of them."""
     for number in range(3 * queues.MANY):
         line.free(Place("store", f"lock:{number}"), woke=True)
     assert 0 < len(line._polite) <= queues.MANY
 
 
-def test_a_queue_that_lined_up_for_nobody_leaves_the_line(line: Line) -> None:
+def test_registration_of_a_queue_without_waiters_goes_to_cleanup(line: Line) -> None:
     """[H4] [H9] Its last one left before the release that lined it up was carried out; another queue of this home has
     another number."""
     seat = line.sit()
@@ -291,7 +303,7 @@ def test_a_queue_that_lined_up_for_nobody_leaves_the_line(line: Line) -> None:
 
 
 @pytest.mark.parametrize("handing", [False, True])
-def test_what_a_closed_loop_was_told_is_passed_on(line: Line, handing: bool) -> None:
+def test_wake_up_or_handover_of_a_closed_loop_goes_to_cleanup(line: Line, handing: bool) -> None:
     """[H3] [H9] [H12] Nobody of it will ever leave: the next one who joins tells the janitor, once."""
     loop = asyncio.new_event_loop()
     seat = line.sit(loop)
@@ -304,7 +316,7 @@ def test_what_a_closed_loop_was_told_is_passed_on(line: Line, handing: bool) -> 
     assert list(line._queues[PLACE]) == [None]
 
 
-def test_a_closed_loop_is_no_reason_to_go_on_listening(line: Line) -> None:
+def test_closed_loop_is_dropped_with_the_last_live_waiter(line: Line) -> None:
     """[L25] [H9] When the last one leaves who is still alive nobody waits any more."""
     loop = asyncio.new_event_loop()
     seat = line.sit(loop)
@@ -316,7 +328,7 @@ def test_a_closed_loop_is_no_reason_to_go_on_listening(line: Line) -> None:
     assert len(line) == 0
 
 
-def test_a_closed_loop_that_was_told_nothing_is_dropped(line: Line) -> None:
+def test_closed_loop_without_a_registration_is_dropped(line: Line) -> None:
     """[H12] And a later leave of its seats harms nobody."""
     loop = asyncio.new_event_loop()
     seat = line.sit(loop)

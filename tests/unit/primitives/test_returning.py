@@ -51,7 +51,9 @@ def lost_answer(**about: Any) -> LockBackendError:
 @pytest.mark.parametrize(
     ("renew_until", "first"), [(0.0, []), (160.0, [("unwatch A", None)])], ids=["fixed", "renewed"]
 )
-def test_released(hold: Hold, heard: list[events.Event], renew_until: float, first: list[tuple[str, Any]]) -> None:
+def test_release_is_one_command_and_stops_the_renewal(
+    hold: Hold, heard: list[events.Event], renew_until: float, first: list[tuple[str, Any]]
+) -> None:
     """[L8] [H6] No renewal from before the first byte is sent; those who came meanwhile are woken after the answer."""
     hold.renew_until = renew_until
     leave(hold)
@@ -71,7 +73,7 @@ def test_released(hold: Hold, heard: list[events.Event], renew_until: float, fir
     [(1, False, []), (1, True, ["freed"]), (2, False, ["freed, another woken"])],
     ids=["nobody", "somebody since", "another process"],
 )
-def test_where_nobody_waits_nobody_is_offered_it_or_told(
+def test_release_without_local_waiters_offers_no_handover(
     hold: Hold, monkeypatch: pytest.MonkeyPatch, answer: int, joined: bool, then: list[str]
 ) -> None:
     """[H6] But who came while the release was on its way may have been told that the lock is busy; and another process
@@ -83,7 +85,7 @@ def test_where_nobody_waits_nobody_is_offered_it_or_told(
     assert release(a_lock(), hold, story) is True
 
 
-def test_released_after_an_unanswered_acquire(hold: Hold) -> None:
+def test_release_after_an_unanswered_acquire_leaves_cleanup(hold: Hold) -> None:
     """[H2] [H3] A late copy of the acquire may come after the release: the token is swept, and nobody takes it over."""
     hold.unanswered = True
     leave(hold)
@@ -99,7 +101,9 @@ def test_released_after_an_unanswered_acquire(hold: Hold) -> None:
 @pytest.mark.parametrize(
     ("now", "why"), [(105.0, "taken"), (END - 0.001, "taken"), (END, "expired"), (200.0, "expired")], ids=str
 )
-def test_not_mine_is_a_loss(hold: Hold, heard: list[events.Event], now: float, why: str) -> None:
+def test_release_of_a_lock_taken_by_others_raises_LockLost(
+    hold: Hold, heard: list[events.Event], now: float, why: str
+) -> None:
     """[L14] Without a lost answer it can only mean that the lease ended, or that somebody took the lock away."""
     leave(hold)
     with pytest.raises(LockLost, match=why) as caught:
@@ -125,7 +129,7 @@ def again(now: float, answer: bool) -> list[tuple[str, Any]]:
     ]
 
 
-def test_not_mine_after_a_lost_answer_is_released(hold: Hold, heard: list[events.Event]) -> None:
+def test_release_not_owned_after_a_lost_answer_succeeds(hold: Hold, heard: list[events.Event]) -> None:
     """[H15] [L14] It is what success looks like the second time; it isn't confirmed."""
     leave(hold)
     assert release(a_lock(), hold, again(105.0, answer=False)) is False
@@ -133,13 +137,13 @@ def test_not_mine_after_a_lost_answer_is_released(hold: Hold, heard: list[events
     assert heard == []
 
 
-def test_mine_after_a_lost_answer_is_confirmed(hold: Hold) -> None:
+def test_release_owned_after_a_lost_answer_is_confirmed(hold: Hold) -> None:
     """[H15] Only the first copy was lost, not the release."""
     leave(hold)
     assert release(a_lock(), hold, again(105.0, answer=True)) is True
 
 
-def test_a_lost_answer_after_the_lease_explains_nothing(hold: Hold) -> None:
+def test_release_not_owned_after_a_lost_answer_and_the_lease_raises_LockLost(hold: Hold) -> None:
     """[H15] It was sent too late to be the reason."""
     leave(hold)
     with pytest.raises(LockLost, match="expired"):
@@ -162,7 +166,7 @@ def fail_to_release(hold: Hold, failure: LockBackendError) -> None:
 
 
 @pytest.mark.parametrize("failure", [lost_answer(), LockBackendError("can't connect", passing=True)], ids=str)
-def test_a_store_that_is_down_keeps_the_state(hold: Hold, failure: LockBackendError) -> None:
+def test_release_with_the_store_down_raises_and_keeps_the_state(hold: Hold, failure: LockBackendError) -> None:
     """[L15] [F12] The release goes to the janitor, the caller is told, and may try again."""
     fail_to_release(hold, failure)
     assert (failure.key, failure.name, failure.alias) == ("order:42", "order", "default")
@@ -170,7 +174,7 @@ def test_a_store_that_is_down_keeps_the_state(hold: Hold, failure: LockBackendEr
 
 
 @pytest.mark.parametrize("answer", [True, False])
-def test_a_second_release_may_find_what_the_janitor_did(hold: Hold, heard: list[events.Event], answer: bool) -> None:
+def test_second_release_accepts_what_cleanup_did(hold: Hold, heard: list[events.Event], answer: bool) -> None:
     """[L15] [H15] "Not mine" is then the janitor's success, and no loss."""
     grant = next(iter(hold.inside))
     fail_to_release(hold, LockBackendError("can't connect", passing=True))
@@ -184,7 +188,7 @@ def test_a_second_release_may_find_what_the_janitor_did(hold: Hold, heard: list[
     assert heard == []
 
 
-def test_a_store_that_is_down_until_the_lease_is_over_is_a_loss(hold: Hold) -> None:
+def test_release_with_the_store_down_until_the_lease_ends_raises_LockLost(hold: Hold) -> None:
     """[L2] [L3] The local deadline tells, although nobody can be asked."""
     leave(hold)
     failure = lost_answer()
@@ -205,7 +209,7 @@ def test_a_store_that_is_down_until_the_lease_is_over_is_a_loss(hold: Hold) -> N
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt(), asyncio.CancelledError()], ids=repr)
-def test_an_interrupted_release_goes_on_in_the_background(hold: Hold, interruption: BaseException) -> None:
+def test_release_interrupted_goes_on_in_the_background(hold: Hold, interruption: BaseException) -> None:
     """[L16] [X2] The janitor has the token, and the error passes."""
     leave(hold)
     with pytest.raises(type(interruption)) as caught:
@@ -231,13 +235,13 @@ def test_an_interrupted_release_goes_on_in_the_background(hold: Hold, interrupti
     [(60_000, 105.0 + validity(60_000)), (1_000, END), (1, END)],
     ids=["longer", "shorter", "ask"],
 )
-def test_an_extension_never_shortens(hold: Hold, lease: int, deadline: float) -> None:
+def test_extend_never_shortens_the_lease(hold: Hold, lease: int, deadline: float) -> None:
     """[F10] [H2] The deadline counts from the sending, and never moves back."""
     play(a_lock().extending(hold, lease), [("now", 105.0), (f"lock/renew A {lease}", at(105.5, True))])
     assert hold.deadline == deadline
 
 
-def test_an_extension_of_what_is_not_mine_is_a_loss(hold: Hold, heard: list[events.Event]) -> None:
+def test_extend_of_a_lost_lock_raises_LockLost(hold: Hold, heard: list[events.Event]) -> None:
     """[L3] It is told once, with the reason."""
     with pytest.raises(LockLost, match="taken"):
         play(a_lock().extending(hold, 60_000), [("now", 105.0), ("lock/renew A 60000", False)])
@@ -245,7 +249,7 @@ def test_an_extension_of_what_is_not_mine_is_a_loss(hold: Hold, heard: list[even
     assert not hold.live
 
 
-def test_an_extension_that_fails_changes_nothing(hold: Hold) -> None:
+def test_extend_that_fails_changes_nothing(hold: Hold) -> None:
     """The lease is as it was, as far as anybody knows; a longer one than known harms nobody."""
     with pytest.raises(LockBackendError):
         play(a_lock().extending(hold, 60_000), [("now", 105.0), ("lock/renew A 60000", lost_answer()), ("now", 105.0)])
@@ -256,7 +260,7 @@ def test_an_extension_that_fails_changes_nothing(hold: Hold) -> None:
 # Looking, and force
 
 
-def test_looking_is_one_command() -> None:
+def test_looking_at_the_holder_is_one_command() -> None:
     """What the store tells is what is returned."""
     holder = Holder(7, 1.0, 2.0)
     assert play(a_lock().inspecting(), [("now", 100.0), ("lock/inspect", holder)]) is holder
@@ -266,7 +270,7 @@ def test_looking_is_one_command() -> None:
 @pytest.mark.parametrize(
     ("answer", "then"), [(0, []), (1, ["freed"]), (2, ["freed"])], ids=["nothing", "freed", "told"]
 )
-def test_force_wakes_who_waits_here(fence: int | None, line: str, answer: int, then: list[str]) -> None:
+def test_force_release_wakes_local_waiters(fence: int | None, line: str, answer: int, then: list[str]) -> None:
     """[L24] [H3] All of them, whoever else was told, if there was anything to free."""
     story: list[tuple[str, Any]] = [("now", 100.0), (line, answer), *((line, None) for line in then)]
     assert play(a_lock().forcing(fence), story) is bool(answer)
