@@ -1,0 +1,115 @@
+"""A store that can't be reached: 503 in views, LockBackendError elsewhere, and `on_backend_error="open"`."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.http import HttpRequest, HttpResponse
+from django.test import Client
+from django.urls import path
+
+from django_redis_locks import LockBackendError, locks, redis_lock
+from django_redis_locks.core import clock, events
+from tests.django.helpers import AT_ONCE, MEMORY, Events, in_thread
+from tests.django.test_answers import KEY, aview, view, work
+from tools.redis_server import RedisServer
+
+DOWN = b"This is not available for the moment. Try again later.\n"
+
+
+@redis_lock(KEY, name="patient", on_backend_error="open")
+def open_view(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("done")
+
+
+urlpatterns = [path("view/", view), path("async-view/", aview), path("open-view/", open_view)]
+
+
+@pytest.mark.parametrize("path", ["/view/", "/async-view/"])
+@pytest.mark.parametrize("accept", ["text/plain", "application/json"])
+def test_view_answers_503_at_once(path: str, accept: str, store_down: str, seen: Events) -> None:
+    begin = clock.now()
+    response = Client().get(path, headers={"accept": accept})
+    assert clock.now() - begin < AT_ONCE
+    assert (response.status_code, response["Retry-After"], response["Cache-Control"]) == (503, "5", "no-store")
+    if accept == "text/plain":
+        assert response.content == DOWN
+    else:
+        assert json.loads(response.content)["title"] == "Service Unavailable"
+        assert json.loads(response.content)["status"] == 503
+    shown = f"{response.serialize()!r}"
+    for secret in ("hunter2", "operator", "127.0.0.1", "redis", KEY, "patient"):
+        assert secret not in shown
+    (event,) = seen.of(events.BackendFailed)
+    assert (event.key, event.name, event.alias) == (KEY, "patient", "default")
+    assert event.doing == "acquire, answered with 503"
+    assert "hunter2" not in event.problem
+
+
+def test_call_raises_LockBackendError_with_lock_alias_and_address(store_down: str) -> None:
+    """And what to do, but no password and no key."""
+    with pytest.raises(LockBackendError) as raised:
+        in_thread(lambda: work(5))
+    error = raised.value
+    assert (error.key, error.name, error.alias) == ("order:5", "order:{pk}", "default")
+    message = str(error)
+    assert message.startswith("lock 'order:{pk}', alias 'default': can't reach redis://operator:***@127.0.0.1:")
+    assert "Start that server, or correct LOCATION in REDIS_LOCKS" in message
+    assert "hunter2" not in f"{error!r} {message}"
+    assert "order:5" not in message
+
+
+def test_lock_object_raises_LockBackendError_in_time(store_down: str) -> None:
+    begin = clock.now()
+    for ask in (
+        lambda: locks.lock("order:5", wait=0).acquire(),
+        lambda: locks.lock("order:5").acquire(timeout=0.1),
+        lambda: locks.lock("order:5").acquire(blocking=False),
+        lambda: locks.lock("order:5").locked(),
+        lambda: locks.lock("order:5").force_release(),
+    ):
+        with pytest.raises(LockBackendError, match="lock 'order', alias 'default': can't reach"):
+            in_thread(ask)
+    assert clock.now() - begin < AT_ONCE
+
+
+def test_open_view_runs_without_a_lock(store_down: str, seen: Events, caplog: pytest.LogCaptureFixture) -> None:
+    """[F14] With a signal and an ERROR in the log."""
+    with caplog.at_level(logging.ERROR, "django_redis_locks"):
+        assert Client().get("/open-view/").content == b"done"
+    (event,) = seen.of(events.BackendFailed)
+    assert event.doing == "acquire, going on unlocked"
+    (record,) = [record for record in caplog.records if record.name == "django_redis_locks.backend"]
+    assert record.levelname == "ERROR"
+    assert "hunter2" not in record.getMessage()
+
+
+def test_store_that_goes_during_the_call_spoils_no_result(
+    settings: Any, make_server: Callable[..., RedisServer], seen: Events
+) -> None:
+    """[F12] The release goes on behind."""
+    server = make_server()
+    settings.REDIS_LOCKS = {"default": {"LOCATION": server.url()}}
+
+    @redis_lock("order", expire=20)
+    def kills() -> str:
+        server.kill()
+        return "done"
+
+    assert in_thread(kills) == "done"
+    (event,) = seen.of(events.BackendFailed)
+    assert (event.doing, event.name) == ("release", "order")
+
+
+def test_alias_that_is_down_harms_no_other(settings: Any, closed_port: int) -> None:
+    settings.REDIS_LOCKS = {
+        "default": {"BACKEND": MEMORY},
+        "down": {"LOCATION": f"redis://127.0.0.1:{closed_port}/0"},
+    }
+    with pytest.raises(LockBackendError, match="alias 'down'"):
+        redis_lock("order", using="down")(lambda: None)()
+    assert redis_lock("order")(lambda: "done")() == "done"
