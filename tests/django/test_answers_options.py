@@ -1,10 +1,9 @@
-"""How a refusal is answered, where the call site says so: `status=` and `retry_after=`."""
+"""`status=` and `retry_after=`: how a view answers when its lock is busy."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -21,69 +20,59 @@ def refused(rf: RequestFactory, expire: float = 900, accept: str = "text/plain",
         return view(rf.get("/", headers={"accept": accept}))
 
 
-class TestStatus:
-    @pytest.mark.parametrize(
-        ("status", "title"),
-        [
-            (400, "Bad Request"),
-            (409, "Conflict"),
-            (423, "Locked"),
-            (429, "Too Many Requests"),
-            (503, "Service Unavailable"),
-        ],
-    )
-    @pytest.mark.parametrize("accept", ["text/plain", "application/json"])
-    def test_of_a_conflict(self, status: int, title: str, accept: str, rf: RequestFactory) -> None:
-        """The status and its title are those that were asked for, in the text and in the JSON."""
-        response = refused(rf, accept=accept, status=status)
-        assert (response.status_code, response.reason_phrase) == (status, title)
-        assert (response["Retry-After"], response["Cache-Control"]) == ("60", "no-store")
-        if accept == "application/json":
-            problem = json.loads(response.content)
-            assert (problem["status"], problem["title"]) == (status, title)
-
-    def test_without_a_name(self, rf: RequestFactory) -> None:
-        """A status of one's own has a title too."""
-        assert json.loads(refused(rf, accept="application/json", status=499).content)["title"] == "Refused"
-
-    def test_of_an_async_view(self, rf: RequestFactory) -> None:
-        """In an async view too."""
-
-        @redis_lock("order", status=423)
-        async def view(request: HttpRequest) -> HttpResponse:
-            return HttpResponse("done")
-
-        with held_elsewhere("order"):
-            assert asyncio.run(view(rf.get("/"))).status_code == 423  # type: ignore[arg-type]
-
-    def test_the_store_is_down(self, rf: RequestFactory, store_down: str) -> None:
-        """It is for a busy lock: a store that is down stays 503."""
-        response = redis_lock("order", status=423, retry_after=False)(lambda request: HttpResponse())(rf.get("/"))
-        assert (response.status_code, response["Retry-After"]) == (503, "5")
-
-    def test_elsewhere(self) -> None:
-        """Outside of views there is no answer to have one."""
-        with held_elsewhere("order"), pytest.raises(LockNotAcquired):
-            redis_lock("order", status=423)(lambda: None)()
+def test_status_and_its_title_are_answered(rf: RequestFactory) -> None:
+    for status, title in (
+        (400, "Bad Request"),
+        (409, "Conflict"),
+        (423, "Locked"),
+        (429, "Too Many Requests"),
+        (503, "Service Unavailable"),
+    ):
+        for accept in ("text/plain", "application/json"):
+            response = refused(rf, accept=accept, status=status)
+            assert (response.status_code, response.reason_phrase) == (status, title)
+            assert (response["Retry-After"], response["Cache-Control"]) == ("60", "no-store")
+        problem = json.loads(response.content)
+        assert (problem["status"], problem["title"]) == (status, title)
 
 
-class TestRetryAfter:
-    @pytest.mark.parametrize(
-        ("retry_after", "expire", "expected"),
-        [
-            (None, 29.5, range(2, 31)),
-            (True, 29.5, range(2, 31)),
-            (True, 900, [60]),
-            (7, 900, [7]),
-            (900, 30, [900]),
-        ],
-    )
-    def test_seconds(self, retry_after: bool | int | None, expire: float, expected: Sequence[int], rf: Any) -> None:
-        """True, the default, is what is left of the lease, 60 at most; a number is that number."""
+def test_unregistered_status_has_a_title(rf: RequestFactory) -> None:
+    assert json.loads(refused(rf, accept="application/json", status=499).content)["title"] == "Refused"
+
+
+def test_async_view_answers_with_the_status(rf: RequestFactory) -> None:
+    @redis_lock("order", status=423)
+    async def view(request: HttpRequest) -> HttpResponse:
+        return HttpResponse("done")
+
+    with held_elsewhere("order"):
+        assert asyncio.run(view(rf.get("/"))).status_code == 423
+
+
+def test_store_that_is_down_stays_503(rf: RequestFactory, store_down: str) -> None:
+    """The options are for a busy lock."""
+    response = redis_lock("order", status=423, retry_after=False)(lambda request: HttpResponse())(rf.get("/"))
+    assert (response.status_code, response["Retry-After"]) == (503, "5")
+
+
+def test_call_that_is_no_view_raises(rf: RequestFactory) -> None:
+    with held_elsewhere("order"), pytest.raises(LockNotAcquired):
+        redis_lock("order", status=423)(lambda: None)()
+
+
+def test_retry_after_is_the_rest_of_the_lease_or_the_given_seconds(rf: RequestFactory) -> None:
+    """True is the default; the rest of a lease is 60 at most."""
+    for retry_after, expire, expected in (
+        (None, 29.5, range(2, 31)),
+        (True, 29.5, range(2, 31)),
+        (True, 900, [60]),
+        (7, 900, [7]),
+        (900, 30, [900]),
+    ):
         assert int(refused(rf, expire, retry_after=retry_after)["Retry-After"]) in expected
 
-    def test_none(self, rf: RequestFactory) -> None:
-        """False is no such header."""
-        response = refused(rf, retry_after=False)
-        assert response.status_code == 409
-        assert "Retry-After" not in response
+
+def test_retry_after_false_sends_no_header(rf: RequestFactory) -> None:
+    response = refused(rf, retry_after=False)
+    assert response.status_code == 409
+    assert "Retry-After" not in response

@@ -1,4 +1,4 @@
-"""Who is answered with a page; which line a refusal has in the log; and a view that is tried again."""
+"""Pages of a project for browsers, the log of a refusal, and a view that is tried again."""
 
 from __future__ import annotations
 
@@ -149,8 +149,8 @@ def refused(url: str, accept: str = BROWSER, method: str = "get") -> Any:
 
 class TestPages:
     @pytest.mark.parametrize("url", ["/view/", "/async-view/"])
-    def test_for_a_browser(self, url: str, pages: Any) -> None:
-        """[D 2.4] Who prefers HTML gets the project's page, with the request at hand, and names of nobody."""
+    def test_browser_gets_the_page_of_the_project(self, url: str, pages: Any) -> None:
+        """[D 2.4] With the request at hand, and neither key nor holder."""
         pages({"redis_locks/409.html": PAGE})
         response = refused(url)
         assert (response.status_code, response["Content-Type"]) == (409, "text/html; charset=utf-8")
@@ -161,8 +161,8 @@ class TestPages:
         for secret in ("patient", "jane", socket.gethostname(), str(os.getpid()), "Thread", "default"):
             assert secret not in known
 
-    def test_under_asgi(self, pages: Any) -> None:
-        """There it is rendered in a thread, so that its context may ask the session and the database."""
+    def test_page_under_asgi_is_rendered_in_a_thread(self, pages: Any) -> None:
+        """Its context may ask the session and the database."""
         pages({"redis_locks/409.html": PAGE})
 
         async def ask() -> Any:
@@ -172,9 +172,9 @@ class TestPages:
             response = asyncio.run(ask())
         assert (response.status_code, response.content[:7]) == (409, b"<p>409 ")
 
-    @pytest.mark.parametrize(
-        ("accept", "kind"),
-        [
+    def test_only_clients_that_prefer_html_get_the_page(self, pages: Any) -> None:
+        pages({"redis_locks/409.html": PAGE})
+        for accept, kind in (
             ("text/html", "text/html"),
             ("text/html;q=0.9, */*;q=0.8", "text/html"),
             ("application/json, text/html;q=0.9", "application/problem+json"),
@@ -182,59 +182,52 @@ class TestPages:
             ("*/*", "text/plain"),
             ("image/png", "text/plain"),
             ("", "text/plain"),
-        ],
-    )
-    def test_who_gets_it(self, accept: str, kind: str, pages: Any) -> None:
-        """Only who prefers it; curl and clients of an API don't."""
-        pages({"redis_locks/409.html": PAGE})
-        assert refused("/view/", accept)["Content-Type"].startswith(kind)
+        ):
+            assert refused("/view/", accept)["Content-Type"].startswith(kind), accept
 
     @pytest.mark.parametrize(
         ("url", "status", "retry_after"),
         [("/locked/", 423, [0]), ("/cooling/", 429, range(870, 901)), ("/server-error/", 503, [60])],
     )
-    def test_its_name_is_the_status(self, url: str, status: int, retry_after: Sequence[int], pages: Any) -> None:
-        """One template for each status that the project has."""
+    def test_template_of_the_status_is_used(
+        self, url: str, status: int, retry_after: Sequence[int], pages: Any
+    ) -> None:
         pages({"redis_locks/409.html": "no", f"redis_locks/{status}.html": "{{ status }} {{ retry_after }}"})
         response = refused(url)
         assert response.status_code == status
         assert response.content.decode() == f"{status} {response.get('Retry-After')}"
         assert int(response.get("Retry-After", 0)) in retry_after
 
-    def test_the_store_is_down(self, pages: Any, store_down: str) -> None:
-        """503 may have one too."""
+    def test_store_that_is_down_has_the_page_503(self, pages: Any, store_down: str) -> None:
         pages({"redis_locks/503.html": PAGE})
         response = Client().get("/view/", headers={"accept": BROWSER})
         assert (response.status_code, response["Retry-After"]) == (503, "5")
         assert response.content == b"<p>503 This is not available for the moment. Try again later. 5 /view/</p>"
 
-    @pytest.mark.parametrize("accept", [BROWSER, "text/html"])
-    def test_without_a_template(self, accept: str, pages: Any, settings: Any) -> None:
-        """A project without one, or without templates at all, sends the text."""
-        pages({})
-        assert refused("/view/", accept).content == TEXT
-        settings.TEMPLATES = []
-        assert refused("/view/", accept).content == TEXT
+    def test_project_without_the_template_sends_the_text(self, pages: Any, settings: Any) -> None:
+        """Or without templates at all."""
+        for accept in (BROWSER, "text/html"):
+            pages({})
+            assert refused("/view/", accept).content == TEXT
+            settings.TEMPLATES = []
+            assert refused("/view/", accept).content == TEXT
 
-    def test_without_a_template_and_json_is_next(self, pages: Any) -> None:
-        """The next best thing that the client accepts is taken."""
+    def test_client_of_a_missing_page_gets_the_next_type_it_accepts(self, pages: Any) -> None:
         pages({})
         response = refused("/view/", "text/html, application/json;q=0.9")
         assert json.loads(response.content)["status"] == 409
 
-    def test_a_broken_template(self, pages: Any) -> None:
-        """A mistake in it is seen as such."""
+    def test_broken_template_raises(self, pages: Any) -> None:
         pages({"redis_locks/409.html": "{% nothing %}"})
         with pytest.raises(TemplateSyntaxError):
             refused("/view/")
 
-    @pytest.mark.parametrize("accept", [BROWSER, "application/json", "text/plain"])
-    def test_head(self, accept: str, pages: Any) -> None:
-        """HEAD has the headers and no body."""
+    def test_HEAD_has_the_headers_and_no_body(self, pages: Any) -> None:
         pages({"redis_locks/409.html": PAGE})
-        response = refused("/view/", accept, "head")
-        assert (response.status_code, response["Retry-After"], response["Cache-Control"]) == (409, "60", "no-store")
-        assert response.content == b""
+        for accept in (BROWSER, "application/json", "text/plain"):
+            response = refused("/view/", accept, "head")
+            assert (response.status_code, response["Retry-After"], response["Cache-Control"]) == (409, "60", "no-store")
+            assert response.content == b""
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
@@ -246,52 +239,51 @@ OURS = ("django_redis_locks.acquire", "INFO")
 
 class TestLog:
     @pytest.mark.parametrize("url", ["/view/", "/async-view/", "/locked/"])
-    def test_a_conflict_is_no_warning(self, url: str, caplog: pytest.LogCaptureFixture) -> None:
-        """[D26] A busy lock is one line of ours at INFO; Django's WARNING of each 4xx isn't written."""
+    def test_conflict_is_no_warning(self, url: str, caplog: pytest.LogCaptureFixture) -> None:
+        """[D26] One line of ours at INFO; Django's WARNING of each 4xx isn't written."""
         with caplog.at_level(logging.INFO):
             refused(url)
         assert lines(caplog) == [OURS]
 
-    @pytest.mark.parametrize("url", ["/view/", "/async-view/"])
-    def test_under_asgi(self, url: str, caplog: pytest.LogCaptureFixture) -> None:
-        """[D26] Nor under ASGI."""
+    def test_conflict_under_asgi_is_no_warning(self, caplog: pytest.LogCaptureFixture) -> None:
+        """[D26]"""
 
-        async def ask() -> None:
+        async def ask(url: str) -> None:
             await AsyncClient().get(url)
 
-        with caplog.at_level(logging.INFO), held_elsewhere("patient:jane-doe"):
-            asyncio.run(ask())
-        assert lines(caplog) == [OURS]
+        for url in ("/view/", "/async-view/"):
+            caplog.clear()
+            with caplog.at_level(logging.INFO), held_elsewhere("patient:jane-doe"):
+                asyncio.run(ask(url))
+            assert lines(caplog) == [OURS], url
 
-    def test_a_page(self, pages: Any, caplog: pytest.LogCaptureFixture) -> None:
-        """[D26] Nor for a page."""
+    def test_conflict_with_a_page_is_no_warning(self, pages: Any, caplog: pytest.LogCaptureFixture) -> None:
+        """[D26]"""
         pages({"redis_locks/409.html": PAGE})
         with caplog.at_level(logging.INFO):
             refused("/view/")
         assert lines(caplog) == [OURS]
 
-    def test_a_server_error_is_one(self, caplog: pytest.LogCaptureFixture) -> None:
-        """A status from 500 on was chosen as an error, and is logged as one."""
+    def test_status_from_500_on_is_logged_as_an_error(self, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.INFO):
             refused("/server-error/")
         assert lines(caplog) == [OURS, ("django.request", "ERROR")]
 
-    def test_the_store_is_down(self, store_down: str, caplog: pytest.LogCaptureFixture) -> None:
-        """[D26] So is a store that is down: by us, and by Django."""
+    def test_store_that_is_down_is_logged_as_an_error(self, store_down: str, caplog: pytest.LogCaptureFixture) -> None:
+        """[D26] By us, and by Django."""
         with caplog.at_level(logging.INFO):
             Client().get("/view/")
         assert lines(caplog) == [("django_redis_locks.backend", "ERROR"), ("django.request", "ERROR")]
 
-    def test_others_are_as_they_were(self, caplog: pytest.LogCaptureFixture) -> None:
-        """[D26] Every other 4xx is still warned of, also of a view that was refused first."""
+    def test_other_4xx_are_still_warned_of(self, caplog: pytest.LogCaptureFixture) -> None:
+        """[D26] Also of a view that was refused first."""
         refused("/view/")
         caplog.clear()
         Client().get("/no-such-page/")
         Client().get("/not-found/")
         assert [line for line in lines(caplog) if line[0] == "django.request"] == [("django.request", "WARNING")] * 2
 
-    def test_the_filter_is_there_once(self) -> None:
-        """However often it happens, and whatever was configured meanwhile."""
+    def test_log_filter_is_installed_once(self) -> None:
         before = len(logging.getLogger("django.request").filters)
         for _ in range(3):
             refused("/view/")
@@ -303,26 +295,23 @@ class TestLog:
 
 class TestTriedAgain:
     @pytest.mark.parametrize("url", ["/retried/", "/retried-stacked/"])
-    def test_the_second_try_is_refused(self, url: str) -> None:
-        """A decorator tries the view again, and somebody else has the lock by then: that is 409, too."""
+    def test_view_that_is_tried_again_and_busy_by_then_is_409(self, url: str) -> None:
         tries.clear()
         assert Client().get(url).status_code == 409
         assert tries == ["failed"]
 
-    def test_what_comes_after_the_view(self, pages: Any) -> None:
-        """A helper that is called when the view has returned, as templates do, is no view for that."""
+    def test_helper_called_by_a_template_raises(self, pages: Any) -> None:
+        """It is no view, although the view has returned."""
         pages({"helped.html": "{{ helped }}"})
         assert Client().get("/rendered/").content == b"served"
         with held_elsewhere("helper"):
             assert Client().get("/rendered/").content == b"refused"
 
-    def test_what_comes_after_a_refusal(self, pages: Any) -> None:
-        """Nor for the page of a refused request, which has no body that ran."""
+    def test_helper_called_by_the_page_of_a_refusal_raises(self, pages: Any) -> None:
         pages({"redis_locks/409.html": "{{ helped }}"})
         with held_elsewhere("helper"):
             assert refused("/view/").content == b"refused"
 
-    def test_what_makes_the_key(self) -> None:
-        """Nor for a helper that the view's key is made by."""
+    def test_helper_called_by_the_key_of_a_view_raises(self) -> None:
         with held_elsewhere("helper"):
             assert Client().get("/keyed/").content == b"keyed:refused"

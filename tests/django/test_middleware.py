@@ -1,4 +1,4 @@
-"""`LockMiddleware`: answers for services that raise, in views without a lock of their own."""
+"""`LockMiddleware` answers for services that raise, in views without a lock of their own."""
 
 from __future__ import annotations
 
@@ -93,16 +93,17 @@ def refused(url: str, *, asynchronous: bool = False) -> Any:
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["wsgi", "asgi"])
 class TestConflicts:
     @pytest.mark.parametrize("url", ["/plain/", "/async-plain/", "/raising/"])
-    def test_answered(self, url: str, asynchronous: bool, caplog: pytest.LogCaptureFixture) -> None:
-        """[D 2.4] LockNotAcquired of a lock object, or of a view that raises it, is answered as a view would."""
+    def test_LockNotAcquired_is_answered_as_by_a_view(
+        self, url: str, asynchronous: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """[D 2.4] Of a lock object, or of a view that raises it."""
         with caplog.at_level(logging.INFO):
             response = refused(url, asynchronous=asynchronous)
         assert (response.status_code, response["Retry-After"], response["Cache-Control"]) == (409, "60", "no-store")
         assert [record.name for record in caplog.records] == ["django_redis_locks.acquire"]
         assert Client().get(url).content == b"served"
 
-    def test_what_the_call_site_says(self, asynchronous: bool) -> None:
-        """`status` and `retry_after` of a decorated service hold, and a cool-down is 429."""
+    def test_status_retry_after_and_cool_down_of_a_service_are_answered(self, asynchronous: bool) -> None:
         response = refused("/special/", asynchronous=asynchronous)
         assert (response.status_code, response["Retry-After"]) == (423, "7")
         assert Client().get("/cooling/").status_code == 200
@@ -110,37 +111,34 @@ class TestConflicts:
         assert (response.status_code, 870 < int(response["Retry-After"]) <= 900) == (429, True)
         locks.lock("cooling").force_release()
 
-    @pytest.mark.parametrize("handler", [teapot, ateapot, f"{__name__}.teapot"])
-    @pytest.mark.parametrize("where", ["alias", "name"])
-    def test_a_projects_handler(self, handler: Any, where: str, asynchronous: bool, memory_locks: Any) -> None:
-        """The handler of the settings answers here too."""
-        entry = {"ON_CONFLICT": handler}
-        memory_locks(**(entry if where == "alias" else {"ON_CONFLICT": "raise", "LOCKS": {"order": entry}}))
-        response = refused("/plain/", asynchronous=asynchronous)
-        assert (response.status_code, response.content) == (418, b"teapot /plain/")
+    def test_handler_of_the_settings_answers(self, asynchronous: bool, memory_locks: Any) -> None:
+        for handler in (teapot, ateapot, f"{__name__}.teapot"):
+            entry = {"ON_CONFLICT": handler}
+            for table in (entry, {"ON_CONFLICT": "raise", "LOCKS": {"order": entry}}):
+                memory_locks(**table)
+                response = refused("/plain/", asynchronous=asynchronous)
+                assert (response.status_code, response.content) == (418, b"teapot /plain/")
 
-    def test_a_handler_that_returns_no_response(self, asynchronous: bool, memory_locks: Any) -> None:
-        """[D52] A bad one is told, with the conflict as its cause."""
+    def test_handler_that_returns_no_response_raises_TypeError(self, asynchronous: bool, memory_locks: Any) -> None:
+        """[D52] With the conflict as its cause."""
         memory_locks(ON_CONFLICT=wrong)
         with pytest.raises(TypeError, match="a handler returns an HttpResponse, not str") as raised:
             refused("/plain/", asynchronous=asynchronous)
         assert isinstance(raised.value.__cause__, LockNotAcquired)
 
-    def test_raise_in_the_settings(self, asynchronous: bool, memory_locks: Any) -> None:
-        """`"raise"` leaves it to the middleware."""
+    def test_raise_in_the_settings_is_answered(self, asynchronous: bool, memory_locks: Any) -> None:
         memory_locks(ON_CONFLICT="raise")
         assert refused("/plain/", asynchronous=asynchronous).status_code == 409
 
-    def test_the_store_is_down(self, asynchronous: bool, store_down: str, seen: Events) -> None:
-        """[D 2.4] A store that is down is 503, and told."""
+    def test_store_that_is_down_is_503(self, asynchronous: bool, store_down: str, seen: Events) -> None:
+        """[D 2.4] And a signal."""
         response = refused_down(asynchronous)
         assert (response.status_code, response["Retry-After"]) == (503, "5")
         (event,) = seen.of(events.BackendFailed)
         assert (event.name, event.alias, event.doing) == ("order", "default", "acquire, answered with 503")
 
     @pytest.mark.parametrize(("url", "kind"), [("/twice/", LockAlreadyHeld), ("/no-key/", LockKeyError)])
-    def test_mistakes(self, url: str, kind: type[Exception], asynchronous: bool) -> None:
-        """Mistakes of the program stay 500."""
+    def test_mistake_of_the_program_stays_500(self, url: str, kind: type[Exception], asynchronous: bool) -> None:
         client: Any = AsyncClient() if asynchronous else Client()
         with pytest.raises(kind):
             asyncio.run(client.get(url)) if asynchronous else in_thread(lambda: client.get(url))
@@ -153,8 +151,8 @@ def refused_down(asynchronous: bool) -> Any:
     return asyncio.run(ask()) if asynchronous else Client().get("/plain/")
 
 
-def test_it_rolls_back(tmp_path: Any, django_db_blocker: Any) -> None:
-    """[D4] Under ATOMIC_REQUESTS the transaction of a view that raised is rolled back before it is answered."""
+def test_transaction_of_a_refused_view_is_rolled_back(tmp_path: Any, django_db_blocker: Any) -> None:
+    """[D4] Under ATOMIC_REQUESTS, before it is answered."""
     from django.db import connection
 
     def writes(request: HttpRequest) -> HttpResponse:

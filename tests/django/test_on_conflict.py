@@ -1,4 +1,4 @@
-"""`on_conflict=`: what becomes of a call whose lock is busy, and who says so: built-in < alias < LOCKS[name] < call site."""
+"""`on_conflict=`: a handler, "raise" or "skip" for a call whose lock is busy; built-in < alias < LOCKS[name] < call site."""
 
 from __future__ import annotations
 
@@ -89,7 +89,6 @@ HANDLERS: dict[str, Any] = {
     "async-path": f"{__name__}.ateapot",
     "async-method": Handler().awaited,
 }
-SYNC_TOO = [name for name in HANDLERS if name != "lambda-of-async"]
 
 
 def decorated(**options: Any) -> Callable[[HttpRequest], HttpResponse]:
@@ -163,33 +162,33 @@ async def arefused(path: str) -> Any:
 
 
 class TestHandler:
-    @pytest.mark.parametrize("name", SYNC_TOO)
-    def test_of_a_view(self, name: str, rf: RequestFactory) -> None:
-        """Its response is the answer, whatever kind of callable it is; a free lock doesn't ask it."""
-        view = decorated(on_conflict=HANDLERS[name])
-        with held_elsewhere("order"):
-            response = view(rf.get("/"))
-        assert (response.status_code, response.content) == (418, b"teapot order 409")
-        assert view(rf.get("/")).content == b"done"
+    def test_response_of_a_handler_is_the_answer(self, rf: RequestFactory) -> None:
+        """For any kind of callable; a free lock doesn't call it."""
+        for name, handler in HANDLERS.items():
+            if name == "lambda-of-async":
+                continue
+            view = decorated(on_conflict=handler)
+            with held_elsewhere("order"):
+                response = view(rf.get("/"))
+            assert (response.status_code, response.content) == (418, b"teapot order 409"), name
+            assert view(rf.get("/")).content == b"done", name
 
-    @pytest.mark.parametrize("name", HANDLERS)
-    def test_of_an_async_view(self, name: str, rf: RequestFactory) -> None:
-        """So it is for an asynchronous view, with synchronous and asynchronous handlers."""
-        view = adecorated(on_conflict=HANDLERS[name])
-        with held_elsewhere("order"):
-            response = asyncio.run(view(rf.get("/")))
-        assert (response.status_code, response.content) == (418, b"teapot order 409")
-        assert asyncio.run(view(rf.get("/"))).content == b"done"
+    def test_response_of_a_handler_is_the_answer_of_an_async_view(self, rf: RequestFactory) -> None:
+        for name, handler in HANDLERS.items():
+            view = adecorated(on_conflict=handler)
+            with held_elsewhere("order"):
+                response = asyncio.run(view(rf.get("/")))
+            assert (response.status_code, response.content) == (418, b"teapot order 409"), name
+            assert asyncio.run(view(rf.get("/"))).content == b"done", name
 
     @pytest.mark.parametrize("path", ["/view/", "/async-view/", "/async-handler/", "/class/"])
-    def test_by_url(self, path: str) -> None:
-        """By its URL too, under WSGI and ASGI."""
+    def test_handler_answers_under_wsgi_and_asgi(self, path: str) -> None:
         assert refused(path).status_code == 418
         with held_elsewhere("order"):
             assert asyncio.run(arefused(path)).status_code == 418
 
-    def test_of_a_method(self) -> None:
-        """An asynchronous handler of a synchronous one, in its thread under ASGI."""
+    def test_asynchronous_handler_of_a_synchronous_method_is_called(self) -> None:
+        """In its thread under ASGI."""
         assert refused("/class/", "post").status_code == 418
 
         async def ask() -> Any:
@@ -199,21 +198,21 @@ class TestHandler:
             assert asyncio.run(ask()).status_code == 418
 
     @pytest.mark.django_db
-    def test_it_may_ask_the_database(self) -> None:
-        """[D41] A synchronous handler of an asynchronous view runs where Django's own synchronous code does."""
+    def test_synchronous_handler_of_an_async_view_may_ask_the_database(self) -> None:
+        """[D41] It runs where Django's own synchronous code does."""
         with held_elsewhere("order"):
             assert asyncio.run(arefused("/database/")).status_code == 418
 
-    def test_what_the_call_site_says_of_the_answer(self, rf: RequestFactory) -> None:
-        """It may take over `status` and `retry_after`, or have us answer."""
+    def test_handler_is_given_status_and_retry_after(self, rf: RequestFactory) -> None:
+        """Of the call site; or has us answer with them."""
         with held_elsewhere("order", expire=900):
             view = decorated(on_conflict=teapot, status=423)
             assert view(rf.get("/")).content == b"teapot order 423"
             response = decorated(on_conflict=fallback, status=423, retry_after=7)(rf.get("/"))
         assert (response.status_code, response["Retry-After"], response["Cache-Control"]) == (423, "7", "no-store")
 
-    def test_of_a_cool_down(self, rf: RequestFactory) -> None:
-        """[D 2.4] It sees that the lock is cooling down."""
+    def test_handler_is_given_a_cool_down(self, rf: RequestFactory) -> None:
+        """[D 2.4]"""
         seen = []
 
         def handler(request: HttpRequest, refused: LockNotAcquired) -> HttpResponse:
@@ -229,15 +228,15 @@ class TestHandler:
         assert response.content == b"This was done not long ago. Try again later.\n"
         locks.lock("order").force_release()
 
-    def test_the_store_is_down(self, rf: RequestFactory, store_down: str) -> None:
-        """It is for conflicts: a store that is down is 503 as ever."""
+    def test_store_that_is_down_calls_no_handler(self, rf: RequestFactory, store_down: str) -> None:
+        """It is 503 as ever."""
         for how in (teapot, "raise"):
             assert decorated(on_conflict=how)(rf.get("/")).status_code == 503
         with pytest.raises(LockBackendError):
             redis_lock("order", on_conflict="skip")(lambda: None)()
 
-    def test_elsewhere(self) -> None:
-        """[D 2.4] Where there is no request to answer it isn't asked: a function's result isn't a response."""
+    def test_call_without_a_request_calls_no_handler(self) -> None:
+        """[D 2.4] A function's result isn't a response."""
         with held_elsewhere("order"), pytest.raises(LockNotAcquired):
             redis_lock("order", on_conflict=teapot)(lambda: None)()
 
@@ -247,15 +246,12 @@ class TestHandler:
         with held_elsewhere("order"), pytest.raises(LockNotAcquired):
             asyncio.run(work())
 
-    def test_a_helper(self) -> None:
-        """Nor for a helper that a view hands its request to."""
+    def test_helper_of_a_view_calls_no_handler(self) -> None:
         with held_elsewhere("helper"):
             assert Client().get("/undecorated/").content == b"LockNotAcquired"
 
 
 class TestBadHandler:
-    """Clear, and nothing is held afterwards."""
-
     def check(self, how: Any, kind: type[Exception], match: str, rf: RequestFactory) -> BaseException:
         """Below another lock, so that something could stay held."""
         for asynchronous in (False, True):
@@ -268,59 +264,53 @@ class TestBadHandler:
             in_thread(lambda: locks.lock("outer", wait=0).acquire().release())
         return raised.value
 
-    @pytest.mark.parametrize("how", [breaks, abreaks])
-    def test_that_raises(self, how: Any, rf: RequestFactory) -> None:
-        """What it raises is seen, with the conflict as its cause and a note that says where it comes from."""
-        error = self.check(how, LookupError, "oops", rf)
-        assert error.__notes__ == [  # type: ignore[attr-defined]
-            "The on_conflict handler of lock order raised this, which was to answer a refused request"
-        ]
+    def test_exception_of_a_handler_is_raised_with_the_conflict_as_its_cause(self, rf: RequestFactory) -> None:
+        for how in (breaks, abreaks):
+            error = self.check(how, LookupError, "oops", rf)
+            assert error.__notes__ == [
+                "The on_conflict handler of lock order raised this, which was to answer a refused request"
+            ]
 
-    @pytest.mark.parametrize(("how", "what"), [(wrong, "str"), (awrong, "NoneType")])
-    def test_that_returns_no_response(self, how: Any, what: str, rf: RequestFactory) -> None:
-        """[D52] Anything but a response is told at once, not by whatever takes it for one."""
-        self.check(how, TypeError, f"a handler returns an HttpResponse, not {what}", rf)
+    def test_handler_that_returns_no_response_raises_TypeError(self, rf: RequestFactory) -> None:
+        """[D52] At once, not in whatever takes it for one."""
+        for how, what in ((wrong, "str"), (awrong, "NoneType")):
+            self.check(how, TypeError, f"a handler returns an HttpResponse, not {what}", rf)
 
-    def test_that_returns_something_to_await(self, rf: RequestFactory) -> None:
-        """A function that isn't seen to be asynchronous can't be awaited for a synchronous view."""
+    def test_unseen_async_handler_of_a_sync_view_raises_TypeError(self, rf: RequestFactory) -> None:
         view = decorated(on_conflict=HANDLERS["lambda-of-async"])
         with held_elsewhere("order"), pytest.raises(TypeError, match="an HttpResponse, not coroutine"):
             view(rf.get("/"))
 
-    @pytest.mark.parametrize("how", ["shop.no_such", f"{__name__}.no_such", "math.pi"])
-    def test_that_isnt_there(self, how: str, rf: RequestFactory) -> None:
-        """A path that leads nowhere is told with the name of the lock."""
-        self.check(how, ImproperlyConfigured, "Lock order is busy, and its on_conflict", rf)
+    def test_path_that_leads_nowhere_raises_with_the_name_of_the_lock(self, rf: RequestFactory) -> None:
+        for how in ("shop.no_such", f"{__name__}.no_such", "math.pi"):
+            self.check(how, ImproperlyConfigured, "Lock order is busy, and its on_conflict", rf)
 
-    def test_that_raises_the_conflict(self, rf: RequestFactory) -> None:
-        """It may pass on what it was given."""
+    def test_handler_may_raise_the_conflict(self, rf: RequestFactory) -> None:
         with held_elsewhere("order"), pytest.raises(LockNotAcquired) as raised:
             decorated(on_conflict=again)(rf.get("/"))
         assert raised.value.__cause__ is None
         assert not hasattr(raised.value, "__notes__")
 
-    def test_that_forbids(self) -> None:
-        """What Django answers, it answers."""
+    def test_exception_of_a_handler_that_django_answers_is_answered(self) -> None:
         assert refused("/forbids/").status_code == 403
 
 
 class TestRaise:
     @pytest.mark.parametrize("path", ["/raise/", "/async-raise/"])
-    def test_in_a_view(self, path: str) -> None:
-        """`"raise"` is LockNotAcquired in views, too, for middleware to answer."""
+    def test_raise_in_a_view_raises_LockNotAcquired(self, path: str) -> None:
+        """For middleware to answer."""
         with pytest.raises(LockNotAcquired) as raised:
             refused(path)
         assert (raised.value.name, raised.value.status) == ("order", 409)
 
-    def test_elsewhere(self) -> None:
-        """As without it."""
+    def test_raise_in_a_function_raises_LockNotAcquired(self) -> None:
         with held_elsewhere("order"), pytest.raises(LockNotAcquired):
             redis_lock("order", on_conflict="raise")(lambda: None)()
 
 
 class TestSkip:
-    def test_a_function(self) -> None:
-        """[D52] `"skip"`: the call isn't made, and None is returned."""
+    def test_skip_returns_None_without_a_call(self) -> None:
+        """[D52]"""
         runs = []
 
         @redis_lock("order", on_conflict="skip")
@@ -332,8 +322,8 @@ class TestSkip:
         assert runs == []
         assert work() == 5
 
-    def test_a_coroutine(self) -> None:
-        """[D52] Asynchronous too."""
+    def test_skip_of_a_coroutine_returns_None(self) -> None:
+        """[D52]"""
 
         @redis_lock("order", on_conflict="skip")
         async def work() -> int:
@@ -344,30 +334,26 @@ class TestSkip:
         assert asyncio.run(work()) == 5
 
     @pytest.mark.parametrize("path", ["/skip/", "/async-skip/"])
-    def test_a_view(self, path: str) -> None:
-        """[D52] A view has to answer: told at its first request, whether the lock is busy or not."""
+    def test_skip_of_a_view_raises_TypeError(self, path: str) -> None:
+        """[D52] At its first request, whether the lock is busy or not."""
         with pytest.raises(TypeError, match='is a view and has on_conflict="skip", which returns None'):
             Client().get(path)
         in_thread(lambda: locks.lock("order", wait=0).acquire().release())
 
-    def test_a_helper(self) -> None:
-        """A helper of a view is a function like any other."""
+    def test_skip_of_a_views_helper_returns_None(self) -> None:
         with held_elsewhere("helper"):
             assert Client().get("/skipping-helper/").content == b"None"
         assert Client().get("/skipping-helper/").content == b"served"
 
 
 class TestLevels:
-    @pytest.mark.parametrize("url", ["/plain/", "/async-plain/"])
     @pytest.mark.parametrize(
         ("alias", "name", "status"),
         [
-            ({}, {}, 409),
             ({"ON_CONFLICT": teapot}, {}, 418),
             ({"ON_CONFLICT": f"{__name__}.teapot"}, {}, 418),
             ({}, {"ON_CONFLICT": f"{__name__}.ateapot"}, 418),
             ({"ON_CONFLICT": redirect}, {"ON_CONFLICT": teapot}, 418),
-            ({"ON_CONFLICT": teapot}, {"ON_CONFLICT": redirect}, 302),
             ({"ON_CONFLICT": teapot}, {"ON_CONFLICT": "answer"}, 409),
             ({"ON_CONFLICT": "answer"}, {"ON_CONFLICT": teapot}, 418),
             ({"ON_CONFLICT": "raise"}, {}, None),
@@ -375,32 +361,33 @@ class TestLevels:
             ({"ON_CONFLICT": "raise"}, {"ON_CONFLICT": teapot}, 418),
         ],
     )
-    def test_of_the_settings(self, memory_locks: Any, url: str, alias: Any, name: Any, status: int | None) -> None:
-        """[F9] The alias's is the project's default, `LOCKS[name]` wins over it."""
+    def test_LOCKS_wins_over_the_alias(self, memory_locks: Any, alias: Any, name: Any, status: int | None) -> None:
+        """[F9] The alias's is the default of the project."""
         memory_locks(**alias, LOCKS={"order": name})
-        if status is None:
-            with pytest.raises(LockNotAcquired):
-                refused(url)
-        else:
-            assert refused(url).status_code == status
+        for url in ("/plain/", "/async-plain/"):
+            if status is None:
+                with pytest.raises(LockNotAcquired):
+                    refused(url)
+            else:
+                assert refused(url).status_code == status
 
-    @pytest.mark.parametrize(("how", "status"), [("answer", 409), (redirect, 302), (f"{__name__}.redirect", 302)])
-    def test_of_the_call_site(self, memory_locks: Any, how: Any, status: int, rf: RequestFactory) -> None:
-        """[F9] The call site wins over both."""
+    def test_call_site_wins_over_both(self, memory_locks: Any, rf: RequestFactory) -> None:
+        """[F9]"""
         memory_locks(ON_CONFLICT=teapot, LOCKS={"order": {"ON_CONFLICT": "raise"}})
         with held_elsewhere("order"):
-            assert decorated(on_conflict=how)(rf.get("/")).status_code == status
+            for how, status in (("answer", 409), (redirect, 302), (f"{__name__}.redirect", 302)):
+                assert decorated(on_conflict=how)(rf.get("/")).status_code == status
 
-    def test_a_function_under_a_project_wide_handler(self, memory_locks: Any) -> None:
-        """[D 2.4] One handler for all views doesn't change what functions do."""
+    def test_handler_of_the_project_is_not_called_for_functions(self, memory_locks: Any) -> None:
+        """[D 2.4]"""
         memory_locks(ON_CONFLICT=teapot)
         with held_elsewhere("order"), pytest.raises(LockNotAcquired):
             redis_lock("order")(lambda: None)()
         with held_elsewhere("helper"):
             assert Client().get("/undecorated/").content == b"LockNotAcquired"
 
-    def test_override_settings(self) -> None:
-        """[D53] It takes effect at the next call."""
+    def test_override_settings_takes_effect_at_the_next_call(self) -> None:
+        """[D53]"""
         assert refused("/plain/").status_code == 409
         with override_settings(REDIS_LOCKS={"default": {"BACKEND": MEMORY, "ON_CONFLICT": teapot}}):
             assert refused("/plain/").status_code == 418
@@ -408,30 +395,27 @@ class TestLevels:
 
 
 class TestChecks:
-    @pytest.mark.parametrize("where", ["alias", "name"])
-    def test_a_path_that_leads_nowhere(self, memory_locks: Any, where: str) -> None:
-        """E022 says which entry it is."""
-        entry = {"ON_CONFLICT": f"{__name__}.no_such"}
-        memory_locks(**(entry if where == "alias" else {"LOCKS": {"order": entry}}))
-        (message,) = [found for found in checks.run_checks(tags=["redis_locks"]) if found.id != "redis_locks.W004"]
-        assert message.id == "redis_locks.E022"
-        assert message.msg.startswith("REDIS_LOCKS['default']" + ("['LOCKS']['order']: " if where == "name" else ": "))
-        assert "ON_CONFLICT can't be imported" in message.msg
+    def messages(self) -> list[checks.CheckMessage]:
+        return [found for found in checks.run_checks(tags=["redis_locks"]) if found.id != "redis_locks.W004"]
 
-    def test_a_path_to_what_cant_be_called(self, memory_locks: Any) -> None:
-        """So is one to something else."""
+    def test_path_that_leads_nowhere_is_E022_of_its_entry(self, memory_locks: Any) -> None:
+        entry = {"ON_CONFLICT": f"{__name__}.no_such"}
+        for table, where in ((entry, ": "), ({"LOCKS": {"order": entry}}, "['LOCKS']['order']: ")):
+            memory_locks(**table)
+            (message,) = self.messages()
+            assert message.id == "redis_locks.E022"
+            assert message.msg.startswith(f"REDIS_LOCKS['default']{where}")
+            assert "ON_CONFLICT can't be imported" in message.msg
         memory_locks(ON_CONFLICT="math.pi")
-        (message,) = [found for found in checks.run_checks(tags=["redis_locks"]) if found.id != "redis_locks.W004"]
+        (message,) = self.messages()
         assert "ON_CONFLICT is a callable or the dotted path to one" in message.msg
 
-    def test_what_is_right(self, memory_locks: Any, settings: Any) -> None:
-        """A handler, its path and the two words are fine."""
-        settings.DEBUG = True
+    def test_handler_path_and_words_are_right(self, memory_locks: Any) -> None:
         for how in (teapot, f"{__name__}.teapot", "answer", "raise"):
             memory_locks(ON_CONFLICT=how, LOCKS={"order": {"ON_CONFLICT": how}})
-            assert checks.run_checks(tags=["redis_locks"]) == []
+            assert self.messages() == []
 
-    def test_using_an_alias_imports_no_handler(self, memory_locks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_use_of_an_alias_imports_no_handler(self, memory_locks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         """[D54] A lock object of a module may be made while the module of the handlers, which imports it, is loading."""
         memory_locks(ON_CONFLICT="shop.conflicts.answer")
         assert locks.lock("order").key == "order"
@@ -442,34 +426,29 @@ class TestChecks:
         assert refused("/plain/").status_code == 418
 
 
-class TestDecoration:
-    @pytest.mark.parametrize(
-        ("how", "hint"),
-        [
-            ("skpi", "did you mean 'skip'"),
-            ("answers", "did you mean 'answer'"),
-            ("", "'answer', 'raise', 'skip', a handler"),
-            ("a..b", "its dotted path, not 'a..b'"),
-            (409, "not 409"),
-            (True, "not True"),
-            (HttpResponse, "a handler\\(request, refused\\)"),
-        ],
-    )
-    def test_refused(self, how: Any, hint: str) -> None:
-        """What can't be meant is a ValueError when it decorates."""
+def test_wrong_on_conflict_raises_ValueError_at_decoration() -> None:
+    how: Any
+    for how, hint in (
+        ("skpi", "did you mean 'skip'"),
+        ("answers", "did you mean 'answer'"),
+        ("", "'answer', 'raise', 'skip', a handler"),
+        ("a..b", "its dotted path, not 'a..b'"),
+        (409, "not 409"),
+        (True, "not True"),
+        (HttpResponse, "a handler\\(request, refused\\)"),
+    ):
         with pytest.raises(ValueError, match=hint):
             redis_lock("order", on_conflict=how)
 
 
 class TestLog:
     @pytest.mark.parametrize("url", ["/view/", "/async-view/"])
-    def test_a_handlers_4xx(self, url: str, caplog: pytest.LogCaptureFixture) -> None:
-        """[D26] A handler's answer isn't warned of either."""
+    def test_4xx_of_a_handler_is_no_warning(self, url: str, caplog: pytest.LogCaptureFixture) -> None:
+        """[D26]"""
         with caplog.at_level(logging.INFO):
             refused(url)
         assert [record.name for record in caplog.records] == ["django_redis_locks.acquire"]
 
-    def test_of_another_mistake(self, caplog: pytest.LogCaptureFixture) -> None:
-        """What else a handler comes to is."""
+    def test_other_4xx_are_warned_of(self, caplog: pytest.LogCaptureFixture) -> None:
         refused("/forbids/")
         assert [record.levelname for record in caplog.records if record.name == "django.request"] == ["WARNING"]
