@@ -13,8 +13,8 @@ from django.test import Client
 from django.urls import path
 
 from django_redis_locks.admin import HeldLockAdmin
-from django_redis_locks.admin.rows import id_of
 from django_redis_locks.models import HeldLock
+from tests.probes.django import admin_id
 
 other = admin.AdminSite("other")
 other.register(HeldLock, HeldLockAdmin)
@@ -39,7 +39,7 @@ def visitor(*permissions: str, staff: bool = True, **options: Any) -> Client:
 
 def detail(key: str, alias: str = "default") -> str:
     """The address of the page of a lock."""
-    return f"{LIST}{quote(id_of(alias, key))}/change/"
+    return f"{LIST}{quote(admin_id(alias, key))}/change/"
 
 
 def keys(response: Any) -> list[str]:

@@ -12,7 +12,6 @@ from typing import Self
 import uvicorn
 from django.core.handlers.asgi import ASGIHandler
 
-from django_redis_locks import locks
 from tests.django.helpers import PATIENCE, until
 
 
@@ -95,9 +94,3 @@ class Body:
     def end(self) -> None:
         self.go.set()
         self.tidied.set()
-
-
-def waiting(key: str) -> int:
-    """How many of this process wait for a lock."""
-    queues = locks["default"].engine._queues._queues.get(locks.lock(key).place, {})
-    return sum(len(queue.seats) for queue in list(queues.values()))

@@ -13,11 +13,11 @@ import pytest
 from django.dispatch import Signal
 
 from django_redis_locks import current_grant, signals
-from django_redis_locks.core import events
 from tests import databases
 from tests.django.helpers import MEMORY, Events, until
 from tests.django.transaction_log import TransactionLog, other_database, recorded
 from tests.probes import django as probes
+from tests.probes.django import events
 from tests.servers import unavailable
 from tools.database_servers import DatabaseServer
 from tools.processes import ServerNotFound

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from django_redis_locks import Grant, locks
-from django_redis_locks.core import clock, events
+from django_redis_locks import Grant, clock, locks
+from tests.probes.django import events
 
 T = TypeVar("T")
 

@@ -15,10 +15,9 @@ from django.db import DatabaseError, transaction
 from django.test import Client
 
 from django_redis_locks import Grant, LockError, inspection, locks
-from django_redis_locks.admin.rows import id_of
-from django_redis_locks.core import events
 from tests.django.admin_site import FORCE, LIST, RELEASE, VIEW, detail, keys, text, told, urlpatterns, visitor
 from tests.django.helpers import Events, in_thread, until
+from tests.probes.django import admin_id, events
 
 __all__ = ["urlpatterns"]
 
@@ -54,13 +53,13 @@ def confirmed(page: Any, reason: str = "it hangs") -> dict[str, Any]:
 
 def choose(client: Client, *chosen: str, **more: str) -> Any:
     """The action of the list."""
-    data = {"action": "force_release", "_selected_action": [id_of("default", key) for key in chosen], **more}
+    data = {"action": "force_release", "_selected_action": [admin_id("default", key) for key in chosen], **more}
     return client.post(LIST, data)
 
 
 def ask(client: Client, *chosen: str) -> Any:
     """The page of the button."""
-    return client.get(FORCE, {"lock": [id_of("default", key) for key in chosen]})
+    return client.get(FORCE, {"lock": [admin_id("default", key) for key in chosen]})
 
 
 def test_one_lock_from_its_page(client: Client, held: Any, seen: Events) -> None:
@@ -160,7 +159,7 @@ def test_free_meanwhile(client: Client, held: Any) -> None:
     data = confirmed(ask(client, "a"))
     held["a"].release()
     assert told(client.post(FORCE, data, follow=True)) == ["It was free already: a."]
-    response = client.get(FORCE, {"lock": id_of("default", "a")}, follow=True)
+    response = client.get(FORCE, {"lock": admin_id("default", "a")}, follow=True)
     assert told(response) == ["None of these locks is held any more."]
     assert keys(response) == ["b", "c"]
 
@@ -189,9 +188,9 @@ def test_a_lock_of_another_alias(client: Client, held: Any, settings: Any) -> No
     table = settings.REDIS_LOCKS
     settings.REDIS_LOCKS = {**table, "other": {**table["default"], "KEY_PREFIX": "other"}}
     grant = in_thread(locks["other"].lock("a", expire=60).acquire)
-    response = client.post(LIST, {"action": "force_release", "_selected_action": [id_of("other", "a")]}, follow=True)
+    response = client.post(LIST, {"action": "force_release", "_selected_action": [admin_id("other", "a")]}, follow=True)
     assert told(response) == ["None of these locks is held any more."]
-    page = client.post(f"{LIST}?alias=other", {"action": "force_release", "_selected_action": [id_of("other", "a")]})
+    page = client.post(f"{LIST}?alias=other", {"action": "force_release", "_selected_action": [admin_id("other", "a")]})
     after = client.post(FORCE, confirmed(page))
     assert after["Location"] == f"{LIST}?alias=other"
     assert held_keys() == ["a", "b", "c"]

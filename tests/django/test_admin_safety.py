@@ -14,10 +14,9 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import Client
 
-from django_redis_locks import LockBackendError, inspection, locks
-from django_redis_locks.admin.rows import id_of
-from django_redis_locks.core import clock
+from django_redis_locks import LockBackendError, clock, inspection, locks
 from tests.django.admin_site import FORCE, LIST, RELEASE, VIEW, detail, keys, text, told, urlpatterns, visitor
+from tests.probes.django import admin_id
 
 __all__ = ["urlpatterns"]
 
@@ -52,7 +51,7 @@ def silent_store(settings: Any) -> Iterator[None]:
 
 
 def release(client: Client, fence: int) -> Any:
-    return client.post(FORCE, {"lock": [id_of("default", "a")], "fence": [fence], "reason": "r"})
+    return client.post(FORCE, {"lock": [admin_id("default", "a")], "fence": [fence], "reason": "r"})
 
 
 @pytest.mark.parametrize("permissions", [(), (RELEASE,)], ids=["nothing", "releasing only"])

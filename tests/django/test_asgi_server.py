@@ -12,10 +12,10 @@ from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient
 from django.urls import path
 
-from django_redis_locks import LockAlreadyHeld, locks, redis_lock
-from django_redis_locks.core import clock
-from tests.django.asgi_server import AsgiServer, Body, waiting
+from django_redis_locks import LockAlreadyHeld, clock, locks, redis_lock
+from tests.django.asgi_server import AsgiServer, Body
 from tests.django.helpers import PATIENCE, in_thread, until
+from tests.probes.django import waiters
 from tests.proxy import Proxy
 from tools.redis_server import RedisServer
 
@@ -102,7 +102,7 @@ class TestWaiting:
         holder = server.ask(f"/{first}/")
         body.begins()
         waiter = server.ask(f"/{second}/")
-        until(lambda: waiting("visit") == 1)
+        until(lambda: waiters("visit") == 1)
         assert server.ask("/at-once/").answer()[0] == 409
         assert body.never_begins()
         body.go.set()
@@ -114,7 +114,7 @@ class TestWaiting:
         holder = server.ask("/needs-the-thread/")
         body.begins()
         waiter = server.ask("/sync/")
-        until(lambda: waiting("visit") == 1)
+        until(lambda: waiters("visit") == 1)
         body.go.set()
         assert holder.answer() == DONE
         assert waiter.answer() == DONE
@@ -126,11 +126,11 @@ class TestDisconnect:
         holder = server.ask("/async/")
         body.begins()
         leaver = server.ask("/async/")
-        until(lambda: waiting("visit") == 1)
+        until(lambda: waiters("visit") == 1)
         waiter = server.ask("/async/")
-        until(lambda: waiting("visit") == 2)
+        until(lambda: waiters("visit") == 2)
         leaver.leave()
-        until(lambda: waiting("visit") == 1)
+        until(lambda: waiters("visit") == 1)
         body.go.set()
         assert holder.answer() == DONE
         assert waiter.answer() == DONE
@@ -142,10 +142,10 @@ class TestDisconnect:
         holder = server.ask("/async/")
         body.begins()
         leavers = [server.ask("/async/") for _ in range(3)]
-        until(lambda: waiting("visit") == 3)
+        until(lambda: waiters("visit") == 3)
         for leaver in leavers:
             leaver.leave()
-        until(lambda: waiting("visit") == 0)
+        until(lambda: waiters("visit") == 0)
         body.go.set()
         assert holder.answer() == DONE
         until(lambda: not locks.lock("visit").locked())
@@ -156,10 +156,10 @@ class TestDisconnect:
         holder = server.ask("/async/")
         body.begins()
         leaver = server.ask("/sync/")
-        until(lambda: waiting("visit") == 1)
+        until(lambda: waiters("visit") == 1)
         leaver.leave()
         waiter = server.ask("/sync/")
-        until(lambda: waiting("visit") == 2)
+        until(lambda: waiters("visit") == 2)
         body.go.set()
         assert holder.answer() == DONE
         assert waiter.answer() == DONE
@@ -184,7 +184,7 @@ class TestDisconnect:
         body.begins()
         holder.leave()
         waiter = server.ask("/async/")
-        until(lambda: waiting("visit") == 1)
+        until(lambda: waiters("visit") == 1)
         assert body.never_begins()
         body.go.set()
         assert waiter.answer() == DONE
@@ -259,7 +259,7 @@ class TestOneThreadForAll:
                 await asyncio.to_thread(body.begins)
                 begin = clock.now()
                 second = asyncio.create_task(AsyncClient().get("/waits-a-bit/"))
-                await asyncio.to_thread(until, lambda: waiting("visit") == 1 or second.done())
+                await asyncio.to_thread(until, lambda: waiters("visit") == 1 or second.done())
                 body.go.set()
                 assert (await second).status_code == 409
                 assert clock.now() - begin >= 0.8

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.core.cache.backends.redis import RedisCache
 from django.core.checks import run_checks
 
-from django_redis_locks import InvalidLockBackend, caches, conf, locks
+from django_redis_locks import InvalidLockBackend, locks
 from tests.django.helpers import in_thread
 from tools.redis_server import RedisServer
 
@@ -19,9 +20,11 @@ URL = "redis://127.0.0.1:6379/1"
 OTHER = "redis://127.0.0.1:6380/2"
 
 
-def borrow(settings: Any, **cache: Any) -> conf.AliasSettings:
+def borrow(settings: Any, **cache: Any) -> Any:
+    """The settings of an alias that borrows from this cache."""
     settings.CACHES = {"default": {"BACKEND": LOCMEM}, "shared": cache}
-    return conf.read("default", {"CACHE": "shared"})
+    settings.REDIS_LOCKS = {"default": {"CACHE": "shared"}}
+    return locks["default"].settings
 
 
 @pytest.mark.parametrize("backend", [CORE, DJANGO_REDIS])
@@ -46,9 +49,11 @@ class TestWhatIsBorrowed:
                 else {"CONNECTION_POOL_KWARGS": {"client_name": "cache"}},
             }
         }
-        assert conf.read("default", {"CACHE": "default"}).options == {"client_name": "cache"}
-        found = conf.read("default", {"CACHE": "default", "OPTIONS": {"client_name": "locks", "socket_timeout": 1}})
-        assert found.options == {"client_name": "locks", "socket_timeout": 1}
+        settings.REDIS_LOCKS = {"default": {"CACHE": "default"}}
+        assert locks["default"].settings.options == {"client_name": "cache"}
+        own = {"client_name": "locks", "socket_timeout": 1}
+        settings.REDIS_LOCKS = {"default": {"CACHE": "default", "OPTIONS": own}}
+        assert locks["default"].settings.options == {"client_name": "locks", "socket_timeout": 1}
 
     def test_in_use(self, settings: Any, backend: str, redis_url: str) -> None:
         """Locks work over a borrowed connection, with W010; django-redis needn't be installed."""
@@ -111,7 +116,7 @@ class TestOptions:
             in_thread(lambda: locks.lock("b").acquire().release())
 
 
-class OwnCache(caches.RedisCache):
+class OwnCache(RedisCache):
     """A project's own cache, on Django's."""
 
 
@@ -154,8 +159,9 @@ class TestWhatIsRefused:
     def test_unknown(self, settings: Any) -> None:
         """A name that CACHES doesn't have."""
         settings.CACHES = {"default": {"BACKEND": LOCMEM}}
+        settings.REDIS_LOCKS = {"default": {"CACHE": "shared"}}
         with pytest.raises(InvalidLockBackend, match="CACHE 'shared' isn't in CACHES"):
-            conf.read("default", {"CACHE": "shared"})
+            locks["default"]
 
     def test_a_broken_url_is_the_lenders(self, settings: Any) -> None:
         """The URL that a cache lends is checked like our own, and its password isn't shown."""

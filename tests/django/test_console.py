@@ -11,11 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 from django.core.management import CommandError, call_command
 
-from django_redis_locks import LockLost, current_grant, diagnosis, locks, signals
-from django_redis_locks.console import console as consoles
-from django_redis_locks.console import releasing
-from django_redis_locks.core.tuning import RESERVED_FENCES
+from django_redis_locks import LockLost, current_grant, diagnosis, inspection, locks, signals
 from tests.django.helpers import MEMORY, Events, held_elsewhere, seconds
+from tests.probes.django import RESERVED_FENCES, console_actor
 from tools.redis_server import RedisServer
 
 
@@ -273,7 +271,7 @@ def test_what_is_released_is_shown_first(store: str, seen: Events) -> None:
         assert not locks.lock("order:1").locked()
         (event,) = seen.of(signals.events.ForceReleased)
         assert event.reason == "hangs"
-        assert event.actor == consoles.actor()
+        assert event.actor == console_actor()
         assert "@" in event.actor
         locks.lock("order:1").force_release()
         grant.hold.state = grant.hold.state.GONE
@@ -324,7 +322,7 @@ def test_somebody_is_asked(store: str, monkeypatch: pytest.MonkeyPatch, typed: s
 def test_a_lock_that_was_taken_again_meanwhile_stays(store: str, monkeypatch: pytest.MonkeyPatch, *, yes: bool) -> None:
     """[D58] Between showing and releasing it is freed and acquired anew: the new holder is not the one who was shown."""
     first = locks.lock("order:1").acquire()
-    shown = releasing.inspection.find
+    shown = inspection.find
     second: list[Any] = []
 
     def find(*args: Any) -> Any:
@@ -334,7 +332,7 @@ def test_a_lock_that_was_taken_again_meanwhile_stays(store: str, monkeypatch: py
             second.append(locks.lock("order:1").acquire())
         return info
 
-    monkeypatch.setattr(releasing.inspection, "find", find)
+    monkeypatch.setattr(inspection, "find", find)
     monkeypatch.setattr("sys.stdin", Terminal("y\n"))
     # a hold that follows at once may have one of the fences that were kept for those who take it over unasked
     monkeypatch.setattr("django_redis_locks.inspection.force_release", _exact(second))
@@ -346,8 +344,6 @@ def test_a_lock_that_was_taken_again_meanwhile_stays(store: str, monkeypatch: py
 
 
 def _exact(second: list[Any]) -> Callable[..., bool]:
-    from django_redis_locks import inspection
-
     plain = inspection.force_release
 
     def force_release(key: str, *, fence: int | None, **more: Any) -> bool:

@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks import LockLost, locks
-from django_redis_locks.core import clock
+from django_redis_locks import LockLost, clock, locks
 from tests.django.helpers import PATIENCE
 
 ROOT = Path(__file__).parent.parent.parent

@@ -12,10 +12,9 @@ import pytest
 from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory
 
-from django_redis_locks import LockLost, LockNotAcquired, current_grant, locks, redis_lock
-from django_redis_locks.core import clock, events
-from django_redis_locks.core.owners import registry
+from django_redis_locks import LockLost, LockNotAcquired, clock, current_grant, locks, redis_lock
 from tests.django.helpers import LEASE, MEMORY, PATIENCE, Events, held_elsewhere, in_thread, until
+from tests.probes.django import events, holds_of_this_process
 
 TEXT = "This was done not long ago. Try again later."
 
@@ -118,7 +117,7 @@ class TestCalls:
         brief_call(function, seen)
         assert current_grant() is None
         assert not locks.lock("sms").owned()
-        assert len(registry) == 0
+        assert holds_of_this_process() == 0
         until(lambda: not locks.lock("sms").locked())
         locks["default"].engine.settle(5)
         assert seen.kinds() == ["Acquired"]
@@ -141,7 +140,7 @@ class TestCalls:
         """[F14] With "open" there is no lock to stay, and nothing to let go."""
         decorated = redis_lock("sms", expire=5, auto_release=False, on_backend_error="open")(function)
         assert outcome(decorated) == outcome(decorated) == "sent"
-        assert len(registry) == 0
+        assert holds_of_this_process() == 0
 
 
 class TestInside:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from django_redis_locks import dead, inspection, locks, release_dead
+from django_redis_locks import inspection, locks, release_dead
+from tests.probes.django import free_holds, holds_of_dead_processes
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def test_what_the_living_hold_stays(held: Callable[[], None]) -> None:
     """[C21] [C22] The process that holds it, this one, and another host."""
     locks.record("elsewhere").put(None, job("elsewhere.example", 1), 600, listed=True)
     with locks.lock("mine"):
-        assert release_dead() == dead.dead() == []
+        assert release_dead() == holds_of_dead_processes() == []
     assert locks.lock("report").locked()
     assert locks.record("elsewhere").get() is not None
 
@@ -74,10 +75,10 @@ def test_a_job_of_the_dead(held: Callable[[], None]) -> None:
 def test_what_was_acquired_since_stays(held: Callable[[], None]) -> None:
     """[C23] Who looked, and came late."""
     held()
-    found = dead.dead()
+    found = holds_of_dead_processes()
     locks.lock("report").force_release()
     with locks.lock("report"):
-        assert dead.free(found, "") == []
+        assert free_holds(found) == []
 
 
 def job(host: str, pid: int) -> dict[str, object]:
@@ -88,7 +89,7 @@ def test_more_than_a_page(held: Callable[[], None], monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(inspection, "LONGEST_PAGE", 2)
     with locks.lock("a"), locks.lock("b"), locks.lock("c", expire=60):
         held()
-        assert [info.key for info in dead.dead()] == ["report"]
+        assert [info.key for info in holds_of_dead_processes()] == ["report"]
 
 
 def test_the_command(held: Callable[[], None], redis_url: str) -> None:

@@ -29,9 +29,9 @@ from rest_framework.views import APIView
 
 from django_redis_locks import LockBackendError, LockKeyError, LockNotAcquired, answers, current_grant, redis_lock
 from django_redis_locks.contrib.drf import Locked, LocksUnavailable
-from django_redis_locks.core import events
 from tests import databases
 from tests.django.helpers import Events, held_elsewhere
+from tests.probes.django import events
 
 DETAIL = "This is being worked on by another request. Try again in a moment."
 DOWN = "This is not available for the moment. Try again later."

@@ -15,7 +15,6 @@ import pytest
 from django.test import override_settings
 
 from django_redis_locks import Grant, InvalidLockBackend, LockAlreadyHeld, LockNotAcquired, locks, redis_lock
-from django_redis_locks.handler import LockHandler
 from tests.django.helpers import MEMORY, PATIENCE, held_elsewhere, in_thread
 
 ROOT = Path(__file__).parents[2]
@@ -196,7 +195,7 @@ class TestWithoutDjango:
 
     def test_configure_is_checked(self) -> None:
         """[F20] What `configure` is given is checked as strictly."""
-        handler = LockHandler()
+        handler = type(locks)()
         with override_settings(REDIS_LOCKS=None):
             handler.configure({"default": {"BACKEND": MEMORY, "EXPIRE": 0}})
             with pytest.raises(InvalidLockBackend, match="EXPIRE must be between"):
@@ -204,7 +203,7 @@ class TestWithoutDjango:
 
     def test_settings_win(self) -> None:
         """[F20] Where Django has REDIS_LOCKS, `configure` changes nothing; without it, it serves."""
-        handler = LockHandler()
+        handler = type(locks)()
         handler.configure({"default": {"BACKEND": MEMORY, "EXPIRE": 7}})
         assert handler["default"].settings.lease == 30_000
         handler.reset()

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.models import AnonymousUser, Group, User
+from django.contrib.auth.models import AnonymousUser, User
 from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient, Client, RequestFactory
 from django.urls import path
 from django.utils.decorators import method_decorator
 from django.utils.functional import SimpleLazyObject
-from django.utils.translation import gettext_lazy
 from django.views import View
 
 from django_redis_locks import LockKeyError, current_grant, redis_lock
-from django_redis_locks.core.templates import compile_template, text_of
 from tests.django.helpers import held_elsewhere, in_thread
 
 
@@ -36,43 +32,6 @@ def answer(*_: object, **__: object) -> HttpResponse:
 
 def lazy(value: Any) -> Any:
     return SimpleLazyObject(lambda: value)
-
-
-class TestModels:
-    def test_an_instance_is_its_label_and_pk(self) -> None:
-        """A row is named by its model and primary key, never by its `__str__`."""
-        assert text_of(User(pk=5, username="jane")) == "auth.user.5"
-        assert text_of(Group(pk=5)) == "auth.group.5"
-
-    def test_a_lazy_one_too(self) -> None:
-        """`request.user` is lazy: it has the key of the user it stands for."""
-        user = User(pk=5, username="jane")
-        assert text_of(lazy(user)) == text_of(user)
-
-    @pytest.mark.parametrize("wrap", [lambda value: value, lazy])
-    @pytest.mark.parametrize("value", [User(username="jane"), AnonymousUser(), None])
-    def test_nobody_in_particular(self, wrap: Callable[[Any], Any], value: object) -> None:
-        """[D22] An unsaved row and an anonymous user name nobody."""
-        assert text_of(wrap(value)) == ""
-        with pytest.raises(LockKeyError, match=r"names nothing.*Write \{user!n\}") as raised:
-            compile_template("{user}", lambda user: None)((wrap(value),), {})
-        assert "jane" not in str(raised.value)
-
-    def test_which_nothing(self) -> None:
-        """[D22] The message says what it found."""
-        for value, what in ((User(), "a User that isn't saved"), (AnonymousUser(), "an anonymous user")):
-            with pytest.raises(LockKeyError, match=what):
-                compile_template("{user}", lambda user: None)((lazy(value),), {})
-
-    def test_a_lazy_object_without_text(self) -> None:
-        """What a lazy object stands for is refused as it would be itself."""
-        for value in (object(), [1], {"a": 1}, SimpleNamespace()):
-            with pytest.raises(LockKeyError):
-                text_of(lazy(value))
-
-    def test_lazy_text(self) -> None:
-        """A translated text is its text."""
-        assert text_of(gettext_lazy("yes")) == "yes"
 
 
 # Over a request

@@ -10,8 +10,8 @@ from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory
 
 from django_redis_locks import LockLost, current_grant, locks, redis_lock
-from django_redis_locks.core import events
 from tests.django.helpers import LEASE, PATIENCE, Events, in_thread, until
+from tests.probes.django import events
 
 brief = redis_lock("order", expire=LEASE, wait=PATIENCE)
 

@@ -12,9 +12,9 @@ from django.test import AsyncClient, Client
 from django.urls import path
 
 from django_redis_locks import LockAlreadyHeld, LockKeyError, LockNotAcquired, locks, redis_lock
-from django_redis_locks.core import events
 from tests import databases
 from tests.django.helpers import Events, held_elsewhere, in_thread
+from tests.probes.django import events
 
 MIDDLEWARE = "django_redis_locks.middleware.LockMiddleware"
 

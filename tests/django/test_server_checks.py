@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core import checks
 from django.core.checks import CheckMessage, run_checks
 
-from django_redis_locks import conf, diagnosis, locks, server_checks
-from django_redis_locks.backends.redis import facts
-from django_redis_locks.backends.redis.resp import Refusal
-from django_redis_locks.core import clock
+from django_redis_locks import clock, diagnosis, locks
 from tests.django.helpers import MEMORY
 from tests.django.test_settings import CORE_CACHE
+from tests.probes.django import commands_asked_for, report_server
 from tools.redis_server import RedisServer
 
 Make = Callable[..., RedisServer]
@@ -120,13 +116,11 @@ def test_a_server_that_may_throw_locks_away(settings: Any, make_server: Make) ->
 def test_redis_older_than_6_2_is_warned_about(
     settings: Any, server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = facts._told
-    redis = {"server_name": "redis", "redis_version": "6.0.16"}  # whichever server these tests are run with
-    monkeypatch.setattr(facts, "_told", lambda info: {**asked(info), **redis})
+    report_server(monkeypatch, server_name="redis", redis_version="6.0.16")
     (message,) = found(settings, server.url())
     assert message.id == "redis_locks.W103"
     assert "Redis 6.0.16" in message.msg
-    redis["redis_version"] = "6.2.0"
+    report_server(monkeypatch, redis_version="6.2.0")
     assert found(settings, server.url()) == []
 
 
@@ -134,9 +128,7 @@ def test_a_young_valkey_isnt_taken_for_an_old_redis(
     settings: Any, server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Valkey numbers its versions otherwise than the Redis that it says to be compatible with."""
-    asked = facts._told
-    valkey = {"server_name": "valkey", "valkey_version": "8.1.0", "redis_version": "7.2.4"}
-    monkeypatch.setattr(facts, "_told", lambda info: {**asked(info), **valkey})
+    report_server(monkeypatch, server_name="valkey", valkey_version="8.1.0", redis_version="7.2.4")
     assert found(settings, server.url()) == []
     told = diagnosis.facts()
     assert (told.server, told.version) == ("Valkey", "8.1.0")
@@ -153,7 +145,7 @@ def test_a_cluster_is_told(settings: Any, cluster_url: str) -> None:
     assert "W105" in ids(found(settings, cluster_url))
 
 
-NEEDED = [*facts.PROBES]
+NEEDED = commands_asked_for()
 
 
 @pytest.mark.parametrize("right", [right for right in NEEDED if right != "ping"])
@@ -180,22 +172,6 @@ def test_keys_and_channels_that_are_denied_are_named(settings: Any, server: Redi
     server.command("ACL", "SETUSER", name, "allkeys", "allchannels", "-get")
     (message,) = found(settings, url, KEY_PREFIX=name)
     assert message.hint == "ACL SETUSER <user> +get"
-
-
-@pytest.mark.parametrize(
-    ("answer", "right"),
-    [
-        ("this user has no permissions to run the 'zadd' command or its subcommand", "+zadd"),
-        ("this user has no permissions to access one of the keys used as arguments", "~lock:*"),
-        ("this user has no permissions to access one of the channels used as arguments", "&lock:*"),
-        ("User key has no permissions to run the 'zadd' command", "+zadd"),
-        ("User channel has no permissions to access the 'lock:{0}:channel' key", "~lock:*"),
-        ("No permissions to access a channel", "&lock:*"),
-    ],
-)
-def test_what_servers_of_all_versions_say(answer: str, right: str) -> None:
-    replies = [Refusal(f"NOPERM {answer}") if command == "zadd" else 0 for command in facts.PROBES]
-    assert [*facts._denied(replies, "lock")] == [right]
 
 
 def test_a_command_that_the_server_hasnt_is_named(settings: Any, make_server: Make) -> None:
@@ -284,15 +260,7 @@ def test_an_alias_that_is_wrong_is_told_so_and_not_asked(settings: Any, server: 
     assert ids(run_checks(tags=["redis_locks"], include_deployment_checks=True)) == ["E001"]
 
 
-def test_memory_has_no_server(settings: Any) -> None:
+def test_memory_backend_is_asked_nothing(settings: Any) -> None:
     settings.DEBUG = True
     settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY}}
-    assert server_checks.check_servers() == []
-    assert [*conf.problems("default", settings.REDIS_LOCKS["default"])] == []
-
-
-def test_the_probes_are_the_commands_of_the_scripts() -> None:
-    """A script that learns a command has the check learn it too."""
-    sources = [path.read_text() for path in Path(facts.__file__).with_name("lua").rglob("*.lua")]
-    used = {command.lower() for source in sources for command in re.findall(r"redis\.p?call\('(\w+)'", source)}
-    assert used | {"eval", "evalsha", "ping", "subscribe"} == set(facts.PROBES)
+    assert run_checks(tags=["redis_locks"], include_deployment_checks=True) == []

@@ -6,26 +6,31 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from dataclasses import asdict
-from importlib.util import module_from_spec
-from types import ModuleType
 from typing import Any
 
 import pytest
-from django.dispatch import Signal, receiver
+from django.dispatch import Signal
 
 from django_redis_locks import LockLost, LockNotAcquired, locks, redis_lock, signals
-from django_redis_locks.core import events
-from django_redis_locks.core.events import Acquired, BackendFailed, Contended, Event, ForceReleased, Lost, Released
 from tests.django.conftest import SIGNALS
 from tests.django.helpers import AT_ONCE, LEASE, PATIENCE, Events, held_elsewhere, in_thread, until
+from tests.probes.django import events
 
+Acquired, Contended, Event, ForceReleased, Lost, Released = (
+    events.Acquired,
+    events.Contended,
+    events.Event,
+    events.ForceReleased,
+    events.Lost,
+    events.Released,
+)
 LOGGERS = {
     Acquired: ("django_redis_locks.acquire", "DEBUG"),
     Contended: ("django_redis_locks.acquire", "INFO"),
     Released: ("django_redis_locks.release", "DEBUG"),
     Lost: ("django_redis_locks.lost", "ERROR"),
     ForceReleased: ("django_redis_locks.release", "WARNING"),
-    BackendFailed: ("django_redis_locks.backend", "ERROR"),
+    events.BackendFailed: ("django_redis_locks.backend", "ERROR"),
 }
 ABOUT = {"key": "order:5", "name": "order", "alias": "default"}
 
@@ -247,25 +252,6 @@ class TestReceivers:
             signals.lock_acquired.disconnect(receive)
         assert found == [True]
 
-    def test_listeners_are_as_robust(self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-        """So is a listener of the engine's own, which the signals are one of."""
-
-        def fail(event: Event) -> None:
-            raise BadReceiver
-
-        monkeypatch.setattr(events, "_listeners", [fail, *events._listeners])
-        with lock() as grant:
-            assert grant.held
-        assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [BadReceiver] * 2
-
-    def test_connected_once(self) -> None:
-        """Setting Django up again doesn't double the signals."""
-        events.listen(signals.send)
-        before = list(events._listeners)
-        events.listen(signals.send)
-        assert events._listeners == before
-        assert before.count(signals.send) == 1
-
 
 class TestLog:
     @pytest.fixture(autouse=True)
@@ -304,54 +290,3 @@ class TestLog:
         with caplog.at_level(logging.INFO, "django_redis_locks"), lock():
             pass
         assert caplog.records == []
-
-
-class TestWhoListens:
-    @pytest.fixture
-    def fresh(self, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-        """The module of the signals as a process has it that has just begun: nobody listens yet."""
-        monkeypatch.setattr(events, "_listeners", [])
-        spec = signals.__spec__
-        assert spec is not None
-        assert spec.loader is not None
-        fresh = module_from_spec(spec)
-        spec.loader.exec_module(fresh)
-        return fresh
-
-    @pytest.fixture(autouse=True)
-    def quiet(self, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-        with caplog.at_level(logging.INFO, "django_redis_locks"):
-            yield
-
-    def test_nobody_until_there_is_a_receiver(self, fresh: ModuleType) -> None:
-        """A process that connects to no signal doesn't pay for them."""
-        assert events._listeners == []
-        assert not events.wanted(Acquired)
-
-    def test_the_first_receiver_of_any_signal_has_them_heard(self, fresh: ModuleType) -> None:
-        """However it connects; twice is once."""
-        heard: list[Event] = []
-
-        @receiver([fresh.lock_released, fresh.lock_acquired])
-        def hear(event: Event, **about: Any) -> None:
-            heard.append(event)
-
-        assert events._listeners == [fresh.send]
-        assert events.wanted(Acquired)
-        with lock():
-            pass
-        assert [type(event) for event in heard] == [Acquired, Released]
-
-    def test_a_receiver_that_has_gone_is_no_obstacle(self, fresh: ModuleType) -> None:
-        """Events go on to those who are left."""
-        heard: list[Event] = []
-
-        def hear(event: Event, **about: Any) -> None:
-            heard.append(event)
-
-        fresh.lock_acquired.connect(hear)
-        fresh.lock_acquired.disconnect(hear)
-        fresh.lock_released.connect(hear, sender=Released)
-        with lock():
-            pass
-        assert [type(event) for event in heard] == [Released]

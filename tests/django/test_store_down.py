@@ -12,10 +12,10 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client
 from django.urls import path
 
-from django_redis_locks import LockBackendError, locks, redis_lock
-from django_redis_locks.core import clock, events
+from django_redis_locks import LockBackendError, clock, locks, redis_lock
 from tests.django.helpers import AT_ONCE, MEMORY, Events, in_thread
 from tests.django.test_answers import KEY, aview, view, work
+from tests.probes.django import events
 from tools.redis_server import RedisServer
 
 DOWN = b"This is not available for the moment. Try again later.\n"

@@ -20,7 +20,6 @@ from django.test import RequestFactory, SimpleTestCase, TestCase, TransactionTes
 from freezegun import freeze_time
 
 from django_redis_locks import InvalidLockBackend, LockAlreadyHeld, LockLost, LockNotAcquired, locks, redis_lock
-from django_redis_locks.core import events
 from django_redis_locks.signals import lock_acquired
 from django_redis_locks.testing import (
     assert_locked,
@@ -31,6 +30,7 @@ from django_redis_locks.testing import (
     override_locks,
 )
 from tests.django.helpers import LEASE, PATIENCE, until
+from tests.probes.django import events, run_in_maintenance_thread
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -361,7 +361,7 @@ class TransactionsHoldTheirLocks(TransactionTestCase):
         """[D4] The janitor frees it, a moment later: it isn't forgotten."""
         busy = threading.Event()
         with locks.lock("other"):  # so that there is one
-            locks["default"].engine._janitor.put(lambda: busy.wait(10))
+            run_in_maintenance_thread(lambda: busy.wait(10))
         with suppress(ZeroDivisionError), transaction.atomic():
             charge(1)
             1 / 0  # noqa: B018

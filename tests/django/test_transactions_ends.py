@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,28 +14,11 @@ from django_redis_locks import (
     locks,
     redis_lock,
 )
-from django_redis_locks.core import events
-from django_redis_locks.core.owners import registry
-from django_redis_locks.decorators import deferred
 from tests.django.helpers import PATIENCE, Events, in_thread, until
 from tests.django.transaction_log import Boom, TransactionLog, is_busy, rolled_back, service
+from tests.probes.django import events
 
 pytestmark = [pytest.mark.usefixtures("log"), pytest.mark.databases("sqlite")]
-
-
-class Refusing:
-    """A mutex that fails a thread that wants it while it refuses."""
-
-    def __init__(self, mutex: Any) -> None:
-        self.mutex = mutex
-        self.refuses = False
-
-    def __enter__(self) -> None:
-        assert not self.refuses
-        self.mutex.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.mutex.release()
 
 
 class TestEnds:
@@ -193,7 +175,7 @@ class TestEnds:
         def leave_open() -> None:
             transaction.atomic().__enter__()
             service()
-            assert registry.newest(locks.lock("service").place) is not None
+            assert is_busy()
 
         in_thread(leave_open)
         gc.collect()
@@ -213,22 +195,3 @@ class TestEnds:
         monkeypatch.undo()
         assert len(seen.of(events.BackendFailed)) == 1
         until(lambda: not locks.lock("service").locked())
-
-
-def test_finalizer_leaves_the_release_to_the_maintenance_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[H13] The collector may run inside of our own mutexes or of a request to the store."""
-    jobs: list[Callable[[], object]] = []
-    monkeypatch.setattr(deferred.Deferred, "_put", lambda self, job: jobs.append(job))
-    mutex = Refusing(registry._mutex)
-    monkeypatch.setattr(registry, "_mutex", mutex)
-    with transaction.atomic():
-        service()
-        hold = registry.newest(locks.lock("service").place).hold  # type: ignore[union-attr]
-        transaction.set_rollback(True)
-        with hold.mutex:
-            mutex.refuses = True
-            connection.run_on_commit.clear()
-            mutex.refuses = False
-        assert is_busy()
-        jobs[-1]()
-        until(lambda: not is_busy())

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import gc
 import threading
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
 
 from django_redis_locks import (
-    Grant,
     LockAlreadyHeld,
     current_grant,
     locks,
     redis_lock,
 )
-from django_redis_locks.core import events
-from django_redis_locks.core.owners import registry
-from django_redis_locks.decorators import deferred
 from tests.django.helpers import LEASE, MEMORY, PATIENCE, Events, in_thread, until
 from tests.django.transaction_log import Boom, TransactionLog, is_busy, rolled_back, service
 from tests.forks import in_child
+from tests.probes.django import deadline_left_by_call, events, maintenance_thread_runs
 from tests.probes.tuning import Tune
 
 pytestmark = [pytest.mark.usefixtures("log"), pytest.mark.databases("sqlite")]
@@ -119,34 +115,6 @@ class TestMeanwhile:
         assert at_it.wait(PATIENCE)
         assert service() == "served"
 
-    def test_call_survives_a_cleanup_between_two_of_its_steps(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """[D4] The call has seen the lock as its thread's own."""
-        engine = locks["default"].engine
-        call_many = engine.backend.call_many
-        may_begin, at_it, may_send = threading.Event(), threading.Event(), threading.Event()
-
-        def slowly(*args: Any) -> Any:
-            at_it.set()
-            may_send.wait(PATIENCE)
-            return call_many(*args)
-
-        def meanwhile(*args: Any, **changes: Any) -> Any:
-            may_begin.set()
-            at_it.wait(0.3)
-            return replace(*args, **changes)
-
-        monkeypatch.setattr(engine.backend, "call_many", slowly)
-        with rolled_back():
-            service()
-            engine.alarm(0.0, lambda: may_begin.wait(PATIENCE))
-        monkeypatch.setattr(deferred, "replace", meanwhile)
-        try:
-            assert service() == "served"
-        finally:
-            may_send.set()
-        engine.settle(PATIENCE)
-        assert not is_busy()
-
     def test_maintenance_thread_runs_before_a_finalizer_needs_it(self, settings: Any) -> None:
         """[H13] A finalizer must start no thread; a fixed lease alone needs none."""
         settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY, "LOCATION": "a new one"}}
@@ -157,7 +125,7 @@ class TestMeanwhile:
 
         with rolled_back():
             fixed()
-            assert locks["default"].engine._janitor._daemon.runs
+            assert maintenance_thread_runs()
 
     def test_callback_in_a_forked_child_frees_nothing(self) -> None:
         """[D37] Called or dropped."""
@@ -274,11 +242,9 @@ class TestMeanwhile:
         memory_locks(EXPIRE=9)
         with transaction.atomic():
             service()
-            left = registry.newest(locks.lock("service").place)
-            assert left is not None
-            deadline = left.hold.deadline
-            until(lambda: left.hold.deadline > deadline)
-            assert left.hold.live
+            deadline = deadline_left_by_call("service")
+            assert deadline
+            until(lambda: deadline_left_by_call("service") > deadline)
 
     def test_fixed_lease_that_ends_before_commit_is_a_loss(self, seen: Events) -> None:
         """[D30] It is sent as a signal, and the next call is a new hold."""
@@ -317,7 +283,6 @@ class TestMeanwhile:
             watched()
             locks.lock("watched").force_release()
             until(lambda: told)
-        assert isinstance(told[0], deferred.Deferred)
         assert told[0].lost
 
     def test_release_inside_of_the_call_leaves_nothing_to_commit(self, log: TransactionLog) -> None:
@@ -343,36 +308,6 @@ class TestMeanwhile:
             with locks.rlock("own"):
                 own()
             assert log[-1] == "release own"
-
-    def test_error_of_a_release_at_commit_is_logged_only(
-        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """[D14]"""
-
-        def fail(self: object) -> None:
-            raise Boom
-
-        with transaction.atomic():
-            service()
-            monkeypatch.setattr(deferred.Deferred, "release", fail)
-        monkeypatch.undo()
-        assert "the release of a lock" in caplog.text
-        locks.lock("service").release()
-
-    def test_interrupt_while_the_lock_is_deferred_frees_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        keep = registry.keep
-
-        def interrupt(grant: Grant, *args: Any) -> None:
-            if isinstance(grant, deferred.Deferred):
-                raise KeyboardInterrupt
-            keep(grant, *args)
-
-        monkeypatch.setattr(registry, "keep", interrupt)
-        with transaction.atomic():
-            with pytest.raises(KeyboardInterrupt):
-                service()
-            monkeypatch.undo()
-            until(lambda: not is_busy())
 
     def test_call_without_a_lock_leaves_nothing_to_commit(self, store_down: str) -> None:
         """`on_backend_error="open"` while the store is down."""

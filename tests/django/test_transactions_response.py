@@ -21,9 +21,9 @@ from django.urls import path
 from django.utils.deprecation import MiddlewareMixin
 
 from django_redis_locks import current_grant, locks, redis_lock
-from django_redis_locks.core import events
 from tests.django.helpers import PATIENCE, Events, in_thread, until
 from tests.django.transaction_log import TransactionLog, recorded
+from tests.probes.django import events
 
 pytestmark = [pytest.mark.usefixtures("redis_locks"), pytest.mark.databases("sqlite")]
 

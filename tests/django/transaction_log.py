@@ -11,9 +11,9 @@ from django.db.utils import ConnectionHandler
 from django.test import Client
 
 from django_redis_locks import LockNotAcquired, redis_lock, signals
-from django_redis_locks.core import events
 from tests.databases import ALIAS
 from tests.django.helpers import in_thread, until
+from tests.probes.django import events
 
 
 class TransactionLog(list[str]):

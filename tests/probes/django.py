@@ -1,10 +1,37 @@
-"""What tests of the Django layer look at, or reset, behind its public names."""
+"""What tests of the Django layer look at, or replace, behind its public names."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from django_redis_locks import conf, dead, inspection, locks
+from django_redis_locks.admin.rows import id_of as admin_id
 from django_redis_locks.backends.memory import backend as memory
+from django_redis_locks.backends.redis import facts
+from django_redis_locks.console.console import actor as console_actor
+from django_redis_locks.core import events
 from django_redis_locks.core.owners import registry
+from django_redis_locks.core.tuning import RESERVED_FENCES
 from django_redis_locks.decorators import transactions
+
+__all__ = [
+    "RESERVED_FENCES",
+    "admin_id",
+    "commands_asked_for",
+    "console_actor",
+    "deadline_left_by_call",
+    "events",
+    "free_holds",
+    "holds_of_dead_processes",
+    "holds_of_this_process",
+    "keys_held_in_memory",
+    "maintenance_thread_runs",
+    "repeat_warnings",
+    "report_server",
+    "run_in_maintenance_thread",
+    "waiters",
+]
 
 
 def keys_held_in_memory() -> list[str]:
@@ -18,7 +45,48 @@ def holds_of_this_process() -> int:
     return len(registry)
 
 
+def deadline_left_by_call(key: str) -> float:
+    """When the lease ends of a lock that a call has left to its transaction; 0 if it isn't held."""
+    left = registry.newest(locks.lock(key).place)
+    return left.hold.deadline if left is not None and left.hold.live else 0.0
+
+
+def waiters(key: str) -> int:
+    """How many threads and tasks of this process wait for a lock."""
+    queues = locks["default"].engine._queues._queues.get(locks.lock(key).place, {})
+    return sum(len(queue.seats) for queue in list(queues.values()))
+
+
+def maintenance_thread_runs() -> bool:
+    return locks["default"].engine._janitor._daemon.runs
+
+
+def run_in_maintenance_thread(job: Callable[[], object]) -> None:
+    locks["default"].engine._janitor.put(job)
+
+
 def repeat_warnings() -> None:
-    """Warnings about transactions that are logged once per name are logged once more."""
+    """Warnings that are logged once are logged once more."""
     transactions._warn_late.cache_clear()
     transactions._warn_by_hand.cache_clear()
+    conf._warn.cache_clear()
+
+
+def commands_asked_for() -> list[str]:
+    """The commands that a user of the server has to be allowed."""
+    return [*facts.PROBES]
+
+
+def report_server(monkeypatch: Any, **info: str) -> None:
+    """Let servers report these fields of INFO besides, or instead of, their own."""
+    asked = facts._told
+    monkeypatch.setattr(facts, "_told", lambda own: {**asked(own), **info})
+
+
+def holds_of_dead_processes() -> list[inspection.LockInfo]:
+    return dead.dead()
+
+
+def free_holds(found: list[inspection.LockInfo]) -> list[inspection.LockInfo]:
+    """Free these, which were found before, unless they have other holders by now."""
+    return dead.free(found, "")

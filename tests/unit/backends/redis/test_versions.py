@@ -1,4 +1,4 @@
-"""Another redis-py than the one that was asked for."""
+"""Other versions of redis-py than those that are asked for: what the first use and the system check say."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from django_redis_locks import InvalidLockBackend, conf, locks
 from django_redis_locks.backends.redis import versions
 from django_redis_locks.backends.redis.wire import connection_makers
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 URL = "redis://127.0.0.1:6379/0"
 MEMORY = "django_redis_locks.backends.memory.MemoryBackend"
 WANTED = re.escape("install 'redis>=5.2,<9'")
@@ -38,48 +38,49 @@ def found() -> list[CheckMessage]:
     return run_checks(tags=["redis_locks"])
 
 
-@pytest.mark.parametrize("version", ["5.1.1", "4.6.0", "3.5.3", "5.1"])
-def test_too_old(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    """[F19] The first use says so, and so does the check: what is installed, and what to install."""
-    monkeypatch.setattr(redis, "__version__", version)
-    (message,) = found()
-    assert (message.id, message.is_serious()) == ("redis_locks.E035", True)
-    text = rf"REDIS_LOCKS\['default'\]: redis-py {re.escape(version)} is too old: {WANTED}"
-    assert re.match(text, message.msg)
-    with pytest.raises(InvalidLockBackend, match=text):
-        locks.lock("a")
-
-
-@pytest.mark.parametrize("version", ["9.0.0", "9.0.0b1", "10.1", "unreadable", ""])
-def test_too_new(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, version: str) -> None:
-    """It may work, so it does; the check warns, and a process that runs no checks logs it once."""
-    monkeypatch.setattr(redis, "__version__", version)
-    (message,) = found()
-    assert (message.id, message.is_serious()) == ("redis_locks.W036", False)
-    text = f"redis-py {version} is newer than what locks were tested with: {WANTED}"
-    assert re.search(text, message.msg)
-    for _ in range(3):
+def test_version_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[F19] By the first use and the check, with what is installed and what to install."""
+    for version in ("5.1.1", "4.6.0", "3.5.3", "5.1"):
+        monkeypatch.setattr(redis, "__version__", version)
+        (message,) = found()
+        assert (message.id, message.is_serious()) == ("redis_locks.E035", True)
+        text = rf"REDIS_LOCKS\['default'\]: redis-py {re.escape(version)} is too old: {WANTED}"
+        assert re.match(text, message.msg)
+        with pytest.raises(InvalidLockBackend, match=text):
+            locks.lock("a")
         locks.reset()
+
+
+def test_version_that_is_too_new_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may work, so it does; a process that runs no checks logs the warning once."""
+    for version in ("9.0.0", "9.0.0b1", "10.1", "unreadable", ""):
+        caplog.clear()
+        conf._warn.cache_clear()
+        monkeypatch.setattr(redis, "__version__", version)
+        (message,) = found()
+        assert (message.id, message.is_serious()) == ("redis_locks.W036", False)
+        text = f"redis-py {version} is newer than what locks were tested with: {WANTED}"
+        assert re.search(text, message.msg)
+        for _ in range(3):
+            locks.reset()
+            assert locks.lock("a") is not None
+        (record,) = [record for record in caplog.records if "newer" in record.getMessage()]
+        assert (record.name, record.levelno) == ("django_redis_locks.backend", logging.WARNING)
+
+
+def test_version_that_fits_is_not_mentioned(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    for version in ("5.2.0", "5.2.1", "5.3.0b1", "6.4.0", "7.0.1", "8.1.0", "8.99"):
+        monkeypatch.setattr(redis, "__version__", version)
+        locks.reset()
+        assert found() == []
         assert locks.lock("a") is not None
-    (record,) = [record for record in caplog.records if "newer" in record.getMessage()]
-    assert (record.name, record.levelno) == ("django_redis_locks.backend", logging.WARNING)
-
-
-@pytest.mark.parametrize("version", ["5.2.0", "5.2.1", "5.3.0b1", "6.4.0", "7.0.1", "8.1.0", "8.99"])
-def test_fit(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, version: str) -> None:
-    monkeypatch.setattr(redis, "__version__", version)
-    assert found() == []
-    assert locks.lock("a") is not None
     assert not caplog.records
 
 
-@pytest.mark.parametrize("version", ["8.1.0", "9.3.0"])
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in versions._NEEDED.items() for name in names])
-def test_something_of_a_connection_is_gone(monkeypatch: pytest.MonkeyPatch, version: str, kind: str, name: str) -> None:
-    """Whatever its number: what we touch and isn't there is named, instead of an AttributeError in the middle of a
-    release."""
-    monkeypatch.setattr(redis, "__version__", version)
-    owner: Any = redis.asyncio if "asyncio" in kind else redis
+def connection_without(owner: Any, name: str) -> type:
+    """A class of connections that lacks an attribute once it is made."""
 
     class Other(owner.Connection):
         def __init__(self) -> None:
@@ -94,18 +95,30 @@ def test_something_of_a_connection_is_gone(monkeypatch: pytest.MonkeyPatch, vers
         def __del__(self) -> None:
             pass
 
-    monkeypatch.setattr(owner, "Connection", Other)
-    text = rf"redis-py {version} can't be used \({kind} has no {name}\): {WANTED}"
-    (message,) = [message for message in found() if message.is_serious()]
-    assert message.id == "redis_locks.E035"
-    assert re.search(text, message.msg)
-    with pytest.raises(InvalidLockBackend, match=text):
-        locks.lock("a")
+    return Other
+
+
+@pytest.mark.parametrize("kind", versions._NEEDED)
+def test_missing_attribute_of_a_connection_is_named(kind: str) -> None:
+    """Whatever the version: instead of an AttributeError in the middle of a release."""
+    owner: Any = redis.asyncio if "asyncio" in kind else redis
+    for name in versions._NEEDED[kind]:
+        for version in ("8.1.0", "9.3.0"):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(redis, "__version__", version)
+                patch.setattr(owner, "Connection", connection_without(owner, name))
+                locks.reset()
+                text = rf"redis-py {version} can't be used \({kind} has no {name}\): {WANTED}"
+                (message,) = [message for message in found() if message.is_serious()]
+                assert message.id == "redis_locks.E035"
+                assert re.search(text, message.msg)
+                with pytest.raises(InvalidLockBackend, match=text):
+                    locks.lock("a")
 
 
 @pytest.mark.parametrize(("version", "said"), [("4.6.0", "redis-py 4.6.0 is too old"), ("9.1.0", "can't be used")])
-def test_something_that_is_imported_is_gone(version: str, said: str) -> None:
-    """Then there is no backend; the project starts all the same, and the check says why. The memory backend works."""
+def test_missing_import_leaves_the_project_startable(version: str, said: str) -> None:
+    """There is no Redis backend then, and the check says why. The memory backend works."""
     code = f"""
 import redis, redis.connection
 redis.__version__ = {version!r}
@@ -142,7 +155,7 @@ except InvalidLockBackend as error:
     assert check.startswith("redis_locks.E002")
 
 
-def test_the_memory_backend_needs_no_redis_py(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+def test_memory_backend_needs_no_redis_py(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     monkeypatch.setattr(redis, "__version__", "4.0.0")
     settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY}}
     settings.DEBUG = True
@@ -154,8 +167,7 @@ def test_the_memory_backend_needs_no_redis_py(monkeypatch: pytest.MonkeyPatch, s
 # That the lists are true
 
 
-def test_all_that_is_touched_is_asked_for() -> None:
-    """Whoever touches one more private name of a connection adds it to the list."""
+def test_every_private_attribute_that_is_used_is_checked() -> None:
     folder = ROOT / "django_redis_locks" / "backends" / "redis"
     touched = {
         name for path in folder.glob("*.py") for name in re.findall(r"\bconnection\.(_[a-z]\w*)", path.read_text())
@@ -163,7 +175,7 @@ def test_all_that_is_touched_is_asked_for() -> None:
     assert touched - {name for names in versions._NEEDED.values() for name in names} == set()
 
 
-def test_the_numbers_are_those_of_the_distribution() -> None:
+def test_versions_are_those_of_the_distribution() -> None:
     """What is asked for, in words and in numbers, is what pip is asked for."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (line,) = (line for line in project["dependencies"] if line.startswith("redis"))
@@ -173,7 +185,7 @@ def test_the_numbers_are_those_of_the_distribution() -> None:
     assert not wanted.specifier.contains(".".join(map(str, versions.UNKNOWN)))
 
 
-def test_no_connection_looks_up_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_connection_looks_up_no_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     """redis-py reads the metadata of its distribution for each connection, to introduce itself to the server. That takes
     longer than to connect, and in a crowd's first moment there are many."""
     makers = connection_makers("redis://127.0.0.1:1", {})

@@ -1,0 +1,28 @@
+"""What servers say of themselves and of the rights of a user."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from django_redis_locks.backends.redis import facts
+from django_redis_locks.backends.redis.resp import Refusal
+
+
+def test_denied_command_key_or_channel_is_read_from_the_answers_of_all_versions() -> None:
+    for answer, right in (
+        ("this user has no permissions to run the 'zadd' command or its subcommand", "+zadd"),
+        ("this user has no permissions to access one of the keys used as arguments", "~lock:*"),
+        ("this user has no permissions to access one of the channels used as arguments", "&lock:*"),
+        ("User key has no permissions to run the 'zadd' command", "+zadd"),
+        ("User channel has no permissions to access the 'lock:{0}:channel' key", "~lock:*"),
+        ("No permissions to access a channel", "&lock:*"),
+    ):
+        replies = [Refusal(f"NOPERM {answer}") if command == "zadd" else 0 for command in facts.PROBES]
+        assert [*facts._denied(replies, "lock")] == [right], answer
+
+
+def test_commands_of_the_scripts_are_those_that_the_check_tries() -> None:
+    sources = [path.read_text() for path in Path(facts.__file__).with_name("lua").rglob("*.lua")]
+    used = {command.lower() for source in sources for command in re.findall(r"redis\.p?call\('(\w+)'", source)}
+    assert used | {"eval", "evalsha", "ping", "subscribe"} == set(facts.PROBES)

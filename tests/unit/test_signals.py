@@ -1,0 +1,79 @@
+"""Signals listen to the engine's events only once there is a receiver."""
+
+from __future__ import annotations
+
+from importlib.util import module_from_spec
+from types import ModuleType
+from typing import Any
+
+import pytest
+from django.dispatch import receiver
+
+from django_redis_locks import locks, signals
+from django_redis_locks.core import events
+from django_redis_locks.core.events import Acquired, Event, Released
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module of the signals as in a process that has just begun: there is no receiver yet."""
+    monkeypatch.setattr(events, "_listeners", [])
+    spec = signals.__spec__
+    assert spec is not None
+    assert spec.loader is not None
+    fresh = module_from_spec(spec)
+    spec.loader.exec_module(fresh)
+    return fresh
+
+
+def test_process_without_a_receiver_listens_to_nothing(fresh: ModuleType) -> None:
+    assert events._listeners == []
+    assert not events.wanted(Acquired)
+
+
+def test_first_receiver_of_any_signal_makes_all_signals_listen(fresh: ModuleType) -> None:
+    heard: list[Event] = []
+
+    @receiver([fresh.lock_released, fresh.lock_acquired])
+    def hear(event: Event, **about: Any) -> None:
+        heard.append(event)
+
+    assert events._listeners == [fresh.send]
+    assert events.wanted(Acquired)
+    with locks.lock("order:5"):
+        pass
+    assert [type(event) for event in heard] == [Acquired, Released]
+
+
+def test_receiver_that_disconnects_leaves_the_others(fresh: ModuleType) -> None:
+    heard: list[Event] = []
+
+    def hear(event: Event, **about: Any) -> None:
+        heard.append(event)
+
+    fresh.lock_acquired.connect(hear)
+    fresh.lock_acquired.disconnect(hear)
+    fresh.lock_released.connect(hear, sender=Released)
+    with locks.lock("order:5"):
+        pass
+    assert [type(event) for event in heard] == [Released]
+
+
+def test_listener_that_raises_is_logged_and_harms_no_lock(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(event: Event) -> None:
+        raise LookupError
+
+    monkeypatch.setattr(events, "_listeners", [fail, *events._listeners])
+    with locks.lock("order:5") as grant:
+        assert grant.held
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [LookupError] * 2
+
+
+def test_setting_django_up_again_listens_once() -> None:
+    events.listen(signals.send)
+    before = list(events._listeners)
+    events.listen(signals.send)
+    assert events._listeners == before
+    assert before.count(signals.send) == 1
