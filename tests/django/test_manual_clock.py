@@ -88,14 +88,14 @@ def test_waiting_threads_get_the_lock_when_a_lease_ends(clock: ManualClock, pool
         with locks.lock("import", wait=HOUR):
             entered.append(clock.now())
 
-    waiters = [pool.submit(enter) for _ in range(3)]
-    while len(locks["default"].engine._queues) == 0:
+    calls = [pool.submit(enter) for _ in range(3)]
+    while waiters("import") == 0:
         pass
     clock.advance(29)
     assert entered == []
     clock.advance(4)
-    for waiter in waiters:
-        waiter.result(10)
+    for call in calls:
+        call.result(10)
     assert 30 <= entered[0] - begin <= 32.2, "a poll interval later at most"
 
 
