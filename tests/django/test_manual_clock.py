@@ -12,6 +12,7 @@ from freezegun import freeze_time
 
 from django_redis_locks import LockLost, LockNotAcquired, locks
 from django_redis_locks.testing import ManualClock, capture_locks, hold_lock, override_locks
+from tests.probes.django import waiters
 
 HOUR = 3600
 
