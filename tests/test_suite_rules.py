@@ -204,7 +204,6 @@ STILL_TOO_LONG = """
 cache/test_cached.py
 cache/test_pages.py
 django/test_drf.py
-unit/primitives/test_acquiring.py
 """
 
 

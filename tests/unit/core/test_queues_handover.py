@@ -133,28 +133,27 @@ def test_waiter_takes_over_with_a_reserved_fence_without_an_attempt(line: Line, 
     assert line.left == [(PLACE, address(seat), None)]
 
 
-@pytest.mark.parametrize(
-    "what", ["no fence", "no lease", "another lease", "an extension", "time", "the deadline", "state", "news"]
-)
-def test_waiter_attempts_where_the_lock_cannot_be_reused(what: str, line: Line) -> None:
-    """[H3] Who takes over must get what he would get from the store: a fence of his own, and the lease that he wishes for;
-    and the store must have been asked lately, without news since. And whoever had it must be through with it."""
-    seat = line.sit(lease=0 if what == "no lease" else LEASE + (what == "another lease"))
-    handed = handed_over_lock(spare=0 if what == "no fence" else 3)
-    hold = handed.hold
-    assert line.hand_over(HandOver(handed, None))
-    match what:
-        case "an extension":
-            hold.prolong(clock.now(), 2 * LEASE)
-        case "time":
-            hold.asked = clock.now() - DEFAULT.local_reuse_window
-        case "the deadline":
-            hold.deadline = clock.now()
-        case "news":
-            line.free()
-        case "state":
-            hold.state = State.RELEASING
-    assert line.ask(seat).handed is handed
+def test_waiter_attempts_where_the_lock_cannot_be_reused(line: Line) -> None:
+    """[H3] The waiter must get what the store would give: a fence of its own, and the lease it asks for; the store was asked
+    lately, without news since; and the previous holder is through with the lock."""
+    for what in ("no fence", "no lease", "another lease", "an extension", "time", "the deadline", "state", "news"):
+        seat = line.sit(lease=0 if what == "no lease" else LEASE + (what == "another lease"))
+        handed = handed_over_lock(spare=0 if what == "no fence" else 3)
+        hold = handed.hold
+        assert line.hand_over(HandOver(handed, None))
+        match what:
+            case "an extension":
+                hold.prolong(clock.now(), 2 * LEASE)
+            case "time":
+                hold.asked = clock.now() - DEFAULT.local_reuse_window
+            case "the deadline":
+                hold.deadline = clock.now()
+            case "news":
+                line.free()
+            case "state":
+                hold.state = State.RELEASING
+        assert line.ask(seat).handed is handed, what
+        line.stand(seat)
 
 
 def test_waiter_that_fails_after_taking_over_gives_the_lock_back(line: Line) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -82,7 +83,7 @@ def test_released_hold_is_never_due(rounds: Rounds) -> None:
     assert due(rounds, 200.0) == []
 
 
-def test_a_hold_that_was_sorted_in_is_released_as_well(rounds: Rounds) -> None:
+def test_released_hold_that_was_sorted_in_is_never_due(rounds: Rounds) -> None:
     """[L8] The janitor knows it already, since another one was due before it."""
     early, late = a_hold(), a_hold()
     rounds.enter(early, PROLONG, 30_000, 100.0, 10.0)
@@ -170,55 +171,49 @@ MOMENTS = [
 ]
 
 
-@pytest.fixture
-def crowd(rounds: Rounds) -> list[Hold]:
-    """Three holds in a slot, and one in a later one."""
+def four_holds() -> list[Hold]:
     return [a_hold(key) for key in "abcd"]
 
 
-def enter(rounds: Rounds, crowd: list[Hold]) -> None:
-    for hold, period in zip(crowd, (10.0, 10.1, 10.2, 20.0), strict=True):
+def enter_all(rounds: Rounds, holds: list[Hold]) -> None:
+    """Three holds in a slot, and one in a later one."""
+    for hold, period in zip(holds, (10.0, 10.1, 10.2, 20.0), strict=True):
         rounds.enter(hold, PROLONG, 30_000, 100.0, period)
 
 
-@pytest.mark.parametrize(("which", "step", "after"), MOMENTS)
-def test_an_acquire_in_the_middle_of_anything(
-    rounds: Rounds, crowd: list[Hold], which: str, step: str, after: bool
-) -> None:
-    """[H13] [L10] It is renewed, and so are all others, each once."""
-    other = a_hold()
-    happened: list[float] = []
-    leases = Leases(step, after, lambda: happened.append(rounds.enter(other, PROLONG, 30_000, 100.0, 5.0)))
-    setattr(rounds, which, leases)
-    enter(rounds, crowd)
-    rounds.remove(crowd[3])
-    had = [hold for now in (105.0, 110.5, 200.0, 200.0) for hold in due(rounds, now)]
-    assert happened
-    assert len(had) == 4
-    assert set(had) == {*crowd[:3], other}
+def test_acquire_in_the_middle_of_any_step_is_renewed_with_all_others() -> None:
+    """[H13] [L10] Each once."""
+    for which, step, after in MOMENTS:
+        rounds, holds, other = Rounds(), four_holds(), a_hold()
+        happened: list[float] = []
+        enter = partial(rounds.enter, other, PROLONG, 30_000, 100.0, 5.0)
+        setattr(rounds, which, Leases(step, after, lambda enter=enter, happened=happened: happened.append(enter())))
+        enter_all(rounds, holds)
+        rounds.remove(holds[3])
+        had = [hold for now in (105.0, 110.5, 200.0, 200.0) for hold in due(rounds, now)]
+        assert happened, (which, step, after)
+        assert len(had) == 4, (which, step, after)
+        assert set(had) == {*holds[:3], other}, (which, step, after)
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2, 3])
-@pytest.mark.parametrize(("which", "step", "after"), MOMENTS)
-def test_a_release_in_the_middle_of_anything(
-    rounds: Rounds, crowd: list[Hold], which: str, step: str, after: bool, victim: int
-) -> None:
-    """[H13] [L10] The others are renewed, each once. A hold that is released while the janitor takes it out may be among
-    them: it sees that it isn't held any more."""
-    happened: list[Hold] = []
+def test_release_in_the_middle_of_any_step_leaves_the_others_renewed(victim: int) -> None:
+    """[H13] [L10] Each once. A hold that is released while it is taken out may be among them: it isn't held any more."""
+    for which, step, after in MOMENTS:
+        rounds, holds, happened = Rounds(), four_holds(), []
 
-    def release() -> None:
-        rounds.remove(crowd[victim])
-        happened.append(crowd[victim])
+        def release(rounds: Rounds = rounds, hold: Hold = holds[victim], happened: list[Hold] = happened) -> None:
+            rounds.remove(hold)
+            happened.append(hold)
 
-    setattr(rounds, which, Leases(step, after, release))
-    enter(rounds, crowd)
-    rounds.remove(a_hold())
-    had = due(rounds, 200.0)
-    assert happened
-    assert len(had) == len(set(map(id, had)))
-    assert {id(hold) for hold in crowd if hold is not crowd[victim]} <= set(map(id, had))
-    assert due(rounds, 300.0) == []
+        setattr(rounds, which, Leases(step, after, release))
+        enter_all(rounds, holds)
+        rounds.remove(a_hold())
+        had = due(rounds, 200.0)
+        assert happened, (which, step, after)
+        assert len(had) == len(set(map(id, had))), (which, step, after)
+        assert {id(hold) for hold in holds if hold is not holds[victim]} <= set(map(id, had)), (which, step, after)
+        assert due(rounds, 300.0) == []
 
 
 def test_error_of_a_signal_handler_is_raised(rounds: Rounds) -> None:

@@ -1,4 +1,4 @@
-"""The program that acquires, stepped through every turn that a store and a queue can take."""
+"""The program that acquires, stepped through each answer of the store and the queue."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks import LockBackendError, LockKeyError, LockLost
+from django_redis_locks import LockBackendError, LockKeyError
 from django_redis_locks.core import owners
 from django_redis_locks.core.effects import Standing, Turn
 from django_redis_locks.core.hold import Hold, State, validity
@@ -20,6 +20,11 @@ TURN = Turn("inbox 0")
 """The head's turn, in a queue that the store can reach."""
 AGAIN = Turn("inbox 0", 7)
 """The next one, after the store has registered it."""
+
+
+JOINED: list[tuple[str, Any]] = [("now", 100.0), ("wait until 103", TURN), ("now", 100.0)]
+"""The caller is the head of its queue, and may wait for three seconds."""
+JOINED_FOR_60: list[tuple[str, Any]] = [("now", 100.0), ("wait until 160", TURN), ("now", 100.0)]
 
 
 def an_ask(wait: float = 3.0) -> Ask:
@@ -136,9 +141,7 @@ def test_acquire_of_a_busy_lock_asks_again_with_its_token() -> None:
         a_lock(),
         ask,
         [
-            ("now", 100.0),
-            ("wait until 160", TURN),
-            ("now", 100.0),
+            *JOINED_FOR_60,
             ("lock/acquire A at inbox 0", BUSY),
             ("now", 100.1),
             ("wait until 160, pause 2, since 7", AGAIN),
@@ -163,9 +166,7 @@ def test_next_waiter_sleeps_no_longer_than_the_lease(lease: int, pause: str) -> 
         a_lock(lease=lease),
         an_ask(),
         [
-            ("now", 100.0),
-            ("wait until 103", TURN),
-            ("now", 100.0),
+            *JOINED,
             ("lock/acquire A at inbox 0", Granted(7)),
             (f"leave, pause {pause}, nowhere", None),
             ("now", 100.0),
@@ -181,9 +182,7 @@ def test_acquire_asks_a_last_time_at_its_deadline() -> None:
         a_lock(),
         ask,
         [
-            ("now", 100.0),
-            ("wait until 103", TURN),
-            ("now", 100.0),
+            *JOINED,
             ("lock/acquire A at inbox 0", BUSY),
             ("now", 100.1),
             ("wait until 103, pause 2, since 7", AGAIN),
@@ -216,9 +215,7 @@ def test_acquire_after_a_lost_answer_asks_with_the_same_token() -> None:
         a_lock(),
         ask,
         [
-            ("now", 100.0),
-            ("wait until 103", TURN),
-            ("now", 100.0),
+            *JOINED,
             ("lock/acquire A at inbox 0", lost_answer()),
             ("now", 102.0),
             ("pause 0.05", None),
@@ -240,9 +237,7 @@ def test_acquire_that_is_busy_after_a_lost_answer_takes_a_new_token() -> None:
         a_lock(),
         ask,
         [
-            ("now", 100.0),
-            ("wait until 103", TURN),
-            ("now", 100.0),
+            *JOINED,
             ("lock/acquire A at inbox 0", lost_answer()),
             ("now", 100.1),
             ("pause 0.05", None),
@@ -282,9 +277,7 @@ def test_acquire_that_ends_unreachable_after_a_lost_answer_leaves_cleanup() -> N
             a_lock(),
             an_ask(),
             [
-                ("now", 100.0),
-                ("wait until 103", TURN),
-                ("now", 100.0),
+                *JOINED,
                 ("lock/acquire A at inbox 0", lost_answer()),
                 ("now", 102.0),
                 ("pause 0.05", None),
@@ -330,9 +323,7 @@ def test_acquire_refused_by_the_server_is_not_repeated() -> None:
             a_lock(),
             an_ask(),
             [
-                ("now", 100.0),
-                ("wait until 103", TURN),
-                ("now", 100.0),
+                *JOINED,
                 ("lock/acquire A at inbox 0", LockBackendError("WRONGPASS")),
                 ("leave, pause 0", None),
             ],
@@ -362,9 +353,7 @@ def test_acquire_granted_after_its_lease_leaves_cleanup_and_asks_again() -> None
         a_lock(),
         ask,
         [
-            ("now", 100.0),
-            ("wait until 160", TURN),
-            ("now", 100.0),
+            *JOINED_FOR_60,
             ("lock/acquire A at inbox 0", at(109.9, Granted(7))),
             ("sweep A for 10", None),
             ("now", 109.9),
@@ -396,9 +385,7 @@ def test_acquire_of_a_foreign_key_raises_LockKeyError() -> None:
             a_lock(),
             an_ask(),
             [
-                ("now", 100.0),
-                ("wait until 103", TURN),
-                ("now", 100.0),
+                *JOINED,
                 ("lock/acquire A at inbox 0", Foreign("a string")),
                 ("leave, pause 0", None),
             ],
@@ -406,32 +393,24 @@ def test_acquire_of_a_foreign_key_raises_LockKeyError() -> None:
     assert caught.value.key == "order:42"
 
 
-INTERRUPTIONS = [KeyboardInterrupt, asyncio.CancelledError, SystemExit]
+STEPS: dict[int, list[str]] = {
+    1: ["leave, pause 0"],
+    3: ["leave, pause 0", "sweep A for 10"],
+    5: ["leave, pause 0", "sweep A for 10"],
+    7: ["leave, pause 0", "sweep A for 10"],
+    8: ["leave, pause 0", "sweep A for 10"],
+    10: ["leave, pause 0"],
+    12: ["leave, pause 0", "sweep B for 10"],
+    13: ["leave, pause 0", "unwatch B", "sweep B for 10"],
+    14: ["leave, pause 0", "unwatch B", "sweep B for 10"],
+}
 
 
-@pytest.mark.parametrize("interruption", INTERRUPTIONS)
-@pytest.mark.parametrize(
-    ("last", "cleared"),
-    [
-        (1, ["leave, pause 0"]),
-        (3, ["leave, pause 0", "sweep A for 10"]),
-        (5, ["leave, pause 0", "sweep A for 10"]),
-        (7, ["leave, pause 0", "sweep A for 10"]),
-        (8, ["leave, pause 0", "sweep A for 10"]),
-        (10, ["leave, pause 0"]),
-        (12, ["leave, pause 0", "sweep B for 10"]),
-        (13, ["leave, pause 0", "unwatch B", "sweep B for 10"]),
-        (14, ["leave, pause 0", "unwatch B", "sweep B for 10"]),
-    ],
-)
-def test_acquire_interrupted_at_each_step_cleans_up(
-    interruption: type[BaseException], last: int, cleared: list[str]
-) -> None:
-    """[L16] [X2] Struck at any effect, the wish gives up its seat, has its token swept, and lets the error pass."""
+@pytest.mark.parametrize("last", STEPS)
+def test_acquire_interrupted_at_each_step_cleans_up(last: int) -> None:
+    """[L16] [X2] Interrupted at any effect, it leaves the queue, has its token swept, and the error passes."""
     story: list[tuple[str, Any]] = [
-        ("now", 100.0),
-        ("wait until 103", TURN),
-        ("now", 100.0),
+        *JOINED,
         ("lock/acquire A at inbox 0", lost_answer()),
         ("now", 100.1),
         ("pause 0.05", None),
@@ -445,109 +424,10 @@ def test_acquire_interrupted_at_each_step_cleans_up(
         ("watch B", None),
         ("leave, pause 2, nowhere", None),
     ]
-    struck = interruption()
-    ask = an_ask()
-    with pytest.raises(interruption) as caught:
-        acquire(
-            a_lock(renew_for=60.0),
-            ask,
-            [*story[:last], (story[last][0], struck), *((line, None) for line in cleared)],
-        )
-    assert caught.value is struck
-    assert ask.hold is None or ask.hold.state is State.GONE
-
-
-# Re-entry
-
-
-def held(lease: int = 10_000, renew_for: float = 0.0) -> Hold:
-    """A hold of the caller's, acquired at 100."""
-    lock = a_lock(lease=lease, renew_for=renew_for)
-    story: list[tuple[str, Any]] = [("now", 100.0), ("lock/acquire A", Granted(7))]
-    hold = acquire(lock, an_ask(0), [*story, *([("watch A", None)] if renew_for else []), ("now", 100.0)])
-    assert isinstance(hold, Hold)
-    return hold
-
-
-def re_entry(hold: Hold) -> Ask:
-    ask = an_ask()
-    ask.inner = hold
-    return ask
-
-
-@pytest.mark.parametrize(
-    ("outer", "inner", "story"),
-    [
-        ({"lease": 60_000}, {}, [("now", 101.0)]),
-        ({"renew_for": 60.0}, {"lease": 60_000, "renew_for": 60.0}, []),
-    ],
-    ids=["a shorter lease", "both renewed"],
-)
-def test_re_entry_asks_nobody(outer: dict[str, Any], inner: dict[str, Any], story: list[tuple[str, Any]]) -> None:
-    """[L13] [H17] Counted in the process."""
-    hold = held(**outer)
-    deadline = hold.deadline
-    assert acquire(a_lock(reentrant=True, **inner), re_entry(hold), story) is hold
-    assert len(hold.inside) == 2
-    assert hold.deadline == deadline
-
-
-@pytest.mark.parametrize(
-    ("outer", "inner"),
-    [({}, {"lease": 60_000}), ({"renew_for": 60.0}, {"lease": 60_000})],
-    ids=["fixed in fixed", "fixed in renewed"],
-)
-def test_a_longer_inner_lease_is_asked_for(outer: dict[str, Any], inner: dict[str, Any]) -> None:
-    """[H17] [L11] One round trip."""
-    hold = held(**outer)
-    story: list[tuple[str, Any]] = [("now", 101.0), ("lock/renew A 60000", True)]
-    assert acquire(a_lock(reentrant=True, **inner), re_entry(hold), story) is hold
-    assert hold.deadline == 101.0 + validity(60_000)
-
-
-def test_an_entry_that_expects_renewal_gets_it() -> None:
-    """[H17] In a fixed hold its section would outlive the lease, however long it asked for."""
-    hold = held()
-    story = [("now", 101.0), ("lock/renew A 10000", True), ("watch A", None)]
-    assert acquire(a_lock(reentrant=True, renew_for=60.0), re_entry(hold), story) is hold
-    assert hold.renew_until == 161.0
-
-
-def test_a_late_entry_with_the_same_lease_gets_all_of_it() -> None:
-    """[H17] What counts is when the hold ends, not how long it was meant to be."""
-    hold = held()
-    story = [("now", 109.0), ("lock/renew A 10000", True)]
-    assert acquire(a_lock(reentrant=True), re_entry(hold), story) is hold
-    assert hold.deadline == 109.0 + validity(10_000)
-
-
-def test_re_entry_that_finds_the_lock_taken_is_a_loss() -> None:
-    """[H17] And no entry."""
-    hold = held()
-    with pytest.raises(LockLost):
-        acquire(
-            a_lock(reentrant=True, lease=60_000),
-            re_entry(hold),
-            [("now", 101.0), ("lock/renew A 60000", False)],
-        )
-    assert hold.lost_why == "taken"
-    assert len(hold.inside) == 1
-
-
-def test_a_hold_that_is_being_released_is_not_re_entered() -> None:
-    """[H17] Somebody else's grant.release() is in flight: this caller waits for the lock like anybody."""
-    hold = held()
-    assert hold.leave(next(iter(hold.inside)))
-    outcome = acquire(
-        a_lock(reentrant=True),
-        re_entry(hold),
-        [
-            ("now", 101.0),
-            ("wait until 104", TURN),
-            ("now", 101.0),
-            ("lock/acquire A at inbox 0", Granted(8)),
-            ("leave, pause 2, nowhere", None),
-            ("now", 101.0),
-        ],
-    )
-    assert outcome is not hold
+    for interruption in (KeyboardInterrupt(), asyncio.CancelledError(), SystemExit()):
+        ask = an_ask()
+        cleared = [(line, None) for line in STEPS[last]]
+        with pytest.raises(type(interruption)) as caught:
+            acquire(a_lock(renew_for=60.0), ask, [*story[:last], (story[last][0], interruption), *cleared])
+        assert caught.value is interruption
+        assert ask.hold is None or ask.hold.state is State.GONE
