@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from .flights import Flight
     from .loaders import LoadContext
 
-PASSING: Final = 1.0
-"""For so many seconds those who wait for a value that isn't stored load it themselves, all at once."""
-
 IN_ATOMIC: Final = Run(commits.open_now, sync_to_async(commits.open_now, thread_sensitive=True))
 """Whether the thread of the synchronous code has transactions."""
 
@@ -71,7 +68,7 @@ class Ending:
         if claim is None:
             return (yield from self._brought_alone(value, keep))
         if keep == 0 or not self._context.stores:
-            yield from cut_off(call, claim, PASSING, UNSHARED)
+            yield from cut_off(call, claim, call.road.world.tuning.unstored_memory, UNSHARED)
             return Landing(value, values=call.road.values), "unstored"
         try:
             data = call.road.values.dumps(value)

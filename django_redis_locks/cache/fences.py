@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ..core import clock, forks
 from ..core.effects import Sweep
@@ -20,12 +20,6 @@ if TYPE_CHECKING:
 
     from ..core.effects import Command, Program
     from .roads import Road
-
-WRITE: Final = 5_000
-"""Milliseconds after which the claim of a writer who died ends."""
-
-PATIENCE: Final = 1.0
-"""Seconds for which a store that doesn't answer an invalidation is asked again: nobody else will."""
 
 
 @contextmanager
@@ -104,7 +98,9 @@ class _Block:
             forks.pid()
             self._token = mint_token()
             try:
-                yield from self._ask(blocking(self._loads, self._token, WRITE))
+                yield from self._ask(
+                    blocking(self._loads, self._token, round(1000 * self._road.world.tuning.writer_lease))
+                )
             except BaseException as failure:
                 if not isinstance(failure, GeneratorExit):
                     yield self._sweep()
@@ -126,7 +122,7 @@ class _Block:
     def _sweep(self) -> Sweep:
         """What gives the loads back in the background."""
         delete: Command[Any] = unblocking(self._loads, self._token)
-        return Sweep(self._loads[0].place, delete, WRITE / 1000)
+        return Sweep(self._loads[0].place, delete, self._road.world.tuning.writer_lease)
 
     def _forget(self) -> None:
         for key in self._keys:
@@ -169,7 +165,7 @@ def invalidating(
         road.forget(key)
         commits.forget(load.place)
         try:
-            yield from load.fencing(keep, settle, PATIENCE)
+            yield from load.fencing(keep, settle, road.world.tuning.invalidation_timeout)
         except LockBackendError as failure:
             road.failed(failure)
             failed = failure

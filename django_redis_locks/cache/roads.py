@@ -36,10 +36,6 @@ if TYPE_CHECKING:
     from ..engine import Engine
     from .values import Values
 
-GIVEN_UP: Final = 2.0
-"""Seconds for which a store that didn't answer isn't asked: each question might take as long again."""
-
-
 SAID: Final = 10.0
 """Seconds after which the log says once more that it doesn't answer."""
 
@@ -121,7 +117,7 @@ class Road:
             self._silent_until = now + SAID
             metrics.log.warning("Loads of cache %r are coordinated in this process only: %s", self.alias, failure)
         if failure.passing:
-            self._down_until = now + GIVEN_UP
+            self._down_until = now + self.world.tuning.leases_down_for
 
     def rests(self, key: str) -> bool:
         return self.resting.get(key, 0.0) > clock.now()

@@ -16,7 +16,7 @@ import pytest
 from django.conf import settings
 from django.core.cache import caches
 
-from django_redis_locks.cache import early, endings, fences, get_or_load, metrics, roads
+from django_redis_locks.cache import early, get_or_load, metrics, roads
 from django_redis_locks.cache.flights import Flight
 from django_redis_locks.cache.roads import Road, road_of
 from tests.cache.wrapped import FILES, LOCMEM, MEMCACHED, REDIS, WRAPPER, Closing, raw_entry
@@ -256,12 +256,10 @@ def proxied(redis_server: RedisServer, settings: Any, redis_url: str) -> Iterato
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch, tune: Tune) -> None:
+def patient(tune: Tune) -> None:
     """However long a server or a thread stands still: no answer comes too late, no claim of one who writes ends before he
     does, and what was said of a load isn't forgotten in the same test."""
-    tune(socket_timeout=PATIENCE)
-    monkeypatch.setattr(fences, "WRITE", 60_000)
-    monkeypatch.setattr(endings, "PASSING", 60.0)
+    tune(socket_timeout=PATIENCE, writer_lease=60.0, unstored_memory=60.0)
 
 
 @pytest.fixture(autouse=True)

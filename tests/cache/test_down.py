@@ -12,20 +12,21 @@ import redis
 from django.core.cache import caches
 
 from django_redis_locks import LockBackendError
-from django_redis_locks.cache import fences, get_or_load, get_or_load_many, invalidate, roads
+from django_redis_locks.cache import get_or_load, get_or_load_many, invalidate
 from django_redis_locks.cache.fences import writing
 from tests.cache.conftest import DUMMY, HERE, THERE, Loader, Stage, at, redis_locks, road_at
 from tests.contract.matrix import PATIENCE, eventually
 from tests.forks import in_child
+from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 
 LEASE = "{:1:k}:k:load"
 
 
 @pytest.fixture(autouse=True)
-def not_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def not_soon(tune: Tune) -> None:
     """However slow this machine is, a store that is given up isn't asked again in the same test."""
-    monkeypatch.setattr(roads, "GIVEN_UP", 60.0)
+    tune(leases_down_for=60.0)
 
 
 def test_one_load_in_each_process_while_the_store_is_down(proxied: Proxy, stage: Stage, counted: Any) -> None:
@@ -52,8 +53,8 @@ def test_a_store_that_is_down_isnt_asked_each_time(proxied: Proxy, stage: Stage,
     assert counted()["down"] == 1
 
 
-def test_and_is_asked_again_soon(proxied: Proxy, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roads, "GIVEN_UP", 0.3)
+def test_and_is_asked_again_soon(proxied: Proxy, stage: Stage, tune: Tune) -> None:
+    tune(leases_down_for=0.3)
     proxied.down()
     stage.load("k", Loader("value"), ttl=60)
     proxied.up()
@@ -79,10 +80,8 @@ def test_a_lost_invalidation_is_an_error(proxied: Proxy, stage: Stage) -> None:
         stage.call(invalidate, "k", cache=HERE)
 
 
-def test_an_invalidation_whose_answer_is_lost_is_repeated(
-    proxied: Proxy, stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fences, "PATIENCE", PATIENCE)
+def test_an_invalidation_whose_answer_is_lost_is_repeated(proxied: Proxy, stage: Stage, tune: Tune) -> None:
+    tune(invalidation_timeout=PATIENCE)
     stage.load("k", Loader("old"), ttl=60)
     proxied.plan("cut", "reply", of="load/fence")
     stage.call(invalidate, "k", cache=HERE)
