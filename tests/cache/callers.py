@@ -1,0 +1,163 @@
+"""Callers of ``get_or_load`` in threads or tasks, and loaders that wait for the test."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from django_redis_locks.cache import LoadResult, get_or_load
+from tests.cache import backends
+from tests.cache.backends import HERE, THERE, at
+from tests.contract.matrix import PATIENCE, Caller, Task, Thread, eventually
+from tests.probes import cache as probes
+
+
+class Loader:
+    """Returns its next value, raises it if it is an exception, or calls it; counts; with a ``gate`` only when that is open."""
+
+    def __init__(self, *values: Any, gate: bool = False) -> None:
+        self.values = values
+        self.calls = 0
+        self.began = threading.Semaphore(0)
+        self.gate = threading.Event()
+        if not gate:
+            self.gate.set()
+        self._mutex = threading.Lock()
+
+    def __call__(self) -> Any:
+        value = self._begin()
+        assert self.gate.wait(PATIENCE)
+        return self._end(value)
+
+    async def asynchronously(self) -> Any:
+        value = self._begin()
+        assert await asyncio.get_running_loop().run_in_executor(None, self.gate.wait, PATIENCE)
+        return self._end(value)
+
+    def _begin(self) -> Any:
+        with self._mutex:
+            value = self.values[min(self.calls, len(self.values) - 1)]
+            self.calls += 1
+        self.began.release()
+        return value
+
+    def _end(self, value: Any) -> Any:
+        if isinstance(value, BaseException) or (isinstance(value, type) and issubclass(value, BaseException)):
+            raise value
+        return value() if callable(value) else value
+
+    def wait(self) -> None:
+        """Until it has begun once more."""
+        assert self.began.acquire(timeout=PATIENCE)
+
+
+class Running:
+    """A load whose loader has begun, and waits for the test."""
+
+    def __init__(self, loader: Loader, future: Future[Any]) -> None:
+        self.loader = loader
+        self.future = future
+
+    def finish(self) -> Any:
+        """Let it end; what its caller gets, or raises."""
+        self.loader.gate.set()
+        result = self.future.result(PATIENCE)
+        return result.value if isinstance(result, LoadResult) else result
+
+
+class Callers:
+    """Callers of one kind, threads or tasks. Options are those of ``get_or_load``; ``ttl`` is 60 by default."""
+
+    def __init__(self, face: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self.is_async = face is Task
+        self._face = face
+        self._loop = loop
+        self._callers: list[Caller] = []
+
+    def caller(self) -> Caller:
+        caller: Caller = self._face(self._loop)
+        self._callers.append(caller)
+        return caller
+
+    def loader(self, loader: Any) -> Any:
+        """The same loader, asynchronous for tasks."""
+        return loader.asynchronously if self.is_async and isinstance(loader, Loader) else loader
+
+    def start(self, key: Any, loader: Any, *, cache: str = HERE, **options: Any) -> Future[Any]:
+        """Have a new caller load, and return the future of its ``LoadResult``."""
+        options = {"ttl": 60, "wait": PATIENCE, **options}
+        return self.caller().start(get_or_load, key, self.loader(loader), **at(cache), info=True, **options)
+
+    def load(self, key: Any, loader: Any, **options: Any) -> Any:
+        """Load; a ``LoadResult``. A loader that is no callable is the value."""
+        return self.start(key, loader if callable(loader) else Loader(loader), **options).result(PATIENCE)
+
+    def value(self, key: Any, loader: Any, **options: Any) -> Any:
+        """Load; the value."""
+        return self.load(key, loader, **options).value
+
+    def begin(self, *values: Any, key: Any = "k", **options: Any) -> Running:
+        """Start a load and wait until its loader has begun."""
+        loader = Loader(*values, gate=True)
+        running = Running(loader, self.start(key, loader, **options))
+        loader.wait()
+        return running
+
+    def follow(self, running: Running, number: int = 1, **options: Any) -> list[Future[Any]]:
+        """Start callers and wait until they follow that load."""
+        futures = [self.start("k", running.loader, **options) for _ in range(number)]
+        eventually(lambda: self.followers() == number)
+        return futures
+
+    def wait_for(self, *, key: str = "k", cache: str = THERE, **options: Any) -> Running:
+        """Start a caller and wait until it waits for another's load. Its own loader must not be called."""
+        loader = Loader(AssertionError("it was loaded twice"))
+        future = self.start(key, loader, cache=cache, **options)
+        eventually(lambda: probes.waiters_in_store(**at(cache)) or self.followers(cache) or future.done())
+        return Running(loader, future)
+
+    def make_stale(self, key: str = "k", value: Any = "old", **options: Any) -> None:
+        """Load a value that is stale when this returns, and stays so for ten minutes."""
+        self.load(key, value, **{"ttl": 0.01, "jitter": 0.0, "stale": 600, **options})
+        begin = monotonic()
+        eventually(lambda: monotonic() - begin > 0.03)
+
+    def followers(self, cache: str = HERE) -> int:
+        """How many wait for loads that others lead in this process."""
+        leaders = len(probes.loads_in_flight(**at(cache))) if self.is_async else 0
+        return probes.followers(**at(cache)) - leaders
+
+    def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function that has a twin, as a caller of this kind."""
+        return self.caller()(function, *args, **kwargs)
+
+    def close(self) -> None:
+        for caller in self._callers:
+            caller.close()
+
+
+STALE: dict[str, Any] = {"ttl": 60, "stale": 600}
+"""Options of those who take a stale value."""
+
+FACES = {"sync": Thread, "async": Task}
+
+
+def cells(*kinds: Any) -> list[Any]:
+    """Every kind of cache for threads and for tasks: parameters of the fixture ``callers``."""
+    return [pytest.param((kind, face), id=f"{kind.__name__}-{name}") for kind in kinds for name, face in FACES.items()]
+
+
+EACH_CACHE = pytest.mark.parametrize(
+    "callers",
+    cells(backends.redis, backends.django_redis, backends.files, backends.memcached, backends.locmem),
+    indirect=True,
+)
+"""Caches of every kind. By default only those that differ in where leases are: on Redis, and files."""
+ON_REDIS = pytest.mark.parametrize("callers", cells(backends.redis), indirect=True)
+PROXIED = pytest.mark.parametrize("callers", cells(backends.proxied), indirect=True)

@@ -1,0 +1,314 @@
+"""What tests may see and replace of the internals of ``django_redis_locks.cache``.
+
+``cache`` and ``using`` are the aliases of the cache and of its locks, as in the public functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.cache import caches
+
+from django_redis_locks.backends.redis import backend as redis_backend
+from django_redis_locks.backends.redis.backend import RedisBackend
+from django_redis_locks.backends.redis.scripts import script
+from django_redis_locks.cache import background, commits, early, endings, fences, roads, values
+from django_redis_locks.cache.decorated import find
+from django_redis_locks.cache.flights import Flight, Landing
+from django_redis_locks.cache.roads import Road, road_of
+from django_redis_locks.cache.visits import Visit
+from django_redis_locks.core import clock
+from django_redis_locks.core.effects import Command
+from django_redis_locks.core.keys import waiters_of
+
+__all__ = [
+    "cancel_first_task",
+    "clear_guard",
+    "coordinator",
+    "delay_copies",
+    "disconnect_caches",
+    "fail_command",
+    "find_cached_function",
+    "followers",
+    "forget_state",
+    "has_pending_stores",
+    "hold_before_waiting",
+    "interrupt_follow",
+    "is_down",
+    "is_envelope",
+    "is_fused",
+    "keep_write_guards_and_notes",
+    "lease_key",
+    "limit_background_loads",
+    "load_scripts",
+    "loads_in_flight",
+    "pass_wall_time",
+    "readers_waiting",
+    "record_load_commands",
+    "retry_down_store_after",
+    "retry_invalidation_for",
+    "run_before_last_page_lookup",
+    "seconds_learned",
+    "settle",
+    "shift_clock",
+    "waiters_in_store",
+    "waiters_key",
+    "write_guard",
+]
+
+
+def coordinator(cache: Any, using: str | None = None) -> Road:
+    """What coordinates the loads of a cache in this process."""
+    return road_of(cache, using)
+
+
+def is_fused(cache: Any, using: str | None = None) -> bool:
+    """Whether its leases are where its values are."""
+    return road_of(cache, using).fused
+
+
+def is_down(cache: Any, using: str | None = None) -> bool:
+    """Whether its store of leases is given up for the moment."""
+    return road_of(cache, using).down
+
+
+def loads_in_flight(cache: Any, using: str | None = None) -> dict[Any, Flight]:
+    """The loads of this process that are under way, by key."""
+    return dict(road_of(cache, using).flights._flying)
+
+
+def followers(cache: Any, using: str | None = None) -> int:
+    """How many callers wait for loads of this process. A task that leads waits for its own load as well."""
+    return sum(len(flight.gates) for flight in loads_in_flight(cache, using).values())
+
+
+def readers_waiting(cache: Any, using: str | None = None) -> int:
+    """How many callers wait for the answer to a read that another one sent."""
+    return sum(len(look.gates) for look in list(road_of(cache, using).looks._flying.values()))
+
+
+def waiters_in_store(cache: Any, using: str | None = None) -> int:
+    """For how many keys callers of this process wait in the store."""
+    return len(road_of(cache, using).engine._queues)
+
+
+def settle(cache: Any, using: str | None = None) -> None:
+    """Wait until background work of the engine is done."""
+    road_of(cache, using).engine.settle(10)
+
+
+def write_guard(key: str, *, cache: Any, using: str | None = None) -> AbstractContextManager[Any]:
+    """The guard of a write of one key: loads that run meanwhile are void."""
+    road = road_of(cache, using)
+    return fences.writing(road, [road.key(key, None)])
+
+
+def clear_guard(*, cache: Any, using: str | None = None) -> AbstractContextManager[Any]:
+    """The guard of a write that concerns every key."""
+    return fences.everything(road_of(cache, using))
+
+
+def lease_key(key: str) -> str:
+    """The key of the lease beside a value on Redis."""
+    return roads.lease_of(key)
+
+
+def waiters_key(lease: str) -> str:
+    """The key of the queue of waiters for a lease."""
+    return waiters_of(lease)
+
+
+def is_envelope(value: object) -> bool:
+    """Whether it is a value with the time until which it is fresh."""
+    return isinstance(value, values.Kept)
+
+
+def load_scripts() -> list[str]:
+    """The sources of the scripts that loads run on Redis."""
+    folder = Path(redis_backend.__file__).parent / "lua" / "load"
+    return [script(step).source for step in ("queue/leave", *(f"load/{path.stem}" for path in folder.glob("*.lua")))]
+
+
+def has_pending_stores() -> bool:
+    """Whether a transaction still has to store what was loaded in it."""
+    return commits.any_pending()
+
+
+def find_cached_function(path: str) -> Any:
+    """The function of a refresh job, as a worker looks it up."""
+    return find(path)
+
+
+def seconds_learned(name: str) -> float | None:
+    """The average duration of loads of a name, for early refreshes."""
+    return early._seconds.get(name)
+
+
+def disconnect_caches() -> None:
+    """Close the connections of this thread's caches on Redis, which Django leaves to the garbage collector."""
+    for cache in caches.all(initialized_only=True):
+        for pool in getattr(getattr(cache, "_cache", None), "_pools", {}).values():
+            pool.disconnect()
+
+
+def forget_state() -> None:
+    """Forget coordinators, and the durations of loads."""
+    early._seconds.clear()
+    roads.forget_roads()
+
+
+# Replacements
+
+
+def keep_write_guards_and_notes(patch: pytest.MonkeyPatch) -> None:
+    """Guards of writes, and notes that a load isn't waited for, last for a minute."""
+    patch.setattr(fences, "WRITE", 60_000)
+    patch.setattr(endings, "PASSING", 60.0)
+
+
+def retry_down_store_after(patch: pytest.MonkeyPatch, seconds: float) -> None:
+    """How long a store that is down isn't asked."""
+    patch.setattr(roads, "GIVEN_UP", seconds)
+
+
+def retry_invalidation_for(patch: pytest.MonkeyPatch, seconds: float) -> None:
+    """How long an invalidation without an answer is repeated."""
+    patch.setattr(fences, "PATIENCE", seconds)
+
+
+def limit_background_loads(patch: pytest.MonkeyPatch, number: int) -> None:
+    """How many loads may run in the background at once."""
+    patch.setattr(background, "CROWD", number)
+
+
+def pass_wall_time(patch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Set the wall clock, by which pages are fresh, this far ahead of the real one."""
+    real = getattr(clock.wall, "real", clock.wall)
+
+    def wall() -> float:
+        return real() + seconds
+
+    wall.real = real  # type: ignore[attr-defined]
+    patch.setattr(clock, "wall", wall)
+
+
+def shift_clock(patch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Return a function that sets the clock of waits this many seconds ahead of the real one."""
+    real, ahead = clock.now, 0.0
+
+    def shift(seconds: float) -> None:
+        nonlocal ahead
+        ahead = seconds
+
+    patch.setattr(clock, "now", lambda: real() + ahead)
+    return shift
+
+
+def record_load_commands(patch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """Return a function that returns the commands of loads sent since its last call, background work excluded."""
+    sent: list[str] = []
+    plain, asynchronous, many = RedisBackend.call, RedisBackend.acall, RedisBackend.call_many
+
+    def note(*commands: Command[Any]) -> None:
+        names = (command.name for command in commands if command.name.startswith("load/"))
+        sent.extend(name for name in names if name not in {"load/renew", "load/give_up", "load/unblock"})
+
+    def call(backend: RedisBackend, command: Any) -> Any:
+        note(command)
+        return plain(backend, command)
+
+    async def acall(backend: RedisBackend, command: Any) -> Any:
+        note(command)
+        return await asynchronous(backend, command)
+
+    def call_many(backend: RedisBackend, commands: Any, timeout: float) -> Any:
+        note(*commands)
+        return many(backend, commands, timeout)
+
+    patch.setattr(RedisBackend, "call", call)
+    patch.setattr(RedisBackend, "acall", acall)
+    patch.setattr(RedisBackend, "call_many", call_many)
+
+    def since() -> list[str]:
+        found = list(sent)
+        sent.clear()
+        return found
+
+    return since
+
+
+def fail_command(
+    patch: pytest.MonkeyPatch, name: str, failure: Exception, cache: Any, using: str | None = None
+) -> None:
+    """Commands of this name are carried out, and their answers are lost."""
+    handlers = road_of(cache, using).world.handlers
+    ask = handlers[Command]
+
+    def lose(command: Command[Any]) -> Any:
+        reply = ask(command)
+        if command.name == name:
+            raise failure
+        return reply
+
+    patch.setitem(handlers, Command, lose)
+
+
+def delay_copies(patch: pytest.MonkeyPatch, wait: Callable[[], object]) -> None:
+    """Followers copy the value of a load only when ``wait`` has returned."""
+    copy = Landing.copy
+
+    def late(self: Landing) -> Any:
+        wait()
+        return copy(self)
+
+    patch.setattr(Landing, "copy", late)
+
+
+def hold_before_waiting(patch: pytest.MonkeyPatch, wait: Callable[[], object]) -> None:
+    """A caller inside a load calls ``wait`` before it checks whether to wait for another load is safe."""
+    needs = Flight.needs
+
+    def held(flight: Flight, others: list[Flight]) -> bool:
+        wait()
+        return needs(flight, others)
+
+    patch.setattr(Flight, "needs", held)
+
+
+def interrupt_follow(patch: pytest.MonkeyPatch, failure: BaseException, cache: Any, using: str | None = None) -> None:
+    """Waiting for another load of this process raises."""
+
+    def struck(*args: Any, **kwargs: Any) -> Any:
+        raise failure
+
+    patch.setattr(road_of(cache, using).flights, "follow", struck)
+
+
+def cancel_first_task(patch: pytest.MonkeyPatch) -> None:
+    """The first load that is led by a task is cancelled before it begins."""
+    in_task, begun = background.in_task, []  # type: ignore[var-annotated]
+
+    def cancelled(work: Any) -> Any:
+        task = in_task(work)
+        if not begun:
+            task.cancel()
+        begun.append(task)
+        return task
+
+    patch.setattr(background, "in_task", cancelled)
+
+
+def run_before_last_page_lookup(patch: pytest.MonkeyPatch, call: Callable[[], object]) -> None:
+    """Call a function just before a request whose wait is over looks for the page once more."""
+    look = Visit._look
+
+    def stored_just_before(visit: Visit) -> Any:
+        if visit._waited_long():
+            call()
+        return look(visit)
+
+    patch.setattr(Visit, "_look", stored_just_before)
