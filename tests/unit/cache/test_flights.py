@@ -1,7 +1,9 @@
-"""Threads that follow a flight: none is forgotten, whatever strikes one of them."""
+"""Calls of one key in one process share a load: one leads, and no follower is forgotten, whatever interrupts another one."""
 
 from __future__ import annotations
 
+import sys
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from math import inf
 from typing import Any
@@ -70,7 +72,7 @@ class Struck(ThreadEvent):
 
 
 @pytest.mark.parametrize("victims", [1, CROWD - 1])
-def test_one_who_is_struck_keeps_none_of_the_others(
+def test_interrupted_followers_do_not_keep_the_others(
     crowd: Crowd, monkeypatch: pytest.MonkeyPatch, victims: int
 ) -> None:
     """[S22] Ctrl-C, or a time limit, ends the wait of one thread and no other's."""
@@ -86,7 +88,7 @@ def test_one_who_is_struck_keeps_none_of_the_others(
     assert crowd.all_have_it()
 
 
-def test_who_gives_up_is_forgotten(crowd: Crowd) -> None:
+def test_follower_that_gives_up_leaves_no_gate(crowd: Crowd) -> None:
     """Else a load that takes for ever would gather gates."""
     crowd.come(2)
     assert crowd.flights.follow(crowd.flight, clock.now() + 0.01) is None
@@ -96,7 +98,7 @@ def test_who_gives_up_is_forgotten(crowd: Crowd) -> None:
     assert crowd.all_have_it()
 
 
-def test_who_is_struck_before_he_sleeps_is_forgotten(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_follower_interrupted_before_it_sleeps_leaves_no_gate(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same, between the entry and the sleep."""
     enter = Flights._enter
 
@@ -114,7 +116,7 @@ def test_who_is_struck_before_he_sleeps_is_forgotten(crowd: Crowd, monkeypatch: 
     assert crowd.all_have_it()
 
 
-def test_packing_that_is_struck_forgets_nobody(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leader_interrupted_while_it_packs_still_wakes_followers(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
     """The leader is interrupted while the value is packed for the others."""
 
     def pack() -> None:
@@ -126,3 +128,25 @@ def test_packing_that_is_struck_forgets_nobody(crowd: Crowd, monkeypatch: pytest
     with pytest.raises(KeyboardInterrupt):
         crowd.land()
     assert crowd.all_have_it()
+
+
+def test_one_of_many_concurrent_calls_leads() -> None:
+    """[S52] [S20] To look and to begin is one step."""
+    flights, barrier = Flights(), threading.Barrier(8)
+    leads: list[int] = []
+    before = sys.getswitchinterval()
+
+    def come() -> None:
+        for turn in range(200):
+            barrier.wait(PATIENCE)
+            if flights.join(f"k{turn}")[1]:
+                leads.append(turn)
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            for call in [pool.submit(come) for _ in range(8)]:
+                call.result(PATIENCE)
+    finally:
+        sys.setswitchinterval(before)
+    assert sorted(leads) == list(range(200))

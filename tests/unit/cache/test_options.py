@@ -1,0 +1,93 @@
+"""The options of loads: what is read, once, and what is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+
+from django_redis_locks.cache import XFetch
+from django_redis_locks.cache import options as module
+from django_redis_locks.cache.options import LoadOptions, options
+
+
+def test_same_options_in_another_order_are_equal_and_frozen() -> None:
+    """[S34] One call can't change them for another one."""
+    one = options({"ttl": 60, "stale": 5})
+    assert options({"stale": 5, "ttl": 60}) == one
+    assert LoadOptions(early=XFetch()).early == XFetch()
+    with pytest.raises(FrozenInstanceError):
+        one.ttl = 1  # type: ignore[misc]
+
+
+def test_true_after_one_is_refused() -> None:
+    """A cache of checked options that took True for 1 would let it pass the second time."""
+    options({"stale": 1})
+    with pytest.raises(ValueError, match="stale must be seconds"):
+        options({"stale": True})
+
+
+def test_unhashable_default_is_taken() -> None:
+    assert options({"default": []}).default == []
+
+
+def test_durations_are_read_as_seconds() -> None:
+    half = dt.timedelta(seconds=0.5)
+    names = ("ttl", "stale", "wait", "error_ttl", "max_hold")
+    made = options({**dict.fromkeys(names, half), "expire": half})
+    assert [getattr(made, name) for name in names] == [0.5] * len(names)
+    assert made.expire == 500
+    assert options({"ttl": None}).ttl is None
+    assert options({"wait": -1}).wait == float("inf")
+    assert options({"max_hold": None}).max_hold == float("inf")
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"ttl": "60"}, "ttl is a number of seconds"),
+    ({"ttl": True}, "ttl is a number of seconds"),
+    ({"ttl": float("nan")}, "ttl is a number of seconds"),
+    ({"stale": -1}, "stale must be 0 or more"),
+    ({"stale": "5"}, "stale must be seconds"),
+    ({"early": 0}, "early is None, a fraction"),
+    ({"early": 1}, "early is None, a fraction"),
+    ({"early": True}, "early is None, a fraction"),
+    ({"early": XFetch}, "early is None, a fraction"),
+    ({"early": 0.5, "ttl": None}, "early needs a ttl"),
+    ({"refresh": "later"}, "refresh is 'inline' or 'thread' or 'celery', or a callable"),
+    ({"wait": -2}, "wait must be 0 or more"),
+    ({"on_conflict": "skip"}, "on_conflict is 'load' or 'default' or 'raise'"),
+    ({"expire": 0}, "expire must be between"),
+    ({"expire": -1}, "expire must be between"),
+    ({"renew": 1}, "renew is True or False"),
+    ({"jitter": 1}, "jitter is a fraction"),
+    ({"jitter": -0.1}, "jitter is a fraction"),
+    ({"store_in_atomic": "maybe"}, "store_in_atomic is 'on_commit'"),
+    ({"share": None}, "share is True or False"),
+]
+
+
+def test_value_out_of_its_range_is_refused_each_time() -> None:
+    for given, message in WRONG:
+        for _ in range(2):  # an error isn't remembered as an answer
+            with pytest.raises(ValueError, match=message):
+                options(given)
+
+
+def test_name_of_another_library_is_refused_with_a_suggestion() -> None:
+    for name, meant in {
+        "timeout": "ttl",
+        "lease": "expire",
+        "on_timeout": "on_conflict",
+        "stael": "stale",
+        "lock_timeout": "wait",
+    }.items():
+        with pytest.raises(TypeError, match=f"no option '{name}'; did you mean {meant}="):
+            options({name: 5})
+    with pytest.raises(TypeError, match="there are ttl, stale"):
+        options({"xyzzy": 5})
+
+
+def test_every_option_has_a_check() -> None:
+    assert set(module.NAMES) - set(module._CHECKS) == {"default"}
