@@ -71,36 +71,8 @@ def internals_in(tree: ast.Module) -> Iterator[str]:
 
 STILL_TOUCHING_INTERNALS = """
 cache/actors.py
-cache/conftest.py
-cache/jobs.py
 cache/stepping.py
-cache/test_backend.py
-cache/test_backend_elsewhere.py
-cache/test_backend_extras.py
-cache/test_background.py
-cache/test_cached_jobs.py
-cache/test_commits.py
-cache/test_commits_beside.py
-cache/test_down.py
-cache/test_flights.py
-cache/test_fused.py
 cache/test_interleavings.py
-cache/test_keys.py
-cache/test_loads.py
-cache/test_memcached.py
-cache/test_nested.py
-cache/test_odd_callers.py
-cache/test_options.py
-cache/test_pages.py
-cache/test_pages_dropped.py
-cache/test_pages_site.py
-cache/test_presets.py
-cache/test_rights.py
-cache/test_stale.py
-cache/test_tag.py
-cache/test_tasks.py
-cache/test_window.py
-cache/test_writers.py
 celery/unit/actors.py
 celery/unit/stepping.py
 celery/unit/test_interleavings.py
@@ -201,8 +173,6 @@ def test_internals_are_recognized_in_each_spelling() -> None:
 LONGEST = 500
 
 STILL_TOO_LONG = """
-cache/test_cached.py
-cache/test_pages.py
 django/test_drf.py
 """
 

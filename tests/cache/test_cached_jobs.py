@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from typing import Any
 
 import pytest
 from django.core.cache import caches
 
-from django_redis_locks.cache import cached
-from django_redis_locks.cache.decorated import find
-from django_redis_locks.cache.refreshing import Job
+from django_redis_locks.cache import Job, cached
+from tests.cache.backends import REDIS
 from tests.django.helpers import in_thread
+from tests.probes.cache import find_cached_function
 
 jobs: list[Job] = []
 called: list[Any] = []
@@ -20,7 +19,7 @@ called: list[Any] = []
 
 @pytest.fixture(autouse=True)
 def redis_cache(settings: Any, redis_url: str) -> None:
-    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": redis_url}}
+    settings.CACHES = {"default": {"BACKEND": REDIS, "LOCATION": redis_url}}
     jobs.clear()
     called.clear()
 
@@ -62,12 +61,12 @@ def grow_old(key: str) -> None:
 
 
 def carry_out(job: Job) -> bool:
-    """As a worker does, who knows what can be sent."""
-    return find(job.path).take_over(job.token, job.args, job.kwargs)
+    """As a worker does."""
+    return find_cached_function(job.path).take_over(job.token, job.args, job.kwargs)
 
 
-def test_a_worker_finds_the_function_and_carries_the_job_out() -> None:
-    """[S37] It is claimed here, and once."""
+def test_worker_finds_the_function_and_carries_the_job_out_once() -> None:
+    """[S37] It is claimed by the caller."""
     assert report(2031) == "2031 1"
     grow_old(report.key(2031))
     assert [report(2031), report(year=2031)] == ["2031 1"] * 2
@@ -79,7 +78,7 @@ def test_a_worker_finds_the_function_and_carries_the_job_out() -> None:
     assert len(called) == 2
 
 
-def test_an_invalidation_meanwhile_wins() -> None:
+def test_invalidation_before_the_job_wins() -> None:
     """[S2] The claim is of then, not of when the worker comes."""
     report(2031, size="L")
     grow_old(report.key(2031, "L"))
@@ -91,7 +90,7 @@ def test_an_invalidation_meanwhile_wins() -> None:
     assert called == [2031]
 
 
-def test_an_asynchronous_function_is_carried_out_too() -> None:
+def test_job_of_a_coroutine_function_is_carried_out() -> None:
     async def story() -> None:
         await areport(2031)
         await asyncio.to_thread(grow_old, areport.key(2031))
@@ -103,7 +102,7 @@ def test_an_asynchronous_function_is_carried_out_too() -> None:
     assert asyncio.run(areport(2031)) == "2031 2"
 
 
-def test_methods_are_found_by_their_class() -> None:
+def test_job_of_a_method_is_carried_out() -> None:
     shop = Shop(5)
     for call in (shop.total, Market.best):
         call(2031)
@@ -117,14 +116,14 @@ def test_methods_are_found_by_their_class() -> None:
     assert [shop.total(2031), Market.best(2031)] == ["5 2031 3", "Market 2031 4"]
 
 
-@pytest.mark.parametrize("path", ["nowhere:report", f"{__name__}:nothing", f"{__name__}:carry_out", "report", ""])
-def test_what_another_version_has_is_not_found(path: str) -> None:
+def test_job_of_a_function_that_is_not_found_raises() -> None:
     """[S37] The code of a worker may be older, or newer."""
-    with pytest.raises(LookupError, match="does this process run the same code"):
-        find(path)
+    for path in ("nowhere:report", f"{__name__}:nothing", f"{__name__}:carry_out", "report", ""):
+        with pytest.raises(LookupError, match="does this process run the same code"):
+            find_cached_function(path)
 
 
-def test_an_old_value_may_be_kept_by_an_invalidation() -> None:
+def test_soft_invalidation_keeps_the_value_as_stale() -> None:
     """With soft=True for as long as the function's `stale` says; else it is gone."""
     report(2031)
     report.invalidate(2031, soft=True)
@@ -132,25 +131,3 @@ def test_an_old_value_may_be_kept_by_an_invalidation() -> None:
     assert len(jobs) == 1
     report.invalidate(2031)
     assert report(2031) == "2031 2"
-
-
-def test_one_thread_loads_for_all_that_come() -> None:
-    """As `get_or_load`, whose promises are its own tests': here for a method."""
-    began, go = threading.Event(), threading.Event()
-
-    @cached("slow:{pk}", ttl=60)
-    def slow(pk: int) -> int:
-        called.append(pk)
-        began.set()
-        assert go.wait(10)
-        return pk
-
-    found: list[int] = []
-    threads = [threading.Thread(target=lambda: found.append(slow(1))) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    assert began.wait(10)
-    go.set()
-    for thread in threads:
-        thread.join(10)
-    assert (found, called) == ([1] * 5, [1])

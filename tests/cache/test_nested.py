@@ -1,67 +1,87 @@
-"""Loads within loads, in orders in which each would wait for the other one: none waits for itself. Their loaders block, so
-those who call are threads."""
+"""Loads within loads: none waits for itself, in any order. Loaders block here, so that callers are threads."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from django.core.cache import caches
 
 from django_redis_locks.cache import get_or_load, get_or_load_many
-from django_redis_locks.cache.flights import Flight
-from tests.cache.conftest import HERE, at, flights_at, road_at
+from tests.cache.backends import HERE, THERE, at
+from tests.cache.callers import Callers
 from tests.contract.matrix import PATIENCE, eventually
+from tests.probes.cache import followers, hold_before_waiting, interrupt_follow, loads_in_flight
 
 
-def ask(key: str, loader: Callable[[], Any]) -> Any:
-    return get_or_load(key, loader, **at(HERE), ttl=60, wait=PATIENCE)
+def ask(key: str, loader: Callable[[], Any], cache: str = HERE, wait: float = PATIENCE) -> Any:
+    return get_or_load(key, loader, **at(cache), ttl=60, wait=wait)
 
 
-def inner(key: str) -> str:
-    return ask(key, lambda: f"inner {key}")
-
-
-def followed() -> bool:
-    return any(flight.gates for flight in flights_at())
-
-
-def test_two_who_come_to_wait_for_each_other_at_once(road: str, counted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[S18] If both looked first, and waited then, neither would see the other one."""
-    begun, about_to_look = threading.Barrier(2), threading.Barrier(2)
-    needs = Flight.needs
-
-    def both_look(flight: Flight, others: list[Flight]) -> bool:
-        about_to_look.wait(PATIENCE)
-        return needs(flight, others)
-
-    def outer(other: str) -> Callable[[], str]:
-        def load() -> str:
-            begun.wait(PATIENCE)
-            return inner(other)
-
-        return load
-
-    monkeypatch.setattr(Flight, "needs", both_look)
-    with ThreadPoolExecutor(2) as pool:
-        both = [pool.submit(ask, "a", outer("b")), pool.submit(ask, "b", outer("a"))]
-        assert {each.result(2 * PATIENCE) for each in both} <= {"inner a", "inner b"}
-    assert counted()["timeouts"] == 0
-
-
-def one(key: str, loader: Callable[[], Any]) -> Any:
-    return ask(key, loader)
-
-
-def many(key: str, loader: Callable[[], Any]) -> Any:
+def ask_many(key: str, loader: Callable[[], Any]) -> Any:
     keys = [key, f"{key}2"]
     return get_or_load_many(keys, lambda keys: dict.fromkeys(keys, loader()), **at(HERE), ttl=60, wait=PATIENCE)[key]
 
 
-@pytest.mark.parametrize("within", [one, many])
-def test_one_who_waits_within_a_load_of_its_own(road: str, counted: Any, within: Callable[..., Any]) -> None:
+def in_threads(*calls: Callable[[], Any]) -> list[Any]:
+    with ThreadPoolExecutor(len(calls)) as pool:
+        futures = [pool.submit(call) for call in calls]
+        return [future.result(2 * PATIENCE) for future in futures]
+
+
+def test_load_within_its_own_load_is_carried_out(callers: Callers) -> None:
+    """[S19] It isn't waited for."""
+
+    def recursive() -> str:
+        return f"outer of {get_or_load('k', lambda: 'inner', **at(HERE), ttl=60)}"
+
+    assert callers.value("k", recursive) == "outer of inner"
+    assert caches[HERE].get("k") == "outer of inner"
+
+
+@pytest.mark.parametrize("there", [HERE, THERE], ids=["one-process", "two-processes"])
+def test_two_loads_that_need_each_other_both_end(cache_pair: str, counted: Any, there: str) -> None:
+    """[S18] A within B and B within A: in one process that is noticed, in two the wait ends it."""
+    both = threading.Barrier(2)
+    wait = PATIENCE if there == HERE else 0.3
+
+    def outer(other: str, cache: str) -> Callable[[], Any]:
+        def load() -> Any:
+            both.wait(PATIENCE)
+            return ask(other, lambda: f"inner {other}", cache, wait)
+
+        return load
+
+    found = in_threads(lambda: ask("a", outer("b", HERE)), lambda: ask("b", outer("a", there), there))
+    assert set(found) <= {"inner a", "inner b"}
+    assert counted()["nested"] >= (there == HERE)
+
+
+def test_two_that_check_at_once_whether_to_wait_do_not_both_wait(
+    cache_pair: str, counted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[S18] If both checked first, and waited then, neither would see the other one."""
+    begun, about_to_check = threading.Barrier(2), threading.Barrier(2)
+    hold_before_waiting(monkeypatch, lambda: about_to_check.wait(PATIENCE))
+
+    def outer(other: str) -> Callable[[], Any]:
+        def load() -> Any:
+            begun.wait(PATIENCE)
+            return ask(other, lambda: f"inner {other}")
+
+        return load
+
+    assert set(in_threads(lambda: ask("a", outer("b")), lambda: ask("b", outer("a")))) <= {"inner a", "inner b"}
+    assert counted()["timeouts"] == 0
+
+
+@pytest.mark.parametrize("within", [ask, ask_many], ids=["one", "many"])
+def test_wait_of_an_inner_load_counts_as_the_outer_ones(
+    cache_pair: str, counted: Any, within: Callable[..., Any]
+) -> None:
     """[S18] A loads C within itself, and C waits for B: so does A."""
     b_loads, c_loads = threading.Event(), threading.Event()
 
@@ -69,32 +89,30 @@ def test_one_who_waits_within_a_load_of_its_own(road: str, counted: Any, within:
         assert b_loads.wait(PATIENCE)
         return str(within("c", of_c))
 
-    def of_c() -> str:
+    def of_c() -> Any:
         c_loads.set()
-        return inner("b")
+        return ask("b", lambda: "inner b")
 
-    def of_b() -> str:
+    def of_b() -> Any:
         b_loads.set()
         assert c_loads.wait(PATIENCE)
-        eventually(followed)
-        return inner("a")
+        eventually(lambda: followers(**at(HERE)))
+        return ask("a", lambda: "inner a")
 
-    with ThreadPoolExecutor(2) as pool:
-        both: list[Future[Any]] = [pool.submit(ask, "a", of_a), pool.submit(ask, "b", of_b)]
-        assert [each.result(2 * PATIENCE) for each in both] == ["inner a"] * 2
+    assert in_threads(lambda: ask("a", of_a), lambda: ask("b", of_b)) == ["inner a"] * 2
     assert (counted()["nested"], counted()["timeouts"]) == (1, 0)
 
 
-def test_who_has_waited_within_a_load_waits_no_longer(road: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[S18] Also one who was interrupted: others may wait for that load again."""
+def test_interrupted_wait_within_a_load_is_forgotten(cache_pair: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[S18] Others may wait for that load again."""
     b_loads, go = threading.Event(), threading.Event()
-    left: list[list[Flight]] = []
+    left: list[Any] = []
 
     def of_a() -> str:
         with pytest.raises(TimeoutError):
-            get_or_load("b", lambda: "mine", **at(HERE), ttl=60, wait=PATIENCE)
-        (flight,) = (flight for key, flight in road_at(HERE).flights._flying.items() if "a" in str(key))
-        left.append(flight.waits_for)
+            ask("b", lambda: "mine")
+        (load,) = (load for key, load in loads_in_flight(**at(HERE)).items() if "a" in str(key))
+        left.append(load.waits_for)
         return "a"
 
     def of_b() -> str:
@@ -102,13 +120,10 @@ def test_who_has_waited_within_a_load_waits_no_longer(road: str, monkeypatch: py
         assert go.wait(PATIENCE)
         return "b"
 
-    def struck(*args: Any, **kwargs: Any) -> Any:
-        raise TimeoutError  # as a time limit does, wherever it strikes
-
     with ThreadPoolExecutor(1) as pool:
         loading = pool.submit(ask, "b", of_b)
         assert b_loads.wait(PATIENCE)
-        monkeypatch.setattr(road_at(HERE).flights, "follow", struck)
+        interrupt_follow(monkeypatch, TimeoutError(), **at(HERE))  # as a time limit does, wherever it strikes
         assert ask("a", of_a) == "a"
         go.set()
         assert loading.result(PATIENCE) == "b"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import redis
 
-from tests.cache import jobs
-from tests.cache.jobs import Got, acrowd, configure, crowd, disturb, lift, lifted, load, load_many, loaded, put
+from tests.cache import worker_jobs as jobs
+from tests.cache.worker_jobs import Got, acrowd, configure, crowd, disturb, lift, lifted, load, load_many, loaded, put
 from tests.chaos.workers import CAP, PATIENCE, Worker
 from tests.contract.matrix import eventually
 
@@ -21,14 +21,8 @@ KEY, STORED = "report", ":1:report"
 
 
 @pytest.fixture
-def direct(redis_url: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(redis_url) as client:
-        yield client
-
-
-@pytest.fixture
 def start(redis_url: str) -> Iterator[Callable[..., list[Worker]]]:
-    """`start(4)`: so many processes that share a cache."""
+    """`start(4)`: four processes that share a cache."""
     with ExitStack() as stack:
 
         def start(number: int) -> list[Worker]:
@@ -57,16 +51,12 @@ def gathered(workers: list[Worker], job: Callable[..., Any], *args: Any, **how: 
     return [each for future in futures for each in future.result(PATIENCE)]
 
 
-def value_of(direct: redis.Redis) -> bytes | None:
-    return direct.get(STORED)
-
-
-def holds(direct: redis.Redis, value: str) -> bool:
+def holds(direct: redis.Redis, value: str, key: str = KEY) -> bool:
     """Whether the cache holds this value, which is pickled."""
-    return value.encode() in (value_of(direct) or b"")
+    return value.encode() in (direct.get(f":1:{key}") or b"")
 
 
-def test_one_load_for_a_hundred_callers(start: Callable[..., list[Worker]], direct: redis.Redis) -> None:
+def test_hundred_callers_of_four_processes_load_once(start: Callable[..., list[Worker]], direct: redis.Redis) -> None:
     """[V24] [S24] 4 processes of 25 threads, a cold key: one load, 300 commands at most."""
     workers = start(PROCESSES)
     before = direct.info("commandstats")
@@ -79,7 +69,7 @@ def test_one_load_for_a_hundred_callers(start: Callable[..., list[Worker]], dire
     assert sent <= 300
 
 
-def test_two_hundred_tasks(start: Callable[..., list[Worker]]) -> None:
+def test_two_hundred_tasks_of_two_processes_load_once(start: Callable[..., list[Worker]]) -> None:
     """[S22] [S24] One load for all tasks of all processes."""
     workers = start(2)
     results = gathered(workers, acrowd, 100, KEY, "value", 0.5)
@@ -87,7 +77,7 @@ def test_two_hundred_tasks(start: Callable[..., list[Worker]]) -> None:
     assert loads_of(workers) == {"value": 1}
 
 
-def test_the_next_one_loads_when_the_loader_is_killed(start: Callable[..., list[Worker]]) -> None:
+def test_waiter_loads_when_the_loading_process_is_killed(start: Callable[..., list[Worker]]) -> None:
     """[S11] As soon as its lease is over: it is no cap that ends the wait."""
     lease = 1.0
     dying, living = start(2)
@@ -105,42 +95,39 @@ def _waits(worker: Worker) -> bool:
     return bool(worker.call(jobs.waiting))
 
 
-@pytest.mark.parametrize("who", ["somebody", "nobody"])
-def test_a_loader_who_stood_still_stores_nothing(
-    start: Callable[..., list[Worker]], direct: redis.Redis, who: str
+@pytest.mark.parametrize("loaded_meanwhile", [True, False])
+def test_process_that_stood_still_stores_nothing(
+    start: Callable[..., list[Worker]], direct: redis.Redis, loaded_meanwhile: bool
 ) -> None:
-    """[S9] Its lease is over; whether or not somebody else has loaded meanwhile."""
+    """[S9] Its lease is over."""
     stopped, other = start(2)
-    loading = stopped.start(load, KEY, "old", gate="go on", expire=0.4)
+    loading = stopped.start(load, KEY, "old", gate="go on")
     assert stopped.call(lifted, "old began")
     stopped.signal(signal.SIGSTOP)
     lease = "{" + STORED + "}:k:load"
     try:
-        if who == "somebody":
+        direct.pexpire(lease, 1)
+        eventually(lambda: not direct.exists(lease))
+        if loaded_meanwhile:
             assert other.call(load, KEY, "new").value == "new"
-        else:
-            eventually(lambda: not direct.exists(lease))
     finally:
         stopped.signal(signal.SIGCONT)
     stopped.call(lift, "go on")
     assert loading.result(PATIENCE).value == "old"  # to its own caller
     assert not holds(direct, "old")
-    assert holds(direct, "new") == (who == "somebody")
+    assert holds(direct, "new") == loaded_meanwhile
 
 
-def test_a_failure_is_everybodys(start: Callable[..., list[Worker]]) -> None:
+def test_failure_is_raised_in_all_processes(start: Callable[..., list[Worker]]) -> None:
     """[S13] 100 who wait for a load that fails: two loads at most, and nobody waits for more of them."""
     workers = start(PROCESSES)
-    results = gathered(workers, _timed_crowd, THREADS, KEY, "no rates", 0.5, fails=True, error_ttl=PATIENCE)
+    results = gathered(workers, jobs.timed_crowd, THREADS, KEY, "no rates", 0.5, fails=True, error_ttl=PATIENCE)
     assert {what for what, _ in results} <= {"OSError", "LoadFailed"}
     assert loads_of(workers)["no rates"] <= 2
     assert max(seconds for _, seconds in results) < 0.5 + 8
 
 
-_timed_crowd = jobs.timed_crowd
-
-
-def test_a_wait_that_is_too_short(start: Callable[..., list[Worker]], direct: redis.Redis) -> None:
+def test_short_wait_lets_one_more_process_load(start: Callable[..., list[Worker]], direct: redis.Redis) -> None:
     """[S12] [V14] Of all whose wait is over one loads beside the first, and what he brings isn't stored."""
     workers = start(PROCESSES)
     first = workers[0].start(load, KEY, "first", gate="go on")
@@ -149,42 +136,36 @@ def test_a_wait_that_is_too_short(start: Callable[..., list[Worker]], direct: re
     told = Counter(result.source if isinstance(result, Got) else result for result in results)
     assert told == {"unlocked": 1, "LoadTimeout": PROCESSES * THREADS - 1}
     assert loads_of(workers) == {"first": 1, "beside": 1}
-    assert value_of(direct) is None
+    assert direct.get(STORED) is None
     workers[0].call(lift, "go on")
     assert first.result(PATIENCE).value == "first"
     assert holds(direct, "first")
 
 
-HOW = ["invalidate", "set", "delete", "clear", "incr_version"]
-
-
 @pytest.mark.parametrize("mode", ["foreground", "thread"])
-@pytest.mark.parametrize("how", HOW)
-def test_what_another_process_does_during_a_load_wins(
-    start: Callable[..., list[Worker]], direct: redis.Redis, how: str, mode: str
+def test_change_by_another_process_during_a_load_wins(
+    start: Callable[..., list[Worker]], direct: redis.Redis, mode: str
 ) -> None:
     """[S1] [S2] [S4] [S31] [V7] [V15] The old value is never in the cache afterwards."""
     loader, other = start(2)
-    if mode == "thread":
-        loader.call(put, KEY, "stale", 50)
-        first = loader.start(load, KEY, "old", gate="go on", ttl=100, stale=60, refresh="thread")
-        assert first.result(PATIENCE).value == "stale"
-    else:
-        first = loader.start(load, KEY, "old", gate="go on")
-    assert loader.call(lifted, "old began")
-    other.call(disturb, how, KEY, "written")
-    afterwards = other.start(load, KEY, "new", version=2 if how == "incr_version" else None)
-    new = afterwards.result(PATIENCE).value
-    assert new == ("written" if how in ("set", "incr_version") else "new")
-    assert not holds(direct, "old")
-    loader.call(lift, "go on")
-    first.result(PATIENCE)
-    eventually(lambda: not loader.call(jobs.flying))
-    assert not holds(direct, "old")
-    assert other.call(load, KEY, "later").value != "old"
+    for how in ("invalidate", "set", "delete", "clear", "incr_version"):
+        key, old = f"{KEY}-{how}", f"old-{how}"
+        options: dict[str, Any] = {"ttl": 100, "stale": 60, "refresh": "thread"} if mode == "thread" else {}
+        if mode == "thread":
+            loader.call(put, key, "stale", 50)
+        first = loader.start(load, key, old, gate=f"go {how}", **options)
+        assert loader.call(lifted, f"{old} began")
+        other.call(disturb, how, key, "written")
+        new = other.call(load, key, "new", version=2 if how == "incr_version" else None).value
+        assert new == ("written" if how in ("set", "incr_version") else "new"), how
+        loader.call(lift, f"go {how}")
+        assert first.result(PATIENCE).value == ("stale" if mode == "thread" else old), how
+        eventually(lambda: not loader.call(jobs.flying))
+        assert not holds(direct, old, key), how
+        assert other.call(load, key, "later").value != old, how
 
 
-def test_each_of_many_keys_is_loaded_once(start: Callable[..., list[Worker]]) -> None:
+def test_many_keys_are_loaded_once_by_four_processes(start: Callable[..., list[Worker]]) -> None:
     """[S17] [V4] In different orders, by four processes: nobody waits for himself, nothing is loaded twice."""
     workers = start(PROCESSES)
     keys = [f"k{n}" for n in range(6)]
@@ -196,7 +177,9 @@ def test_each_of_many_keys_is_loaded_once(start: Callable[..., list[Worker]]) ->
     assert max(seconds for _, seconds in results) < 0.5 + 8
 
 
-def test_nobody_waits_who_has_a_stale_value(start: Callable[..., list[Worker]], direct: redis.Redis) -> None:
+def test_stale_value_is_served_in_all_processes_while_one_loads(
+    start: Callable[..., list[Worker]], direct: redis.Redis
+) -> None:
     """[S14] 100 callers of a stale key: one loads, and the others are served at once."""
     workers = start(PROCESSES)
     workers[0].call(put, KEY, "stale", 50)

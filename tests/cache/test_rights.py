@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import shlex
 from collections.abc import Callable, Iterator
@@ -12,20 +11,19 @@ from typing import Any
 import pytest
 from django.core.cache import caches
 
-from django_redis_locks.backends.redis.backend import RedisBackend
-from django_redis_locks.backends.redis.scripts import script
 from django_redis_locks.cache import get_or_load_many, invalidate
-from tests.cache.conftest import DUMMY, HERE, THERE, Loader, Stage, at, redis_caches
+from tests.cache.backends import DUMMY, HERE, THERE, WRAPPER, at, redis_caches
+from tests.cache.callers import ON_REDIS, Callers, Loader
 from tests.contract.matrix import PATIENCE, eventually
+from tests.probes.cache import forget_state, load_scripts
 from tests.probes.tuning import Tune
 from tools.redis_server import RedisServer
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "operations.md"
-LUA = Path(inspect.getfile(RedisBackend)).parent / "lua"
 
 QUIET = {"exists", "ping", "publish", "subscribe", "zpopmin"}
-"""Those without which nobody is refused anything: waiters ask now and then. ``eval`` is for a server that was restarted, and
-``type`` for what somebody else has put there."""
+"""Those without which no load is refused anything: waiters ask now and then. ``eval`` is for a server that was restarted, and
+``type`` for what another program has put there."""
 
 
 def shown() -> list[str]:
@@ -50,7 +48,7 @@ def server(make_server: Callable[..., RedisServer], settings: Any) -> Iterator[R
     server = make_server()
     server.command(*shown())
     caches_of = redis_caches(f"redis://cache:secret@127.0.0.1:{server.port}/0", KEY_PREFIX="shop")
-    guard = {"BACKEND": "django_redis_locks.cache.StampedeCache", "LOCATION": HERE}
+    guard = {"BACKEND": WRAPPER, "LOCATION": HERE}
     settings.CACHES = {"default": {"BACKEND": DUMMY}, **caches_of, "guard": guard}
     yield server
     caches.close_all()
@@ -62,44 +60,37 @@ def denied(server: RedisServer) -> set[str]:
     return {entry["object"] for entry in entries} - {"client", "client|setinfo"}  # redis-py introduces itself
 
 
-def test_they_are_those_of_the_scripts() -> None:
-    steps = ["queue/leave", *(f"load/{path.stem}" for path in (LUA / "load").glob("*.lua"))]
-    used = {word.lower() for step in steps for word in re.findall(r"redis\.p?call\('(\w+)'", script(step).source)}
+def test_rights_of_the_page_are_those_of_the_scripts() -> None:
+    used = {word.lower() for text in load_scripts() for word in re.findall(r"redis\.p?call\('(\w+)'", text)}
     assert used
     assert rights_of_loads() == used | {"eval", "evalsha", "get", "ping", "subscribe"}
 
 
-def test_they_are_enough_for_loads(server: RedisServer, stage: Stage, counted: Any, tune: Tune) -> None:
+@ON_REDIS
+def test_rights_of_the_page_are_enough_for_loads(
+    callers: Callers, server: RedisServer, counted: Any, tune: Tune
+) -> None:
     """[S24] One loads, who waits in another process is woken, and what is invalidated isn't stored."""
-    tune(max_poll_interval=60.0)  # who has the value before that was woken
-    loader = Loader("value", gate=True)
-    first = stage.start("k", loader, ttl=60, stale=60, early=0.5, wait=PATIENCE)
-    loader.wait()
-    waiting = stage.start("k", Loader("other"), ttl=60, stale=60, cache=THERE, wait=PATIENCE)
+    tune(max_poll_interval=60.0)  # a waiter that has the value before that was woken
+    loading = callers.begin("value", stale=60, early=0.5)
+    waiting = callers.start("k", Loader("other"), stale=60, cache=THERE)
     eventually(lambda: server.command("EXISTS", "{shop:1:k}:w:load") == 1)
-    loader.gate.set()
-    assert first.result(PATIENCE).value == waiting.result(PATIENCE).value == "value"
-    assert stage.load("k", Loader("other")).source == "hit"
-    assert stage.call(get_or_load_many, ["k", "l"], lambda keys: dict.fromkeys(keys, 1), **at(HERE)) == {
-        "k": "value",
-        "l": 1,
-    }
-    loader = Loader("late", gate=True)
-    late = stage.start("m", loader)
-    loader.wait()
-    brief = stage.load("m", Loader("other"), cache=THERE, wait=0.05)  # stands in line, and leaves
-    assert brief.value == "other"
-    stage.call(invalidate, "k", "m", stale=5, settle=5, **at(THERE))
-    loader.gate.set()
-    assert late.result(PATIENCE).value == "late"
+    assert loading.finish() == waiting.result(PATIENCE).value == "value"
+    assert callers.load("k", "other").source == "hit"
+    many = callers.call(get_or_load_many, ["k", "l"], lambda keys: dict.fromkeys(keys, 1), **at(HERE))
+    assert many == {"k": "value", "l": 1}
+    late = callers.begin("late", key="m")
+    assert callers.value("m", "other", cache=THERE, wait=0.05) == "other"  # stands in line, and leaves
+    callers.call(invalidate, "k", "m", stale=5, settle=5, **at(THERE))
+    assert late.finish() == "late"
     assert server.command("EXISTS", "shop:1:m") == 0
     with pytest.raises(ValueError, match="no"):
-        stage.load("n", Loader(ValueError("no")))
+        callers.load("n", ValueError("no"))
     assert denied(server) == set()
     assert counted()["down"] == 0
 
 
-def test_and_the_others_for_what_else_is_done_with_a_cache(server: RedisServer, counted: Any) -> None:
+def test_rights_of_the_page_are_enough_for_a_wrapped_cache(server: RedisServer, counted: Any) -> None:
     """Writes of a wrapped cache are fenced."""
     server.command("ACL", "SETUSER", "cache", *(f"+{right}" for right in rights_of_django()))
     cache = caches["guard"]
@@ -122,18 +113,19 @@ def test_and_the_others_for_what_else_is_done_with_a_cache(server: RedisServer, 
     assert counted()["down"] == 0
 
 
-@pytest.mark.parametrize("missing", sorted(rights_of_loads() - QUIET - {"eval", "type"}))
-def test_each_of_them_is_missed(server: RedisServer, missing: str, stage: Stage) -> None:
-    """[S45] Values are still loaded, and the server tells what it denied."""
-    server.command("ACL", "SETUSER", "cache", f"-{missing}")
-    for wait in (0.2, 2.0):  # a machine that stalls may let the first one pass before anybody lined up
-        key, loader = f"k{wait}", Loader("value", gate=True)
-        first = stage.start(key, loader, ttl=60, stale=60)
-        loader.wait()
-        second = stage.start(key, Loader("other"), ttl=60, stale=60, cache=THERE, wait=wait)
-        assert second.result(PATIENCE).value == "other"
-        loader.gate.set()
-        assert first.result(PATIENCE).value == "value"
-        if missing in denied(server):
-            break
-    eventually(lambda: missing in denied(server))
+@ON_REDIS
+def test_right_that_is_missing_is_told_by_the_server(callers: Callers, server: RedisServer) -> None:
+    """[S45] Values are still loaded."""
+    for missing in sorted(rights_of_loads() - QUIET - {"eval", "type"}):
+        server.command("ACL", "SETUSER", "cache", f"-{missing}")
+        server.command("ACL", "LOG", "RESET")
+        forget_state()  # that the server was given up, too
+        for wait in (0.2, 2.0):  # a machine that stalls may let the first one pass before the second stands in line
+            key = f"{missing}:{wait}"
+            loading = callers.begin("value", key=key, stale=60)
+            assert callers.value(key, "other", stale=60, cache=THERE, wait=wait) == "other", missing
+            assert loading.finish() == "value"
+            if missing in denied(server):
+                break
+        eventually(lambda missing=missing: missing in denied(server))
+        server.command("ACL", "SETUSER", "cache", f"+{missing}")

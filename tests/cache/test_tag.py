@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import redis
 from django.core.cache import caches
 from django.core.cache.utils import make_template_fragment_key
 from django.template import Context, Engine, TemplateSyntaxError
 from django.utils.safestring import SafeString
 
-from django_redis_locks.cache.functions import invalidate
-from tests.django.helpers import in_thread
+from django_redis_locks.cache import invalidate
+from tests.cache.backends import REDIS
+from tests.django.helpers import PATIENCE, in_thread
 
 ENGINE = Engine(
     libraries={"redis_locks": "django_redis_locks.templatetags.redis_locks"}, builtins=["django.templatetags.cache"]
@@ -21,7 +24,7 @@ ENGINE = Engine(
 
 @pytest.fixture(autouse=True)
 def redis_caches(settings: Any, redis_url: str) -> None:
-    entry = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": redis_url}
+    entry = {"BACKEND": REDIS, "LOCATION": redis_url}
     settings.CACHES = {"default": entry, "other": {**entry, "KEY_PREFIX": "other"}}
 
 
@@ -38,7 +41,7 @@ class Part:
     def __call__(self) -> Any:
         self.rendered += 1
         self.begun.set()
-        assert self.go_on.wait(10)
+        assert self.go_on.wait(PATIENCE)
         if isinstance(self.text, Exception):
             raise self.text
         return SafeString(f"{self.text}{self.rendered}")
@@ -53,12 +56,12 @@ def key(*vary_on: Any) -> str:
     return make_template_fragment_key("sidebar", list(vary_on))
 
 
-def test_it_is_rendered_once() -> None:
+def test_part_is_rendered_once() -> None:
     part = Part()
     assert [render("300 sidebar", part) for _ in range(3)] == ["<b>text</b>1"] * 3
 
 
-def test_the_key_is_djangos() -> None:
+def test_key_is_that_of_djangos_tag() -> None:
     """What invalidates fragments today does so tomorrow, and both tags read each other's."""
     part = Part()
     render('300 "sidebar" user.pk lang', part, user={"pk": 5}, lang="en")
@@ -71,45 +74,38 @@ def test_the_key_is_djangos() -> None:
     assert render("300 sidebar user.pk lang", part, user={"pk": 6}, lang="en") == "<b>text</b>3"
 
 
-def test_many_requests_render_it_once() -> None:
+def test_concurrent_requests_render_the_part_once() -> None:
     part = Part()
     part.go_on.clear()
-    found: list[str] = []
-    threads = [threading.Thread(target=lambda: found.append(render("300 sidebar", part))) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    assert part.begun.wait(10)
-    part.go_on.set()
-    for thread in threads:
-        thread.join(10)
-    assert found == ["<b>text</b>1"] * 8
+    with ThreadPoolExecutor(8) as pool:
+        found = [pool.submit(render, "300 sidebar", part) for _ in range(8)]
+        assert part.begun.wait(PATIENCE)
+        part.go_on.set()
+        assert [each.result(PATIENCE) for each in found] == ["<b>text</b>1"] * 8
     assert part.rendered == 1
 
 
-def test_an_invalidation_meanwhile_wins() -> None:
+def test_invalidation_during_rendering_wins() -> None:
     """[S1] What is rendered meanwhile goes to its own page only."""
     part = Part()
     part.go_on.clear()
-    found: list[str] = []
-    thread = threading.Thread(target=lambda: found.append(render("300 sidebar", part)))
-    thread.start()
-    assert part.begun.wait(10)
-    in_thread(lambda: invalidate(key()))
-    part.go_on.set()
-    thread.join(10)
-    assert found == ["<b>text</b>1"]
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(render, "300 sidebar", part)
+        assert part.begun.wait(PATIENCE)
+        in_thread(lambda: invalidate(key()))
+        part.go_on.set()
+        assert found.result(PATIENCE) == "<b>text</b>1"
     assert caches["default"].get(key()) is None
 
 
-def test_what_is_safe_stays_so() -> None:
-    """It is used as it is, in a template that escapes."""
+def test_part_stays_safe_in_a_template_that_escapes() -> None:
     part = Part()
     text = "{% load redis_locks %}{% cached 300 sidebar %}{{ part }}{{ i }}{% endcached %}{{ i }}"
     for _ in range(2):
         assert ENGINE.from_string(text).render(Context({"part": part, "i": "<i>"})) == "<b>text</b>1&lt;i&gt;&lt;i&gt;"
 
 
-def test_an_old_part_is_served_when_the_new_one_fails() -> None:
+def test_stale_part_is_served_when_rendering_fails() -> None:
     """[S14]"""
     part = Part()
     render("300 sidebar stale=60", part)
@@ -121,26 +117,23 @@ def test_an_old_part_is_served_when_the_new_one_fails() -> None:
         render("300 sidebar other stale=60", part)
 
 
-@pytest.mark.parametrize("timeout", ["None", "missing"])
-def test_it_may_live_for_ever(timeout: str) -> None:
-    """As Django's, a variable without a value included, where the engine says None."""
-    if timeout == "missing":
-        with pytest.raises(TemplateSyntaxError, match="non-integer timeout value"):
-            render("missing sidebar")
-    else:
-        render("None sidebar")
-        assert caches["default"]._cache.get_client().pttl(caches["default"].make_key(key())) == -1
+def test_timeout_of_none_keeps_the_part_without_an_end(direct: redis.Redis) -> None:
+    """As Django's; a variable without a value is none."""
+    render("None sidebar")
+    assert direct.pttl(caches["default"].make_key(key())) == -1
+    with pytest.raises(TemplateSyntaxError, match="non-integer timeout value"):
+        render("missing other")
 
 
-@pytest.mark.parametrize("timeout", ["0", "-1"])
-def test_it_may_not_be_kept_at_all(timeout: str) -> None:
+def test_timeout_of_zero_or_less_keeps_nothing() -> None:
     """[S47]"""
-    part = Part()
-    assert [render(f"{timeout} sidebar", part) for _ in range(2)] == ["<b>text</b>1", "<b>text</b>2"]
-    assert caches["default"].get(key()) is None
+    for timeout in ("0", "-1"):
+        part = Part()
+        assert [render(f"{timeout} sidebar", part) for _ in range(2)] == ["<b>text</b>1", "<b>text</b>2"], timeout
+        assert caches["default"].get(key()) is None, timeout
 
 
-def test_a_cache_by_its_alias(settings: Any) -> None:
+def test_using_or_template_fragments_names_the_cache(settings: Any) -> None:
     render('300 sidebar using="other"')
     assert caches["other"].get(key()) == "<b>text</b>1"
     assert caches["default"].get(key()) is None
@@ -152,29 +145,29 @@ def test_a_cache_by_its_alias(settings: Any) -> None:
     assert caches["default"].get(key()) == "<b>text</b>1"
 
 
-def test_options_may_be_variables() -> None:
+def test_option_may_be_a_variable() -> None:
     part = Part()
     options = 'stale=grace early="xfetch" wait=2 wait_stale=0 on_conflict="raise" expire=10 jitter=0 locks="default"'
     assert [render(f"ttl sidebar {options}", part, ttl="300", grace=60) for _ in range(2)] == ["<b>text</b>1"] * 2
     assert render("300 sidebar early=0.8", part) == "<b>text</b>1"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("", "'cached' tag requires at least 2 arguments"),
-        ("300", "'cached' tag requires at least 2 arguments"),
-        ("300 stale=60", "'cached' tag requires at least 2 arguments"),
-        ("300 sidebar colour=5", "'cached' tag has no option 'colour'; there are using, "),
-        ("300 sidebar refresh='thread'", "'cached' tag has no option 'refresh'"),
-        ("300 sidebar stale=60 user", "Could not parse the remainder: '=60'"),
-        ("missing|upper sidebar", '"cached" tag got an unknown variable|non-integer'),
-        ("soon sidebar", '"cached" tag got a non-integer timeout value'),
-        ("300 sidebar using='nowhere'", "Invalid cache name specified for cached tag: 'nowhere'"),
-        ("300 sidebar stale='soon'", '"cached" tag: .*stale'),
-        ("300 sidebar on_conflict='wait'", '"cached" tag: on_conflict is '),
-    ],
-)
-def test_mistakes_are_told_as_djangos_tag_tells_them(arguments: str, message: str) -> None:
-    with pytest.raises(TemplateSyntaxError, match=message):
-        render(arguments, soon="soon")
+WRONG = [
+    ("", "'cached' tag requires at least 2 arguments"),
+    ("300", "'cached' tag requires at least 2 arguments"),
+    ("300 stale=60", "'cached' tag requires at least 2 arguments"),
+    ("300 sidebar colour=5", "'cached' tag has no option 'colour'; there are using, "),
+    ("300 sidebar refresh='thread'", "'cached' tag has no option 'refresh'"),
+    ("300 sidebar stale=60 user", "Could not parse the remainder: '=60'"),
+    ("missing|upper sidebar", '"cached" tag got an unknown variable|non-integer'),
+    ("soon sidebar", '"cached" tag got a non-integer timeout value'),
+    ("300 sidebar using='nowhere'", "Invalid cache name specified for cached tag: 'nowhere'"),
+    ("300 sidebar stale='soon'", '"cached" tag: .*stale'),
+    ("300 sidebar on_conflict='wait'", '"cached" tag: on_conflict is '),
+]
+
+
+def test_mistake_raises_as_in_djangos_tag() -> None:
+    for arguments, message in WRONG:
+        with pytest.raises(TemplateSyntaxError, match=message):
+            render(arguments, soon="soon")

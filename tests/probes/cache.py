@@ -16,7 +16,7 @@ from django.core.cache import caches
 from django_redis_locks.backends.redis import backend as redis_backend
 from django_redis_locks.backends.redis.backend import RedisBackend
 from django_redis_locks.backends.redis.scripts import script
-from django_redis_locks.cache import background, commits, early, endings, fences, roads, values
+from django_redis_locks.cache import background, commits, early, fences, roads, values
 from django_redis_locks.cache.decorated import find
 from django_redis_locks.cache.flights import Flight, Landing
 from django_redis_locks.cache.roads import Road, road_of
@@ -41,7 +41,6 @@ __all__ = [
     "is_down",
     "is_envelope",
     "is_fused",
-    "keep_write_guards_and_notes",
     "lease_key",
     "limit_background_loads",
     "load_scripts",
@@ -49,8 +48,6 @@ __all__ = [
     "pass_wall_time",
     "readers_waiting",
     "record_load_commands",
-    "retry_down_store_after",
-    "retry_invalidation_for",
     "run_before_last_page_lookup",
     "seconds_learned",
     "settle",
@@ -162,22 +159,6 @@ def forget_state() -> None:
 
 
 # Replacements
-
-
-def keep_write_guards_and_notes(patch: pytest.MonkeyPatch) -> None:
-    """Guards of writes, and notes that a load isn't waited for, last for a minute."""
-    patch.setattr(fences, "WRITE", 60_000)
-    patch.setattr(endings, "PASSING", 60.0)
-
-
-def retry_down_store_after(patch: pytest.MonkeyPatch, seconds: float) -> None:
-    """How long a store that is down isn't asked."""
-    patch.setattr(roads, "GIVEN_UP", seconds)
-
-
-def retry_invalidation_for(patch: pytest.MonkeyPatch, seconds: float) -> None:
-    """How long an invalidation without an answer is repeated."""
-    patch.setattr(fences, "PATIENCE", seconds)
 
 
 def limit_background_loads(patch: pytest.MonkeyPatch, number: int) -> None:

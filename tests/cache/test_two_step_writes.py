@@ -1,5 +1,5 @@
-"""The window of the road beside: a cache that isn't on Redis is written in two steps, so that what is invalidated between
-the check and the write comes back for a moment. The check after the write takes it out again."""
+"""A cache that isn't on Redis is written in two steps: what is invalidated between the check and the write comes back for a
+moment, and the check after the write takes it out again."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from django.core.cache import caches
 
 from django_redis_locks import LockBackendError
 from django_redis_locks.cache import get_or_load, invalidate
-from django_redis_locks.core.effects import Command
-from tests.cache.conftest import DUMMY, HERE, THERE, at, redis_locks, road_at
-from tests.cache.conftest import Loader as Values
+from tests.cache.backends import DUMMY, FILES, HERE, THERE, at, redis_locks
+from tests.probes.cache import fail_command, settle
 
 pytestmark = pytest.mark.usefixtures("files")
 
@@ -22,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("files")
 @pytest.fixture
 def files(settings: Any, redis_url: str, tmp_path: Path) -> Iterator[None]:
     """A cache in files; its leases are on a server of Redis, which two processes reach."""
-    entry = {"BACKEND": "django.core.cache.backends.filebased.FileBasedCache", "LOCATION": str(tmp_path)}
+    entry = {"BACKEND": FILES, "LOCATION": str(tmp_path)}
     settings.REDIS_LOCKS = redis_locks(redis_url)
     settings.CACHES = {"default": {"BACKEND": DUMMY}, HERE: entry}
     yield
@@ -61,22 +60,20 @@ def invalidated() -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_what_was_invalidated_between_the_check_and_the_write_is_taken_out(
-    monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
+def test_invalidation_between_check_and_write_removes_the_value(monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     """[S1] The old value was there for the time of two steps, and is gone when the load has ended."""
     steps = Steps(
         monkeypatch, invalidated if when == "before" else nothing, invalidated if when == "after" else nothing
     )
-    result = get_or_load("k", Values("old"), **at(HERE), ttl=60, info=True)
+    result = get_or_load("k", lambda: "old", **at(HERE), ttl=60, info=True)
     assert (result.value, result.source) == ("old", "loaded")  # to its own caller
     # What the invalidation removes, what is written, what is taken out again:
     assert steps.seen == ([None, "old", "old"] if when == "before" else ["old", "old", None])
     assert caches[HERE].get("k") is None
-    assert get_or_load("k", Values("new"), **at(HERE), ttl=60) == "new"
+    assert get_or_load("k", lambda: "new", **at(HERE), ttl=60) == "new"
 
 
-def test_an_invalidation_before_the_check_leaves_no_window(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalidation_before_the_check_prevents_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
     """[S1] It isn't written at all."""
     steps = Steps(monkeypatch, nothing, nothing)
 
@@ -88,34 +85,25 @@ def test_an_invalidation_before_the_check_leaves_no_window(monkeypatch: pytest.M
     assert "old" not in steps.seen
 
 
-def test_what_a_newer_load_wrote_is_at_worst_loaded_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who takes his own value out can't tell it from a newer one: that costs a load, and never shows an old value."""
+def test_newer_value_removed_by_an_older_load_is_loaded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load that removes its own value can't tell it from a newer one: that costs a load, and never shows an old value."""
 
     def overtaken() -> None:
         monkeypatch.undo()
         invalidated()
-        assert get_or_load("k", Values("new"), cache=HERE, using=THERE, ttl=60) == "new"
+        assert get_or_load("k", lambda: "new", cache=HERE, using=THERE, ttl=60) == "new"
 
     Steps(monkeypatch, overtaken, nothing)
-    assert get_or_load("k", Values("old"), **at(HERE), ttl=60) == "old"
+    assert get_or_load("k", lambda: "old", **at(HERE), ttl=60) == "old"
     assert caches[HERE].get("k") is None
 
 
 @pytest.mark.parametrize("name", ["load/store", "load/renew"])
-def test_a_check_that_isnt_answered_leaves_neither_value_nor_claim(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Nobody knows whether the claim was still in force."""
-    handlers = road_at(HERE).world.handlers
-    ask = handlers[Command]
-
-    def lose(command: Command[Any]) -> Any:
-        reply = ask(command)
-        if command.name == name:
-            raise LockBackendError("no answer", unanswered=True, passing=True)
-        return reply
-
-    monkeypatch.setitem(handlers, Command, lose)
-    assert get_or_load("k", Values("old"), **at(HERE), ttl=60) == "old"
+def test_check_without_an_answer_leaves_neither_value_nor_claim(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """It isn't known whether the claim was still in force."""
+    fail_command(monkeypatch, name, LockBackendError("no answer", unanswered=True, passing=True), **at(HERE))
+    assert get_or_load("k", lambda: "old", **at(HERE), ttl=60) == "old"
     monkeypatch.undo()
     assert caches[HERE].get("k") is None
-    road_at(HERE).engine.settle(10)
-    assert get_or_load("k", Values("new"), cache=HERE, using=THERE, ttl=60, wait=0, on_conflict="raise") == "new"
+    settle(**at(HERE))
+    assert get_or_load("k", lambda: "new", cache=HERE, using=THERE, ttl=60, wait=0, on_conflict="raise") == "new"

@@ -1,13 +1,12 @@
-"""The checks of wrapped caches: each can be provoked, and a good project hears nothing."""
+"""System checks of `StampedeCache`: each has an entry that provokes it, and a right entry has none."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from django.core import checks
 
-from tests.cache.wrapped import FILES, LOCMEM, REDIS, WRAPPER
+from tests.cache.backends import FILES, LOCMEM, REDIS, WRAPPER
 
 CACHED_DB = "django.contrib.sessions.backends.cached_db"
 SIGNED = "django.contrib.sessions.backends.signed_cookies"
@@ -60,32 +59,30 @@ WRONG: dict[str, tuple[str, dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("id", "entry", "message", "hint"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong(settings: Any, id: str, entry: dict[str, Any], message: str, hint: str) -> None:
-    """One thing is wrong, and one thing is said, with a way out."""
-    others = {"outer": OUTER} if entry.get("LOCATION") == "outer" else {}
-    first, *more = found(settings, entry, **others)
-    assert first.id == f"redis_locks.{id}"
-    assert first.level == checks.ERROR
-    assert "CACHES['" in first.msg
-    assert message in first.msg
-    assert hint in (first.hint or "")
-    assert len(more) == len(others), "a circle has two ends"
+def test_wrong_entry_has_one_error_with_a_way_out(settings: Any) -> None:
+    for name, (id, entry, message, hint) in WRONG.items():
+        others = {"outer": OUTER} if entry.get("LOCATION") == "outer" else {}
+        first, *more = found(settings, entry, **others)
+        assert (first.id, first.level) == (f"redis_locks.{id}", checks.ERROR), name
+        assert "CACHES['" in first.msg, name
+        assert message in first.msg, name
+        assert hint in (first.hint or ""), name
+        assert len(more) == len(others), f"{name}: a circle has two ends"
 
 
-def test_a_wrapper_of_a_wrapper(settings: Any) -> None:
+def test_wrapper_of_a_wrapper_has_an_error(settings: Any) -> None:
     """It would fence everything twice."""
     (message,) = found(settings, {}, outer=OUTER)
     assert message.id == "redis_locks.E041"
     assert "CACHES['outer']: 'default' is a wrapper itself" in message.msg
 
 
-def test_a_wrapper_of_what_is_wrong_itself(settings: Any) -> None:
+def test_wrapper_of_a_wrong_wrapper_has_two_errors(settings: Any) -> None:
     messages = found(settings, {"LOCATION": ["redis://127.0.0.1"]}, outer=OUTER)
     assert sorted(message.id[-4:] for message in messages) == ["E040", "E041"]
 
 
-def test_every_problem_is_told(settings: Any) -> None:
+def test_every_problem_has_an_error(settings: Any) -> None:
     messages = found(settings, {"LOCATION": "row", "VERSION": 2, "OPTIONS": {"WIAT": 5, "STALE": -1, "LOCKS": "x"}})
     assert sorted(message.id[-4:] for message in messages) == ["E040", "E042", "E043", "E044", "E045"]
 
@@ -93,7 +90,7 @@ def test_every_problem_is_told(settings: Any) -> None:
 class TestLocks:
     """Where are the leases of loads? Those of Redis are beside the values, those of this process in it."""
 
-    def test_a_cache_on_another_store_needs_locks(self, settings: Any) -> None:
+    def test_cache_on_another_store_needs_locks(self, settings: Any) -> None:
         settings.REDIS_LOCKS = {"other": {"LOCATION": "redis://127.0.0.1:1/0"}}
         (message,) = found(settings, {}, {"BACKEND": FILES, "LOCATION": "there"})
         assert message.id == "redis_locks.E044"
@@ -102,13 +99,13 @@ class TestLocks:
             "There is 'other'.",
         )
 
-    @pytest.mark.parametrize("raw", [{"BACKEND": LOCMEM}, {"BACKEND": REDIS, "LOCATION": "redis://127.0.0.1:1/0"}])
-    def test_others_do_not(self, settings: Any, raw: dict[str, Any]) -> None:
+    def test_cache_on_redis_or_in_this_process_needs_no_locks(self, settings: Any) -> None:
         settings.REDIS_LOCKS = {"other": {"LOCATION": "redis://127.0.0.1:1/1"}}
-        assert not found(settings, {}, raw)
+        for raw in ({"BACKEND": LOCMEM}, {"BACKEND": REDIS, "LOCATION": "redis://127.0.0.1:1/0"}):
+            assert not found(settings, {}, raw), raw
 
 
-def test_a_good_one(settings: Any) -> None:
+def test_right_entry_has_no_error(settings: Any) -> None:
     from django_redis_locks.cache import XFetch
 
     assert not found(
@@ -123,16 +120,15 @@ def test_a_good_one(settings: Any) -> None:
 
 
 class TestSessions:
-    @pytest.mark.parametrize("engine", ["django.contrib.sessions.backends.cache", CACHED_DB])
-    def test_a_guarded_cache_is_no_place_for_them(self, settings: Any, engine: str) -> None:
-        """[S43] Nobody else loads a session, and each save is a write that has to be fenced."""
-        settings.SESSION_ENGINE = engine
-        (message,) = found(settings, {})
-        assert message.id == "redis_locks.W046"
-        assert message.level == checks.WARNING
-        assert "SESSION_CACHE_ALIAS = 'raw'" in message.hint
+    def test_sessions_in_a_stampede_cache_have_a_warning(self, settings: Any) -> None:
+        """[S43] A session is loaded by its own requests only, and each save is a write that has to be fenced."""
+        for engine in ("django.contrib.sessions.backends.cache", CACHED_DB):
+            settings.SESSION_ENGINE = engine
+            (message,) = found(settings, {})
+            assert (message.id, message.level) == ("redis_locks.W046", checks.WARNING), engine
+            assert "SESSION_CACHE_ALIAS = 'raw'" in message.hint
 
-    def test_elsewhere_they_are_fine(self, settings: Any) -> None:
+    def test_sessions_elsewhere_have_none(self, settings: Any) -> None:
         settings.SESSION_ENGINE = CACHED_DB
         settings.SESSION_CACHE_ALIAS = "raw"
         assert not found(settings, {})
@@ -141,19 +137,18 @@ class TestSessions:
 
 
 class TestReplicas:
-    @pytest.mark.parametrize("location", ["redis://127.0.0.1:1/0,redis://127.0.0.1:2/0", ["redis://a", "redis://b"]])
-    def test_plain_reads_may_lag(self, settings: Any, location: Any) -> None:
+    def test_redis_cache_with_replicas_has_a_warning(self, settings: Any) -> None:
         """[S8] Django's cache writes to the first server, and reads from another one."""
-        (message,) = found(settings, {}, {"BACKEND": REDIS, "LOCATION": location})
-        assert message.id == "redis_locks.W047"
-        assert message.level == checks.WARNING
+        for location in ("redis://127.0.0.1:1/0,redis://127.0.0.1:2/0", ["redis://a", "redis://b"]):
+            (message,) = found(settings, {}, {"BACKEND": REDIS, "LOCATION": location})
+            assert (message.id, message.level) == ("redis_locks.W047", checks.WARNING), location
 
-    def test_one_server_is_fine(self, settings: Any) -> None:
+    def test_redis_cache_with_one_server_has_none(self, settings: Any) -> None:
         assert not found(settings, {}, {"BACKEND": REDIS, "LOCATION": ["redis://127.0.0.1:1/0"]})
 
 
 class TestDatabases:
-    def test_locks_in_the_database_of_the_wrapped_cache(self, settings: Any) -> None:
+    def test_locks_in_the_database_of_the_wrapped_cache_have_a_warning(self, settings: Any) -> None:
         """[S31] `clear()` of the wrapper flushes them too: the check of the locks sees the cache behind it."""
         settings.REDIS_LOCKS = {"default": {"LOCATION": "redis://127.0.0.1:1/0"}}
         found(settings, {}, {"BACKEND": REDIS, "LOCATION": "redis://127.0.0.1:1/0"})

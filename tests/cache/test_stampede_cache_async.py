@@ -13,8 +13,11 @@ from django.core.cache import cache, caches
 from django.core.cache.backends.base import BaseCache
 
 from django_redis_locks.cache import StampedeCache
-from tests.cache.wrapped import WRAPPER
+from tests.cache.backends import FILES, LOCMEM, MEMCACHED, REDIS, WRAPPER
+from tests.cache.loading import aloading
 from tests.django.helpers import PATIENCE
+
+every_kind = pytest.mark.parametrize("wrapped", [REDIS, LOCMEM, FILES, MEMCACHED], indirect=True)
 
 
 async def fails(call: Awaitable[object]) -> None:
@@ -48,48 +51,39 @@ SYNC: dict[str, Callable[[], object]] = {
 }
 
 
-async def loading(runs: asyncio.Event, may_go_on: asyncio.Event) -> str:
-    runs.set()
-    await asyncio.wait_for(may_go_on.wait(), PATIENCE)
-    return "old"
-
-
 @pytest.mark.usefixtures("wrapped")
-class TestWritesWin:
-    @pytest.mark.parametrize(("write", "stays"), WRITERS.values(), ids=WRITERS)
-    def test_what_is_written_during_a_load_stays(self, write: Callable[[], Awaitable[object]], stays: object) -> None:
+class TestWrites:
+    @every_kind
+    def test_write_in_a_task_during_a_load_wins(self) -> None:
         """[S1] [S4] [S31] As in threads."""
 
         async def story() -> None:
-            runs, may_go_on = asyncio.Event(), asyncio.Event()
-            loader = asyncio.create_task(cache.aget_or_set("k", lambda: loading(runs, may_go_on)))
-            await asyncio.wait_for(runs.wait(), PATIENCE)
-            await write()
-            may_go_on.set()
-            assert await asyncio.wait_for(loader, PATIENCE) == "old"
-            assert await cache.aget("k") == stays
+            for name, (write, stays) in WRITERS.items():
+                async with aloading() as loading:
+                    await write()
+                assert loading.result() == "old", name
+                assert await cache.aget("k") == stays, name
+                await cache.aclear()
 
         asyncio.run(story())
 
-    @pytest.mark.parametrize("write", SYNC.values(), ids=SYNC)
-    def test_synchronous_writes_in_a_loop_win_too(self, write: Callable[[], object]) -> None:
-        """Django's caches allow them in a loop. A wrapper that raised would break code that works."""
+    @every_kind
+    def test_synchronous_write_in_a_loop_during_a_load_wins(self) -> None:
+        """Django's caches allow them in a loop: a wrapper that raised would break code that works."""
 
         async def story() -> None:
-            runs, may_go_on = asyncio.Event(), asyncio.Event()
-            loader = asyncio.create_task(cache.aget_or_set("k", lambda: loading(runs, may_go_on)))
-            await asyncio.wait_for(runs.wait(), PATIENCE)
-            write()
-            may_go_on.set()
-            await asyncio.wait_for(loader, PATIENCE)
-            assert await cache.aget("k") != "old"
+            for name, write in SYNC.items():
+                async with aloading():
+                    write()
+                assert await cache.aget("k") != "old", name
+                await cache.aclear()
 
         asyncio.run(story())
 
 
 @pytest.mark.usefixtures("wrapped")
 class TestGetOrSet:
-    def test_one_load_for_all(self) -> None:
+    def test_aget_or_set_loads_once_for_all_tasks(self) -> None:
         async def story() -> None:
             calls: list[int] = []
 
@@ -105,7 +99,7 @@ class TestGetOrSet:
 
         asyncio.run(story())
 
-    def test_defaults_of_every_kind(self) -> None:
+    def test_aget_or_set_takes_async_functions_callables_and_values(self) -> None:
         """[S23] Django calls an async function, and pickles its coroutine."""
 
         async def load() -> str:
@@ -121,44 +115,35 @@ class TestGetOrSet:
             assert await cache.ahas_key("none")
             with pytest.raises(TypeError, match="without calling it"):
                 await cache.aget_or_set("coroutine", load())
-            names = ["async", "returns", "plain", "value", "coroutine"]
-            assert await cache.aget_many(names) == {
-                "async": "async",
-                "returns": "async",
-                "plain": "plain",
-                "value": "value",
-            }
+            stored = {"async": "async", "returns": "async", "plain": "plain", "value": "value"}
+            assert await cache.aget_many([*stored, "coroutine"]) == stored
 
         asyncio.run(story())
 
-    def test_who_waits_does_not_block_the_thread_of_synchronous_code(self) -> None:
+    def test_waiting_task_does_not_block_the_thread_of_synchronous_code(self) -> None:
         """[S22] Twenty callers wait for a load, whose loader needs that thread. A wait in it would never end."""
 
         async def story() -> None:
-            may_go_on = asyncio.Event()
+            may_end = asyncio.Event()
 
             async def load() -> str:
-                await asyncio.wait_for(may_go_on.wait(), PATIENCE)
+                await asyncio.wait_for(may_end.wait(), PATIENCE)
                 return await sync_to_async(lambda: "loaded", thread_sensitive=True)()
 
             waiting = [asyncio.create_task(cache.aget_or_set("k", load)) for _ in range(20)]
             for _ in range(20):
                 await asyncio.wait_for(sync_to_async(lambda: None, thread_sensitive=True)(), PATIENCE)
-            may_go_on.set()
+            may_end.set()
             assert await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE) == ["loaded"] * 20
 
         asyncio.run(story())
 
-    def test_a_synchronous_call_in_a_loop_is_djangos(self) -> None:
-        """It can't wait for a task of the loop that it blocks."""
+    def test_synchronous_get_or_set_in_a_loop_loads_without_waiting(self) -> None:
+        """As Django's: it can't wait for a task of the loop that it blocks."""
 
         async def story() -> None:
-            runs, may_go_on = asyncio.Event(), asyncio.Event()
-            task = asyncio.create_task(cache.aget_or_set("k", lambda: loading(runs, may_go_on)))
-            await asyncio.wait_for(runs.wait(), PATIENCE)
-            assert cache.get_or_set("k", lambda: "mine") == "mine"
-            may_go_on.set()
-            await asyncio.wait_for(task, PATIENCE)
+            async with aloading():
+                assert cache.get_or_set("k", lambda: "mine") == "mine"
 
         asyncio.run(story())
 
@@ -170,33 +155,30 @@ class Native(BaseCache):
         super().__init__(params)
         self.calls: list[tuple[str, threading.Thread]] = []
 
-    def _note(self, name: str) -> None:
+    async def _note(self, name: str, answer: Any = True) -> Any:
         self.calls.append((name, threading.current_thread()))
+        return answer
 
     async def aget(self, key: str, default: Any = None, version: int | None = None) -> Any:
-        self._note("aget")
-        return 1
+        return await self._note("aget", 1)
 
     async def aset(self, key: str, value: Any, timeout: Any = None, version: int | None = None) -> None:
-        self._note("aset")
+        await self._note("aset")
 
-    async def aadd(self, key: str, value: Any, timeout: Any = None, version: int | None = None) -> bool:
-        self._note("aadd")
-        return True
+    async def aadd(self, key: str, value: Any, timeout: Any = None, version: int | None = None) -> Any:
+        return await self._note("aadd")
 
-    async def atouch(self, key: str, timeout: Any = None, version: int | None = None) -> bool:
-        self._note("atouch")
-        return True
+    async def atouch(self, key: str, timeout: Any = None, version: int | None = None) -> Any:
+        return await self._note("atouch")
 
-    async def adelete(self, key: str, version: int | None = None) -> bool:
-        self._note("adelete")
-        return True
+    async def adelete(self, key: str, version: int | None = None) -> Any:
+        return await self._note("adelete")
 
     async def aclear(self) -> None:
-        self._note("aclear")
+        await self._note("aclear")
 
 
-def test_every_a_method_awaits_the_wrapped_caches(settings: Any) -> None:
+def test_every_async_method_awaits_that_of_the_wrapped_cache(settings: Any) -> None:
     """[S22] None goes through a thread when the wrapped cache needs none."""
     settings.CACHES = {
         "raw": {"BACKEND": f"{__name__}.Native"},
@@ -227,7 +209,7 @@ def test_every_a_method_awaits_the_wrapped_caches(settings: Any) -> None:
     assert len(calls) >= 14
 
 
-def test_every_method_of_django_has_its_own_here_or_needs_none() -> None:
+def test_every_method_of_django_is_overridden_or_goes_through_another() -> None:
     """A method that a newer Django adds would reach neither the wrapped cache nor the fences."""
     through_others = {
         "__contains__",  # has_key

@@ -1,4 +1,4 @@
-"""What the entry of a `StampedeCache` says of loads holds for whoever loads its values."""
+"""The options of a `StampedeCache` are the defaults of every way to load its values."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from django.core.cache import InvalidCacheBackendError, cache, caches
 from django.template import Context, Engine
 
 from django_redis_locks.cache import aget_or_load, cached, get_or_load, get_or_load_many, refresh
-from django_redis_locks.cache.presets import options_for
-from django_redis_locks.cache.roads import road_of
-from tests.cache.wrapped import FILES, REDIS, WRAPPER
+from tests.cache.backends import FILES, LOCMEM, REDIS, WRAPPER
+from tests.probes.cache import is_down
 
 
 @pytest.fixture
@@ -76,35 +75,26 @@ WAYS: dict[str, Callable[..., object]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-class TestWhoeverLoads:
-    def test_what_the_call_leaves_open_is_the_caches(self, way: Callable[..., object], client: Any) -> None:
-        way()
-        assert lives(client, "k") == 150
-
-    def test_the_call_has_the_last_word(self, way: Callable[..., object], client: Any) -> None:
-        way(ttl=20, stale=10)
-        assert lives(client, "k") == 30
-
-    def test_the_cache_within_has_a_life_of_its_own(self, way: Callable[..., object], client: Any) -> None:
-        """Asked by its alias it knows nothing of who wraps it."""
-        way(cache="raw", jitter=0)
-        assert lives(client, "k") == 10
+def test_options_of_the_cache_are_the_defaults_of_every_way(client: redis.Redis) -> None:
+    """What the call says goes before; the wrapped cache, by its alias, has a timeout of its own."""
+    for name, way in WAYS.items():
+        for options, seconds in (({}, 150), ({"ttl": 20, "stale": 10}, 30), ({"cache": "raw", "jitter": 0}, 10)):
+            way(**options)
+            assert lives(client, "k") == seconds, (name, options)
+            client.flushdb()
 
 
-@pytest.mark.parametrize("way", ["get_or_load", "get_or_set"])
-def test_what_is_kept_for_ever_is_never_early(way: str, client: Any) -> None:
-    """EARLY of the entry is a fraction of a TIMEOUT, and this value has none."""
-    if way == "get_or_load":
-        assert get_or_load("k", lambda: 1, ttl=None) == 1
-    else:
-        assert cache.get_or_set("k", lambda: 1, None) == 1
-    assert client.ttl(":1:k") == -1
+def test_value_without_an_end_is_never_early(client: redis.Redis) -> None:
+    """EARLY of the cache is a fraction of a TIMEOUT, and this value has none."""
+    for way in (lambda: get_or_load("k", lambda: 1, ttl=None), lambda: cache.get_or_set("k", lambda: 1, None)):
+        assert way() == 1
+        assert client.ttl(":1:k") == -1
+        client.flushdb()
     with pytest.raises(ValueError, match="early needs a ttl"):
         get_or_load("other", lambda: 1, ttl=None, early=0.5)
 
 
-def test_an_old_value_may_be_served_for_as_long_as_the_entry_says(client: Any) -> None:
+def test_soft_invalidation_keeps_a_value_for_stale_of_the_cache(client: Any) -> None:
     """`invalidate(soft=True)` of a function that doesn't say `stale` itself."""
 
     @cached("soft")
@@ -116,7 +106,9 @@ def test_an_old_value_may_be_served_for_as_long_as_the_entry_says(client: Any) -
     assert lives(client, "soft") == 100
 
 
-def test_a_fragment_has_them_too(settings: Any, redis_url: str, client: Any, tmp_path: Path) -> None:
+def test_options_of_the_cache_are_the_defaults_of_a_fragment(
+    settings: Any, redis_url: str, client: Any, tmp_path: Path
+) -> None:
     """`{% cached %}` says its timeout; the rest, and the locks, are those of the entry."""
     library = {"redis_locks": "django_redis_locks.templatetags.redis_locks"}
     template = "{% load redis_locks %}{% cached 20 part %}text{% endcached %}"
@@ -132,10 +124,13 @@ def test_a_fragment_has_them_too(settings: Any, redis_url: str, client: Any, tmp
         "default": {"BACKEND": WRAPPER, "LOCATION": "raw", "OPTIONS": {"LOCKS": "there"}},
     }
     assert render(Context()) == "text"
-    assert not road_of("default").down, "it asked the server that isn't there"
+    assert not is_down("default"), "it asked the server that isn't there"
 
 
-def test_a_wrong_entry_is_told_of(settings: Any) -> None:
-    settings.CACHES = {"default": {"BACKEND": WRAPPER, "LOCATION": "raw", "OPTIONS": {"STALE": -3}}, "raw": {}}
+def test_wrong_option_of_the_cache_raises_at_the_first_load(settings: Any) -> None:
+    settings.CACHES = {
+        "default": {"BACKEND": WRAPPER, "LOCATION": "raw", "OPTIONS": {"STALE": -3}},
+        "raw": {"BACKEND": LOCMEM},
+    }
     with pytest.raises(InvalidCacheBackendError, match="STALE must be"):
-        options_for("default", {})
+        get_or_load("k", lambda: 1)

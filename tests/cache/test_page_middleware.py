@@ -6,9 +6,12 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 from typing import Any
 
 import pytest
+import redis
 from django.core.cache import caches
 from django.http import HttpRequest, HttpResponse
 from django.template import engines
@@ -17,8 +20,11 @@ from django.test import AsyncClient, Client
 from django.urls import path
 
 from django_redis_locks.cache import cached_page
-from django_redis_locks.core import clock
-from tests.django.helpers import PATIENCE, until
+from tests.cache.backends import REDIS
+from tests.cache.site import happens, waiting
+from tests.contract.matrix import eventually
+from tests.django.helpers import PATIENCE
+from tests.probes.cache import disconnect_caches
 
 UPDATE = "django_redis_locks.cache.middleware.StampedeUpdateMiddleware"
 FETCH = "django_redis_locks.cache.middleware.StampedeFetchMiddleware"
@@ -39,14 +45,8 @@ class SyncOnly:
         return self._get_response(request)
 
 
-class Late:
+class Late(SyncOnly):
     """Looks at the context of templates before they are rendered."""
-
-    def __init__(self, get_response: Any) -> None:
-        self._get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> Any:
-        return self._get_response(request)
 
     def process_template_response(self, request: HttpRequest, response: Any) -> Any:
         if not response.is_rendered:  # from the cache it is
@@ -95,9 +95,8 @@ def decorated(request: HttpRequest) -> Any:
 
 @cached_page(300, wait=30)
 def template(request: HttpRequest) -> Any:
-    number = body.begin()
     text: Any = engines["django"].from_string("page {{ number }} {{ late }}")
-    return TemplateResponse(request, text, {"number": number})
+    return TemplateResponse(request, text, {"number": body.begin()})
 
 
 urlpatterns = [path("view/", view), path("aview/", aview), path("decorated/", decorated), path("template/", template)]
@@ -107,7 +106,7 @@ PAIR = [UPDATE, OTHER, FETCH]
 
 @pytest.fixture(autouse=True)
 def site(settings: Any, redis_url: str) -> Iterator[None]:
-    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": redis_url}}
+    settings.CACHES = {"default": {"BACKEND": REDIS, "LOCATION": redis_url}}
     settings.ROOT_URLCONF = sys.modules[__name__]
     settings.MIDDLEWARE = PAIR
     settings.CACHE_MIDDLEWARE_WAIT = PATIENCE
@@ -120,147 +119,145 @@ def ask(address: str, **headers: str) -> str:
     return str(Client(raise_request_exception=False).get(address, headers=headers).content.decode())
 
 
-async def aask(address: str) -> str:
-    response = await AsyncClient(raise_request_exception=False).get(address)
-    return str(response.content.decode())
+def at_once(address: str, number: int = 4) -> list[str]:
+    """What requests get that come at once: one renders until another one waits for it."""
 
+    def call() -> str:
+        try:
+            return ask(address)
+        finally:
+            disconnect_caches()
 
-def at_once(call: Callable[[], str], number: int = 4) -> list[str]:
-    """What so many requests get, of which the first one has begun before it may end."""
     body.go.clear()
-    found: list[str] = []
-    threads = [threading.Thread(target=lambda: found.append(call())) for _ in range(number)]
-    for thread in threads:
-        thread.start()
-    body.has_begun()
-    threads[0].join(0.1)
-    body.go.set()
-    for thread in threads:
-        thread.join(PATIENCE)
-    return found
+    with ThreadPoolExecutor(number) as pool:
+        found = [pool.submit(call) for _ in range(number)]
+        body.has_begun()
+        eventually(waiting)
+        body.go.set()
+        return [each.result(PATIENCE) for each in found]
+
+
+def both_render(address: str = "/view/") -> bool:
+    """Two requests at once, neither of which waits for the other one."""
+    body.go.clear()
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(ask, address) for _ in range(2)]
+        body.has_begun()
+        body.has_begun()
+        body.go.set()
+        return {each.result(PATIENCE) for each in found} == {"page 1", "page 2"}
 
 
 def here(name: str) -> str:
     return f"{__name__}.{name}"
 
 
-MIDDLEWARE = [PAIR, [BOTH, OTHER], [UPDATE, here("SyncOnly"), FETCH], [here("SyncOnly"), BOTH]]
+# Each middleware, with each kind of view, in threads and in tasks of one loop; pairwise
+SITES = {
+    "pair-view-threads": (PAIR, "/view/", "threads"),
+    "pair-aview-tasks": (PAIR, "/aview/", "tasks"),
+    "both-aview-threads": ([BOTH, OTHER], "/aview/", "threads"),
+    "both-view-tasks": ([BOTH, OTHER], "/view/", "tasks"),
+    "pair-sync-aview-threads": ([UPDATE, here("SyncOnly"), FETCH], "/aview/", "threads"),
+    "pair-sync-aview-tasks": ([UPDATE, here("SyncOnly"), FETCH], "/aview/", "tasks"),
+    "pair-sync-view-tasks": ([UPDATE, here("SyncOnly"), FETCH], "/view/", "tasks"),
+    "both-sync-view-threads": ([here("SyncOnly"), BOTH], "/view/", "threads"),
+    "both-sync-aview-tasks": ([here("SyncOnly"), BOTH], "/aview/", "tasks"),
+}
 
 
-@pytest.mark.parametrize("middleware", MIDDLEWARE, ids=["pair", "both", "pair-sync", "both-sync"])
-@pytest.mark.parametrize("address", ["/view/", "/aview/"])
-def test_many_requests_render_one_page(settings: Any, middleware: list[str], address: str) -> None:
-    """[S41] Whatever stands between the two; in threads."""
+@pytest.mark.parametrize(("middleware", "address", "by"), SITES.values(), ids=SITES)
+def test_concurrent_requests_render_one_page(settings: Any, middleware: list[str], address: str, by: str) -> None:
+    """[S22] [S41] Whatever stands between the two."""
     settings.MIDDLEWARE = middleware
-    assert at_once(lambda: ask(address)) == ["page 1"] * 4
+
+    async def in_tasks() -> list[str]:
+        body.go.clear()
+        client = AsyncClient(raise_request_exception=False)
+        tasks = [asyncio.ensure_future(client.get(address)) for _ in range(4)]
+        await asyncio.to_thread(body.has_begun)
+        await happens(lambda: waiting() or SYNC_ONLY & set(middleware))
+        body.go.set()
+        return [each.content.decode() for each in await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)]
+
+    assert (asyncio.run(in_tasks()) if by == "tasks" else at_once(address)) == ["page 1"] * 4
     assert ask(address) == "page 1"
 
 
-@pytest.mark.parametrize("middleware", MIDDLEWARE, ids=["pair", "both", "pair-sync", "both-sync"])
-@pytest.mark.parametrize("address", ["/view/", "/aview/"])
-def test_many_tasks_render_one_page(settings: Any, middleware: list[str], address: str) -> None:
-    """[S22] [S41] The same, in tasks of one loop."""
-    settings.MIDDLEWARE = middleware
-    body.go.clear()
-
-    async def story() -> list[str]:
-        tasks = [asyncio.create_task(aask(address)) for _ in range(4)]
-        await asyncio.to_thread(body.has_begun)
-        await asyncio.sleep(0.05)
-        body.go.set()
-        return await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
-
-    assert asyncio.run(story()) == ["page 1"] * 4
+SYNC_ONLY = {here("SyncOnly")}
+"""With it the other requests wait for the thread of synchronous code, not for the page."""
 
 
-def test_what_fails_is_not_waited_for() -> None:
+def test_answer_that_fails_is_not_waited_for() -> None:
     """[S40] 500, for each one; and when it works again, for the first one."""
 
     def fails(number: int) -> HttpResponse:
         raise ZeroDivisionError
 
     body.answer = fails
-    assert all("Server Error" in page for page in at_once(lambda: ask("/view/")))
+    assert all("Server Error" in page for page in at_once("/view/"))
     assert body.rendered == 4
     body.answer = lambda number: HttpResponse("works")
     assert [ask("/view/"), ask("/view/")] == ["works"] * 2
     assert body.rendered == 5
 
 
-def test_old_pages_are_served(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the site's settings."""
+def test_old_pages_are_served_by_setting(settings: Any, wall_clock: Callable[[float], None]) -> None:
     settings.CACHE_MIDDLEWARE_STALE = 1000
     settings.CACHE_MIDDLEWARE_SECONDS = 60
     ask("/view/")
     body.has_begun()
-    real = clock.wall
-    monkeypatch.setattr(clock, "wall", lambda: real() + 100)
+    wall_clock(100)
     body.go.clear()
-    renders = threading.Thread(target=ask, args=["/view/"])
-    renders.start()
-    body.has_begun()
-    assert [ask("/view/") for _ in range(3)] == ["page 1"] * 3
-    body.go.set()
-    renders.join(PATIENCE)
+    with ThreadPoolExecutor(1) as pool:
+        renders = pool.submit(ask, "/view/")
+        body.has_begun()
+        assert [ask("/view/") for _ in range(3)] == ["page 1"] * 3
+        body.go.set()
+        renders.result(PATIENCE)
     assert ask("/view/") == "page 2"
 
 
-def test_a_site_may_wait_shorter(settings: Any) -> None:
+def test_wait_is_set_by_setting(settings: Any) -> None:
     settings.CACHE_MIDDLEWARE_WAIT = 0
-    body.go.clear()
-    threads = [threading.Thread(target=ask, args=["/view/"]) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-        body.has_begun()
-    body.go.set()
-    for thread in threads:
-        thread.join(PATIENCE)
+    assert both_render()
     settings.CACHE_MIDDLEWARE_STALE = -1
     with pytest.raises(ValueError, match="stale"):
         ask("/view/")
 
 
-def test_nobody_waits_if_nobody_would_tell(settings: Any) -> None:
-    """The second of the pair alone stores nothing, so it has nobody wait."""
+def test_fetch_middleware_alone_does_not_wait(settings: Any) -> None:
+    """It stores nothing, so that a request would wait in vain."""
     settings.MIDDLEWARE = [FETCH]
-    body.go.clear()
-    threads = [threading.Thread(target=ask, args=["/view/"]) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-        body.has_begun()
-    body.go.set()
-    for thread in threads:
-        thread.join(PATIENCE)
+    assert both_render()
 
 
-def test_the_first_alone_stores(settings: Any) -> None:
+def test_update_middleware_alone_serves_nothing(settings: Any) -> None:
     settings.MIDDLEWARE = [UPDATE]
     assert [ask("/view/"), ask("/view/")] == ["page 1", "page 2"]
 
 
 @pytest.mark.parametrize("middleware", [PAIR, [BOTH]], ids=["pair", "both"])
-def test_a_page_of_its_own_does_not_wait_for_the_site(settings: Any, middleware: list[str]) -> None:
-    """[S19] Both have the same keys: the view's turn is the site's."""
+def test_decorated_view_does_not_wait_for_the_middleware(settings: Any, middleware: list[str]) -> None:
+    """[S19] Both have the same keys: the view's lease is the site's."""
     settings.MIDDLEWARE = middleware
-    begin = clock.now()
-    assert at_once(lambda: ask("/decorated/")) == ["page 1"] * 4
-    assert clock.now() - begin < 8
+    begin = monotonic()
+    assert at_once("/decorated/") == ["page 1"] * 4
+    assert monotonic() - begin < 8
 
 
-def test_templates_are_rendered_by_django(settings: Any) -> None:
-    """After the middleware that looks at their context, and only then are they stored."""
+def test_template_is_stored_after_the_middleware_that_changes_its_context(settings: Any) -> None:
     settings.MIDDLEWARE = [here("Late")]
     assert [ask("/template/"), ask("/template/")] == ["page 1 late"] * 2
     assert body.rendered == 1
 
 
-def test_personal_pages_are_nobody_elses() -> None:
-    """[S42] As Django's: what varies on cookies does so."""
+def test_page_that_varies_on_cookies_is_rendered_for_each() -> None:
+    """[S42] As Django's."""
     body.answer = lambda number: HttpResponse(f"page {number}", headers={"Vary": "Cookie"})
     assert [ask("/view/", cookie=f"who={who}") for who in "abab"] == ["page 1", "page 2"] * 2
 
 
-def test_no_turn_is_left() -> None:
+def test_lease_is_gone_when_the_page_is_stored(direct: redis.Redis) -> None:
     ask("/view/")
-    client = caches["default"]._cache.get_client()
-    until(lambda: len(client.keys("*")) == 2)
+    eventually(lambda: direct.dbsize() == 2)

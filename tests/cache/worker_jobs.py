@@ -9,8 +9,8 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 import django
-from django.conf import settings
 from django.core.cache import caches
+from django.test import override_settings
 
 from django_redis_locks.cache import (
     aget_or_load,
@@ -19,19 +19,16 @@ from django_redis_locks.cache import (
     invalidate,
     load_finished,
 )
-from django_redis_locks.cache.roads import road_of
-from django_redis_locks.core import clock
+from tests.cache.backends import REDIS, WRAPPER
 from tests.chaos.workers import PATIENCE, Gates
-
-REDIS = "django.core.cache.backends.redis.RedisCache"
-WRAPPER = "django_redis_locks.cache.StampedeCache"
+from tests.probes.cache import waiters_in_store
 
 loads: Counter[str] = Counter()
-"""By their values, how often this process's loaders ran."""
+"""How often this process's loaders ran, by value."""
 ended: Counter[str] = Counter()
-"""Those that are over, with what is stored of them."""
+"""Loads that are over, by name."""
 served: list[str] = []
-"""Of the callers that are done: their values' sources, or what was raised."""
+"""The sources of values that callers got, or the names of what was raised."""
 gates = Gates()
 _mutex = threading.Lock()
 
@@ -46,13 +43,9 @@ class Got(NamedTuple):
 
 def configure(url: str) -> None:
     """A cache of Django's on this server, and what wraps it."""
-    settings.CACHES = {
-        "default": {"BACKEND": REDIS, "LOCATION": url},
-        "wrapped": {"BACKEND": WRAPPER, "LOCATION": "default"},
-    }
-    caches._settings = caches.settings = caches.configure_settings(None)  # somebody may have asked for them already
+    entries = {"default": {"BACKEND": REDIS, "LOCATION": url}, "wrapped": {"BACKEND": WRAPPER, "LOCATION": "default"}}
+    override_settings(CACHES=entries).enable()
     django.setup()
-    road_of("default")
     caches["default"].get("warm-up")
     invalidate("warm-up")  # its script and its connection are there
 
@@ -83,7 +76,7 @@ def _loader(value: str, seconds: float, *, fails: bool = False, gate: str = "") 
         gates[f"{value} began"].set()
         if gate:
             lifted(gate)
-        time.sleep(seconds)  # a load takes its time: that is what it is about
+        time.sleep(seconds)  # the load's own time
         if fails:
             raise OSError(value)
         return value
@@ -93,14 +86,14 @@ def _loader(value: str, seconds: float, *, fails: bool = False, gate: str = "") 
 
 def load(key: str, value: str, seconds: float = 0.0, *, fails: bool = False, gate: str = "", **options: Any) -> Got:
     """One caller."""
-    begin = clock.now()
+    begin = time.monotonic()
     options = {"ttl": 60, "wait": PATIENCE, **options}
     result = get_or_load(key, _loader(value, seconds, fails=fails, gate=gate), info=True, **options)
-    return Got(result.value, result.source, clock.now() - begin)
+    return Got(result.value, result.source, time.monotonic() - begin)
 
 
 def crowd(size: int, key: str, value: str, seconds: float, **how: Any) -> list[Got | str]:
-    """So many callers at once; of each what he got, or the name of what was raised."""
+    """Callers at once; what each of them got, or the name of what was raised."""
     barrier = threading.Barrier(size)
     found: list[Got | str] = []
 
@@ -109,7 +102,7 @@ def crowd(size: int, key: str, value: str, seconds: float, **how: Any) -> list[G
         got: Got | str
         try:
             got = load(key, value, seconds, **how)
-        except Exception as failure:  # noqa: BLE001 - it is the test's
+        except Exception as failure:  # noqa: BLE001 - the test compares
             got = type(failure).__name__
         found.append(got)
         served.append(got if isinstance(got, str) else got.source)
@@ -129,9 +122,9 @@ async def acrowd(size: int, key: str, value: str, seconds: float, **options: Any
         return value
 
     async def call() -> Got:
-        begin = clock.now()
+        begin = time.monotonic()
         result = await aget_or_load(key, aload, info=True, **{"ttl": 60, "wait": PATIENCE, **options})
-        return Got(result.value, result.source, clock.now() - begin)
+        return Got(result.value, result.source, time.monotonic() - begin)
 
     return list(await asyncio.gather(*(call() for _ in range(size))))
 
@@ -142,8 +135,8 @@ def load_many(keys: list[str], seconds: float) -> tuple[dict[str, str], float]:
         time.sleep(seconds)
         return {key: f"value of {key}" for key in asked}
 
-    begin = clock.now()
-    return get_or_load_many(keys, loader, ttl=60, wait=PATIENCE), clock.now() - begin
+    begin = time.monotonic()
+    return get_or_load_many(keys, loader, ttl=60, wait=PATIENCE), time.monotonic() - begin
 
 
 def put(key: str, value: str, seconds: float) -> None:
@@ -151,7 +144,7 @@ def put(key: str, value: str, seconds: float) -> None:
 
 
 def disturb(how: str, key: str, value: str) -> None:
-    """Change the cache while somebody loads."""
+    """Change the cache while another process loads."""
     cache = caches["wrapped"]
     if how == "invalidate":
         invalidate(key)
@@ -170,19 +163,19 @@ def disturb(how: str, key: str, value: str) -> None:
 
 def timed_crowd(size: int, key: str, value: str, seconds: float, **how: Any) -> list[tuple[str, float]]:
     """Of a crowd whose loads fail: what was raised, and how long all of it took."""
-    begin = clock.now()
+    begin = time.monotonic()
     found = crowd(size, key, value, seconds, **how)
-    return [(str(each), clock.now() - begin) for each in found]
+    return [(str(each), time.monotonic() - begin) for each in found]
 
 
 def sources() -> list[str]:
-    """What the callers of crowds got who are done."""
+    """What the callers of crowds got that are done."""
     return list(served)
 
 
 def waiting() -> int:
-    """For how many keys somebody of this process waits in the store."""
-    return len(road_of("default").engine._queues)
+    """For how many keys callers of this process wait in the store."""
+    return waiters_in_store("default")
 
 
 def flying() -> int:

@@ -15,14 +15,15 @@ from typing import Any
 import pytest
 from django.core.cache import caches
 
-from django_redis_locks.cache.roads import road_of
-from tests.cache.wrapped import FILES, REDIS, WRAPPER, Loading
+from tests.cache.backends import FILES, REDIS, WRAPPER
+from tests.cache.loading import Loading
 from tests.django.helpers import PATIENCE
+from tests.probes.cache import coordinator
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(params=["fused", "beside"])
+@pytest.fixture(params=["redis", "files"])
 def two(request: pytest.FixtureRequest, settings: Any, redis_url: str, tmp_path: Path) -> None:
     """`default` and `there` keep their values in one place, and know nothing of each other."""
     elsewhere = redis_url.replace("127.0.0.1", "localhost")
@@ -30,7 +31,7 @@ def two(request: pytest.FixtureRequest, settings: Any, redis_url: str, tmp_path:
         "default": {"LOCATION": redis_url.removesuffix("/0") + "/1"},
         "there": {"LOCATION": elsewhere.removesuffix("/0") + "/1"},
     }
-    if request.param == "fused":
+    if request.param == "redis":
         raw, raw_there = ({"BACKEND": REDIS, "LOCATION": url} for url in (redis_url, elsewhere))
     else:
         raw = raw_there = {"BACKEND": FILES, "LOCATION": str(tmp_path)}
@@ -41,7 +42,7 @@ def two(request: pytest.FixtureRequest, settings: Any, redis_url: str, tmp_path:
         # Leases of files bear the alias of their cache, those of Redis the key of the value
         "there": {
             "BACKEND": WRAPPER,
-            "LOCATION": "raw-there" if request.param == "fused" else "raw",
+            "LOCATION": "raw-there" if request.param == "redis" else "raw",
             "OPTIONS": {"LOCKS": "there", "WAIT": PATIENCE},
         },
     }
@@ -59,20 +60,21 @@ WRITERS: dict[str, tuple[Callable[[], object], object]] = {
 
 @pytest.mark.usefixtures("two")
 class TestAnotherProcess:
-    @pytest.mark.parametrize(("write", "stays"), WRITERS.values(), ids=WRITERS)
-    def test_its_writes_win(self, write: Callable[[], object], stays: object) -> None:
+    def test_write_elsewhere_during_a_load_wins(self) -> None:
         """[S1] [S4] [S31] A load here, a write there."""
-        with Loading() as loading:
-            write()
-        assert loading.result == ["old"]
-        assert caches["default"].get("k") == stays
-        assert caches["there"].get("k") == stays
+        for name, (write, stays) in WRITERS.items():
+            with Loading() as loading:
+                write()
+            assert loading.result == ["old"], name
+            assert caches["default"].get("k") == stays, name
+            assert caches["there"].get("k") == stays, name
+            caches["there"].clear()
 
-    def test_it_waits_for_the_load_here(self) -> None:
-        """Nothing is shared in the process, so that it is the store that tells."""
-        assert road_of("default", "default") is not road_of("there", "there")
+    def test_caller_elsewhere_waits_for_the_load(self) -> None:
+        """Nothing is shared in the process, so that it is the store that wakes it."""
+        assert coordinator("default", "default") is not coordinator("there", "there")
         with Loading() as here, Loading(alias="there", value="second", patient=True) as there:
-            here.loader.may_go_on.set()
+            here.loader.may_end.set()
         assert there.result == ["old"]
         assert there.loader.calls == 0
 
@@ -89,7 +91,7 @@ print(cache.get("k"))
 """
 
 
-def test_a_real_process(settings: Any, redis_url: str) -> None:
+def test_write_by_a_real_process_during_a_load_wins(settings: Any, redis_url: str) -> None:
     """[S4] The same with a process of its own, which finds the wrapper by its settings only."""
     settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url.removesuffix("/0") + "/1"}}
     settings.CACHES = {

@@ -1,0 +1,169 @@
+"""The central promises of loads, with every kind of cache, for threads and tasks."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from django.core.cache import caches
+from django.utils.functional import lazystr
+
+from django_redis_locks.cache import LoadFailed, get_or_load_many, invalidate, refresh
+from tests.cache.backends import HERE, THERE, at
+from tests.cache.callers import EACH_CACHE, STALE, Callers, Loader
+from tests.contract.matrix import PATIENCE, eventually
+from tests.probes.cache import clear_guard, write_guard
+
+pytestmark = EACH_CACHE
+
+
+def test_hit_calls_no_loader(callers: Callers) -> None:
+    first, again = Loader({"n": 1}), Loader({"n": 2})
+    assert callers.load("k", first).source == "loaded"
+    found = callers.load("k", again)
+    assert (found.value, found.source, again.calls) == ({"n": 1}, "hit", 0)
+    assert caches[HERE].get("k") == {"n": 1}  # the plain value, for every reader
+
+
+def test_callers_of_one_process_load_once(callers: Callers) -> None:
+    """[V1] [S24] Followers ask the store for nothing."""
+    loading = callers.begin("value")
+    following = callers.follow(loading, 9)
+    assert loading.finish() == "value"
+    results = [future.result(PATIENCE) for future in following]
+    assert {(result.value, result.source) for result in results} == {("value", "waited")}
+    assert loading.loader.calls == 1
+
+
+def test_callers_of_two_processes_load_once(callers: Callers) -> None:
+    """[V13] The second one waits in the store, and is woken."""
+    loading = callers.begin("value")
+    waiting = callers.wait_for()
+    assert loading.finish() == waiting.finish() == "value"
+    assert loading.loader.calls == 1
+
+
+def test_invalidation_during_load_wins(callers: Callers, counted: Any) -> None:
+    """[S1] [V7] [V15] [V24] The loader's own caller gets the old value; the cache never does."""
+    for number, cache in enumerate((HERE, THERE), 1):
+        loading = callers.begin("old", key=cache)
+        callers.call(invalidate, cache, **at(cache))
+        assert callers.value(cache, "new", cache=cache) == "new"
+        assert loading.finish() == "old"
+        assert caches[HERE].get(cache) == "new", cache
+        assert callers.value(cache, "later") == "new", cache
+        assert counted()["fenced"] == number
+
+
+def test_write_during_load_wins(callers: Callers) -> None:
+    """[S4]"""
+    for cache in (HERE, THERE):
+        loading = callers.begin("loaded", key=cache)
+        with write_guard(cache, **at(cache)):
+            caches[at(cache)["cache"]].set(cache, "written")
+        assert loading.finish() == "loaded"
+        assert caches[HERE].get(cache) == "written", cache
+
+
+def test_clear_during_load_leaves_nothing(callers: Callers) -> None:
+    """[S31] ``clear()`` begins a new generation: what was being loaded isn't stored."""
+    for cache in (HERE, THERE):
+        loading = callers.begin("old")
+        with clear_guard(**at(cache)):
+            caches[at(cache)["cache"]].clear()
+        assert loading.finish() == "old"
+        assert caches[HERE].get("k") is None, cache
+
+
+def test_none_is_a_value(callers: Callers) -> None:
+    """[S15] What doesn't exist isn't asked of the database each time."""
+    loader = Loader(None, "now it exists")
+    assert callers.value("k", loader) is None
+    found = callers.load("k", loader, cache=THERE)
+    assert (found.value, found.source, loader.calls) == (None, "hit", 1)
+
+
+def test_any_ttl_is_stored(callers: Callers) -> None:
+    """[S47] Without end, a fraction, more than thirty days."""
+    for number, ttl in enumerate((None, 30.5, 86400 * 60)):
+        callers.load(f"k{number}", "value", ttl=ttl)
+        assert callers.load(f"k{number}", "other", ttl=ttl).source == "hit", ttl
+
+
+def test_key_that_is_no_str_is_taken_as_by_django(callers: Callers) -> None:
+    for key in (1, 0, lazystr("lazy")):
+        assert callers.value(key, "value") == "value", key
+        assert caches[HERE].get(key) == "value", key
+        many = callers.call(get_or_load_many, [key, "x"], lambda keys: dict.fromkeys(keys, "other"), **at(HERE))
+        assert many == {key: "value", "x": "other"}
+        callers.call(refresh, key, callers.loader(Loader("new")), **at(HERE), ttl=60)
+        assert caches[HERE].get(key) == "new", key
+        callers.call(invalidate, key, **at(HERE))
+        assert caches[HERE].get(key) is None, key
+
+
+def test_value_that_cannot_be_pickled_raises_for_all(callers: Callers) -> None:
+    """[S46] The cache's own error; it isn't loaded again and again."""
+    loading = callers.begin(threading.Lock)
+    (following,) = callers.follow(loading)
+    with pytest.raises(TypeError, match="cannot pickle"):
+        loading.finish()
+    with pytest.raises(TypeError, match="cannot pickle"):
+        following.result(PATIENCE)
+    assert loading.loader.calls == 1
+
+
+def test_failure_is_raised_in_another_process(callers: Callers) -> None:
+    """[S13] It doesn't wait a second time, and doesn't load."""
+    loading = callers.begin(ValueError("no rates today"), error_ttl=30)
+    waiting = callers.wait_for()
+    with pytest.raises(ValueError, match="no rates today"):
+        loading.finish()
+    with pytest.raises((LoadFailed, ValueError), match="no rates today"):
+        waiting.finish()
+    with pytest.raises(LoadFailed, match="ValueError: no rates today"):
+        callers.load("k", "other", cache=THERE)
+
+
+def test_many_are_loaded_in_one_call(callers: Callers) -> None:
+    """[S17] In the order of the keys; what the loader leaves out is None."""
+    asked: list[list[str]] = []
+
+    def loader(keys: list[str]) -> dict[str, Any]:
+        asked.append(keys)
+        return {key: key.upper() for key in keys if key != "d"}
+
+    callers.load("b", "there")
+    found = callers.call(get_or_load_many, ["c", "b", "a", "c", "d"], loader, **at(HERE), ttl=60)
+    assert list(found.items()) == [("c", "C"), ("b", "there"), ("a", "A"), ("d", None)]
+    assert asked == [["c", "a", "d"]]
+    assert callers.call(get_or_load_many, ["a", "b", "c", "d"], loader, **at(THERE), ttl=60) == found
+    assert len(asked) == 1
+    assert callers.call(get_or_load_many, [], loader, **at(HERE)) == {}
+
+
+def test_stale_value_is_served_while_one_loads(callers: Callers) -> None:
+    """[S1a] No caller waits, neither in this process nor in another one."""
+    callers.make_stale()
+    loading = callers.begin("new", **STALE)
+    for cache in (HERE, THERE):
+        found = callers.load("k", "other", cache=cache, **STALE)
+        assert (found.value, found.source) == ("old", "stale"), cache
+        assert found.fresh_for < 0
+    assert loading.finish() == "new"
+    assert callers.load("k", "other", cache=THERE, **STALE).source == "hit"
+    assert loading.loader.calls == 1
+
+
+def test_stale_value_is_refreshed_in_background(callers: Callers) -> None:
+    """[S37] The caller that finds it stale is served it, too."""
+    callers.make_stale()
+    loader = Loader("new", gate=True)
+    options = {**STALE, "refresh": "thread"}
+    assert callers.value("k", loader, **options) == "old"
+    loader.wait()
+    assert callers.value("k", "other", cache=THERE, **options) == "old"
+    loader.gate.set()
+    eventually(lambda: callers.value("k", "other", **options) == "new")
+    assert loader.calls == 1

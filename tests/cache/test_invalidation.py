@@ -1,0 +1,149 @@
+"""Invalidations and writes while loads run: what is older is never stored. The simplest cases are in test_every_cache."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Any
+
+from django.core.cache import caches
+
+from django_redis_locks.cache import invalidate, refresh
+from tests.cache.backends import HERE, THERE, at
+from tests.cache.callers import ON_REDIS, STALE, Callers, Loader, Running
+from tests.contract.matrix import PATIENCE, eventually
+from tests.probes.cache import clear_guard, write_guard
+
+
+def test_invalidation_without_readers_leaves_nothing(callers: Callers) -> None:
+    """[S1]"""
+    loading = callers.begin("old")
+    callers.call(invalidate, "k", **at(HERE))
+    loading.finish()
+    assert caches[HERE].get("k") is None
+
+
+def test_follower_of_an_invalidated_load_loads_again(callers: Callers) -> None:
+    """[S3] What it joined was older than the invalidation: it isn't shared."""
+    loading = callers.begin("old", "new")
+    (following,) = callers.follow(loading)
+    callers.call(invalidate, "k", **at(HERE))
+    assert loading.finish() == "old"
+    assert following.result(PATIENCE).value == "new"
+    assert caches[HERE].get("k") == "new"
+
+
+def test_caller_after_an_invalidation_does_not_join_the_load(callers: Callers) -> None:
+    """[S3] Go's Forget."""
+    loading = callers.begin("old")
+    callers.call(invalidate, "k", **at(HERE))
+    assert callers.value("k", "new") == "new"
+    loading.finish()
+
+
+def test_caller_during_a_write_gets_what_is_written(callers: Callers) -> None:
+    """[S4] It doesn't load meanwhile."""
+    with write_guard("k", **at(HERE)):
+        waiting = callers.wait_for()
+        caches[HERE].set("k", "written")
+    assert waiting.finish() == "written"
+
+
+def test_clear_elsewhere_voids_loads(callers: Callers) -> None:
+    """[S31] A new generation alone does: a pattern was deleted, or the values are on another store than the leases."""
+    loading = callers.begin("old")
+    with clear_guard(**at(THERE)):
+        pass
+    assert callers.value("k", "new", cache=THERE) == "new"
+    loading.finish()
+    assert caches[HERE].get("k") == "new"
+
+
+def test_refresh_during_load_wins(callers: Callers) -> None:
+    """[S1] What began before the refresh may be older."""
+    loading = callers.begin("old")
+    assert callers.call(refresh, "k", callers.loader(Loader("new")), **at(THERE), ttl=60) == "new"
+    loading.finish()
+    assert caches[HERE].get("k") == "new"
+
+
+def test_invalidation_during_refresh_of_stale_value_wins(callers: Callers) -> None:
+    """[S2] The refresh began before it: its claim is void."""
+    callers.make_stale()
+    loading = callers.begin("older", **STALE)
+    callers.call(invalidate, "k", **at(THERE))
+    assert callers.value("k", "new", cache=THERE, **STALE) == "new"
+    assert loading.finish() == "older"
+    assert callers.value("k", "x", **STALE) == "new"
+
+
+def test_invalidation_during_background_refresh_wins(callers: Callers, counted: Any) -> None:
+    """[S2] FusionCache #628: its claim was made before."""
+    callers.make_stale()
+    loader = Loader("older", gate=True)
+    callers.load("k", loader, **STALE, refresh="thread")
+    loader.wait()
+    callers.call(invalidate, "k", **at(THERE))
+    callers.load("k", "new", cache=THERE, **STALE)
+    loader.gate.set()
+    eventually(lambda: counted()["fenced"] == 1)
+    assert callers.value("k", "x", **STALE) == "new"
+
+
+def test_load_that_began_between_two_writers_is_void(callers: Callers) -> None:
+    """[S12] The first of two writers ends last: what was loaded since the other one ended is older than its value."""
+    with write_guard("k", **at(HERE)):
+        with write_guard("k", **at(THERE)):
+            caches[HERE].delete("k")
+        loading = callers.begin("loaded", cache=THERE)
+        caches[HERE].set("k", "written")
+    loading.finish()
+    assert caches[HERE].get("k") in ("written", None)
+
+
+def test_refresh_that_began_during_a_write_is_void(callers: Callers) -> None:
+    loader = Loader("loaded", gate=True)
+    with write_guard("k", **at(HERE)):
+        future = callers.caller().start(refresh, "k", callers.loader(loader), **at(THERE), ttl=60)
+        loader.wait()
+        caches[HERE].set("k", "written")
+    Running(loader, future).finish()
+    assert caches[HERE].get("k") in ("written", None)
+
+
+@ON_REDIS
+def test_invalidation_with_stale_keeps_the_old_value_for_it(callers: Callers) -> None:
+    """A caller that takes stale values is served the old one, while one loads."""
+    callers.load("k", "old", **STALE)
+    callers.call(invalidate, "k", cache=HERE, stale=600)
+    loading = callers.begin("new", **STALE)
+    assert callers.value("k", "x", cache=THERE, **STALE) == "old"
+    assert loading.finish() == "new"
+
+
+@ON_REDIS
+def test_invalidation_removes_known_and_unknown_keys(callers: Callers) -> None:
+    callers.load("k", 1)
+    callers.call(invalidate, "k", "unknown", cache=THERE)
+    assert caches[HERE].get("k") is None
+
+
+def test_settle_keeps_what_is_loaded_only_briefly(callers: Callers) -> None:
+    """[S7] What is loaded right after an invalidation may be what a replica still has."""
+    for settle in (0.3, 3.0, 20.0):  # what is loaded later than that may be kept
+        begin = monotonic()
+        callers.call(invalidate, "k", **at(HERE), settle=settle)
+        assert callers.value("k", "replica's", ttl=600, cache=THERE) == "replica's"
+        if monotonic() < begin + settle:
+            break
+    eventually(lambda: caches[HERE].get("k") is None)
+    assert callers.value("k", "new", ttl=600) == "new"
+
+
+@ON_REDIS
+def test_settle_does_not_make_a_value_stale(callers: Callers) -> None:
+    """[S7] Its end is near only because it settles: it isn't loaded again and again."""
+    callers.call(invalidate, "k", cache=HERE, settle=30)
+    loader = Loader("a", "b")
+    for cache in (HERE, HERE, THERE):
+        assert callers.value("k", loader, cache=cache, ttl=600, stale=600) == "a"
+    assert loader.calls == 1

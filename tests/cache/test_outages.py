@@ -1,0 +1,193 @@
+"""A store that can't be reached, answers that are lost, and forks."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+from django.core.cache import caches
+
+from django_redis_locks import LockBackendError
+from django_redis_locks.cache import get_or_load, get_or_load_many, invalidate
+from tests.cache.backends import FILES, HERE, THERE, at, redis_locks
+from tests.cache.callers import ON_REDIS, PROXIED, Callers, Loader
+from tests.contract.matrix import PATIENCE, eventually
+from tests.forks import in_child
+from tests.probes.cache import loads_in_flight, write_guard
+from tests.probes.tuning import Tune
+from tests.proxy import Proxy
+
+LEASE = "{:1:k}:k:load"
+
+
+@pytest.fixture(autouse=True)
+def no_retry(tune: Tune) -> None:
+    """However slow this machine is, a store that is given up isn't asked again in the same test."""
+    tune(leases_down_for=60.0)
+
+
+@PROXIED
+def test_each_process_loads_once_while_the_store_is_down(callers: Callers, proxy: Proxy, counted: Any) -> None:
+    """[S45] And no error: a cache that is down is slow, not broken."""
+    proxy.down()
+    loading = callers.begin("value")
+    following = callers.follow(loading, 4)
+    assert loading.finish() == "value"
+    results = [loading.future.result(), *(future.result(PATIENCE) for future in following)]
+    assert {(result.value, result.source) for result in results} == {("value", "unlocked")}
+    assert loading.loader.calls == 1
+    assert counted()["down"] >= 1
+
+
+@PROXIED
+def test_many_are_loaded_while_the_store_is_down(callers: Callers, proxy: Proxy) -> None:
+    """[S45] [S17]"""
+    proxy.down()
+    found = callers.call(get_or_load_many, ["a", "b"], lambda keys: dict.fromkeys(keys, 1), cache=HERE, ttl=60)
+    assert found == {"a": 1, "b": 1}
+
+
+@PROXIED
+def test_store_that_is_down_is_not_asked_each_time(callers: Callers, proxy: Proxy, counted: Any) -> None:
+    """[S45] Each question might take as long as it takes to give up."""
+    proxy.down()
+    for _ in range(5):
+        callers.load("k", "value")
+    assert counted()["down"] == 1
+
+
+@PROXIED
+def test_store_that_was_down_is_asked_again(callers: Callers, proxy: Proxy, tune: Tune) -> None:
+    tune(leases_down_for=0.1)
+    proxy.down()
+    callers.load("k", "value")
+    proxy.up()
+    eventually(lambda: callers.load("k", "stored").source in ("loaded", "hit"))
+    assert caches[HERE].get("k") == "stored"
+
+
+@PROXIED
+def test_store_that_goes_down_during_a_load_costs_no_value(callers: Callers, proxy: Proxy) -> None:
+    loading = callers.begin("value")
+    proxy.down()
+    assert loading.finish() == "value"
+
+
+@PROXIED
+def test_invalidation_that_is_lost_raises(callers: Callers, proxy: Proxy) -> None:
+    """Its caller must know that it didn't happen."""
+    callers.load("k", "old")
+    proxy.down()
+    with pytest.raises(LockBackendError):
+        callers.call(invalidate, "k", cache=HERE)
+
+
+@PROXIED
+def test_invalidation_whose_answer_is_lost_is_repeated(callers: Callers, proxy: Proxy, tune: Tune) -> None:
+    tune(invalidation_timeout=PATIENCE)
+    callers.load("k", "old")
+    proxy.plan("cut", "reply", of="load/fence")
+    callers.call(invalidate, "k", cache=HERE)
+    assert caches[HERE].get("k") is None
+
+
+@PROXIED
+def test_claim_whose_answer_is_lost_is_given_up(callers: Callers, proxy: Proxy) -> None:
+    """The load goes on without it; the next one isn't held up for a lease."""
+    callers.load("warm", "x")
+    proxy.plan("cut", "reply", of="load/claim", times=9)
+    assert callers.value("k", "value", expire=PATIENCE * 3, wait=0) == "value"
+    proxy.reset()
+    with redis.Redis.from_url(proxy.url) as client:
+        eventually(lambda: not client.exists(LEASE))
+
+
+@PROXIED
+def test_store_whose_answer_is_lost_costs_no_value(callers: Callers, proxy: Proxy) -> None:
+    """It may be stored, or not."""
+    callers.load("warm", "x")
+    proxy.plan("cut", "reply", of="load/store")
+    assert callers.value("k", "value") == "value"
+
+
+@PROXIED
+def test_connection_that_was_closed_while_idle_is_no_outage(callers: Callers, proxy: Proxy, counted: Any) -> None:
+    """By the server's timeout, or a firewall."""
+    callers.load("k", "value")
+    for _ in range(3):
+        proxy.down()
+        proxy.up()
+        assert callers.load("k", "other").source == "hit"
+    proxy.down()
+    proxy.up()
+    assert callers.call(get_or_load_many, ["k"], dict.fromkeys, cache=HERE, ttl=60) == {"k": "value"}
+    assert counted()["down"] == 0
+
+
+# Only the store of leases is down; the cache is not on Redis
+
+
+@pytest.fixture
+def leases_down(settings: Any, tmp_path: Any) -> Iterator[None]:
+    with socket.socket() as taken:  # a port that is bound, and refuses connections because nothing listens
+        taken.bind(("127.0.0.1", 0))
+        settings.REDIS_LOCKS = redis_locks(f"redis://127.0.0.1:{taken.getsockname()[1]}/0")
+        settings.CACHES = {HERE: {"BACKEND": FILES, "LOCATION": str(tmp_path)}}
+        yield
+
+
+def test_write_goes_on_without_the_store_of_leases(leases_down: None) -> None:
+    """[S45]"""
+    with write_guard("k", **at(HERE)):
+        caches[HERE].set("k", "written")
+    assert get_or_load("k", lambda: "x", **at(HERE)) == "written"
+
+
+@ON_REDIS
+def test_values_are_kept_without_the_store_of_leases(callers: Callers, leases_down: None) -> None:
+    """[S45] Or every request would load. What is invalidated in this process is noticed."""
+    assert callers.load("k", "value").source == "unlocked"
+    assert callers.load("k", "other").source == "hit"
+    loading = callers.begin("old", key="j")
+    with pytest.raises(LockBackendError):
+        callers.call(invalidate, "j", **at(HERE))
+    loading.finish()
+    assert caches[HERE].get("j") is None
+
+
+# Forks
+
+
+@pytest.fixture
+def loading_parent(redis_pair: str) -> Iterator[None]:
+    """A load of "k" that is under way."""
+    loader = Loader("parent's", gate=True)
+    loading = threading.Thread(target=get_or_load, args=("k", loader), kwargs={"cache": HERE, "ttl": 60})
+    loading.start()
+    loader.wait()
+    yield
+    loader.gate.set()
+    loading.join(PATIENCE)
+    assert caches[HERE].get("k") == "parent's"
+
+
+def test_child_joins_no_load_of_its_parent(loading_parent: None) -> None:
+    """[S39] A fork in the middle of a load: the child waits in the store."""
+
+    def child() -> None:
+        assert not loads_in_flight(**at(HERE))
+        assert get_or_load("k", lambda: "child's", **at(HERE), wait=0.1, on_conflict="default", default=0) == 0
+        assert get_or_load("other", lambda: "child's", **at(HERE), ttl=60) == "child's"
+
+    in_child(child)
+    assert get_or_load("other", lambda: "x", **at(THERE)) == "child's"
+
+
+def test_child_that_ends_frees_no_load_of_its_parent(loading_parent: None) -> None:
+    """[S39] [H18]"""
+    in_child(lambda: None)
+    assert get_or_load("k", lambda: "x", cache=THERE, wait=0.05, on_conflict="default", default=0) == 0

@@ -1,0 +1,77 @@
+"""`cached_page` of asynchronous views."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from tests.cache.site import Site, get, happens, template_response, text, waiting
+from tests.django.helpers import PATIENCE
+
+
+def test_concurrent_tasks_render_one_page(pages: None) -> None:
+    """[S22] They wait without a thread, and the loop goes on."""
+    site = Site(closed=True)
+    view = site.aview()
+
+    async def story() -> list[Any]:
+        tasks = [asyncio.create_task(view(get())) for _ in range(200)]
+        await happens(lambda: site.rendered and waiting())
+        site.go.set()
+        return await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
+
+    assert {text(page) for page in asyncio.run(story())} == {"page 1"}
+    assert site.rendered == 1
+
+
+def test_cancelled_request_is_not_waited_for(pages: None) -> None:
+    """[S21] The client of the request that renders hangs up: the next one renders."""
+    site = Site(closed=True)
+    view = site.aview()
+
+    async def story() -> str:
+        first = asyncio.create_task(view(get()))
+        await happens(lambda: site.rendered)
+        second = asyncio.create_task(view(get()))
+        await happens(waiting)
+        third = asyncio.create_task(view(get()))
+        await asyncio.sleep(0)
+        third.cancel()
+        first.cancel()
+        site.go.set()
+        return text(await asyncio.wait_for(second, PATIENCE))
+
+    assert asyncio.run(story()) == "page 2"
+
+
+def test_template_of_an_asynchronous_view_is_rendered_before_others_go_on(pages: None) -> None:
+    """Django renders it in a thread, where the lease ends."""
+    view = Site(template_response).aview()
+
+    async def story() -> list[str]:
+        first = await view(get())
+        second = asyncio.create_task(view(get()))
+        await happens(lambda: waiting() or second.done())
+        assert not second.done()
+        await asyncio.to_thread(first.render)
+        return [text(first), text(await asyncio.wait_for(second, PATIENCE))]
+
+    assert asyncio.run(story()) == ["page 1"] * 2
+
+
+def test_asynchronous_view_serves_old_pages(pages: None, wall_clock: Callable[[float], None]) -> None:
+    site = Site()
+    view = site.aview(stale=600)
+
+    async def story() -> list[str]:
+        await view(get())
+        wall_clock(301)
+        site.go.clear()
+        renders = asyncio.create_task(view(get()))
+        await happens(lambda: site.rendered == 2)
+        old = text(await view(get()))
+        site.go.set()
+        return [old, text(await renders), text(await view(get()))]
+
+    assert asyncio.run(story()) == ["page 1", "page 2", "page 2"]

@@ -1,0 +1,108 @@
+"""`cached_page` and kinds of views: templates, classes, the REST framework, and what isn't a view."""
+
+from __future__ import annotations
+
+import gc
+from time import monotonic
+from typing import Any
+
+import pytest
+from django.http import HttpRequest, HttpResponse
+from django.utils.decorators import method_decorator
+from django.views import View
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from django_redis_locks.cache import cached_page
+from tests.cache.site import Boom, Site, ask, get, is_waiting, template_response, text
+from tests.django.helpers import PATIENCE
+
+
+def test_template_is_rendered_before_others_go_on(pages: None) -> None:
+    """Django renders it, above the decorator; the others wait for that."""
+    site = Site(template_response)
+    view = site.view()
+    first = view(get())
+    assert not first.is_rendered
+    found = ask(view)
+    assert is_waiting(found)
+    assert text(first.render()) == "page 1"
+    assert text(found) == text(view(get())) == "page 1"
+    assert site.rendered == 1
+
+
+def test_template_that_fails_is_not_waited_for(pages: None) -> None:
+    view = Site(template_response).view()
+    first = view(get())
+    first.context_data["boom"] = Boom()
+    found = ask(view)
+    assert is_waiting(found)
+    with pytest.raises(ZeroDivisionError):
+        first.render()
+    assert text(found.result(PATIENCE).render()) == "page 2"
+
+
+def test_template_that_is_never_rendered_frees_the_lease(pages: None) -> None:
+    """A decorator outside answers something else."""
+    view = Site(template_response).view()
+    view(get())
+    gc.collect()
+    begin = monotonic()
+    assert text(view(get()).render()) == "page 2"
+    assert monotonic() - begin < 8
+
+
+def test_view_of_the_rest_framework_is_cached_when_it_is_rendered(redis_pages: None) -> None:
+    """How its answers are rendered is known when they have left the view."""
+    rendered: list[int] = []
+
+    class Orders(APIView):
+        @method_decorator(cached_page(300))
+        def get(self, request: Any) -> Response:
+            rendered.append(1)
+            return Response({"orders": len(rendered)})
+
+    view = Orders.as_view()
+    assert text(view(get()).render()) == text(view(get()).render()) == '{"orders":1}'
+    assert rendered == [1]
+
+
+def test_method_and_class_are_decorated_with_method_decorator(redis_pages: None) -> None:
+    class Shop(View):
+        rendered = 0
+
+        @method_decorator(cached_page(300))
+        def get(self, request: HttpRequest) -> HttpResponse:
+            Shop.rendered += 1
+            return HttpResponse(f"page {Shop.rendered}")
+
+    @method_decorator(cached_page(300), name="dispatch")
+    class Decorated(Shop):
+        pass
+
+    for name, view in (("shop", Shop.as_view()), ("decorated", Decorated.as_view())):
+        assert text(view(get(f"/{name}/"))) == text(view(get(f"/{name}/")))
+    assert Shop.rendered == 2
+
+
+def test_wrong_option_or_target_raises(redis_pages: None) -> None:
+    for options in ({"stale": -1}, {"wait": -5}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            cached_page(300, **options)(Site())
+
+    class Shop(View):
+        @cached_page(300)
+        def get(self, request: HttpRequest) -> HttpResponse:
+            return HttpResponse()
+
+    with pytest.raises(TypeError, match="method_decorator"):
+        Shop.as_view()(get())
+
+    async def answers(request: HttpRequest) -> HttpResponse:
+        return HttpResponse()
+
+    def dispatches(request: HttpRequest) -> Any:
+        return answers(request)
+
+    with pytest.raises(TypeError, match="decorate the async handler"):
+        cached_page(300, key_prefix="mistakes")(dispatches)(get())

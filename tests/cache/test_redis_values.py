@@ -1,0 +1,249 @@
+"""Where values are on Redis: what stands there, and how often it is asked."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+import pytest
+import redis
+from django.core.cache import caches
+
+from django_redis_locks.cache import XFetch, get_or_load, get_or_load_many
+from tests.cache.backends import DUMMY, HERE, REDIS, THERE, at, redis_caches
+from tests.cache.callers import ON_REDIS, PROXIED, Callers, Loader
+from tests.contract.matrix import PATIENCE, eventually
+from tests.probes.cache import lease_key, readers_waiting, record_load_commands, waiters_key
+from tests.probes.tuning import Tune
+from tests.proxy import Proxy
+
+LEASE = "{:1:k}:k:load"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    return record_load_commands(monkeypatch)
+
+
+@ON_REDIS
+def test_hit_costs_one_round_trip_and_a_load_three(callers: Callers, asked: Callable[[], list[str]]) -> None:
+    """[S24] A follower none."""
+    callers.load("k", "v")
+    assert asked() == ["load/get", "load/claim", "load/store"]
+    callers.load("k", "v")
+    assert asked() == ["load/get"]
+    callers.load("k", "v", stale=5)
+    assert asked() == ["load/read"]
+    loading = callers.begin("w", key="other")
+    asked()
+    following = [callers.start("other", loading.loader) for _ in range(5)]
+    eventually(lambda: callers.followers() == 5)
+    assert asked() == []
+    loading.finish()
+    for future in following:
+        future.result(PATIENCE)
+    assert asked() == ["load/store"]
+
+
+@PROXIED
+def test_concurrent_reads_share_a_round_trip(callers: Callers, asked: Callable[[], list[str]], proxy: Proxy) -> None:
+    """[S24] [S50] A read that comes while one is under way joins the next one, which surely began after it."""
+    callers.load("k", "v")
+    asked()
+    proxy.plan("delay", "request", of="GET", times=2)
+    first = callers.start("k", Loader("x"))
+    eventually(lambda: (proxy.holds, readers_waiting(**at(HERE))) == (1, 0))
+    others = [callers.start("k", Loader("x")) for _ in range(5)]
+    eventually(lambda: readers_waiting(**at(HERE)) == 5)
+    proxy.deliver()
+    assert first.result(PATIENCE).value == "v"
+    eventually(lambda: (proxy.holds, readers_waiting(**at(HERE))) == (1, 4))
+    proxy.deliver()
+    assert {future.result(PATIENCE).value for future in others} == {"v"}
+    assert asked() == ["load/get"] * 2
+
+
+@ON_REDIS
+def test_many_cost_one_read_and_one_write_of_claims_and_values(
+    callers: Callers, asked: Callable[[], list[str]]
+) -> None:
+    """[S17]"""
+    keys = [f"k{number}" for number in range(20)]
+    callers.call(get_or_load_many, keys, lambda keys: dict.fromkeys(keys, 1), cache=HERE, ttl=60)
+    assert asked() == ["load/read", *["load/claim"] * 20, *["load/store"] * 20]
+    callers.call(get_or_load_many, keys, dict.fromkeys, cache=HERE, ttl=60)
+    assert asked() == ["load/read"]
+
+
+def test_lease_has_a_key_of_its_own_and_ends_with_the_load(redis_pair: str, direct: redis.Redis) -> None:
+    """[S27] [S28] [S35] Beside the value, which is the cache's own; its age is told by its end, so that nothing else is left."""
+    seen: dict[str, Any] = {}
+
+    def load() -> dict[str, int]:
+        seen.update(keys=direct.keys(), lease=direct.get(LEASE), left=direct.pttl(LEASE))
+        return {"n": 1}
+
+    get_or_load("k", load, cache=HERE, ttl=60, stale=30, early=XFetch(), expire=20, jitter=0)
+    assert seen["keys"] == [LEASE.encode()]
+    format_, kind, token, generation = seen["lease"].split()
+    assert (format_, kind, generation) == (b"1", b"load", b"0")
+    assert len(token) > 12
+    assert 10_000 < seen["left"] <= 20_000
+    assert direct.keys() == [b":1:k"]
+    assert pickle.loads(direct.get(":1:k")) == {"n": 1}
+    assert 80_000 < direct.pttl(":1:k") <= 90_000
+    assert caches[HERE].get("k") == {"n": 1}
+
+
+def test_integer_is_stored_as_django_stores_it(redis_pair: str, direct: redis.Redis) -> None:
+    """So that ``incr`` works."""
+    get_or_load("k", lambda: 41, cache=HERE, ttl=60)
+    assert direct.get(":1:k") == b"41"
+    assert caches[HERE].incr("k") == 42
+    assert get_or_load("k", lambda: 0, cache=HERE) == 42
+
+
+def test_value_that_others_set_is_a_hit(redis_pair: str) -> None:
+    caches[HERE].set("k", ["theirs"], None)
+    found = get_or_load("k", lambda: "mine", cache=THERE, info=True, stale=60)
+    assert (found.value, found.source, found.fresh_for) == (["theirs"], "hit", None)
+
+
+def test_lease_is_in_the_slot_of_its_value() -> None:
+    """[S29] A key's own hash tag counts."""
+    leases = {
+        ":1:k": "{:1:k}:k:load",
+        "app:1:{user:5}:name": "app:1:{user:5}:name{}:k:load",
+        "a{}b": "{a{}b}:k:load",
+        "a}b{c": "{a}b{c}:k:load",
+        "a{b}:k:c": "a{b}:k:c{}:k:load",
+    }
+    assert {key: lease_key(key) for key in leases} == leases
+    for lease in leases.values():
+        assert waiters_key(lease) == lease.replace("}:k:load", "}:w:load")
+
+
+def test_leases_are_apart_by_prefix_and_version(redis_url: str, settings: Any) -> None:
+    """[S30] As the cache's values are."""
+    settings.CACHES = {
+        "default": {"BACKEND": DUMMY},
+        **{name: {**entry, "KEY_PREFIX": name, "VERSION": 7} for name, entry in redis_caches(redis_url).items()},
+    }
+    loader = Loader("here", gate=True)
+    loading = threading.Thread(target=get_or_load, args=("k", loader), kwargs={"cache": HERE})
+    loading.start()
+    loader.wait()
+    assert get_or_load("k", lambda: "there", cache=THERE) == "there"
+    assert get_or_load("k", lambda: "other version", cache=HERE, version=8) == "other version"
+    loader.gate.set()
+    loading.join(PATIENCE)
+    assert caches[HERE].get_many(["k"]) == {"k": "here"}
+    assert caches[HERE].get("k", version=8) == "other version"
+
+
+def test_cache_on_redis_needs_no_redis_locks(settings: Any, redis_url: str) -> None:
+    settings.REDIS_LOCKS = {}
+    settings.CACHES = {"default": {"BACKEND": REDIS, "LOCATION": redis_url}}
+    assert get_or_load("k", lambda: 1, ttl=60) == 1
+    assert caches["default"].get("k") == 1
+
+
+@ON_REDIS
+def test_cache_with_replicas_is_read_where_it_is_written(callers: Callers, make_server: Any, settings: Any) -> None:
+    """[S8] Django reads a random replica, which may not have the value yet: then each caller would load it."""
+    entry = settings.CACHES[HERE]
+    replica = make_server()
+    settings.CACHES = {HERE: {**entry, "LOCATION": f"{entry['LOCATION'].replace('/0', '')},{replica.url()}"}}
+    loader = Loader("value")
+    assert [callers.value("k", loader) for _ in range(3)] == ["value"] * 3
+    assert loader.calls == 1
+    assert caches[HERE].get("k") is None  # as Django reads it
+
+
+@ON_REDIS
+def test_value_that_vanishes_before_a_waiter_reads_it_is_loaded_again(
+    callers: Callers, direct: redis.Redis, tune: Tune
+) -> None:
+    """[S26] Evicted: the waiter finds neither value nor load, and loads when it asks next."""
+    tune(max_poll_interval=0.2)
+    loading = callers.begin("evicted")
+    second = callers.start("k", Loader("again"), cache=THERE)
+    eventually(lambda: direct.zcard(waiters_key(LEASE)))
+    direct.delete(LEASE)  # the server forgot the lease as well
+    loading.loader.gate.set()
+    assert second.result(PATIENCE).value == "again"
+    assert loading.finish() == "evicted"
+
+
+@ON_REDIS
+def test_full_server_refuses_the_value_and_not_the_caller(callers: Callers, make_server: Any, settings: Any) -> None:
+    """[S46] The value is loaded: its caller gets it."""
+    server = make_server(maxmemory="3mb", maxmemory_policy="noeviction")
+    settings.CACHES = {"default": {"BACKEND": DUMMY}, **redis_caches(server.url())}
+    assert len(callers.value("k", lambda: b"x" * 5_000_000)) == 5_000_000
+    assert callers.value("k2", "small") == "small"
+
+
+@ON_REDIS
+def test_large_value_is_read_as_it_was_stored(callers: Callers) -> None:
+    """[S50] In many pieces, with all bytes."""
+    value = bytes(range(256)) * 20_000
+    callers.load("k", value)
+    assert callers.value("k", "x", cache=THERE) == value
+    assert caches[HERE].get("k") == value
+
+
+@ON_REDIS
+def test_value_that_cannot_be_read_is_loaded_again(callers: Callers, direct: redis.Redis, caplog: Any) -> None:
+    """Its class is gone since the last release."""
+    direct.set(":1:k", b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00\x8c\x02no\x94\x8c\x03Cls\x94\x93\x94.")
+    assert callers.value("k", "again") == "again"
+    assert "can't be read" in caplog.text
+    assert caches[HERE].get("k") == "again"
+
+
+@ON_REDIS
+def test_lease_key_of_another_type_does_not_prevent_a_load(callers: Callers, direct: redis.Redis) -> None:
+    direct.rpush(LEASE, "a list")
+    assert callers.value("k", "value") == "value"
+
+
+@ON_REDIS
+@pytest.mark.usefixtures("often")
+def test_renewed_load_outlives_its_lease(callers: Callers, direct: redis.Redis) -> None:
+    """[S9] [V6] No other caller begins."""
+    loading = callers.begin("slow", expire=9)
+    waiting = callers.wait_for()
+
+    def ends() -> float:
+        now = monotonic()
+        return now + direct.pttl(LEASE) / 1000
+
+    before = ends()
+    eventually(lambda: ends() > before + 0.5)
+    assert not waiting.future.done()
+    assert loading.finish() == waiting.finish() == "slow"
+
+
+@ON_REDIS
+def test_load_that_outlives_its_lease_gives_its_caller_the_value(
+    callers: Callers, direct: redis.Redis, counted: Any
+) -> None:
+    """[S9] [V6] [V10] The cache has the other one's."""
+    loading = callers.begin("slow", renew=False)
+    direct.pexpire(LEASE, 1)
+    assert callers.value("k", "other", cache=THERE) == "other"
+    assert loading.finish() == "slow"
+    assert caches[HERE].get("k") == "other"
+    assert counted()["fenced"] == 1
+
+
+@ON_REDIS
+def test_load_is_not_renewed_beyond_max_hold(callers: Callers) -> None:
+    """A loader that never returns."""
+    loading = callers.begin("endless", expire=0.3, max_hold=0.3)
+    assert callers.value("k", "other", cache=THERE, wait=20) == "other"
+    loading.finish()

@@ -1,0 +1,110 @@
+"""Refreshes of stale values beside the request: in a thread, or by a job that another process carries out."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from typing import Any
+
+import pytest
+from django.core.cache import caches
+from django.utils import translation
+from freezegun import freeze_time
+
+from django_redis_locks.cache import get_or_load
+from tests.cache.backends import HERE, LOCMEM, THERE, at
+from tests.cache.callers import ON_REDIS, STALE, Callers, Loader
+from tests.contract.matrix import eventually
+from tests.probes.cache import limit_background_loads
+
+
+def make_stale(key: str = "k") -> None:
+    get_or_load(key, lambda: "old", cache=HERE, **STALE)
+    caches[HERE].touch(key, 500)  # on Redis: less than `stale` is left
+
+
+def test_job_of_a_callable_carries_the_claim(cache_pair: str) -> None:
+    """[S37] It is handed over, and run by a thread; it runs once."""
+    get_or_load("k", lambda: "old", **at(HERE), ttl=0.01, jitter=0, stale=600)
+    loader = Loader("new", gate=True)
+    jobs: list[Any] = []
+    done: list[bool] = []
+
+    def ask() -> Any:
+        return get_or_load("k", loader, **at(HERE), **STALE, refresh=jobs.append)
+
+    eventually(lambda: ask() == "old" and jobs)
+    thread = threading.Thread(target=lambda: done.append(jobs[0].run()))
+    thread.start()
+    loader.wait()
+    assert get_or_load("k", lambda: "other", **at(THERE), **STALE, refresh=jobs.append) == "old"
+    loader.gate.set()
+    thread.join()
+    assert (ask(), loader.calls, len(jobs), done) == ("new", 1, 1, [True])
+    assert jobs[0].run() is False
+    assert get_or_load("k", lambda: "later", **at(THERE)) == "new"
+
+
+def test_job_that_is_lost_costs_its_lease(cache_pair: str) -> None:
+    """[S36] [S37] The broker forgot it: the next caller claims when the lease is over."""
+    get_or_load("k", lambda: "old", **at(HERE), ttl=0.01, jitter=0, stale=600)
+    lost: list[Any] = []
+    eventually(lambda: get_or_load("k", lambda: "x", **at(HERE), **STALE, refresh=lost.append, expire=0.2) and lost)
+    eventually(lambda: get_or_load("k", lambda: "new", **at(HERE), **STALE) == "new")
+    assert lost[0].run() is False  # and comes late
+
+
+def test_broker_that_is_down_lets_the_caller_load(redis_pair: str) -> None:
+    """[S37]"""
+
+    def refuse(job: Any) -> None:
+        raise ConnectionError("no broker")
+
+    make_stale()
+    assert get_or_load("k", lambda: "new", cache=HERE, **STALE, refresh=refuse) in ("old", "new")
+    eventually(lambda: caches[HERE].get("k") == "new")
+
+
+def test_thread_has_the_context_of_its_caller(redis_pair: str) -> None:
+    """[S38] The language, and all else in the caller's context."""
+    make_stale()
+
+    def ask() -> Any:
+        with translation.override("de"):
+            return get_or_load("k", translation.get_language, cache=HERE, **STALE, refresh="thread")
+
+    eventually(lambda: ask() == "de")
+
+
+def test_refresh_without_a_free_thread_is_done_by_the_caller(callers: Callers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[S38]"""
+    limit_background_loads(monkeypatch, 0)
+    for key, loader in (("k", Loader("new")), ("j", lambda: "new")):
+        callers.make_stale(key)
+        callers.load(key, loader, **STALE, refresh="thread")
+        eventually(lambda key=key: callers.value(key, "x", **STALE) == "new")
+
+
+@ON_REDIS
+def test_staleness_is_told_by_the_servers_clock(callers: Callers) -> None:
+    """[S32] No clock of this machine decides, where values are on Redis."""
+    callers.load("k", "old", **STALE, jitter=0)
+    with freeze_time(dt.timedelta(hours=1)):
+        assert callers.load("k", "new", **STALE).source == "hit"
+
+
+def test_staleness_in_locmem_is_told_by_the_wall_clock(settings: Any) -> None:
+    """As in Django's caches: freezegun moves it."""
+    settings.CACHES = {"default": {"BACKEND": LOCMEM, "LOCATION": "frozen"}}
+
+    def ask(value: str) -> Any:
+        return get_or_load("k", lambda: value, **STALE, jitter=0, info=True)
+
+    with freeze_time() as frozen:
+        ask("old")
+        frozen.tick(59)
+        assert ask("new").source == "hit"
+        frozen.tick(2)
+        assert ask("new").value == "new"
+        frozen.tick(700)
+        assert ask("newest").source == "loaded"

@@ -1,0 +1,288 @@
+"""``StampedeCache``: what is written through it wins over loads, and reading stays what it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from unittest import mock
+
+import pytest
+import redis
+from django.core.cache import cache, caches
+
+from tests.cache.backends import FILES, LOCMEM, MEMCACHED, REDIS, WRAPPER
+from tests.cache.loading import Loading
+from tests.django.helpers import PATIENCE, in_thread
+from tests.probes.cache import coordinator, is_envelope
+from tools.redis_server import RedisServer
+
+every_kind = pytest.mark.parametrize("wrapped", [REDIS, LOCMEM, FILES, MEMCACHED], indirect=True)
+
+
+@pytest.fixture
+def on_redis(settings: Any, redis_url: str) -> None:
+    settings.CACHES = {
+        "raw": {"BACKEND": REDIS, "LOCATION": redis_url},
+        "default": {"BACKEND": WRAPPER, "LOCATION": "raw"},
+    }
+
+
+def configure(settings: Any, **entry: Any) -> None:
+    settings.CACHES = {**settings.CACHES, "default": {**settings.CACHES["default"], **entry}}
+
+
+def not_found(call: Callable[[str], object]) -> None:
+    with pytest.raises(ValueError, match="not found"):
+        call("k")
+
+
+WRITERS: dict[str, tuple[Callable[[], object], object]] = {
+    "set": (lambda: cache.set("k", "new"), "new"),
+    "set_many": (lambda: cache.set_many({"a": 1, "k": "new"}), "new"),
+    "add": (lambda: cache.add("k", "new"), "new"),
+    "touch": (lambda: cache.touch("k", 50), None),
+    "delete": (lambda: cache.delete("k"), None),
+    "delete_many": (lambda: cache.delete_many(iter(["a", "k"])), None),
+    "clear": (lambda: cache.clear(), None),  # noqa: PLW0108 - the proxy of this thread
+    "incr": (lambda: not_found(cache.incr), None),
+    "decr": (lambda: not_found(cache.decr), None),
+    "incr_version": (lambda: not_found(cache.incr_version), None),
+    "incr_version to it": (lambda: (cache.set("k", "v0", version=0), cache.incr_version("k", version=0)), "v0"),
+    "decr_version to it": (lambda: (cache.set("k", "v2", version=2), cache.decr_version("k", version=2)), "v2"),
+}
+
+
+@pytest.mark.usefixtures("wrapped")
+class TestWrites:
+    @every_kind
+    def test_write_during_a_load_wins(self) -> None:
+        """[S1] [S4] [S31] The caller gets what it loaded; the cache keeps what was written meanwhile, or nothing."""
+        for name, (write, stays) in WRITERS.items():
+            with Loading() as loading:
+                write()
+            assert loading.result == ["old"], name
+            assert cache.get("k") == stays, name
+            assert cache.get_or_set("k", "newer") == (stays or "newer"), name
+            cache.clear()
+
+    def test_write_of_another_key_voids_no_load(self) -> None:
+        """[S20]"""
+        with Loading():
+            cache.set("k2", "new")
+            cache.delete("k", version=2)
+        assert cache.get("k") == "old"
+
+    def test_caller_after_a_write_does_not_join_the_load(self) -> None:
+        """[S3] A load that began before the deletion isn't shared by callers that come after it."""
+        with Loading() as loading:
+            cache.delete("k")
+            assert in_thread(lambda: caches["default"].get_or_set("k", lambda: "new")) == "new"
+        assert loading.result == ["old"]
+        assert cache.get("k") == "new"
+
+
+@pytest.mark.usefixtures("wrapped")
+class TestGetOrSet:
+    @every_kind
+    def test_get_or_set_loads_once_for_all_callers(self) -> None:
+        """Django's own runs once for each of them."""
+        with ThreadPoolExecutor(20) as pool, Loading(value=[1, 2]) as loading:
+            others = [pool.submit(lambda: caches["default"].get_or_set("k", lambda: "mine")) for _ in range(20)]
+            loading.loader.may_end.set()
+            assert [other.result(PATIENCE) for other in others] == [[1, 2]] * 20
+        assert loading.loader.calls == 1
+
+    def test_get_or_set_calls_a_callable_as_django_does(self) -> None:
+        """Without arguments, also if it could take one; not at all, if there is a value."""
+
+        def load(seen: object = "nothing") -> object:
+            return seen
+
+        assert cache.get_or_set("function", load) == "nothing"
+        assert cache.get_or_set("class", list) == []
+        assert cache.get_or_set("value", "text") == "text"
+        cache.set("k", None)
+        assert cache.get_or_set("k", lambda: pytest.fail("it was called")) is None
+
+    def test_get_or_set_refuses_an_async_function(self) -> None:
+        """[S23] Before anything is stored: Django stores nothing but an error of pickle."""
+
+        async def load() -> str:
+            return "never"
+
+        class Load:
+            async def __call__(self) -> str:
+                return "never"
+
+        for there in (None, "value"):
+            if there:
+                cache.set("k", there)
+            for loader in (load, Load()):
+                with pytest.raises(TypeError, match=r"await aget_or_set\(\) instead"):
+                    cache.get_or_set("k", loader)
+            with pytest.raises(TypeError, match="without calling it"):
+                cache.get_or_set("k", load())
+            assert cache.get("k") == there
+
+    def test_get_or_set_refuses_an_awaitable_that_a_function_returns(self) -> None:
+        """[S23] It is known only when it has been called, and still nothing is stored."""
+
+        async def load() -> str:
+            return "never"
+
+        with pytest.raises(TypeError, match="awaitable"):
+            cache.get_or_set("k", lambda: load())  # noqa: PLW0108 - it hides what it is
+        assert not cache.has_key("k")
+
+    def test_get_or_set_raises_the_error_of_the_loader(self) -> None:
+        def load() -> None:
+            raise LookupError("no such row")
+
+        with pytest.raises(LookupError, match="no such row"):
+            cache.get_or_set("k", load)
+
+    def test_get_or_set_without_a_timeout_stores_nothing(self) -> None:
+        """[S47] As in Django."""
+        for timeout in (0, -1):
+            assert cache.get_or_set("k", lambda: "value", timeout) == "value"
+            assert cache.get("k") is None, timeout
+
+    def test_get_or_load_and_get_or_set_share_loads(self) -> None:
+        assert coordinator("default") is coordinator("raw") is coordinator(cache) is coordinator(caches["default"])
+
+
+@pytest.mark.usefixtures("on_redis")
+class TestTimeouts:
+    WRITES: dict[str, Callable[[], object]] = {  # noqa: RUF012 - constant
+        "set": lambda: cache.set("k", 1),
+        "get_or_set": lambda: cache.get_or_set("k", 1),
+        "add": lambda: cache.add("k", 1),
+        "set_many": lambda: cache.set_many({"k": 1}),
+        "touch": lambda: (cache.set("k", 1, 5), cache.touch("k")),
+    }
+
+    @pytest.mark.parametrize(
+        ("outer", "inner", "expected"),
+        [({"TIMEOUT": 50}, {"TIMEOUT": 7}, 50), ({}, {"TIMEOUT": 70}, 70)],
+        ids=["its-own", "the-wrapped-cache's"],
+    )
+    def test_timeout_is_its_own_or_else_the_wrapped_caches(
+        self, settings: Any, direct: redis.Redis, outer: Any, inner: Any, expected: int
+    ) -> None:
+        settings.CACHES["raw"] |= inner
+        configure(settings, **outer, OPTIONS={"JITTER": 0})
+        assert cache.default_timeout == expected
+        for name, write in self.WRITES.items():
+            write()
+            assert expected - 10 <= direct.ttl(":1:k") <= expected, name
+            cache.delete("k")
+        cache.set("k", 1, None)
+        assert direct.ttl(":1:k") == -1
+
+    def test_stale_of_options_keeps_values_longer(self, settings: Any, direct: redis.Redis) -> None:
+        configure(settings, TIMEOUT=50, OPTIONS={"STALE": 100, "JITTER": 0})
+        cache.get_or_set("k", 1)
+        assert 130 <= direct.ttl(":1:k") <= 150
+
+
+class TestReading:
+    @pytest.mark.exact("counts commands")
+    def test_read_costs_one_command(self, make_server: Callable[..., RedisServer], settings: Any) -> None:
+        """[S43] As before, whether there is a value or not, and no lease for what isn't there."""
+        server = make_server()  # what was left to do for other tests isn't done there
+
+        def commands() -> int:
+            return int(server.command("INFO", "stats").split("total_commands_processed:")[1].split()[0])
+
+        settings.CACHES = {
+            "raw": {"BACKEND": REDIS, "LOCATION": server.url()},
+            "default": {"BACKEND": WRAPPER, "LOCATION": "raw"},
+        }
+        cache.set("there", 1)
+        for read in (
+            lambda: cache.get("there"),
+            lambda: cache.get("absent"),
+            lambda: cache.get_many(["there", "absent"]),
+            lambda: cache.has_key("absent"),
+            lambda: "there" in cache,
+        ):
+            read()
+            before = commands()
+            read()
+            assert commands() - before == 2  # and INFO
+        assert server.command("KEYS", "*absent*") == []
+
+    @pytest.mark.usefixtures("on_redis")
+    def test_read_never_denies_a_value_for_an_early_refresh(self, settings: Any) -> None:
+        """[S44] Early refresh is for loads: a session or an `in` isn't told that there is nothing."""
+        configure(settings, OPTIONS={"EARLY": 0.01, "STALE": 60})
+        cache.get_or_set("k", "value", 60)
+        assert {cache.get("k", "nothing") for _ in range(100)} == {"value"}
+        assert "k" in cache
+
+    @every_kind
+    def test_both_caches_read_what_either_wrote(self, wrapped: str) -> None:
+        """Prefix, version and values are the wrapped cache's."""
+        raw = caches["raw"]
+        cache.set("a", [1], version=3)
+        raw.set("b", {"x": None})
+        cache.get_or_set("c", lambda: "loaded")
+        assert raw.get("a", version=3) == [1]
+        assert raw.get("a") is None
+        assert raw.get("c") == "loaded"
+        assert cache.get_many(["b", "c", "d"]) == {"b": {"x": None}, "c": "loaded"}
+        assert cache.make_key("b") == raw.make_key("b")
+
+    @pytest.mark.parametrize("wrapped", [LOCMEM, FILES, MEMCACHED], indirect=True)
+    def test_value_in_an_envelope_is_read_as_the_value(self, wrapped: str, settings: Any) -> None:
+        """A cache that doesn't tell how long a value has left keeps loads with STALE in an envelope."""
+        configure(settings, OPTIONS={"STALE": 60})
+        assert cache.get_or_set("k", lambda: 41) == 41
+        assert is_envelope(caches["raw"].get("k")), "nothing to test: there is no envelope"
+        assert cache.get("k") == 41
+        assert cache.get_many(["k"]) == {"k": 41}
+        assert cache.get_or_set("k", 0) == 41
+        assert cache.incr_version("k") == 2
+        assert cache.get("k", version=2) == 41
+        assert cache.incr("k", version=2) == 42
+        assert cache.decr("k", 2, version=2) == 40
+        assert cache.get("k", version=2) == 40
+
+
+class TestKeys:
+    @pytest.mark.usefixtures("on_redis")
+    def test_loads_of_two_prefixes_or_versions_are_apart(self, settings: Any) -> None:
+        """[S30] Two projects share a server."""
+        impatient = {"BACKEND": WRAPPER, "OPTIONS": {"ON_CONFLICT": "raise", "WAIT": 0}}
+        settings.CACHES = {
+            **settings.CACHES,
+            "raw2": {**settings.CACHES["raw"], "KEY_PREFIX": "other"},
+            "raw3": {**settings.CACHES["raw"], "VERSION": 2},
+            "other": {**impatient, "LOCATION": "raw2"},
+            "third": {**impatient, "LOCATION": "raw3"},
+        }
+        with Loading(value="mine"):
+            assert caches["other"].get_or_set("k", "theirs") == "theirs"
+            assert caches["third"].get_or_set("k", "third") == "third"
+            caches["other"].delete("k")
+        assert cache.get("k") == "mine"
+
+    def test_key_function_is_the_wrapped_caches(self, settings: Any) -> None:
+        raw = {"BACKEND": LOCMEM, "KEY_FUNCTION": lambda key, prefix, version: f"<{key}>"}
+        settings.CACHES = {
+            "raw": {**raw, "LOCATION": "key-function"},
+            "default": {"BACKEND": WRAPPER, "LOCATION": "raw"},
+        }
+        cache.get_or_set("k", "value")
+        assert caches["raw"].get("k") == "value"
+        assert cache.make_key("k") == "<k>"
+
+    def test_methods_can_be_patched_by_tests(self, wrapped: str) -> None:
+        with mock.patch.object(cache, "get_or_set", return_value="patched"):
+            assert cache.get_or_set("k", "value") == "patched"
+        assert cache.get_or_set("k", None) is None
+        with mock.patch.object(caches["default"], "key_func", return_value="patched"):
+            cache.set("k", 1)
+            assert caches["raw"].make_key("k") == "patched"
+        assert cache.get("k") is None

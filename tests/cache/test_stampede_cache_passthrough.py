@@ -1,0 +1,204 @@
+"""What a wrapped cache has in addition to Django's methods, copies of a `StampedeCache`, and its wrong settings."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import pickle
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.cache import InvalidCacheBackendError, cache, caches, close_caches
+from django.core.cache.backends.locmem import LocMemCache
+
+from django_redis_locks.cache import StampedeCache
+from tests.cache.backends import FILES, LOCMEM, WRAPPER
+from tests.cache.loading import Loading
+from tests.django.helpers import in_thread
+
+
+class RichCache(LocMemCache):
+    """With what django-redis and others have in addition to Django's methods."""
+
+    colour = "red"
+
+    def ttl(self, key: str, version: int | None = None) -> int | None:
+        return 7 if self.has_key(key, version) else None
+
+    def keys(self, pattern: str = "*") -> list[str]:
+        return sorted(self._cache)
+
+    def delete_pattern(self, pattern: str) -> int:
+        found = list(self._cache)
+        for key in found:
+            self._delete(key)
+        return len(found)
+
+    async def adelete_pattern(self, pattern: str) -> int:
+        return self.delete_pattern(pattern)
+
+    def persist(self, key: str, version: int | None = None) -> bool:
+        return self.touch(key, None, version)
+
+    def close(self, **kwargs: Any) -> None:
+        self.closed = True
+
+
+@pytest.fixture(autouse=True)
+def rich(settings: Any, request: pytest.FixtureRequest) -> None:
+    settings.CACHES = {
+        "raw": {"BACKEND": f"{__name__}.RichCache", "LOCATION": request.node.nodeid},
+        "default": {"BACKEND": WRAPPER, "LOCATION": "raw"},
+    }
+
+
+class TestForwarding:
+    def test_reader_is_the_wrapped_caches(self) -> None:
+        cache.set("k", 1)
+        assert cache.ttl("k") == 7
+        assert cache.ttl("absent") is None
+        assert cache.keys() == [":1:k"]
+        assert cache.colour == "red"
+        assert not hasattr(cache, "no_such_thing")
+
+    def test_reader_voids_no_load(self) -> None:
+        with Loading():
+            cache.ttl("k")
+            cache.keys("*")
+        assert cache.get("k") == "old"
+
+    def test_unknown_writer_voids_all_loads(self) -> None:
+        """[S1] Which keys it means isn't known. In a loop it blocks, as Django's own synchronous methods, and is fenced."""
+
+        async def in_a_loop() -> int:
+            return int(cache.delete_pattern("*"))
+
+        for write in (
+            lambda: cache.delete_pattern("*"),
+            lambda: asyncio.run(cache.adelete_pattern("*")),
+            lambda: asyncio.run(in_a_loop()),
+        ):
+            with Loading() as loading:
+                assert write() is not None
+            assert loading.result == ["old"]
+            assert cache.get("k") is None
+
+    def test_internal_attribute_or_key_function_is_the_wrapped_caches(self) -> None:
+        """They are no writers."""
+        for name in ("key_func", "_cache", "_has_expired"):
+            assert getattr(cache, name) == getattr(caches["raw"], name), name
+
+    def test_writer_of_a_lifetime_voids_the_load_of_its_key_only(self) -> None:
+        """django-redis' persist and expire may be called often: other loads go on."""
+        calls: list[tuple[Callable[[], object], object]] = [
+            (lambda: cache.persist("k"), None),
+            (lambda: cache.persist(key="k"), None),
+            (lambda: cache.persist("k2"), "old"),
+            (lambda: cache.persist("k", 2), "old"),
+            (lambda: cache.persist("k", version=2), "old"),
+        ]
+        for number, (call, stays) in enumerate(calls):
+            with Loading():
+                call()
+            assert cache.get("k") == stays, number
+            cache.clear()
+
+    def test_attribute_that_is_set_is_set_on_the_wrapped_cache(self) -> None:
+        """As Django's own proxy does it."""
+        cache.colour = "blue"
+        assert caches["raw"].colour == "blue"
+        del cache.colour
+        assert caches["raw"].colour == "red"
+        cache.version = 5
+        cache.set("k", 1)
+        assert caches["raw"].get("k", version=5) == 1
+        cache.version = 1
+
+    def test_close_closes_the_wrapped_cache(self) -> None:
+        for close in (caches["default"].close, close_caches):  # the second is the end of a request
+            cache.set("k", 1)
+            caches["raw"].closed = False
+            close()
+            assert caches["raw"].closed
+
+
+class TestObjects:
+    def test_thread_has_a_cache_and_a_wrapped_cache_of_its_own(self) -> None:
+        """[S39] As with any cache of Django's."""
+
+        def paint(colour: str) -> tuple[Any, str]:
+            caches["default"].colour = colour
+            return caches["default"], caches["raw"].colour
+
+        theirs, colour = in_thread(lambda: paint("blue"))
+        assert theirs is not caches["default"]
+        assert (colour, caches["raw"].colour) == ("blue", "red")
+
+    def test_copy_uses_the_cache_of_its_own_thread(self) -> None:
+        """[S39]"""
+        original = caches["default"]
+        original.set("k", 1)
+        for copied in (copy.copy, copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))):
+            theirs, raw = in_thread(lambda copied=copied: (copied(original), caches["raw"]))
+            theirs.colour = "blue"
+            assert raw.colour == "blue"
+            assert caches["raw"].colour == "red"
+            assert theirs.get("k") == 1
+
+    def test_object_without_a_wrapped_cache_has_no_attributes(self) -> None:
+        """A debugger that looks at it then isn't sent round in circles."""
+        assert not hasattr(StampedeCache.__new__(StampedeCache), "ttl")
+
+    def test_repr_names_the_wrapped_cache(self) -> None:
+        assert repr(caches["default"]) == "<StampedeCache of 'raw'>"
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"LOCATION": "rawe"}, r"LOCATION 'rawe' isn't in CACHES. Did you mean 'raw'\?"),
+    ({}, "LOCATION '' isn't in CACHES"),
+    ({"LOCATION": "default"}, "it wraps itself: 'default' → 'default'"),
+    ({"LOCATION": "other"}, "it wraps itself: 'other' → 'default' → 'other'"),
+    ({"LOCATION": "raw", "OPTIONS": {"STALLE": 5}}, r"unknown option 'STALLE'. Did you mean 'STALE'\?"),
+    ({"LOCATION": "raw", "OPTIONS": {"WAIT": "long"}}, "WAIT must be seconds"),
+    (
+        {"LOCATION": "raw", "OPTIONS": {"LOCKS": "defualt"}},
+        r"LOCKS 'defualt' isn't in REDIS_LOCKS. Did you mean 'default'\?",
+    ),
+    ({"LOCATION": "raw", "KEY_PREFIX": "x"}, "KEY_PREFIX is the wrapped cache's. Move it to 'raw'."),
+]
+
+
+def test_wrong_settings_raise_at_the_first_use(settings: Any) -> None:
+    """A program that runs no checks hears of it too, and a circle doesn't overflow the stack."""
+    for entry, message in WRONG:
+        settings.CACHES = {
+            "raw": {"BACKEND": LOCMEM},
+            "default": {"BACKEND": WRAPPER, **entry},
+            "other": {"BACKEND": WRAPPER, "LOCATION": "default"},
+        }
+        with pytest.raises(InvalidCacheBackendError, match=message):
+            cache.get("k")
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port that refuses connections, because somebody has it and doesn't listen."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+def test_store_of_leases_that_is_down_prevents_no_write(settings: Any, closed_port: int, tmp_path: Path) -> None:
+    """[S45] The locks' server is away, the cache isn't: it goes on as without a wrapper."""
+    settings.REDIS_LOCKS = {"default": {"LOCATION": f"redis://127.0.0.1:{closed_port}/0"}}
+    settings.CACHES = {**settings.CACHES, "raw": {"BACKEND": FILES, "LOCATION": str(tmp_path)}}
+    cache.set("k", 1)
+    assert cache.get("k") == 1
+    assert cache.get_or_set("k2", lambda: 2) == 2
+    cache.delete_many(["k"])
+    assert cache.get_many(["k", "k2"]) == {"k2": 2}
+    cache.clear()
+    assert cache.get("k2") is None

@@ -1,0 +1,232 @@
+"""Loads and invalidations inside of transactions, on a real database that two connections share."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.core.cache import caches
+from django.db import connection, connections, transaction
+from django.test import TestCase, override_settings
+
+from django_redis_locks.cache import aget_or_load, get_or_load, get_or_load_many, invalidate, refresh
+from tests.cache.backends import DUMMY, HERE, LOCMEM, THERE, at, redis_caches
+from tests.cache.callers import Loader
+from tests.contract.matrix import PATIENCE, eventually
+from tests.django.helpers import in_thread
+from tests.probes.cache import clear_guard, has_pending_stores, waiters_in_store
+from tests.proxy import Proxy
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def nothing_pending() -> Iterator[None]:
+    yield
+    assert not has_pending_stores()
+
+
+def elsewhere(function: Callable[[], Any]) -> Any:
+    """What it returns in a thread that has no transaction."""
+
+    def work() -> Any:
+        try:
+            return function()
+        finally:
+            connections.close_all()
+
+    return in_thread(work)
+
+
+def ask(value: Any, key: str = "k", **options: Any) -> Any:
+    return get_or_load(key, Loader(value), **at(HERE), ttl=60, **options)
+
+
+def stored() -> Any:
+    return caches[HERE].get("k")
+
+
+def rolled_back(first: Callable[[], Any]) -> None:
+    """Call a function in a transaction, or a savepoint, that is rolled back."""
+
+    def fails() -> None:
+        first()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        fails()
+
+
+def loads_once_the_claim_is_dropped() -> None:
+    gc.collect()
+    eventually(lambda: ask("true", wait=0.05, on_conflict="default", default=None) == "true")
+
+
+def test_load_is_stored_when_its_transaction_commits(cache_pair: str) -> None:
+    """[S6] What others can't see yet isn't in the cache either; a savepoint counts as its transaction."""
+    with transaction.atomic():
+        with transaction.atomic():
+            assert ask("uncommitted") == "uncommitted"
+        assert stored() is None
+        assert ask("again") == "uncommitted"  # this transaction's own
+    assert stored() == "uncommitted"
+    assert ask("later") == "uncommitted"
+
+
+def test_load_in_a_transaction_that_is_rolled_back_is_dropped(cache_pair: str) -> None:
+    """[S6] cacheops' dirty transactions."""
+    rolled_back(lambda: ask("uncommitted"))
+    loads_once_the_claim_is_dropped()
+    assert stored() == "true"
+
+
+def test_load_in_a_savepoint_that_is_rolled_back_is_dropped(cache_pair: str) -> None:
+    """[S6] The transaction goes on."""
+    with transaction.atomic():
+        rolled_back(lambda: ask("uncommitted"))
+        loads_once_the_claim_is_dropped()
+    assert stored() == "true"
+
+
+def test_others_wait_for_the_commit(cache_pair: str) -> None:
+    """[S6] In this process and in another one."""
+    theirs: list[Any] = []
+
+    def wait_for_it(name: str) -> None:
+        theirs.append(get_or_load("k", lambda: "theirs", **at(name), ttl=60, wait=PATIENCE))
+
+    threads = [threading.Thread(target=wait_for_it, args=(name,)) for name in (HERE, THERE)]
+    with transaction.atomic():
+        ask("uncommitted")
+        for thread in threads:
+            thread.start()
+        eventually(lambda: sum(waiters_in_store(**at(name)) for name in (HERE, THERE)) >= 1)
+        assert not theirs
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert theirs == ["uncommitted", "uncommitted"]
+
+
+def test_invalidation_elsewhere_before_the_commit_wins(cache_pair: str) -> None:
+    """[S1] [S6] What was loaded in the transaction is older than what another one has written since."""
+    with transaction.atomic():
+        ask("uncommitted")
+        elsewhere(lambda: invalidate("k", **at(THERE)))
+    assert stored() is None
+
+
+def test_store_in_atomic_stores_at_once_or_never(cache_pair: str) -> None:
+    with transaction.atomic():
+        ask("value", store_in_atomic="skip")
+    assert stored() is None
+    with transaction.atomic():
+        ask("value", store_in_atomic="now")
+        assert stored() == "value"
+
+
+def test_invalidation_waits_for_the_commit(cache_pair: str) -> None:
+    """[S5] Until then another process would load the old row again, and keep it."""
+    ask("old")
+    with transaction.atomic():
+        invalidate("k", **at(HERE))
+        assert elsewhere(lambda: get_or_load("k", lambda: "old row", **at(THERE), ttl=60)) == "old"
+    assert stored() is None
+    assert ask("new") == "new"
+
+
+def test_invalidation_that_is_rolled_back_changes_nothing(cache_pair: str) -> None:
+    """[S5]"""
+    ask("old")
+    rolled_back(lambda: invalidate("k", **at(HERE)))
+    assert stored() == "old"
+
+
+def test_immediate_invalidation_does_not_wait_for_the_commit(cache_pair: str) -> None:
+    ask("old")
+    with transaction.atomic():
+        invalidate("k", **at(HERE), immediate=True)
+        assert stored() is None
+
+
+def test_invalidation_of_what_the_transaction_has_loaded_wins(cache_pair: str) -> None:
+    """The transaction itself loads again; the invalidation came last."""
+    with transaction.atomic():
+        assert ask("before") == "before"
+        invalidate("k", **at(HERE))
+        assert ask("after", wait=5) == "after"
+    assert stored() is None
+
+
+def test_clear_forgets_what_the_transaction_has_loaded(cache_pair: str) -> None:
+    with transaction.atomic():
+        assert ask("before") == "before"
+        with clear_guard(**at(HERE)):
+            caches[HERE].clear()
+        assert ask("after") == "after"
+
+
+def test_refresh_in_a_transaction_is_what_it_sees_from_then_on(cache_pair: str) -> None:
+    assert ask("old") == "old"
+    with transaction.atomic():
+        assert refresh("k", Loader("new"), **at(HERE), ttl=60) == "new"
+        assert ask("other") == "new"
+
+
+def test_many_are_stored_when_their_transaction_commits(cache_pair: str) -> None:
+    """[S6] [S17]"""
+    with transaction.atomic():
+        found = get_or_load_many(["a", "b"], lambda keys: dict.fromkeys(keys, 1), **at(HERE), ttl=60)
+        assert caches[HERE].get_many(["a", "b"]) == {}
+        assert get_or_load_many(["a", "b"], lambda keys: dict.fromkeys(keys, 2), **at(HERE), ttl=60) == found
+    assert caches[HERE].get_many(["a", "b"]) == {"a": 1, "b": 1}
+
+
+@pytest.mark.parametrize("face", ["sync", "async"])
+def test_load_by_a_task_inside_of_a_transaction_is_not_stored(cache_pair: str, face: str) -> None:
+    """[S6] async_to_sync() within atomic(): its synchronous code runs in this thread, and sees what isn't committed."""
+    loader = Loader("uncommitted")
+    aloader: Any = loader if face == "sync" else loader.asynchronously
+    rolled_back(lambda: async_to_sync(aget_or_load)("k", aloader, **at(HERE), ttl=60))
+    assert ask("right") == "right"
+
+
+def unreadable() -> None:
+    raise TypeError("it can't be read")
+
+
+class Odd:
+    """It can be pickled, but not read again."""
+
+    def __reduce__(self) -> Any:
+        return unreadable, ()
+
+
+def test_value_that_cannot_be_read_again_is_returned_by_its_transaction(cache_pair: str) -> None:
+    with transaction.atomic():
+        first = get_or_load("k", Odd, **at(HERE), ttl=60)
+        assert get_or_load("k", Odd, **at(HERE), ttl=60) is first
+
+
+def test_store_that_is_down_at_the_commit_does_not_undo_it(proxy: Proxy, settings: Any) -> None:
+    settings.CACHES = {"default": {"BACKEND": DUMMY}, **redis_caches(proxy.url)}
+    with transaction.atomic():
+        get_or_load("k", lambda: 1, cache=HERE, ttl=60)
+        proxy.down()
+    assert not connection.in_atomic_block
+    proxy.up()
+    caches.close_all()
+
+
+class InsideATestCase(TestCase):
+    """``TestCase`` wraps each test in a transaction that is never committed: it doesn't count."""
+
+    def test_load_is_stored_at_once(self) -> None:
+        with override_settings(CACHES={"default": {"BACKEND": LOCMEM, "LOCATION": "inside a test case"}}):
+            get_or_load("k", lambda: "value", ttl=60)
+            assert caches["default"].get("k") == "value"
+            invalidate("k")
+            assert caches["default"].get("k") is None
