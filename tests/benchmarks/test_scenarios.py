@@ -24,7 +24,7 @@ SCENARIOS = [
 
 
 @pytest.mark.parametrize(("adapter", "scenario", "options", "arguments"), SCENARIOS)
-def test_nobody_overlaps(
+def test_scenario_with_a_working_lock_has_no_overlaps(
     adapter: str, scenario: str, options: dict[str, Any], arguments: dict[str, float], redis_url: str
 ) -> None:
     with Job(adapter, scenario, redis_url, None, options) as job:
@@ -34,21 +34,21 @@ def test_nobody_overlaps(
     assert not figures.get("errors")
 
 
-def test_all_of_a_crowd_come_through(redis_url: str) -> None:
+def test_every_worker_of_a_crowd_acquires_the_lock(redis_url: str) -> None:
     with Job("ours", "crowd", redis_url, None, {"workers": 5}) as job:
         job.ready()
         assert job.measure(settle=0.1, idle=0.1)["through"] == 5
 
 
 @pytest.mark.parametrize("adapter", ["raw-tasks", "ours-tasks"])
-def test_tasks_have_their_pace(adapter: str, redis_url: str) -> None:
+def test_tasks_of_a_scenario_complete_pairs(adapter: str, redis_url: str) -> None:
     with Job(adapter, "tasks", redis_url, None, {"tasks": 3}) as job:
         job.ready()
         assert job.measure(seconds=0.05)["pairs"] > 0
 
 
 @pytest.mark.parametrize("adapter", ["raw-renewed", "ours", "one-by-one"])
-def test_renewed_locks_are_not_lost(adapter: str, redis_url: str) -> None:
+def test_renewed_locks_stay_held_with_one_thread(adapter: str, redis_url: str) -> None:
     with Job(adapter, "renewals", redis_url, None, {"lease": 30.0}) as job:
         job.ready()
         figures = job.measure(seconds=0.05, locks=3)
@@ -73,7 +73,7 @@ class NoLock(Adapter):
         pass
 
 
-def test_a_lock_that_does_not_lock_is_found_out(redis_url: str) -> None:
+def test_lock_without_exclusion_is_counted_as_overlaps(redis_url: str) -> None:
     scenario = hot.Scenario(NoLock, redis_url, workers=4, processes=False, section=0.001)
     assert any(scenario.measure(seconds=seconds)["overlaps"] for seconds in LONGER)
 
@@ -89,7 +89,7 @@ class Broken(NoLock):
             raise ConnectionError
 
 
-def test_what_a_library_raises_is_counted(redis_url: str) -> None:
+def test_errors_of_a_library_are_counted_by_kind(redis_url: str) -> None:
     scenario = hot.Scenario(Broken, redis_url, workers=2, processes=False, section=0.0)
     figures = (scenario.measure(seconds=seconds) for seconds in LONGER)
     assert next(each["kinds"].keys() for each in figures if each["errors"]) == {"ConnectionError"}

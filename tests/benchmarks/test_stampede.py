@@ -16,10 +16,8 @@ from benchmarks.scenarios import hits, stampede
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* multi-threaded:DeprecationWarning")  # 3.12 on forks
 
-CROWDS = [
-    pytest.param({"processes": 1, "callers": 6}, id="threads"),
-    pytest.param({"processes": 2, "callers": 3}, id="processes"),
-]
+THREADS = {"processes": 1, "callers": 6}
+PROCESSES = {"processes": 2, "callers": 3}
 
 
 class NoCache(Cache):
@@ -57,7 +55,7 @@ class Refusing(OneAtATime):
         return "a wrong one"
 
 
-@pytest.mark.parametrize("crowd", CROWDS)
+@pytest.mark.parametrize("crowd", [THREADS, PROCESSES], ids=["threads", "processes"])
 def test_loads_are_counted_in_all_processes(crowd: dict[str, int], redis_url: str) -> None:
     figures = stampede.Scenario(NoCache, redis_url, **crowd).measure(times=2)
     assert (figures["loads"], figures["errors"]) == (6, 0)
@@ -81,7 +79,9 @@ class Forgetful(Cache):
         return loader()
 
 
-def test_who_is_never_answered_is_an_error_and_the_last_one(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caller_that_is_never_answered_ends_the_measurement_as_an_error(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for patience in (1.0, 20.0):  # to whom others are lost as well they are late
         monkeypatch.setattr(stampede, "PATIENCE", patience)
         monkeypatch.setattr(
@@ -104,7 +104,7 @@ class Unfit(Cache):
         raise LookupError("no such cache")
 
 
-def test_who_cannot_work_at_all_fails_at_once(redis_url: str) -> None:
+def test_cache_that_fails_before_the_stampede_raises(redis_url: str) -> None:
     with pytest.raises(RuntimeError, match="LookupError: no such cache"):
         stampede.Scenario(Unfit, redis_url, processes=1, callers=50)
 
@@ -123,7 +123,7 @@ class Tasks(TaskCache):
         return self.values[key]
 
 
-def test_tasks_stampede_too(redis_url: str) -> None:
+def test_stampede_of_tasks_counts_a_load_per_process(redis_url: str) -> None:
     figures = stampede.Scenario(Tasks, redis_url, processes=2, callers=3).measure(times=2)
     assert (figures["loads"], figures["errors"]) == (2, 0)
 
@@ -138,25 +138,29 @@ class Misses(Getter):
         return lambda: None
 
 
-@pytest.mark.parametrize("size", [0, 10_000])
-def test_a_hit_is_one(size: int, redis_url: str) -> None:
-    assert hits.Scenario(Getter, redis_url, size=size).measure(seconds=0.01)["us"] > 0
-    with pytest.raises(ValueError, match="it isn't a hit"):
-        hits.Scenario(Misses, redis_url, size=size)
+def test_hits_scenario_measures_hits_and_refuses_misses(redis_url: str) -> None:
+    for size in (0, 10_000):
+        assert hits.Scenario(Getter, redis_url, size=size).measure(seconds=0.01)["us"] > 0
+        with pytest.raises(ValueError, match="it isn't a hit"):
+            hits.Scenario(Misses, redis_url, size=size)
 
 
-@pytest.mark.parametrize("crowd", CROWDS)
-@pytest.mark.parametrize("adapter", ["ours-load", "ours-guarded-load", "ours-tasks-load"])
-def test_ours_loads_once(adapter: str, crowd: dict[str, int], redis_url: str) -> None:
+@pytest.mark.parametrize(
+    ("adapter", "crowd"),
+    [("ours-load", THREADS), ("ours-guarded-load", PROCESSES), ("ours-tasks-load", PROCESSES)],
+)
+def test_our_caches_load_once_in_a_stampede(adapter: str, crowd: dict[str, int], redis_url: str) -> None:
     with Job(adapter, "stampede", redis_url, None, crowd) as job:
         job.ready()
         figures = job.measure(times=2)
     assert (figures["loads"], figures["kinds"]) == (1, {})
 
 
-@pytest.mark.parametrize("adapter", ["ours-django-get", "ours-locmem-get", "ours-guarded-get", "ours-guarded-or-set"])
-@pytest.mark.parametrize("size", [0, 10_000])
-def test_ours_hits(adapter: str, size: int, redis_url: str) -> None:
+@pytest.mark.parametrize(
+    ("adapter", "size"),
+    [("ours-django-get", 0), ("ours-locmem-get", 10_000), ("ours-guarded-get", 10_000), ("ours-guarded-or-set", 0)],
+)
+def test_our_caches_hit_in_the_hits_scenario(adapter: str, size: int, redis_url: str) -> None:
     with Job(adapter, "hits", redis_url, None, {"size": size}) as job:
         job.ready()
         assert job.measure(seconds=0.01)["us"] > 0

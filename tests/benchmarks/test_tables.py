@@ -23,21 +23,20 @@ def case() -> Case:
     return case
 
 
-@pytest.mark.parametrize(
-    ("value", "digits", "unit", "expected"),
-    [(1234567.8, 0, "", "1 234 568"), (0.456, 2, " ×", "0.46 ×"), (math.nan, 0, " %", ""), (math.inf, 1, "", "∞")],
-)
-def test_numbers_are_shown(value: float, digits: int, unit: str, expected: str) -> None:
-    assert shown(value, digits, unit) == expected
+def test_shown_number_has_digits_groups_and_unit() -> None:
+    assert shown(1234567.8, 0, "") == "1 234 568"
+    assert shown(0.456, 2, " ×") == "0.46 ×"
+    assert shown(math.nan, 0, " %") == ""
+    assert shown(math.inf, 1, "") == "∞"
 
 
-def test_a_case_gives_medians_and_ratios_of_rounds(case: Case) -> None:
+def test_case_gives_medians_and_ratios_of_rounds(case: Case) -> None:
     assert case.value("ours", "cpu") == 40
     assert case.ratio("ours", "raw", "cpu") == 4
     assert math.isnan(case.value("pottery", "cpu"))
 
 
-def test_a_table_has_a_line_per_adapter_and_tells_who_failed(case: Case) -> None:
+def test_table_has_a_line_per_adapter_with_failures(case: Case) -> None:
     case.failed["pottery"] = "no answer within 60 s"
     heading, ours, raw, pottery = cells(case)
     assert heading[1:3] == ["CPU µs", "of raw"]
@@ -49,20 +48,20 @@ def test_a_table_has_a_line_per_adapter_and_tells_who_failed(case: Case) -> None
     assert text(cells(case)).count("\n") == 3
 
 
-def test_who_failed_in_a_later_round_is_told_below_the_table(case: Case) -> None:
+def test_failure_in_a_later_round_is_named_below_the_table(case: Case) -> None:
     case.failed["ours"] = "no answer within 60 s"
     assert troubles(case) == ["django-redis-locks failed: no answer within 60 s"]
 
 
-@pytest.mark.parametrize(
-    ("at_least", "value", "met"),
-    [(False, 2.0, True), (False, 2.01, False), (True, 2.0, True), (True, 1.99, False), (False, math.inf, False)],
-)
-def test_a_budget_is_met_or_not(at_least: bool, value: float, met: bool) -> None:
-    assert Verdict(Budget("1", "a promise", lambda cases: value, 2.0, at_least), value).passed is met
+def test_budget_is_met_up_to_its_limit() -> None:
+    def passed(value: float, *, at_least: bool) -> bool:
+        return Verdict(Budget("1", "a promise", lambda cases: value, 2.0, at_least), value).passed
+
+    assert [passed(value, at_least=False) for value in (2.0, 2.01, math.inf)] == [True, False, False]
+    assert [passed(value, at_least=True) for value in (2.0, 1.99)] == [True, False]
 
 
-def test_only_what_was_measured_is_judged(case: Case) -> None:
+def test_verdicts_judge_only_measured_rows(case: Case) -> None:
     (verdict,) = verdicts({"1 same": case})
     assert (verdict.budget.promise, verdict.value, verdict.passed) == ("time, fixed lease: of the raw socket", 4, False)
 
@@ -86,23 +85,23 @@ def test_every_case_has_a_view_and_every_name_an_adapter() -> None:
 PAGE = "Prose.\n<!-- benchmark: row 1 -->\nold\n<!-- benchmark: end -->\nMore.\n<!-- benchmark: machine -->\nkept\n<!-- benchmark: end -->\n"
 
 
-def test_parts_of_the_page_are_replaced_and_the_rest_stays() -> None:
+def test_fill_replaces_parts_and_keeps_the_rest() -> None:
     filled = page.fill(PAGE, {"row 1": "new\n"})
     assert filled == PAGE.replace("old", "new")
     assert page.fill(filled, {"row 1": "new\n"}) == filled
 
 
-def test_a_part_without_a_place_is_a_mistake() -> None:
+def test_fill_without_a_place_for_a_part_raises_ValueError() -> None:
     with pytest.raises(ValueError, match="no place for: row 9"):
         page.fill(PAGE, {"row 9": ""})
 
 
-def test_the_page_has_a_place_for_every_row() -> None:
+def test_performance_page_has_a_place_for_every_row() -> None:
     text = (DOCS / "explain" / "performance.md").read_text()
     page.fill(text, {**{f"row {row}": "" for row in ROWS}, "budgets": "", "machine": "", "growth machine": ""})
 
 
-def test_a_picture_follows_the_scheme_of_its_reader() -> None:
+def test_themed_picture_has_light_and_dark_colours() -> None:
     stand_in, light, dark = COLOURS["ours"]
     svg = themed(f'<?xml version="1.0"?><svg width="1"><path style="fill: {stand_in}"/></svg>')
     assert f"fill: var(--ours, {light})" in svg

@@ -115,9 +115,8 @@ def tab_to(page: Page, wanted: str) -> None:
     pytest.fail(f"the keyboard never reaches {wanted}")
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("mobile", [False, True], ids=["desktop", "phone"])
-def test_every_page_is_clean(admin: Any, site: str, held: None, dark: bool, mobile: bool) -> None:
+@pytest.mark.parametrize(("dark", "mobile"), [(False, False), (True, True)], ids=["light desktop", "dark phone"])
+def test_pages_break_no_policy_contrast_or_width(admin: Any, site: str, held: None, dark: bool, mobile: bool) -> None:
     """[D57] No error in the console, nothing that the policy forbids, nothing out of a key runs, words can be read, and on a
     phone the page isn't wider than the screen."""
     page = admin(dark=dark, mobile=mobile, width=390 if mobile else 1280)
@@ -133,7 +132,7 @@ def test_every_page_is_clean(admin: Any, site: str, held: None, dark: bool, mobi
     assert (background == "rgb(255, 255, 255)") is not dark
 
 
-def test_what_the_policy_forbids_is_seen(admin: Any, site: str, held: None) -> None:
+def test_inline_style_is_reported_by_the_policy(admin: Any, site: str, held: None) -> None:
     """The test above can fail."""
     page = admin()
     page.goto(site + LIST)
@@ -142,7 +141,7 @@ def test_what_the_policy_forbids_is_seen(admin: Any, site: str, held: None) -> N
     assert "Content Security Policy" in page.problems[0]
 
 
-def test_a_lock_is_released_with_the_keyboard_alone(admin: Any, site: str, held: None) -> None:
+def test_lock_is_released_with_the_keyboard_alone(admin: Any, site: str, held: None) -> None:
     """From the list to its page, to the confirmation, through the reason, and back to the list."""
     page = admin()
     page.goto(f"{site}{LIST}?q=order:42")
@@ -161,7 +160,7 @@ def test_a_lock_is_released_with_the_keyboard_alone(admin: Any, site: str, held:
     assert page.problems == []
 
 
-def test_several_are_released_with_the_keyboard_alone(admin: Any, site: str, held: None) -> None:
+def test_several_locks_are_released_with_the_keyboard_alone(admin: Any, site: str, held: None) -> None:
     """With the checkboxes and the action."""
     page = admin()
     page.goto(f"{site}{LIST}?q=order:4")
@@ -183,7 +182,7 @@ def test_several_are_released_with_the_keyboard_alone(admin: Any, site: str, hel
     assert page.problems == []
 
 
-def test_all_of_all_pages_is_not_offered(admin: Any, site: str, held: None) -> None:
+def test_selecting_a_full_page_offers_no_selection_of_all_pages(admin: Any, site: str, held: None) -> None:
     """[D59] What would be refused isn't offered."""
     more = [in_thread(locks.lock(f"more:{number}", expire=600).acquire) for number in range(60)]
     page = admin()

@@ -51,7 +51,7 @@ def app_of_an_example() -> Names:
 def queued(app: celery.Celery) -> int:
     """Messages in the app's queue."""
     with app.connection_for_read() as connection:
-        return int(connection.default_channel._size(app.conf.task_default_queue))
+        return connection.SimpleQueue(app.conf.task_default_queue).qsize()
 
 
 def nothing(*args: Any) -> None: ...

@@ -8,7 +8,7 @@ import sys
 from tests.example.helpers import PROJECT
 
 
-def test_it_shows_locks(redis_executable: None) -> None:
+def test_admin_demo_measures_pages_with_locks(redis_executable: None) -> None:
     """Each page that it measures comes with locks on it, or it fails."""
     command = [sys.executable, str(PROJECT / "admin_demo.py"), "--measure", "--locks", "200"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)

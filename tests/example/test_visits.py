@@ -20,18 +20,18 @@ EXPIRED = Visits("get_or_load, expired", made=1, statuses=[200] * 100, seconds=[
 NONE = Visits("get_or_load, none yet", made=1, statuses=[200] * 100, seconds=[0.65] * 100)
 
 
-def test_as_it_must_be():
+def test_expected_visits_have_no_failures():
     assert visits_failures(PLAIN, EXPIRED, NONE) == []
 
 
-@pytest.mark.parametrize("made", [0, 2, 100])
-def test_a_report_that_is_not_made_once_fails(made):
-    message = f"With get_or_load, expired the report was made {made} times, and not once."
-    assert visits_failures(PLAIN, replace(EXPIRED, made=made), NONE) == [message]
-    assert len(visits_failures(PLAIN, EXPIRED, replace(NONE, made=made))) == 1
+def test_report_that_is_not_made_once_fails():
+    for made in (0, 2, 100):
+        message = f"With get_or_load, expired the report was made {made} times, and not once."
+        assert visits_failures(PLAIN, replace(EXPIRED, made=made), NONE) == [message]
+        assert len(visits_failures(PLAIN, EXPIRED, replace(NONE, made=made))) == 1
 
 
-def test_no_stampede_fails():
+def test_visits_without_a_stampede_fail():
     (found,) = visits_failures(replace(PLAIN, made=1), EXPIRED, NONE)
     assert "its stampede didn't show" in found
 
@@ -52,6 +52,6 @@ def test_explanation_is_two_sentences():
     assert text.count(".") == 2
 
 
-def test_every_visitor_comes(monkeypatch: pytest.MonkeyPatch):
+def test_visitors_return_every_answer(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(buyers, "visit", lambda url: (200, 0.1))
     assert buyers.visitors("http://shop", 5, lambda done: None) == [(200, 0.1)] * 5

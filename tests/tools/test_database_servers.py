@@ -63,12 +63,12 @@ def test_server_dies_with_its_process(server: DatabaseServer, tmp_path) -> None:
     assert not is_alive(pid)
 
 
-@pytest.mark.parametrize("kind", [PostgreSQL, MariaDB])
-def test_missing_program_names_the_package(kind: type[DatabaseServer], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kind, "place", "nowhere")
+def test_missing_program_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(ServerNotFound, match=f"Install the package {kind.package}"):
-        kind().start()
+    for kind in (PostgreSQL, MariaDB):
+        monkeypatch.setattr(kind, "place", "nowhere")
+        with pytest.raises(ServerNotFound, match=f"Install the package {kind.package}"):
+            kind().start()
 
 
 def test_failed_start_shows_the_log(server: DatabaseServer, monkeypatch: pytest.MonkeyPatch) -> None:

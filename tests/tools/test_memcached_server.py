@@ -10,13 +10,13 @@ from tools.memcached_server import Memcached
 from tools.processes import ServerFailed, ServerNotFound
 
 
-def test_a_machine_without_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_memcached_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memcached_server.shutil, "which", lambda _: None)
     with pytest.raises(ServerNotFound, match="Install the package memcached"):
         Memcached()
 
 
-def test_a_server_that_does_not_start_says_why() -> None:
+def test_failed_start_shows_the_log() -> None:
     try:
         server = Memcached()
     except ServerNotFound as error:
@@ -26,7 +26,7 @@ def test_a_server_that_does_not_start_says_why() -> None:
         server.__enter__()
 
 
-def test_a_port_that_another_server_has_taken_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_port_taken_by_another_server_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would answer in ours' place, and both flushed what the other one's tests have."""
     try:
         other = Memcached()

@@ -19,7 +19,7 @@ from tools.redis_server import RedisServer
 # What passes
 
 
-def test_calls_have_names(proxy: Proxy, client: Client) -> None:
+def test_calls_are_named_by_script_or_command(proxy: Proxy, client: Client) -> None:
     """A script by its hash or its source, a command in capitals; in their order."""
     client.ask(f"EVALSHA {sha_of('lock/free')} 0")
     client.ask("eval return{1} 0")
@@ -33,7 +33,7 @@ def test_calls_have_names(proxy: Proxy, client: Client) -> None:
     assert proxy.fates("GET") == ["pass"]
 
 
-def test_a_script_is_known_by_its_source(proxy: Proxy, direct: redis.Redis) -> None:
+def test_script_sent_by_source_is_named(proxy: Proxy, direct: redis.Redis) -> None:
     with redis.Redis.from_url(proxy.url) as client, pytest.raises(redis.ResponseError):
         client.eval(source_of("lock/free"), 0)
     assert proxy.fates("lock/free") == ["pass"]
@@ -49,7 +49,7 @@ def test_pipelines_and_large_values_pass_unharmed(proxy: Proxy, client: Client) 
     assert len(proxy.calls) == 503
 
 
-def test_connections_are_told_apart(proxy: Proxy, client: Client, other: Client) -> None:
+def test_calls_name_their_connection(proxy: Proxy, client: Client, other: Client) -> None:
     for each in (client, other, client):
         each.ask("PING")
     assert [call.link for call in proxy.calls] == [1, 2, 1]
@@ -68,7 +68,7 @@ def test_plans_are_used_up_in_their_order(proxy: Proxy, client: Client, direct: 
     assert direct.get("n") == "6"
 
 
-def test_a_plan_without_name_is_for_scripts(proxy: Proxy, client: Client) -> None:
+def test_plan_without_a_name_applies_to_scripts(proxy: Proxy, client: Client) -> None:
     """Whatever a client sends when it connects isn't meant."""
     proxy.plan("cut", "request")
     assert client.ask("PING") == b"PONG"
@@ -76,23 +76,21 @@ def test_a_plan_without_name_is_for_scripts(proxy: Proxy, client: Client) -> Non
     assert client.cut
 
 
-@pytest.mark.parametrize(
-    ("action", "direction", "more"),
-    [
+def test_senseless_plans_are_refused(proxy: Proxy) -> None:
+    plans: list[tuple[str, str, dict[str, Any]]] = [
         ("lose", "reply", {}),
         ("drop", "answer", {}),
         ("late copy", "reply", {}),
         ("drop", "request", {"of": "message"}),
         ("drop", "request", {"seconds": 1}),
         ("cut", "request", {"behind": "GET"}),
-    ],
-)
-def test_senseless_plans_are_refused(proxy: Proxy, action: str, direction: str, more: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"{action}|message"):
-        proxy.plan(action, direction, **more)
+    ]
+    for action, direction, more in plans:
+        with pytest.raises(ValueError, match=f"{action}|message"):
+            proxy.plan(action, direction, **more)
 
 
-def test_a_policy_is_asked_for_what_is_not_planned(proxy: Proxy, client: Client) -> None:
+def test_policy_decides_calls_without_a_plan(proxy: Proxy, client: Client) -> None:
     seen: list[tuple[str, Any]] = []
 
     def policy(name: str, value: list[Any], link: Any) -> Fault | None:
@@ -112,7 +110,7 @@ def test_a_policy_is_asked_for_what_is_not_planned(proxy: Proxy, client: Client)
 # drop
 
 
-def test_a_dropped_request_takes_along_what_follows(
+def test_dropped_request_takes_along_what_follows(
     proxy: Proxy, client: Client, other: Client, direct: redis.Redis
 ) -> None:
     """A stream has no holes: otherwise the next answer would be taken for the one that is missing."""
@@ -124,7 +122,7 @@ def test_a_dropped_request_takes_along_what_follows(
     assert direct.keys() == ["before"]
 
 
-def test_a_dropped_reply_takes_along_what_follows(
+def test_dropped_reply_takes_along_what_follows(
     proxy: Proxy, client: Client, other: Client, direct: redis.Redis
 ) -> None:
     """The requests are carried out all the same."""
@@ -139,7 +137,7 @@ def test_a_dropped_reply_takes_along_what_follows(
 # cut
 
 
-def test_a_cut_request_never_arrives(proxy: Proxy, client: Client, other: Client, direct: redis.Redis) -> None:
+def test_cut_request_never_arrives(proxy: Proxy, client: Client, other: Client, direct: redis.Redis) -> None:
     proxy.plan("cut", "request", of="INCR")
     assert client.ask("SET before 1") == b"OK"
     client.send("INCR n", "SET after 1")
@@ -148,7 +146,7 @@ def test_a_cut_request_never_arrives(proxy: Proxy, client: Client, other: Client
     assert direct.keys() == ["before"]
 
 
-def test_a_cut_reply_is_of_a_request_that_was_carried_out(proxy: Proxy, client: Client, direct: redis.Redis) -> None:
+def test_cut_reply_is_of_a_request_that_was_carried_out(proxy: Proxy, client: Client, direct: redis.Redis) -> None:
     proxy.plan("cut", "reply", of="INCR")
     client.send("SET before 1", "INCR n", "SET after 1")
     assert client.hear() == b"OK"
@@ -159,7 +157,7 @@ def test_a_cut_reply_is_of_a_request_that_was_carried_out(proxy: Proxy, client: 
 # delay
 
 
-def test_a_delayed_request_holds_back_what_follows(
+def test_delayed_request_holds_back_what_follows(
     proxy: Proxy, client: Client, other: Client, direct: redis.Redis
 ) -> None:
     """On its own connection."""
@@ -173,7 +171,7 @@ def test_a_delayed_request_holds_back_what_follows(
     assert [call.name for call in proxy.calls] == ["SET", "INCR", "INCRBY", "SET"]
 
 
-def test_a_delayed_request_survives_its_client(proxy: Proxy, client: Client, direct: redis.Redis) -> None:
+def test_delayed_request_survives_its_client(proxy: Proxy, client: Client, direct: redis.Redis) -> None:
     """As one does that is on its way when its client gives up."""
     proxy.plan("delay", "request", of="INCR")
     client.send("INCR n")
@@ -183,7 +181,7 @@ def test_a_delayed_request_survives_its_client(proxy: Proxy, client: Client, dir
     assert direct.get("n") == "1"
 
 
-def test_a_delayed_reply_holds_back_what_follows(
+def test_delayed_reply_holds_back_what_follows(
     proxy: Proxy, client: Client, other: Client, direct: redis.Redis
 ) -> None:
     proxy.plan("delay", "reply", of="INCR")
@@ -195,7 +193,7 @@ def test_a_delayed_reply_holds_back_what_follows(
     assert [client.hear(), client.hear()] == [1, 2]
 
 
-def test_what_is_still_on_its_way_is_delivered_too(proxy: Proxy, client: Client) -> None:
+def test_deliver_waits_for_a_reply_on_its_way(proxy: Proxy, client: Client) -> None:
     """A test may ask for it between what the server does, which it sees, and the answer to that."""
     proxy.plan("delay", "reply", of="INCR")
     with ThreadPoolExecutor(1) as threads:
@@ -205,14 +203,14 @@ def test_what_is_still_on_its_way_is_delivered_too(proxy: Proxy, client: Client)
     assert client.hear() == 1
 
 
-@pytest.mark.parametrize("direction", ["request", "reply"])
-def test_a_delay_may_end_by_itself(proxy: Proxy, client: Client, direction: str) -> None:
-    proxy.plan("delay", direction, of="INCR", seconds=0.01)
-    client.send("INCR n", "INCR n")
-    assert [client.hear(), client.hear()] == [1, 2]
+def test_delay_with_seconds_ends_by_itself(proxy: Proxy, client: Client) -> None:
+    for first, direction in ((1, "request"), (3, "reply")):
+        proxy.plan("delay", direction, of="INCR", seconds=0.01)
+        client.send("INCR n", "INCR n")
+        assert [client.hear(), client.hear()] == [first, first + 1], direction
 
 
-def test_what_goes_behind_another_is_carried_out_before_that_is_answered(
+def test_fault_behind_another_call_is_executed_before_its_reply(
     proxy: Proxy, client: Client, other: Client, direct: redis.Redis
 ) -> None:
     proxy.plan("delay", "request", of="INCR", behind="GET")
@@ -229,7 +227,7 @@ def test_what_goes_behind_another_is_carried_out_before_that_is_answered(
 # duplicate, late copy
 
 
-def test_a_duplicate_request_is_carried_out_twice_and_answered_once(
+def test_duplicate_request_is_carried_out_twice_and_answered_once(
     proxy: Proxy, client: Client, direct: redis.Redis
 ) -> None:
     proxy.plan("duplicate", "request", of="INCR")
@@ -237,13 +235,13 @@ def test_a_duplicate_request_is_carried_out_twice_and_answered_once(
     assert [client.hear(), client.hear()] == [1, b"2"]
 
 
-def test_a_duplicate_reply_comes_twice(proxy: Proxy, client: Client, direct: redis.Redis) -> None:
+def test_duplicate_reply_comes_twice(proxy: Proxy, client: Client, direct: redis.Redis) -> None:
     proxy.plan("duplicate", "reply", of="INCR")
     client.send("INCR n", "INCR n")
     assert [client.hear() for _ in range(3)] == [1, 1, 2]
 
 
-def test_a_late_copy_comes_on_a_connection_of_its_own(proxy: Proxy, client: Client, redis_url: str) -> None:
+def test_late_copy_comes_on_a_connection_of_its_own(proxy: Proxy, client: Client, redis_url: str) -> None:
     """To the same database, though nobody is there any more."""
     proxy.plan("late copy", "request", of="INCR", times=10)
     client.send("SELECT 3", *["INCR n"] * 10)
@@ -260,7 +258,7 @@ def test_a_late_copy_comes_on_a_connection_of_its_own(proxy: Proxy, client: Clie
 
 
 @pytest.mark.parametrize(("direction", "carried_out"), [("request", None), ("reply", "1")])
-def test_a_frozen_connection_stays_open_and_is_silent(
+def test_frozen_connection_stays_open_and_is_silent(
     proxy: Proxy, client: Client, other: Client, direct: redis.Redis, direction: str, carried_out: str | None
 ) -> None:
     proxy.plan("freeze", direction, of="INCR")
@@ -272,7 +270,7 @@ def test_a_frozen_connection_stays_open_and_is_silent(
     assert not direct.exists("after")
 
 
-def test_neither_side_of_a_frozen_connection_hears_of_the_others_end(
+def test_frozen_connection_hides_the_end_of_either_side(
     proxy: Proxy, client: Client, connect: Callable[[], Client], direct: redis.Redis
 ) -> None:
     """The server goes on to count a subscriber who is gone; new connections work."""
@@ -306,7 +304,7 @@ def test_down_cuts_and_refuses_until_up(proxy: Proxy, client: Client, connect: C
     assert connect().ask("PING") == b"PONG"
 
 
-def test_a_reset_forgets_everything(
+def test_reset_forgets_everything(
     proxy: Proxy, client: Client, connect: Callable[[], Client], direct: redis.Redis
 ) -> None:
     proxy.plan("late copy", "request", of="INCR")
@@ -328,7 +326,7 @@ def test_a_reset_forgets_everything(
     assert proxy.fates("GET") == ["pass"]
 
 
-def test_a_server_that_goes_away_is_heard_of(make_server: Callable[..., RedisServer]) -> None:
+def test_killed_server_cuts_its_connections(make_server: Callable[..., RedisServer]) -> None:
     server = make_server()
     with Proxy(server.port) as proxy:
         client = Client(proxy.url)

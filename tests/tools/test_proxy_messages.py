@@ -30,7 +30,7 @@ def hear_message(client: Client) -> bytes:
 
 
 @BOTH
-def test_a_message_may_be_missing(proxy: Proxy, client: Client, direct: redis.Redis, protocol: int) -> None:
+def test_message_may_be_missing(proxy: Proxy, client: Client, direct: redis.Redis, protocol: int) -> None:
     """As one that was published while nobody listened: those behind it come."""
     subscribe(client, protocol, "a", "b")
     proxy.plan("drop", "reply", of="message", times=2)
@@ -41,7 +41,7 @@ def test_a_message_may_be_missing(proxy: Proxy, client: Client, direct: redis.Re
 
 
 @BOTH
-def test_a_message_may_come_twice_or_late_or_never(
+def test_message_may_come_twice_or_late_or_never(
     proxy: Proxy, client: Client, connect: Callable[[], Client], direct: redis.Redis, protocol: int
 ) -> None:
     subscribe(client, protocol, "a")
@@ -62,7 +62,7 @@ def test_a_message_may_come_twice_or_late_or_never(
 
 
 @BOTH
-def test_messages_are_no_answers(proxy: Proxy, client: Client, direct: redis.Redis, protocol: int) -> None:
+def test_messages_and_replies_are_kept_apart(proxy: Proxy, client: Client, direct: redis.Redis, protocol: int) -> None:
     """Requests and answers stay together on a connection that hears messages, subscribes and unsubscribes."""
     subscribe(client, protocol, "a", "b")
     direct.publish("a", "1")
@@ -81,7 +81,7 @@ def test_messages_are_no_answers(proxy: Proxy, client: Client, direct: redis.Red
 
 @BOTH
 @pytest.mark.parametrize("direction", ["request", "reply"])
-def test_a_subscription_may_be_late(
+def test_subscription_may_be_late(
     proxy: Proxy, client: Client, direct: redis.Redis, protocol: int, direction: str
 ) -> None:
     client.ask(f"HELLO {protocol}")
@@ -96,7 +96,7 @@ def test_a_subscription_may_be_late(
 
 
 @BOTH
-def test_a_duplicate_subscription_is_confirmed_once(
+def test_duplicate_subscription_is_confirmed_once(
     proxy: Proxy, client: Client, direct: redis.Redis, protocol: int
 ) -> None:
     proxy.plan("duplicate", "request", of="SUBSCRIBE")
@@ -106,7 +106,7 @@ def test_a_duplicate_subscription_is_confirmed_once(
 
 
 @BOTH
-def test_a_refused_subscription_is_answered(proxy: Proxy, client: Client, protocol: int) -> None:
+def test_refused_subscription_is_an_error_reply(proxy: Proxy, client: Client, protocol: int) -> None:
     client.ask(f"HELLO {protocol}")
     assert isinstance(client.ask("SUBSCRIBE"), Refusal)
     proxy.plan("duplicate", "reply", of="INCR")
@@ -115,7 +115,7 @@ def test_a_refused_subscription_is_answered(proxy: Proxy, client: Client, protoc
 
 
 @BOTH
-def test_who_stops_listening_is_gone_for_the_server_too(
+def test_closed_subscriber_is_gone_for_the_server(
     proxy: Proxy, client: Client, direct: redis.Redis, protocol: int
 ) -> None:
     subscribe(client, protocol, "a")

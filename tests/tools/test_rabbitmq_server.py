@@ -9,7 +9,7 @@ from tools.processes import ServerNotFound
 from tools.rabbitmq_server import RabbitMQ
 
 
-def test_a_machine_without_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_rabbitmq_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rabbitmq_server.shutil, "which", lambda *_, **__: None)
     with pytest.raises(ServerNotFound, match="rabbitmq-server"):
         RabbitMQ().start()

@@ -124,7 +124,7 @@ def test_cluster_of_one_node_owns_every_slot(cluster_server):
         cluster_server.command("MSET", "a", 1, "b", 2)
 
 
-def test_named_server_that_cannot_run_is_told(monkeypatch):
+def test_named_server_that_cannot_run_raises_ServerNotFound(monkeypatch):
     monkeypatch.setenv("REDIS_SERVER", "/nowhere/redis-server")
     with pytest.raises(ServerNotFound, match="/nowhere/redis-server"):
         find_server()
@@ -138,7 +138,7 @@ def test_missing_server_names_the_package(monkeypatch):
         find_server()
 
 
-def test_one_server_by_hand(redis_executable):
+def test_server_runs_for_its_block(redis_executable):
     with RedisServer() as server:
         assert server.running
         assert server.version >= (6, 2)
