@@ -129,8 +129,6 @@ contract/test_lock.py
 contract/test_record.py
 contract/test_record_renewal.py
 contract/test_wire_format.py
-docs/docs_celery.py
-test_messages.py
 """
 """Files that are still to be changed. A new test uses the public API, or lives in `tests/unit`; what is left goes through
 functions of `tests/probes`, so that a renamed attribute costs one file."""
@@ -197,7 +195,7 @@ VAGUE = re.compile(
     r"_(anew|anybody|everybody|he|him|himself|his|nobody|somebody|tell|tells|told|who|whoever|whom)(_|$)"
 )
 
-STILL_UNCLEAR_NAMES = 350
+STILL_UNCLEAR_NAMES = 255
 """How many are left. Lower it, never raise it."""
 
 
