@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from django_redis_locks.core import queues
+from django_redis_locks.testing import ManualClock
 from tests.unit.core.queue_fixtures import Line
 
 
@@ -22,3 +23,10 @@ def line(monkeypatch: pytest.MonkeyPatch) -> Line:
 def threads() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(8) as executor:
         yield executor
+
+
+@pytest.fixture
+def virtual_time() -> Iterator[ManualClock]:
+    """The test's own waits move the clock, and nothing else does."""
+    with ManualClock() as clock:
+        yield clock

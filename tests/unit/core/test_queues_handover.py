@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,14 +12,13 @@ from django_redis_locks.core import clock, queues
 from django_redis_locks.core.effects import HandOver, LineUp, Place, Standing, Turn, Wait
 from django_redis_locks.core.hold import State
 from django_redis_locks.core.tuning import DEFAULT
+from django_redis_locks.testing import ManualClock
 from tests.unit.core.queue_fixtures import (
-    BUSY,
     LEASE,
     NEVER,
     NOWHERE,
     OTHER,
     PLACE,
-    SOON,
     Line,
     address,
     handed_over_lock,
@@ -81,6 +79,7 @@ def test_answer_to_one_handover_does_not_settle_another(line: Line) -> None:
     assert line.ask(seat, NOWHERE).handed is second
 
 
+@pytest.mark.usefixtures("virtual_time")
 def test_handover_to_a_waiter_that_leaves_goes_to_the_next(line: Line) -> None:
     """[H3] Its time was up, or it was cancelled: the next one takes over, and asks at once."""
     first, second = line.sit(), line.sit()
@@ -91,7 +90,7 @@ def test_handover_to_a_waiter_that_leaves_goes_to_the_next(line: Line) -> None:
     turn = line.wait(Wait(second, NEVER), line.outside)
     assert turn is not None
     assert turn.handed is handed
-    assert clock.now() - begin < BUSY
+    assert clock.now() == begin
     assert not handed.doubtful
 
 
@@ -218,11 +217,10 @@ def slept(line: Line, seat: Any, until: float = NEVER) -> float:
 
 
 @pytest.fixture
-def polite(line: Line) -> float:
-    """How long a process is polite, so long that it shows."""
+def polite(virtual_time: ManualClock) -> float:
+    """How long a process yields to the one that was woken."""
     assert DEFAULT.yield_time == 0.005
-    line.outside.tuning = replace(DEFAULT, yield_time=4 * SOON)
-    return 4 * SOON
+    return DEFAULT.yield_time
 
 
 def test_waiter_after_a_release_yields_to_the_process_that_was_woken(line: Line, polite: float) -> None:
@@ -230,7 +228,7 @@ def test_waiter_after_a_release_yields_to_the_process_that_was_woken(line: Line,
     line.free(woke=True)
     assert not asks_at_once(line, line.sit())
     seat = line.sit()
-    assert slept(line, seat) >= 0.9 * polite
+    assert slept(line, seat) == pytest.approx(polite)
     line.stand(seat)
     assert asks_at_once(line, line.sit()), "the time is over"
     line.free(OTHER, woke=True)
@@ -251,7 +249,7 @@ def test_unregistered_waiter_has_its_turn_after_the_yield_time(line: Line, polit
     line.ask(seat)
     line.turn(seat, clock.now() - 1, 60, NOWHERE)
     line.free(woke=True)
-    assert 0.9 * polite <= slept(line, seat) < BUSY
+    assert slept(line, seat) == pytest.approx(polite)
 
 
 def test_yield_time_does_not_delay_an_attempt_that_is_due(line: Line, polite: float) -> None:
@@ -270,7 +268,7 @@ def test_registered_waiter_waits_for_the_store(line: Line, polite: float) -> Non
     line.ask(seat)
     line.turn(seat, clock.now() - 1, 2 * polite, Standing(7))
     line.free(woke=True)
-    assert slept(line, seat) >= 1.8 * polite
+    assert slept(line, seat) == pytest.approx(2 * polite)
 
 
 def test_memory_of_yielded_keys_is_bounded(line: Line, polite: float) -> None:

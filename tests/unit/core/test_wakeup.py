@@ -1,0 +1,36 @@
+"""The events that waiters sleep on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from django_redis_locks.core import clock
+from django_redis_locks.core.wakeup import TaskEvent, ThreadEvent
+from django_redis_locks.testing import ManualClock
+from tests.unit.core.queue_fixtures import SOON, alarm, in_loop
+
+
+def test_thread_event_set_twice_ends_one_wait(virtual_time: ManualClock) -> None:
+    event = ThreadEvent()
+    event.set()
+    event.set()
+    begin = clock.now()
+    event.wait(60)
+    assert clock.now() == begin
+    event.wait(SOON)
+    assert clock.now() == pytest.approx(begin + SOON)
+
+
+def test_task_event_set_before_a_wait_ends_it() -> None:
+    async def scenario(loop: asyncio.AbstractEventLoop) -> None:
+        event = TaskEvent(loop, alarm)
+        event.set()
+        await asyncio.sleep(0)
+        await asyncio.wait_for(event.wait(60), 20)
+        begin = clock.now()
+        await asyncio.wait_for(event.wait(SOON), 20)
+        assert clock.now() - begin >= SOON * 0.9
+
+    in_loop(scenario)
