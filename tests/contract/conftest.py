@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks.core import events
-from tests.contract.desk import Desk
 from tests.contract.matrix import BACKENDS, FACES, Caller, Face
-from tests.contract.network_faults import Weather
+from tests.contract.network_faults import FaultSchedule
+from tests.probes.engine import Event, record_events
+from tests.probes.load import LoadCalls
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 from tools.redis_server import RedisServer
@@ -28,12 +28,12 @@ def proxy(redis_server: RedisServer) -> Iterator[Proxy]:
 def bad_network(
     request: pytest.FixtureRequest, proxy: Proxy, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[str]:
-    """The way to the shared server, through a network on which each test meets the faults of its own."""
-    weather = Weather(request.node.name, shared="async" in re.split(r"[][-]", request.node.name))
-    weather.watch(monkeypatch)
-    proxy.policy = weather
+    """The shared server behind a network with the faults of this test."""
+    faults = FaultSchedule(request.node.name, shared="async" in re.split(r"[][-]", request.node.name))
+    faults.watch(monkeypatch)
+    proxy.policy = faults
     yield proxy.url
-    for call in proxy.calls:  # for who looks into a failure
+    for call in proxy.calls:  # pytest shows them if the test fails
         print(call)  # noqa: T201
     proxy.reset()
 
@@ -66,30 +66,23 @@ def bob(face: Face) -> Caller:
 
 @pytest.fixture
 def no_polling(tune: Tune) -> None:
-    """Who gets something within a minute was told."""
+    """A waiter that gets something within a minute was notified."""
     tune(max_poll_interval=60.0)
 
 
 @pytest.fixture
-def happened(face: Face, monkeypatch: pytest.MonkeyPatch) -> list[events.Event]:
-    """The events of this test's own locks, in their order. One that another test lost may be found to be so only now."""
-    log: list[events.Event] = []
-
-    def note(event: events.Event) -> None:
-        if event.key.startswith(face.key):
-            log.append(event)
-
-    monkeypatch.setattr(events, "_listeners", [*events._listeners, note])
-    return log
+def happened(face: Face, monkeypatch: pytest.MonkeyPatch) -> list[Event]:
+    """The events of this test's own locks, in their order. A loss of another test's lock may be noticed only now."""
+    return record_events(monkeypatch, lambda event: event.key.startswith(face.key))
 
 
 @pytest.fixture
-def desk(face: Face) -> Desk:
-    """The load of one value, which is on the store of the leases."""
-    return Desk(face.key)
+def load(face: Face) -> LoadCalls:
+    """The load of a value that is on the server of the leases."""
+    return LoadCalls(face.key)
 
 
-@pytest.fixture(params=[True, False], ids=["fused", "beside"])
-def either(request: pytest.FixtureRequest, face: Face) -> Desk:
+@pytest.fixture(params=[True, False], ids=["same_server", "separate_server"])
+def any_load(request: pytest.FixtureRequest, face: Face) -> LoadCalls:
     """The same, and the load of a value that is elsewhere."""
-    return Desk(face.key, fused=request.param)
+    return LoadCalls(face.key, same_server=request.param)

@@ -1,8 +1,8 @@
-"""The one table of what the suites are run on: every backend, behind both faces of a lock.
+"""The table of the contract: every backend, behind both faces of a lock.
 
-A suite is written once, in terms of *callers*. A caller is somebody who may own a lock: a thread that calls the methods,
-or a task that awaits their ``a`` twins. ``alice(lock.acquire, timeout=1)`` is ``lock.acquire(timeout=1)`` in Alice's
-thread, or ``await lock.aacquire(timeout=1)`` in Alice's task.
+A test is written once, in terms of *callers*. A caller may own a lock: it is a thread that calls the methods, or a task
+that awaits their ``a`` twins. ``alice(lock.acquire, timeout=1)`` is ``lock.acquire(timeout=1)`` in Alice's thread, or
+``await lock.aacquire(timeout=1)`` in Alice's task.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import pytest
 
-from django_redis_locks import Grant, Lock, locks
-from django_redis_locks.core import clock
-from django_redis_locks.core.effects import Command, Place, Seat
-from django_redis_locks.primitives.record import RecordRef
+from django_redis_locks import Grant, Lock, RecordRef, clock, locks
+from tests.probes.engine import all_registered, sent_commands, waiters
 
 PATIENCE = 30.0
 """Seconds after which a test that waits for something has failed."""
@@ -36,7 +34,10 @@ def memory(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 def redis(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return {"LOCATION": request.getfixturevalue("redis_url")}
+    """A server behind a bad network, see ``network_faults.py``. Tests that faults would disturb, because they measure time
+    or count commands, carry the marker ``exact``, with the reason, and meet the server directly."""
+    exact = request.node.get_closest_marker("exact")
+    return {"LOCATION": request.getfixturevalue("redis_url" if exact else "bad_network")}
 
 
 def cluster(request: pytest.FixtureRequest) -> dict[str, Any]:
@@ -44,27 +45,17 @@ def cluster(request: pytest.FixtureRequest) -> dict[str, Any]:
     return {"LOCATION": request.getfixturevalue("cluster_url")}
 
 
-def faulty(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """A server behind a bad network, see ``network_faults.py``. Tests that it would disturb, because they measure time or count
-    commands, carry the marker ``exact``, with the reason."""
-    exact = request.node.get_closest_marker("exact")
-    if exact is not None:
-        pytest.skip(f"behind a bad network: {exact.args[0]}")
-    return {"LOCATION": request.getfixturevalue("bad_network")}
-
-
 # The faces: who calls, and how.
 
 
 class Caller(Protocol):
-    """Somebody who may own a lock: one thread, or one task, with one context."""
+    """One thread, or one task, with one context: it may own a lock."""
 
     def start(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
         """Begin a call and return its future. A caller makes one call at a time, in their order."""
 
-    def halfway(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call as one who shares only half of what makes an owner: the thread without the context, or the context
-        without the task."""
+    def as_half_owner(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call with half of what makes an owner: in the thread without the context, or in the context without the task."""
 
     def close(self) -> None: ...
 
@@ -73,7 +64,7 @@ class Caller(Protocol):
 
 
 class Thread:
-    """A caller who is a thread."""
+    """A caller that is a thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._executor = ThreadPoolExecutor(1)
@@ -84,7 +75,7 @@ class Thread:
     def __call__(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return self.start(method, *args, **kwargs).result(PATIENCE)
 
-    def halfway(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def as_half_owner(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return self(contextvars.Context().run, method, *args, **kwargs)
 
     def close(self) -> None:
@@ -92,7 +83,7 @@ class Thread:
 
 
 class Task:
-    """A caller who is a task."""
+    """A caller that is a task."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -105,7 +96,7 @@ class Task:
             try:
                 result = function()
                 future.set_result(await result if inspect.isawaitable(result) else result)
-            except BaseException as error:  # noqa: BLE001 - it is the caller's
+            except BaseException as error:  # noqa: BLE001 - the caller raises it
                 future.set_exception(error)
 
     def start(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
@@ -117,7 +108,7 @@ class Task:
     def __call__(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return self.start(method, *args, **kwargs).result(PATIENCE)
 
-    def halfway(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def as_half_owner(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         async def child() -> Any:
             return await self._loop.create_task(twin(method)(*args, **kwargs))
 
@@ -129,7 +120,7 @@ class Task:
 
 
 def twin(method: Callable[..., Any]) -> Callable[..., Any]:
-    """``x.acquire`` -> ``x.aacquire``, ``x.__enter__`` -> ``x.__aenter__``; what has no twin does no I/O."""
+    """``x.acquire`` -> ``x.aacquire``, ``x.__enter__`` -> ``x.__aenter__``; a method without a twin does no I/O."""
     name = getattr(method, "__name__", "")
     other = f"__a{name[2:]}" if name.startswith("__") else f"a{name}"
     owner = getattr(method, "__self__", sys.modules.get(getattr(method, "__module__", None) or ""))
@@ -139,7 +130,7 @@ def twin(method: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def inside(caller: Caller, lock: Lock | Grant) -> Iterator[Grant]:
-    """``with lock as grant:`` or ``async with lock as grant:``, as the caller's; the body is the test's."""
+    """``with lock as grant:`` or ``async with lock as grant:``, in the caller; the body runs in the test."""
     grant = caller(lock.__enter__)
     try:
         yield grant
@@ -153,16 +144,21 @@ BACKENDS = [
     pytest.param(memory, id="memory"),
     pytest.param(redis, id="redis"),
     pytest.param(cluster, id="cluster"),
-    pytest.param(faulty, id="faulty"),
 ]
 FACES = [pytest.param(Thread, id="sync"), pytest.param(Task, id="async")]
 
+on_memory = pytest.mark.parametrize("backend", BACKENDS[:1], indirect=True)
+"""For what is decided before anything is sent."""
+threads_only = pytest.mark.parametrize("face", FACES[:1], indirect=True)
+tasks_only = pytest.mark.parametrize("face", FACES[1:], indirect=True)
+
 _OWN = object()
 _keys = (f"thing:{number}" for number in itertools.count(1))
+_prefixes = (f"alone{number}" for number in itertools.count(1))
 
 
 class Face:
-    """What a suite is given: the locks of one backend, and callers of one kind."""
+    """The locks of one backend, and callers of one kind."""
 
     def __init__(self, entry: dict[str, Any], settings: Any, kind: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._entry = entry
@@ -182,6 +178,11 @@ class Face:
         """Set options of the alias, such as ``METADATA``."""
         self._settings.REDIS_LOCKS = {"default": {**self._entry, **entry}}
 
+    def isolate(self, **entry: Any) -> None:
+        """Set options, and a prefix of this call's own: its locks, index and fences meet no others."""
+        self.prefix = next(_prefixes)
+        self.configure(KEY_PREFIX=self.prefix, **entry)
+
     def lock(self, key: Any = _OWN, **options: Any) -> Lock:
         return locks.lock(self.key if key is _OWN else key, **options)
 
@@ -196,62 +197,45 @@ class Face:
         self._callers.append(caller)
         return caller
 
+    def dismiss(self, caller: Caller) -> None:
+        """End a caller's thread or task, and keep no reference to it."""
+        caller.close()
+        self._callers.remove(caller)
+
     def close(self) -> None:
         for caller in self._callers:
             caller.close()
 
-    @contextmanager
-    def commands(self) -> Iterator[list[str]]:
-        """The names of the commands that callers send meanwhile. What the janitor sends isn't among them."""
-        engine = locks["default"].engine
-        names: list[str] = []
-        call, acall = engine.handlers[Command], engine.ahandlers[Command]
-
-        def count(command: Command[Any]) -> Any:
-            names.append(command.name)
-            return call(command)
-
-        def acount(command: Command[Any]) -> Any:
-            names.append(command.name)
-            return acall(command)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(engine.handlers, Command, count)
-            patch.setitem(engine.ahandlers, Command, acount)
-            yield names
+    def commands(self) -> AbstractContextManager[list[str]]:
+        """The names of the commands that callers send meanwhile, without those of the maintenance thread."""
+        return sent_commands()
 
     def queued(self, lock: Lock | RecordRef) -> int:
         """How many callers of this process wait for a lock."""
-        return len(seats_of(lock.place))
+        return len(waiters(lock))
 
-    def quiet(self, lock: Lock) -> bool:
-        """Those who wait for a lock are in line, and have used their wake-ups: nobody is about to ask."""
-        homes = locks["default"].engine._queues._queues.get(lock.place, {})
-        return all(queue.answered == queue.wakes and queue.arrival for queue in list(homes.values()))
+    def wait_until_registered(self, lock: Lock) -> None:
+        """Wait until the store knows of the local waiters, and none of them is about to ask again."""
+        eventually(lambda: all_registered(lock))
 
     def start_waiting(self, caller: Caller, lock: Lock, **how: Any) -> Future[Any]:
-        """Have a caller wait for a lock, and return when it does."""
-        return self._start_queueing(lock, caller, lock.acquire, **how)
+        """Let a caller wait for a lock, and return when it does."""
+        return start_queueing(lock, caller, lock.acquire, **how)
 
     def start_watching(self, caller: Caller, record: RecordRef, *how: Any) -> Future[Any]:
-        """Have a caller wait for a change of a record, and return when it does."""
-        return self._start_queueing(record, caller, record.wait_for_change, *how)
-
-    def _start_queueing(self, what: Lock | RecordRef, caller: Caller, *call: Any, **how: Any) -> Future[Any]:
-        before = seats_of(what.place)
-        future = caller.start(*call, **how)
-        eventually(lambda: future.done() or not before.issuperset(seats_of(what.place)))
-        return future
+        """Let a caller wait for a change of a record, and return when it does."""
+        return start_queueing(record, caller, record.wait_for_change, *how)
 
 
-def seats_of(place: Place) -> set[Seat]:
-    """Those of the callers of this process who wait there. Who comes is told by his own: another one may leave meanwhile,
-    and they are as many as before."""
-    homes = locks["default"].engine._queues._queues.get(place, {})
-    return {seat for queue in list(homes.values()) for seat in list(queue.seats)}
+def start_queueing(lock: Any, caller: Caller, *call: Any, **how: Any) -> Future[Any]:
+    """Start a call, and return when its caller is queued. Another waiter may leave meanwhile, so they aren't counted."""
+    before = waiters(lock)
+    future = caller.start(*call, **how)
+    eventually(lambda: future.done() or not before.issuperset(waiters(lock)))
+    return future
 
 
-def prolonged(caller: Caller, *locks: Lock) -> None:
+def wait_for_renewal(caller: Caller, *locks: Lock) -> None:
     """Wait until the store says that the leases of these locks end later than they did."""
 
     def ends(lock: Lock) -> float:
@@ -264,7 +248,7 @@ def prolonged(caller: Caller, *locks: Lock) -> None:
 
 
 def eventually(condition: Callable[[], Any], within: float = PATIENCE) -> float:
-    """Wait until something is so; return how many seconds that took. It runs on the clock that nobody freezes."""
+    """Wait until a condition holds; return how many seconds that took, on the clock that freezegun doesn't stop."""
     begin = clock.now()
     pause = threading.Event()
     while not condition():

@@ -1,10 +1,10 @@
 """A bad network before Redis: a stream of faults, the same for each run of a test, such as the contract promises to
-survive. Behind it a suite must give the answers that it gives on a good one.
+survive. Behind it a test must get the answers that it gets on a good network.
 
-What is promised differs. Who waits for a lock asks until he is answered, so that anything may happen to his requests.
-Everything else is tried once, because its caller waits for no more than one answer [F15]: a request or reply that is
-lost is his to know, and no answer of the suites. But everybody survives requests that arrive twice, late copies, and
-an idle connection that turns out to be closed [H24]. Who is who can't be seen on the wire, so callers are watched.
+The promises differ. A waiter asks until it gets an answer, so anything may happen to its requests. Every other request is
+tried once, because its caller waits for no more than one answer [F15]: if it or its reply is lost the caller gets an
+error, which these tests don't expect. But every call survives requests that arrive twice, late copies, and an idle
+connection that turns out to be closed [H24]. The wire doesn't show which caller sent a request, so calls are watched.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from typing import Any
 import pytest
 
 from django_redis_locks import Grant, Lock
-from django_redis_locks.backends.redis import threads
+from tests.probes.engine import set_reply_timeout
 from tests.proxy import Fault, Link
 from tests.servers import UNHURRIED
 
 SILENCE = 1.0
-"""For so many seconds an answer is waited for that may be lost: what each lost one costs."""
+"""Seconds for which a waiter waits for a reply that may be lost: the cost of each lost one."""
 
 SHORT = 250
-"""Leases below so many milliseconds may end while a holder connects again."""
+"""Leases below this many milliseconds may end while a holder connects again."""
 
 LONG = 4.0
-"""Who waits so long has time for some tries."""
+"""Seconds: a longer wait has time for several tries."""
 
 MILD, SEVERE = 0.4, 0.15
-"""How many of the calls suffer a fault. A severe one costs its caller some time, so the next attempt gets through."""
+"""The share of calls that suffer a fault. A severe one costs its caller some time, so the next attempt gets through."""
 
 ANYTHING = [
     Fault("drop", "request"),
@@ -45,31 +45,30 @@ ANYTHING = [
     Fault("cut", "reply"),
     Fault("delay", "request", behind="lock/acquire"),
 ]
-"""For who waits. What is delayed comes when its caller has given up that try: right behind some acquire, when the key is
-somebody's in any case. If it were free by then, the late copy would take it, for nobody; the janitor sweeps that away,
-but not at once [H2a]."""
+"""For waiters. A delayed request arrives when its caller has given up that try: right behind some acquire, when the key is
+held in any case. If the key were free by then the late copy would take it, with no holder; the maintenance thread cleans
+that up, but not at once [H2a]."""
 
 AT_ONCE = [fault for fault in ANYTHING if fault.action == "cut"]
-"""For who waits on a connection that tasks share: its silence would be the others' too, who wait for one answer only."""
+"""For a waiter on a connection that tasks share: its silence would hit the others too, which wait for one answer only."""
 
 READS = {"lock/inspect", "index/page", "index/look"}
 LATE_COPIES = {"lock/free", "lock/renew", "lock/tell", *READS}
-"""Harmless whenever they come. Not that of an acquire, see above; nor that of a force, which is meant for whoever holds
-the lock."""
+"""Harmless whenever they come. Not that of an acquire, see above; nor that of a force, which frees the lock of whichever
+holder there is by then."""
 
 ANSWERS_THAT_MAY_BE_LOST = {"lock/acquire", "lock/free", "lock/renew", "lock/tell", *READS}
-"""Who asks again gets the same answer. Not a force: there is nothing left to free."""
-
+"""The second request gets the same answer. Not that of a force: there is nothing left to free."""
 
 WAITS = {"acquire", "aacquire", "__enter__", "__aenter__"}
 
 _insists: ContextVar[bool] = ContextVar("insists", default=False)
-"""This caller asks until he is answered."""
+"""This caller asks until it gets an answer."""
 
 
-class Weather:
+class FaultSchedule:
     """A proxy's policy. The faults of a key's calls of one name come from a generator of their own, so that neither the
-    janitor nor other keys change them."""
+    maintenance thread nor other keys change them."""
 
     def __init__(self, seed: str, *, shared: bool) -> None:
         self._anything = AT_ONCE if shared else ANYTHING
@@ -79,7 +78,7 @@ class Weather:
         """Keys of which the last attempt met a severe fault."""
         self._leases: dict[bytes, int] = {}
         self._forced: set[bytes] = set()
-        """Keys that somebody freed by force."""
+        """Keys that were freed by force."""
         self._once_only: list[str] = []
         """Calls under way whose requests are tried once."""
 
@@ -89,7 +88,7 @@ class Weather:
         key = value[3]
         chance = self._chances.get((name, key))
         if chance is None:
-            place = re.sub(rb"thing:\d+", b"thing", key)  # the suites' keys are numbered
+            place = re.sub(rb"\b(thing:|alone)\d+", rb"\1", key)  # the tests number their keys
             chance = self._chances[name, key] = random.Random(f"{self._seed} {name} {place!r}")
         mild, severe = chance.random() < MILD, chance.random() < SEVERE
         if name == "lock/acquire":
@@ -117,20 +116,14 @@ class Weather:
         return faults
 
     def watch(self, patch: pytest.MonkeyPatch) -> None:
-        """Know what callers do: whatever may ask the store has a twin. Only who asks again is told of a silence soon."""
+        """Follow the calls: whatever may ask the store has a twin. Only callers that ask again notice a silence soon."""
         for owner in (Lock, Grant):
             for name in dir(owner):
                 other = f"__a{name[2:]}" if name in {"__enter__", "__exit__"} else f"a{name}"
                 if hasattr(owner, other):
                     patch.setattr(owner, name, self._watched(getattr(owner, name)))
                     patch.setattr(owner, other, self._watched(getattr(owner, other)))
-        wait = threads._wait
-
-        def patient(line: threads.Line, since: float) -> bytes:
-            line.timeout = SILENCE if _insists.get() else UNHURRIED
-            return wait(line, since)
-
-        patch.setattr(threads, "_wait", patient)
+        set_reply_timeout(patch, lambda: SILENCE if _insists.get() else UNHURRIED)
 
     def _watched(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)

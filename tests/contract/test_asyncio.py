@@ -1,28 +1,42 @@
-"""What is promised to tasks alone: cancellation leaves nothing behind, and a loop is never blocked."""
+"""Promises to tasks alone: cancellation leaves nothing behind, and a loop is never blocked."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import time
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from functools import partial  # a call as it stands, not its twin
 from typing import Any
 
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
 
-from django_redis_locks import locks
-from tests.contract.matrix import FACES, PATIENCE, Caller, Face, Thread, eventually, prolonged
+from tests.contract.matrix import PATIENCE, Caller, Face, Thread, eventually, tasks_only, wait_for_renewal
+from tests.probes.engine import hold_back_replies
 
-tasks_only = pytest.mark.parametrize("face", FACES[1:], indirect=True)
-
-CANCELLED = (CancelledError, asyncio.CancelledError)
+pytestmark = tasks_only
 
 
-@tasks_only
-def test_synchronous_methods_are_refused_in_a_loop(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F17] At once, before anything is sent or waited for, and naming the a-twin."""
+def start_task(caller: Caller, method: Any, **how: Any) -> tuple[Future[Any], list[asyncio.Task[Any]]]:
+    """Start a call, and return its future and, when it runs, its task."""
+    task: list[asyncio.Task[Any]] = []
+
+    async def run() -> None:
+        task.append(asyncio.current_task())
+        await method(**how)
+
+    return caller.start(run), task
+
+
+def cancel(task: asyncio.Task[Any], future: Future[Any]) -> None:
+    task.get_loop().call_soon_threadsafe(task.cancel)
+    with pytest.raises((CancelledError, asyncio.CancelledError)):
+        future.result(PATIENCE)
+
+
+def test_a_synchronous_method_in_a_loop_raises_SynchronousOnlyOperation(face: Face, alice: Caller, bob: Caller) -> None:
+    """[F17] At once, before anything is sent or waited for; it names the a-twin."""
     lock = face.lock(expire=30)
     grant = alice(lock.acquire)
     thread = Thread()
@@ -38,9 +52,10 @@ def test_synchronous_methods_are_refused_in_a_loop(face: Face, alice: Caller, bo
     thread.close()
 
 
-@tasks_only
-def test_who_insists_may_block_his_loop(face: Face, alice: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[F17] DJANGO_ALLOW_ASYNC_UNSAFE is honoured, for notebooks and Playwright."""
+def test_a_synchronous_method_works_with_DJANGO_ALLOW_ASYNC_UNSAFE(
+    face: Face, alice: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[F17] For notebooks and Playwright."""
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
     lock = face.lock()
     grant = alice(partial(lock.acquire, timeout=1))
@@ -49,64 +64,35 @@ def test_who_insists_may_block_his_loop(face: Face, alice: Caller, monkeypatch: 
     assert not alice(lock.locked)
 
 
-@tasks_only
 @pytest.mark.usefixtures("no_polling")
-def test_a_cancelled_waiter_is_no_obstacle(face: Face, alice: Caller, bob: Caller) -> None:
-    """[L16] [L29] A task that is cancelled while it waits makes room for the next."""
+def test_a_cancelled_waiter_leaves_the_queue(face: Face, alice: Caller, bob: Caller) -> None:
+    """[L16] [L29] The next one is served."""
     lock = face.lock()
     grant = alice(lock.acquire)
-    task: list[asyncio.Task[Any]] = []
-
-    async def wait() -> None:
-        task.append(asyncio.current_task())
-        await lock.aacquire(timeout=20)
-
-    cancelled = bob.start(wait)
+    cancelled, task = start_task(bob, lock.aacquire, timeout=20)
     eventually(lambda: face.queued(lock))
     patient = face.start_waiting(face.caller(), lock, timeout=2 * PATIENCE)
-    task[0].get_loop().call_soon_threadsafe(task[0].cancel)
-    with pytest.raises(CANCELLED):
-        cancelled.result(PATIENCE)
+    cancel(task[0], cancelled)
     assert face.queued(lock) == 1
     alice(grant.release)
     assert patient.result(PATIENCE)
 
 
-@tasks_only
-def test_a_cancelled_attempt_leaves_no_lock(
-    face: Face, alice: Caller, bob: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """[L16] [X2] Cancelled after the store granted it and before anybody heard: the janitor frees it."""
+def test_a_cancelled_attempt_leaves_no_lock(face: Face, alice: Caller, bob: Caller) -> None:
+    """[L16] [X2] Cancelled after the store granted it and before its reply: the maintenance thread frees it."""
     lock = face.lock(expire=300)
-    backend = locks["default"].engine.backend
-    acall, granted = backend.acall, threading.Event()
-
-    async def never_heard(command: Any) -> Any:
-        await acall(command)
-        granted.set()
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(backend, "acall", never_heard)
-    task: list[asyncio.Task[Any]] = []
-
-    async def acquire() -> None:
-        task.append(asyncio.current_task())
-        await lock.aacquire()
-
-    cancelled = alice.start(acquire)
-    assert granted.wait(PATIENCE)
-    monkeypatch.undo()
+    granted = threading.Event()
+    with hold_back_replies(granted.set):
+        cancelled, task = start_task(alice, lock.aacquire)
+        assert granted.wait(PATIENCE)
     assert bob(lock.locked)
-    task[0].get_loop().call_soon_threadsafe(task[0].cancel)
-    with pytest.raises(CANCELLED):
-        cancelled.result(PATIENCE)
+    cancel(task[0], cancelled)
     eventually(lambda: not bob(lock.locked))
 
 
-@tasks_only
 @pytest.mark.usefixtures("often")
-def test_a_lock_acquired_by_a_child_task_is_its_parents_to_keep(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H5] [H6] `wait_for` may acquire in a task of its own, which is over at once: the grant is good, and renewed."""
+def test_a_lock_acquired_by_a_child_task_is_renewed(face: Face, alice: Caller, bob: Caller) -> None:
+    """[H5] [H6] `wait_for` may acquire in a task of its own, which is over at once: the grant is its parent's to keep."""
     face.configure(EXPIRE=9)
     lock = face.lock()
 
@@ -114,7 +100,7 @@ def test_a_lock_acquired_by_a_child_task_is_its_parents_to_keep(face: Face, alic
         return await asyncio.get_running_loop().create_task(lock.aacquire())
 
     grant = alice(acquire)
-    prolonged(bob, lock)
+    wait_for_renewal(bob, lock)
     assert bob(lock.acquire, timeout=0) is None
     alice(grant.ensure_held, confirm=True)
     alice(grant.release)

@@ -1,4 +1,4 @@
-"""Locks that pass on within a process, from one who waits to the next, without the store being asked."""
+"""Hand-over: a release passes the lock to a waiter of the same process, and not every heir asks the store."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from itertools import cycle, pairwise
 
 import pytest
 
-from django_redis_locks import Grant, LockLost, locks
-from django_redis_locks.core.queues import Queues
+from django_redis_locks import Grant, LockLost, clock
 from tests.contract.matrix import PATIENCE, Caller, Face, eventually
+from tests.probes.engine import ignore_wake_ups, restart_renewal, store_late_copy
 from tests.probes.tuning import Tune
 
 HAND_OVERS = 16
-"""How often in a row a lock stays within a process, at most."""
+"""How many times in a row a lock stays within a process, at most."""
+
+counts_commands = pytest.mark.exact("counts commands")
 
 
 @pytest.fixture
@@ -27,7 +29,7 @@ def second_and_third(face: Face, alice: Caller, bob: Caller, carol: Caller) -> t
     lock = face.lock()
     first = alice(lock.acquire)
     second, third = (face.start_waiting(caller, lock, timeout=PATIENCE) for caller in (bob, carol))
-    eventually(lambda: face.quiet(lock))
+    face.wait_until_registered(lock)
     with face.commands() as commands:
         alice(first.release)
         before = second.result(PATIENCE)
@@ -38,10 +40,63 @@ def second_and_third(face: Face, alice: Caller, bob: Caller, carol: Caller) -> t
     return before, after
 
 
+# The first heir
+
+
+@pytest.mark.usefixtures("no_polling")
+@counts_commands
+def test_release_to_a_local_waiter_sends_only_the_acquire_of_the_heir(face: Face, alice: Caller, bob: Caller) -> None:
+    """[H3] [X1] It is another hold, with a fence and a holder of its own, and no loss."""
+    lock = face.lock()
+    first = alice(lock.acquire)
+    waiting = face.start_waiting(bob, lock, timeout=PATIENCE)
+    face.wait_until_registered(lock)
+    with face.commands() as commands:
+        alice(first.release)
+        second = waiting.result(PATIENCE)
+    assert commands == ["lock/acquire"]
+    assert second.fence > first.fence
+    assert bob(lock.holder).fence == second.fence
+    assert not alice(lock.owned)
+    bob(second.ensure_held, confirm=True)
+    assert not first.lost
+
+
+def test_the_heir_has_a_lease_of_its_own(face: Face, alice: Caller, bob: Caller) -> None:
+    """[H3] [H12] As it asked for, longer or shorter than its predecessor's."""
+    first = alice(face.lock(expire=20).acquire)
+    waiting = face.start_waiting(bob, face.lock(expire=60), timeout=PATIENCE)
+    alice(first.release)
+    second = waiting.result(PATIENCE)
+    assert 50 < second.remaining() <= 60
+    assert 50 < alice(face.lock().holder).lease_left <= 60 + 0.02
+    waiting = face.start_waiting(alice, face.lock(expire=5), timeout=PATIENCE)
+    bob(second.release)
+    assert waiting.result(PATIENCE).remaining() <= 5
+
+
+@pytest.mark.exact("twenty milliseconds are no time for a second try")
+def test_an_heir_whose_timeout_ends_passes_the_lock_on(face: Face, alice: Caller, bob: Caller) -> None:
+    """[H3] [L29] In the very moment of the hand-over: the lock is the heir's, or free, but never left held."""
+    lock = face.lock(expire=30)
+    for number in range(20):
+        grant = alice(lock.acquire, timeout=5)
+        short = face.start_waiting(bob, lock, timeout=0.02)
+        eventually(lambda: clock.now() >= grant.hold.since + 0.019 + number * 0.0002)  # noqa: B023 - called here
+        alice(grant.release)
+        heir = short.result(PATIENCE)
+        if heir is not None:
+            bob(heir.release)
+        eventually(lambda: not alice(lock.locked))
+
+
+# Heirs that don't ask the store
+
+
 @pytest.mark.usefixtures("unhurried", "no_polling")
-@pytest.mark.exact("counts commands")
-def test_who_takes_over_may_go_on_unasked(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H3] [H5] She is another holder: a fence of her own, which only she can give back. The store knows the one who asked."""
+@counts_commands
+def test_the_second_heir_holds_the_lock_without_asking_the_store(face: Face, alice: Caller, bob: Caller) -> None:
+    """[H3] [H5] It is another holder, with a fence of its own, and only it can release. The store shows the first heir."""
     carol = face.caller()
     lock = face.lock()
     second, third = second_and_third(face, alice, bob, carol)
@@ -57,29 +112,21 @@ def test_who_takes_over_may_go_on_unasked(face: Face, alice: Caller, bob: Caller
     assert alice(lock.acquire).fence > third.fence + 1
 
 
-def renew_often(grant: Grant, tune: Tune) -> None:
-    """From now on, and not before a test is through with what comes first."""
-    janitor = locks["default"].engine._janitor
-    mine = id(grant.hold)
-    entry = janitor._rounds._new.get(mine) or janitor._rounds._known[mine]
-    tune(renew_at=1 / 100)
-    janitor.watch(grant.hold, entry.prolong, entry.lease)
-
-
 @pytest.mark.usefixtures("unhurried", "no_polling")
-@pytest.mark.exact("counts commands")
-def test_who_holds_it_for_longer_is_told_of(face: Face, alice: Caller, bob: Caller, tune: Tune) -> None:
-    """[F18] With the first renewal the store knows her, since when, and her fence; and she goes on to hold it."""
+@counts_commands
+def test_the_first_renewal_stores_the_second_heir_as_holder(face: Face, alice: Caller, bob: Caller, tune: Tune) -> None:
+    """[F18] With its begin and its fence; and it goes on to hold the lock."""
     carol = face.caller()
     lock = face.lock()
     second, third = second_and_third(face, alice, bob, carol)
-    assert alice(lock.holder).fence == second.fence
-    asked = alice(lock.holder)
-    renew_often(third, tune)
+    before = alice(lock.holder)
+    assert before.fence == second.fence
+    tune(renew_at=1 / 100)
+    restart_renewal(third)
     eventually(lambda: alice(lock.holder).fence == third.fence)
-    told = alice(lock.holder)
-    assert told.since > asked.since - 0.002
-    assert told.thread != asked.thread or face.is_async
+    after = alice(lock.holder)
+    assert after.since > before.since - 0.002
+    assert after.thread != before.thread or face.is_async
     carol(third.ensure_held, confirm=True)
     assert alice(lock.force_release, fence=second.fence) is False
     carol(third.release)
@@ -87,15 +134,13 @@ def test_who_holds_it_for_longer_is_told_of(face: Face, alice: Caller, bob: Call
 
 
 @pytest.mark.exact("sends a command by itself")
-def test_what_is_told_late_changes_nothing(face: Face, alice: Caller) -> None:
-    """[L13] A copy of an earlier request, or one of somebody who had the lock before."""
+def test_a_late_copy_of_that_renewal_changes_nothing(face: Face, alice: Caller) -> None:
+    """[L13] An earlier request of the holder, or one of a former holder."""
     lock = face.lock()
     grant = alice(lock.acquire)
     before = alice(lock.holder)
-    for token, fence, mine in ((grant.hold.token, grant.fence - 1, True), ("X" * 13, grant.fence + 1, False)):
-        command = lock._tell(token, 1, fence=fence, since=0.0, about='["elsewhere"]')
-        reply = lock.world.backend.call(command)
-        assert command.read(reply) is mine
+    for token, fence, ours in ((grant.hold.token, grant.fence - 1, True), ("X" * 13, grant.fence + 1, False)):
+        assert store_late_copy(lock, token, fence) is ours
         after = alice(lock.holder)
         assert (after.fence, after.since, after.host) == (before.fence, before.since, before.host)
         assert after.lease_left > 20
@@ -103,9 +148,9 @@ def test_what_is_told_late_changes_nothing(face: Face, alice: Caller) -> None:
 
 
 @pytest.mark.usefixtures("unhurried", "no_polling")
-@pytest.mark.exact("counts commands")
-def test_who_was_not_told_of_is_freed_by_force_all_the_same(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F10] With the fence that she has, or that the store shows."""
+@counts_commands
+def test_force_release_frees_an_heir_that_the_store_does_not_know(face: Face, alice: Caller, bob: Caller) -> None:
+    """[F10] With the heir's fence, or with that which the store shows."""
     carol = face.caller()
     lock = face.lock()
     second, third = second_and_third(face, alice, bob, carol)
@@ -116,19 +161,19 @@ def test_who_was_not_told_of_is_freed_by_force_all_the_same(face: Face, alice: C
 
 
 @pytest.mark.usefixtures("unhurried", "no_polling")
-@pytest.mark.exact("counts commands")
-@pytest.mark.parametrize("why", ["another lease", "an extension", "it was long ago"])
-def test_who_must_be_told_of(face: Face, alice: Caller, bob: Caller, why: str, tune: Tune) -> None:
-    """[H3] Who asked for a lease of his own gets it from the store; and what the store says of a lock that is held for
-    long is who holds it."""
+@counts_commands
+@pytest.mark.parametrize("why", ["another lease", "an extension", "the store was asked long ago"])
+def test_an_heir_asks_the_store_when_it_must(face: Face, alice: Caller, bob: Caller, why: str, tune: Tune) -> None:
+    """[H3] An heir with a lease of its own gets it from the store; and the store shows the holder of a lock that is held
+    for long."""
     carol = face.caller()
     lock, hers = face.lock(), face.lock(expire=20 if why == "another lease" else 30)
     first = alice(lock.acquire)
     second, third = face.start_waiting(bob, lock, timeout=PATIENCE), face.start_waiting(carol, hers, timeout=PATIENCE)
-    eventually(lambda: face.quiet(lock))
+    face.wait_until_registered(lock)
     alice(first.release)
     before = second.result(PATIENCE)
-    if why == "it was long ago":
+    if why == "the store was asked long ago":
         tune(local_reuse_window=0.0)
     elif why == "an extension":
         bob(before.extend, 60)
@@ -140,21 +185,21 @@ def test_who_must_be_told_of(face: Face, alice: Caller, bob: Caller, why: str, t
 
 
 @pytest.mark.usefixtures("unhurried", "no_polling")
-@pytest.mark.exact("needs an empty line")
-def test_what_was_freed_by_force_is_not_passed_on(
+@pytest.mark.exact("needs an empty queue")
+def test_a_lock_freed_by_force_is_not_handed_over(
     face: Face, alice: Caller, bob: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[H3] [F10] Who waits asks, even before the store's message comes: she isn't granted what its holder has no more."""
-    monkeypatch.setattr(Queues, "wake", lambda *_: True)  # it never comes
+    """[H3] [F10] The heir asks, even before the store's message arrives: its predecessor has nothing to pass on."""
+    ignore_wake_ups(monkeypatch)
     carol = face.caller()
     lock = face.lock()
     first = alice(lock.acquire)
     second = face.start_waiting(bob, lock, timeout=PATIENCE)
-    eventually(lambda: face.quiet(lock))
+    face.wait_until_registered(lock)
     alice(first.release)
     held = second.result(PATIENCE)
     third = face.start_waiting(carol, lock, timeout=PATIENCE)
-    eventually(lambda: face.quiet(lock))
+    face.wait_until_registered(lock)
     assert alice(lock.force_release) is True
     with contextlib.suppress(LockLost):
         bob(held.release)
@@ -164,9 +209,9 @@ def test_what_was_freed_by_force_is_not_passed_on(
 
 
 @pytest.mark.usefixtures("unhurried", "no_polling")
-@pytest.mark.exact("counts commands")
-def test_the_store_is_asked_now_and_then(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H4] Else a process that doesn't know of others who wait would keep the lock to itself. Fences grow by all means."""
+@counts_commands
+def test_heirs_ask_the_store_now_and_then(face: Face, alice: Caller, bob: Caller) -> None:
+    """[H4] Else a process that doesn't know of other processes' waiters would keep the lock. Every fence is greater."""
     lock = face.lock()
     callers = cycle([alice, bob])
     here = next(callers)
@@ -175,13 +220,13 @@ def test_the_store_is_asked_now_and_then(face: Face, alice: Caller, bob: Caller)
     for _ in range(3 * HAND_OVERS):
         there = next(callers)
         waiting = face.start_waiting(there, lock, timeout=PATIENCE)
-        eventually(lambda: face.quiet(lock))
+        face.wait_until_registered(lock)
         with face.commands() as commands:
             here(grants[-1].release)
             grants.append(waiting.result(PATIENCE))
         asked += commands.count("lock/acquire")
         here = there
     assert all(before.fence < after.fence for before, after in pairwise(grants))
-    assert 0 < asked < HAND_OVERS  # of three times as many passes
+    assert 0 < asked < HAND_OVERS  # of three times as many hand-overs
     here(grants[-1].release)
     assert not alice(lock.locked)

@@ -1,26 +1,24 @@
-"""What operators see of jobs, whose records are listed, and that they can free them."""
+"""Jobs, whose records are listed: inspection shows them, and frees them."""
 
 from __future__ import annotations
 
-from itertools import count
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
 from django_redis_locks import Record, inspection, locks
-from tests.contract.matrix import PATIENCE, Caller, Face, eventually
+from tests.contract.matrix import PATIENCE, Caller, Face, eventually, threads_only
 
-_prefixes = (f"jobs{number}" for number in count(1))
+pytestmark = threads_only  # test_inspection.py compares the faces
 
 HOLDER = ["web-3", 4711, "MainThread", "shop.tasks.export"]
 
 
-@pytest.fixture
-def jobs(face: Face) -> Face:
+@pytest.fixture(autouse=True)
+def isolated(face: Face) -> None:
     """An alias with an index of its own."""
-    face.configure(KEY_PREFIX=next(_prefixes))
-    return face
+    face.isolate()
 
 
 def fields_of(task: str, state: str, **more: Any) -> dict[str, Any]:
@@ -47,8 +45,7 @@ def tasks_of(page: inspection.Page) -> list[str | None]:
     return [row.task_id for row in page.rows]
 
 
-def test_a_job_that_runs(jobs: Face, alice: Caller) -> None:
-    """Which task, where, since when."""
+def test_a_running_job_has_its_task_and_worker(alice: Caller) -> None:
     record = begin(alice, "t1")
     (row,) = alice(inspection.held).rows
     assert (row.alias, row.key, row.name, row.kind) == ("default", "job:export:t1", "shop.tasks.export", "job")
@@ -63,21 +60,22 @@ def test_a_job_that_runs(jobs: Face, alice: Caller) -> None:
     assert (found.state, found.task_id, found.fence, found.holder.host) == ("held", "t1", record.version, "web-3")
 
 
-@pytest.mark.parametrize("word", ["reserved", "unsure", "queued"])
-def test_a_job_that_waits_is_not_held(jobs: Face, alice: Caller, word: str) -> None:
-    """Nobody runs it, and nobody can be blamed for it."""
-    queue(alice, "t1", word)
-    assert (tasks_of(alice(inspection.held)), alice(inspection.held).total) == ([], 0)
-    page = alice(inspection.held, state="queued")
-    (row,) = page.rows
-    assert (page.total, row.kind, row.state, row.task_id, row.holder) == (1, "job", "queued", "t1", None)
-    assert row.name == "export"
-    assert row.fence is not None
-    assert 0 <= row.held_for < 10
+def test_a_waiting_job_is_queued_and_not_held(face: Face, alice: Caller) -> None:
+    """It has no holder."""
+    for word in ("reserved", "unsure", "queued"):
+        face.isolate()
+        queue(alice, "t1", word)
+        assert (tasks_of(alice(inspection.held)), alice(inspection.held).total) == ([], 0), word
+        page = alice(inspection.held, state="queued")
+        (row,) = page.rows
+        assert (page.total, row.kind, row.state, row.task_id, row.holder) == (1, "job", "queued", "t1", None), word
+        assert row.name == "export"
+        assert row.fence is not None
+        assert 0 <= row.held_for < 10
 
 
-def test_a_job_that_is_done_is_not_listed(jobs: Face, alice: Caller) -> None:
-    """Whoever knows its key finds it, until its record goes."""
+def test_a_finished_job_is_found_and_not_listed(alice: Caller) -> None:
+    """Until its record goes."""
     record = locks.record("job:export:t1")
     alice(record.put, begin(alice, "t1"), fields_of("t1", "done"), 60)
     assert alice(inspection.held, state="all").rows == []
@@ -87,50 +85,47 @@ def test_a_job_that_is_done_is_not_listed(jobs: Face, alice: Caller) -> None:
     assert alice(inspection.force_release, "job:export:t1") is False
 
 
-def test_a_job_is_never_overdue(jobs: Face, alice: Caller) -> None:
-    """How long it may run is its own matter, not that of an alias."""
-    jobs.configure(KEY_PREFIX=next(_prefixes), EXPIRE=0.01, MAX_HOLD=0.01)
+def test_a_running_job_is_never_overdue(face: Face, alice: Caller) -> None:
+    """MAX_HOLD is for locks."""
+    face.isolate(EXPIRE=0.01, MAX_HOLD=0.01)
     begin(alice, "t1")
     alice(locks.lock("lock", expire=60).acquire)
     eventually(lambda: [row.key for row in alice(inspection.held, state="overdue").rows] == ["lock"])
     assert {row.state for row in alice(inspection.held).rows if row.kind == "job"} == {"held"}
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
+def test_a_record_that_is_no_job_is_listed_as_a_record(face: Face, alice: Caller) -> None:
+    """Where its writer listed it."""
+    for fields in (
         {},
         {"state": "ready"},
         {"state": "running"},
         {"state": ["running"], "id": "t1"},
         {"state": "running", "id": 7},
         {"id": "t1", "holder": HOLDER},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize(("listed", "state"), [(True, "held"), ("queued", "queued")])
-def test_a_record_that_is_no_job(
-    jobs: Face, alice: Caller, fields: dict[str, Any], listed: Any, state: inspection.Choice
-) -> None:
-    """It is shown where it wished to be."""
-    written = alice(locks.record("report:1").put, None, fields, 60, listed=listed).record
-    (row,) = alice(inspection.held, state=state).rows
-    assert (row.kind, row.state, row.name, row.task_id, row.holder) == ("record", state, "report", None, None)
-    assert row.fence == written.version
+    ):
+        for listed, state in ((True, "held"), ("queued", "queued")):
+            face.isolate()
+            written = alice(locks.record("report:1").put, None, fields, 60, listed=listed).record
+            (row,) = alice(inspection.held, state=state).rows
+            shown = (row.kind, row.state, row.name, row.task_id, row.holder)
+            assert shown == ("record", state, "report", None, None), fields
+            assert row.fence == written.version
 
 
-@pytest.mark.parametrize("holder", [None, "web-3", {}, [], [1, [], None], ["web-3"]], ids=repr)
-def test_what_is_written_of_the_holder_may_be_anything(jobs: Face, alice: Caller, holder: Any) -> None:
-    """A page shows all the same."""
-    alice(locks.record("job:export:t1").put, None, fields_of("t1", "running", holder=holder), listed=True)
-    (row,) = alice(inspection.held).rows
-    assert (row.state, row.task_id) == ("held", "t1")
-    assert (row.holder is None) == (not isinstance(holder, list))
-    str(row.holder)
+def test_a_job_with_any_value_as_holder_is_shown(alice: Caller) -> None:
+    was = None
+    for holder in (None, "web-3", {}, [], [1, [], None], ["web-3"]):
+        fields = fields_of("t1", "running", holder=holder)
+        was = alice(locks.record("job:export:t1").put, was, fields, listed=True).record
+        (row,) = alice(inspection.held).rows
+        assert (row.state, row.task_id) == ("held", "t1"), holder
+        assert (row.holder is None) == (not isinstance(holder, list)), holder
+        str(row.holder)
 
 
-def test_each_is_on_its_page(jobs: Face, alice: Caller) -> None:
-    """Totals and cursors count what is shown: what waits isn't among what is held."""
+def test_each_job_is_on_one_page_of_its_state(alice: Caller) -> None:
+    """Totals and cursors count what is shown: queued jobs aren't among the held ones."""
     for n in range(5):
         queue(alice, f"q{n}", expire=60 + n)
         begin(alice, f"r{n}", expire=60 + n)
@@ -150,7 +145,7 @@ def test_each_is_on_its_page(jobs: Face, alice: Caller) -> None:
     assert tasks_of(alice(inspection.held, state="queued", match="Q3")) == ["q3"]
 
 
-def test_a_job_that_begins_moves(jobs: Face, alice: Caller, bob: Caller) -> None:
+def test_a_job_that_begins_moves_to_held(alice: Caller, bob: Caller) -> None:
     record = queue(alice, "t1")
     running = begin(bob, "t1", record)
     assert alice(inspection.counts) == inspection.Counts(held=1, expired=0)
@@ -158,10 +153,10 @@ def test_a_job_that_begins_moves(jobs: Face, alice: Caller, bob: Caller) -> None
     assert alice(inspection.counts) == inspection.Counts(held=0, expired=0, queued=1)
 
 
-def test_a_job_that_began_between_the_index_and_the_look(
-    jobs: Face, alice: Caller, monkeypatch: pytest.MonkeyPatch
+def test_a_job_that_begins_between_index_and_record_is_not_shown_as_queued(
+    alice: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is shown is what it is by now; it is on no page twice."""
+    """The record counts; the job is on no page twice."""
     record = queue(alice, "t1")
     looks = inspection.looks
 
@@ -177,8 +172,10 @@ def test_a_job_that_began_between_the_index_and_the_look(
     assert tasks_of(inspection.held(state="all")) == ["t1"]
 
 
-def test_a_job_that_begins_while_all_is_read(jobs: Face, alice: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is shown once: neither missed by both parts of the index, nor found in both."""
+def test_a_job_that_begins_while_both_indexes_are_read_is_shown_once(
+    alice: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither missed by both, nor found in both."""
     record = queue(alice, "t1")
     entries = inspection.entries
     reads = []
@@ -195,8 +192,8 @@ def test_a_job_that_begins_while_all_is_read(jobs: Face, alice: Caller, monkeypa
     assert (tasks_of(page), [row.state for row in page.rows], page.total) == (["t1"], ["held"], 1)
 
 
-def test_a_job_that_died_is_shown_as_a_lock_is(jobs: Face, alice: Caller) -> None:
-    """[H16] Its lease ended without an end."""
+def test_a_job_whose_lease_ended_is_expired(alice: Caller) -> None:
+    """[H16] As a lock is."""
     begin(alice, "t1", expire=0.05)
     eventually(lambda: alice(inspection.find, "job:export:t1").state == "free")
     eventually(lambda: alice(inspection.counts) == inspection.Counts(held=0, expired=1))
@@ -208,59 +205,57 @@ def test_a_job_that_died_is_shown_as_a_lock_is(jobs: Face, alice: Caller) -> Non
 
 
 @pytest.mark.usefixtures("often")
-def test_a_job_is_freed_and_its_body_hears_of_it(jobs: Face, alice: Caller, bob: Caller) -> None:
-    """[D58] [F11] As a lock: the renewal finds out, and the next one may begin."""
-    told: SimpleQueue[Any] = SimpleQueue()
-    mine = begin(alice, "t1", expire=9, renew=True, on_lost=told.put)
+def test_force_release_of_a_running_job_calls_its_on_lost(alice: Caller, bob: Caller) -> None:
+    """[D58] [F11] The renewal finds out, as for a lock, and the next run may begin."""
+    lost: SimpleQueue[Any] = SimpleQueue()
+    mine = begin(alice, "t1", expire=9, renew=True, on_lost=lost.put)
     row = bob(inspection.find, "job:export:t1")
     assert bob(inspection.force_release, "job:export:t1", fence=row.fence, reason="hangs") is True
     assert bob(inspection.find, "job:export:t1").state == "free"
     assert alice(inspection.counts) == inspection.Counts(held=0, expired=0)
-    assert told.get(timeout=PATIENCE).version == mine.version
+    assert lost.get(timeout=PATIENCE).version == mine.version
     assert mine.lost
     begin(bob, "t1")
     assert not alice(locks.record("job:export:t1").put, mine, fields_of("t1", "done"))
 
 
-def test_a_job_that_waits_is_freed(jobs: Face, alice: Caller) -> None:
-    """Its place in the index goes with it."""
+def test_force_release_of_a_queued_job_removes_its_entry(alice: Caller) -> None:
     record = queue(alice, "t1")
     assert alice(inspection.force_release, "job:export:t1", fence=record.version) is True
     assert alice(inspection.counts) == inspection.Counts(held=0, expired=0, queued=0)
 
 
 @pytest.mark.exact("a force whose answer was lost may have freed something")
-def test_only_the_job_that_was_shown_is_freed(jobs: Face, alice: Caller, bob: Caller) -> None:
-    """[D58] It has moved on: the click is for what was."""
+def test_force_release_frees_only_the_version_that_was_shown(alice: Caller, bob: Caller) -> None:
+    """[D58] The job may have begun since."""
     record = queue(alice, "t1")
     running = begin(bob, "t1", record)
-    for fence in (record.version, running.version - 1, running.version + 1):  # records know of no spare ones
+    for fence in (record.version, running.version - 1, running.version + 1):  # records reserve no fences
         assert alice(inspection.force_release, "job:export:t1", fence=fence) is False
     assert bob(locks.record("job:export:t1").get).version == running.version
     assert alice(inspection.force_release, "job:export:t1") is True
 
 
 @pytest.mark.exact("a force whose answer was lost may have freed something")
-def test_a_record_that_is_not_listed_stays(jobs: Face, alice: Caller) -> None:
-    """[L45] Nobody asked for operators to have it; it may not be ours."""
+def test_force_release_of_an_unlisted_record_frees_nothing(alice: Caller) -> None:
+    """[L45] Its writer didn't offer it to operators; it may not be ours."""
     alice(locks.record("report:1").put, None, fields_of("t1", "running"), 60)
     assert alice(inspection.force_release, "report:1") is False
     assert alice(locks.record("report:1").get) is not None
 
 
 @pytest.mark.usefixtures("no_polling")
-def test_who_waits_for_a_change_is_told(jobs: Face, alice: Caller, bob: Caller) -> None:
-    """Those who follow a job learn that it is no more."""
+def test_force_release_of_a_job_ends_waits_for_its_change(face: Face, alice: Caller, bob: Caller) -> None:
     record = locks.record("job:export:t1")
     mine = begin(alice, "t1")
-    changes = [jobs.start_watching(jobs.caller(), record, mine, 2 * PATIENCE) for _ in range(2)]
+    changes = [face.start_watching(face.caller(), record, mine, 2 * PATIENCE) for _ in range(2)]
     bob(inspection.force_release, "job:export:t1")
     assert [change.result(PATIENCE) for change in changes] == [None, None]
 
 
 @pytest.mark.exact("a force whose answer was lost may have freed something")
-def test_without_an_index_a_job_is_freed_all_the_same(jobs: Face, alice: Caller) -> None:
-    jobs.configure(KEY_PREFIX=next(_prefixes), INDEX=False)
+def test_force_release_of_a_job_works_without_INDEX(face: Face, alice: Caller) -> None:
+    face.isolate(INDEX=False)
     record = begin(alice, "t1")
     assert alice(inspection.find, "job:export:t1").task_id == "t1"
     assert alice(inspection.force_release, "job:export:t1", fence=record.version) is True

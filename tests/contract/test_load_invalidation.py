@@ -1,153 +1,151 @@
-"""What is written or invalidated during a load: what the load brings is not stored."""
+"""A value that is written or invalidated during its load: the loader's value isn't stored."""
 
 from __future__ import annotations
 
 import pytest
 
-from django_redis_locks.primitives.load import (
-    BUSY,
-    FRESH,
-    OURS,
-)
-from tests.contract.desk import MINE, MINUTE, NEXT, THEIRS, Desk
-from tests.contract.matrix import Caller, Face
+from tests.contract.matrix import Caller, threads_only
+from tests.probes.load import BUSY, FRESH, MINUTE, OURS, LoadCalls
+
+MINE, THEIRS, NEXT = "mine-token", "their-token", "next-token"
+
+pytestmark = threads_only  # test_load_waiting.py meets both faces
+
+# Invalidation
 
 
-def test_what_is_invalidated_during_a_load_is_not_stored(either: Desk, alice: Caller, bob: Caller) -> None:
+def test_a_load_that_is_invalidated_stores_nothing(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
     """[S1] [V7] [V15]"""
-    alice(either.claim, MINE)
-    bob(either.fence)
-    assert alice(either.check, MINE) == (False, 0)
-    assert not alice(either.store, MINE, b"old")
+    alice(any_load.claim, MINE)
+    bob(any_load.invalidate)
+    assert alice(any_load.check, MINE) == (False, 0)
+    assert not alice(any_load.store, MINE, b"old")
 
 
-def test_an_invalidation_takes_the_value(desk: Desk, alice: Caller) -> None:
-    alice(desk.claim, MINE)
-    alice(desk.store, MINE)
-    assert alice(desk.fence) is True
-    assert alice(desk.read) == (-2, None)
-    assert alice(desk.fence) is False
+def test_an_invalidation_deletes_the_value(load: LoadCalls, alice: Caller) -> None:
+    alice(load.claim, MINE)
+    alice(load.store, MINE)
+    assert alice(load.invalidate) is True
+    assert alice(load.read) == (-2, None)
+    assert alice(load.invalidate) is False
 
 
-@pytest.mark.exact("a second copy of a fence comes later")
-def test_who_claims_after_an_invalidation_stores(either: Desk, alice: Caller, bob: Caller) -> None:
-    """[S1] Only those who began before it are void."""
-    alice(either.claim, MINE)
-    bob(either.fence)
-    assert bob(either.claim, THEIRS).verdict == OURS
-    assert not alice(either.store, MINE, b"old")
-    assert bob(either.store, THEIRS, b"new")
+@pytest.mark.exact("a second copy of an invalidation comes later")
+def test_a_claim_after_an_invalidation_stores(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
+    """[S1] Only loads that began before it are void."""
+    alice(any_load.claim, MINE)
+    bob(any_load.invalidate)
+    assert bob(any_load.claim, THEIRS).verdict == OURS
+    assert not alice(any_load.store, MINE, b"old")
+    assert bob(any_load.store, THEIRS, b"new")
 
 
-def test_a_soft_invalidation_leaves_the_value_to_those_who_take_it_stale(desk: Desk, alice: Caller) -> None:
-    alice(desk.claim, MINE)
-    alice(desk.store, MINE, b"old")
-    alice(desk.fence, 30_000)
-    left, value = alice(desk.read)
+def test_a_soft_invalidation_shortens_the_life_of_the_value(load: LoadCalls, alice: Caller) -> None:
+    """It never lives longer for it."""
+    alice(load.claim, MINE)
+    alice(load.store, MINE, b"old")
+    alice(load.invalidate, 30_000)
+    left, value = alice(load.read)
     assert value == b"old"
     assert 20_000 < left <= 30_000
-    alice(desk.fence, MINUTE)
-    assert alice(desk.read)[0] <= 30_000  # it never lives longer for it
+    alice(load.invalidate, MINUTE)
+    assert alice(load.read)[0] <= 30_000
 
 
-def test_a_soft_invalidation_voids_a_load(desk: Desk, alice: Caller) -> None:
+def test_a_load_that_is_softly_invalidated_stores_nothing(load: LoadCalls, alice: Caller) -> None:
     """[S1]"""
-    alice(desk.claim, MINE)
-    alice(desk.store, MINE, b"old")
-    alice(desk.claim, THEIRS, fresh_above=-1)
-    alice(desk.fence, 30_000)
-    assert not alice(desk.store, THEIRS, b"older")
+    alice(load.claim, MINE)
+    alice(load.store, MINE, b"old")
+    alice(load.claim, THEIRS, fresh_above=-1)
+    alice(load.invalidate, 30_000)
+    assert not alice(load.store, THEIRS, b"older")
 
 
-def test_while_values_settle_they_are_kept_no_longer(desk: Desk, alice: Caller) -> None:
-    """[S7] A replica may still tell what was before."""
-    alice(desk.fence, 0, 30_000)
-    alice(desk.claim, MINE)
-    ours, settling = alice(desk.check, MINE)
+# Replicas that lag
+
+
+def test_a_value_stored_while_replicas_lag_lives_no_longer_than_the_lag(load: LoadCalls, alice: Caller) -> None:
+    """[S7] A replica may still have the old value."""
+    alice(load.invalidate, 0, 30_000)
+    alice(load.claim, MINE)
+    ours, settling = alice(load.check, MINE)
     assert ours
     assert 20_000 < settling <= 30_000
     for keep in (MINUTE, -1):
-        alice(desk.claim, MINE, fresh_above=-1)
-        assert alice(desk.store, MINE, b"maybe old", keep)
-        assert 20_000 < alice(desk.read)[0] <= 30_000
-    alice(desk.claim, MINE, fresh_above=-1)
-    alice(desk.store, MINE, b"short", 1000)
-    assert alice(desk.read)[0] <= 1000
+        alice(load.claim, MINE, fresh_above=-1)
+        assert alice(load.store, MINE, b"maybe old", keep)
+        assert 20_000 < alice(load.read)[0] <= 30_000
+    alice(load.claim, MINE, fresh_above=-1)
+    alice(load.store, MINE, b"short", 1000)
+    assert alice(load.read)[0] <= 1000
 
 
-def test_what_settles_is_fresh(desk: Desk, alice: Caller) -> None:
-    """[S7] Else each caller would load while the replica lags."""
-    alice(desk.fence, 0, 30_000)
-    alice(desk.claim, MINE)
-    alice(desk.store, MINE, b"maybe old", MINUTE)
-    assert alice(desk.claim, THEIRS, fresh_above=50_000).verdict == FRESH
+def test_a_value_stored_while_replicas_lag_is_fresh(load: LoadCalls, alice: Caller) -> None:
+    """[S7] Else each caller would load meanwhile."""
+    alice(load.invalidate, 0, 30_000)
+    alice(load.claim, MINE)
+    alice(load.store, MINE, b"maybe old", MINUTE)
+    assert alice(load.claim, THEIRS, fresh_above=50_000).verdict == FRESH
 
 
-def test_who_loads_elsewhere_is_told_how_long_values_settle(face: Face, alice: Caller) -> None:
+@pytest.mark.parametrize("any_load", [False], ids=["separate_server"], indirect=True)
+def test_check_of_a_value_elsewhere_returns_the_lag(any_load: LoadCalls, alice: Caller) -> None:
     """[S7]"""
-    desk = Desk(face.key, fused=False)
-    alice(desk.claim, MINE)
-    assert alice(desk.check, MINE) == (True, 0)
-    alice(desk.fence, 0, 30_000)
-    alice(desk.claim, THEIRS)
-    ours, settling = alice(desk.check, THEIRS)
+    alice(any_load.claim, MINE)
+    assert alice(any_load.check, MINE) == (True, 0)
+    alice(any_load.invalidate, 0, 30_000)
+    alice(any_load.claim, THEIRS)
+    ours, settling = alice(any_load.check, THEIRS)
     assert ours
     assert 20_000 < settling <= 30_000
 
 
-def test_a_writer_takes_the_loads(either: Desk, face: Face, alice: Caller, bob: Caller) -> None:
-    """[S4] Nobody stores or claims until he is done, of any of his keys."""
-    other = Desk(face.key, "v2", fused=bool(either.load.keys.value))
-    alice(either.claim, MINE)
+# Writers
+
+
+def test_a_writer_blocks_claims_and_stores_of_all_its_keys(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
+    """[S4] Until it is done."""
+    other = any_load.sibling("v2")
+    alice(any_load.claim, MINE)
     alice(other.claim, MINE)
-    bob(either.block, THEIRS, other)
-    for each in (either, other):
+    bob(any_load.block, THEIRS, other)
+    for each in (any_load, other):
         assert not alice(each.store, MINE, b"old")
         assert alice(each.claim, NEXT).verdict == BUSY
-    bob(either.unblock, THEIRS, other)
-    for each in (either, other):
+    bob(any_load.unblock, THEIRS, other)
+    for each in (any_load, other):
         assert alice(each.claim, NEXT).verdict == OURS
 
 
-def test_two_writers(either: Desk, alice: Caller, bob: Caller) -> None:
-    """[S10] The first one's end isn't the second one's."""
-    alice(either.block, MINE)
-    bob(either.block, THEIRS)
-    alice(either.unblock, MINE)
-    assert alice(either.claim, NEXT).verdict == BUSY
-    bob(either.unblock, THEIRS)
-    assert alice(either.claim, NEXT).verdict == OURS
+def test_the_first_of_two_writers_does_not_unblock_the_second(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
+    """[S10]"""
+    alice(any_load.block, MINE)
+    bob(any_load.block, THEIRS)
+    alice(any_load.unblock, MINE)
+    assert alice(any_load.claim, NEXT).verdict == BUSY
+    bob(any_load.unblock, THEIRS)
+    assert alice(any_load.claim, NEXT).verdict == OURS
 
 
-def test_a_writer_who_dies_blocks_nobody_for_long(either: Desk, alice: Caller, bob: Caller) -> None:
-    alice(either.block, MINE, lease=200)
-    assert bob(either.claim, THEIRS, wait=10).verdict == OURS
+# Generations
 
 
-def test_a_new_generation_voids_all_loads(either: Desk, face: Face, alice: Caller, bob: Caller) -> None:
+def test_a_new_generation_voids_all_loads(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
     """[S31] A cache is cleared."""
-    other = Desk(face.key, "v2", fused=bool(either.load.keys.value))
-    alice(either.claim, MINE)
+    other = any_load.sibling("v2")
+    alice(any_load.claim, MINE)
     alice(other.claim, MINE)
-    bob(either.clear)
-    for each in (either, other):
+    bob(any_load.clear)
+    for each in (any_load, other):
         assert alice(each.check, MINE) == (False, 0)
         assert not alice(each.store, MINE, b"old")
         assert bob(each.claim, THEIRS).verdict == OURS
         assert bob(each.store, THEIRS, b"new")
 
 
-def test_a_generation_never_comes_twice(either: Desk, alice: Caller, bob: Caller) -> None:
-    """[S31] Nor does one revive a load of an older one."""
-    alice(either.claim, MINE)
+def test_a_later_generation_revives_no_load(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
+    """[S31] No generation comes twice."""
+    alice(any_load.claim, MINE)
     for _ in range(3):
-        bob(either.clear)
-        assert not alice(either.store, MINE, b"old")
-
-
-def test_a_generation_forgets_failures(either: Desk, alice: Caller, bob: Caller) -> None:
-    """They are of what was before."""
-    alice(either.claim, MINE)
-    alice(either.give_up, MINE, MINUTE, "why")
-    bob(either.clear)
-    assert bob(either.claim, THEIRS).verdict == OURS
+        bob(any_load.clear)
+        assert not alice(any_load.store, MINE, b"old")

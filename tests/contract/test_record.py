@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-import gc
-import weakref
-from typing import Any
 
 import pytest
 
-from django_redis_locks import LockBackendError, LockKeyError, locks
-from django_redis_locks.core import clock
-from django_redis_locks.core.effects import Command
+from django_redis_locks import LockBackendError, LockKeyError
 from tests.contract.matrix import PATIENCE, Caller, Face, eventually
+from tests.probes.engine import index_entries, lose_one_reply
 
 
-def test_it_begins_absent(face: Face, alice: Caller) -> None:
+def test_put_of_an_absent_record_is_found_by_get(face: Face, alice: Caller) -> None:
     record = face.record()
     assert alice(record.get) is None
     written = alice(record.put, None, {"state": "running", "tries": 1})
@@ -26,8 +22,8 @@ def test_it_begins_absent(face: Face, alice: Caller) -> None:
 
 
 @pytest.mark.exact("counts commands")
-def test_only_one_of_two_begins(face: Face, alice: Caller, bob: Caller) -> None:
-    """An absent-or-mine begin that returns the present record on conflict: one round trip."""
+def test_put_that_comes_second_returns_the_present_record(face: Face, alice: Caller, bob: Caller) -> None:
+    """In one round trip."""
     record = face.record()
     mine = alice(record.put, None, {"by": "alice"})
     with face.commands() as commands:
@@ -38,7 +34,7 @@ def test_only_one_of_two_begins(face: Face, alice: Caller, bob: Caller) -> None:
     assert theirs.record.version == mine.record.version
 
 
-def test_a_write_needs_the_version_that_is_there(face: Face, alice: Caller, bob: Caller) -> None:
+def test_put_over_an_old_version_is_refused(face: Face, alice: Caller, bob: Caller) -> None:
     record = face.record()
     first = alice(record.put, None, {"n": 1}).record
     second = bob(record.put, first, {"n": 2})
@@ -48,8 +44,8 @@ def test_a_write_needs_the_version_that_is_there(face: Face, alice: Caller, bob:
     assert stale.record.fields == {"n": 2}
 
 
-def test_a_version_never_comes_twice(face: Face, alice: Caller) -> None:
-    """[H19b] After a drop it goes on rising, so that a stale holder's write can't hit the new record."""
+def test_versions_rise_after_a_drop(face: Face, alice: Caller) -> None:
+    """[H19b] So a stale write doesn't hit the new record."""
     record = face.record()
     versions = []
     for _ in range(3):
@@ -63,7 +59,7 @@ def test_a_version_never_comes_twice(face: Face, alice: Caller) -> None:
 
 
 @pytest.mark.exact("absent, after an answer that was lost, is what a drop's success looks like")
-def test_drop(face: Face, alice: Caller, bob: Caller) -> None:
+def test_drop_of_an_old_version_is_refused(face: Face, alice: Caller, bob: Caller) -> None:
     record = face.record()
     first = alice(record.put, None, {"n": 1}).record
     second = alice(record.put, first, {"n": 2}).record
@@ -75,15 +71,15 @@ def test_drop(face: Face, alice: Caller, bob: Caller) -> None:
     assert (again.ok, again.record) == (False, None)
 
 
-def test_its_lease_ends(face: Face, alice: Caller) -> None:
+def test_a_record_is_absent_after_its_lease(face: Face, alice: Caller) -> None:
     record = face.record()
     alice(record.put, None, {"n": 1}, expire=0.1)
     eventually(lambda: alice(record.get) is None)
     assert alice(record.put, None, {"n": 2})
 
 
-def test_touch_never_shortens_unless_asked_to(face: Face, alice: Caller) -> None:
-    """[H19] A copy that comes late must not cut a lease; an operator who wants to does."""
+def test_touch_shortens_a_lease_only_with_shorten(face: Face, alice: Caller) -> None:
+    """[H19] A late copy must not cut a lease; an operator may."""
     record = face.record()
     written = alice(record.put, None, {}, expire=60).record
     assert alice(record.touch, written, 5)
@@ -98,52 +94,36 @@ def test_touch_never_shortens_unless_asked_to(face: Face, alice: Caller) -> None
 
 
 @pytest.mark.parametrize("method", ["put", "touch", "drop"])
-def test_a_repeated_request_is_no_loss(face: Face, alice: Caller, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    """[H19a] Carried out, its answer lost, sent again: the caller must not take himself for the loser."""
-    record = face.record()
-    known = None if method == "put" else alice(record.put, None, {}).record
-    lose_one_answer(face, monkeypatch, f"record/{method}")
-    if method == "put":
-        written = alice(record.put, None, {"mine": True})
-        assert (written.ok, written.record.fields) == (True, {"mine": True})
-    elif method == "touch":
-        assert alice(record.touch, known, 90)
-    else:
-        assert alice(record.drop, known)
-
-
-def test_what_an_unanswered_begin_may_have_left_is_dropped(
-    face: Face, alice: Caller, monkeypatch: pytest.MonkeyPatch
+def test_a_request_repeated_after_a_lost_reply_succeeds(
+    face: Face, alice: Caller, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    """[H19] [H2] Its caller was told of an error: nobody counts on the record."""
+    """[H19a] The store finds the nonce of the same request. The record is listed once, or not at all."""
+    face.isolate()
+    record = face.record()
+    known = None if method == "put" else alice(record.put, None, {}, listed=True).record
+    lose_one_reply(monkeypatch, f"record/{method}")
+    if method == "put":
+        written = alice(record.put, None, {"mine": True}, listed=True)
+        assert (written.ok, written.record.fields) == (True, {"mine": True})
+    else:
+        assert alice(record.touch, known, 90) if method == "touch" else alice(record.drop, known)
+    assert list(index_entries(record)) == ([] if method == "drop" else ["held"])
+
+
+def test_an_unanswered_first_put_is_dropped(face: Face, alice: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[H19] [H2] Its caller got an error, so it doesn't rely on the record."""
     face.configure(WAIT=0)
     record = face.record()
-    lose_one_answer(face, monkeypatch, "record/put")
+    lose_one_reply(monkeypatch, "record/put")
     with pytest.raises(LockBackendError):
         alice(record.put, None, {})
     eventually(lambda: alice(record.get) is None)
 
 
-def lose_one_answer(face: Face, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    backend = locks["default"].engine.backend
-    lost: list[str] = []
-
-    def lose(command: Command[Any], reply: Any) -> Any:
-        if command.name == name and not lost:
-            lost.append(name)
-            raise LockBackendError("no answer", unanswered=True, passing=True)
-        return reply
-
-    call, acall = backend.call, backend.acall
-
-    async def alosing(command: Command[Any]) -> Any:
-        return lose(command, await acall(command))
-
-    monkeypatch.setattr(backend, "call", lambda command: lose(command, call(command)))
-    monkeypatch.setattr(backend, "acall", alosing)
+# Waiting for a change
 
 
-def test_waiting_for_a_change(face: Face, alice: Caller, bob: Caller) -> None:
+def test_wait_for_change_returns_each_change(face: Face, alice: Caller, bob: Caller) -> None:
     record = face.record()
     first = alice(record.put, None, {"n": 1}).record
     change = face.start_watching(bob, record, first, 2 * PATIENCE)
@@ -157,7 +137,7 @@ def test_waiting_for_a_change(face: Face, alice: Caller, bob: Caller) -> None:
     assert change.result(PATIENCE).fields == {"n": 3}
 
 
-def test_all_who_wait_are_told(face: Face, alice: Caller) -> None:
+def test_wait_for_change_of_all_waiters_returns_the_change(face: Face, alice: Caller) -> None:
     record = face.record()
     first = alice(record.put, None, {"n": 1}).record
     changes = [face.start_watching(face.caller(), record, first, 2 * PATIENCE) for _ in range(5)]
@@ -165,7 +145,7 @@ def test_all_who_wait_are_told(face: Face, alice: Caller) -> None:
     assert [change.result(PATIENCE).fields for change in changes] == [{"n": 2}] * 5
 
 
-def test_a_change_that_was_is_told_at_once(face: Face, alice: Caller) -> None:
+def test_wait_for_change_after_a_change_returns_at_once(face: Face, alice: Caller) -> None:
     record = face.record()
     first = alice(record.put, None, {"n": 1}).record
     alice(record.put, first, {"n": 2})
@@ -173,45 +153,25 @@ def test_a_change_that_was_is_told_at_once(face: Face, alice: Caller) -> None:
     assert alice(record.wait_for_change, None, 0).fields == {"n": 2}
 
 
-def test_without_a_change_it_returns_what_is_there(face: Face, alice: Caller) -> None:
+def test_wait_for_change_without_a_change_returns_the_record(face: Face, alice: Caller) -> None:
     record = face.record()
     first = alice(record.put, None, {"n": 1}).record
     assert alice(record.wait_for_change, first, 0.05).version == first.version
     assert face.queued(record) == 0
 
 
-def test_the_end_of_a_lease_is_a_change(face: Face, alice: Caller) -> None:
+def test_wait_for_change_returns_None_after_the_lease(face: Face, alice: Caller) -> None:
     record = face.record()
     first = alice(record.put, None, {"n": 1}, expire=0.2).record
     assert alice(record.wait_for_change, first, 10) is None
 
 
-@pytest.mark.usefixtures("often")
-def test_a_renewed_record_stays_while_somebody_has_it(face: Face, alice: Caller, bob: Caller) -> None:
-    """Renewal serves it as it serves a lock: while its writer lives and the record is reachable."""
-    record = face.record()
-    kept = [alice(record.put, None, {}, expire=9, renew=True).record]
-    begin = clock.now()
-    eventually(lambda: begin + 9.3 - clock.now() < bob(record.get).lease_left)
-    assert not kept[0].lost
-    hold = weakref.ref(kept.pop()._hold)
-    for caller in (alice, bob):
-        caller(record.get)  # a task's frame keeps its last call
-    eventually(lambda: [gc.collect(), hold()][1] is None)  # the renewal may be looking at it just now
-    alice(record.touch, alice(record.get), 1.5, shorten=True)
-    eventually(lambda: alice(record.get) is None)
-
-
-def test_a_renewed_record_that_was_overwritten_is_lost(face: Face, alice: Caller, bob: Caller) -> None:
-    record = face.record()
-    mine = alice(record.put, None, {}, expire=0.3, renew=True).record
-    bob(record.put, bob(record.get), {"by": "bob"})
-    eventually(lambda: mine.lost)
+# Locks of the same key
 
 
 @pytest.mark.exact("a force whose answer was lost may have freed something")
-def test_it_excludes_a_lock_of_the_same_key(face: Face, alice: Caller) -> None:
-    """[L45] A clear error, and nothing is overwritten."""
+def test_a_lock_of_the_same_key_raises_LockKeyError(face: Face, alice: Caller) -> None:
+    """[L45] It names what it found, and overwrites nothing."""
     record = face.record()
     grant = alice(face.lock().acquire)
     for call in [(record.get,), (record.put, None, {})]:
@@ -222,17 +182,3 @@ def test_it_excludes_a_lock_of_the_same_key(face: Face, alice: Caller) -> None:
     with pytest.raises(LockKeyError, match="a record"):
         alice(face.lock().acquire)
     assert not alice(face.lock().force_release)
-
-
-@pytest.mark.parametrize("fields", [{"a": object()}, {1: 2}, ["a"], "text", {"a": float("nan")}, None])
-def test_fields_that_json_does_not_know(face: Face, alice: Caller, fields: Any) -> None:
-    """Refused before anything is sent."""
-    with face.commands() as commands, pytest.raises(TypeError, match="field"):
-        alice(face.record().put, None, fields)
-    assert commands == []
-
-
-@pytest.mark.parametrize("expire", [0, -1, float("nan"), "5", True])
-def test_expire_that_is_no_length_of_time(face: Face, alice: Caller, expire: Any) -> None:
-    with pytest.raises(ValueError, match="expire"):
-        alice(face.record().put, None, {}, expire=expire)

@@ -1,12 +1,11 @@
-"""What a re-entrant lock promises on every backend and behind both faces: it is the same lock, and its owner may enter
-it again for nothing."""
+"""The re-entrant lock: it is the same lock as the mutex, and its owner may enter it again."""
 
 from __future__ import annotations
 
 import pytest
 
 from django_redis_locks import LockAlreadyHeld, LockLost, LockNotOwned, current_grant
-from tests.contract.matrix import Caller, Face, eventually, inside
+from tests.contract.matrix import Caller, Face, eventually, inside, wait_for_renewal
 
 
 def test_lock_and_rlock_exclude_each_other(face: Face, alice: Caller, bob: Caller) -> None:
@@ -19,8 +18,8 @@ def test_lock_and_rlock_exclude_each_other(face: Face, alice: Caller, bob: Calle
         assert not bob(other.locked)
 
 
-def test_a_plain_lock_is_not_entered_by_the_owner_of_its_rlock(face: Face, alice: Caller) -> None:
-    """[F5] [F6] Who holds the rlock would wait for himself; who holds the lock may enter by rlock()."""
+def test_a_plain_lock_inside_its_rlock_raises_LockAlreadyHeld(face: Face, alice: Caller) -> None:
+    """[F5] [F6] Its owner would wait for itself. The other way round the rlock is entered."""
     with inside(alice, face.rlock()):
         with pytest.raises(LockAlreadyHeld):
             alice(face.lock().acquire)
@@ -29,8 +28,8 @@ def test_a_plain_lock_is_not_entered_by_the_owner_of_its_rlock(face: Face, alice
         assert inner.hold is outer.hold
 
 
-def test_re_entry_is_free(face: Face, alice: Caller) -> None:
-    """[L13] [F4] The same hold and fence, a grant of its own, and nothing is asked of the store."""
+def test_re_entry_sends_nothing(face: Face, alice: Caller) -> None:
+    """[L13] [F4] The same hold and fence, and a grant of its own."""
     lock = face.rlock()
     outer = alice(lock.acquire)
     with face.commands() as commands:
@@ -46,8 +45,11 @@ def test_re_entry_is_free(face: Face, alice: Caller) -> None:
     alice(outer.ensure_held, confirm=True)
 
 
-def test_the_last_release_frees(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F4] In whatever order: the lock is held until the last of its grants is given back."""
+# Release
+
+
+def test_the_last_release_frees_the_lock(face: Face, alice: Caller, bob: Caller) -> None:
+    """[F4] In whatever order the grants are released."""
     lock = face.rlock()
     first, second, third = (alice(lock.acquire) for _ in range(3))
     for grant in (second, first, first, second):
@@ -57,7 +59,7 @@ def test_the_last_release_frees(face: Face, alice: Caller, bob: Caller) -> None:
     assert bob(lock.acquire, blocking=False)
 
 
-def test_lock_release_gives_back_the_newest_grant(face: Face, alice: Caller, bob: Caller) -> None:
+def test_lock_release_releases_the_newest_grant(face: Face, alice: Caller, bob: Caller) -> None:
     """[F4] One release for each acquire, and no more."""
     lock = face.rlock()
     grants = [alice(lock.acquire) for _ in range(3)]
@@ -71,8 +73,8 @@ def test_lock_release_gives_back_the_newest_grant(face: Face, alice: Caller, bob
         alice(lock.release)
 
 
-def test_each_with_gives_back_its_own_grant(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F4] A body that gives its grant back early ends its own entry, not the one around it."""
+def test_each_with_releases_its_own_grant(face: Face, alice: Caller, bob: Caller) -> None:
+    """[F4] A body that releases its grant early ends its own entry, not the one around it."""
     lock = face.rlock()
     with inside(alice, lock) as outer:
         with inside(alice, lock) as inner:
@@ -85,9 +87,14 @@ def test_each_with_gives_back_its_own_grant(face: Face, alice: Caller, bob: Call
     assert bob(lock.acquire, blocking=False)
 
 
+# Leases
+
+
 @pytest.mark.exact("counts commands")
-def test_a_longer_inner_lease_extends_and_a_shorter_one_changes_nothing(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H17] [L11] The inner section has what it asked for; the outer one keeps what it had."""
+def test_re_entry_with_a_longer_lease_extends_and_a_shorter_one_changes_nothing(
+    face: Face, alice: Caller, bob: Caller
+) -> None:
+    """[H17] [L11] The inner section has the lease it asked for; the outer one keeps what it had."""
     outer = alice(face.rlock(expire=10).acquire)
     with face.commands() as commands:
         inner = alice(face.rlock(expire=60).acquire)
@@ -101,34 +108,64 @@ def test_a_longer_inner_lease_extends_and_a_shorter_one_changes_nothing(face: Fa
     assert bob(face.lock().holder).lease_left > 40
 
 
-def test_re_entry_into_a_lost_lock_is_lock_lost(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H17] The owner of a lock that ran out doesn't run beside the next holder."""
-    lock = face.rlock(expire=30)
+@pytest.mark.usefixtures("often")
+def test_a_renewed_re_entry_into_a_fixed_lease_is_renewed(face: Face, alice: Caller, bob: Caller) -> None:
+    """[H17] [L11] Although the section around it wouldn't be."""
+    face.configure(EXPIRE=9)
+    outer = alice(face.rlock(expire=9).acquire)
+    inner = alice(face.rlock().acquire)
+    wait_for_renewal(bob, face.lock())
+    alice(inner.ensure_held, confirm=True)
+    alice(inner.release)
+    alice(outer.release)
+    assert bob(face.lock().acquire, timeout=0)
+
+
+@pytest.mark.usefixtures("often")
+def test_a_fixed_re_entry_into_a_renewed_lock_gets_all_of_its_lease(face: Face, alice: Caller, bob: Caller) -> None:
+    """[H17] [L11] One round trip, and the renewal goes on without shortening it."""
+    face.configure(EXPIRE=9)
+    outer = alice(face.rlock().acquire)
+    with face.commands() as commands:
+        inner = alice(face.rlock(expire=90).acquire)
+        alice(face.rlock(expire=20).acquire)
+    assert commands == ["lock/renew"]
+    assert bob(face.lock().acquire, timeout=1) is None  # renewed meanwhile, for 9 s a time
+    assert bob(face.lock().holder).lease_left > 70
+    assert outer.remaining() > 70
+    assert outer.hold.deadline == inner.hold.deadline
+
+
+# Loss
+
+
+def test_re_entry_into_a_lost_lock_raises_LockLost(face: Face, alice: Caller, bob: Caller) -> None:
+    """[H17] [F5] However it asks, since the section around it runs unlocked, beside the next holder. The release that
+    raises it ends the lost hold; as a plain lock it is free before."""
+    lock, rlock = face.lock(expire=30), face.rlock(expire=30)
     grant = alice(face.rlock(expire=0.05).acquire)
     eventually(lambda: grant.lost)
-    other = bob(lock.acquire, timeout=20)
-    with face.commands() as commands, pytest.raises(LockLost):
-        alice(lock.acquire)
+    other = bob(rlock.acquire, timeout=20)
+    with face.commands() as commands:
+        for how in ({}, {"blocking": False}, {"timeout": 0}, {"timeout": 5}, {"timeout": -1}):
+            with pytest.raises(LockLost, match="expired"):
+                alice(rlock.acquire, **how)
+        with pytest.raises(LockLost), inside(alice, rlock):
+            pytest.fail("the body ran")
+        assert not alice(rlock.owned)
     assert commands == []
     bob(other.release)
+    plain = alice(lock.acquire, timeout=20)
+    alice(plain.release)
     with pytest.raises(LockLost):
-        alice(lock.release)
-    assert alice(lock.acquire, timeout=0)
+        alice(rlock.release)
+    assert alice(rlock.acquire, timeout=20)
 
 
-def test_re_entry_that_finds_the_lock_taken_away_is_lock_lost(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H17] A longer inner lease asks the store, which knows."""
+def test_re_entry_with_a_longer_lease_into_a_freed_lock_raises_LockLost(face: Face, alice: Caller, bob: Caller) -> None:
+    """[H17] It asks the store, which knows."""
     outer = alice(face.rlock(expire=10).acquire)
     bob(face.rlock().force_release)
     with pytest.raises(LockLost):
         alice(face.rlock(expire=60).acquire)
     assert outer.lost
-
-
-def test_only_the_owner_re_enters(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H5] [L6] Another caller waits, whatever grants he was shown."""
-    lock = face.rlock()
-    grant = alice(lock.acquire)
-    with inside(bob, grant):
-        assert bob(lock.acquire, timeout=0.05) is None
-    assert bob(lock.acquire, timeout=0)

@@ -1,0 +1,81 @@
+"""A forced release frees a lock whoever holds it, or the one hold of a fence."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_redis_locks import LockLost
+from tests.contract.matrix import PATIENCE, Caller, Face
+from tests.probes.engine import RESERVED_FENCES, Event, ForceReleased, Lost
+
+
+def test_force_release_frees_the_lock_and_its_holder_loses_it(
+    face: Face, alice: Caller, bob: Caller, happened: list[Event]
+) -> None:
+    """[F10] The holder's own knowledge is local until it asks; its release then raises LockLost."""
+    lock = face.lock(expire=30)
+    grant = alice(lock.acquire)
+    assert bob(lock.force_release, reason="a test")
+    assert [event.reason for event in happened if isinstance(event, ForceReleased)] == ["a test"]
+    assert not bob(lock.locked)
+    assert grant.remaining() > 0
+    alice(grant.ensure_held)
+    with pytest.raises(LockLost):
+        alice(grant.ensure_held, confirm=True)
+    assert grant.lost
+    with pytest.raises(LockLost):
+        alice(grant.ensure_held)
+    with pytest.raises(LockLost):
+        alice(grant.release)
+    assert not bob(lock.force_release)
+    assert [event.why for event in happened if isinstance(event, Lost)] == ["taken"]
+
+
+@pytest.mark.usefixtures("no_polling")
+@pytest.mark.exact("counts on wake-ups")
+def test_force_release_wakes_a_waiter(face: Face, alice: Caller, bob: Caller) -> None:
+    """[L24] A waiter of this process gets the lock at once."""
+    lock = face.lock(expire=30)
+    alice(lock.acquire)
+    waiting = face.start_waiting(bob, lock, timeout=2 * PATIENCE)
+    face.caller()(lock.force_release)
+    assert waiting.result(PATIENCE)
+
+
+def test_force_release_with_a_fence_frees_only_that_hold(face: Face, alice: Caller, bob: Caller) -> None:
+    """Not one that came since."""
+    lock = face.lock()
+    first = alice(lock.acquire)
+    alice(first.release)
+    second = alice(lock.acquire)
+    assert bob(lock.force_release, fence=first.fence) is False
+    alice(second.ensure_held, confirm=True)
+    assert bob(lock.force_release, fence=second.fence) is True
+    assert not bob(lock.locked)
+
+
+def test_force_release_with_a_fence_of_no_hold_frees_nothing(face: Face, alice: Caller, bob: Caller) -> None:
+    """Also one that is false: only None means any holder. Some after that of the hold are reserved for its local heirs.
+    The answer may be wrong after a lost reply; the lock isn't freed."""
+    lock = face.lock()
+    grant = alice(lock.acquire)
+    for fence in (0, -1, grant.fence - 1, grant.fence + RESERVED_FENCES + 1, 10**30):
+        bob(lock.force_release, fence=fence)
+        alice(grant.ensure_held, confirm=True)
+    assert bob(lock.force_release, fence=grant.fence) is True
+
+
+def test_fences_rise_across_release_force_and_expiry(face: Face, alice: Caller, bob: Caller) -> None:
+    """[H1] [L41] Whichever caller acquires."""
+    long, short = face.lock(expire=30), face.lock(expire=0.02)
+    fences: list[int] = []
+    for caller in (alice, bob, face.caller()):
+        grant = caller(long.acquire, timeout=20)
+        caller(grant.release)
+        forced = caller(long.acquire)
+        caller(long.force_release)
+        with pytest.raises(LockLost):
+            caller(forced.release)
+        expired = caller(short.acquire)
+        fences += [grant.fence, forced.fence, expired.fence]
+    assert fences == sorted(set(fences))

@@ -1,0 +1,173 @@
+"""Waiting for a load, its renewal, and waiters and loaders that are killed or not answered: behind both faces."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from django_redis_locks import LockBackendError, clock
+from tests.contract.matrix import PATIENCE, Caller, Face, eventually, start_queueing
+from tests.probes.engine import all_registered, engine, lost_replies, strike_head
+from tests.probes.load import BUSY, FAILED, FRESH, MINUTE, OURS, LoadCalls, is_held
+
+MINE, THEIRS, NEXT = "mine-token", "their-token", "next-token"
+
+counts_on_wake_ups = pytest.mark.exact("counts on wake-ups")
+one_reply_is_lost = pytest.mark.exact("loses one reply by itself")
+
+
+class Killed(BaseException):
+    """What ends a thread or task in the middle of everything."""
+
+
+def start_waiting(load: LoadCalls, caller: Caller, token: str, wait: float = 2 * PATIENCE) -> Future[Any]:
+    """Let a caller wait for the load for longer than the test does, since its last try would find what no wake-up said."""
+    waiting = start_queueing(load, caller, load.claim, token, wait=wait)
+    eventually(lambda: waiting.done() or all_registered(load))
+    return waiting
+
+
+# The end of a load
+
+
+@pytest.mark.usefixtures("no_polling")
+@counts_on_wake_ups
+def test_a_waiter_is_woken_by_each_end_of_a_load(any_load: LoadCalls, face: Face, alice: Caller, bob: Caller) -> None:
+    """[S24] Without polling."""
+    stored = FRESH if any_load.same_server else OURS
+    for end, expected in {
+        "store": stored,
+        "give_up": OURS,
+        "fail": FAILED,
+        "invalidate": OURS,
+        "unblock": OURS,
+        "take": stored,
+    }.items():
+        load = any_load.sibling(end)
+        alice(load.block if end == "unblock" else load.claim, MINE)
+        waiting = start_waiting(load, bob, THEIRS)
+        with face.commands() as commands:
+            if end == "take":
+                alice(load.claim, NEXT, take=True)
+                alice(load.store, NEXT)
+            elif end == "fail":
+                alice(load.give_up, MINE, MINUTE, "why")
+            else:
+                alice(getattr(load, end), *(() if end == "invalidate" else (MINE,)))
+            assert waiting.result(PATIENCE).verdict == expected, end
+        assert commands.count("load/claim") == 1 + (end == "take"), end
+
+
+@pytest.mark.usefixtures("no_polling")
+@counts_on_wake_ups
+def test_all_waiters_are_woken_by_a_store(load: LoadCalls, face: Face, alice: Caller) -> None:
+    """[S24] They needn't wake one another: a value has no holder."""
+    alice(load.claim, MINE)
+    waiting = [start_waiting(load, face.caller(), f"token-{number}") for number in range(4)]
+    alice(load.store, MINE, b"value")
+    claims = [future.result(PATIENCE) for future in waiting]
+    assert {(claim.verdict, claim.value) for claim in claims} == {(FRESH, b"value")}
+
+
+def test_a_wait_that_ends_is_busy(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
+    """[S10] [S12] Its caller must not store."""
+    alice(any_load.claim, MINE)
+    claim = bob(any_load.claim, THEIRS, wait=0.1)
+    assert claim.verdict == BUSY
+    assert not bob(any_load.store, THEIRS)
+    assert alice(any_load.store, MINE)
+
+
+def test_a_waiter_claims_after_the_lease_of_a_dead_loader(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
+    """[S11] [S36]"""
+    alice(any_load.claim, MINE, lease=0.2)
+    assert bob(any_load.claim, THEIRS, wait=10).verdict == OURS
+
+
+def test_a_waiter_claims_after_the_lease_of_a_dead_writer(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
+    alice(any_load.block, MINE, lease=200)
+    assert bob(any_load.claim, THEIRS, wait=10).verdict == OURS
+
+
+# Waiters that leave
+
+
+@pytest.mark.usefixtures("no_polling")
+@counts_on_wake_ups
+def test_a_waiter_behind_one_that_gives_up_is_woken(load: LoadCalls, face: Face, alice: Caller, bob: Caller) -> None:
+    """[S26] The first one was registered for all of its process."""
+    alice(load.claim, MINE)
+    first = start_waiting(load, bob, THEIRS, wait=0.3)
+    second = start_waiting(load, face.caller(), NEXT)
+    assert first.result(PATIENCE).verdict == BUSY
+    eventually(lambda: all_registered(load))
+    alice(load.store, MINE, b"value")
+    assert second.result(PATIENCE).verdict == FRESH
+
+
+@pytest.mark.usefixtures("no_polling")
+@counts_on_wake_ups
+def test_a_waiter_that_is_killed_leaves_no_claim(face: Face, load: LoadCalls, alice: Caller, bob: Caller) -> None:
+    """[S21] And the waiter behind it is woken."""
+    alice(load.claim, MINE)
+    first = start_waiting(load, bob, THEIRS)
+    second = start_waiting(load, face.caller(), NEXT)
+    strike_head(load, Killed("asleep"))
+    with pytest.raises(Killed):
+        first.result(PATIENCE)
+    alice(load.give_up, MINE)
+    assert second.result(PATIENCE).verdict == OURS
+    assert alice(load.store, NEXT)
+    assert alice(load.claim, MINE, fresh_above=-1).verdict == OURS
+
+
+# Renewal
+
+
+@pytest.mark.usefixtures("often")
+def test_a_renewed_claim_outlives_its_lease(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
+    """[S9] A load may take longer."""
+    claim = alice(any_load.claim, MINE, lease=9, renew_for=60.0)
+
+    def ends() -> float:
+        now = clock.now()
+        theirs = bob(any_load.claim, THEIRS)
+        assert theirs.verdict == BUSY
+        return now + theirs.lease_left
+
+    for _ in range(2):
+        before = ends()
+        eventually(lambda before=before: ends() > before + 0.2)
+    assert is_held(claim)
+    assert alice(any_load.store, MINE, b"late", MINUTE, claim.hold)
+
+
+def test_renewal_ends_after_max_hold(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
+    """[S11] A loader that hangs."""
+    claim = alice(any_load.claim, MINE, lease=0.2, renew_for=0.3)
+    assert bob(any_load.claim, THEIRS, wait=10).verdict == OURS
+    assert claim.hold is not None
+
+
+# Lost replies
+
+
+@one_reply_is_lost
+def test_an_unanswered_claim_is_given_up(load: LoadCalls, alice: Caller, bob: Caller) -> None:
+    """[S11] Its caller has raised, so it neither loads nor ends it."""
+    with lost_replies(), pytest.raises(LockBackendError):
+        alice(load.claim, MINE)
+    engine().settle(10)
+    assert bob(load.claim, THEIRS).verdict == OURS
+
+
+@one_reply_is_lost
+def test_an_unanswered_store_ends_the_claim(load: LoadCalls, alice: Caller, bob: Caller) -> None:
+    """[S9] Whether or not the value was stored."""
+    alice(load.claim, MINE)
+    with lost_replies(), pytest.raises(LockBackendError):
+        alice(load.store, MINE)
+    engine().settle(10)
+    assert bob(load.claim, THEIRS, fresh_above=-1).verdict == OURS

@@ -1,0 +1,227 @@
+"""The engine's insides as tests may see them: local waiters, commands sent, replies lost, events, renewals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import pytest
+
+from django_redis_locks import Grant, Lock, LockBackendError, Record, RecordRef, locks
+from django_redis_locks.backends.memory import store as memory_store
+from django_redis_locks.backends.redis import threads
+from django_redis_locks.core import events
+from django_redis_locks.core.effects import Command, Place, Seat
+from django_redis_locks.core.events import Acquired, Contended, Event, ForceReleased, Lost, Released
+from django_redis_locks.core.queues import Queues
+from django_redis_locks.core.runner import run
+from django_redis_locks.core.tuning import RESERVED_FENCES
+from django_redis_locks.engine import Engine
+from django_redis_locks.primitives import listing
+from django_redis_locks.primitives.listing import entries
+from django_redis_locks.primitives.record_values import queued_in
+
+__all__ = [
+    "RESERVED_FENCES",
+    "Acquired",
+    "Contended",
+    "Event",
+    "ForceReleased",
+    "Lost",
+    "Released",
+]
+
+
+class Waitable(Protocol):
+    """A lock, a record or a load: what callers wait for."""
+
+    @property
+    def place(self) -> Place: ...
+
+
+def engine() -> Engine:
+    """The engine of the default alias."""
+    return locks["default"].engine
+
+
+def waiters(lock: Waitable) -> set[Seat]:
+    """The callers of this process that wait for a lock."""
+    homes = engine()._queues._queues.get(lock.place, {})
+    return {seat for queue in list(homes.values()) for seat in list(queue.seats)}
+
+
+def all_registered(lock: Waitable) -> bool:
+    """Whether the store knows of every local queue of a lock, and no wake-up is still to be answered."""
+    homes = engine()._queues._queues.get(lock.place, {})
+    return all(queue.answered == queue.wakes and queue.arrival for queue in list(homes.values()))
+
+
+def strike_head(lock: Waitable, error: BaseException) -> None:
+    """Raise an error in the first waiter's sleep."""
+    (queue,) = engine()._queues._queues[lock.place].values()
+    gate = queue.seats[0].gate
+
+    def strike(*_: object) -> None:
+        raise error
+
+    gate.wait = strike
+    gate.set()  # the waiter checks whether it is its turn, and sleeps again
+
+
+def forget_contention() -> None:
+    """Treat every lock as uncontended: the next acquire doesn't register, and reserves no fences."""
+    queues = engine()._queues
+    with queues._mutex:
+        queues._hot.clear()
+
+
+def ignore_wake_ups(patch: pytest.MonkeyPatch) -> None:
+    """Drop each wake-up from the store."""
+    patch.setattr(Queues, "wake", lambda *_: True)
+
+
+def restart_renewal(grant: Grant) -> None:
+    """Schedule the next renewal of a grant by the present tuning."""
+    janitor = engine()._janitor
+    entry = janitor._rounds._new.get(id(grant.hold)) or janitor._rounds._known[id(grant.hold)]
+    janitor.watch(grant.hold, entry.prolong, entry.lease)
+
+
+def index_entries(record: RecordRef) -> dict[str, float]:
+    """The indexes that list a record, each with the seconds until the end of its lease."""
+    found = {}
+    for name, index in ("held", record.keys.listing), ("queued", queued_in(record.keys.listing)):
+        for which in ("held", "ended"):
+            page = run(entries(index, which, 0, 100), engine())
+            ends = dict(page.found)
+            if record.keys.lock in ends:
+                found[name] = ends[record.keys.lock] - page.at
+    return found
+
+
+def forget_ended_entries(patch: pytest.MonkeyPatch) -> None:
+    """Let the memory store keep an ended lease in the index no longer than a write takes."""
+    patch.setattr(memory_store, "INDEX_RETENTION", 0)
+
+
+def hold_of(record: Record) -> object:
+    """What the renewal of a record follows."""
+    return record._hold
+
+
+@contextmanager
+def sent_commands() -> Iterator[list[str]]:
+    """The names of the commands that callers send meanwhile, without those of the maintenance thread."""
+    handlers, ahandlers = engine().handlers, engine().ahandlers
+    names: list[str] = []
+    call, acall = handlers[Command], ahandlers[Command]
+
+    def count(command: Command[Any]) -> Any:
+        names.append(command.name)
+        return call(command)
+
+    def acount(command: Command[Any]) -> Any:
+        names.append(command.name)
+        return acall(command)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(handlers, Command, count)
+        patch.setitem(ahandlers, Command, acount)
+        yield names
+
+
+@contextmanager
+def lost_replies() -> Iterator[None]:
+    """Meanwhile each command of a caller is carried out, and its reply is lost. The maintenance thread gets its own."""
+    handlers, ahandlers = engine().handlers, engine().ahandlers
+    call, acall = handlers[Command], ahandlers[Command]
+
+    def lose(command: Command[Any]) -> Any:
+        call(command)
+        raise _no_answer()
+
+    async def alose(command: Command[Any]) -> Any:
+        await acall(command)
+        raise _no_answer()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(handlers, Command, lose)
+        patch.setitem(ahandlers, Command, alose)
+        yield
+
+
+@contextmanager
+def hold_back_replies(carried_out: Callable[[], object]) -> Iterator[None]:
+    """Call ``carried_out`` when a task's command has been; its reply never comes."""
+    backend = engine().backend
+    acall = backend.acall
+
+    async def unheard(command: Command[Any]) -> Any:
+        await acall(command)
+        carried_out()
+        await asyncio.Event().wait()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend, "acall", unheard)
+        yield
+
+
+def lose_one_reply(patch: pytest.MonkeyPatch, name: str) -> None:
+    """Lose the reply to the next command of this name, whoever sends it."""
+    backend = engine().backend
+    call, acall = backend.call, backend.acall
+    lost: list[str] = []
+
+    def lose(command: Command[Any], reply: Any) -> Any:
+        if command.name == name and not lost:
+            lost.append(name)
+            raise _no_answer()
+        return reply
+
+    async def alose(command: Command[Any]) -> Any:
+        return lose(command, await acall(command))
+
+    patch.setattr(backend, "call", lambda command: lose(command, call(command)))
+    patch.setattr(backend, "acall", alose)
+
+
+def _no_answer() -> LockBackendError:
+    return LockBackendError("no answer", unanswered=True, passing=True)
+
+
+def store_late_copy(lock: Lock, token: str, fence: int) -> bool:
+    """Send a renewal that names the holder, as a late copy does; whether the lock is the token's."""
+    command = lock._tell(token, 1, fence=fence, since=0.0, about='["elsewhere"]')
+    ours: bool = command.read(engine().backend.call(command))
+    return ours
+
+
+def set_page_size(patch: pytest.MonkeyPatch, *, entries: int, looks: int) -> None:
+    """Read so many entries of the index, and look at so many locks, with one command."""
+    patch.setattr(listing, "PAGE", entries)
+    patch.setattr(listing, "LOOK", looks)
+
+
+def set_reply_timeout(patch: pytest.MonkeyPatch, seconds: Callable[[], float]) -> None:
+    """Let a blocking connection wait so long for each reply."""
+    wait = threads._wait
+
+    def patient(line: threads.Line, since: float) -> bytes:
+        line.timeout = seconds()
+        return wait(line, since)
+
+    patch.setattr(threads, "_wait", patient)
+
+
+def record_events(patch: pytest.MonkeyPatch, wanted: Callable[[Event], bool]) -> list[Event]:
+    """The wanted events from now on, in their order."""
+    log: list[Event] = []
+
+    def note(event: Event) -> None:
+        if wanted(event):
+            log.append(event)
+
+    patch.setattr(events, "_listeners", [*events._listeners, note])
+    return log

@@ -1,0 +1,133 @@
+"""The load of one value, as threads call it and tasks await it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django_redis_locks.core import clock
+from django_redis_locks.core.effects import Command, Place, Program
+from django_redis_locks.core.hold import State
+from django_redis_locks.core.keys import Spelling
+from django_redis_locks.core.owners import running_loop
+from django_redis_locks.core.runner import arun, run
+from django_redis_locks.primitives.asking import asking
+from django_redis_locks.primitives.load import (
+    BUSY,
+    EXTRA,
+    FAILED,
+    FRESH,
+    OURS,
+    Claim,
+    Claiming,
+    Load,
+    LoadKeys,
+    blocking,
+    clearing,
+    reading,
+    unblocking,
+)
+from tests.probes.engine import engine
+
+__all__ = ["BUSY", "EXTRA", "FAILED", "FRESH", "OURS", "Claim"]
+
+MINUTE = 60_000
+"""In milliseconds, as leases and lifetimes of values are."""
+
+
+class both_faces:  # noqa: N801 - a decorator
+    """Make a program a method, and its twin with an ``a`` in front a coroutine function."""
+
+    def __init__(self, program: Callable[..., Program[Any]]) -> None:
+        self._program = program
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        program = self._program
+
+        def call(load: LoadCalls, *args: Any, **how: Any) -> Any:
+            return run(program(load, *args, **how), engine())
+
+        async def acall(load: LoadCalls, *args: Any, **how: Any) -> Any:
+            return await arun(program(load, *args, **how), engine())
+
+        call.__name__ = name
+        setattr(owner, name, call)
+        setattr(owner, f"a{name}", acall)
+
+
+class LoadCalls:
+    """All keys share a hash tag, so that a Cluster has them in one slot.
+
+    Args:
+        key: of the cache.
+        value: the name of the value.
+        same_server: the value is on the store of the leases.
+    """
+
+    def __init__(self, key: str, value: str = "v", *, same_server: bool = True) -> None:
+        tag = f"{{{key}}}"
+        keys = LoadKeys(
+            lease=f"{tag}:k:{value}",
+            waiters=f"{tag}:w:{value}",
+            generation=f"{tag}:generation",
+            settling=f"{tag}:s:{value}",
+            value=f"{tag}:{value}" if same_server else "",
+            inbox=Spelling("lock", engine().backend.buckets).of(key).inbox,
+        )
+        self.key = key
+        self.same_server = same_server
+        self.place = Place(engine().backend.identity, keys.lease)
+        self._load = Load(engine(), self.place, keys, "report", "default")
+
+    def sibling(self, value: str) -> LoadCalls:
+        """The load of another value of the same cache."""
+        return LoadCalls(self.key, value, same_server=self.same_server)
+
+    @both_faces
+    def claim(self, token: str, *, wait: float = 0.0, lease: float = 60, **how: Any) -> Program[Claim]:
+        wish = Claiming(wait, running_loop(), lease=round(lease * 1000), token=token, **{"fresh_above": 0, **how})
+        return self._load.claiming(wish)
+
+    @both_faces
+    def store(self, token: str, value: Any = b"new", keep: int = MINUTE, hold: Any = None) -> Program[bool]:
+        return self._load.storing(token, keep, value, hold)
+
+    @both_faces
+    def give_up(self, token: str, keep: int = 0, why: str = "") -> Program[bool]:
+        return self._load.giving_up(token, None, keep, why)
+
+    @both_faces
+    def check(self, token: str, lease: int = MINUTE) -> Program[tuple[bool, int]]:
+        return self._load.checking(token, lease)
+
+    @both_faces
+    def invalidate(self, keep: int = 0, settle: int = 0) -> Program[bool]:
+        return self._load.fencing(keep, settle)
+
+    @both_faces
+    def read(self) -> Program[tuple[int, Any]]:
+        found = yield from _sent(reading((self._load.keys.value,)))
+        return found[0]
+
+    @both_faces
+    def clear(self) -> Program[Any]:
+        return _sent(clearing(self._load.keys.generation))
+
+    @both_faces
+    def block(self, token: str, *others: LoadCalls, lease: int = MINUTE) -> Program[Any]:
+        return _sent(blocking([self._load, *(other._load for other in others)], token, lease))
+
+    @both_faces
+    def unblock(self, token: str, *others: LoadCalls) -> Program[Any]:
+        return _sent(unblocking([self._load, *(other._load for other in others)], token))
+
+
+def is_held(claim: Claim) -> bool:
+    """Whether a renewed claim is still its caller's, as far as this process knows."""
+    return claim.hold is not None and claim.hold.state is State.HELD
+
+
+def _sent(command: Command[Any]) -> Program[Any]:
+    """Send a command, once more if the connection had been closed while it lay idle."""
+    reply, _, _ = yield from asking(command, clock.now())
+    return reply
