@@ -62,7 +62,7 @@ def links(response: Any) -> list[str]:
     return [unescape(link) for link in re.findall(r'field-shown_key[^>]*><a href="([^"]+)"', text(response))]
 
 
-def test_all_there_is_to_know_of_a_lock(client: Client, store: str, hold: Hold) -> None:
+def test_list_shows_all_that_is_known_of_a_lock(client: Client, store: str, hold: Hold) -> None:
     hold("order:42", expire=90)
     row = columns(client.get(LIST))
     info = inspection.find("order:42")
@@ -77,34 +77,34 @@ def test_all_there_is_to_know_of_a_lock(client: Client, store: str, hold: Hold) 
     assert row["waiting"] == "0"
 
 
-def test_the_lease_that_ends_first_is_first(client: Client, store: str, hold: Hold) -> None:
+def test_list_begins_with_the_lease_that_ends_first(client: Client, redis_locks: str, hold: Hold) -> None:
     hold("late", expire=90)
     hold("soon", expire=30)
     hold("later", expire=120)
     assert keys(client.get(LIST)) == ["soon", "late", "later"]
 
 
-@pytest.mark.parametrize(
-    ("column", "expected"),
-    [
-        (0, ["a", "b", "c"]),  # key
-        (7, ["c", "a", "b"]),  # name
-        (3, ["c", "b", "a"]),  # held for
-        (4, ["b", "c", "a"]),  # lease left
-        (6, ["a", "b", "c"]),  # fence
-    ],
-)
-def test_sorting(client: Client, store: str, hold: Hold, column: int, expected: list[str]) -> None:
-    """[D 3.2] By what people look for, both ways, over all locks and not only those of a page."""
+SORTED_BY = {
+    "key": (0, ["a", "b", "c"]),
+    "name": (7, ["c", "a", "b"]),
+    "held for": (3, ["c", "b", "a"]),
+    "lease left": (4, ["b", "c", "a"]),
+    "fence": (6, ["a", "b", "c"]),
+}
+
+
+def test_list_is_sorted_by_each_column_both_ways(client: Client, store: str, hold: Hold) -> None:
+    """[D 3.2] Over all locks and not only those of a page."""
     for key, name, expire in (("a", "m", 90), ("b", "n", 30), ("c", "l", 60)):
         hold(key, name=name, expire=expire)
         until(lambda key=key: inspection.find(key).held_for > 0.002)
-    assert keys(client.get(LIST, {"o": f"{column}"})) == expected
-    assert keys(client.get(LIST, {"o": f"-{column}"})) == expected[::-1]
+    for column, expected in SORTED_BY.values():
+        assert keys(client.get(LIST, {"o": f"{column}"})) == expected
+        assert keys(client.get(LIST, {"o": f"-{column}"})) == expected[::-1]
 
 
-def test_searching(client: Client, store: str, hold: Hold) -> None:
-    """[D 3.2] A part of the key, in capitals or not; a pattern is the whole key; brackets are nothing special."""
+def test_search_finds_parts_of_keys_and_patterns(client: Client, redis_locks: str, hold: Hold) -> None:
+    """[D 3.2] A part in capitals or not; a pattern is the whole key; brackets are nothing special."""
     hold("order:42", "order:7", "Report[1]")
     assert sorted(keys(client.get(LIST, {"q": "ORDER"}))) == ["order:42", "order:7"]
     assert keys(client.get(LIST, {"q": "order:?"})) == ["order:7"]
@@ -115,7 +115,7 @@ def test_searching(client: Client, store: str, hold: Hold) -> None:
     assert "There are no such locks now." in text(nothing)
 
 
-def test_states(client: Client, settings: Any, redis_url: str, hold: Hold) -> None:
+def test_list_is_filtered_by_state(client: Client, settings: Any, redis_url: str, hold: Hold) -> None:
     settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url, "LOCKS": {"slow": {"MAX_HOLD": 0.01}}}}
     hold("usual", "slow")
     in_thread(locks.lock("crashed", expire=LEASE, wait=PATIENCE).acquire)
@@ -128,7 +128,7 @@ def test_states(client: Client, settings: Any, redis_url: str, hold: Hold) -> No
     assert columns(client.get(LIST, {"state": "expired"}))["lease_left"].startswith("ended ")
 
 
-def test_two_aliases_never_mix(client: Client, two_aliases: None, hold: Hold) -> None:
+def test_locks_of_two_aliases_are_listed_apart(client: Client, two_aliases: None, hold: Hold) -> None:
     """One is shown at a time, the default one first wherever it stands in the settings; the title says which."""
     hold("a", "same")
     hold("same", "p", using="payments")
@@ -146,12 +146,12 @@ def test_two_aliases_never_mix(client: Client, two_aliases: None, hold: Hold) ->
         assert ("--alias payments" in page) is (alias == "payments")
 
 
-def test_one_alias_needs_no_filter(client: Client, store: str) -> None:
+def test_single_alias_has_no_filter(client: Client, redis_locks: str) -> None:
     assert 'aria-label="By alias"' not in text(client.get(LIST))
     assert "?alias=" not in text(client.get(LIST))
 
 
-def test_fifty_on_a_page(client: Client, store: str, hold: Hold) -> None:
+def test_page_of_the_list_has_fifty_locks(client: Client, store: str, hold: Hold) -> None:
     for number in range(120):
         hold(f"k{number:03}", expire=60 + number)
     first, last = client.get(LIST), client.get(LIST, {"p": "3"})
@@ -164,11 +164,10 @@ def test_fifty_on_a_page(client: Client, store: str, hold: Hold) -> None:
     assert len(keys(client.get(LIST, {"all": ""}))) == 50
 
 
-@pytest.mark.parametrize(("per_page", "show_all"), [(7, 0), (100, 0), (10, 150)])
-def test_a_page_of_another_length(
-    client: Client, store: str, hold: Hold, per_page: int, show_all: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("per_page", "show_all"), [(7, 0), (10, 150)])
+def test_subclass_may_change_the_length_of_a_page(
+    client: Client, redis_locks: str, hold: Hold, per_page: int, show_all: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who inherits from the page may change it."""
     monkeypatch.setattr(HeldLockAdmin, "list_per_page", per_page)
     monkeypatch.setattr(HeldLockAdmin, "list_max_show_all", show_all)
     for number in range(120):
@@ -180,7 +179,9 @@ def test_a_page_of_another_length(
     assert len(keys(client.get(LIST, {"all": ""}))) == (120 if show_all else per_page)
 
 
-def test_a_page_is_one_reading(client: Client, store: str, hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_reads_the_locks_once(
+    client: Client, redis_locks: str, hold: Hold, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Sorted by what only the locks know, a second reading of all of them would double the time."""
     for number in range(60):
         hold(f"k{number:03}")
@@ -193,26 +194,24 @@ def test_a_page_is_one_reading(client: Client, store: str, hold: Hold, monkeypat
         assert len(calls) == 1, query
 
 
-@pytest.mark.parametrize(
-    "query",
-    ["alias=nobody", "state=bogus", "key__contains=1", "unknown=1", "p=99", "p=-1", "p=99999999999999999999", "id=x"],
-)
-def test_what_the_page_does_not_know(client: Client, store: str, query: str) -> None:
-    """Refused as Django's admin does, rather than ignored: `?key__contains=1` with the wrong rows would be a lie."""
-    for url in (f"{LIST}?{query}", f"{LIST}?{query}&e=1"):
-        response = client.get(url)
-        if query.startswith("p="):
-            assert response.status_code in (200, 302)
-        elif "e=1" in url.split("&"):
-            assert "invalid_setup" in response.template_name
-        else:
-            assert response["Location"].endswith("?e=1")
+def test_unknown_parameter_is_refused_as_by_the_admin(client: Client, redis_locks: str) -> None:
+    """`?key__contains=1` with the wrong rows would be a lie."""
+    pages = ["p=99", "p=-1", "p=99999999999999999999"]
+    for query in ("alias=nobody", "state=bogus", "key__contains=1", "unknown=1", "id=x", *pages):
+        for url in (f"{LIST}?{query}", f"{LIST}?{query}&e=1"):
+            response = client.get(url)
+            if query in pages:
+                assert response.status_code in (200, 302), query
+            elif "e=1" in url.split("&"):
+                assert "invalid_setup" in response.template_name, query
+            else:
+                assert response["Location"].endswith("?e=1"), query
 
 
-@pytest.mark.parametrize("query", ["o=99", "o=x.-y", "o=8", "p=x", "q=%00", "q=*****************a", "foo__bar__baz=1"])
-def test_nonsense_is_never_an_error_of_ours(client: Client, store: str, hold: Hold, query: str) -> None:
+def test_nonsense_in_the_query_is_never_a_server_error(client: Client, redis_locks: str, hold: Hold) -> None:
     hold("a" * 100)
-    assert client.get(f"{LIST}?{query}").status_code in (200, 302, 400)
+    for query in ("o=99", "o=x.-y", "o=8", "p=x", "q=%00", "q=*****************a", "foo__bar__baz=1"):
+        assert client.get(f"{LIST}?{query}").status_code in (200, 302, 400), query
 
 
 HOSTILE = [
@@ -231,30 +230,31 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("key", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_keys(store: str, hold: Hold, key: str) -> None:
-    """[D57] A key is what a user typed. It is shown, never run; its address leads to it and to no other lock."""
+def test_hostile_key_is_shown_and_never_run(redis_locks: str) -> None:
+    """[D57] A key is what a user typed; its address leads to it and to no other lock."""
     client = visitor(VIEW, RELEASE)
-    hold(key, name="n", expire=50)
-    hold("bystander", expire=60)
-    response = client.get(LIST)
-    link = links(response)[0]
-    shown = next(iter(response.context["cl"].result_list))
-    assert "<script>alert" not in text(response)
-    page = client.get(link)
-    assert page.status_code == 200
-    assert page.context["original"].fence == shown.fence == locks.lock(key).holder().fence
-    assert "<script>alert" not in text(page)
-    assert "\u202e" not in text(page)
-    assert "{{ 7" in text(page) or "7|add" not in key
-    (button,) = re.findall(r'<a href="([^"]+)" class="redis-lock-force"', text(page))
-    confirm = client.get(unescape(button))
-    assert [one["lock"].fence for one in confirm.context["locks"]] == [shown.fence]
-    assert "<script>alert" not in text(confirm)
+    for key in HOSTILE:
+        with locks.lock(key, name="n", expire=50), locks.lock("bystander", expire=60):
+            response = client.get(LIST)
+            link = links(response)[0]
+            shown = next(iter(response.context["cl"].result_list))
+            assert "<script>alert" not in text(response)
+            page = client.get(link)
+            assert page.status_code == 200
+            assert page.context["original"].fence == shown.fence == locks.lock(key).holder().fence
+            assert "<script>alert" not in text(page)
+            assert "\u202e" not in text(page)
+            assert "{{ 7" in text(page) or "7|add" not in key
+            (button,) = re.findall(r'<a href="([^"]+)" class="redis-lock-force"', text(page))
+            confirm = client.get(unescape(button))
+            assert [one["lock"].fence for one in confirm.context["locks"]] == [shown.fence]
+            assert "<script>alert" not in text(confirm)
 
 
-def test_the_page_of_a_lock(client: Client, store: str, hold: Hold, settings: Any) -> None:
-    """[D62] Since when, in the time zone of the site; whom it belongs to; how to look from elsewhere."""
+def test_page_of_a_lock_shows_time_zone_holder_and_command(
+    client: Client, store: str, hold: Hold, settings: Any
+) -> None:
+    """[D62]"""
     settings.TIME_ZONE = "Asia/Shanghai"
     hold("order:42")
     info = inspection.find("order:42")
@@ -276,7 +276,7 @@ def test_the_page_of_a_lock(client: Client, store: str, hold: Hold, settings: An
     assert 'name="_save"' not in page
 
 
-def test_a_site_without_time_zones(client: Client, store: str, hold: Hold, settings: Any) -> None:
+def test_site_without_time_zones_shows_local_times(client: Client, redis_locks: str, hold: Hold, settings: Any) -> None:
     """[D62] `USE_TZ = False`: local times, without a name."""
     settings.USE_TZ, settings.TIME_ZONE = False, "Asia/Shanghai"
     hold("order:42")
@@ -286,21 +286,19 @@ def test_a_site_without_time_zones(client: Client, store: str, hold: Hold, setti
     assert since.endswith(f"{info.since.astimezone(ZoneInfo('Asia/Shanghai')):%H:%M:%S}")
 
 
-def test_a_lock_that_is_free_by_now(client: Client, store: str) -> None:
-    """No error and no riddle: whoever follows an old link sees that it is free."""
+def test_page_of_a_free_lock_shows_that_it_is_free(client: Client, redis_locks: str) -> None:
     page = client.get(detail("order:42"))
     assert page.status_code == 200
     assert "Nobody holds it." in text(page)
     assert "redis-lock-force" not in text(page)
 
 
-@pytest.mark.parametrize("id", ["nonsense", "nobody_3Aorder", "default_3A", "_3A", "default"])
-def test_an_address_of_no_lock(client: Client, store: str, id: str) -> None:
-    assert client.get(f"{LIST}{id}/change/").status_code == 302
+def test_address_of_no_lock_redirects(client: Client, redis_locks: str) -> None:
+    for id in ("nonsense", "nobody_3Aorder", "default_3A", "_3A", "default"):
+        assert client.get(f"{LIST}{id}/change/").status_code == 302, id
 
 
-def test_something_else_under_the_key(redis_locks: str) -> None:
-    """It is shown for what it is, and can't be released."""
+def test_foreign_value_under_a_key_is_shown_and_not_released(redis_locks: str) -> None:
     client = visitor(VIEW, RELEASE)
     grant = locks.lock("order:42", expire=60).acquire()
     with closing(Redis.from_url(redis_locks)) as server:
@@ -313,8 +311,10 @@ def test_something_else_under_the_key(redis_locks: str) -> None:
         grant.release()
 
 
-def test_an_alias_without_an_index(client: Client, settings: Any, hold: Hold, request: pytest.FixtureRequest) -> None:
-    """[INDEX off] The page says why it is empty; one lock can be looked at all the same."""
+def test_alias_without_an_index_shows_why_the_list_is_empty(
+    client: Client, settings: Any, hold: Hold, request: pytest.FixtureRequest
+) -> None:
+    """[INDEX off] One lock can be looked at all the same."""
     settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY, "INDEX": False}}
     hold("order:42")
     empty = client.get(LIST)
@@ -325,19 +325,21 @@ def test_an_alias_without_an_index(client: Client, settings: Any, hold: Hold, re
     assert "1 held lock" in text(client.get(LIST, {"q": "order:42"}))
 
 
-def test_more_locks_than_are_sorted(client: Client, store: str, hold: Hold, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_locks_than_are_sorted_are_announced(
+    client: Client, redis_locks: str, hold: Hold, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(inspection, "MOST", 3)
     hold("a", "b", "c", "d", "e")
     assert "Only those whose leases end first" in text(client.get(LIST, {"o": "0"}))
     assert "Only those whose leases end first" not in text(client.get(LIST))
 
 
-def test_nobody_waits_for_an_empty_list(client: Client, store: str) -> None:
+def test_empty_list_says_that_no_lock_is_held(client: Client, redis_locks: str) -> None:
     assert "No lock is held now." in text(client.get(LIST))
 
 
-def test_keys_that_need_escapes_in_an_address(client: Client, store: str, hold: Hold) -> None:
-    """What a server in front may refuse, such as %00, isn't in any address."""
+def test_address_of_a_lock_has_no_escapes_that_servers_refuse(client: Client, redis_locks: str, hold: Hold) -> None:
+    """Such as %00."""
     hold("a\x00b c%d")
     (link,) = links(client.get(LIST))
     assert not re.search(r"%(00|20)", link)

@@ -46,7 +46,7 @@ call_command("loaddata", "all.json", verbosity=0)
 """
 
 
-def test_it_needs_no_migration(tmp_path: Path) -> None:
+def test_model_needs_no_migration_and_no_table(tmp_path: Path) -> None:
     """[D55] [D56] `makemigrations --check` finds nothing to do, `migrate` makes no table, and `dumpdata`, `flush` and
     `loaddata` don't look for one. All of it in a project without the admin."""
     subprocess.run(
@@ -56,7 +56,7 @@ def test_it_needs_no_migration(tmp_path: Path) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("options", [[], ["--all"]], ids=["plain", "all"])
-def test_a_backup_beside_a_held_lock(options: list[str]) -> None:
+def test_dumpdata_beside_a_held_lock_has_no_row(options: list[str]) -> None:
     """[D55] A lock is no row: with and without `--all`."""
     with locks.lock("order:42"):
         out = StringIO()
@@ -68,13 +68,13 @@ def test_a_backup_beside_a_held_lock(options: list[str]) -> None:
 
 
 @pytest.mark.django_db
-def test_two_permissions_and_no_more() -> None:
-    """[F24] To look, and to free."""
+def test_model_has_the_permissions_to_view_and_to_release() -> None:
+    """[F24]"""
     content_type = ContentType.objects.get(app_label="django_redis_locks", model="heldlock")
     found = Permission.objects.filter(content_type=content_type).values_list("codename", flat=True)
     assert sorted(found) == ["force_release_heldlock", "view_heldlock"]
 
 
-def test_there_are_no_migrations(settings: Any) -> None:
-    """[D56] Even an empty package of them would ask each project to make one."""
+def test_app_has_no_migrations_package(settings: Any) -> None:
+    """[D56] Even an empty one would ask each project to make one."""
     assert not (ROOT / "django_redis_locks" / "migrations").exists()

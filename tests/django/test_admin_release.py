@@ -1,4 +1,4 @@
-"""Freeing locks by force from the admin: in two steps, with what was seen."""
+"""Force release in the admin: in two steps, with the fence that was shown."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def client() -> Client:
 
 
 @pytest.fixture
-def held(store: str) -> Iterator[dict[str, Grant]]:
+def held(redis_locks: str) -> Iterator[dict[str, Grant]]:
     """Three locks that somebody holds. A key that isn't its holder's any more is freed for the next test."""
     grants = {key: in_thread(locks.lock(key, expire=60).acquire) for key in ("a", "b", "c")}
     yield grants
@@ -62,8 +62,8 @@ def ask(client: Client, *chosen: str) -> Any:
     return client.get(FORCE, {"lock": [admin_id("default", key) for key in chosen]})
 
 
-def test_one_lock_from_its_page(client: Client, held: Any, seen: Events) -> None:
-    """[D 3.2] What is freed stands on the page; then it is freed, and who did it and why is written down."""
+def test_lock_is_released_from_its_page_and_logged(client: Client, held: Any, seen: Events) -> None:
+    """[D 3.2] What is freed is shown first; then it is freed, and actor and reason are written down."""
     info = inspection.find("a")
     assert FORCE in text(client.get(detail("a")))
     page = ask(client, "a")
@@ -93,7 +93,7 @@ def test_one_lock_from_its_page(client: Client, held: Any, seen: Events) -> None
     assert detail("a") in text(index)
 
 
-def test_several_locks_from_the_list(client: Client, held: Any) -> None:
+def test_several_locks_are_released_from_the_list(client: Client, held: Any) -> None:
     page = choose(client, "a", "c")
     assert held_keys() == ["a", "b", "c"]
     assert [one["lock"].key for one in page.context["locks"]] == ["a", "c"]
@@ -103,18 +103,17 @@ def test_several_locks_from_the_list(client: Client, held: Any) -> None:
     assert LogEntry.objects.count() == 2
 
 
-@pytest.mark.parametrize("method", ["get", "head", "options", "put", "delete"])
-def test_only_a_post_frees(client: Client, held: Any, method: str) -> None:
+def test_only_a_post_releases(client: Client, held: Any) -> None:
     """[D57] sidekiq-unique-jobs freed locks with links; whatever prefetches links freed them too."""
-    data = confirmed(ask(client, "a"))
-    query = urlencode(data, doseq=True)
-    for url in (FORCE, detail("a"), LIST, detail("a").replace("change", "delete")):
-        getattr(client, method)(f"{url}?{query}&post=yes&action=force_release&_selected_action=default:a")
-    assert held_keys() == ["a", "b", "c"]
+    query = urlencode(confirmed(ask(client, "a")), doseq=True)
+    for method in ("get", "head", "options", "put", "delete"):
+        for url in (FORCE, detail("a"), LIST, detail("a").replace("change", "delete")):
+            getattr(client, method)(f"{url}?{query}&post=yes&action=force_release&_selected_action=default:a")
+            assert held_keys() == ["a", "b", "c"], (method, url)
     assert client.put(FORCE).status_code == 405
 
 
-def test_no_other_site_frees(held: Any) -> None:
+def test_post_without_the_csrf_token_releases_nothing(held: Any) -> None:
     """[D57] Without the token of the form nothing is freed; with it, one is."""
     client = visitor(VIEW, RELEASE, enforce_csrf_checks=True)
     page = ask(client, "a")
@@ -126,25 +125,20 @@ def test_no_other_site_frees(held: Any) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "fence", ["0", "1", "", "-1", "x", "\N{FULLWIDTH DIGIT NINE}", "9" * 19, "9" * 400, "1e3", None]
-)
-def test_a_forged_fence(client: Client, held: Any, fence: str | None) -> None:
-    """[D58] It frees nothing, and says so."""
+def test_forged_fence_releases_nothing(client: Client, held: Any) -> None:
+    """[D58]"""
     data = confirmed(ask(client, "a"))
-    data["fence"] = [] if fence is None else [fence]
-    after = client.post(FORCE, data, follow=True)
-    assert held_keys() == ["a", "b", "c"]
-    assert told(after) == [
-        "Nothing was released."
-        if fence is None
-        else "Nothing was released: a isn't held by the holder that you saw any more."
-    ]
+    gone = "Nothing was released: a isn't held by the holder that you saw any more."
+    for fence in ("0", "1", "", "-1", "x", "\N{FULLWIDTH DIGIT NINE}", "9" * 19, "9" * 400, "1e3", None):
+        data["fence"] = [] if fence is None else [fence]
+        after = client.post(FORCE, data, follow=True)
+        assert held_keys() == ["a", "b", "c"], fence
+        assert told(after) == (["Nothing was released."] if fence is None else [gone]), fence
     assert not LogEntry.objects.exists()
 
 
-def test_another_holder_meanwhile(client: Client, held: Any) -> None:
-    """[D58] Between the page and the click the lock was released, and acquired by somebody else: he keeps it."""
+def test_new_holder_since_the_page_was_shown_keeps_its_lock(client: Client, held: Any) -> None:
+    """[D58]"""
     data = confirmed(ask(client, "a", "b"))
     held["a"].release()
     held["a"] = in_thread(locks.lock("a", expire=60).acquire)
@@ -154,7 +148,7 @@ def test_another_holder_meanwhile(client: Client, held: Any) -> None:
     held["a"].ensure_held()
 
 
-def test_free_meanwhile(client: Client, held: Any) -> None:
+def test_lock_that_is_free_by_now_is_no_error(client: Client, held: Any) -> None:
     """Before the page: back to the list. After it: nothing to do, which isn't an error."""
     data = confirmed(ask(client, "a"))
     held["a"].release()
@@ -164,7 +158,7 @@ def test_free_meanwhile(client: Client, held: Any) -> None:
     assert keys(response) == ["b", "c"]
 
 
-def test_a_reason_is_asked_for(client: Client, held: Any) -> None:
+def test_release_without_a_reason_shows_the_page_again(client: Client, held: Any) -> None:
     """Without one nothing is freed, and the page comes again, with what is held now."""
     for reason in ("", "   ", "x" * 201, "nul\x00"):
         again = client.post(FORCE, confirmed(ask(client, "a"), reason))
@@ -174,17 +168,17 @@ def test_a_reason_is_asked_for(client: Client, held: Any) -> None:
     assert held_keys() == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("across", ["1", "true", "yes"])
-def test_never_all_at_once(client: Client, held: Any, across: str) -> None:
+def test_selection_across_pages_releases_nothing(client: Client, held: Any) -> None:
     """[D59] `select_across` emptied all rows of the prototype."""
-    after = choose(client, "a", select_across=across)
-    assert after.status_code == 302
-    assert told(client.get(LIST)) == ["Locks are released page by page, not all at once."]
-    assert held_keys() == ["a", "b", "c"]
+    for across in ("1", "true", "yes"):
+        after = choose(client, "a", select_across=across)
+        assert after.status_code == 302
+        assert told(client.get(LIST)) == ["Locks are released page by page, not all at once."]
+        assert held_keys() == ["a", "b", "c"]
 
 
-def test_a_lock_of_another_alias(client: Client, held: Any, settings: Any) -> None:
-    """What was chosen in the list of one alias doesn't touch another one, whatever the form says."""
+def test_lock_of_another_alias_is_not_touched(client: Client, held: Any, settings: Any) -> None:
+    """Whatever the form says."""
     table = settings.REDIS_LOCKS
     settings.REDIS_LOCKS = {**table, "other": {**table["default"], "KEY_PREFIX": "other"}}
     grant = in_thread(locks["other"].lock("a", expire=60).acquire)
@@ -198,18 +192,17 @@ def test_a_lock_of_another_alias(client: Client, held: Any, settings: Any) -> No
     assert inspection.find("a", "other").state == "free"
 
 
-@pytest.mark.parametrize("lock", ["", "nonsense", "nobody:a", "default:", ":a", "default:free"])
-def test_nothing_to_free(client: Client, held: Any, lock: str) -> None:
-    """Addresses of no lock, or of a free one."""
-    response = client.get(FORCE, {"lock": lock}, follow=True)
-    assert told(response) == ["None of these locks is held any more."]
-    after = client.post(FORCE, {"lock": [lock], "fence": ["1"], "reason": "r"}, follow=True)
-    assert after.status_code == 200
-    assert held_keys() == ["a", "b", "c"]
+def test_address_of_no_held_lock_releases_nothing(client: Client, held: Any) -> None:
+    for lock in ("", "nonsense", "nobody:a", "default:", ":a", "default:free"):
+        response = client.get(FORCE, {"lock": lock}, follow=True)
+        assert told(response) == ["None of these locks is held any more."], lock
+        after = client.post(FORCE, {"lock": [lock], "fence": ["1"], "reason": "r"}, follow=True)
+        assert after.status_code == 200
+        assert held_keys() == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("atomic", [False, True], ids=["autocommit", "atomic requests"])
-def test_the_audit_fails(
+def test_failed_audit_releases_and_is_shown_and_logged(
     client: Client,
     held: Any,
     atomic: bool,
@@ -217,7 +210,7 @@ def test_the_audit_fails(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """[D63] Whether the database can be written or not: the lock is freed, the log has it, and who did it is told."""
+    """[D63] Whether the database can be written or not."""
 
     def fail(*args: Any, **options: Any) -> None:
         with transaction.atomic(
@@ -239,7 +232,7 @@ def test_the_audit_fails(
     assert any("released by force: it hangs" in record.getMessage() for record in caplog.records)
 
 
-def test_an_alias_without_an_index(client: Client, memory_locks: Any) -> None:
+def test_lock_without_an_index_is_released_by_its_key(client: Client, memory_locks: Any) -> None:
     """[INDEX off] What isn't listed can be freed all the same, found by its key."""
     memory_locks(INDEX=False)
     grant = in_thread(locks.lock("a", expire=60).acquire)
@@ -250,8 +243,8 @@ def test_an_alias_without_an_index(client: Client, memory_locks: Any) -> None:
         grant.release()
 
 
-def test_who_waits_is_shown_and_goes_on(client: Client, held: Any) -> None:
-    """[D 3.2] Whoever frees a lock sees who waits for it; who waited has it then."""
+def test_waiter_is_shown_and_gets_the_released_lock(client: Client, held: Any) -> None:
+    """[D 3.2]"""
     turn: list[Grant] = []
     waiter = threading.Thread(target=lambda: turn.append(locks.lock("a", expire=60, wait=-1).acquire()), daemon=True)
     waiter.start()
@@ -267,7 +260,7 @@ def test_who_waits_is_shown_and_goes_on(client: Client, held: Any) -> None:
     turn[0].release()
 
 
-def test_messages_name_a_few(client: Client, store: str) -> None:
+def test_message_names_the_first_five_locks(client: Client, redis_locks: str) -> None:
     grants = [locks.lock(f"k{number}", expire=60).acquire() for number in range(8)]
     page = choose(client, *(f"k{number}" for number in range(8)))
     after = client.post(FORCE, confirmed(page), follow=True)

@@ -1,4 +1,4 @@
-"""Who may see and free what, and what the admin shows when Redis is down."""
+"""Permissions in the admin, and what it shows when Redis is down."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PLACES = (
 
 
 @pytest.fixture
-def held(store: str) -> Iterator[None]:
+def held(redis_locks: str) -> Iterator[None]:
     with locks.lock("a", expire=60):
         yield
 
@@ -55,8 +55,8 @@ def release(client: Client, fence: int) -> Any:
 
 
 @pytest.mark.parametrize("permissions", [(), (RELEASE,)], ids=["nothing", "releasing only"])
-def test_staff_without_the_right_to_look(held: None, permissions: tuple[str, ...]) -> None:
-    """403 everywhere and nothing in the sidebar. Whoever may free but not look would free what he doesn't see."""
+def test_staff_without_the_view_permission_gets_403(held: None, permissions: tuple[str, ...]) -> None:
+    """Everywhere, and nothing in the sidebar; the permission to release alone is not enough."""
     client = visitor(*permissions)
     for url in PLACES:
         assert client.get(url).status_code == 403, url
@@ -69,8 +69,7 @@ def test_staff_without_the_right_to_look(held: None, permissions: tuple[str, ...
 
 
 @pytest.mark.parametrize("staff", [False, None], ids=["a customer", "nobody"])
-def test_who_is_not_staff(held: None, staff: bool | None) -> None:
-    """To the login."""
+def test_visitor_without_staff_rights_is_sent_to_the_login(held: None, staff: bool | None) -> None:
     client = Client() if staff is None else visitor(VIEW, RELEASE, staff=staff)
     for url in PLACES:
         response = client.get(url)
@@ -80,8 +79,7 @@ def test_who_is_not_staff(held: None, staff: bool | None) -> None:
     assert inspection.find("a").state == "held"
 
 
-def test_who_may_only_look(held: None) -> None:
-    """Rows without checkboxes, no action, no button; what isn't offered isn't accepted either."""
+def test_view_permission_alone_offers_and_accepts_no_release(held: None) -> None:
     client = visitor(VIEW)
     page = client.get(LIST)
     assert keys(page) == ["a"]
@@ -94,8 +92,7 @@ def test_who_may_only_look(held: None) -> None:
     assert inspection.find("a").state == "held"
 
 
-def test_nobody_adds_changes_or_deletes(held: None) -> None:
-    """Not even a superuser, who has every permission."""
+def test_superuser_can_not_add_change_or_delete(held: None) -> None:
     client = Client()
     client.force_login(User.objects.create_superuser("root"))
     for url in (ADD, detail("a").replace("change", "delete")):
@@ -109,7 +106,7 @@ def test_nobody_adds_changes_or_deletes(held: None) -> None:
     assert inspection.find("a").state == "held"
 
 
-def test_a_second_site(held: None) -> None:
+def test_pages_of_a_second_site_stay_on_it(held: None) -> None:
     """Its pages stay on it."""
     client = visitor(VIEW, RELEASE)
     there = LIST.replace("/admin/", "/other/")
@@ -131,7 +128,7 @@ def release_there(client: Client, page: Any) -> str:
     return str(response["Location"])
 
 
-def test_no_page_of_ours_is_kept_by_a_cache(held: None) -> None:
+def test_pages_are_not_stored_by_caches(held: None) -> None:
     client = visitor(VIEW, RELEASE)
     for url in (LIST, detail("a"), f"{FORCE}?lock=default:a"):
         assert "no-store" in client.get(url)["Cache-Control"]
@@ -140,8 +137,8 @@ def test_no_page_of_ours_is_kept_by_a_cache(held: None) -> None:
 # Content security policies
 
 
-def test_nothing_is_inline(held: None) -> None:
-    """A strict policy forbids scripts, styles and handlers in the page."""
+def test_pages_have_nothing_inline(held: None) -> None:
+    """A strict content security policy forbids it."""
     client = visitor(VIEW, RELEASE)
     pages = [LIST, f"{LIST}?q=nobody", detail("a"), detail("free"), f"{FORCE}?lock=default:a"]
     for url in pages:
@@ -179,12 +176,12 @@ def check_all_steps(client: Client) -> None:
     assert history.status_code == 200
 
 
-def test_redis_is_down(store_down: str) -> None:
+def test_pages_show_that_redis_is_down(store_down: str) -> None:
     check_all_steps(visitor(VIEW, RELEASE))
 
 
-def test_redis_is_silent(silent_store: None) -> None:
-    """Nobody waits longer than one call may take, however many locks were chosen."""
+def test_silent_server_takes_one_timeout_per_page(silent_store: None) -> None:
+    """However many locks were chosen."""
     client = visitor(VIEW, RELEASE)
     begin = clock.now()
     client.get(LIST)
@@ -200,7 +197,7 @@ def test_redis_is_silent(silent_store: None) -> None:
         assert clock.now() - begin < 8  # and not fifty times as long as one
 
 
-def test_redis_goes_down_between_the_page_and_the_click(held: None, request: pytest.FixtureRequest) -> None:
+def test_redis_down_before_the_click_is_shown(held: None, request: pytest.FixtureRequest) -> None:
     client = visitor(VIEW, RELEASE)
     fence = inspection.find("a").fence
     request.getfixturevalue("store_down")
@@ -208,9 +205,7 @@ def test_redis_goes_down_between_the_page_and_the_click(held: None, request: pyt
     assert "it isn't known" in message
 
 
-def test_redis_goes_down_during_the_release(held: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether it was freed isn't known then, and the page doesn't pretend to know."""
-
+def test_redis_down_during_the_release_leaves_the_outcome_open(held: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: Any, **terms: Any) -> bool:
         raise LockBackendError("no answer", unanswered=True)
 
@@ -223,7 +218,7 @@ def test_redis_goes_down_during_the_release(held: None, monkeypatch: pytest.Monk
     assert not LogEntry.objects.exists()
 
 
-def test_the_index_of_the_admin_asks_no_store(silent_store: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_of_the_admin_asks_no_store(silent_store: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """[D60] A store that is down, or slow, must not slow down the first page of the admin, nor other pages' sidebars."""
 
     def refuse(*args: Any, **terms: Any) -> Any:
@@ -238,19 +233,17 @@ def test_the_index_of_the_admin_asks_no_store(silent_store: None, monkeypatch: p
         assert LIST in text(page)
 
 
-@pytest.mark.parametrize(
-    "table", [{}, {"default": {"LOCATION": "nonsense"}}, {"default": {"TYPO": 1}}, [], {"other": {"TYPO": 1}}]
-)
-def test_settings_that_are_wrong(settings: Any, table: Any) -> None:
-    """The page says what `manage.py check` says."""
-    settings.REDIS_LOCKS = table
+def test_wrong_settings_are_shown_as_by_check(settings: Any) -> None:
     client = visitor(VIEW, RELEASE)
-    page = client.get(LIST)
-    assert page.status_code == 200
-    assert "redis-lock-problem" in text(page)
-    assert "REDIS_LOCKS" in text(page)
-    assert client.get(detail("a")).status_code in (200, 302)
+    table: Any
+    for table in ({}, {"default": {"LOCATION": "nonsense"}}, {"default": {"TYPO": 1}}, [], {"other": {"TYPO": 1}}):
+        settings.REDIS_LOCKS = table
+        page = client.get(LIST)
+        assert page.status_code == 200
+        assert "redis-lock-problem" in text(page)
+        assert "REDIS_LOCKS" in text(page)
+        assert client.get(detail("a")).status_code in (200, 302)
 
 
-def test_checks_of_the_admin_find_nothing() -> None:
+def test_system_checks_of_the_admin_find_nothing() -> None:
     call_command("check", "--tag", "admin", "--tag", "models", fail_level="WARNING")

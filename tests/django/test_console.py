@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import pytest
@@ -59,8 +60,7 @@ def one_down(settings: Any, redis_url: str, closed_port: int) -> None:
     }
 
 
-def test_code_may_call_it_with_keywords(two: None) -> None:
-    """As any command: from a task, or another command."""
+def test_call_command_takes_keywords(two: None) -> None:
     out = io.StringIO()
     with locks["payments"].lock("card:2") as grant:
         call_command("redis_locks", "list", alias="payments", json=True, stdout=out)
@@ -73,8 +73,8 @@ def test_code_may_call_it_with_keywords(two: None) -> None:
 # list
 
 
-def test_the_locks_of_all_aliases_are_listed(two: None) -> None:
-    """Who holds what, since when, for how long still, and with which fence."""
+def test_list_shows_the_locks_of_all_aliases(two: None) -> None:
+    """Holder, age, rest of the lease, fence."""
     with locks.lock("order:1", expire=30) as grant, locks["payments"].lock("card:2"):
         ended = call("list")
         assert ended.code == 0
@@ -89,7 +89,7 @@ def test_the_locks_of_all_aliases_are_listed(two: None) -> None:
         assert call("list", "--match", "ORD*").out.count("order:1") == 1
 
 
-def test_nothing_that_is_held_is_a_no(store: str) -> None:
+def test_list_without_locks_ends_with_1(redis_locks: str) -> None:
     """As with grep, so that a script may wait for it."""
     ended = call("list")
     assert (ended.code, ended.out) == (1, "0 locks\n")
@@ -112,40 +112,37 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("key", HOSTILE)
-def test_a_hostile_key_is_shown_without_its_tricks_and_told_exactly(store: str, key: str) -> None:
-    """[D57] A line for each lock and nothing that a terminal acts on; JSON has the very key, which show and release take."""
-    with locks.lock(key, expire=30) as grant:
-        ended = call("list")
-        assert ended.code == 0
-        assert len(ended.out.splitlines()) == 4
-        assert all(line.isprintable() for line in ended.out.splitlines())
-        ended = call("list", "--json")
-        assert ended.out.replace("\n", "").isprintable()
-        (told,) = ended.document["locks"]
-        assert told["key"] == key
-        assert told["fence"] == grant.fence
-        shown = call("show", "--json", "--", told["key"])
-        assert shown.document["fence"] == grant.fence
-        assert all(line.isprintable() for line in call("show", "--", key).out.splitlines())
-        released = call("release", "--yes", "--", told["key"])
-        assert released.code == 0
-        assert all(line.isprintable() for line in released.out.splitlines())
-        assert not locks.lock(key).locked()
-        locks.lock(key).force_release()
-        with pytest.raises(LockLost):
-            grant.release()
+def test_hostile_key_is_escaped_in_text_and_exact_in_json(redis_locks: str) -> None:
+    """[D57] Nothing that a terminal acts on; JSON has the very key, which show and release take."""
+    for key in HOSTILE:
+        with locks.lock(key, expire=30) as grant:
+            ended = call("list")
+            assert ended.code == 0
+            assert len(ended.out.splitlines()) == 4
+            assert all(line.isprintable() for line in ended.out.splitlines())
+            ended = call("list", "--json")
+            assert ended.out.replace("\n", "").isprintable()
+            (listed,) = ended.document["locks"]
+            assert (listed["key"], listed["fence"]) == (key, grant.fence)
+            shown = call("show", "--json", "--", listed["key"])
+            assert shown.document["fence"] == grant.fence
+            assert all(line.isprintable() for line in call("show", "--", key).out.splitlines())
+            released = call("release", "--yes", "--", listed["key"])
+            assert released.code == 0
+            assert all(line.isprintable() for line in released.out.splitlines())
+            assert not locks.lock(key).locked()
+            with pytest.raises(LockLost):
+                grant.release()
 
 
-def test_a_key_that_was_cut_is_found_as_it_is_listed(store: str) -> None:
-    """Of a key beyond 200 bytes the store has a hash; that names the lock all the same."""
+def test_long_key_is_found_as_it_is_listed(redis_locks: str) -> None:
+    """Of a key beyond 200 bytes the store has a hash."""
     with locks.lock("long:" + "x" * 500):
         (told,) = call("list", "--json").document["locks"]
         assert call("show", told["key"]).code == 0
 
 
-def test_more_locks_than_a_page(memory_locks: Any) -> None:
-    """A limit beyond a page's is several pages; what is left out is counted."""
+def test_limit_beyond_a_page_lists_several_pages(memory_locks: Any) -> None:
     memory_locks()
     grants = [locks.lock(f"n:{number:04}").acquire() for number in range(1205)]
     try:
@@ -160,8 +157,8 @@ def test_more_locks_than_a_page(memory_locks: Any) -> None:
             grant.release()
 
 
-def test_an_alias_that_is_down_hides_no_other(one_down: None) -> None:
-    """[D57] The others are shown; the code says that something is missing, and no password is shown."""
+def test_alias_that_is_down_hides_no_other(one_down: None) -> None:
+    """[D57] The code is 3, and no password is shown."""
     with locks["payments"].lock("card:2"):
         for verb in ("list", "ping", "stats", "fence"):
             ended = call(verb)
@@ -178,8 +175,7 @@ def test_an_alias_that_is_down_hides_no_other(one_down: None) -> None:
         assert call("release", "card:2", "--yes").code == 3
 
 
-def test_an_alias_whose_settings_are_wrong(settings: Any, redis_url: str) -> None:
-    """Alone it is a mistake, among others it is one that is down."""
+def test_alias_with_wrong_settings_is_a_mistake_alone_and_down_among_others(settings: Any, redis_url: str) -> None:
     settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}, "payments": {"LOCATION": "nowhere"}}
     assert call("list").code == 3
     for words in (["list", "--alias", "payments"], ["show", "a", "--alias", "payments"]):
@@ -193,9 +189,9 @@ def test_an_alias_whose_settings_are_wrong(settings: Any, redis_url: str) -> Non
     assert "set REDIS_LOCKS" in call("list").err
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
+def test_wrong_arguments_raise_CommandError(memory_locks: Any) -> None:
+    memory_locks()
+    for words in (
         ["list", "--limit", "0"],
         ["list", "--limit", "-1"],
         ["list", "--limit", "1e3"],
@@ -208,23 +204,19 @@ def test_an_alias_whose_settings_are_wrong(settings: Any, redis_url: str) -> Non
         ["fence", "--at-least", "9" * 30],
         ["show"],
         ["destroy"],
-    ],
-    ids=" ".join,
-)
-def test_what_cant_be_understood_is_wrong(memory_locks: Any, words: list[str]) -> None:
-    memory_locks()
-    with pytest.raises(CommandError, match="Error: "):
-        call_command("redis_locks", *words)
+    ):
+        with pytest.raises(CommandError, match="Error: "):
+            call_command("redis_locks", *words)
 
 
-def test_an_empty_key_and_one_that_is_no_text_are_wrong(memory_locks: Any) -> None:
+def test_empty_or_undecodable_key_ends_with_2(memory_locks: Any) -> None:
     """Bytes in an argument that are no UTF-8 are what Python makes of them, which no store can have."""
     memory_locks()
     assert call("show", "").code == 2
     assert call("show", "\udcff").code == 2
 
 
-def test_aliases_whose_locks_cant_be_listed_say_so(settings: Any, redis_url: str) -> None:
+def test_list_names_aliases_whose_locks_can_not_be_listed(settings: Any, redis_url: str) -> None:
     settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url, "INDEX": False}, "local": {"BACKEND": MEMORY}}
     ended = call("list")
     assert "default keeps no index" in ended.err
@@ -234,7 +226,7 @@ def test_aliases_whose_locks_cant_be_listed_say_so(settings: Any, redis_url: str
 # show
 
 
-def test_one_lock_is_shown_with_all_that_is_known(store: str) -> None:
+def test_show_prints_all_that_is_known_of_a_lock(store: str) -> None:
     with held_elsewhere("order:1", expire=30) as grant:
         ended = call("show", "order:1")
         assert ended.code == 0
@@ -249,7 +241,7 @@ def test_one_lock_is_shown_with_all_that_is_known(store: str) -> None:
     assert call("show", "order:1", "--json").document["holder"] is None
 
 
-def test_what_is_no_lock_is_shown_as_such(redis_locks: str, redis_server: RedisServer) -> None:
+def test_show_of_a_foreign_value_says_that_it_is_no_lock(redis_locks: str, redis_server: RedisServer) -> None:
     redis_server.command("SET", "lock:{0}:k:a", "\x1b[31mnot ours")
     ended = call("show", "a")
     assert ended.code == 0
@@ -260,8 +252,7 @@ def test_what_is_no_lock_is_shown_as_such(redis_locks: str, redis_server: RedisS
 # release
 
 
-def test_what_is_released_is_shown_first(store: str, seen: Events) -> None:
-    """Whom it hits, that he runs on; who did it and why are in the signal."""
+def test_release_shows_the_holder_and_sends_actor_and_reason(store: str, seen: Events) -> None:
     with held_elsewhere("order:1", expire=30) as grant:
         ended = call("release", "order:1", "--yes", "--reason", "hangs")
         assert ended.code == 0
@@ -277,8 +268,8 @@ def test_what_is_released_is_shown_first(store: str, seen: Events) -> None:
         grant.hold.state = grant.hold.state.GONE
 
 
-def test_without_a_terminal_nothing_is_released_unasked(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script that forgot --yes is told so; it doesn't hang, and frees nothing."""
+def test_release_without_terminal_and_yes_is_refused(redis_locks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that forgot --yes doesn't hang, and frees nothing."""
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     with held_elsewhere("order:1"):
         ended = call("release", "order:1")
@@ -287,8 +278,8 @@ def test_without_a_terminal_nothing_is_released_unasked(store: str, monkeypatch:
         assert locks.lock("order:1").locked()
 
 
-def test_without_any_stdin_neither(memory_locks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A daemon has none at all."""
+def test_release_without_stdin_is_refused(memory_locks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a daemon."""
     memory_locks()
     monkeypatch.setattr("sys.stdin", None)
     with held_elsewhere("order:1"):
@@ -300,27 +291,22 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(
-    ("typed", "code"), [("y\n", 0), ("YES\n", 0), (" y \n", 0), ("\n", 1), ("n\n", 1), ("", 1), ("yy\n", 1)], ids=repr
-)
-def test_somebody_is_asked(store: str, monkeypatch: pytest.MonkeyPatch, typed: str, code: int) -> None:
-    """Nothing but a yes is one; the end of the input is a no."""
-    monkeypatch.setattr("sys.stdin", Terminal(typed))
-    grant = locks.lock("order:1", expire=30).acquire()
-    ended = call("release", "order:1")
-    assert ended.code == code
-    assert "Release it? [y/N] " in ended.err
-    assert locks.lock("order:1").locked() == bool(code)
-    if code:
-        grant.release()
-    else:
-        with pytest.raises(LockLost):
+def test_release_asks_at_a_terminal_and_takes_only_a_yes(redis_locks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the input is a no."""
+    for typed, code in (("y\n", 0), ("YES\n", 0), (" y \n", 0), ("\n", 1), ("n\n", 1), ("", 1), ("yy\n", 1)):
+        monkeypatch.setattr("sys.stdin", Terminal(typed))
+        grant = locks.lock("order:1", expire=30).acquire()
+        ended = call("release", "order:1")
+        assert ended.code == code, typed
+        assert "Release it? [y/N] " in ended.err
+        assert locks.lock("order:1").locked() == bool(code)
+        with pytest.raises(LockLost) if code == 0 else nullcontext():
             grant.release()
 
 
 @pytest.mark.parametrize("yes", [True, False], ids=["yes", "asked"])
-def test_a_lock_that_was_taken_again_meanwhile_stays(store: str, monkeypatch: pytest.MonkeyPatch, *, yes: bool) -> None:
-    """[D58] Between showing and releasing it is freed and acquired anew: the new holder is not the one who was shown."""
+def test_release_leaves_a_new_holder_alone(redis_locks: str, monkeypatch: pytest.MonkeyPatch, *, yes: bool) -> None:
+    """[D58] Between showing and releasing the lock is freed and acquired by another hold."""
     first = locks.lock("order:1").acquire()
     shown = inspection.find
     second: list[Any] = []
@@ -354,18 +340,18 @@ def _exact(second: list[Any]) -> Callable[..., bool]:
     return force_release
 
 
-@pytest.mark.parametrize("off", [-1, RESERVED_FENCES + 1, -(10**15), 10**15], ids=str)
-def test_a_forged_or_an_old_fence_releases_nothing(store: str, off: int) -> None:
+def test_forged_or_old_fence_releases_nothing(redis_locks: str) -> None:
     with held_elsewhere("order:1") as grant:
         assert grant.fence is not None
-        ended = call("release", "order:1", "--yes", "--fence", str(grant.fence + off))
-        assert ended.code == 1
-        assert f"the fence {grant.fence + off}" in ended.out
-        assert str(grant.fence) in ended.out
-        assert locks.lock("order:1").locked()
+        for off in (-1, RESERVED_FENCES + 1, -(10**15), 10**15):
+            ended = call("release", "order:1", "--yes", "--fence", str(grant.fence + off))
+            assert ended.code == 1
+            assert f"the fence {grant.fence + off}" in ended.out
+            assert str(grant.fence) in ended.out
+            assert locks.lock("order:1").locked()
 
 
-def test_the_fence_that_was_seen_releases_that_hold(store: str) -> None:
+def test_release_by_fence_frees_that_hold_once(redis_locks: str) -> None:
     grant = locks.lock("order:1").acquire()
     assert call("release", "order:1", "--yes", "--fence", str(grant.fence)).code == 0
     ended = call("release", "order:1", "--yes", "--fence", str(grant.fence))
@@ -375,8 +361,7 @@ def test_the_fence_that_was_seen_releases_that_hold(store: str) -> None:
         grant.release()
 
 
-def test_a_release_as_a_document(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One document in every case; nobody is asked in the middle of it."""
+def test_release_as_json_is_one_document_and_asks_nothing(redis_locks: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", Terminal("y\n"))
     grant = locks.lock("order:1").acquire()
     assert call("release", "order:1", "--json").code == 2
@@ -389,7 +374,7 @@ def test_a_release_as_a_document(store: str, monkeypatch: pytest.MonkeyPatch) ->
         grant.release()
 
 
-def test_what_is_no_lock_stays(redis_locks: str, redis_server: RedisServer) -> None:
+def test_release_of_a_foreign_value_leaves_it(redis_locks: str, redis_server: RedisServer) -> None:
     redis_server.command("SET", "lock:{0}:k:a", "somebody else's")
     ended = call("release", "a", "--yes")
     assert ended.code == 1
@@ -397,8 +382,7 @@ def test_what_is_no_lock_stays(redis_locks: str, redis_server: RedisServer) -> N
     assert redis_server.command("GET", "lock:{0}:k:a") == "somebody else's"
 
 
-def test_a_lock_without_expiry_can_be_released(redis_locks: str, redis_server: RedisServer) -> None:
-    """Nothing else frees it."""
+def test_release_frees_a_lock_without_expiry(redis_locks: str, redis_server: RedisServer) -> None:
     grant = locks.lock("a", expire=30).acquire()
     redis_server.command("PERSIST", "lock:{0}:k:a")
     assert call("release", "a", "--yes").code == 0
@@ -410,7 +394,7 @@ def test_a_lock_without_expiry_can_be_released(redis_locks: str, redis_server: R
 # ping, stats, fence
 
 
-def test_ping_says_who_answers(two: None) -> None:
+def test_ping_names_address_server_and_round_trip(two: None) -> None:
     ended = call("ping")
     assert ended.code == 0
     assert ended.out.count("redis://127.0.0.1:") == 2
@@ -421,7 +405,7 @@ def test_ping_says_who_answers(two: None) -> None:
     assert 0 < told["payments"]["round_trip"] < 10
 
 
-def test_stats_count_and_tell_what_matters(two: None) -> None:
+def test_stats_count_locks_and_show_the_memory_policy(two: None) -> None:
     with locks.lock("a"), locks["payments"].lock("b"), locks["payments"].lock("c"):
         told = call("stats", "--json").document["aliases"]
         assert (told["default"]["held"], told["payments"]["held"]) == (1, 2)
@@ -432,7 +416,7 @@ def test_stats_count_and_tell_what_matters(two: None) -> None:
         assert "appendonly no, nothing" in out
 
 
-def test_memory_answers_too(memory_locks: Any) -> None:
+def test_memory_backend_answers_all_verbs(memory_locks: Any) -> None:
     memory_locks()
     for verb in ("ping", "stats", "fence"):
         assert call(verb).code == 0
@@ -447,7 +431,7 @@ def counters(store: str, settings: Any, request: pytest.FixtureRequest) -> None:
         settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY, "LOCATION": request.node.nodeid}}
 
 
-def test_fences_go_on_from_where_they_are_moved_to(counters: None) -> None:
+def test_fences_go_on_from_a_raised_counter(counters: None) -> None:
     """[H1] A store that was restored, or whose clock is behind: fences must not fall below those that rows have."""
     with locks.lock("a") as grant:
         assert grant.fence is not None
@@ -473,8 +457,8 @@ def test_fences_never_go_back(counters: None) -> None:
     assert call("fence", "--at-least", "0").code == 0
 
 
-def test_a_fence_far_ahead_is_asked_for(counters: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One digit too many, and it can't be taken back."""
+def test_fence_far_ahead_needs_a_yes(counters: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can't be taken back."""
     far = 4 * 10**15
     assert call("fence", "--at-least", str(far)).code == 2
     monkeypatch.setattr("sys.stdin", Terminal("n\n"))
@@ -490,8 +474,8 @@ def test_a_fence_far_ahead_is_asked_for(counters: None, monkeypatch: pytest.Monk
     assert current_grant() is None
 
 
-def test_fences_that_cant_be_told_apart_are_refused(memory_locks: Any) -> None:
-    """Beyond 2**53 Lua would give the same fence twice; half of that leaves room for everybody."""
+def test_fence_beyond_half_of_lua_numbers_is_refused(memory_locks: Any) -> None:
+    """Beyond 2**53 Lua would give the same fence twice; half of that leaves room."""
     memory_locks()
     assert call("fence", "--at-least", str(2**52 + 1), "--yes").code == 2
     with pytest.raises(ValueError, match="a fence is a whole number"):

@@ -22,7 +22,7 @@ KEY, QUEUED, DONE = "job:export:1", "job:export:2", "job:export:3"
 
 
 @pytest.fixture
-def jobs(store: str) -> Iterator[dict[str, Record]]:
+def jobs(redis_locks: str) -> Iterator[dict[str, Record]]:
     """One that runs, one that waits, one that is done; and a lock."""
     running = {"v": 1, "state": "running", "id": "task-1", "holder": ["web-3", 4711, "MainThread", "shop.export"]}
     written = {
@@ -46,8 +46,8 @@ def forget(*wanted: str) -> None:
 # The command
 
 
-def test_jobs_are_listed_with_their_tasks(jobs: dict[str, Record]) -> None:
-    """What runs is held, as locks are; what waits is asked for."""
+def test_list_shows_jobs_with_their_tasks(jobs: dict[str, Record]) -> None:
+    """A job that runs is held, as locks are; waiting ones are listed on request."""
     first, second, third, *_ = call("list").out.splitlines()
     assert first.split()[-1] == "TASK"
     assert second.split()[:7] == ["default", KEY, "held", "web-3", "pid", "4711", "MainThread"]
@@ -66,51 +66,48 @@ def test_jobs_are_listed_with_their_tasks(jobs: dict[str, Record]) -> None:
     assert document["aliases"]["default"]["total"] == 3
 
 
-def test_without_jobs_there_is_no_column_for_them(store: str) -> None:
+def test_list_without_jobs_has_no_column_for_tasks(redis_locks: str) -> None:
     with locks.lock("a lock"):
         assert "TASK" not in call("list").out
 
 
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    [
+def test_show_tells_state_task_and_holder_of_a_job(jobs: dict[str, Record]) -> None:
+    for key, expected in (
         (KEY, ["name shop.export", "kind job", "state held", "task task-1", "holder web-3 pid 4711 MainThread"]),
         (QUEUED, ["name export", "kind job", "state queued", "task task-2"]),
         (DONE, ["kind job", "state done", "task task-3"]),
-    ],
-)
-def test_one_job_is_shown(jobs: dict[str, Record], key: str, expected: list[str]) -> None:
-    ended = call("show", key)
-    lines = [" ".join(line.split()) for line in ended.out.splitlines()]
-    assert ended.code == 0
-    assert set(expected) <= set(lines)
-    assert any(line.startswith("since ") for line in lines)
-    assert any(line.startswith("holder ") for line in lines) == (key == KEY)
-    assert any(line.startswith("fence ") for line in lines) == (key != DONE)
+    ):
+        ended = call("show", key)
+        lines = [" ".join(line.split()) for line in ended.out.splitlines()]
+        assert ended.code == 0
+        assert set(expected) <= set(lines)
+        assert any(line.startswith("since ") for line in lines)
+        assert any(line.startswith("holder ") for line in lines) == (key == KEY)
+        assert any(line.startswith("fence ") for line in lines) == (key != DONE)
 
 
-def test_stats_count_jobs(jobs: dict[str, Record]) -> None:
+def test_stats_count_held_and_queued_jobs(jobs: dict[str, Record]) -> None:
     assert call("stats", "--json").document["aliases"]["default"]["queued"] == 1
     lines = [" ".join(line.split()) for line in call("stats").out.splitlines()]
     assert {"held 2", "queued 1"} <= set(lines)
 
 
-@pytest.mark.parametrize(("key", "warning"), [(KEY, "Its holder runs on"), (QUEUED, "It hasn't begun")])
-def test_a_job_is_released(jobs: dict[str, Record], key: str, warning: str) -> None:
-    ended = call("release", key, "--yes")
-    assert ended.code == 0
-    assert warning in ended.out
-    assert inspection.find(key).state == "free"
+def test_release_of_a_job_warns_and_frees_it(jobs: dict[str, Record]) -> None:
+    for key, warning in ((KEY, "Its holder runs on"), (QUEUED, "It hasn't begun")):
+        ended = call("release", key, "--yes")
+        assert ended.code == 0
+        assert warning in ended.out
+        assert inspection.find(key).state == "free"
 
 
-def test_a_job_that_is_done_is_not_released(jobs: dict[str, Record]) -> None:
-    """Its record says that it was done: without it, it would be done again."""
+def test_release_of_a_done_job_is_refused(jobs: dict[str, Record]) -> None:
+    """Without its record it would be done again."""
     ended = call("release", DONE, "--yes")
     assert (ended.code, "is done" in ended.out) == (1, True)
     assert locks.record(DONE).get() is not None
 
 
-def test_an_old_version_releases_nothing(jobs: dict[str, Record]) -> None:
+def test_release_of_a_job_by_another_version_is_refused(jobs: dict[str, Record]) -> None:
     """Of a lock the fences after its own may be meant, too; of a record never."""
     for fence in (jobs[KEY].version - 1, jobs[KEY].version + 1):
         ended = call("release", KEY, "--yes", f"--fence={fence}")
@@ -121,7 +118,7 @@ def test_an_old_version_releases_nothing(jobs: dict[str, Record]) -> None:
 # The admin
 
 
-def test_the_list_shows_jobs(jobs: dict[str, Record]) -> None:
+def test_admin_list_shows_jobs_with_their_tasks(jobs: dict[str, Record]) -> None:
     client = visitor(VIEW)
     page = client.get(LIST)
     assert keys(page) == [KEY, "a lock"]
@@ -137,15 +134,15 @@ def test_the_list_shows_jobs(jobs: dict[str, Record]) -> None:
     assert keys(client.get(LIST, {"state": "all"})) == [KEY, QUEUED, "a lock"]
 
 
-@pytest.mark.parametrize(("key", "task"), [(KEY, "task-1"), (QUEUED, "task-2"), (DONE, "task-3"), ("a lock", None)])
-def test_the_page_of_a_job_names_its_task(jobs: dict[str, Record], key: str, task: str | None) -> None:
-    page = text(visitor(VIEW).get(detail(key)))
-    assert ("field-task" in page) == (task is not None)
-    assert task is None or task in page
+def test_page_of_a_job_names_its_task(jobs: dict[str, Record]) -> None:
+    client = visitor(VIEW)
+    for key, task in ((KEY, "task-1"), (QUEUED, "task-2"), (DONE, "task-3"), ("a lock", None)):
+        page = text(client.get(detail(key)))
+        assert ("field-task" in page) == (task is not None)
+        assert task is None or task in page
 
 
-def test_a_hostile_task_id_is_harmless(store: str) -> None:
-    """It is what somebody published."""
+def test_hostile_task_id_is_harmless(redis_locks: str) -> None:
     hostile = "<script>alert(1)</script>\x1b[31m"
     locks.record(KEY).put(None, {"state": "running", "id": hostile}, listed=True)
     page = text(visitor(VIEW).get(detail(KEY))) + text(visitor(VIEW).get(LIST))
@@ -154,20 +151,19 @@ def test_a_hostile_task_id_is_harmless(store: str) -> None:
     forget(KEY)
 
 
-@pytest.mark.parametrize("key", [KEY, QUEUED])
-def test_a_job_is_freed_in_the_admin(jobs: dict[str, Record], key: str) -> None:
-    """As a lock: what was shown, with a reason, in the log."""
+def test_job_is_released_in_the_admin_as_a_lock_is(jobs: dict[str, Record]) -> None:
     client = visitor(VIEW, RELEASE)
-    link: Any = client.get(detail(key)).context["force_release_url"]
-    page = client.get(link)
-    assert [one["lock"].fence for one in page.context["locks"]] == [jobs[key].version]
-    client.post(link, confirmed(page))
-    assert inspection.find(key).state == "free"
-    assert LogEntry.objects.count() == 1
+    for key in (KEY, QUEUED):
+        link: Any = client.get(detail(key)).context["force_release_url"]
+        page = client.get(link)
+        assert [one["lock"].fence for one in page.context["locks"]] == [jobs[key].version]
+        client.post(link, confirmed(page))
+        assert inspection.find(key).state == "free"
+    assert LogEntry.objects.count() == 2
 
 
-def test_a_job_that_moved_on_stays(jobs: dict[str, Record]) -> None:
-    """[D58] It began between the page and the click."""
+def test_job_that_began_since_the_page_was_shown_stays(jobs: dict[str, Record]) -> None:
+    """[D58]"""
     client = visitor(VIEW, RELEASE)
     link: Any = client.get(detail(QUEUED)).context["force_release_url"]
     page = client.get(link)
@@ -178,7 +174,7 @@ def test_a_job_that_moved_on_stays(jobs: dict[str, Record]) -> None:
     assert LogEntry.objects.count() == 0
 
 
-def test_a_job_that_is_done_is_not_offered(jobs: dict[str, Record]) -> None:
+def test_page_of_a_done_job_offers_no_release(jobs: dict[str, Record]) -> None:
     page = visitor(VIEW, RELEASE).get(detail(DONE))
     assert page.status_code == 200
     assert "force_release_url" not in page.context
