@@ -44,7 +44,7 @@ def store() -> Store:
     return Store()
 
 
-def test_locks_of_one_lease_and_one_index_go_together(store: Store) -> None:
+def test_renewals_of_one_lease_and_one_index_are_one_command(store: Store) -> None:
     """[H16] Others apart, and without an index those of one bucket; the answers come in the order of the questions."""
     prolongs = [
         prolong("a", "i"),
@@ -66,20 +66,20 @@ def test_locks_of_one_lease_and_one_index_go_together(store: Store) -> None:
     ]
 
 
-def test_what_renews_no_lock_goes_alone(store: Store) -> None:
+def test_renewal_of_a_record_is_a_command_of_its_own(store: Store) -> None:
     """A record is renewed by its version."""
     touch = Command("record/touch", ("r",), (7, 30_000, 0), lambda reply: reply[0] == 1)
     assert renew([touch, prolong("a"), touch], store, 2) == [True, True, True]
     assert [len(args) for _, args in store.sent] == [3, 3, 2]
 
 
-def test_an_error_is_that_of_all_who_went_together(store: Store) -> None:
+def test_error_of_a_batch_is_raised_for_each_lock(store: Store) -> None:
     """[L9] And of nobody else."""
     prolongs = [prolong("a", "down"), prolong("b"), prolong("c", "down")]
     assert renew(prolongs, store, 2) == [DOWN, True, DOWN]
 
 
-def test_no_script_takes_long(store: Store) -> None:
+def test_batch_is_bounded(store: Store) -> None:
     """While it runs nobody else is served."""
     prolongs = [prolong(str(number), "i", token="taken" if number % 3 else "mine") for number in range(2 * MOST + 50)]
     assert renew(prolongs, store, 2) == [number % 3 == 0 for number in range(2 * MOST + 50)]

@@ -118,7 +118,7 @@ def sent(engine: Engine, store: Notes) -> list[tuple[Any, ...]]:
     return store.sent
 
 
-def test_it_is_the_one_whom_the_inbox_tells(engine: Engine, store: Notes) -> None:
+def test_engine_is_notified_by_its_inbox(engine: Engine, store: Notes) -> None:
     """[H9] A wake-up reaches the queue of that number."""
     assert store.told is engine
     seat = sit(engine)
@@ -131,13 +131,13 @@ def test_it_is_the_one_whom_the_inbox_tells(engine: Engine, store: Notes) -> Non
     assert sent(engine, store) == []
 
 
-def test_a_wake_up_for_nobody_is_passed_on(engine: Engine, store: Notes) -> None:
+def test_wake_up_without_a_waiter_is_passed_on(engine: Engine, store: Notes) -> None:
     """[H9] The store has taken that queue out of the line already; the next one is told if the lock is free."""
     engine.told("7f", LOCK)
     assert sent(engine, store) == [("queue/leave", (LOCK, WAITERS), "")]
 
 
-def test_what_was_missed_is_asked_for(engine: Engine) -> None:
+def test_reconnect_wakes_every_waiter(engine: Engine) -> None:
     """[H10] By every head."""
     seat = sit(engine)
     perform(engine, Wait(seat, clock.now() - 1))
@@ -147,7 +147,7 @@ def test_what_was_missed_is_asked_for(engine: Engine) -> None:
     assert clock.now() - begin < BUSY
 
 
-def test_it_knows_whether_anybody_waits(engine: Engine) -> None:
+def test_engine_knows_whether_there_are_waiters(engine: Engine) -> None:
     """[L25] The inbox is closed when nobody does."""
     assert not engine.waiting()
     seat = sit(engine)
@@ -156,7 +156,7 @@ def test_it_knows_whether_anybody_waits(engine: Engine) -> None:
     assert not engine.waiting()
 
 
-def test_the_last_one_leaves_the_line(engine: Engine, store: Notes) -> None:
+def test_last_waiter_is_unregistered_by_cleanup(engine: Engine, store: Notes) -> None:
     """[H9] By the janitor: nothing is asked while a program unwinds."""
     seat = sit(engine)
     turn = perform(engine, Wait(seat, clock.now() - 1))
@@ -165,7 +165,7 @@ def test_the_last_one_leaves_the_line(engine: Engine, store: Notes) -> None:
     assert sent(engine, store) == [("queue/leave", (LOCK, WAITERS), turn.address)]
 
 
-def test_what_was_handed_over_for_nothing_is_freed(engine: Engine, store: Notes) -> None:
+def test_handover_without_a_taker_is_freed_by_cleanup(engine: Engine, store: Notes) -> None:
     """[H3] [H9] By the janitor too, and before it passes anything on."""
     seat = sit(engine)
     hold: Any = SimpleNamespace(place=seat.place, token="secret", lease=1000)
@@ -178,7 +178,7 @@ def test_what_was_handed_over_for_nothing_is_freed(engine: Engine, store: Notes)
     ]
 
 
-def test_a_queue_that_lined_up_for_nobody_leaves_the_line(engine: Engine, store: Notes) -> None:
+def test_requeued_queue_without_waiters_is_unregistered_by_cleanup(engine: Engine, store: Notes) -> None:
     """[H4] [H9] Its last one left while the release was on its way."""
     seat = sit(engine)
     address = perform(engine, LineUp(seat.place, None))
@@ -208,7 +208,7 @@ both = pytest.mark.parametrize("listen", [listen, alisten], ids=["sync", "async"
 
 @both
 @pytest.mark.parametrize("name", ["me", ""])
-def test_listening_tells_whether_it_is_heard(
+def test_listen_returns_whether_the_inbox_is_confirmed(
     engine: Engine, store: Notes, listen: Callable[[Engine, float], bool], name: str
 ) -> None:
     """[H7] When the inbox answers, whatever it answers."""
@@ -220,7 +220,7 @@ def test_listening_tells_whether_it_is_heard(
 
 
 @both
-def test_listening_has_an_end(engine: Engine, store: Notes, listen: Callable[[Engine, float], bool]) -> None:
+def test_listen_ends_at_its_timeout(engine: Engine, store: Notes, listen: Callable[[Engine, float], bool]) -> None:
     """[L19] [L30] An inbox that doesn't answer isn't waited for."""
     store.ear.answers, store.ear.name = False, ""
     begin = clock.now()
@@ -231,7 +231,7 @@ def test_listening_has_an_end(engine: Engine, store: Notes, listen: Callable[[En
 # Who performs what
 
 
-def test_every_effect_is_performed(engine: Engine) -> None:
+def test_engine_performs_every_effect(engine: Engine) -> None:
     """[F25] Whatever a program may ask for, in both worlds: who awaits may block, and nothing else is awaited."""
     kinds = {
         kind
@@ -242,7 +242,7 @@ def test_every_effect_is_performed(engine: Engine) -> None:
     assert set(engine.ahandlers) == {kind for kind in kinds if not kind.local}
 
 
-def test_nobody_sleeps_in_a_loop(engine: Engine) -> None:
+def test_sync_wait_in_a_running_loop_raises(engine: Engine) -> None:
     """[F17] Neither with a command nor in a queue: the caller is told of the a-twin."""
 
     async def main() -> None:
@@ -258,13 +258,13 @@ def test_nobody_sleeps_in_a_loop(engine: Engine) -> None:
 # Its end, and its children
 
 
-def test_it_closes_what_it_has_opened(engine: Engine, store: Notes) -> None:
+def test_close_closes_backend_and_inbox(engine: Engine, store: Notes) -> None:
     """[L25] The inbox too."""
     engine.close()
     assert store.ear.events == store.events == ["close"]
 
 
-def test_a_forked_child_begins_anew(engine: Engine, store: Notes) -> None:
+def test_forked_child_has_an_engine_without_state(engine: Engine, store: Notes) -> None:
     """[H18] Neither the parent's connections nor its inbox nor its waiters."""
     sit(engine)
 

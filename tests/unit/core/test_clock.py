@@ -13,7 +13,7 @@ from django_redis_locks.core import clock
 from django_redis_locks.core.hold import validity
 
 
-def test_frozen_time_does_not_stop_it() -> None:
+def test_clock_runs_in_frozen_time() -> None:
     """[H14] freezegun stands every other clock still; waits would never end and deadlines never pass."""
     with freeze_time("2012-01-14"):
         frozen, begin = time.monotonic(), clock.now()
@@ -22,7 +22,7 @@ def test_frozen_time_does_not_stop_it() -> None:
         assert 0.02 <= clock.now() - begin < 60
 
 
-def test_a_tick_does_not_move_it() -> None:
+def test_clock_is_not_moved_by_a_tick_of_frozen_time() -> None:
     """[H14] A test that plays an hour in an instant ends no lease of the engine's."""
     with freeze_time("2012-01-14") as freezer:
         begin = clock.now()
@@ -31,13 +31,13 @@ def test_a_tick_does_not_move_it() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
-def test_it_counts_while_the_machine_sleeps() -> None:
+def test_clock_counts_while_the_machine_sleeps() -> None:
     """[H14] [L2] As the server's lease does: CLOCK_BOOTTIME, where there is one."""
     before = time.clock_gettime(time.CLOCK_BOOTTIME)
     assert before <= clock.now() <= time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @pytest.mark.parametrize(("lease", "seconds"), [(30_000, 29.698), (1_000, 0.988), (10, 0.0079)])
-def test_a_hold_ends_a_little_before_its_lease(lease: int, seconds: float) -> None:
+def test_hold_ends_before_its_lease_by_the_drift(lease: int, seconds: float) -> None:
     """[H14] Two clocks may differ by 1 % and 2 ms: the holder stops first."""
     assert validity(lease) == pytest.approx(seconds)

@@ -46,7 +46,7 @@ def daemon(work: Work) -> Daemon:
     return Daemon(work, "a daemon")
 
 
-def test_it_begins_once(daemon: Daemon, work: Work) -> None:
+def test_thread_starts_once(daemon: Daemon, work: Work) -> None:
     """However many ask for it at once."""
     assert not daemon.runs
     threads = [threading.Thread(target=daemon.start) for _ in range(8)]
@@ -59,7 +59,9 @@ def test_it_begins_once(daemon: Daemon, work: Work) -> None:
     assert work.workers == 1
 
 
-def test_a_limit_of_threads_is_named(daemon: Daemon, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_at_the_limit_of_threads_raises_and_names_it(
+    daemon: Daemon, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And later, with threads to be had, it begins."""
 
     def refused(thread: threading.Thread) -> None:
@@ -74,7 +76,7 @@ def test_a_limit_of_threads_is_named(daemon: Daemon, work: Work, monkeypatch: py
     assert work.begun.acquire(timeout=20)
 
 
-def test_the_end_of_the_process_is_no_limit(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_at_the_end_of_the_process_does_not_raise(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python starts no threads any more by then: what is locked there is locked for its lease."""
 
     def refused(thread: threading.Thread) -> None:
@@ -85,7 +87,9 @@ def test_the_end_of_the_process_is_no_limit(daemon: Daemon, monkeypatch: pytest.
     assert not daemon.runs
 
 
-def test_a_signal_before_it_begins(daemon: Daemon, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signal_before_the_start_leaves_it_to_the_next_caller(
+    daemon: Daemon, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Python counts the thread among the others by then, but it never runs: all renewals of the process would be over."""
     unborn: list[threading.Thread] = []
 
@@ -106,7 +110,9 @@ def test_a_signal_before_it_begins(daemon: Daemon, work: Work, monkeypatch: pyte
         threading._limbo.pop(unborn[0])
 
 
-def test_a_signal_after_it_began(daemon: Daemon, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signal_after_the_start_starts_no_second_thread(
+    daemon: Daemon, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It works already: no second one beside it."""
 
     def struck(thread: threading.Thread) -> None:
@@ -122,7 +128,7 @@ def test_a_signal_after_it_began(daemon: Daemon, work: Work, monkeypatch: pytest
     assert work.workers == 1
 
 
-def test_a_signal_while_it_begins(daemon: Daemon, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signal_during_the_start_starts_one_thread(daemon: Daemon, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was given up before its first step, so it takes none."""
     late: list[threading.Thread] = []
 

@@ -40,7 +40,9 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("event", "logger", "level", "text"), EVENTS, ids=[type(case[0]).__name__ for case in EVENTS])
-def test_an_event_is_logged(event: Event, logger: str, level: int, text: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_event_is_logged_at_its_level(
+    event: Event, logger: str, level: int, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Its level says how bad it is, the message shows the name, and the extras have everything, the key too."""
     with caplog.at_level(logging.DEBUG, "django_redis_locks"):
         emit(event)
@@ -52,7 +54,7 @@ def test_an_event_is_logged(event: Event, logger: str, level: int, text: str, ca
     assert extras == dataclasses.asdict(event)
 
 
-def test_every_kind_of_event_is_tried_here() -> None:
+def test_every_kind_of_event_has_a_test() -> None:
     """A new one needs its line in the table above."""
     kinds = {
         kind
@@ -62,7 +64,7 @@ def test_every_kind_of_event_is_tried_here() -> None:
     assert kinds == {type(case[0]) for case in EVENTS}
 
 
-def test_listeners_hear_once_and_in_order() -> None:
+def test_listeners_are_called_once_and_in_order() -> None:
     """Twice the same listener counts once."""
     heard: list[Any] = []
 
@@ -79,7 +81,7 @@ def test_listeners_hear_once_and_in_order() -> None:
     assert heard == [("first", event), ("second", event)]
 
 
-def test_a_listener_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_listener_that_raises_is_logged_and_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
     """Its failure is logged; the others hear, and the lock goes on."""
     heard: list[Event] = []
 
@@ -93,14 +95,14 @@ def test_a_listener_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) ->
     assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ZeroDivisionError]
 
 
-def test_what_nobody_wants_to_read_is_not_written(caplog: pytest.LogCaptureFixture) -> None:
+def test_event_below_the_log_level_is_not_formatted(caplog: pytest.LogCaptureFixture) -> None:
     """The hot path formats no message that its level hides."""
     with caplog.at_level(logging.INFO, "django_redis_locks"):
         emit(EVENTS[0][0])
     assert caplog.records == []
 
 
-def test_an_event_is_wanted_by_who_logs_and_by_who_listens(caplog: pytest.LogCaptureFixture) -> None:
+def test_event_is_wanted_by_loggers_and_listeners(caplog: pytest.LogCaptureFixture) -> None:
     """The frequent ones aren't even made for nobody."""
     with caplog.at_level(logging.INFO, "django_redis_locks"):
         assert not events.wanted(Acquired)
@@ -114,7 +116,7 @@ def test_an_event_is_wanted_by_who_logs_and_by_who_listens(caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize("kind", [Acquired, Released])
-def test_what_nobody_wants_to_hear_is_not_made(
+def test_event_without_logger_and_listener_is_not_made(
     kind: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An acquire and a release with neither log nor listener."""
@@ -137,7 +139,7 @@ def test_what_nobody_wants_to_hear_is_not_made(
     assert len(made) == 1
 
 
-def test_a_hostile_name_stays_within_its_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_name_with_line_ends_stays_within_its_log_line(caplog: pytest.LogCaptureFixture) -> None:
     """A name is the beginning of a key unless it is given, so it may be what a stranger wrote: it neither begins a line of its
     own nor colours the terminal. The fields of the record have it as it is."""
     hostile = "\x1b[31mred\nCRITICAL forged\u202e"

@@ -50,7 +50,7 @@ def abroad(function: Callable[[], Any]) -> Any:
     return told[0]
 
 
-def test_each_is_itself() -> None:
+def test_foreign_threads_are_different_owners() -> None:
     """[H5] The same one as long as it lives, and never another one, although the system uses its number again."""
     first, again, name = abroad(lambda: (me(), me(), name_of(me())))
     assert first is again
@@ -59,7 +59,7 @@ def test_each_is_itself() -> None:
         assert abroad(me) is not first
 
 
-def test_the_next_one_is_no_owner() -> None:
+def test_next_foreign_thread_of_the_same_ident_is_another_owner() -> None:
     """[H5] It waits as anybody else; nobody tells it that it would wait for itself."""
     lock = locks.lock("unit:foreign:next", expire=30)
     abroad(lambda: bool(lock.acquire()))
@@ -67,7 +67,7 @@ def test_the_next_one_is_no_owner() -> None:
         assert abroad(lambda: lock.acquire(timeout=0.01)) is None
 
 
-def test_a_lock_ends_with_it(settings: Any) -> None:
+def test_lock_of_a_foreign_thread_ends_with_it(settings: Any) -> None:
     """[H6] Nobody renews the lock of a dead thread, whoever started that."""
     settings.REDIS_LOCKS = {
         "default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "EXPIRE": 0.1},

@@ -7,7 +7,7 @@ import pytest
 from django_redis_locks.core import forks
 
 
-def test_one_that_fails_keeps_none_of_the_others() -> None:
+def test_hook_that_raises_stops_no_other_hook() -> None:
     """[H18] A connection that is still shared with the parent would be worse than what failed."""
     begun: list[str] = []
 

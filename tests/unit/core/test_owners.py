@@ -63,7 +63,7 @@ async def arefused(lock: Lock, why: str) -> None:
 # Strangers and owners
 
 
-def test_i_am_my_thread_or_my_task() -> None:
+def test_current_owner_is_the_thread_or_the_task() -> None:
     """[H5] The running task; the thread outside of one, also in a callback of a loop."""
     seen: list[Any] = []
 
@@ -78,7 +78,7 @@ def test_i_am_my_thread_or_my_task() -> None:
     assert seen == [True, True]
 
 
-def test_two_requests_in_one_thread_are_strangers(rlock: Lock, thread: ThreadPoolExecutor) -> None:
+def test_two_requests_in_one_thread_are_different_owners(rlock: Lock, thread: ThreadPoolExecutor) -> None:
     """[F3] [H5a] Without this the second request would re-enter the first one's lock: both run in the executor's thread."""
     first, second = contextvars.Context(), contextvars.Context()
     grant = thread.submit(first.run, rlock.acquire).result()
@@ -88,7 +88,7 @@ def test_two_requests_in_one_thread_are_strangers(rlock: Lock, thread: ThreadPoo
     assert grant.given_back
 
 
-def test_a_child_task_is_a_stranger(rlock: Lock) -> None:
+def test_child_task_is_another_owner(rlock: Lock) -> None:
     """[H5b] It inherits the context, and runs beside its parent."""
 
     async def main() -> None:
@@ -101,7 +101,7 @@ def test_a_child_task_is_a_stranger(rlock: Lock) -> None:
     asyncio.run(main())
 
 
-def test_a_thread_of_to_thread_is_a_stranger(rlock: Lock) -> None:
+def test_thread_of_to_thread_is_another_owner(rlock: Lock) -> None:
     """[H5b] It inherits the context too, of a task or of a thread."""
 
     async def main() -> None:
@@ -116,13 +116,13 @@ def test_a_thread_of_to_thread_is_a_stranger(rlock: Lock) -> None:
         worker.shutdown()
 
 
-def test_a_plain_thread_just_waits(rlock: Lock, thread: ThreadPoolExecutor) -> None:
+def test_other_thread_waits_for_the_lock(rlock: Lock, thread: ThreadPoolExecutor) -> None:
     """[H5] With neither context nor identity it is anybody: busy, and no reproach."""
     with rlock:
         assert thread.submit(rlock.acquire, timeout=0).result() is None
 
 
-def test_hops_of_one_request_are_one_owner(rlock: Lock) -> None:
+def test_sync_hops_of_one_request_are_one_owner(rlock: Lock) -> None:
     """[H5] sync_to_async brings the context there and back: acquire in one hop, re-enter and release in others."""
 
     async def request() -> None:
@@ -138,7 +138,7 @@ def test_hops_of_one_request_are_one_owner(rlock: Lock) -> None:
     asyncio.run(request())
 
 
-def test_hops_of_two_requests_are_strangers(rlock: Lock) -> None:
+def test_sync_hops_of_two_requests_are_different_owners(rlock: Lock) -> None:
     """[F3] [H5a] Outside Django's per-request context all their synchronous code shares one thread."""
 
     async def first(held: asyncio.Event, done: asyncio.Event) -> None:
@@ -161,7 +161,7 @@ def test_hops_of_two_requests_are_strangers(rlock: Lock) -> None:
     rlock.release()
 
 
-def test_a_with_belongs_to_its_context(lock: Lock, thread: ThreadPoolExecutor) -> None:
+def test_with_block_belongs_to_its_context(lock: Lock, thread: ThreadPoolExecutor) -> None:
     """[H5] Its end in another context gives back nothing that was begun here."""
     with lock as grant:
         with pytest.raises(LockNotOwned):
@@ -172,7 +172,7 @@ def test_a_with_belongs_to_its_context(lock: Lock, thread: ThreadPoolExecutor) -
 # The registry
 
 
-def test_a_released_grant_is_forgotten(lock: Lock) -> None:
+def test_released_grant_is_not_registered(lock: Lock) -> None:
     """Nothing of a lock is left in the process after its release."""
     before = len(registry)
     with lock as grant:
@@ -186,7 +186,7 @@ def test_a_released_grant_is_forgotten(lock: Lock) -> None:
     assert gone() is None
 
 
-def test_a_grant_is_kept_while_its_owner_lives(lock: Lock, thread: ThreadPoolExecutor) -> None:
+def test_grant_is_kept_while_its_owner_lives(lock: Lock, thread: ThreadPoolExecutor) -> None:
     """[H6] A caller who keeps no grant still holds the lock, and releases it by name."""
     thread.submit(lock.acquire).result()
     gc.collect()
@@ -227,7 +227,7 @@ def one_more(crowded: Registry) -> Any:
     return grant
 
 
-def test_live_grants_get_another_chance(crowded: Registry) -> None:
+def test_registry_over_its_limit_keeps_live_grants(crowded: Registry) -> None:
     """However many there are: a live grant isn't forgotten."""
     for _ in range(2 * Registry.FEW):
         one_more(crowded)
@@ -235,7 +235,7 @@ def test_live_grants_get_another_chance(crowded: Registry) -> None:
 
 
 @pytest.mark.parametrize("end", ["gone", "dead", "old"])
-def test_a_grant_that_nobody_can_need_is_forgotten(crowded: Registry, end: str) -> None:
+def test_registry_over_its_limit_drops_dead_grants(crowded: Registry, end: str) -> None:
     """Released elsewhere, lost after its owner died, or lost an hour ago: the registry doesn't grow for ever."""
     oldest = next(iter(crowded._grants.values()))
     if end == "gone":
@@ -251,7 +251,7 @@ def test_a_grant_that_nobody_can_need_is_forgotten(crowded: Registry, end: str) 
     assert not crowded.knows(oldest.hold.place)
 
 
-def test_a_lease_that_lasts_is_remembered_whoever_died(crowded: Registry) -> None:
+def test_registry_over_its_limit_keeps_renewed_grants_of_dead_owners(crowded: Registry) -> None:
     """[H6] The janitor lets go of what the dead hold. Who finds it here may have been misinformed."""
     oldest = next(iter(crowded._grants.values()))
     oldest.hold.owner = weakref.ref(threading.Thread())
@@ -268,7 +268,7 @@ def struck(*_: object) -> None:
     raise Strike
 
 
-def test_a_signal_makes_no_living_thread_dead(
+def test_signal_during_a_liveness_check_makes_no_thread_dead(
     lock: Lock, thread: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """[H6] Up to CPython 3.12 a handler that raises inside of Thread.is_alive() does: so none of our callers who may hear
@@ -294,7 +294,7 @@ class StruckAfterPop(dict[int, Any]):
         struck()
 
 
-def test_a_signal_during_housekeeping_loses_no_grant(crowded: Registry) -> None:
+def test_signal_during_housekeeping_loses_no_grant(crowded: Registry) -> None:
     """[L16] It strikes in the middle of putting the oldest grant behind the others."""
     oldest = next(iter(crowded._grants.values()))
     crowded._grants = StruckAfterPop(crowded._grants)
@@ -307,7 +307,7 @@ def test_a_signal_during_housekeeping_loses_no_grant(crowded: Registry) -> None:
     assert not crowded.knows(oldest.hold.place)
 
 
-def test_a_grant_that_a_signal_left_in_one_table_is_forgotten(crowded: Registry) -> None:
+def test_grant_left_in_one_table_by_a_signal_is_dropped(crowded: Registry) -> None:
     """[L16] A strike may come between the two tables, when it is forgotten or kept; once more is enough."""
     grant = next(iter(crowded._grants.values()))
     crowded._grants = StruckAfterPop(crowded._grants)

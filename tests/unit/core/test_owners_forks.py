@@ -28,7 +28,7 @@ def lock() -> Lock:
 # Tokens
 
 
-def test_tokens_differ() -> None:
+def test_tokens_of_many_threads_differ() -> None:
     """In one process by their count, in two by their prefix."""
     assert len({mint_token() for _ in range(1000)}) == 1000
     assert owners._Tokens().mint() != owners._Tokens().mint()
@@ -69,7 +69,7 @@ def in_child(function: Callable[[], Any]) -> Any:
     return result
 
 
-def test_a_forked_child_holds_nothing_of_its_parent(lock: Lock) -> None:
+def test_forked_child_holds_no_lock_of_its_parent(lock: Lock) -> None:
     """[H18] [F16] [L47] Lost, not owned, released without a word to the store; and one warning."""
 
     def look() -> Any:
@@ -89,7 +89,7 @@ def test_a_forked_child_holds_nothing_of_its_parent(lock: Lock) -> None:
     assert caught == [(RuntimeWarning, True)]
 
 
-def test_a_forked_child_has_secrets_of_its_own() -> None:
+def test_forked_child_has_tokens_of_its_own() -> None:
     """[H18] No token of the child is one of the parent, whoever mints first."""
     theirs = in_child(lambda: [mint_token() for _ in range(3)])
     ours = [mint_token() for _ in range(3)]
@@ -105,9 +105,7 @@ def tokens(monkeypatch: pytest.MonkeyPatch) -> owners._Tokens:
     return tokens
 
 
-def test_a_fork_unseen_by_python_changes_the_secrets_too(
-    tokens: owners._Tokens, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fork_unseen_by_python_changes_the_tokens(tokens: owners._Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
     """[H18] A C extension forks without the hooks of Python: the process id tells whoever begins something."""
     before = tokens.mint()
     monkeypatch.setattr(os, "getpid", lambda: -1)
@@ -120,7 +118,9 @@ def test_a_fork_unseen_by_python_changes_the_secrets_too(
 
 
 @pytest.mark.parametrize("begin", [_lock, _put], ids=["lock", "record"])
-def test_whoever_begins_something_finds_out(begin: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fork_unseen_by_python_is_found_by_the_next_command(
+    begin: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """[H18] Before its token is made."""
     renewed: list[int] = []
     monkeypatch.setattr(forks, "_renewals", [lambda: renewed.append(1)])
@@ -130,7 +130,7 @@ def test_whoever_begins_something_finds_out(begin: Callable[[], Any], monkeypatc
     assert forks.known == os.getpid()
 
 
-def test_no_thread_of_an_unseen_child_uses_the_parents_secrets(
+def test_threads_of_an_unseen_child_use_no_token_of_the_parent(
     tokens: owners._Tokens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """[H18] While one of them is about to change the secrets another one mints: a token that the parent mints too would be
@@ -161,7 +161,7 @@ def test_no_thread_of_an_unseen_child_uses_the_parents_secrets(
     assert len(set(both)) == 9
 
 
-def test_a_forked_child_uses_locks_of_its_own(lock: Lock) -> None:
+def test_forked_child_has_mutexes_of_its_own(lock: Lock) -> None:
     """[H18] Although another thread held the registry's mutex when the process forked."""
 
     def use() -> Any:

@@ -44,7 +44,7 @@ Drive = Callable[[Program[Any], Any], Any]
 
 @both
 @pytest.mark.parametrize("effect", [LOCAL, COMMAND], ids=["local", "store"])
-def test_an_effect_cannot_end_a_program(drive: Drive, effect: Effect[Any]) -> None:
+def test_StopIteration_of_an_effect_does_not_end_the_program(drive: Drive, effect: Effect[Any]) -> None:
     """A StopIteration out of a user's parser or listener isn't the program's result: a lock would be granted by it."""
     heard: list[BaseException] = []
 
@@ -62,7 +62,7 @@ def test_an_effect_cannot_end_a_program(drive: Drive, effect: Effect[Any]) -> No
 
 
 @both
-def test_a_program_may_go_on_after_such_an_effect(drive: Drive) -> None:
+def test_program_may_go_on_after_StopIteration(drive: Drive) -> None:
     """Its own end is its result as ever, also in the moment in which it is told."""
 
     def program() -> Program[str]:
@@ -86,7 +86,7 @@ class Silent:
     ahandlers = handlers
 
 
-def test_a_signal_between_two_steps_is_thrown_in() -> None:
+def test_signal_between_two_steps_is_thrown_into_the_program() -> None:
     """[L16] [E7] A program that is just dropped can't name what it leaves behind. The strikes hit where they please; not
     one may pass the program by."""
     unwound = 0

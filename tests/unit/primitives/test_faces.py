@@ -4,7 +4,9 @@ nothing behind."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -284,7 +286,7 @@ stories = pytest.mark.parametrize("tale", STORIES.values(), ids=STORIES)
 
 
 @stories
-def test_both_faces_ask_for_the_same(tale: Tale) -> None:
+def test_sync_and_async_methods_send_the_same_commands(tale: Tale) -> None:
     """[F25] acquire and aacquire, release and arelease yield the same list of effects."""
     told = []
     for drive in (by_thread, by_task):
@@ -301,35 +303,27 @@ def test_both_faces_ask_for_the_same(tale: Tale) -> None:
 @both
 @stories
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_an_exception_that_strikes_anywhere_leaves_nothing_behind(
-    drive: Drive, tale: Tale, after: bool, error: type[BaseException]
-) -> None:
-    """[L16] [H21] [X2] At every effect, before it and after it: no seat, no renewal, no token that nobody has, no grant.
-    [H3] What is handed over and swept all the same is told from a theft."""
+def test_exception_at_any_step_leaves_no_state(drive: Drive, tale: Tale, after: bool) -> None:
+    """[L16] [H21] [X2] At every effect, before it and after it: no waiter, no renewal, no token without an owner, no grant.
+    [H3] What is handed over and cleaned up all the same isn't reported as a theft."""
     calm = World(tale)
-    try:
+    with contextlib.suppress(LockError):
         drive(a_lock(calm, renew_for=60.0))
-    except LockError:
-        pass
-    for strike in range(len(calm.told)):
+    for strike, error in itertools.product(range(len(calm.told)), (KeyboardInterrupt, SystemExit)):
         world = World(tale, strike, after, error(strike))
         with pytest.raises((error, LockError)) as caught:
             drive(a_lock(world, renew_for=60.0))
-        where = f"struck at {strike}, {world.told[strike]!r}: {world.told[strike:]}"
+        where = f"{error.__name__} at {strike}, {world.told[strike]!r}: {world.told[strike:]}"
         assert world.struck, where
         assert caught.value is world.error or world.error in (caught.value.__context__, caught.value.__cause__), where
-        assert world.seats == set(), where
-        assert world.watched == set(), where
-        assert world.dirty == set(), where
-        assert live_grants() == [], where
+        assert (world.seats, world.watched, world.dirty, live_grants()) == (set(), set(), set(), []), where
         given = world.given
         if given is not None:
             given.gone()
             assert (given.hold.lost_why is None) is (given.hold.token in world.swept), where
 
 
-def test_a_cancelled_task_leaves_nothing_behind() -> None:
+def test_cancelled_task_leaves_no_state() -> None:
     """[L16] As above, struck by cancellation wherever the program may be waiting."""
     for tale in STORIES.values():
         calm = World(tale)
@@ -346,7 +340,7 @@ def test_a_cancelled_task_leaves_nothing_behind() -> None:
 
 
 @both
-def test_a_release_that_failed_may_be_tried_again(drive: Drive) -> None:
+def test_release_that_failed_may_be_repeated(drive: Drive) -> None:
     """[L15] The grant is still its owner's to release, and is forgotten when that is answered."""
     lock = a_lock(World([Granted(7), DOWN, True]))
 
@@ -365,9 +359,7 @@ def test_a_release_that_failed_may_be_tried_again(drive: Drive) -> None:
 
 
 @both
-def test_the_end_of_a_with_spoils_nothing_when_the_store_is_down(
-    drive: Drive, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_with_block_ends_without_error_when_the_store_is_down(drive: Drive, caplog: pytest.LogCaptureFixture) -> None:
     """[F12] What was protected until now is fine: an ERROR is logged, and the janitor goes on releasing."""
     world = World([Granted(7), DOWN])
     lock = a_lock(world)
@@ -387,7 +379,7 @@ def test_the_end_of_a_with_spoils_nothing_when_the_store_is_down(
 
 
 @both
-def test_without_a_store_an_open_lock_goes_on_unprotected(drive: Drive) -> None:
+def test_open_lock_without_a_store_grants_without_protection(drive: Drive) -> None:
     """[F14] held is False, there is no fence, ensure_held() raises, and its release asks nobody."""
     world = World([DOWN] * 20)
     lock = a_lock(world, fail_open=True)
@@ -401,14 +393,14 @@ def test_without_a_store_an_open_lock_goes_on_unprotected(drive: Drive) -> None:
 
 
 @both
-def test_a_closed_lock_never_runs_unprotected(drive: Drive) -> None:
+def test_closed_lock_without_a_store_raises(drive: Drive) -> None:
     """[F14] The default: a store that is down is an error."""
     with pytest.raises(LockBackendError, match="can't connect"):
         drive(a_lock(World([DOWN] * 20)))
 
 
 @both
-def test_an_open_lock_still_tells_a_loss(drive: Drive) -> None:
+def test_open_lock_reports_a_loss(drive: Drive) -> None:
     """[F14] Open is about a store that is down at the beginning, and about nothing else."""
     with pytest.raises(LockLost):
         drive(a_lock(World([Granted(7), False]), fail_open=True))
