@@ -1,0 +1,276 @@
+"""Random commands of locks and records, and whether two backends answer them alike."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from django_redis_locks import Holder, Lock, LockKeyError, Record, RecordRef, locks
+from django_redis_locks.core import holder as holders
+from django_redis_locks.core import owners
+from django_redis_locks.core.effects import Command, Handed, Standing, Turn
+from django_redis_locks.core.keys import waiters_of
+from django_redis_locks.primitives.lock import read_verdict
+from django_redis_locks.primitives.wishes import Ask, Busy, Foreign, Granted
+
+NEAR = 10.0
+"""Seconds by which two backends may differ about a time: they aren't asked in the same moment."""
+
+INBOXES = [f"lock:{{0}}:inbox:{name}" for name in ("one", "two", "three", "dead")]
+"""The names of inboxes; no process listens to the last one."""
+
+KEPT = 600_000
+"""Longer than the test: memory keeps a wait queue for ever."""
+
+TOKENS = ["first", "second", "third"]
+"""Tokens of holds and nonces of records, which must not be taken for each other."""
+
+FIELDS = ["{}", '{"state":"näme"}']
+
+Pair = tuple[Command[Any], Command[Any]]
+
+
+class Side:
+    """One backend, and the fences that it gave: only their order is comparable."""
+
+    def __init__(self, alias: str) -> None:
+        self.backend = locks[alias].engine.backend
+        self.backend.close()  # another test may have killed idle connections, and nothing here tries again
+        self.fences: list[int] = []
+        self.ranks: dict[int, int] = {}
+
+    def ask(self, command: Command[Any]) -> Any:
+        try:
+            return self.comparable(command.parse(self.backend.call(command)))
+        except LockKeyError as found:
+            return str(found)
+
+    def listen(self, inbox: str, hear: Callable[[str, str], object]) -> None:
+        """Of a memory store."""
+        self.backend._store.inboxes[inbox] = hear
+
+    def end_lease(self, key: str) -> None:
+        """Of a memory store."""
+        self.backend._store.records.pop(key, None)
+
+    def listed(self, index: str) -> set[str]:
+        """The locks in an index of a memory store."""
+        return set(self.backend._store.listings.get(index, {}))
+
+    def comparable(self, answer: Any) -> Any:
+        match answer:
+            case Granted(fence, free, standing):
+                return Granted(self.rank(fence), free, standing)
+            case Busy(lease_left, holder, standing):
+                return Busy(lease_left, self.comparable(holder), standing)
+            case Holder(fence=fence):
+                return dataclasses.replace(answer, fence=self.rank(fence))
+            case Record(version, fields, lease_left):
+                return Record(self.rank(version), fields, lease_left)
+            case (_, Record() as record, _):
+                return answer._replace(record=self.comparable(record))
+        return answer
+
+    def rank(self, fence: int) -> int:
+        """The ordinal number of a hold or version; a fence that wasn't seen yet is larger than all."""
+        if fence not in self.ranks:
+            assert fence > max(self.fences[-1:], default=0), "the fence fell"
+            self.ranks[fence] = len(self.fences)
+            self.fences.append(fence)
+        return self.ranks[fence]
+
+
+class RandomCommands:
+    """Random commands over a few keys, tokens and inboxes."""
+
+    def __init__(self, chance: random.Random, *sides: Side) -> None:
+        self.chance = chance
+        self.sides = sides
+        keys = "a", "b:{1}", "ключ", "x" * 300
+        self.locks = [locks["memory"].lock(key) for key in keys]
+        self.records = [locks["memory"].record(key) for key in keys]
+        self.sent: list[Pair] = []
+        self.latest: dict[str, int] = {}
+        """By key, the last fence in an answer."""
+
+    def learn(self, key: str, answer: Any) -> None:
+        match answer:
+            case Granted(rank) | Busy(holder=Holder(fence=rank)) | (_, Record(version=rank), _):
+                self.latest[key] = rank
+
+    def next(self) -> Pair:
+        """A command for each side; they differ only in a fence that they name."""
+        if self.sent and self.chance.random() < 0.15:
+            return self.chance.choice(self.sent[-20:])
+        number = self.chance.randrange(len(self.locks))
+        lock, record = self.locks[number], self.records[number]
+        steps: dict[Callable[[], Pair], int] = {
+            lambda: self.acquire(lock): 10,
+            lambda: self.free(lock): 4,
+            lambda: self.both(lock._prolong(self.token(), self.chance.choice([1, self.lease()]))): 3,
+            lambda: self.both(dataclasses.replace(lock._inspect(), parse=_parse_holder)): 3,
+            lambda: self.force(lock): 2,
+            lambda: self.leave(lock): 2,
+            lambda: self.get(record): 4,
+            lambda: self.put(record): 3,
+            lambda: self.touch(record): 5,
+            lambda: self.drop(record): 3,
+        }
+        commands = self.chance.choices(list(steps), list(steps.values()))[0]()
+        self.sent.append(commands)
+        return commands
+
+    def acquire(self, lock: Lock) -> Pair:
+        ask = Ask(0, owners.me(), None)
+        ask.token = self.token()
+        turn = Turn()
+        if self.chance.random() < 0.7:
+            hold: Any = SimpleNamespace(token=self.token())
+            handed = Handed(hold, lock._free, lambda: None) if self.chance.random() < 0.4 else None
+            turn = Turn(self.address(), self.arrival(), self.maybe(), handed)
+        command = lock._question(ask, turn)
+        token, _, _, *waits = command.args
+        about = self.chance.choice(["", "nonsense", holders.describe(1, "thread", "näme", holders.FIELDS)])
+        args = (token, self.lease(), about, *waits[:4], *([KEPT] if waits else []))
+        return self.both(dataclasses.replace(command, args=args))
+
+    def free(self, lock: Lock) -> Pair:
+        address = self.address() if self.chance.random() < 0.3 else ""
+        command = lock._free(self.token(), address)
+        args = (*command.args[:2], KEPT) if address else command.args
+        return self.both(dataclasses.replace(command, args=args))
+
+    def force(self, lock: Lock) -> Pair:
+        fences = self.fences(lock.keys.lock)
+        ours, theirs = (lock._force(fence or None) for fence in fences)
+        return ours, theirs
+
+    def leave(self, lock: Lock) -> Pair:
+        place = lock.place.lock
+        return self.both(Command("queue/leave", (place, waiters_of(place)), (self.address(),), int))
+
+    def get(self, record: RecordRef) -> Pair:
+        if self.maybe():
+            return self.both(record._get())
+        address, arrival, more = self.address(), self.arrival(), self.maybe()
+        ours, theirs = (record._get(fence, Turn(address, arrival, more)) for fence in self.fences(record.keys.lock))
+        return self.kept(ours), self.kept(theirs)
+
+    def put(self, record: RecordRef) -> Pair:
+        command = record._write(None, {}, None, renew=False).command
+        rest = self.nonce(), self.lease(), self.chance.choice(FIELDS)
+        ours, theirs = (dataclasses.replace(command, args=(fence, *rest)) for fence in self.fences(record.keys.lock))
+        return ours, theirs
+
+    def touch(self, record: RecordRef) -> Pair:
+        keys, rest = record._touched, (self.lease(), int(self.maybe()))
+        ours, theirs = (
+            Command("record/touch", keys, (fence, *rest), record._read) for fence in self.fences(record.keys.lock)
+        )
+        return ours, theirs
+
+    def drop(self, record: RecordRef) -> Pair:
+        nonce = self.chance.choice(["", self.nonce()])
+        ours, theirs = (record._drop(fence, nonce, record._read) for fence in self.fences(record.keys.lock))
+        return ours, theirs
+
+    @property
+    def indexes(self) -> tuple[str, ...]:
+        """The keys of the indexes."""
+        return tuple(self.records[0]._indexes)
+
+    def both(self, command: Command[Any]) -> Pair:
+        return command, command
+
+    def kept(self, command: Command[Any]) -> Command[Any]:
+        return dataclasses.replace(command, args=(*command.args[:-1], KEPT))
+
+    def nonce(self) -> str:
+        """Of a record that is listed, or not."""
+        return self.token() + self.chance.choice(["", "", ".held", ".queued"])
+
+    def token(self) -> str:
+        return self.chance.choice(TOKENS)
+
+    def lease(self) -> int:
+        return self.chance.choice([30_000, 60_000, 60_000, 60_000, 600_000])
+
+    def maybe(self) -> bool:
+        return self.chance.random() < 0.5
+
+    def address(self) -> str:
+        """Of an inbox for the wake-up, or none."""
+        inbox = self.chance.choice(["", *INBOXES])
+        return f"{inbox} {self.chance.choice(['0', '7f3a'])}" if inbox else ""
+
+    def arrival(self) -> int:
+        """Now; or a moment long ago, which others may share."""
+        return self.chance.choice([0, 0, 1, 2, 1_700_000_000_000_001])
+
+    def fences(self, key: str) -> tuple[int, ...]:
+        """The same hold or version on both sides, the last one of a key or an older one; or none."""
+        given = len(self.sides[0].fences)
+        if not given or self.chance.random() < 0.3:
+            return tuple(0 for _ in self.sides)
+        rank = self.latest.get(key, 0) if self.maybe() else self.chance.randrange(max(0, given - 4), given)
+        return tuple(side.fences[rank] for side in self.sides)
+
+
+def _parse_holder(reply: list[Any]) -> Granted | Busy | Foreign | None:
+    """As the lock does, but a foreign value under the key is an answer and no error."""
+    return read_verdict([*reply, 0, 0] if len(reply) == 5 else reply) if reply else None
+
+
+def alike(ours: Any, theirs: Any) -> bool:
+    """Equal, but for times, which are near each other."""
+    if type(ours) is not type(theirs):
+        return False
+    if isinstance(ours, Standing):
+        return near(ours.arrival / 1e6, theirs.arrival / 1e6) and ours.others == theirs.others
+    if isinstance(ours, tuple):
+        return len(ours) == len(theirs) and all(map(alike, ours, theirs))
+    if dataclasses.is_dataclass(ours):
+        return all(alike(getattr(ours, field.name), getattr(theirs, field.name)) for field in dataclasses.fields(ours))
+    return near(ours, theirs) if isinstance(ours, float) else bool(ours == theirs)
+
+
+def near(ours: float, theirs: float) -> bool:
+    return abs(ours - theirs) < NEAR and bool(ours) == bool(theirs)
+
+
+def kind_of(name: str, answer: Any) -> tuple[Any, ...]:
+    """The kind of an answer, so that the test can check that all of them came."""
+    match answer:
+        case Granted(_, free, standing):
+            return name, "granted", free, bool(standing.arrival), standing.others
+        case Busy(standing=standing) if name == "lock/acquire":
+            return name, "busy", bool(standing.arrival), standing.others
+        case (ok, record, standing):
+            return name, ok, record is not None, bool(standing.arrival)
+    return name, answer if isinstance(answer, int) else type(answer).__name__
+
+
+_BOOLEANS = False, True
+KINDS = {
+    *(
+        ("lock/acquire", "granted", free, since, others)
+        for free in _BOOLEANS
+        for since in _BOOLEANS
+        for others in _BOOLEANS
+    ),
+    *(("lock/acquire", "busy", since, others) for since in _BOOLEANS for others in _BOOLEANS),
+    ("lock/acquire", "Foreign"),
+    *((name, answer) for name in ("lock/free", "lock/force") for answer in (0, 1, 2)),
+    *(("lock/renew", answer) for answer in _BOOLEANS),
+    *(("lock/inspect", kind) for kind in ("NoneType", "Busy", "Foreign")),
+    *(("queue/leave", answer) for answer in (0, 2)),
+    *(("record/get", False, there, since) for there in _BOOLEANS for since in _BOOLEANS),
+    *((f"record/{step}", False, there, False) for step in ("put", "touch", "drop") for there in _BOOLEANS),
+    *((f"record/{step}", True, True, False) for step in ("put", "touch")),
+    ("record/drop", True, False, False),
+    *((f"record/{step}", "str") for step in ("get", "put", "touch", "drop")),
+}
+"""Every kind of answer that a command can give."""
