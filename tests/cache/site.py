@@ -34,11 +34,16 @@ class Site:
         self._mutex = threading.Lock()
 
     def __call__(self, request: HttpRequest) -> Any:
-        number = self._begin()
+        number = self.begin()
         assert self.go.wait(PATIENCE)
         return self.answer(request, number)
 
-    def _begin(self) -> int:
+    async def arender(self, request: HttpRequest) -> Any:
+        number = self.begin()
+        await happens(self.go.is_set)
+        return self.answer(request, number)
+
+    def begin(self) -> int:
         with self._mutex:
             self.rendered += 1
             number = self.rendered
@@ -55,9 +60,7 @@ class Site:
     def aview(self, wait: float = PATIENCE, **options: Any) -> Page:
         @cached_page(300, wait=wait, **options)
         async def aview(request: HttpRequest) -> Any:
-            number = self._begin()
-            await happens(self.go.is_set)
-            return self.answer(request, number)
+            return await self.arender(request)
 
         return aview
 

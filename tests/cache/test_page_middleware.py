@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import Any
 
 import pytest
-import redis
 from django.core.cache import caches
 from django.http import HttpRequest, HttpResponse
 from django.template import engines
@@ -21,7 +19,7 @@ from django.urls import path
 
 from django_redis_locks.cache import cached_page
 from tests.cache.backends import REDIS
-from tests.cache.site import happens, waiting
+from tests.cache.site import Site, happens, waiting
 from tests.contract.matrix import eventually
 from tests.django.helpers import PATIENCE
 from tests.probes.cache import disconnect_caches
@@ -54,43 +52,20 @@ class Late(SyncOnly):
         return response
 
 
-class Body:
-    """What the views do."""
-
-    def __init__(self) -> None:
-        self.rendered = 0
-        self.began = threading.Semaphore(0)
-        self.go = threading.Event()
-        self.go.set()
-        self.answer: Callable[[int], HttpResponse] = lambda number: HttpResponse(f"page {number}")
-
-    def begin(self) -> int:
-        self.rendered += 1
-        self.began.release()
-        return self.rendered
-
-    def has_begun(self) -> None:
-        assert self.began.acquire(timeout=PATIENCE)
-
-
-body = Body()
+body = Site()
 
 
 def view(request: HttpRequest) -> Any:
-    number = body.begin()
-    assert body.go.wait(PATIENCE)
-    return body.answer(number)
+    return body(request)
 
 
 async def aview(request: HttpRequest) -> Any:
-    number = body.begin()
-    await asyncio.to_thread(body.go.wait, PATIENCE)
-    return body.answer(number)
+    return await body.arender(request)
 
 
 @cached_page(300, wait=30)
 def decorated(request: HttpRequest) -> Any:
-    return view(request)
+    return body(request)
 
 
 @cached_page(300, wait=30)
@@ -142,8 +117,7 @@ def both_render(address: str = "/view/") -> bool:
     body.go.clear()
     with ThreadPoolExecutor(2) as pool:
         found = [pool.submit(ask, address) for _ in range(2)]
-        body.has_begun()
-        body.has_begun()
+        body.has_begun(2)
         body.go.set()
         return {each.result(PATIENCE) for each in found} == {"page 1", "page 2"}
 
@@ -191,13 +165,13 @@ SYNC_ONLY = {here("SyncOnly")}
 def test_answer_that_fails_is_not_waited_for() -> None:
     """[S40] 500, for each one; and when it works again, for the first one."""
 
-    def fails(number: int) -> HttpResponse:
+    def fails(request: HttpRequest, number: int) -> HttpResponse:
         raise ZeroDivisionError
 
     body.answer = fails
     assert all("Server Error" in page for page in at_once("/view/"))
     assert body.rendered == 4
-    body.answer = lambda number: HttpResponse("works")
+    body.answer = lambda _, number: HttpResponse("works")
     assert [ask("/view/"), ask("/view/")] == ["works"] * 2
     assert body.rendered == 5
 
@@ -250,14 +224,3 @@ def test_template_is_stored_after_the_middleware_that_changes_its_context(settin
     settings.MIDDLEWARE = [here("Late")]
     assert [ask("/template/"), ask("/template/")] == ["page 1 late"] * 2
     assert body.rendered == 1
-
-
-def test_page_that_varies_on_cookies_is_rendered_for_each() -> None:
-    """[S42] As Django's."""
-    body.answer = lambda number: HttpResponse(f"page {number}", headers={"Vary": "Cookie"})
-    assert [ask("/view/", cookie=f"who={who}") for who in "abab"] == ["page 1", "page 2"] * 2
-
-
-def test_lease_is_gone_when_the_page_is_stored(direct: redis.Redis) -> None:
-    ask("/view/")
-    eventually(lambda: direct.dbsize() == 2)

@@ -12,7 +12,7 @@ import redis
 from django.core.cache import cache, caches
 
 from tests.cache.backends import FILES, LOCMEM, MEMCACHED, REDIS, WRAPPER
-from tests.cache.loading import Loading
+from tests.cache.loading import WRITES, Loading, write
 from tests.django.helpers import PATIENCE, in_thread
 from tests.probes.cache import coordinator, is_envelope
 from tools.redis_server import RedisServer
@@ -32,35 +32,14 @@ def configure(settings: Any, **entry: Any) -> None:
     settings.CACHES = {**settings.CACHES, "default": {**settings.CACHES["default"], **entry}}
 
 
-def not_found(call: Callable[[str], object]) -> None:
-    with pytest.raises(ValueError, match="not found"):
-        call("k")
-
-
-WRITERS: dict[str, tuple[Callable[[], object], object]] = {
-    "set": (lambda: cache.set("k", "new"), "new"),
-    "set_many": (lambda: cache.set_many({"a": 1, "k": "new"}), "new"),
-    "add": (lambda: cache.add("k", "new"), "new"),
-    "touch": (lambda: cache.touch("k", 50), None),
-    "delete": (lambda: cache.delete("k"), None),
-    "delete_many": (lambda: cache.delete_many(iter(["a", "k"])), None),
-    "clear": (lambda: cache.clear(), None),  # noqa: PLW0108 - the proxy of this thread
-    "incr": (lambda: not_found(cache.incr), None),
-    "decr": (lambda: not_found(cache.decr), None),
-    "incr_version": (lambda: not_found(cache.incr_version), None),
-    "incr_version to it": (lambda: (cache.set("k", "v0", version=0), cache.incr_version("k", version=0)), "v0"),
-    "decr_version to it": (lambda: (cache.set("k", "v2", version=2), cache.decr_version("k", version=2)), "v2"),
-}
-
-
 @pytest.mark.usefixtures("wrapped")
 class TestWrites:
     @every_kind
     def test_write_during_a_load_wins(self) -> None:
         """[S1] [S4] [S31] The caller gets what it loaded; the cache keeps what was written meanwhile, or nothing."""
-        for name, (write, stays) in WRITERS.items():
+        for name, (_, stays) in WRITES.items():
             with Loading() as loading:
-                write()
+                write(name)
             assert loading.result == ["old"], name
             assert cache.get("k") == stays, name
             assert cache.get_or_set("k", "newer") == (stays or "newer"), name
@@ -173,8 +152,8 @@ class TestTimeouts:
         settings.CACHES["raw"] |= inner
         configure(settings, **outer, OPTIONS={"JITTER": 0})
         assert cache.default_timeout == expected
-        for name, write in self.WRITES.items():
-            write()
+        for name, call in self.WRITES.items():
+            call()
             assert expected - 10 <= direct.ttl(":1:k") <= expected, name
             cache.delete("k")
         cache.set("k", 1, None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -14,41 +13,10 @@ from django.core.cache.backends.base import BaseCache
 
 from django_redis_locks.cache import StampedeCache
 from tests.cache.backends import FILES, LOCMEM, MEMCACHED, REDIS, WRAPPER
-from tests.cache.loading import aloading
+from tests.cache.loading import WRITES, aloading, awrite, write
 from tests.django.helpers import PATIENCE
 
 every_kind = pytest.mark.parametrize("wrapped", [REDIS, LOCMEM, FILES, MEMCACHED], indirect=True)
-
-
-async def fails(call: Awaitable[object]) -> None:
-    with pytest.raises(ValueError, match="not found"):
-        await call
-
-
-async def moved(version: int, delta: int) -> None:
-    await cache.aset("k", f"v{version}", version=version)
-    await (cache.aincr_version("k", version=version) if delta > 0 else cache.adecr_version("k", version=version))
-
-
-WRITERS: dict[str, tuple[Callable[[], Awaitable[object]], object]] = {
-    "aset": (lambda: cache.aset("k", "new"), "new"),
-    "aset_many": (lambda: cache.aset_many({"a": 1, "k": "new"}), "new"),
-    "aadd": (lambda: cache.aadd("k", "new"), "new"),
-    "atouch": (lambda: cache.atouch("k", 50), None),
-    "adelete": (lambda: cache.adelete("k"), None),
-    "adelete_many": (lambda: cache.adelete_many(iter(["a", "k"])), None),
-    "aclear": (lambda: cache.aclear(), None),  # noqa: PLW0108 - the proxy of this task
-    "aincr": (lambda: fails(cache.aincr("k")), None),
-    "adecr": (lambda: fails(cache.adecr("k")), None),
-    "aincr_version": (lambda: moved(0, 1), "v0"),
-    "adecr_version": (lambda: moved(2, -1), "v2"),
-}
-
-SYNC: dict[str, Callable[[], object]] = {
-    "set": lambda: cache.set("k", "new"),
-    "delete": lambda: cache.delete("k"),
-    "clear": lambda: cache.clear(),  # noqa: PLW0108
-}
 
 
 @pytest.mark.usefixtures("wrapped")
@@ -58,9 +26,9 @@ class TestWrites:
         """[S1] [S4] [S31] As in threads."""
 
         async def story() -> None:
-            for name, (write, stays) in WRITERS.items():
+            for name, (_, stays) in WRITES.items():
                 async with aloading() as loading:
-                    await write()
+                    await awrite(name)
                 assert loading.result() == "old", name
                 assert await cache.aget("k") == stays, name
                 await cache.aclear()
@@ -72,9 +40,9 @@ class TestWrites:
         """Django's caches allow them in a loop: a wrapper that raised would break code that works."""
 
         async def story() -> None:
-            for name, write in SYNC.items():
+            for name in WRITES:
                 async with aloading():
-                    write()
+                    write(name)
                 assert await cache.aget("k") != "old", name
                 await cache.aclear()
 

@@ -13,9 +13,8 @@ from django.core.cache.utils import make_template_fragment_key
 from django.template import Context, Engine, TemplateSyntaxError
 from django.utils.safestring import SafeString
 
-from django_redis_locks.cache import invalidate
 from tests.cache.backends import REDIS
-from tests.django.helpers import PATIENCE, in_thread
+from tests.django.helpers import PATIENCE
 
 ENGINE = Engine(
     libraries={"redis_locks": "django_redis_locks.templatetags.redis_locks"}, builtins=["django.templatetags.cache"]
@@ -83,19 +82,6 @@ def test_concurrent_requests_render_the_part_once() -> None:
         part.go_on.set()
         assert [each.result(PATIENCE) for each in found] == ["<b>text</b>1"] * 8
     assert part.rendered == 1
-
-
-def test_invalidation_during_rendering_wins() -> None:
-    """[S1] What is rendered meanwhile goes to its own page only."""
-    part = Part()
-    part.go_on.clear()
-    with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(render, "300 sidebar", part)
-        assert part.begun.wait(PATIENCE)
-        in_thread(lambda: invalidate(key()))
-        part.go_on.set()
-        assert found.result(PATIENCE) == "<b>text</b>1"
-    assert caches["default"].get(key()) is None
 
 
 def test_part_stays_safe_in_a_template_that_escapes() -> None:

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync, sync_to_async
+from asgiref.sync import sync_to_async
 from django.core.cache import caches
 from django.core.exceptions import SynchronousOnlyOperation
 
@@ -247,8 +247,3 @@ def test_synchronous_call_in_a_loop_raises_djangos_error(redis_pair: str) -> Non
             get_or_load("k", lambda: 1, cache=HERE)
 
     asyncio.run(story())
-
-
-def test_async_to_sync_works(cache_pair: str) -> None:
-    assert async_to_sync(aget_or_load)("k", lambda: 1, **at(HERE), ttl=60) == 1
-    assert load(lambda: 2) == 1
