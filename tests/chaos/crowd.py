@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from django_redis_locks import Grant, Lock, LockLost
+from django_redis_locks import Grant, Lock, LockLost, clock
 from django_redis_locks.client import Locks
-from django_redis_locks.core import clock, events
+from django_redis_locks.core import events
 from tests.chaos.helpers import eventually
 from tools.redis_server import RedisServer
 

@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from django_redis_locks import Grant, Lock
-from django_redis_locks.core import clock
+from django_redis_locks import Grant, Lock, clock
 
 LEASE = 9.0
 """Of a lock that is renewed `often`."""

@@ -8,8 +8,7 @@ import threading
 import time
 from typing import NamedTuple
 
-from django_redis_locks import Grant, Lock, locks
-from django_redis_locks.core import clock
+from django_redis_locks import Grant, Lock, clock, locks
 from tests.chaos import workers
 
 LEASE = 60.0

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import redis
 
-from django_redis_locks import LockBackendError, LockLost, locks
+from django_redis_locks import LockBackendError, LockLost, clock, locks
 from django_redis_locks.client import Locks
-from django_redis_locks.core import clock, events
+from django_redis_locks.core import events
 from django_redis_locks.core.owners import registry
 from tests.chaos.helpers import LEASE, elsewhere, eventually, renewed
 from tests.chaos.test_processes import in_child

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks import LockLost
-from django_redis_locks.core import clock, events
+from django_redis_locks import LockLost, clock
+from django_redis_locks.core import events
 from tests.chaos.crowd import KEY, lined_up, listening, pair, start
 from tests.chaos.helpers import BUSY, eventually
 from tests.probes.tuning import Tune

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from django_redis_locks import LockBackendError, locks
+from django_redis_locks import LockBackendError, clock, locks
 from django_redis_locks.client import Locks
-from django_redis_locks.core import clock
 from tests.chaos.crowd import KEY, LINE, asked, lined_up, pair
 from tests.chaos.helpers import BUSY, LEASE, elsewhere, eventually, renewed
 from tests.probes.tuning import Tune

@@ -10,9 +10,8 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from django_redis_locks import Grant, Lock, LockBackendError, locks
+from django_redis_locks import Grant, Lock, LockBackendError, clock, locks
 from django_redis_locks.client import Locks
-from django_redis_locks.core import clock
 from tests.chaos.conftest import SILENCE
 from tests.chaos.helpers import BUSY, Async, Sync, eventually, fence_of
 from tests.chaos.impostor import Impostor, Say, dribble, endless, then_close, then_silence

@@ -10,9 +10,8 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from django_redis_locks import Grant, LockBackendError
+from django_redis_locks import Grant, LockBackendError, clock
 from django_redis_locks.client import Locks
-from django_redis_locks.core import clock
 from tests.chaos.helpers import Async, Sync, eventually, fence_of
 from tests.chaos.impostor import End, Impostor, around
 from tools.redis_server import RedisServer

@@ -10,9 +10,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 import redis
 
-from django_redis_locks import Grant, LockBackendError
+from django_redis_locks import Grant, LockBackendError, clock
 from django_redis_locks.client import Locks
-from django_redis_locks.core import clock
 from tests.chaos.conftest import SILENCE
 from tests.chaos.helpers import BUSY, eventually, fence_of
 from tests.chaos.impostor import End, Impostor, Say, then_close, then_silence

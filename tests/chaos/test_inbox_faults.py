@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from django_redis_locks import Lock, locks
-from django_redis_locks.core import clock
+from django_redis_locks import Lock, clock, locks
 from tests.chaos.crowd import lined_up, listening, pair
 from tests.chaos.helpers import BUSY, eventually
 from tests.probes.tuning import Tune

@@ -26,9 +26,8 @@ from typing import Any, Self
 import pytest
 
 import django_redis_locks
-from django_redis_locks import LockLost, locks
+from django_redis_locks import LockLost, clock, locks
 from django_redis_locks.client import Locks
-from django_redis_locks.core import clock
 from django_redis_locks.core.owners import registry
 
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks import LockBackendError, LockLost, locks
+from django_redis_locks import LockBackendError, LockLost, clock, locks
 from django_redis_locks.client import Locks
-from django_redis_locks.core import clock
 from django_redis_locks.core.hold import Hold
 from tests.chaos.helpers import LEASE, elsewhere, eventually, renewed
 from tests.probes.tuning import Tune

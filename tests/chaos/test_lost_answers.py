@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from django_redis_locks import LockBackendError, LockLost
+from django_redis_locks import LockBackendError, LockLost, clock
 from django_redis_locks.client import Locks
-from django_redis_locks.core import clock, events
+from django_redis_locks.core import events
 from django_redis_locks.core.hold import validity
 from tests.chaos.conftest import SILENCE
 from tests.chaos.helpers import Async, Sync, eventually

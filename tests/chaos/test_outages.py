@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import redis
 
-from django_redis_locks import Lock, LockBackendError, LockLost
+from django_redis_locks import Lock, LockBackendError, LockLost, clock
 from django_redis_locks.client import Locks
-from django_redis_locks.core import clock
 from tests.chaos.crowd import KEY, LINE, asked, lined_up, listening, pair, start
 from tests.chaos.helpers import BUSY, LEASE, eventually
 from tests.probes.tuning import Tune

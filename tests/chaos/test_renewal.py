@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from django_redis_locks import LockLost
+from django_redis_locks import LockLost, clock
 from django_redis_locks.client import Locks
-from django_redis_locks.core import clock, events
+from django_redis_locks.core import events
 from django_redis_locks.core.owners import registry
 from django_redis_locks.renewal import Janitor
 from tests.chaos.helpers import BUSY, LEASE, elsewhere, eventually, renewed

@@ -10,10 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from django_redis_locks import LockBackendError, LockKeyError, LockLost, LockNotOwned, inspection, locks
+from django_redis_locks import LockBackendError, LockKeyError, LockLost, LockNotOwned, clock, inspection, locks
 from django_redis_locks.backends.redis.refusals import HINTS
 from django_redis_locks.client import Locks
-from django_redis_locks.core import clock
 from tests.chaos.crowd import KEY, LINE, asked, lined_up, pair
 from tests.chaos.helpers import BUSY, elsewhere, eventually
 from tests.probes.tuning import Tune

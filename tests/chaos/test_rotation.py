@@ -12,9 +12,8 @@ import pytest
 from django.core.checks import run_checks
 from redis.credentials import CredentialProvider
 
-from django_redis_locks import Lock, LockBackendError, locks
+from django_redis_locks import Lock, LockBackendError, clock, locks
 from django_redis_locks.client import Locks
-from django_redis_locks.core import clock
 from tests.chaos.crowd import asked, lined_up, listening, pair
 from tests.chaos.helpers import BUSY, LEASE, Async, Sync, eventually, renewed
 from tests.probes.tuning import Tune

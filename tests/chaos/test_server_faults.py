@@ -9,9 +9,8 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from django_redis_locks import LockBackendError, LockKeyError, LockLost
+from django_redis_locks import LockBackendError, LockKeyError, LockLost, clock
 from django_redis_locks.client import Locks
-from django_redis_locks.core import clock
 from tests.chaos.helpers import BUSY, LEASE, renewed
 from tests.chaos.test_rights import RIGHTS
 from tools.redis_server import RedisServer

@@ -8,9 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from django_redis_locks import LockBackendError
+from django_redis_locks import LockBackendError, clock
 from django_redis_locks.client import Locks
-from django_redis_locks.core import clock
 from tests.chaos.helpers import BUSY, Async, Sync, elsewhere, eventually
 from tests.chaos.tls import Certificates, encrypting
 from tools.redis_server import RedisServer

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import redis
 
+from django_redis_locks import clock
 from django_redis_locks.backends.redis.resp import pack
 from django_redis_locks.backends.redis.threads import Line, Wire
 from django_redis_locks.backends.redis.wire import Failure, connection_makers
 from django_redis_locks.client import Locks
-from django_redis_locks.core import clock
 from tests.chaos.helpers import BUSY, eventually
 from tools.redis_server import RedisServer
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from django_redis_locks import clock
 from django_redis_locks.backends.redis.loops import AsyncWire
 from django_redis_locks.backends.redis.resp import ProtocolError, Refusal, pack
 from django_redis_locks.backends.redis.threads import Wire
 from django_redis_locks.backends.redis.wire import Failure, connection_makers
-from django_redis_locks.core import clock
 from tests.chaos.helpers import BUSY, eventually
 from tests.chaos.scripted import Scripted
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from freezegun import freeze_time
 
+from django_redis_locks import clock
 from django_redis_locks.backends.redis import alarms
 from django_redis_locks.backends.redis.loops import AsyncWire
 from django_redis_locks.backends.redis.resp import pack
 from django_redis_locks.backends.redis.stream import Stream
 from django_redis_locks.backends.redis.wire import Failure, connection_makers
-from django_redis_locks.core import clock
 from django_redis_locks.core.errors import LockBackendError
 from tests.chaos.helpers import BUSY, eventually
 from tests.chaos.scripted import Scripted

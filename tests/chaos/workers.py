@@ -25,8 +25,7 @@ from typing import Any
 import redis
 from django.conf import settings
 
-from django_redis_locks import locks
-from django_redis_locks.core import clock
+from django_redis_locks import clock, locks
 
 PATIENCE = 30.0
 """Seconds that a test waits for what it knows will come."""
