@@ -12,10 +12,7 @@ from contextlib import ExitStack
 import freezegun
 import pytest
 
-from django_redis_locks import renewal
-from django_redis_locks.backends.memory import backend as memory
-from django_redis_locks.core.hold import State
-from django_redis_locks.core.owners import registry
+from tests.probes.process import forget_locks
 from tests.probes.tuning import Tune
 from tests.servers import needs_version, unavailable
 from tools.processes import ServerNotFound
@@ -35,16 +32,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_threa
 @pytest.fixture(autouse=True)
 def forgetful() -> Iterator[None]:
     """A lock that a test leaves held, on purpose or because it fails, isn't the next one's: all share this thread. Nor is
-    it renewed, or told to be lost, while another test listens: until Python has collected it that could be long."""
+    it renewed, or reported as lost, while another test listens: until Python has collected it that could be long."""
     yield
-    for grant in list(registry._grants.values()):
-        registry.forget(grant)
-        grant.hold.state = State.GONE
-    for store in memory._stores.values():
-        store.records.clear()
-        store.listings.clear()
-    for janitor in renewal.janitors():
-        janitor.wake()  # it may have looked at a clock that was the test's, and sleep accordingly
+    forget_locks()
 
 
 @pytest.fixture(autouse=True)
