@@ -9,7 +9,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-from tools.public_api import MODULES, PACKAGES, ROOT
+from tools.public_api import MODULES, PACKAGES, RETURNED, ROOT
 
 TESTS = ROOT / "tests"
 FILES = sorted(str(path.relative_to(TESTS)) for path in TESTS.rglob("*.py"))
@@ -40,8 +40,8 @@ def private_names() -> frozenset[str]:
 
 
 def is_internal(module: str, name: str = "") -> bool:
-    """Whether a module of the packages, or a name in it, isn't public."""
-    if not module.startswith(PACKAGES):
+    """Whether a module of the packages, or a name in it, isn't public. The type of a returned value is, for annotations."""
+    if not module.startswith(PACKAGES) or (name, module) in RETURNED:
         return False
     if f"{module}.{name}" in MODULES or (module in MODULES and not name):
         return False
@@ -79,41 +79,24 @@ celery/unit/test_interleavings.py
 celery/unit/test_remembered.py
 chaos/conftest.py
 chaos/crowd.py
-chaos/helpers.py
 chaos/inboxes.py
 chaos/jobs.py
-chaos/test_burst.py
 chaos/test_bystanders.py
-chaos/test_cancelled.py
 chaos/test_data_faults.py
-chaos/test_faults_under_load.py
-chaos/test_full_server.py
-chaos/test_fuzz_processes.py
-chaos/test_garbage.py
-chaos/test_garbage_order.py
-chaos/test_garbage_shapes.py
-chaos/test_garbage_tasks.py
 chaos/test_inbox.py
-chaos/test_inbox_faults.py
 chaos/test_inbox_trouble.py
 chaos/test_interrupts.py
 chaos/test_janitor_thread.py
 chaos/test_lost_answers.py
-chaos/test_outages.py
 chaos/test_packer.py
 chaos/test_processes.py
 chaos/test_renewal.py
 chaos/test_rights.py
-chaos/test_rotation.py
-chaos/test_server_faults.py
-chaos/test_tls.py
 chaos/test_transports.py
 chaos/test_wire.py
 chaos/test_wire_answers.py
 chaos/test_wire_cost.py
 chaos/test_wire_loops.py
-chaos/workers.py
-conftest.py
 """
 """Files that are still to be changed. A new test uses the public API, or lives in `tests/unit`; what is left goes through
 functions of `tests/probes`, so that a renamed attribute costs one file."""
@@ -180,7 +163,7 @@ VAGUE = re.compile(
     r"_(anew|anybody|everybody|he|him|himself|his|nobody|somebody|tell|tells|told|who|whoever|whom)(_|$)"
 )
 
-STILL_UNCLEAR_NAMES = 255
+STILL_UNCLEAR_NAMES = 119
 """How many are left. Lower it, never raise it."""
 
 
