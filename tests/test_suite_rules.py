@@ -139,7 +139,6 @@ def test_internals_are_recognized_in_each_spelling() -> None:
 LONGEST = 500
 
 STILL_TOO_LONG = """
-django/test_drf.py
 """
 
 

@@ -49,19 +49,18 @@ def in_loop(call: Callable[[], Any]) -> Any:
 
 @pytest.mark.usefixtures("store")
 class TestInALoop:
-    @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-    def test_refused(self, call: Callable[[Lock], object]) -> None:
-        """[F17] Every synchronous call that asks the store raises, names the a-twin, and leaves nothing locked."""
-        lock = locks.lock("order")
-        with pytest.raises(SynchronousOnlyOperation, match=r"async context - use the a-twin .*acquire: aacquire"):
-            in_loop(lambda: call(lock))
-        in_thread(lambda: lock.acquire(timeout=PATIENCE).release())
+    def test_synchronous_call_in_a_loop_raises_and_names_its_async_twin(self) -> None:
+        """[F17] Every one that asks the store; nothing is left locked."""
+        for name, call in CALLS.items():
+            lock = locks.lock("order")
+            with pytest.raises(SynchronousOnlyOperation, match=r"async context - use the a-twin .*acquire: aacquire"):
+                in_loop(lambda: call(lock))  # noqa: B023 - called at once
+            assert in_thread(lambda: lock.acquire(timeout=PATIENCE).release()) is None, name  # noqa: B023
 
-    @pytest.mark.parametrize("call", ON_A_GRANT.values(), ids=ON_A_GRANT)
-    def test_refused_on_a_grant(self, call: Callable[[Lock], object]) -> None:
-        """[F17] So do those of a grant; it stays held, and its a-methods work."""
+    def test_synchronous_call_of_a_grant_in_a_loop_raises(self) -> None:
+        """[F17] The grant stays held, and its a-methods work."""
 
-        async def story() -> None:
+        async def scenario(call: Callable[[Lock], object]) -> None:
             lock = locks.lock("order")
             async with lock as grant:
                 with pytest.raises(SynchronousOnlyOperation):
@@ -70,28 +69,29 @@ class TestInALoop:
                 await grant.aensure_held(confirm=True)
                 assert await lock.alocked()
 
-        asyncio.run(story())
+        for call in ON_A_GRANT.values():
+            asyncio.run(scenario(call))
 
-    @pytest.mark.parametrize("release", [lambda lock, grant: lock.release(), lambda lock, grant: grant.release()])
-    def test_a_release_is_refused_too(self, release: Callable[..., object]) -> None:
-        """[F17] A synchronous release raises; the lock comes free all the same."""
+    def test_synchronous_release_in_a_loop_raises_and_frees_the_lock(self) -> None:
+        """[F17]"""
 
-        async def story() -> None:
+        async def scenario(release: Callable[..., object]) -> None:
             lock = locks.lock("order")
             grant = await lock.aacquire()
             with pytest.raises(SynchronousOnlyOperation):
                 release(lock, grant)
             await grant.arelease()
 
-        asyncio.run(story())
-        in_thread(lambda: locks.lock("order").acquire(timeout=PATIENCE).release())
+        for release in (lambda lock, grant: lock.release(), lambda lock, grant: grant.release()):
+            asyncio.run(scenario(release))
+            in_thread(lambda: locks.lock("order").acquire(timeout=PATIENCE).release())
 
-    def test_in_a_thread(self) -> None:
-        """[F17] `asyncio.to_thread` is the way to call it."""
+    def test_to_thread_may_call_synchronously(self) -> None:
+        """[F17]"""
         assert asyncio.run(asyncio.to_thread(decorated)) == "done"
 
-    def test_what_asks_nobody_is_fine(self) -> None:
-        """[F17] Calls without I/O are allowed: a loop isn't blocked by them."""
+    def test_synchronous_call_without_io_is_allowed(self) -> None:
+        """[F17]"""
 
         async def story() -> None:
             lock = locks.lock("order")
@@ -105,8 +105,8 @@ class TestInALoop:
 
         asyncio.run(story())
 
-    def test_who_holds_it_is_told_that_instead(self) -> None:
-        """[F5] A task that holds the lock already gets to know, without the store."""
+    def test_task_that_holds_the_lock_gets_LockAlreadyHeld(self) -> None:
+        """[F5] Without asking the store."""
 
         async def story() -> None:
             lock = locks.lock("order")
@@ -118,8 +118,8 @@ class TestInALoop:
 
 
 @pytest.mark.usefixtures("store")
-def test_allowed_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[F17] DJANGO_ALLOW_ASYNC_UNSAFE lets them pass, as in notebooks."""
+def test_DJANGO_ALLOW_ASYNC_UNSAFE_lets_synchronous_calls_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[F17] As in notebooks."""
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
 
     def story() -> str:
@@ -133,8 +133,8 @@ def test_allowed_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     assert in_loop(story) == "done"
 
 
-def test_django_says_it_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[F17] An empty DJANGO_ALLOW_ASYNC_UNSAFE is no permission, as for Django itself."""
+def test_empty_DJANGO_ALLOW_ASYNC_UNSAFE_is_no_permission(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[F17] As for Django itself."""
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "")
     with pytest.raises(SynchronousOnlyOperation):
         in_loop(decorated)

@@ -29,17 +29,12 @@ def borrow(settings: Any, **cache: Any) -> Any:
 
 @pytest.mark.parametrize("backend", [CORE, DJANGO_REDIS])
 class TestWhatIsBorrowed:
-    @pytest.mark.parametrize(
-        "location",
-        [URL, [URL], [URL, OTHER], (URL, OTHER), f"{URL},{OTHER}", f"{URL};{OTHER}"],
-        ids=["url", "list", "replica", "tuple", "comma", "semicolon"],
-    )
-    def test_the_first_server(self, settings: Any, backend: str, location: object) -> None:
+    def test_first_server_of_a_list_is_borrowed(self, settings: Any, backend: str) -> None:
         """[D33] A list is a primary and its replicas: locks go to the primary only."""
-        assert borrow(settings, BACKEND=backend, LOCATION=location).location == URL
+        for location in (URL, [URL], [URL, OTHER], (URL, OTHER), f"{URL},{OTHER}", f"{URL};{OTHER}"):
+            assert borrow(settings, BACKEND=backend, LOCATION=location).location == URL, location
 
-    def test_options_of_the_alias_win(self, settings: Any, backend: str) -> None:
-        """OPTIONS beside CACHE add to the borrowed ones, and win."""
+    def test_options_of_the_alias_win_over_those_of_the_cache(self, settings: Any, backend: str) -> None:
         settings.CACHES = {
             "default": {
                 "BACKEND": backend,
@@ -55,18 +50,17 @@ class TestWhatIsBorrowed:
         settings.REDIS_LOCKS = {"default": {"CACHE": "default", "OPTIONS": own}}
         assert locks["default"].settings.options == {"client_name": "locks", "socket_timeout": 1}
 
-    def test_in_use(self, settings: Any, backend: str, redis_url: str) -> None:
-        """Locks work over a borrowed connection, with W010; django-redis needn't be installed."""
+    def test_lock_over_a_borrowed_connection_excludes_others(self, settings: Any, backend: str, redis_url: str) -> None:
+        """With W010; django-redis needn't be installed."""
         settings.CACHES = {"default": {"BACKEND": LOCMEM}, "shared": {"BACKEND": backend, "LOCATION": redis_url}}
         settings.REDIS_LOCKS = {"default": {"CACHE": "shared"}}
         assert [message.id for message in run_checks(tags=["redis_locks"])] == ["redis_locks.W010"]
         with locks.lock("order:1"):
             assert in_thread(lambda: locks.lock("order:1").acquire(blocking=False)) is None
 
-    def test_password_of_the_options(
+    def test_password_in_the_options_of_the_cache_is_borrowed(
         self, settings: Any, backend: str, make_server: Callable[..., RedisServer]
     ) -> None:
-        """A password that stands in the cache's OPTIONS is borrowed too."""
         server = make_server(requirepass="hunter2")
         options = {"password": "hunter2"} if backend == CORE else {"PASSWORD": "hunter2"}
         url = f"redis://127.0.0.1:{server.port}/0"
@@ -78,37 +72,31 @@ class TestWhatIsBorrowed:
 
 
 class TestOptions:
-    @pytest.mark.parametrize(
-        ("options", "expected"),
-        [
+    def test_options_of_djangos_cache_that_concern_the_connection_are_borrowed(self, settings: Any) -> None:
+        """[D36] Pool, parser and serializer are the cache's own."""
+        url = URL.replace("redis:", "rediss:")
+        for options, expected in (
             ({"username": "u", "password": "p"}, {"username": "u", "password": "p"}),
             ({"ssl_ca_certs": "/ca.pem", "socket_timeout": 3}, {"ssl_ca_certs": "/ca.pem", "socket_timeout": 3}),
             ({"pool_class": "redis.BlockingConnectionPool", "timeout": 5, "max_connections": 9}, {}),
             ({"parser_class": "x.Y", "serializer": "x.Z"}, {}),
-        ],
-    )
-    def test_of_djangos_cache(self, settings: Any, options: dict[str, Any], expected: dict[str, Any]) -> None:
-        """[D36] What concerns the connection is borrowed; pool, parser and serializer are the cache's own."""
-        url = URL.replace("redis:", "rediss:")
-        assert borrow(settings, BACKEND=CORE, LOCATION=url, OPTIONS=options).options == expected
+        ):
+            assert borrow(settings, BACKEND=CORE, LOCATION=url, OPTIONS=options).options == expected
 
-    @pytest.mark.parametrize(
-        ("options", "expected"),
-        [
+    def test_options_of_django_redis_that_concern_the_connection_are_borrowed(self, settings: Any) -> None:
+        """[D34] They have names of their own there; its IGNORE_EXCEPTIONS must never reach a lock."""
+        for options, expected in (
             ({"PASSWORD": "p", "SOCKET_TIMEOUT": 3}, {"password": "p", "socket_timeout": 3}),
             ({"SOCKET_CONNECT_TIMEOUT": 4}, {"socket_connect_timeout": 4}),
             ({"CONNECTION_POOL_KWARGS": {"max_connections": 9, "username": "u"}}, {"username": "u"}),
             ({"CONNECTION_POOL_CLASS": "redis.BlockingConnectionPool", "IGNORE_EXCEPTIONS": True}, {}),
             ({"CLIENT_CLASS": "django_redis.client.DefaultClient", "SERIALIZER": "x.Y", "PARSER_CLASS": "x.Z"}, {}),
             ({"COMPRESSOR": "x.Y", "LOG_IGNORED_EXCEPTIONS": True, "CLOSE_CONNECTION": True}, {}),
-        ],
-    )
-    def test_of_django_redis(self, settings: Any, options: dict[str, Any], expected: dict[str, Any]) -> None:
-        """[D34] django-redis has names of its own for them; its IGNORE_EXCEPTIONS must never reach a lock."""
-        assert borrow(settings, BACKEND=DJANGO_REDIS, LOCATION=URL, OPTIONS=options).options == expected
+        ):
+            assert borrow(settings, BACKEND=DJANGO_REDIS, LOCATION=URL, OPTIONS=options).options == expected
 
-    def test_a_pool_of_its_own(self, settings: Any, redis_url: str) -> None:
-        """[D36] The cache's pool may have one connection only: two locks at a time work all the same."""
+    def test_pool_of_the_cache_is_not_used(self, settings: Any, redis_url: str) -> None:
+        """[D36] It may have one connection only: two locks at a time work all the same."""
         options = {"pool_class": "redis.BlockingConnectionPool", "timeout": 1, "max_connections": 1}
         settings.CACHES = {"default": {"BACKEND": CORE, "LOCATION": redis_url, "OPTIONS": options}}
         settings.REDIS_LOCKS = {"default": {"CACHE": "default"}}
@@ -121,50 +109,35 @@ class OwnCache(RedisCache):
 
 
 class TestWhatIsRefused:
-    @pytest.mark.parametrize(
-        "cache",
-        [
-            pytest.param({"BACKEND": LOCMEM}, id="locmem"),
-            pytest.param({"BACKEND": "django.core.cache.backends.dummy.DummyCache", "LOCATION": URL}, id="dummy"),
-            pytest.param({"BACKEND": "nowhere.Cache", "LOCATION": URL}, id="missing"),
-            pytest.param({"BACKEND": "pathlib.Path", "LOCATION": URL}, id="no-cache"),
-            pytest.param({"LOCATION": URL}, id="no-backend"),
-            pytest.param({"BACKEND": CORE}, id="no-location"),
-            pytest.param({"BACKEND": CORE, "LOCATION": []}, id="no-server"),
-            *(
-                pytest.param(
-                    {
-                        "BACKEND": DJANGO_REDIS,
-                        "LOCATION": URL,
-                        "OPTIONS": {"CLIENT_CLASS": f"django_redis.client.{name}"},
-                    },
-                    id=name,
-                )
-                for name in ("ShardClient", "SentinelClient", "HerdClient")
-            ),
-        ],
-    )
-    def test_with_e009(self, settings: Any, cache: dict[str, Any]) -> None:
-        """Only plain caches of one Redis: where a sharded client would put a lock is anybody's guess."""
-        with pytest.raises(
-            InvalidLockBackend, match=r"CACHE 'shared' isn't a plain Redis cache\. Set LOCATION instead"
+    def test_cache_that_is_no_plain_redis_is_refused(self, settings: Any) -> None:
+        """Where a sharded client would put a lock can't be known."""
+        clients = [f"django_redis.client.{name}" for name in ("ShardClient", "SentinelClient", "HerdClient")]
+        for cache in (
+            {"BACKEND": LOCMEM},
+            {"BACKEND": "django.core.cache.backends.dummy.DummyCache", "LOCATION": URL},
+            {"BACKEND": "nowhere.Cache", "LOCATION": URL},
+            {"BACKEND": "pathlib.Path", "LOCATION": URL},
+            {"LOCATION": URL},
+            {"BACKEND": CORE},
+            {"BACKEND": CORE, "LOCATION": []},
+            *({"BACKEND": DJANGO_REDIS, "LOCATION": URL, "OPTIONS": {"CLIENT_CLASS": name}} for name in clients),
         ):
-            borrow(settings, **cache)
+            with pytest.raises(
+                InvalidLockBackend, match=r"CACHE 'shared' isn't a plain Redis cache\. Set LOCATION instead"
+            ):
+                borrow(settings, **cache)
 
-    def test_a_subclass_is_fine(self, settings: Any) -> None:
-        """A project's own class on Django's is a Redis cache too."""
+    def test_subclass_of_djangos_cache_is_a_redis_cache(self, settings: Any) -> None:
         backend = f"{OwnCache.__module__}.{OwnCache.__qualname__}"
         assert borrow(settings, BACKEND=backend, LOCATION=URL).location == URL
 
-    def test_unknown(self, settings: Any) -> None:
-        """A name that CACHES doesn't have."""
+    def test_cache_that_is_not_in_CACHES_is_refused(self, settings: Any) -> None:
         settings.CACHES = {"default": {"BACKEND": LOCMEM}}
         settings.REDIS_LOCKS = {"default": {"CACHE": "shared"}}
         with pytest.raises(InvalidLockBackend, match="CACHE 'shared' isn't in CACHES"):
             locks["default"]
 
-    def test_a_broken_url_is_the_lenders(self, settings: Any) -> None:
-        """The URL that a cache lends is checked like our own, and its password isn't shown."""
+    def test_url_of_a_cache_is_checked_and_its_password_is_hidden(self, settings: Any) -> None:
         with pytest.raises(InvalidLockBackend) as raised:
             borrow(settings, BACKEND=CORE, LOCATION="http://user:hunter2@example.org/0")
         assert "is no URL of a Redis server" in str(raised.value)

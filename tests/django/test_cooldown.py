@@ -59,8 +59,8 @@ cool = redis_lock("sms", expire=20, auto_release=False)
 
 @BOTH
 class TestCalls:
-    def test_the_second_one_is_refused(self, function: Callable[..., Any], store: str) -> None:
-        """In the same thread too it is busy and not "already held"; what is left of the lease is told."""
+    def test_second_call_is_refused_until_the_lease_ends(self, function: Callable[..., Any], store: str) -> None:
+        """In the same thread too, and with LockNotAcquired, not LockAlreadyHeld."""
         decorated = cool(function)
         assert outcome(decorated) == "sent"
         for call in (lambda: outcome(decorated), lambda: in_thread(lambda: outcome(decorated))):
@@ -71,9 +71,7 @@ class TestCalls:
         assert holder is not None
         assert 5 < holder.lease_left <= 20
 
-    def test_in_one_task(self, function: Callable[..., Any]) -> None:
-        """So it is within one task."""
-
+    def test_second_call_in_one_task_is_refused(self, function: Callable[..., Any]) -> None:
         async def twice() -> None:
             await cool(asms)()
             await cool(asms)()
@@ -81,8 +79,8 @@ class TestCalls:
         with pytest.raises(LockNotAcquired):
             asyncio.run(twice())
 
-    def test_when_the_lease_is_over(self, function: Callable[..., Any], store: str) -> None:
-        """The lease ends although the thread that took it lives and RENEW says otherwise; then it is free for one call."""
+    def test_call_after_the_lease_is_served(self, function: Callable[..., Any], store: str) -> None:
+        """Although the thread that took it lives and RENEW says otherwise."""
         decorated = redis_lock("sms", expire=LEASE, wait=PATIENCE, auto_release=False)(function)
         begin = clock.now()
         outcome(decorated)
@@ -90,17 +88,15 @@ class TestCalls:
         assert clock.now() - begin >= LEASE * 0.9
         assert outcome(decorated) == "sent"
 
-    def test_waiting_for_it(self, function: Callable[..., Any], store: str) -> None:
-        """Who has a wait waits until the lease is over, in this process too."""
+    def test_call_with_a_wait_waits_for_the_end_of_the_lease(self, function: Callable[..., Any], store: str) -> None:
+        """In this process too."""
         decorated = redis_lock("sms", expire=LEASE, wait=PATIENCE, auto_release=False)(function)
         begin = clock.now()
         for _ in range(3):
             assert outcome(decorated) == "sent"
         assert clock.now() - begin >= 2 * LEASE * 0.9
 
-    def test_a_call_that_fails(self, function: Callable[..., Any]) -> None:
-        """Whatever becomes of the call, it was one."""
-
+    def test_call_that_raises_cools_down_too(self, function: Callable[..., Any]) -> None:
         def fail() -> None:
             raise LookupError
 
@@ -112,8 +108,8 @@ class TestCalls:
         with pytest.raises(LockNotAcquired):
             outcome(cool(function))
 
-    def test_nothing_is_left_here(self, function: Callable[..., Any], seen: Events) -> None:
-        """This process has neither grant nor hold of it, and tells of no release and no loss."""
+    def test_process_keeps_neither_grant_nor_hold(self, function: Callable[..., Any], seen: Events) -> None:
+        """And sends no signal of a release or a loss."""
         brief_call(function, seen)
         assert current_grant() is None
         assert not locks.lock("sms").owned()
@@ -122,31 +118,29 @@ class TestCalls:
         locks["default"].engine.settle(5)
         assert seen.kinds() == ["Acquired"]
 
-    def test_the_thread_ends(self, function: Callable[..., Any]) -> None:
-        """Neither its end nor the collector frees the lock."""
+    def test_end_of_the_thread_frees_nothing(self, function: Callable[..., Any]) -> None:
         in_thread(lambda: outcome(cool(function)))
         gc.collect()
         locks["default"].engine.settle(5)
         assert locks.lock("sms").locked()
 
-    def test_on_lost(self, function: Callable[..., Any], seen: Events) -> None:
-        """The end of the lease is no loss."""
+    def test_end_of_the_lease_is_no_loss(self, function: Callable[..., Any], seen: Events) -> None:
         lost = brief_call(function, seen, told=True)
         until(lambda: not locks.lock("sms").locked())
         locks["default"].engine.settle(5)
         assert lost == []
 
-    def test_the_store_is_down(self, function: Callable[..., Any], store_down: str) -> None:
-        """[F14] With "open" there is no lock to stay, and nothing to let go."""
+    def test_open_call_without_a_store_has_nothing_to_cool_down(
+        self, function: Callable[..., Any], store_down: str
+    ) -> None:
+        """[F14]"""
         decorated = redis_lock("sms", expire=5, auto_release=False, on_backend_error="open")(function)
         assert outcome(decorated) == outcome(decorated) == "sent"
         assert holds_of_this_process() == 0
 
 
 class TestInside:
-    def test_the_grant(self) -> None:
-        """Inside the call it is a grant like others, with a fixed lease."""
-
+    def test_grant_of_the_call_has_a_fixed_lease(self) -> None:
         @cool
         def work() -> None:
             grant = current_grant()
@@ -157,9 +151,7 @@ class TestInside:
 
         work()
 
-    def test_given_back_by_hand(self) -> None:
-        """A call that wasn't made after all gives it back."""
-
+    def test_release_inside_of_the_call_ends_the_cool_down(self) -> None:
         @cool
         def work() -> None:
             grant = current_grant()
@@ -170,8 +162,8 @@ class TestInside:
         work()
         assert not locks.lock("sms").locked()
 
-    def test_a_grant_that_is_kept(self) -> None:
-        """Once the call is over its grant holds nothing, and can't free what cools down."""
+    def test_grant_after_the_call_holds_nothing(self) -> None:
+        """It can't free what cools down."""
         kept: list[Any] = []
         redis_lock("sms", expire=20, auto_release=False)(lambda: kept.append(current_grant()))()
         (grant,) = kept
@@ -182,20 +174,18 @@ class TestInside:
         grant.release()
         assert locks.lock("sms").locked()
 
-    def test_entered_again(self) -> None:
-        """An inner `rlock` frees nothing, and the lease isn't renewed because of it once the call is over."""
-
-        @redis_lock("sms", expire=4, auto_release=False)
+    def test_inner_rlock_neither_frees_nor_renews(self) -> None:
+        @redis_lock("sms", expire=2, auto_release=False)
         def work() -> None:
-            with locks.rlock("sms", expire=4, renew=True):
+            with locks.rlock("sms", expire=2, renew=True):
                 pass
 
         work()
         assert locks.lock("sms").locked()
         until(lambda: not locks.lock("sms").locked())
 
-    def test_it_outlasts_the_lease(self, seen: Events) -> None:
-        """[D30] A call that is still at it when the lease ends may run beside another one: that is a loss, and told."""
+    def test_call_that_outlasts_its_lease_is_a_loss(self, seen: Events) -> None:
+        """[D30] It may run beside another one, and a signal is sent."""
 
         @redis_lock("sms", expire=LEASE, wait=PATIENCE, auto_release=False)
         def work() -> None:
@@ -209,20 +199,18 @@ class TestInside:
 
 
 class TestAnswers:
-    @pytest.mark.parametrize(("expire", "least"), [(30, 2), (900, 870)])
-    def test_in_a_view(self, expire: float, least: int, rf: RequestFactory, store: str) -> None:
-        """429, to be tried again when the lease is over and not before, however long it is."""
-        view = redis_lock("sms", expire=expire, auto_release=False)(lambda request: HttpResponse("sent"))
-        assert view(rf.post("/")).text == "sent"
-        refused = view(rf.post("/"))
-        assert (refused.status_code, refused.reason_phrase) == (429, "Too Many Requests")
-        assert refused.text == TEXT + "\n"
-        assert least <= int(refused["Retry-After"]) <= expire
-        assert refused["Cache-Control"] == "no-store"
+    def test_view_answers_429_with_the_whole_rest_of_the_lease(self, rf: RequestFactory, store: str) -> None:
+        for expire, least in ((30, 2), (900, 870)):
+            view = redis_lock("sms", expire=expire, auto_release=False)(lambda request: HttpResponse("sent"))
+            assert view(rf.post("/")).text == "sent"
+            refused = view(rf.post("/"))
+            assert (refused.status_code, refused.reason_phrase) == (429, "Too Many Requests")
+            assert refused.text == TEXT + "\n"
+            assert least <= int(refused["Retry-After"]) <= expire
+            assert refused["Cache-Control"] == "no-store"
+            locks.lock("sms").force_release()
 
-    def test_in_an_async_view(self, rf: RequestFactory) -> None:
-        """The same under ASGI, in JSON."""
-
+    def test_async_view_answers_429_as_json(self, rf: RequestFactory) -> None:
         @cool
         async def view(request: HttpRequest) -> HttpResponse:
             return HttpResponse("sent")
@@ -235,8 +223,7 @@ class TestAnswers:
         problem = {"type": "about:blank", "title": "Too Many Requests", "status": 429, "detail": TEXT}
         assert json.loads(refused.content) == problem
 
-    def test_other_statuses(self, rf: RequestFactory) -> None:
-        """`status` and `retry_after` say otherwise."""
+    def test_status_and_retry_after_of_the_call_site_win(self, rf: RequestFactory) -> None:
         view = redis_lock("sms", expire=900, auto_release=False, status=403, retry_after=5)(
             lambda request: HttpResponse()
         )
@@ -244,8 +231,8 @@ class TestAnswers:
         refused = view(rf.get("/"))
         assert (refused.status_code, refused["Retry-After"]) == (403, "5")
 
-    def test_held_by_another_one(self, rf: RequestFactory) -> None:
-        """Who is refused doesn't know whether the holder gives it back: his own lock tells."""
+    def test_refused_call_answers_by_its_own_option(self, rf: RequestFactory) -> None:
+        """It can't know whether the holder releases."""
         with held_elsewhere("sms", expire=900):
             refused = cool(lambda request: HttpResponse())(rf.get("/"))
         assert refused.status_code == 429
@@ -253,23 +240,21 @@ class TestAnswers:
 
 
 class TestRefusals:
-    @pytest.mark.parametrize(
-        "options", [{}, {"expire": 5, "renew": True}, {"expire": 5, "reentrant": True}, {"expire": None}]
-    )
-    def test_at_decoration(self, options: dict[str, Any]) -> None:
-        """A cool-down needs a lease of its own, which nothing renews and nobody enters again."""
-        with pytest.raises(TypeError, match=r"stays until its lease ends: give it an expire=, and neither"):
-            redis_lock("sms", auto_release=False, **options)
+    def test_cool_down_without_a_fixed_lease_raises_TypeError(self) -> None:
+        """It needs a lease that nothing renews and no call enters again."""
+        options: dict[str, Any]
+        for options in ({}, {"expire": 5, "renew": True}, {"expire": 5, "reentrant": True}, {"expire": None}):
+            with pytest.raises(TypeError, match=r"stays until its lease ends: give it an expire=, and neither"):
+                redis_lock("sms", auto_release=False, **options)
 
-    def test_released_as_usual(self) -> None:
-        """True is what it always was."""
+    def test_auto_release_true_releases(self) -> None:
         decorated = redis_lock("sms", auto_release=True)(sms)
         assert decorated() == decorated() == "sent"
 
 
 class TestInTheSettings:
-    def test_a_cooldown(self, settings: Any, rf: RequestFactory) -> None:
-        """AUTO_RELEASE and EXPIRE of LOCKS make one, and RENEW elsewhere doesn't count for it."""
+    def test_cool_down_of_LOCKS_is_used(self, settings: Any, rf: RequestFactory) -> None:
+        """AUTO_RELEASE and EXPIRE; RENEW elsewhere doesn't count for it."""
         settings.REDIS_LOCKS = {
             "default": {"BACKEND": MEMORY, "LOCKS": {"sms": {"AUTO_RELEASE": False, "EXPIRE": 900}}}
         }
@@ -280,8 +265,7 @@ class TestInTheSettings:
         often = redis_lock("sms", auto_release=True)(lambda request: HttpResponse())
         assert [often(rf.get("/")).status_code for _ in range(2)] == [200, 200]
 
-    def test_no_renewal(self, settings: Any) -> None:
-        """What the call site says of its lease isn't renewed, whatever RENEW and REENTRANT say of the name."""
+    def test_cool_down_of_the_call_site_ignores_RENEW_and_REENTRANT(self, settings: Any) -> None:
         settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY, "LOCKS": {"sms": {"RENEW": True, "REENTRANT": True}}}}
 
         @cool

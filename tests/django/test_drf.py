@@ -1,4 +1,4 @@
-"""Django REST framework: where its handler of exceptions sees a refusal, that answers; elsewhere we do."""
+"""Django REST framework: where its handler of exceptions sees a refusal, that answers; elsewhere the lock does."""
 
 from __future__ import annotations
 
@@ -10,264 +10,22 @@ import sys
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.db import connection
-from django.http import HttpRequest, HttpResponse
 from django.test import Client, override_settings
-from django.urls import include, path
-from django.utils.decorators import method_decorator
-from rest_framework import mixins, viewsets
-from rest_framework.authentication import BaseAuthentication
-from rest_framework.decorators import action, api_view, authentication_classes
 from rest_framework.exceptions import APIException
-from rest_framework.permissions import BasePermission, IsAuthenticated
-from rest_framework.request import Request
-from rest_framework.response import Response
-from rest_framework.routers import SimpleRouter
 from rest_framework.test import APIRequestFactory
-from rest_framework.views import APIView
 
-from django_redis_locks import LockBackendError, LockKeyError, LockNotAcquired, answers, current_grant, redis_lock
+from django_redis_locks import LockBackendError, LockKeyError, LockNotAcquired
 from django_redis_locks.contrib.drf import Locked, LocksUnavailable
 from tests import databases
 from tests.django.helpers import Events, held_elsewhere
+from tests.django.rest_views import INSIDE, OUTSIDE, OfActions, OfMethod, below, teapot, urlpatterns
 from tests.probes.django import events
+
+__all__ = ["urlpatterns"]
 
 DETAIL = "This is being worked on by another request. Try again in a moment."
 DOWN = "This is not available for the moment. Try again later."
-
-
-class TokenUser(BaseAuthentication):
-    """Knows users that Django's own request doesn't."""
-
-    def authenticate(self, request: Request) -> tuple[User, None] | None:
-        pk = request.headers.get("X-User")
-        return (User(pk=int(pk)), None) if pk else None
-
-
-def teapot(request: HttpRequest, refused: LockNotAcquired) -> HttpResponse:
-    assert type(request).__module__.startswith("django.")
-    return HttpResponse("teapot", status=418)
-
-
-class OfMethod(APIView):
-    @redis_lock("order")
-    def get(self, request: Request) -> Response:
-        return Response("done")
-
-    @redis_lock("order", status=423, retry_after=7)
-    def post(self, request: Request) -> Response:
-        return Response("done")
-
-    @redis_lock("order", on_conflict=teapot)
-    def put(self, request: Request) -> Response:
-        return Response("done")
-
-    @redis_lock("order", on_conflict="raise")
-    def patch(self, request: Request) -> Response:
-        return Response("done")
-
-    @redis_lock("order", retry_after=False)
-    def delete(self, request: Request) -> Response:
-        return Response("done")
-
-
-@method_decorator(redis_lock("order"), name="dispatch")
-class OfDispatch(APIView):
-    def get(self, request: Request) -> Response:
-        return Response("done")
-
-
-class OfActions(viewsets.ViewSet):
-    @redis_lock("order")
-    def list(self, request: Request) -> Response:
-        return Response("done")
-
-    @action(detail=True, methods=["post"])
-    @redis_lock("order:{pk}")
-    def pay(self, request: Request, pk: str) -> Response:
-        return Response(f"paid {pk}")
-
-
-@method_decorator(redis_lock("order"), name="create")
-class Generic(mixins.CreateModelMixin, viewsets.GenericViewSet):
-    def create(self, request: Request) -> Response:
-        return Response("done")
-
-
-class Hooked(viewsets.ViewSet):
-    """As with `perform_create` of the generic views."""
-
-    def create(self, request: Request) -> Response:
-        return Response(self.perform_create(request.data))
-
-    @redis_lock("order")
-    def perform_create(self, data: object) -> str:
-        return "done"
-
-
-@method_decorator(redis_lock("order"), name="perform_create")
-class HookedByName(Hooked):
-    def perform_create(self, data: object) -> str:
-        return "done"
-
-
-@redis_lock("order")
-@api_view(["GET"])
-def above(request: Request) -> Response:
-    return Response("done")
-
-
-@api_view(["GET"])
-@redis_lock("order")
-def below(request: Request) -> Response:
-    return Response("done")
-
-
-@api_view(["GET"])
-@redis_lock("order", on_conflict=teapot)
-def below_with_handler(request: Request) -> Response:
-    return Response("done")
-
-
-@api_view(["GET"])
-@redis_lock("order", on_conflict="skip")
-def below_skipping(request: Request) -> Response:
-    return Response("done")
-
-
-@redis_lock("outer")
-@api_view(["GET"])
-@redis_lock("order")
-def above_and_below(request: Request) -> Response:
-    return Response("done")
-
-
-@redis_lock("order", on_conflict=teapot)
-def helper(request: Request) -> str:
-    return "served"
-
-
-@redis_lock("order")
-def service() -> str:
-    return "served"
-
-
-@api_view(["GET"])
-def calls_helper(request: Request) -> Response:
-    try:
-        return Response(helper(request))
-    except LockNotAcquired as refused:
-        return Response(f"caught {refused.name}", status=404)
-
-
-@api_view(["GET"])
-def answers_itself(request: Request) -> HttpResponse:
-    try:
-        return Response(service())
-    except LockNotAcquired as refused:
-        return answers.answer(request, refused)  # type: ignore[arg-type]
-
-
-@api_view(["GET"])
-def lets_helper_raise(request: Request) -> Response:
-    return Response(helper(request))
-
-
-@api_view(["GET"])
-def calls_service(request: Request) -> Response:
-    return Response(service())
-
-
-class PerUser(APIView):
-    authentication_classes = (TokenUser,)
-
-    @redis_lock("basket:{request.user.pk}")
-    def get(self, request: Request) -> Response:
-        return Response(current_grant().key)  # type: ignore[union-attr]
-
-    @redis_lock("basket:{self.request.user.pk}")
-    def post(self, request: Request) -> Response:
-        return Response(current_grant().key)  # type: ignore[union-attr]
-
-
-@api_view(["GET"])
-@authentication_classes([TokenUser])
-@redis_lock("basket:{request.user.pk}")
-def function_per_user(request: Request) -> Response:
-    return Response(current_grant().key)  # type: ignore[union-attr]
-
-
-@method_decorator(redis_lock("basket:{request.user.pk}"), name="dispatch")
-class PerUserOutside(APIView):
-    authentication_classes = (TokenUser,)
-
-    def get(self, request: Request) -> Response:
-        return Response("done")
-
-
-class Guarded(APIView):
-    permission_classes = (IsAuthenticated,)
-
-    @redis_lock("order")
-    def get(self, request: Request) -> Response:
-        return Response("done")
-
-
-class OfData(APIView):
-    @redis_lock("order:{request.data[pk]}")
-    def post(self, request: Request) -> Response:
-        return Response(current_grant().key)  # type: ignore[union-attr]
-
-
-class Writes(BasePermission):
-    """Writes before the view is refused."""
-
-    def has_permission(self, request: Request, view: Any) -> bool:
-        with connection.cursor() as cursor:
-            cursor.execute("INSERT INTO attempt VALUES (1)")
-        return True
-
-
-class Writing(APIView):
-    permission_classes = (Writes,)
-
-    @redis_lock("order")
-    def get(self, request: Request) -> Response:
-        return Response("done")
-
-    def post(self, request: Request) -> Response:
-        return Response(service())
-
-
-router = SimpleRouter()
-router.register("actions", OfActions, basename="action")
-router.register("generic", Generic, basename="generic")
-router.register("hooked", Hooked, basename="hooked")
-router.register("hooked-by-name", HookedByName, basename="hooked-by-name")
-
-INSIDE = {
-    "method": OfMethod.as_view(),
-    "below": below,
-    "above-and-below": above_and_below,
-    "lets-helper-raise": lets_helper_raise,
-}
-OUTSIDE = {"dispatch": OfDispatch.as_view(), "above": above}
-urlpatterns = [
-    path("", include(router.urls)),
-    path("below-with-handler/", below_with_handler),
-    path("below-skipping/", below_skipping),
-    path("calls-helper/", calls_helper),
-    path("answers-itself/", answers_itself),
-    path("calls-service/", calls_service),
-    path("per-user/", PerUser.as_view()),
-    path("function-per-user/", function_per_user),
-    path("per-user-outside/", PerUserOutside.as_view()),
-    path("data/", OfData.as_view()),
-    path("guarded/", Guarded.as_view()),
-    path("writing/", Writing.as_view()),
-    *(path(f"{name}/", view) for name, view in {**INSIDE, **OUTSIDE}.items()),
-]
 
 
 @pytest.fixture
@@ -292,23 +50,23 @@ class TestInside:
     """[D 2.4] An APIException, so that the project's own handler, renderers and error format apply."""
 
     @pytest.mark.parametrize("name", INSIDE)
-    def test_answered_by_the_framework(self, name: str) -> None:
-        """[D21] Below the framework it answers 409, with `Retry-After`, in its own format; then the lock is free."""
+    def test_framework_answers_409_in_its_own_format(self, name: str) -> None:
+        """[D21] With `Retry-After`; then the lock is free."""
         response = refused(f"/{name}/")
         is_the_frameworks(response)
         assert Client().get(f"/{name}/").status_code == 200
 
-    def test_who_may_not_enter(self, seen: Events) -> None:
-        """[D21] Authentication and permissions come first: a stranger never asks for the lock, so he holds up nobody."""
+    def test_request_without_permission_asks_for_no_lock(self, seen: Events) -> None:
+        """[D21] Authentication and permissions come first."""
         assert Client().get("/guarded/").status_code == 403
         assert seen == []
         assert refused("/guarded/").status_code == 403
 
-    @pytest.mark.parametrize("name", ["method", "below", "above-and-below"])
-    def test_no_store(self, name: str) -> None:
-        """[D 2.4] Nobody stores it."""
-        assert refused(f"/{name}/")["Cache-Control"] == "no-store"
-        assert "Cache-Control" not in Client().get(f"/{name}/")
+    def test_answer_is_not_stored(self) -> None:
+        """[D 2.4]"""
+        for name in ("method", "below", "above-and-below"):
+            assert refused(f"/{name}/")["Cache-Control"] == "no-store"
+            assert "Cache-Control" not in Client().get(f"/{name}/")
 
     @pytest.mark.parametrize(
         ("url", "method", "key"),
@@ -320,61 +78,57 @@ class TestInside:
             ("/hooked-by-name/", "post", "order"),
         ],
     )
-    def test_actions(self, url: str, method: str, key: str) -> None:
-        """[D21] So is an action of a view set, and a method that it calls without handing it the request."""
+    def test_action_of_a_view_set_is_answered_by_the_framework(self, url: str, method: str, key: str) -> None:
+        """[D21] And a method that it calls without handing it the request."""
         is_the_frameworks(refused(url, method, key))
         assert getattr(Client(), method)(url).status_code == 200
 
-    @pytest.mark.parametrize(("method", "status", "retry_after"), [("post", 423, "7"), ("delete", 409, None)])
-    def test_what_the_call_site_says(self, method: str, status: int, retry_after: str | None) -> None:
-        """`status` and `retry_after` hold here, too."""
-        is_the_frameworks(refused("/method/", method), status, retry_after)
+    def test_status_and_retry_after_of_the_call_site_are_answered(self) -> None:
+        for method, status, retry_after in (("post", 423, "7"), ("delete", 409, None)):
+            is_the_frameworks(refused("/method/", method), status, retry_after)
 
-    @pytest.mark.parametrize(("url", "method"), [("/method/", "put"), ("/below-with-handler/", "get")])
-    def test_a_handler(self, url: str, method: str) -> None:
-        """A handler answers here as in any view, and is given Django's own request."""
-        assert refused(url, method).content == b"teapot"
+    def test_handler_answers_and_is_given_djangos_request(self) -> None:
+        for url, method in (("/method/", "put"), ("/below-with-handler/", "get")):
+            assert refused(url, method).content == b"teapot"
 
-    def test_raise(self) -> None:
-        """`"raise"` is the plain exception, for who knows it."""
+    def test_raise_is_the_plain_LockNotAcquired(self) -> None:
         with pytest.raises(LockNotAcquired) as raised:
             refused("/method/", "patch")
         assert type(raised.value) is LockNotAcquired
 
-    def test_skip(self) -> None:
-        """[D52] A function below `@api_view` is a view, which has to answer."""
+    def test_skip_below_api_view_raises_TypeError(self) -> None:
+        """[D52] It is a view, which has to answer."""
         with pytest.raises(TypeError, match="is a view"):
             Client().get("/below-skipping/")
 
-    def test_the_store_is_down(self, store_down: str, seen: Events) -> None:
-        """503, told once."""
+    def test_store_that_is_down_is_503_and_one_signal(self, store_down: str, seen: Events) -> None:
         for name in ("method", "below"):
             is_the_frameworks(Client().get(f"/{name}/"), 503, "5", DOWN)
         assert [event.doing for event in seen.of(events.BackendFailed)] == ["acquire, answered with 503"] * 2
 
-    @pytest.mark.parametrize("url", ["/method/", "/below/", "/actions/", "/answers-itself/"])
-    def test_the_log(self, url: str, caplog: pytest.LogCaptureFixture) -> None:
+    def test_conflict_is_no_warning(self, caplog: pytest.LogCaptureFixture) -> None:
         """[D26] One line of ours, and no WARNING of Django's."""
-        with caplog.at_level(logging.INFO):
-            refused(url)
-        assert [record.name for record in caplog.records] == ["django_redis_locks.acquire"]
+        for url in ("/method/", "/below/", "/actions/", "/answers-itself/"):
+            caplog.clear()
+            with caplog.at_level(logging.INFO):
+                refused(url)
+            assert [record.name for record in caplog.records] == ["django_redis_locks.acquire"], url
 
-    def test_a_factorys_request(self) -> None:
-        """A view that a test calls by hand, with the framework's factory."""
+    def test_view_called_with_the_frameworks_request_factory_answers(self) -> None:
         with held_elsewhere("order"):
             for view in (OfMethod.as_view(), below, OfActions.as_view({"get": "list"})):
                 assert view(APIRequestFactory().get("/")).status_code == 409
 
-    def test_a_helper(self) -> None:
-        """A helper that is given the framework's request raises what its caller can catch; its handler isn't asked."""
+    def test_helper_that_is_given_the_request_raises(self) -> None:
+        """Its handler isn't called."""
         response = refused("/calls-helper/")
         assert (response.status_code, json.loads(response.content)) == (404, "caught order")
 
 
 class TestOutside:
     @pytest.mark.parametrize("name", OUTSIDE)
-    def test_answered_by_us(self, name: str) -> None:
-        """[D21] On `dispatch` and above `@api_view` no handler of the framework would see an exception: problem details."""
+    def test_lock_outside_of_the_framework_answers_with_problem_details(self, name: str) -> None:
+        """[D21] On `dispatch` and above `@api_view` no handler of the framework would see an exception."""
         response = refused(f"/{name}/")
         assert (response.status_code, response["Content-Type"]) == (409, "application/problem+json")
         assert (response["Retry-After"], response["Cache-Control"]) == ("60", "no-store")
@@ -382,13 +136,14 @@ class TestOutside:
 
 
 class TestServices:
-    def test_without_the_handler(self) -> None:
-        """The framework doesn't know LockNotAcquired."""
+    def test_service_without_the_exception_handler_raises(self) -> None:
         with pytest.raises(LockNotAcquired):
             refused("/calls-service/")
 
-    def test_refused(self, handled: None, caplog: pytest.LogCaptureFixture) -> None:
-        """[D 2.4] `exception_handler` answers for services that raise it."""
+    def test_service_is_answered_by_the_exception_handler(
+        self, handled: None, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """[D 2.4]"""
         with caplog.at_level(logging.INFO):
             response = refused("/calls-service/")
         is_the_frameworks(response)
@@ -396,48 +151,47 @@ class TestServices:
         assert [record.name for record in caplog.records] == ["django_redis_locks.acquire"]
         assert Client().get("/calls-service/").content == b'"served"'
 
-    def test_the_store_is_down(self, handled: None, store_down: str, seen: Events) -> None:
-        """[D 2.4] And for a store that is down, which it tells."""
+    def test_store_that_is_down_is_answered_by_the_exception_handler(
+        self, handled: None, store_down: str, seen: Events
+    ) -> None:
+        """[D 2.4] And sent as a signal."""
         is_the_frameworks(Client().get("/calls-service/"), 503, "5", DOWN)
         (event,) = seen.of(events.BackendFailed)
         assert (event.name, event.doing) == ("order", "acquire, answered with 503")
 
-    def test_a_projects_handler(self, handled: None, memory_locks: Any) -> None:
-        """One handler for all."""
+    def test_handler_of_the_project_answers_for_services(self, handled: None, memory_locks: Any) -> None:
         memory_locks(ON_CONFLICT=teapot)
         assert refused("/calls-service/").content == b"teapot"
 
-    @pytest.mark.parametrize("url", ["/method/", "/below/"])
-    def test_what_it_knew_before(self, handled: None, url: str) -> None:
-        """What is an APIException already is as without it."""
-        is_the_frameworks(refused(url))
+    def test_APIException_is_answered_as_without_the_handler(self, handled: None) -> None:
+        for url in ("/method/", "/below/"):
+            is_the_frameworks(refused(url))
         assert Client().post("/below/").status_code == 405
 
 
 class TestKeys:
-    @pytest.mark.parametrize(
-        ("url", "method"), [("/per-user/", "get"), ("/per-user/", "post"), ("/function-per-user/", "get")]
-    )
-    def test_the_frameworks_user(self, url: str, method: str) -> None:
-        """[D22] The user of a key is the one that the framework's authentication found."""
-        response = getattr(Client(), method)(url, headers={"x-user": "8"})
-        assert json.loads(response.content) == "basket:8"
+    def test_user_of_a_key_is_the_frameworks(self) -> None:
+        """[D22] The one that the framework's authentication found."""
+        for url, method in (("/per-user/", "get"), ("/per-user/", "post"), ("/function-per-user/", "get")):
+            response = getattr(Client(), method)(url, headers={"x-user": "8"})
+            assert json.loads(response.content) == "basket:8"
 
-    @pytest.mark.parametrize("url", ["/per-user/", "/function-per-user/", "/per-user-outside/"])
-    def test_no_user(self, url: str) -> None:
-        """[D22] Without one it is an error, not one lock for all."""
-        with pytest.raises(LockKeyError, match=r"names nothing|can't be found"):
-            Client().get(url)
+    def test_key_without_a_user_raises_LockKeyError(self) -> None:
+        """[D22] It isn't one lock for all."""
+        for url in ("/per-user/", "/function-per-user/", "/per-user-outside/"):
+            with pytest.raises(LockKeyError, match=r"names nothing|can't be found"):
+                Client().get(url)
 
-    @pytest.mark.parametrize(
-        ("body", "kind", "status"),
-        [('{"pk": 7}', "application/json", 200), ("{pk: 7}", "application/json", 400), ("<x/>", "text/xml", 415)],
-    )
-    def test_of_the_body(self, body: str, kind: str, status: int) -> None:
-        """[D24] A body that can't be parsed is the client's mistake: 400, answered by the framework."""
-        response = Client().post("/data/", body, content_type=kind)
-        assert response.status_code == status
-        assert b"order:7" in response.content if status == 200 else "detail" in json.loads(response.content)
+    def test_key_of_a_body_that_cannot_be_parsed_is_the_clients_mistake(self) -> None:
+        """[D24] 400, answered by the framework."""
+        for body, kind, status in (
+            ('{"pk": 7}', "application/json", 200),
+            ("{pk: 7}", "application/json", 400),
+            ("<x/>", "text/xml", 415),
+        ):
+            response = Client().post("/data/", body, content_type=kind)
+            assert response.status_code == status
+            assert b"order:7" in response.content if status == 200 else "detail" in json.loads(response.content)
 
 
 class TestTransactions:
@@ -456,15 +210,15 @@ class TestTransactions:
 
             yield count
 
-    def test_a_refused_attempt_rolls_back(self, attempts: Any) -> None:
-        """[D 2.4] What was written before the refusal is undone, as with any exception that the framework answers."""
+    def test_refusal_rolls_back_what_was_written_before(self, attempts: Any) -> None:
+        """[D 2.4] As with any exception that the framework answers."""
         is_the_frameworks(refused("/writing/"))
         assert attempts() == 0
         assert Client().get("/writing/").status_code == 200
         assert attempts() == 1
 
-    def test_of_a_service(self, attempts: Any, handled: None, memory_locks: Any) -> None:
-        """[D 2.4] So it is for a service, whoever answers."""
+    def test_refusal_of_a_service_rolls_back(self, attempts: Any, handled: None, memory_locks: Any) -> None:
+        """[D 2.4] Whatever answers it."""
         assert refused("/writing/", "post").status_code == 409
         memory_locks(ON_CONFLICT=teapot)
         assert refused("/writing/", "post").status_code == 418
@@ -472,8 +226,8 @@ class TestTransactions:
 
 
 class TestExceptions:
-    def test_they_are_both(self) -> None:
-        """Who catches either catches them; they pickle; the log sees the lock's name, the client doesn't."""
+    def test_exceptions_are_those_of_the_lock_and_of_the_framework(self) -> None:
+        """They pickle; the log sees the lock's name, the client doesn't."""
         plain = LockNotAcquired("lock 'order' is busy", waited=0.5, retry_after=3.2, key="order:5", name="order")
         locked: Any = pickle.loads(pickle.dumps(Locked(plain)))
         assert isinstance(locked, LockNotAcquired)
@@ -486,9 +240,8 @@ class TestExceptions:
         assert (down.status_code, down.wait, down.get_codes()) == (503, 5, "locks_unavailable")
 
 
-def test_it_is_imported_by_nobody_else() -> None:
-    """Without the framework nothing of it is asked for; with it, nothing of it is imported before it is used."""
-    story = """
+def test_framework_is_imported_by_contrib_drf_only() -> None:
+    script = """
 import sys
 import django
 from django.conf import settings
@@ -507,4 +260,4 @@ assert view(RequestFactory().get("/")).status_code == 409
 assert not [name for name in sys.modules if "rest" in name.split(".")[-1] and "redis_locks" in name]
 assert "rest_framework" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", story], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -1,4 +1,4 @@
-"""`check --deploy` asks the servers: each finding has an id and a hint, and a server that doesn't tell has done no wrong."""
+"""`check --deploy` asks the servers: each finding has an id and a hint, and what a server hides is no finding."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def server(make_server: Make) -> RedisServer:
     return make_server(**APPENDS)
 
 
-def test_a_server_as_it_should_be_has_nothing_to_be_told(settings: Any, server: RedisServer) -> None:
+def test_right_server_gives_no_message(settings: Any, server: RedisServer) -> None:
     assert found(settings, server.url()) == []
 
 
-def test_no_server_is_asked_without_deploy(settings: Any, closed_port: int) -> None:
+def test_check_without_deploy_asks_no_server(settings: Any, closed_port: int) -> None:
     """Every runserver, migrate and Celery worker runs the other checks."""
     url = f"redis://127.0.0.1:{closed_port}/0"
     assert found(settings, url, deploy=False) == []
     assert ids(found(settings, url)) == ["W101"]
 
 
-def test_a_server_that_is_down_hides_no_other(settings: Any, store_down: str, make_server: Make) -> None:
-    """[D57] One alias is down and the next one evicts: both are said, and no password."""
+def test_server_that_is_down_hides_no_other(settings: Any, store_down: str, make_server: Make) -> None:
+    """[D57] One alias is down and the next one evicts: both are reported, and no password."""
     server = make_server(maxmemory_policy="allkeys-lru", **APPENDS)
     messages = found(settings, store_down, server.url())
     assert ids(messages) == ["W101", "W102"]
@@ -62,8 +62,8 @@ def test_a_server_that_is_down_hides_no_other(settings: Any, store_down: str, ma
     assert "hunter2" not in f"{messages}"
 
 
-def test_a_server_that_says_nothing_is_given_up_soon(settings: Any, server: RedisServer) -> None:
-    """Whatever the alias's own patience is, a check ends within its two seconds."""
+def test_silent_server_is_given_up_after_two_seconds(settings: Any, server: RedisServer) -> None:
+    """Whatever the timeouts of the alias are."""
     server.pause()
     began = clock.now()
     try:
@@ -74,13 +74,10 @@ def test_a_server_that_says_nothing_is_given_up_soon(settings: Any, server: Redi
     assert clock.now() - began < diagnosis.PATIENCE + 10
 
 
-@pytest.mark.parametrize(
-    "answer", [b":1\r\n", b"$-1\r\n", b"*0\r\n", b"*2\r\n*0\r\n$1\r\nx\r\n", b"HTTP/1.1 400 Bad\r\n\r\n"]
-)
-def test_what_is_no_redis_is_told(settings: Any, answer: bytes) -> None:
-    """Whatever stands there and answers: it is a warning, not a traceback in the middle of a deployment."""
+def test_server_that_is_no_redis_is_W101(settings: Any) -> None:
+    """Whatever answers there: it is a warning, not a traceback in the middle of a deployment."""
 
-    def serve() -> None:
+    def serve(answer: bytes) -> None:
         with suppress(OSError):
             while True:
                 connection, _ = listening.accept()
@@ -88,14 +85,16 @@ def test_what_is_no_redis_is_told(settings: Any, answer: bytes) -> None:
                     while asked := connection.recv(65536):
                         connection.sendall(answer * max(1, asked.count(b"*")))
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        threading.Thread(target=serve, daemon=True).start()
-        (message,) = found(settings, f"redis://127.0.0.1:{listening.getsockname()[1]}/0")
-        listening.shutdown(socket.SHUT_RDWR)
-    assert message.id == "redis_locks.W101"
+    http = b"HTTP/1.1 400 Bad\r\n\r\n"
+    for answer in (b":1\r\n", b"$-1\r\n", b"*0\r\n", b"*2\r\n*0\r\n$1\r\nx\r\n", http):
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            threading.Thread(target=serve, args=[answer], daemon=True).start()
+            (message,) = found(settings, f"redis://127.0.0.1:{listening.getsockname()[1]}/0")
+            listening.shutdown(socket.SHUT_RDWR)
+        assert message.id == "redis_locks.W101", answer
 
 
-def test_a_wrong_login_is_told_with_the_way_out(settings: Any, make_server: Make) -> None:
+def test_wrong_login_is_W101_with_the_way_out(settings: Any, make_server: Make) -> None:
     server = make_server(requirepass="right", **APPENDS)
     (message,) = found(settings, f"redis://:wrong@127.0.0.1:{server.port}/0")
     assert message.id == "redis_locks.W101"
@@ -105,7 +104,7 @@ def test_a_wrong_login_is_told_with_the_way_out(settings: Any, make_server: Make
     assert "NOAUTH" in message.msg
 
 
-def test_a_server_that_may_throw_locks_away(settings: Any, make_server: Make) -> None:
+def test_server_that_evicts_is_W102(settings: Any, make_server: Make) -> None:
     """[D32] volatile-* evicts keys with a lease, and locks are just that."""
     (message,) = found(settings, make_server(maxmemory_policy="volatile-lru", **APPENDS).url())
     assert message.id == "redis_locks.W102"
@@ -124,58 +123,58 @@ def test_redis_older_than_6_2_is_warned_about(
     assert found(settings, server.url()) == []
 
 
-def test_a_young_valkey_isnt_taken_for_an_old_redis(
+def test_valkey_is_not_taken_for_an_old_redis(
     settings: Any, server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Valkey numbers its versions otherwise than the Redis that it says to be compatible with."""
+    """Its versions are numbered otherwise than those of the Redis that it is compatible with."""
     report_server(monkeypatch, server_name="valkey", valkey_version="8.1.0", redis_version="7.2.4")
     assert found(settings, server.url()) == []
     told = diagnosis.facts()
     assert (told.server, told.version) == ("Valkey", "8.1.0")
 
 
-def test_a_replica_gives_no_locks(settings: Any, server: RedisServer, make_server: Make) -> None:
-    """[D33] Nothing else is wrong with it: it answers, and takes whatever is read from it."""
+def test_replica_is_W104(settings: Any, server: RedisServer, make_server: Make) -> None:
+    """[D33] Nothing else is wrong with it: it answers reads."""
     replica = make_server(replicaof=f"127.0.0.1 {server.port}", **APPENDS)
     (message,) = found(settings, replica.url())
     assert message.id == "redis_locks.W104"
 
 
-def test_a_cluster_is_told(settings: Any, cluster_url: str) -> None:
+def test_cluster_is_W105(settings: Any, cluster_url: str) -> None:
     assert "W105" in ids(found(settings, cluster_url))
 
 
 NEEDED = commands_asked_for()
 
 
-@pytest.mark.parametrize("right", [right for right in NEEDED if right != "ping"])
-def test_a_right_that_is_missing_is_named(settings: Any, server: RedisServer, right: str) -> None:
-    """What to grant is said, and granting it is enough: with all others there is nothing to be told."""
-    rights = [f"+{name}" for name in NEEDED if name != right]
-    server.command(
-        "ACL", "SETUSER", "app", "reset", "on", ">pw", "~lock:*", "resetchannels", "&lock:*", "-@all", *rights
-    )
-    (message,) = found(settings, f"redis://app:pw@127.0.0.1:{server.port}/0")
-    assert message.id == "redis_locks.W106"
-    assert message.hint == f"ACL SETUSER <user> +{right}"
-    server.command("ACL", "SETUSER", "app", f"+{right}")
-    assert found(settings, f"redis://app:pw@127.0.0.1:{server.port}/0") == []
+def test_missing_right_is_named_and_granting_it_is_enough(settings: Any, server: RedisServer) -> None:
+    channel = ("~lock:*", "resetchannels", "&lock:*", "-@all")
+    for right in NEEDED:
+        if right == "ping":
+            continue
+        rights = [f"+{name}" for name in NEEDED if name != right]
+        server.command("ACL", "SETUSER", "app", "reset", "on", ">pw", *channel, *rights)
+        (message,) = found(settings, f"redis://app:pw@127.0.0.1:{server.port}/0")
+        assert message.id == "redis_locks.W106", right
+        assert message.hint == f"ACL SETUSER <user> +{right}"
+        server.command("ACL", "SETUSER", "app", f"+{right}")
+        assert found(settings, f"redis://app:pw@127.0.0.1:{server.port}/0") == [], right
 
 
-@pytest.mark.parametrize("name", ["app", "key", "channel"])
-def test_keys_and_channels_that_are_denied_are_named(settings: Any, server: RedisServer, name: str) -> None:
-    """Whatever the user and the prefix are called, who may stand in the server's answer."""
-    url = f"redis://{name}:pw@127.0.0.1:{server.port}/0"
-    server.command("ACL", "SETUSER", name, "reset", "on", ">pw", "~other:*", "resetchannels", "+@all")
-    (message,) = found(settings, url, KEY_PREFIX=name)
-    assert message.hint == f"ACL SETUSER <user> ~{name}:* &{name}:*"
-    server.command("ACL", "SETUSER", name, "allkeys", "allchannels", "-get")
-    (message,) = found(settings, url, KEY_PREFIX=name)
-    assert message.hint == "ACL SETUSER <user> +get"
+def test_denied_keys_and_channels_are_named(settings: Any, server: RedisServer) -> None:
+    """Whatever the user and the prefix are called: their names may stand in the server's answer."""
+    for name in ("app", "key", "channel"):
+        url = f"redis://{name}:pw@127.0.0.1:{server.port}/0"
+        server.command("ACL", "SETUSER", name, "reset", "on", ">pw", "~other:*", "resetchannels", "+@all")
+        (message,) = found(settings, url, KEY_PREFIX=name)
+        assert message.hint == f"ACL SETUSER <user> ~{name}:* &{name}:*"
+        server.command("ACL", "SETUSER", name, "allkeys", "allchannels", "-get")
+        (message,) = found(settings, url, KEY_PREFIX=name)
+        assert message.hint == "ACL SETUSER <user> +get"
 
 
-def test_a_command_that_the_server_hasnt_is_named(settings: Any, make_server: Make) -> None:
-    """Managed servers rename commands; no ACL tells of that."""
+def test_missing_command_of_a_server_is_W106(settings: Any, make_server: Make) -> None:
+    """Managed servers rename commands; no ACL shows that."""
     server = make_server(rename_command="EVALSHA weg", **APPENDS)
     (message,) = found(settings, server.url())
     assert message.id == "redis_locks.W106"
@@ -183,8 +182,8 @@ def test_a_command_that_the_server_hasnt_is_named(settings: Any, make_server: Ma
     assert "ACL SETUSER" not in str(message.hint)
 
 
-def test_who_may_not_ask_is_told_nothing_wrong(settings: Any, make_server: Make) -> None:
-    """The rights of the docs allow neither INFO nor CONFIG: then nobody knows, and nobody complains."""
+def test_user_without_INFO_and_CONFIG_gets_no_message(settings: Any, make_server: Make) -> None:
+    """The rights of the docs allow neither."""
     server = make_server(maxmemory_policy="allkeys-lru")
     server.command(
         "ACL", "SETUSER", "app", "on", ">pw", "~lock:*", "resetchannels", "&lock:*", *(f"+{name}" for name in NEEDED)
@@ -192,8 +191,7 @@ def test_who_may_not_ask_is_told_nothing_wrong(settings: Any, make_server: Make)
     assert found(settings, f"redis://app:pw@127.0.0.1:{server.port}/0") == []
 
 
-def test_asking_changes_nothing(settings: Any, server: RedisServer) -> None:
-    """The commands that are tried out hit nothing, nor do they leave anything."""
+def test_check_changes_nothing_on_the_server(settings: Any, server: RedisServer) -> None:
     settings.REDIS_LOCKS = {"default": {"LOCATION": server.url()}}
     with locks.lock("a"):
         before = sorted(server.command("KEYS", "*"))
@@ -207,8 +205,8 @@ def test_asking_changes_nothing(settings: Any, server: RedisServer) -> None:
     [({}, "no append-only file"), ({"appendonly": "yes", "appendfsync": "no"}, "appendfsync no")],
     ids=["nothing", "late"],
 )
-def test_what_a_crash_would_lose_is_a_note(settings: Any, make_server: Make, config: Any, said: str) -> None:
-    """A note, no warning: a pipeline with --fail-level WARNING goes on."""
+def test_missing_persistence_is_the_note_W107(settings: Any, make_server: Make, config: Any, said: str) -> None:
+    """A pipeline with --fail-level WARNING goes on."""
     (message,) = found(settings, make_server(**config).url())
     assert message.id == "redis_locks.W107"
     assert said in message.msg
@@ -216,7 +214,7 @@ def test_what_a_crash_would_lose_is_a_note(settings: Any, make_server: Make, con
 
 
 @pytest.mark.parametrize(("ahead", "said"), [(3600.0, "3600 s ahead of"), (-60.0, "60 s behind"), (5.0, "")])
-def test_a_clock_that_is_far_off(
+def test_clock_that_is_far_off_is_W108(
     settings: Any, server: RedisServer, monkeypatch: pytest.MonkeyPatch, ahead: float, said: str
 ) -> None:
     """[H1] Fences are times of the server's clock; when it is put back they stand still, when it jumps leases end."""
@@ -231,8 +229,8 @@ def cached(settings: Any, url: str) -> None:
     settings.CACHES = {"default": {"BACKEND": CORE_CACHE, "LOCATION": url}}
 
 
-def test_a_cache_in_the_same_database_is_seen_by_the_server(settings: Any, server: RedisServer) -> None:
-    """[D31] The two names of one server are no secret to it. Another database of it is another one."""
+def test_cache_in_the_same_database_by_another_name_is_W109(settings: Any, server: RedisServer) -> None:
+    """[D31] Another database of the server is another one."""
     cached(settings, f"redis://localhost:{server.port}/0")
     assert found(settings, server.url(), deploy=False) == []
     (message,) = found(settings, server.url())
@@ -242,17 +240,17 @@ def test_a_cache_in_the_same_database_is_seen_by_the_server(settings: Any, serve
     assert found(settings, server.url(db=1)) == []
 
 
-def test_a_cache_that_its_address_shows_is_told_once(settings: Any, server: RedisServer) -> None:
+def test_cache_in_the_same_database_by_the_same_name_is_W010_only(settings: Any, server: RedisServer) -> None:
     cached(settings, server.url())
     assert ids(found(settings, server.url())) == ["W010"]
 
 
-def test_a_cache_that_is_down_isnt_ours_to_tell(settings: Any, server: RedisServer, closed_port: int) -> None:
+def test_cache_that_is_down_is_not_reported(settings: Any, server: RedisServer, closed_port: int) -> None:
     cached(settings, f"redis://127.0.0.1:{closed_port}/0")
     assert found(settings, server.url()) == []
 
 
-def test_an_alias_that_is_wrong_is_told_so_and_not_asked(settings: Any, server: RedisServer) -> None:
+def test_alias_with_wrong_settings_is_not_asked(settings: Any, server: RedisServer) -> None:
     settings.REDIS_LOCKS = {"default": {"LOCATION": server.url()}, "payments": {"LOCATION": "nowhere"}}
     messages = run_checks(tags=["redis_locks"], include_deployment_checks=True)
     assert ids(messages) == ["E005"]
