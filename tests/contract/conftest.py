@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from django_redis_locks.testing import ManualClock
 from tests.contract.matrix import BACKENDS, FACES, Caller, Face
 from tests.contract.network_faults import FaultSchedule
 from tests.probes.engine import Event, record_events
@@ -62,6 +63,13 @@ def alice(face: Face) -> Caller:
 @pytest.fixture
 def bob(face: Face) -> Caller:
     return face.caller()
+
+
+@pytest.fixture
+def manual_clock(face: Face) -> Iterator[ManualClock]:
+    """Time that the test moves, for locks in memory."""
+    with ManualClock() as clock:
+        yield clock
 
 
 @pytest.fixture

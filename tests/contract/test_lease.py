@@ -8,20 +8,14 @@ import threading
 import time
 import weakref
 from concurrent.futures import CancelledError
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from django_redis_locks import Grant, LockLost, clock
-from tests.contract.matrix import PATIENCE, Caller, Face, eventually, inside, wait_for_renewal
+from django_redis_locks.testing import ManualClock
+from tests.contract.matrix import PATIENCE, Caller, Face, eventually, inside, on_memory, wait_for_renewal
 from tests.probes.engine import Event, Lost
-
-
-def losses(happened: list[Event], grant: Grant) -> list[str]:
-    """Why a grant was lost, each time that it was reported."""
-    return [event.why for event in happened if isinstance(event, Lost) and event.fence == grant.fence]
-
 
 # The end
 
@@ -128,28 +122,27 @@ def test_a_renewed_lock_outlives_its_lease(face: Face, alice: Caller, bob: Calle
     assert bob(asked.acquire, timeout=0)
 
 
-@pytest.mark.usefixtures("often")
+@on_memory
 def test_renewal_ends_after_MAX_HOLD(
-    face: Face, alice: Caller, bob: Caller, happened: list[Event], caplog: pytest.LogCaptureFixture
+    face: Face,
+    alice: Caller,
+    bob: Caller,
+    happened: list[Event],
+    caplog: pytest.LogCaptureFixture,
+    manual_clock: ManualClock,
 ) -> None:
     """[F13] [L7] A warning when it stops, a loss with its reason when the lease then ends, and the lock is free."""
-    face.configure(EXPIRE=0.05, MAX_HOLD=0.1)
-    lock, other = face.lock(expire=1.5, renew=True), face.lock(expire=30)
-    reasons: list[str] = []
-    for _ in range(5):  # a machine that stands still may end the lease before the renewal compares it with MAX_HOLD
-        caplog.clear()
-        grant = alice(lock.acquire, timeout=20)
-        assert bob(other.acquire, timeout=20)
-        assert clock.now() > grant.hold.since + 1.5
-        bob(other.release)
-        eventually(lambda: losses(happened, grant))  # noqa: B023 - called here
-        reasons = losses(happened, grant)
-        if reasons != ["expired"]:
-            break
-    assert reasons == ["max_hold"]
+    face.configure(EXPIRE=30, MAX_HOLD=60)
+    lock = face.lock()
+    grant = alice(lock.acquire)
+    manual_clock.advance(59)
+    alice(grant.ensure_held, confirm=True)
+    manual_clock.advance(40)
     assert grant.lost
+    assert [event.why for event in happened if isinstance(event, Lost)] == ["max_hold"]
     warnings = [record for record in caplog.records if "MAX_HOLD" in record.getMessage()]
     assert [(record.levelname, record.lock_key) for record in warnings] == [("WARNING", face.key)]
+    assert bob(lock.acquire, timeout=0)
 
 
 def test_renewal_ends_when_owner_and_grant_are_gone(face: Face, bob: Caller) -> None:
@@ -201,37 +194,35 @@ def test_on_lost_is_called_when_the_renewal_finds_the_lock_taken(face: Face, ali
     assert lost == [grant]
 
 
-def test_on_lost_is_called_at_the_end_of_a_fixed_lease(face: Face, alice: Caller) -> None:
+@on_memory
+def test_on_lost_is_called_at_the_end_of_a_fixed_lease(face: Face, alice: Caller, manual_clock: ManualClock) -> None:
     """[F11] [H23] Once, at the end of the lease after its extension."""
-    extended = False
-    while not extended:  # a machine that stands still at the wrong moment ends the first lease
-        lost: list[Grant] = []
-        begin = time.monotonic()
-        grant = alice(face.lock(expire=0.1, on_lost=lost.append).acquire, timeout=20)
-        with suppress(LockLost):
-            alice(grant.extend, 0.2)
-            extended = True
-    eventually(lambda: lost)
-    assert time.monotonic() - begin > 0.19
+    lost: list[Grant] = []
+    grant = alice(face.lock(expire=10, on_lost=lost.append).acquire)
+    manual_clock.advance(5)
+    alice(grant.extend, 20)
+    manual_clock.advance(19)
+    assert lost == []
+    manual_clock.advance(2)
+    eventually(lambda: lost)  # a task's callback runs in its loop
+    manual_clock.advance(60)
     assert lost == [grant]
     assert grant.lost
 
 
-@pytest.mark.exact("its leases are over before a connection is made anew")
-def test_on_lost_is_not_called_after_a_release(face: Face, alice: Caller, happened: list[Event]) -> None:
+@on_memory
+def test_on_lost_is_not_called_after_a_release(
+    face: Face, alice: Caller, happened: list[Event], manual_clock: ManualClock
+) -> None:
     """[L8] A lease that ends after the release is no loss."""
-    called: list[Grant] = []
     lost: list[Grant] = []
     for options in ({"renew": True}, {}):
-        grant = alice(face.lock(expire=0.05, on_lost=called.append, **options).acquire)
-        try:
-            alice(grant.release)
-        except LockLost:  # the machine stood still for longer than the lease
-            lost.append(grant)
-    canary = alice(face.lock(expire=0.1, on_lost=called.append).acquire, timeout=20)
-    eventually(lambda: canary in called)
-    assert [grant for grant in called if grant not in lost] == [canary]
-    assert len([event for event in happened if isinstance(event, Lost)]) == 1 + len(lost)
+        alice(alice(face.lock(expire=10, on_lost=lost.append, **options).acquire).release)
+    canary = alice(face.lock(expire=20, on_lost=lost.append).acquire)
+    manual_clock.advance(60)
+    eventually(lambda: lost)
+    assert lost == [canary]
+    assert [event.fence for event in happened if isinstance(event, Lost)] == [canary.fence]
 
 
 def test_on_lost_cancel_cancels_the_task_that_acquired(face: Face, alice: Caller, bob: Caller) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from django_redis_locks import LockBackendError, clock
-from tests.contract.matrix import PATIENCE, Caller, Face, eventually, start_queueing
+from django_redis_locks.testing import ManualClock
+from tests.contract.matrix import PATIENCE, Caller, Face, eventually, on_memory, start_queueing
 from tests.probes.engine import all_registered, engine, lost_replies, strike_head
 from tests.probes.load import BUSY, FAILED, FRESH, MINUTE, OURS, LoadCalls, is_held
 
@@ -144,11 +145,17 @@ def test_a_renewed_claim_outlives_its_lease(any_load: LoadCalls, alice: Caller, 
     assert alice(any_load.store, MINE, b"late", MINUTE, claim.hold)
 
 
-def test_renewal_ends_after_max_hold(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
+@on_memory
+def test_renewal_ends_after_max_hold(
+    any_load: LoadCalls, alice: Caller, bob: Caller, manual_clock: ManualClock
+) -> None:
     """[S11] A loader that hangs."""
-    claim = alice(any_load.claim, MINE, lease=0.2, renew_for=0.3)
-    assert bob(any_load.claim, THEIRS, wait=10).verdict == OURS
-    assert claim.hold is not None
+    claim = alice(any_load.claim, MINE, lease=30, renew_for=60)
+    manual_clock.advance(59)
+    assert bob(any_load.claim, THEIRS).verdict == BUSY
+    assert is_held(claim)
+    manual_clock.advance(40)
+    assert bob(any_load.claim, THEIRS).verdict == OURS
 
 
 # Lost replies
