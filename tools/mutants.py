@@ -41,7 +41,7 @@ STALL = 120.0
 FLAKY = 3
 """Failures that a second run does not show, after which a stage is given up."""
 
-_failed = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$")
+_failed = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$")
 
 
 @dataclass(frozen=True)
