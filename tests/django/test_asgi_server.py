@@ -1,4 +1,4 @@
-"""Locks behind uvicorn: clients that wait, and clients that go away. What one thread does for several requests."""
+"""Locks behind uvicorn: clients that wait, and clients that leave; one thread for several requests."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def server(redis_locks: str) -> Iterator[AsgiServer]:
 class TestWaiting:
     @pytest.mark.parametrize("first", KINDS)
     @pytest.mark.parametrize("second", KINDS)
-    def test_a_waiting_client_gets_its_turn(self, server: AsgiServer, first: str, second: str) -> None:
-        """[D41] Whichever of them is asynchronous: who waits blocks nobody, least of all the holder."""
+    def test_waiting_client_is_served_after_the_holder(self, server: AsgiServer, first: str, second: str) -> None:
+        """[D41] Whichever of them is asynchronous: a waiter blocks nothing, least of all the holder."""
         holder = server.ask(f"/{first}/")
         body.begins()
         waiter = server.ask(f"/{second}/")
@@ -109,8 +109,8 @@ class TestWaiting:
         assert holder.answer() == DONE
         assert waiter.answer() == DONE
 
-    def test_a_holder_that_needs_the_thread(self, server: AsgiServer) -> None:
-        """[D41] Behind a server each request has a thread of its own: a synchronous waiter doesn't starve the holder."""
+    def test_synchronous_waiter_does_not_starve_an_async_holder(self, server: AsgiServer) -> None:
+        """[D41] Behind a server each request has a thread of its own."""
         holder = server.ask("/needs-the-thread/")
         body.begins()
         waiter = server.ask("/sync/")
@@ -121,8 +121,8 @@ class TestWaiting:
 
 
 class TestDisconnect:
-    def test_while_waiting(self, server: AsgiServer) -> None:
-        """[D27] Who goes away while he waits leaves the queue, his view never begins, and the next one gets the lock."""
+    def test_client_that_leaves_while_waiting_leaves_the_queue(self, server: AsgiServer) -> None:
+        """[D27] Its view never begins, and the next one gets the lock."""
         holder = server.ask("/async/")
         body.begins()
         leaver = server.ask("/async/")
@@ -137,8 +137,8 @@ class TestDisconnect:
         body.begins()
         assert body.never_begins()
 
-    def test_all_who_wait(self, server: AsgiServer) -> None:
-        """[D27] When all are gone the lock is free once its holder is done."""
+    def test_lock_is_free_when_all_waiting_clients_have_left(self, server: AsgiServer) -> None:
+        """[D27] Once its holder is done."""
         holder = server.ask("/async/")
         body.begins()
         leavers = [server.ask("/async/") for _ in range(3)]
@@ -151,8 +151,8 @@ class TestDisconnect:
         until(lambda: not locks.lock("visit").locked())
         assert server.ask("/at-once/").answer() == DONE
 
-    def test_while_waiting_in_a_thread(self, server: AsgiServer) -> None:
-        """[D27] A thread can't be told: it goes on waiting, gets its turn, and the next one comes after it."""
+    def test_thread_of_a_client_that_leaves_goes_on_waiting(self, server: AsgiServer) -> None:
+        """[D27] It gets its turn, and the next one comes after it."""
         holder = server.ask("/async/")
         body.begins()
         leaver = server.ask("/sync/")
@@ -166,9 +166,8 @@ class TestDisconnect:
         body.begins()
         body.begins()
 
-    def test_while_holding(self, server: AsgiServer) -> None:
-        """[D27] The task of who goes away with the lock is cancelled, and the lock is free when its body has ended, not
-        before."""
+    def test_client_that_leaves_while_holding_frees_the_lock_with_its_body(self, server: AsgiServer) -> None:
+        """[D27] The task is cancelled; the lock is free when the body has ended, not before."""
         holder = server.ask("/async/")
         body.begins()
         holder.leave()
@@ -178,8 +177,8 @@ class TestDisconnect:
         until(lambda: not locks.lock("visit").locked())
         assert server.ask("/at-once/").answer() == DONE
 
-    def test_while_holding_in_a_thread(self, server: AsgiServer) -> None:
-        """[D27] A thread runs on, and so its lock stays until it has ended."""
+    def test_thread_of_a_client_that_leaves_holds_until_its_end(self, server: AsgiServer) -> None:
+        """[D27]"""
         holder = server.ask("/sync/")
         body.begins()
         holder.leave()
@@ -191,7 +190,9 @@ class TestDisconnect:
 
 
 class TestTaskGroup:
-    def test_cancelled_twice(self, redis_server: RedisServer, redis_url: str, settings: Any) -> None:
+    def test_call_that_is_cancelled_twice_frees_its_lock(
+        self, redis_server: RedisServer, redis_url: str, settings: Any
+    ) -> None:
         """[D40] A group cancels a call because its sibling failed, and is cancelled itself while that call gives its lock
         back: it is free all the same, long before its lease ends."""
         with Proxy(redis_server.port) as proxy:
@@ -199,7 +200,7 @@ class TestTaskGroup:
             in_thread(lambda: locks.lock("visit").acquire().release())  # the server knows the scripts
             proxy.calls.clear()
 
-            async def story() -> None:
+            async def scenario() -> None:
                 entered = asyncio.Event()
 
                 @redis_lock("visit", expire=600)
@@ -223,19 +224,18 @@ class TestTaskGroup:
                 with pytest.raises((asyncio.CancelledError, ExceptionGroup)):
                     await task
 
-            asyncio.run(story())
+            asyncio.run(scenario())
             until(lambda: not locks.lock("visit").locked())
             proxy.reset()
 
 
 class TestOneThreadForAll:
-    """With AsyncClient, and in scripts, all synchronous code of a loop shares one thread."""
+    """With AsyncClient, and in scripts, the synchronous code of a loop shares one thread."""
 
-    def test_the_thread_holds_it_itself(self, store: str) -> None:
-        """[D41] [D42] A synchronous view whose own thread holds the lock for another request is told so at once: waiting it
-        would keep that request from ever giving the lock back."""
+    def test_thread_that_holds_for_another_request_gets_LockAlreadyHeld(self, store: str) -> None:
+        """[D41] [D42] At once: waiting would keep that request from ever releasing the lock."""
 
-        async def story() -> None:
+        async def scenario() -> None:
             async with asyncio.timeout(PATIENCE):
                 client = AsyncClient(raise_request_exception=False)  # it would raise that of any other client's
                 first = asyncio.create_task(client.get("/in-steps/"))
@@ -248,12 +248,12 @@ class TestOneThreadForAll:
                 assert (await first).content == b"done"
                 assert (await AsyncClient().get("/waits-for-ever/")).content == b"done"
 
-        asyncio.run(story())
+        asyncio.run(scenario())
 
-    def test_the_thread_is_needed_by_the_holder(self) -> None:
-        """[D41] Where a task holds it and needs the thread, that can't be seen: the wait ends it, and both go on."""
+    def test_wait_for_a_holder_that_needs_the_thread_ends(self) -> None:
+        """[D41] A task holds the lock and needs the thread: that can't be seen, so the wait ends it, and both go on."""
 
-        async def story() -> None:
+        async def scenario() -> None:
             async with asyncio.timeout(PATIENCE):
                 first = asyncio.create_task(AsyncClient().get("/needs-the-thread/"))
                 await asyncio.to_thread(body.begins)
@@ -265,4 +265,4 @@ class TestOneThreadForAll:
                 assert clock.now() - begin >= 0.8
                 assert (await first).content == b"done"
 
-        asyncio.run(story())
+        asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""Every callable that can be decorated, at its place among other decorators: methods, objects, partials, commands, tasks."""
+"""Callables that can be decorated, beside other decorators: methods, objects, partials, commands, tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import copy
 import functools
 import inspect
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -83,50 +83,43 @@ class AsyncWork:
 
 
 class TestMethods:
-    def test_the_descriptor(self) -> None:
-        """A decorated function is a method as others are: bound, of the class, and of a subclass that calls super()."""
+    def test_decorated_function_is_bound_as_a_method(self) -> None:
+        """Of an instance, of the class, and of a subclass that calls super()."""
         order = Order(5)
         assert order.ship.__self__ is order
         assert order.ship() == Order.ship(order) == "order:5:all"
         assert Special(5).ship("a") == "special order:5:a"
         assert asyncio.run(order.aship()) == "order:5"
 
-    def test_below_other_descriptors(self) -> None:
-        """Below @property and @cached_property it is the function that they call."""
+    def test_function_below_property_and_cached_property_is_locked(self) -> None:
         assert (Order(5).total, Order(5).price) == ("total:5", "price:5")
 
-    def test_partialmethod(self) -> None:
-        """A partialmethod of a decorated method has its lock, and what it fills in is in the key."""
+    def test_partialmethod_of_a_decorated_method_has_its_lock(self) -> None:
+        """What it fills in is in the key."""
         assert Order(5).ship_half() == "order:5:half"  # type: ignore[no-untyped-call]
 
-    def test_a_bound_method(self) -> None:
-        """A bound method that is decorated names its object."""
+    def test_decorated_bound_method_names_its_object(self) -> None:
         assert redis_lock("bound:{self.pk}:{part}")(Order(7).ship.__wrapped__.__get__(Order(7)))("x") == "bound:7:x"  # type: ignore[attr-defined]
 
-    def test_set_on_an_instance(self) -> None:
-        """A decorated function that an instance is given isn't bound to it."""
+    def test_decorated_function_set_on_an_instance_is_not_bound(self) -> None:
         order: Any = Order(5)
         order.work = by_name
         assert order.work() == "by name"
 
 
 class TestObjects:
-    def test_calls(self) -> None:
-        """An object's `__call__` can be decorated, or the object."""
+    def test_object_or_its_call_method_may_be_decorated(self) -> None:
         assert Work()(5) == "call:5"
         assert redis_lock("object:{x}")(AsyncLess())(5) == "object:5"
 
-    def test_async_calls(self) -> None:
-        """An object with an async `__call__` becomes a coroutine function."""
+    def test_object_with_an_async_call_becomes_a_coroutine_function(self) -> None:
         decorated = redis_lock("object:{x}")(AsyncWork())
         assert inspect.iscoroutinefunction(decorated)
         assert asyncio.run(decorated(5)) == "object:5"
         partial = redis_lock("object:{x}")(functools.partial(AsyncWork(), 6))
         assert asyncio.run(partial()) == "object:6"
 
-    def test_an_async_object_makes_keys(self) -> None:
-        """… and one that makes keys is an async key callable."""
-
+    def test_object_with_an_async_call_is_an_async_key_callable(self) -> None:
         class Key:
             async def __call__(self, x: int) -> str:
                 return f"made:{x}"
@@ -138,9 +131,7 @@ class TestObjects:
         with pytest.raises(TypeError, match="an async key callable needs an async function"):
             redis_lock(key=Key())(lambda x: None)
 
-    def test_partials(self) -> None:
-        """What a partial fills in is in the key, in whichever order."""
-
+    def test_arguments_of_a_partial_are_in_the_key(self) -> None:
         def work(a: int, b: int) -> str:
             return key_now()
 
@@ -148,14 +139,11 @@ class TestObjects:
         assert redis_lock("{a}:{b}")(functools.partial(work, b=2))(1) == "1:2"
         assert functools.partial(redis_lock("{a}:{b}")(work), 1)(2) == "1:2"
 
-    def test_builtins(self) -> None:
-        """What is written in C has a signature or a constant key."""
+    def test_builtin_has_a_signature_or_a_constant_key(self) -> None:
         assert redis_lock("sorted:{reverse}")(sorted)([2, 1]) == [1, 2]  # type: ignore[arg-type]
         assert redis_lock("max")(max)(1, 2) == 2
 
-    def test_other_wrappers(self) -> None:
-        """lru_cache and singledispatch keep what they are, on either side."""
-
+    def test_lru_cache_and_singledispatch_work_on_either_side(self) -> None:
         @functools.lru_cache
         @redis_lock("cached:{x}")
         def cached(x: int) -> str:
@@ -179,14 +167,13 @@ class AsyncLess:
 
 
 class TestByReference:
-    @pytest.mark.parametrize("function", [by_name, aby_name, Order.ship, Order.aship])
-    def test_pickle_and_copy(self, function: Callable[..., Any]) -> None:
-        """A decorated function pickles and copies by its name, as functions do: for pools of processes."""
-        assert pickle.loads(pickle.dumps(function)) is function
-        assert copy.deepcopy(function) is function
+    def test_decorated_function_pickles_and_copies_by_name(self) -> None:
+        """For pools of processes."""
+        for function in (by_name, aby_name, Order.ship, Order.aship):
+            assert pickle.loads(pickle.dumps(function)) is function
+            assert copy.deepcopy(function) is function
 
-    def test_a_bound_method(self) -> None:
-        """A bound one with its object."""
+    def test_bound_method_pickles_with_its_object(self) -> None:
         ship = pickle.loads(pickle.dumps(Order(5).ship))
         assert ship("x") == "order:5:x"
 
@@ -204,8 +191,8 @@ class Command(BaseCommand):
 
 
 class TestCommands:
-    def test_handle(self) -> None:
-        """Arguments of the command are in the key; a second one at the same time is refused, by a lock of its own too."""
+    def test_arguments_of_a_command_are_in_the_key(self) -> None:
+        """A second one at the same time is refused."""
         assert call_command(Command(), 2031) == "close:2031:main"
         assert call_command(Command(), "2031", "--shop", "a:b") == "close:2031:a%3Ab"
         with held_elsewhere("close:2031:main"):
@@ -215,8 +202,8 @@ class TestCommands:
 
 
 class TestGenerators:
-    def test_inside_of_one(self) -> None:
-        """What the refusal of generators says to write instead holds its lock until the last item."""
+    def test_lock_inside_a_generator_is_held_until_its_last_item(self) -> None:
+        """As the refusal of generators advises."""
         from django_redis_locks import locks
 
         def rows() -> Iterator[str]:
@@ -253,21 +240,20 @@ class TestTasks:
     def at_once(self, settings: Any) -> None:
         settings.TASKS = {"default": {"BACKEND": "django.tasks.backends.immediate.ImmediateBackend"}}
 
-    def test_below_the_task(self) -> None:
-        """[D46] Below @task the lock is held while the task runs, with context and async too."""
+    def test_lock_below_task_is_held_while_the_task_runs(self) -> None:
+        """[D46] With context and async too."""
         assert build_report.enqueue(2031).return_value == "report:2031"
         assert build_with_context.enqueue(year=2031).return_value == "report:1:2031"
         assert abuild_report.enqueue(2031).return_value == "report:2031"
 
-    def test_a_busy_one_fails(self) -> None:
-        """Another one that runs makes it fail with LockNotAcquired."""
+    def test_task_whose_lock_is_busy_fails_with_LockNotAcquired(self) -> None:
         with held_elsewhere("report:2031"):
             result = build_report.enqueue(2031)
         assert result.errors[0].exception_class is LockNotAcquired
         assert default_task_backend.alias == "default"
 
     @pytest.mark.parametrize("decorate", [redis_lock, redis_lock("report:{year}")])
-    def test_above_the_task(self, decorate: Any) -> None:
-        """[D46] Above it, it would hold while the task is queued, and hide `enqueue`: refused."""
+    def test_lock_above_task_raises_TypeError(self, decorate: Any) -> None:
+        """[D46] It would hold while the task is queued, and hide `enqueue`."""
         with pytest.raises(TypeError, match="@redis_lock goes below the task decorator of"):
             decorate(build_report)

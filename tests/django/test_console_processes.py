@@ -53,9 +53,8 @@ def ended(process: Started) -> tuple[int, str, str]:
     return process.returncode, (out or b"").decode(), err.decode()
 
 
-def test_the_exit_codes(start: Start, closed_port: int) -> None:
-    """0 the answer, 1 the answer is no, 2 it can't be asked so, 3 a store is down; and no traceback in any case. Django's
-    own options stand behind the verb, as with any command."""
+def test_exit_codes_are_0_to_3_without_a_traceback(start: Start, closed_port: int) -> None:
+    """0 the answer, 1 the answer is no, 2 wrong arguments, 3 a store is down. Django's own options stand behind the verb."""
     down = json.dumps({"default": {"LOCATION": f"redis://:hunter2@127.0.0.1:{closed_port}/0"}})
     with locks.lock("a"):
         listed, asked = ended(start("list")), ended(start("release", "a"))
@@ -79,8 +78,8 @@ def test_the_exit_codes(start: Start, closed_port: int) -> None:
     assert not any("Traceback" in err for _, _, err in (listed, asked, empty, wrong, bare, *failed))
 
 
-def test_a_pipe_that_closes_early_is_no_error(start: Start) -> None:
-    """`… | head -1`: whoever reads has had enough. There is more to say than a pipe holds."""
+def test_pipe_that_closes_early_is_no_error(start: Start) -> None:
+    """`… | head -1`, with more output than a pipe holds."""
     grants = [locks.lock(f"{number}:" + "x" * 190).acquire() for number in range(600)]
     try:
         for words in (["list", "--limit", "1000"], ["list", "--limit", "1000", "--json"]):
@@ -96,8 +95,8 @@ def test_a_pipe_that_closes_early_is_no_error(start: Start) -> None:
             grant.release()
 
 
-def test_a_pipe_that_was_never_read_is_no_error(start: Start) -> None:
-    """Little was said, so nobody notices before the end, when Python flushes."""
+def test_pipe_that_is_never_read_is_no_error(start: Start) -> None:
+    """The output is short, so Python notices when it flushes at the end."""
     reading, writing = os.pipe()
     os.close(reading)
     process = start("ping", stdout=writing)
@@ -117,8 +116,8 @@ def line_of(process: Started) -> bytes:
     return line
 
 
-def test_watch_says_it_again_until_ctrl_c(start: Start) -> None:
-    """A document on each line, and Ctrl-C is its usual end: no traceback, no error."""
+def test_watch_prints_a_document_per_line_until_ctrl_c(start: Start) -> None:
+    """Which is its usual end: no traceback, no error."""
     with locks.lock("a"):
         process = start("watch", "--json", "--interval", "0.1")
         frames = [json.loads(line_of(process)) for _ in range(2)]
@@ -130,7 +129,7 @@ def test_watch_says_it_again_until_ctrl_c(start: Start) -> None:
     assert (code, err) == (0, "")
 
 
-def test_watch_whose_reader_has_gone_ends(start: Start) -> None:
+def test_watch_ends_when_its_reader_is_gone(start: Start) -> None:
     process = start("watch", "--interval", "0.1")
     assert line_of(process) == b"0 locks\n"
     assert process.stdout is not None
@@ -141,7 +140,6 @@ def test_watch_whose_reader_has_gone_ends(start: Start) -> None:
 
 
 def test_watch_goes_on_while_a_store_is_down(start: Start, closed_port: int) -> None:
-    """It is looked at most when something is wrong."""
     down = json.dumps({"default": {"LOCATION": f"redis://127.0.0.1:{closed_port}/0"}})
     process = start("watch", "--json", "--interval", "0.1", table=down)
     for _ in range(2):
@@ -150,8 +148,8 @@ def test_watch_goes_on_while_a_store_is_down(start: Start, closed_port: int) -> 
     assert ended(process)[0] == 0
 
 
-def test_no_log_line_brings_a_hostile_name_to_the_terminal(start: Start) -> None:
-    """Where logging isn't configured Python writes warnings to stderr, and a name is what somebody wrote."""
+def test_log_line_escapes_a_hostile_name(start: Start) -> None:
+    """Where logging isn't configured Python writes warnings to stderr."""
     grant = locks.lock("\x1b[31mred", expire=60).acquire()
     code, out, err = ended(start("release", "--yes", "\x1b[31mred"))
     assert code == 0
@@ -162,8 +160,7 @@ def test_no_log_line_brings_a_hostile_name_to_the_terminal(start: Start) -> None
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_a_terminal_without_the_letters_of_a_key(start: Start, encoding: str) -> None:
-    """What its encoding doesn't have is escaped, instead of an error in the middle of the list."""
+def test_letter_that_the_terminal_lacks_is_escaped(start: Start, encoding: str) -> None:
     with locks.lock("注文:é"):
         process = start("list", PYTHONIOENCODING=encoding)
         out, err = process.communicate(timeout=30)
@@ -173,7 +170,7 @@ def test_a_terminal_without_the_letters_of_a_key(start: Start, encoding: str) ->
 
 
 class Terminal:
-    """The other end of a terminal, where somebody sits."""
+    """The other end of a terminal."""
 
     def __init__(self) -> None:
         self.mine, self.its = pty.openpty()
@@ -202,7 +199,7 @@ def terminal() -> Iterator[Terminal]:
 
 
 @pytest.mark.parametrize(("typed", "code"), [("y\n", 0), ("n\n", 1), ("\x03", 130), ("\x04", 1)], ids=repr)
-def test_somebody_at_a_terminal_is_asked(start: Start, terminal: Terminal, typed: str, code: int) -> None:
+def test_release_at_a_terminal_asks(start: Start, terminal: Terminal, typed: str, code: int) -> None:
     """Ctrl-C and Ctrl-D are a no, too."""
     grant = locks.lock("a", expire=60).acquire()
     words = [sys.executable, "-m", "django", "redis_locks", "release", "a"]
@@ -244,7 +241,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 """Makes the terminal that of the session, so that Ctrl-C is a signal."""
 
 
-def test_watch_at_a_terminal_fits_on_it(start: Start, terminal: Terminal) -> None:
+def test_watch_fits_on_the_terminal(start: Start, terminal: Terminal) -> None:
     """No line is longer than the terminal is wide, so that each frame replaces the one before."""
     with locks.lock("x" * 190):
         process = start("watch", "--interval", "0.1", stdout=terminal.its, COLUMNS="40", LINES="10")

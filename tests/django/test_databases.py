@@ -25,7 +25,7 @@ def write() -> None:
         cursor.execute("INSERT INTO note VALUES (1)")
 
 
-def test_two_connections_see_what_is_committed_and_nothing_else(table: None) -> None:
+def test_two_connections_see_committed_rows_only(table: None) -> None:
     with transaction.atomic():
         write()
         assert elsewhere(notes).result(timeout=10) == 0
@@ -33,7 +33,7 @@ def test_two_connections_see_what_is_committed_and_nothing_else(table: None) -> 
     assert elsewhere(notes).result(timeout=10) == 1
 
 
-def test_each_test_has_an_empty_one_of_the_kind_it_asks_for(table: None, database: str) -> None:
+def test_each_test_has_an_empty_database_of_its_kind(table: None, database: str) -> None:
     vendor = {"sqlite": "sqlite", "postgresql": "postgresql", "mariadb": "mysql"}[database]
     assert connection.vendor == vendor
     assert getattr(connection, "mysql_is_mariadb", False) is (database == "mariadb")
@@ -42,6 +42,6 @@ def test_each_test_has_an_empty_one_of_the_kind_it_asks_for(table: None, databas
 
 
 @pytest.mark.django_db
-def test_others_have_their_own_again() -> None:
+def test_tests_without_the_fixture_have_the_usual_database() -> None:
     assert connection.vendor == "sqlite"
     assert connection.is_in_memory_db()

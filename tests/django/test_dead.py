@@ -1,4 +1,4 @@
-"""What dead processes of this machine hold, and nothing else, is freed by `release_dead`."""
+"""`release_dead` frees what dead processes of this machine hold, and nothing else."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def held(redis_url: str, settings) -> Iterator[Callable[[], None]]:
         stream.close()
 
 
-def test_what_the_living_hold_stays(held: Callable[[], None]) -> None:
-    """[C21] [C22] The process that holds it, this one, and another host."""
+def test_holds_of_live_processes_and_other_hosts_stay(held: Callable[[], None]) -> None:
+    """[C21] [C22]"""
     locks.record("elsewhere").put(None, job("elsewhere.example", 1), 600, listed=True)
     with locks.lock("mine"):
         assert release_dead() == holds_of_dead_processes() == []
@@ -51,7 +51,7 @@ def test_what_the_living_hold_stays(held: Callable[[], None]) -> None:
     assert locks.record("elsewhere").get() is not None
 
 
-def test_what_the_dead_held_is_free(held: Callable[[], None]) -> None:
+def test_hold_of_a_dead_process_is_released(held: Callable[[], None]) -> None:
     """[C21] Its lease would have lasted for ten minutes."""
     held()
     freed = release_dead(actor="me")
@@ -60,7 +60,7 @@ def test_what_the_dead_held_is_free(held: Callable[[], None]) -> None:
         pass
 
 
-def test_a_job_of_the_dead(held: Callable[[], None]) -> None:
+def test_job_of_a_dead_process_is_released(held: Callable[[], None]) -> None:
     holder = locks.lock("report").holder()
     assert holder is not None
     assert holder.pid is not None
@@ -72,8 +72,8 @@ def test_a_job_of_the_dead(held: Callable[[], None]) -> None:
     assert record.get() is None
 
 
-def test_what_was_acquired_since_stays(held: Callable[[], None]) -> None:
-    """[C23] Who looked, and came late."""
+def test_hold_acquired_since_the_look_stays(held: Callable[[], None]) -> None:
+    """[C23]"""
     held()
     found = holds_of_dead_processes()
     locks.lock("report").force_release()
@@ -85,14 +85,14 @@ def job(host: str, pid: int) -> dict[str, object]:
     return {"v": 1, "state": "running", "id": "task", "holder": [host, pid, "main", "report"]}
 
 
-def test_more_than_a_page(held: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_holds_beyond_a_page_are_found(held: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspection, "LONGEST_PAGE", 2)
     with locks.lock("a"), locks.lock("b"), locks.lock("c", expire=60):
         held()
         assert [info.key for info in holds_of_dead_processes()] == ["report"]
 
 
-def test_the_command(held: Callable[[], None], redis_url: str) -> None:
+def test_command_releases_dead_holds(held: Callable[[], None], redis_url: str) -> None:
     assert command(redis_url, "--yes").returncode == 1
     held()
     assert command(redis_url).returncode == 2

@@ -29,7 +29,7 @@ def by_hand() -> None:
 
 @pytest.mark.usefixtures("database")
 @pytest.mark.parametrize("take", [decorated, by_hand])
-def test_a_circle_is_broken(take: Callable[[], Any]) -> None:
+def test_deadlock_of_row_and_lock_ends_with_the_wait(take: Callable[[], Any]) -> None:
     """[D13] One has the row and wants the lock, the other has the lock and wants the row: the wait for a lock ends, its
     transaction is rolled back, and the other one goes on."""
     create_tables()

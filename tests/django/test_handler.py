@@ -1,4 +1,4 @@
-"""`locks`: read late, read again under `override_settings`, one engine per server, no I/O before it is needed."""
+"""`locks`: settings are read late and again when they change; one engine per server; no I/O before it is needed."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ ROOT = Path(__file__).parents[2]
 
 
 class TestSettings:
-    def test_override_settings(self) -> None:
-        """[D53] Settings are read again under `override_settings`, there and back."""
+    def test_settings_are_read_again_under_override_settings(self) -> None:
+        """[D53]"""
         usual = locks.lock("order").terms.lease
         with override_settings(REDIS_LOCKS={"default": {"BACKEND": MEMORY, "EXPIRE": 7}}):
             assert locks.lock("order").terms.lease == 7000
         assert locks.lock("order").terms.lease == usual == 30_000
 
-    def test_override_settings_and_a_decorator(self) -> None:
-        """[D53] A function that was decorated at import follows."""
+    def test_decorated_function_follows_override_settings(self) -> None:
+        """[D53]"""
         leases = []
 
         @redis_lock("order")
@@ -44,8 +44,8 @@ class TestSettings:
         work()
         assert [30 < left <= 100 for left in leases] == [False, True, False]
 
-    def test_caches_are_read_again_too(self, settings: Any) -> None:
-        """[D53] So is what is borrowed from CACHES."""
+    def test_borrowed_cache_is_read_again_under_override_settings(self, settings: Any) -> None:
+        """[D53]"""
         backend = "django.core.cache.backends.redis.RedisCache"
         settings.REDIS_LOCKS = {"default": {"CACHE": "default"}}
         for database in (1, 2):
@@ -53,8 +53,7 @@ class TestSettings:
             settings.CACHES = {"default": {"BACKEND": backend, "LOCATION": url}}
             assert locks["default"].settings.location == url
 
-    def test_a_lock_that_is_held_stays(self) -> None:
-        """A grant can be released after the settings have changed."""
+    def test_held_lock_outlives_a_change_of_settings(self) -> None:
         with override_settings(REDIS_LOCKS={"default": {"BACKEND": MEMORY, "KEY_PREFIX": "other"}}):
             grant = locks.lock("order").acquire()
         with locks.lock("order"):
@@ -62,8 +61,8 @@ class TestSettings:
         grant.release()
         assert grant.remaining() == 0.0
 
-    def test_one_client_per_alias(self, settings: Any) -> None:
-        """[D35] Nothing is made per thread or request: engine, queues and connections belong to the process."""
+    def test_alias_has_one_client_and_a_server_one_engine(self, settings: Any) -> None:
+        """[D35] Nothing is made per thread or request."""
         settings.REDIS_LOCKS = {name: {"LOCATION": "redis://127.0.0.1/1"} for name in ("default", "same")}
         assert locks["default"] is locks["default"] is in_thread(lambda: locks["default"])
         assert locks["default"].engine is locks["same"].engine
@@ -71,16 +70,15 @@ class TestSettings:
         settings.REDIS_LOCKS = {"default": {"LOCATION": "redis://127.0.0.1/1", "EXPIRE": 5}}
         assert locks["default"].engine is before
 
-    def test_aliases(self, settings: Any) -> None:
-        """Iterating gives the aliases; `locks.x` is `locks["default"].x`."""
+    def test_iteration_gives_the_aliases(self, settings: Any) -> None:
+        """`locks.x` is `locks["default"].x`."""
         settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY}, "payments": {"BACKEND": MEMORY}}
         assert list(locks) == ["default", "payments"]
         assert locks.lock("a").alias == "default"
         assert locks.rlock("a").reentrant
         assert locks["payments"].lock("a").alias == "payments"
 
-    def test_close_all(self, redis_locks: str) -> None:
-        """Connections can be closed at any time; locks work on."""
+    def test_locks_work_on_after_close_all(self, redis_locks: str) -> None:
         with locks.lock("order"):
             locks.close_all()
         locks.close_all()
@@ -102,26 +100,24 @@ def twins(request: pytest.FixtureRequest, settings: Any) -> str:
 
 @pytest.mark.usefixtures("twins")
 class TestTwoAliasesOfOneServer:
-    """[F23]"""
-
-    def test_the_owner_is_told(self) -> None:
-        """[F23] Who holds a key through a, and would wait for himself through b, is refused at once."""
+    def test_holder_through_another_alias_gets_LockAlreadyHeld(self) -> None:
+        """[F23] It would wait for itself."""
         with locks["a"].lock("order"):
             with pytest.raises(LockAlreadyHeld) as raised:
                 locks["b"].lock("order", wait=-1).acquire()
             assert raised.value.alias == "b"
             assert locks["b"].lock("order").acquire(blocking=False) is None
 
-    def test_others_are_excluded(self) -> None:
-        """[F23] Another thread is excluded through either alias."""
+    def test_another_thread_is_excluded_through_either_alias(self) -> None:
+        """[F23]"""
         with locks["a"].lock("order"):
             for alias in ("a", "b"):
                 with pytest.raises(LockNotAcquired):
                     in_thread(locks[alias].lock("order", wait=0).acquire)
         in_thread(lambda: locks["b"].lock("order", wait=0).acquire().release())
 
-    def test_a_waiter_hears_of_the_release(self) -> None:
-        """[F23] A waiter at b is woken by a release at a: both aliases stand in one queue."""
+    def test_waiter_at_one_alias_is_woken_by_a_release_at_the_other(self) -> None:
+        """[F23]"""
         import threading
 
         holder = locks["a"].lock("order").acquire()
@@ -133,13 +129,13 @@ class TestTwoAliasesOfOneServer:
         assert len(outcome) == 1
         outcome[0].release()
 
-    def test_re_entry(self) -> None:
-        """[F23] `rlock` re-enters through the other alias."""
+    def test_rlock_enters_again_through_the_other_alias(self) -> None:
+        """[F23]"""
         with locks["a"].rlock("order") as outer, locks["b"].rlock("order") as inner:
             assert inner.fence == outer.fence
 
-    def test_another_prefix_is_another_lock(self) -> None:
-        """[F23] KEY_PREFIX parts them."""
+    def test_alias_with_another_prefix_has_other_locks(self) -> None:
+        """[F23]"""
         with locks["a"].lock("order"), locks["c"].lock("order") as grant:
             assert grant.held
 
@@ -163,10 +159,8 @@ def python(script: str, **environment: str) -> str:
 
 
 class TestWithoutDjango:
-    """[F20]"""
-
-    def test_configure(self, redis_url: str) -> None:
-        """[F20] A program without Django's settings calls `locks.configure`; locks and decorator work."""
+    def test_program_without_django_settings_calls_configure(self, redis_url: str) -> None:
+        """[F20]"""
         script = """
             import sys
             from django_redis_locks import InvalidLockBackend, LockNotAcquired, locks, redis_lock
@@ -193,16 +187,16 @@ class TestWithoutDjango:
         assert "There is no alias 'default' in REDIS_LOCKS" in shown[0]
         assert shown[1:] == ["True False", "7000", "none"]
 
-    def test_configure_is_checked(self) -> None:
-        """[F20] What `configure` is given is checked as strictly."""
+    def test_configure_is_checked_as_settings_are(self) -> None:
+        """[F20]"""
         handler = type(locks)()
         with override_settings(REDIS_LOCKS=None):
             handler.configure({"default": {"BACKEND": MEMORY, "EXPIRE": 0}})
             with pytest.raises(InvalidLockBackend, match="EXPIRE must be between"):
                 handler["default"]
 
-    def test_settings_win(self) -> None:
-        """[F20] Where Django has REDIS_LOCKS, `configure` changes nothing; without it, it serves."""
+    def test_settings_win_over_configure(self) -> None:
+        """[F20]"""
         handler = type(locks)()
         handler.configure({"default": {"BACKEND": MEMORY, "EXPIRE": 7}})
         assert handler["default"].settings.lease == 30_000
@@ -229,8 +223,8 @@ NO_NETWORK = """
 class TestStart:
     """Import, `django.setup()` and the checks neither connect nor start threads."""
 
-    def test_of_django(self) -> None:
-        """No I/O at import, in `ready()`, in the checks, and when lock objects and decorators are made."""
+    def test_start_of_django_does_no_io(self) -> None:
+        """At import, in `ready()`, in the checks, and when lock objects and decorators are made."""
         shown = python(
             NO_NETWORK
             + """
@@ -267,8 +261,7 @@ class TestStart:
             "True",
         ]
 
-    def test_of_these_settings(self) -> None:
-        """`manage.py check` on the settings of these tests: one warning."""
+    def test_check_command_on_these_settings_warns_once(self) -> None:
         finished = subprocess.run(
             [sys.executable, "-m", "django", "check"],
             env={**os.environ, "PYTHONPATH": str(ROOT), "DJANGO_SETTINGS_MODULE": "tests.settings"},
@@ -280,8 +273,8 @@ class TestStart:
         assert finished.returncode == 0
         assert re.findall(r"\((\w+\.\w+)\)", finished.stderr) == ["redis_locks.W004"]
 
-    def test_no_migrations(self, settings: Any) -> None:
-        """[D56] The app has no table of its own, and `makemigrations --check` stays quiet."""
+    def test_app_has_no_managed_models(self, settings: Any) -> None:
+        """[D56]"""
         from django.apps import apps
 
         config = apps.get_app_config("django_redis_locks")
@@ -290,7 +283,7 @@ class TestStart:
         assert str(config.verbose_name) == "Redis locks"
 
 
-def test_held_elsewhere_excludes() -> None:
+def test_helper_held_elsewhere_excludes_while_it_holds() -> None:
     """The helper of these tests does hold: a second try is refused while it does, and not afterwards."""
     lock: Callable[[], Grant | None] = lambda: locks.lock("order").acquire(blocking=False)  # noqa: E731
     with held_elsewhere("order"):

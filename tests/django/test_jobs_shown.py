@@ -71,7 +71,7 @@ def test_list_without_jobs_has_no_column_for_tasks(redis_locks: str) -> None:
         assert "TASK" not in call("list").out
 
 
-def test_show_tells_state_task_and_holder_of_a_job(jobs: dict[str, Record]) -> None:
+def test_show_prints_state_task_and_holder_of_a_job(jobs: dict[str, Record]) -> None:
     for key, expected in (
         (KEY, ["name shop.export", "kind job", "state held", "task task-1", "holder web-3 pid 4711 MainThread"]),
         (QUEUED, ["name export", "kind job", "state queued", "task task-2"]),

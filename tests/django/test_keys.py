@@ -131,9 +131,9 @@ urlpatterns = [
 
 
 class TestViews:
-    @pytest.mark.parametrize(
-        ("url", "expected"),
-        [
+    def test_url_arguments_request_and_self_are_named(self, client: Client) -> None:
+        """On functions, methods and under method_decorator."""
+        for url, expected in (
             ("/by-url/5/", "order:5"),
             ("/by-any-url/5/", "order:5"),
             ("/by-dispatch/5/", "class:red:5:GET:5"),
@@ -145,14 +145,11 @@ class TestViews:
             ("/by-async-callable/5/", "class:5"),
             ("/as-view/5/?size=M", "class:red:M:5"),
             ("/as-view-of-dispatch/5/", "class:red:5:GET:5"),
-        ],
-    )
-    def test_arguments_and_self(self, url: str, expected: str, client: Client) -> None:
-        """URL arguments, `request.*` and `self.*` name themselves, on functions, methods and under method_decorator."""
-        assert client.get(url).content.decode() == expected
+        ):
+            assert client.get(url).content.decode() == expected, url
 
-    def test_headers(self, client: Client) -> None:
-        """Headers and the query string can be named; what is missing is an error."""
+    def test_headers_and_query_can_be_named(self, client: Client) -> None:
+        """What is missing raises."""
         response = client.post("/by-header/?cart=7", headers={"Idempotency-Key": "k:1"})
         assert response.content == b"pay:k%3A1:post:7"
         with pytest.raises(LockKeyError, match=r"\{request.headers\[Idempotency-Key\]\} can't be found"):
@@ -160,8 +157,8 @@ class TestViews:
         with pytest.raises(LockKeyError, match=r"\{request.GET\[cart\]\} can't be found"):
             client.post("/by-header/", headers={"Idempotency-Key": "k:1"})
 
-    def test_the_user(self, rf: RequestFactory) -> None:
-        """[D22] A user's own lock; nobody's is refused instead of being everybody's."""
+    def test_anonymous_user_in_a_key_raises(self, rf: RequestFactory) -> None:
+        """[D22] It isn't one lock for all visitors."""
         request = rf.get("/by-user/")
         request.user = lazy(User(pk=7, username="jane"))
         assert by_user(request).content == b"user:7:/by-user/"
@@ -170,8 +167,8 @@ class TestViews:
             by_user(request)
 
     @pytest.mark.parametrize("status", [302, 409])
-    def test_below_the_login(self, status: int, rf: RequestFactory) -> None:
-        """[D21] There a visitor without a login is sent away without the lock; above, he meets it, and could hold it."""
+    def test_visitor_without_a_login_meets_the_lock_only_if_it_is_above(self, status: int, rf: RequestFactory) -> None:
+        """[D21] There a visitor could hold it."""
         locked = redis_lock("report")
         view = login_required(locked(answer)) if status == 302 else locked(login_required(answer))
         request = rf.post("/report/")
@@ -181,8 +178,8 @@ class TestViews:
         assert view(request).status_code == 302
 
     @pytest.mark.django_db(transaction=True)
-    def test_the_user_of_an_async_view(self, settings: Any) -> None:
-        """[D23] In an async view `request.user` asks the database synchronously; the key awaits `auser()` instead."""
+    def test_key_of_an_async_view_awaits_the_user(self, settings: Any) -> None:
+        """[D23] `request.user` asks the database synchronously."""
         settings.MIDDLEWARE = [
             "django.contrib.sessions.middleware.SessionMiddleware",
             "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -215,20 +212,18 @@ class Order:
 
 
 class TestMethods:
-    def test_self_and_defaults(self) -> None:
-        """[D47] A method's template names `self` and its arguments, with their defaults."""
+    def test_template_of_a_method_names_self_and_defaults(self) -> None:
+        """[D47]"""
         assert Order(3).ship() == Order(3).ship("all") == Order(3).ship(part="all") == "order:3:all"
         assert Order.ship(Order(4), "a:b") == "order:4:a%3Ab"
 
-    def test_class_and_static_methods(self) -> None:
-        """Below @classmethod and @staticmethod it is a function like others."""
+    def test_template_below_classmethod_and_staticmethod_is_that_of_a_function(self) -> None:
         assert Order.clean() == Order(1).clean() == "orders:Order"
         assert Order.close(2026) == Order(1).close(year=2026) == "orders:2026"
 
 
 class TestCallables:
-    def test_it_is_given_the_call(self) -> None:
-        """A callable gets the arguments as they were passed, and its text is the key, unescaped."""
+    def test_callable_is_given_the_arguments_and_its_text_is_unescaped(self) -> None:
         calls = []
 
         def key_of(*args: Any, **kwargs: Any) -> str:
@@ -238,28 +233,23 @@ class TestCallables:
         assert redis_lock(key=key_of)(lambda a, b=1: key_now())(5, b=6) == "order:5:{x}"
         assert calls == [((5,), {"b": 6})]
 
-    @pytest.mark.parametrize("options", [{}, {"expire": 5}, {"using": "default"}, {"reentrant": True}, {"name": "n"}])
-    def test_a_callable_by_keyword_is_the_key(self, options: dict[str, Any]) -> None:
-        """`key=callable` is the key, whatever else is given; only a positional callable is the function."""
-        assert redis_lock(key=lambda: "mine", **options)(key_now)() == "mine"
-
-    @pytest.mark.parametrize("options", [{"expire": 5}, {"using": "default"}, {"reentrant": True}, {"name": "n"}])
-    def test_a_positional_callable_is_the_function(self, options: dict[str, Any]) -> None:
-        """`redis_lock(function, …)` decorates it, with the options."""
+    def test_callable_by_keyword_is_the_key_and_a_positional_one_the_function(self) -> None:
+        """Whatever else is given."""
 
         def work(x: int) -> str:
             return f"{x} {key_now()}"
 
-        assert redis_lock(work, **options)(5).startswith("5 ")
+        options: dict[str, Any]
+        for options in ({"expire": 5}, {"using": "default"}, {"reentrant": True}, {"name": "n"}):
+            assert redis_lock(key=lambda: "mine", **options)(key_now)() == "mine"
+            assert redis_lock(work, **options)(5).startswith("5 ")
+        assert redis_lock(key=lambda: "mine")(key_now)() == "mine"
 
-    def test_a_positional_lambda_was_meant_as_the_key(self) -> None:
-        """Decorated, it would take its lock while the module is imported, and give the view away for a text."""
+    def test_positional_lambda_raises_and_names_key(self) -> None:
         with pytest.raises(TypeError, match="key=lambda"):
             redis_lock(lambda request: "order")
 
-    def test_a_positional_callable_with_a_key(self) -> None:
-        """… and with `key=`."""
-
+    def test_positional_callable_with_a_key_is_the_function(self) -> None:
         def work(x: int) -> str:
             return key_now()
 
@@ -267,24 +257,23 @@ class TestCallables:
         with pytest.raises(TypeError, match="two keys"):
             redis_lock("order", key="order")  # type: ignore[call-overload]
 
-    @pytest.mark.parametrize("value", [None, "", 5, b"order", ["order"], User(pk=1, username="jane")])
-    def test_anything_but_a_text_is_refused(self, value: object) -> None:
-        """None, an empty text or another type is a LockKeyError that names the function and not the value."""
+    def test_result_that_is_no_text_raises_LockKeyError(self) -> None:
+        """The message names the function and not the value."""
 
         @redis_lock(key=lambda: value, name="orders")
         def work() -> None:
             pytest.fail("it ran without a key")
 
-        with pytest.raises(
-            LockKeyError, match=r"the key callable of orders must return a text, not .*condition="
-        ) as raised:
-            work()
-        assert (raised.value.name, raised.value.alias) == ("orders", "default")
-        assert "jane" not in str(raised.value)
-        assert " 5" not in str(raised.value)
+        match = r"the key callable of orders must return a text, not .*condition="
+        for value in (None, "", 5, b"order", ["order"], User(pk=1, username="jane")):  # noqa: B007 - the key callable returns it
+            with pytest.raises(LockKeyError, match=match) as raised:
+                work()
+            assert (raised.value.name, raised.value.alias) == ("orders", "default")
+            assert "jane" not in str(raised.value)
+            assert " 5" not in str(raised.value)
 
-    def test_async(self) -> None:
-        """An async function's key may be made by an async callable, or a plain one."""
+    def test_key_of_an_async_function_may_be_made_by_an_async_callable(self) -> None:
+        """Or a plain one."""
 
         async def akey(pk: int) -> str:
             return f"order:{pk}"
@@ -295,21 +284,19 @@ class TestCallables:
         assert asyncio.run(redis_lock(key=akey)(work)(5)) == "order:5"
         assert asyncio.run(redis_lock(key=lambda pk: f"order:{pk}")(work)(5)) == "order:5"
 
-    @pytest.mark.parametrize("value", [None, "", 5])
-    def test_async_nothing(self, value: object) -> None:
-        """What an async callable returns is checked too."""
-
+    def test_result_of_an_async_callable_that_is_no_text_raises_LockKeyError(self) -> None:
         async def akey() -> object:
             return value
 
         async def work() -> None:
             pytest.fail("it ran without a key")
 
-        with pytest.raises(LockKeyError, match="must return a text"):
-            asyncio.run(redis_lock(key=akey)(work)())
+        for value in (None, "", 5):  # noqa: B007 - the key callable returns it
+            with pytest.raises(LockKeyError, match="must return a text"):
+                asyncio.run(redis_lock(key=akey)(work)())
 
-    def test_async_key_of_a_plain_function(self) -> None:
-        """A synchronous function can't await its key: refused when it is decorated."""
+    def test_async_callable_of_a_plain_function_raises_TypeError(self) -> None:
+        """At decoration."""
 
         async def akey() -> str:
             return "order"
@@ -318,8 +305,8 @@ class TestCallables:
             redis_lock(key=akey)(lambda: None)
 
     @pytest.mark.parametrize("asynchronous", [False, True])
-    def test_its_own_exception_passes(self, asynchronous: bool) -> None:
-        """[D24] What a callable raises is the caller's to see, with a note of where it comes from, and nothing is held."""
+    def test_exception_of_a_callable_is_raised_with_a_note(self, asynchronous: bool) -> None:
+        """[D24] And nothing is held."""
 
         def key_of(pk: int) -> str:
             raise LookupError(pk)
@@ -334,8 +321,7 @@ class TestCallables:
         ]
         assert current_grant() is None
 
-    def test_arguments_it_doesnt_take(self) -> None:
-        """A callable that isn't made for the call's arguments says so, and why it was given them."""
+    def test_callable_that_takes_other_arguments_raises_with_a_note(self) -> None:
         with pytest.raises(TypeError, match="takes 0 positional arguments but 1 was given") as raised:
             redis_lock(key=lambda: "order")(lambda pk: None)(5)
         assert "gave the arguments of a call to the key callable" in raised.value.__notes__[0]
@@ -357,53 +343,51 @@ class SecondView(View):
 
 
 class TestWithoutAKey:
-    def test_module_and_name(self) -> None:
-        """[D49] Without a key it is one lock for all calls of this function: `module.qualname`, so a renamed one has another."""
+    def test_key_is_module_and_qualified_name(self) -> None:
+        """[D49] One lock for all calls of the function; a renamed one has another."""
         assert bare() == f"{__name__}.bare"
 
-    @pytest.mark.parametrize("decorate", [redis_lock(), redis_lock(expire=5), redis_lock(key=None)])
-    def test_called_without_a_key(self, decorate: Any) -> None:
-        """`@redis_lock()` and `@redis_lock(expire=5)` mean the same."""
-        here = f"{__name__}.TestWithoutAKey.test_called_without_a_key.<locals>.work"
+    def test_decorator_called_without_a_key_means_the_same(self) -> None:
+        here = f"{__name__}.TestWithoutAKey.test_decorator_called_without_a_key_means_the_same.<locals>.work"
 
         def work() -> str:
             return key_now()
 
-        assert decorate(work)() == here
+        for decorate in (redis_lock(), redis_lock(expire=5), redis_lock(key=None)):
+            assert decorate(work)() == here
 
-    def test_a_name_is_the_key_then(self) -> None:
-        """With a name and no key the name is the key, braces and all."""
+    def test_name_without_a_key_is_the_key(self) -> None:
+        """Braces and all."""
         assert redis_lock(name="a{b}")(key_now)() == "a{b}"
 
-    def test_methods(self) -> None:
-        """A method has its class in it, and all instances share it."""
+    def test_key_of_a_method_has_its_class(self) -> None:
+        """All instances share it."""
 
         class Shop:
             @redis_lock
             def close(self) -> str:
                 return key_now()
 
-        assert Shop().close() == f"{__name__}.TestWithoutAKey.test_methods.<locals>.Shop.close"
+        assert Shop().close() == f"{__name__}.TestWithoutAKey.test_key_of_a_method_has_its_class.<locals>.Shop.close"
 
-    def test_method_decorator(self, rf: RequestFactory) -> None:
-        """[D45] Under method_decorator it is the method, not the helper of the decorator."""
+    def test_key_under_method_decorator_is_that_of_the_method(self, rf: RequestFactory) -> None:
+        """[D45] Not the helper of the decorator."""
         decorated = method_decorator(redis_lock, name="get")(type("Own", (FirstView,), {}))
         assert decorated.as_view()(rf.get("/")).content.decode() == f"{__name__}.FirstView.get"
 
-    def test_two_views_of_one_module(self, rf: RequestFactory) -> None:
-        """`redis_lock(A.as_view())` and `redis_lock(B.as_view())` are two locks."""
+    def test_views_of_two_classes_have_two_keys(self, rf: RequestFactory) -> None:
         first, second = redis_lock(FirstView.as_view()), redis_lock(SecondView.as_view())
         assert first(rf.get("/")).content.decode() == f"{__name__}.FirstView"
         assert second(rf.get("/")).content.decode() == f"{__name__}.SecondView"
 
-    def test_partials_and_callable_objects(self) -> None:
-        """A partial is its function, an object with `__call__` its class."""
-
+    def test_key_of_a_partial_is_its_function_and_of_an_object_its_class(self) -> None:
         class Work:
             def __call__(self) -> str:
                 return key_now()
 
-        prefix = f"{__name__}.TestWithoutAKey.test_partials_and_callable_objects.<locals>."
+        prefix = (
+            f"{__name__}.TestWithoutAKey.test_key_of_a_partial_is_its_function_and_of_an_object_its_class.<locals>."
+        )
 
         def work(x: int) -> str:
             return key_now()
@@ -412,9 +396,7 @@ class TestWithoutAKey:
         assert redis_lock(Work())() == f"{prefix}Work"
 
     @pytest.mark.parametrize("asynchronous", [False, True])
-    def test_a_wrong_key_says_whose_it_is(self, asynchronous: bool) -> None:
-        """A LockKeyError has name and alias of the lock, whoever found the mistake."""
-
+    def test_LockKeyError_has_name_and_alias_of_the_lock(self, asynchronous: bool) -> None:
         async def awork(pk: object) -> None: ...
 
         def call(pk: object) -> None:
@@ -428,9 +410,7 @@ class TestWithoutAKey:
                 call(value)
             assert (raised.value.name, raised.value.alias) == ("order:{pk}", "default")
 
-    def test_two_functions_are_two_locks(self) -> None:
-        """A function that holds its own lock may call another one's."""
-
+    def test_two_functions_have_two_locks(self) -> None:
         @redis_lock
         def outer() -> tuple[str, str]:
             return key_now(), bare()

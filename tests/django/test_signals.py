@@ -1,4 +1,4 @@
-"""Signals and the log: what is told, with which values, and that nobody who listens can break a lock."""
+"""Signals and the log: events and their values; and receivers that fail, which change nothing."""
 
 from __future__ import annotations
 
@@ -55,15 +55,14 @@ def about(event: Event) -> dict[str, Any]:
 
 
 class TestEvents:
-    def test_every_event_has_a_signal(self) -> None:
-        """Each kind of event has one signal, and each signal one kind."""
+    def test_each_kind_of_event_has_one_signal(self) -> None:
         kinds = {kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event)}
         assert set(SIGNALS) == kinds - {Event}
         public = {value for value in vars(signals).values() if isinstance(value, Signal)}
         assert public == set(SIGNALS.values())
 
-    def test_acquired_and_released(self, seen: Events, store: str) -> None:
-        """An ordinary section is two signals, with the fence and the times."""
+    def test_section_sends_acquired_and_released(self, seen: Events, store: str) -> None:
+        """With the fence and the times."""
         with lock() as grant:
             assert seen.kinds() == ["Acquired"]
         acquired, released = seen
@@ -72,31 +71,28 @@ class TestEvents:
         assert 0 <= acquired.waited < PATIENCE
         assert 0 < released.held < PATIENCE
 
-    def test_of_a_decorated_call(self, seen: Events) -> None:
-        """A decorated call's events have the filled key, the template as the name, and the alias."""
+    def test_decorated_call_sends_key_template_and_alias(self, seen: Events) -> None:
         redis_lock("order:{pk}")(lambda pk: None)(5)
         assert seen.kinds() == ["Acquired", "Released"]
         assert {(event.key, event.name, event.alias) for event in seen} == {("order:5", "order:{pk}", "default")}
 
-    def test_of_an_async_section(self, seen: Events, store: str) -> None:
-        """An async section tells the same."""
-
-        async def story() -> None:
+    def test_async_section_sends_the_same(self, seen: Events, store: str) -> None:
+        async def scenario() -> None:
             async with lock():
                 pass
 
-        asyncio.run(story())
+        asyncio.run(scenario())
         assert seen.kinds() == ["Acquired", "Released"]
 
-    def test_re_entry(self, seen: Events) -> None:
-        """Each entry is told; the release once, with the last exit."""
+    def test_each_entry_is_sent_and_one_release(self, seen: Events) -> None:
+        """With the last exit."""
         with locks.rlock("order:5"), locks.rlock("order:5"):
             pass
         assert seen.kinds() == ["Acquired", "Acquired", "Released"]
 
     @pytest.mark.parametrize("blocking", [True, False])
-    def test_contended(self, seen: Events, blocking: bool) -> None:
-        """Giving up is told, with the time spent, whether it raises or answers None."""
+    def test_refusal_sends_contended_with_the_time_spent(self, seen: Events, blocking: bool) -> None:
+        """Whether it raises or returns None."""
         with held_elsewhere("order:5"):
             seen.clear()
             if blocking:
@@ -111,16 +107,15 @@ class TestEvents:
         else:
             assert event.waited < AT_ONCE
 
-    def test_lost_by_expiry(self, seen: Events, store: str) -> None:
-        """A lease that ran out is told once, with "expired"; there is no release then."""
+    def test_expired_lease_sends_lost_once(self, seen: Events, store: str) -> None:
+        """And no release."""
         with pytest.raises(LockLost):
             lose()
         acquired, lost = seen
         assert about(lost) == {**ABOUT, "fence": acquired.fence, "held": lost.held, "why": "expired"}
         assert LEASE * 0.9 < lost.held < PATIENCE
 
-    def test_lost_by_force(self, seen: Events, store: str) -> None:
-        """A lock that an operator took away is told to him at once and to its holder when he finds out."""
+    def test_force_release_sends_forced_at_once_and_lost_later(self, seen: Events, store: str) -> None:
         with pytest.raises(LockLost):
             lose_by_force()
         acquired, forced, lost = seen
@@ -128,8 +123,8 @@ class TestEvents:
         assert about(lost) == {**ABOUT, "fence": acquired.fence, "held": lost.held, "why": "taken"}
 
     @pytest.mark.usefixtures("often")
-    def test_lost_by_max_hold(self, seen: Events, memory_locks: Any) -> None:
-        """[F13] A lock that reached its MAX_HOLD is lost when the lease ends."""
+    def test_lock_beyond_MAX_HOLD_sends_lost_when_its_lease_ends(self, seen: Events, memory_locks: Any) -> None:
+        """[F13]"""
         memory_locks(EXPIRE=0.05, MAX_HOLD=0.1)
         grant = lock(expire=3, renew=True).acquire()
         until(lambda: seen.of(Lost))
@@ -139,15 +134,13 @@ class TestEvents:
         with pytest.raises(LockLost, match="max_hold"):
             grant.release()
 
-    def test_nothing_to_force(self, seen: Events) -> None:
-        """A force release that freed nothing tells nothing."""
+    def test_force_release_that_frees_nothing_sends_nothing(self, seen: Events) -> None:
         assert lock().force_release(reason="stuck") is False
         with lock() as grant:
             assert lock().force_release(fence=(grant.fence or 0) - 1) is False
         assert "ForceReleased" not in seen.kinds()
 
-    def test_backend_failed(self, seen: Events, store_down: str) -> None:
-        """A section that runs although the store is down is told, without a password."""
+    def test_store_that_is_down_sends_backend_failed_without_a_password(self, seen: Events, store_down: str) -> None:
         with lock(on_backend_error="open", wait=0):
             pass
         failed = seen[0]
@@ -155,16 +148,14 @@ class TestEvents:
         assert "can't reach redis://operator:***@" in failed.problem
         assert "hunter2" not in failed.problem
 
-    def test_closed_raises_and_tells_nothing(self, seen: Events, store_down: str) -> None:
-        """What raises is the caller's to report."""
+    def test_failure_that_raises_sends_nothing(self, seen: Events, store_down: str) -> None:
         from django_redis_locks import LockBackendError
 
         with pytest.raises(LockBackendError):
             lock(wait=0).acquire()
         assert seen == []
 
-    def test_events_are_frozen(self, seen: Events) -> None:
-        """A receiver can't change what the next one gets."""
+    def test_receiver_can_not_change_an_event(self, seen: Events) -> None:
         with lock():
             pass
         with pytest.raises(AttributeError):
@@ -192,9 +183,9 @@ def failing() -> Iterator[list[type[Event]]]:
 
 
 class TestReceivers:
-    """A receiver that fails is logged and changes nothing."""
-
-    def test_that_raise(self, failing: list[type[Event]], seen: Events, caplog: pytest.LogCaptureFixture) -> None:
+    def test_receiver_that_raises_is_logged_and_changes_nothing(
+        self, failing: list[type[Event]], seen: Events, caplog: pytest.LogCaptureFixture
+    ) -> None:
         """Locks are acquired, refused, forced, released and lost as ever, and the other receivers are called."""
         with lock() as grant:
             assert grant.held
@@ -208,8 +199,8 @@ class TestReceivers:
         assert len(ours) == len(failing)
         assert all(record.exc_info and record.exc_info[0] is BadReceiver for record in ours)
 
-    def test_async_receivers_in_a_loop(self, caplog: pytest.LogCaptureFixture) -> None:
-        """An async receiver can't be awaited from inside a running loop: it harms neither lock nor other receivers."""
+    def test_async_receiver_in_a_running_loop_harms_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+        """It can't be awaited there."""
         called = []
 
         async def areceive(**_: object) -> None:
@@ -218,14 +209,14 @@ class TestReceivers:
         def receive(**_: object) -> None:
             called.append("sync")
 
-        async def story() -> bool:
+        async def scenario() -> bool:
             async with lock() as grant:
                 return grant.held
 
         signals.lock_acquired.connect(areceive)
         signals.lock_acquired.connect(receive)
         try:
-            assert asyncio.run(story()) is True
+            assert asyncio.run(scenario()) is True
             assert "sync" in called
             called.clear()
             with lock():
@@ -235,8 +226,7 @@ class TestReceivers:
             signals.lock_acquired.disconnect(areceive)
             signals.lock_acquired.disconnect(receive)
 
-    def test_that_use_locks(self) -> None:
-        """A receiver may use another lock, and look at this one."""
+    def test_receiver_may_use_locks(self) -> None:
         found = []
 
         def receive(event: Acquired, **_: object) -> None:
@@ -259,8 +249,8 @@ class TestLog:
         with caplog.at_level(logging.DEBUG, "django_redis_locks"):
             yield
 
-    def test_every_event(self, caplog: pytest.LogCaptureFixture, seen: Events) -> None:
-        """Each event is one line at its level, whose extras are the event's values with `lock_` before them."""
+    def test_each_event_is_one_log_line_with_its_values(self, caplog: pytest.LogCaptureFixture, seen: Events) -> None:
+        """At its level; extras have `lock_` before their names."""
         with held_elsewhere("order:5"):
             assert lock().acquire(blocking=False) is None
         with pytest.raises(LockLost):
@@ -275,8 +265,7 @@ class TestLog:
             assert "order" in record.getMessage()
             assert "order:5" not in record.getMessage()
 
-    def test_backend_failed(self, caplog: pytest.LogCaptureFixture, store_down: str) -> None:
-        """A store that is down is an ERROR."""
+    def test_store_that_is_down_is_logged_as_an_error(self, caplog: pytest.LogCaptureFixture, store_down: str) -> None:
         with lock(on_backend_error="open", wait=0):
             pass
         (record,) = [record for record in caplog.records if record.name == "django_redis_locks.backend"]
@@ -285,8 +274,7 @@ class TestLog:
         assert "order:5" not in record.getMessage()
         assert "hunter2" not in record.getMessage()
 
-    def test_sections_are_silent_at_info(self, caplog: pytest.LogCaptureFixture) -> None:
-        """At INFO an ordinary section says nothing."""
+    def test_section_is_silent_at_INFO(self, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.INFO, "django_redis_locks"), lock():
             pass
         assert caplog.records == []

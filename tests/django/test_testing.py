@@ -53,8 +53,8 @@ def checkout(request: HttpRequest) -> HttpResponse:
 # hold_lock
 
 
-def test_somebody_else_holds_it_in_the_same_thread(store: str) -> None:
-    """The code under test is refused as by another process, not told that it would wait for itself."""
+def test_hold_lock_refuses_the_thread_of_the_test(store: str) -> None:
+    """As another process would, not with LockAlreadyHeld."""
     with hold_lock("order:1") as grant:
         assert grant.held
         with pytest.raises(LockNotAcquired):
@@ -65,7 +65,7 @@ def test_somebody_else_holds_it_in_the_same_thread(store: str) -> None:
     assert charge(1) == "charged"
 
 
-def test_a_view_answers_as_it_would(store: str) -> None:
+def test_hold_lock_makes_a_view_answer_409(redis_locks: str) -> None:
     request = RequestFactory().get("/")
     with hold_lock("checkout", expire=70):
         answer = checkout(request)
@@ -75,10 +75,10 @@ def test_a_view_answers_as_it_would(store: str) -> None:
 
 
 @pytest.mark.parametrize("block", ["async with", "with"])
-def test_a_coroutine_meets_it_too(store: str, block: str) -> None:
-    """Both blocks may stand in a coroutine; the task of the test, and those that it starts, are others than the holder."""
+def test_hold_lock_refuses_coroutines(store: str, block: str) -> None:
+    """In both kinds of blocks."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         hold = hold_lock("order:1")
         if block == "with":
             with hold:
@@ -94,10 +94,10 @@ def test_a_coroutine_meets_it_too(store: str, block: str) -> None:
                 await call
         assert_locked("order:1")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_waiter_gets_it_when_the_block_ends(store: str) -> None:
+def test_hold_lock_serves_a_waiter_at_its_end(store: str) -> None:
     with hold_lock("order:1"):
         got: list[Any] = []
         waiter = threading.Thread(target=lambda: got.append(locks.lock("order:1").acquire(timeout=10)))
@@ -106,26 +106,26 @@ def test_a_waiter_gets_it_when_the_block_ends(store: str) -> None:
     got[0].release()
 
 
-def test_what_somebody_has_cant_be_held(store: str) -> None:
-    """At once, and by name: a test that waited would hang."""
+def test_hold_lock_of_a_busy_lock_raises_at_once(redis_locks: str) -> None:
+    """A test that waited would hang."""
     with locks.lock("order:1"), pytest.raises(AssertionError, match=r"'order:1' can't be held.*MainThread"):
         hold_lock("order:1", wait=60).__enter__()
 
 
-def test_code_that_frees_it_by_force_is_no_error(store: str) -> None:
+def test_hold_lock_survives_a_force_release(redis_locks: str) -> None:
     with hold_lock("order:1"):
         locks.lock("order:1").force_release()
         assert charge(1) == "charged"
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with hold_lock("order:1"):
             await locks.lock("order:1").aforce_release()
             assert await acharge(1) == "charged"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_failure_in_the_block_frees_it(store: str) -> None:
+def test_hold_lock_is_released_after_an_exception(redis_locks: str) -> None:
     with pytest.raises(ZeroDivisionError), hold_lock("order:1"):
         1 / 0  # noqa: B018
     assert_not_locked("order:1")
@@ -134,7 +134,7 @@ def test_a_failure_in_the_block_frees_it(store: str) -> None:
 # Assertions
 
 
-def test_what_is_locked(store: str) -> None:
+def test_assert_locked_names_what_is_held(redis_locks: str) -> None:
     assert_not_locked("order:1")
     with pytest.raises(AssertionError, match=r"Nobody holds 'order:1' of the alias 'default'; held is nothing\."):
         assert_locked("order:1")
@@ -146,8 +146,8 @@ def test_what_is_locked(store: str) -> None:
             assert_locked("order:2")
 
 
-def test_what_is_left_held_is_told(store: str) -> None:
-    """By whichever thread or task of this process; not what another process has."""
+def test_assert_no_locks_held_names_what_is_left(store: str) -> None:
+    """By any thread or task of this process; not by another process."""
     assert_no_locks_held()
     grant = locks.lock("order:1").acquire()
     with pytest.raises(AssertionError, match="left held: 'order:1' of the alias 'default'"):
@@ -158,8 +158,7 @@ def test_what_is_left_held_is_told(store: str) -> None:
     assert_no_locks_held()
 
 
-def test_a_cool_down_isnt_left(store: str) -> None:
-    """That lock stays on purpose, and is nobody's."""
+def test_assert_no_locks_held_ignores_a_cool_down(redis_locks: str) -> None:
     send = redis_lock(key="sms", expire=LEASE, wait=PATIENCE, auto_release=False)(lambda: "sent")
     assert send() == "sent"
     assert_no_locks_held()
@@ -169,7 +168,7 @@ def test_a_cool_down_isnt_left(store: str) -> None:
 # capture_locks
 
 
-def test_what_happened_is_told_in_order(store: str) -> None:
+def test_capture_locks_has_the_events_in_order(store: str) -> None:
     with capture_locks() as seen:
         charge(1)
         with hold_lock("order:2"), pytest.raises(LockNotAcquired):
@@ -184,19 +183,19 @@ def test_what_happened_is_told_in_order(store: str) -> None:
     assert [type(event) for event in seen][:3] == [events.Acquired, events.Released, events.Contended]
 
 
-def test_what_the_holder_of_a_test_does_isnt_told(store: str) -> None:
-    async def story() -> None:
+def test_capture_locks_ignores_hold_lock(redis_locks: str) -> None:
+    async def scenario() -> None:
         async with hold_lock("order:1"):
             pass
         with hold_lock("order:1"):
             pass
 
     with capture_locks() as seen:
-        asyncio.run(story())
+        asyncio.run(scenario())
     assert seen == []
 
 
-def test_other_threads_are_told_of_and_other_aliases_not(memory_locks: Any, settings: Any) -> None:
+def test_capture_locks_sees_other_threads_and_one_alias(memory_locks: Any, settings: Any) -> None:
     memory_locks()
     settings.REDIS_LOCKS = {**settings.REDIS_LOCKS, "payments": settings.REDIS_LOCKS["default"]}
     with capture_locks("payments") as seen, locks.lock("order:1"):
@@ -206,7 +205,7 @@ def test_other_threads_are_told_of_and_other_aliases_not(memory_locks: Any, sett
     assert seen.acquired == seen.released == ["card:2"]
 
 
-def test_nobody_listens_afterwards(store: str) -> None:
+def test_capture_locks_disconnects_at_its_end(redis_locks: str) -> None:
     before = len(lock_acquired.receivers)
     with pytest.raises(ZeroDivisionError), capture_locks():
         1 / 0  # noqa: B018
@@ -228,8 +227,8 @@ def servers(settings: Any) -> None:
     }
 
 
-def test_all_aliases_are_in_memory_and_as_they_are_otherwise(servers: None) -> None:
-    """What shares a server shares its locks, and nothing else does."""
+def test_override_locks_keeps_all_aliases_in_memory(servers: None) -> None:
+    """Aliases of one server share their locks, others don't."""
     with override_locks():
         with locks.lock("a"), locks["payments"].lock("a"):
             with pytest.raises(LockAlreadyHeld):
@@ -241,7 +240,7 @@ def test_all_aliases_are_in_memory_and_as_they_are_otherwise(servers: None) -> N
     assert "nowhere" in locks["default"].settings.location
 
 
-def test_a_project_without_the_setting_has_locks_too(settings: Any) -> None:
+def test_override_locks_works_without_the_setting(settings: Any) -> None:
     settings.REDIS_LOCKS = None
     with override_locks(), locks.lock("a"):
         assert_locked("a")
@@ -249,14 +248,16 @@ def test_a_project_without_the_setting_has_locks_too(settings: Any) -> None:
         locks.lock("a")
 
 
-def test_what_is_wrong_is_told_and_nothing_is_left_overridden(servers: None) -> None:
+def test_override_locks_with_a_wrong_option_raises_and_restores(servers: None) -> None:
     with pytest.raises(ImproperlyConfigured, match="COLOUR"):
         override_locks(COLOUR=1).__enter__()
     assert "nowhere" in locks["default"].settings.location
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["set", "not set"])
-def test_overrides_that_end_in_another_order_leave_nothing(settings: Any, servers: None, *, told: bool) -> None:
+def test_override_locks_that_ends_before_an_inner_override_leaves_nothing(
+    settings: Any, servers: None, *, told: bool
+) -> None:
     """pytest-django's `settings` may have been asked for before `memory_locks`: what a test sets there ends later."""
     if not told:
         settings.REDIS_LOCKS = None
@@ -287,14 +288,14 @@ async def adecorated() -> None:
     await locks.lock("left").aacquire()
 
 
-def test_functions_and_coroutines_are_decorated(servers: None) -> None:
+def test_override_locks_decorates_functions_and_coroutines(servers: None) -> None:
     """Each call begins with nothing held, whatever the last one left."""
     for _ in range(2):
         decorated()
         asyncio.run(adecorated())
 
 
-def test_blocks_in_blocks_have_locks_of_their_own(servers: None) -> None:
+def test_override_locks_inside_another_has_locks_of_its_own(servers: None) -> None:
     with override_locks(), locks.lock("a", wait=0):
         with override_locks(), locks.lock("a", wait=0):
             assert_locked("a")
@@ -302,8 +303,8 @@ def test_blocks_in_blocks_have_locks_of_their_own(servers: None) -> None:
 
 
 @pytest.mark.usefixtures("often")
-def test_a_lock_that_was_left_is_gone_without_a_word(servers: None) -> None:
-    """[D10] Its renewal would find out, and tell so in the middle of another test."""
+def test_override_locks_drops_a_lock_that_was_left_without_a_signal(servers: None) -> None:
+    """[D10] Its renewal would report the loss in the middle of another test."""
     with capture_locks() as seen:
         with override_locks():
             left = locks.lock("a", expire=6, renew=True).acquire()
@@ -315,8 +316,7 @@ def test_a_lock_that_was_left_is_gone_without_a_word(servers: None) -> None:
     left.release()
 
 
-def test_a_thousand_tests_need_no_thousand_threads(servers: None) -> None:
-    """A store that was used has a thread; the next test takes that store."""
+def test_override_locks_reuses_the_thread_of_its_store(servers: None) -> None:
     with override_locks():
         charge(1)
     before = threading.active_count()
@@ -330,17 +330,17 @@ def test_a_thousand_tests_need_no_thousand_threads(servers: None) -> None:
 class EachTestBeginsAnew(TestCase):
     """[D10] In the transaction of a TestCase a lock is released with its call; what a test leaves is not the next one's."""
 
-    def test_one(self) -> None:
-        self.story()
+    def test_first_function_of_the_class(self) -> None:
+        self.scenario()
 
-    def test_two(self) -> None:
-        self.story()
+    def test_second_function_of_the_class(self) -> None:
+        self.scenario()
 
-    async def test_three(self) -> None:
+    async def test_coroutine_of_the_class(self) -> None:
         async with locks.lock("left"):
             assert_locked("left")
 
-    def story(self) -> None:
+    def scenario(self) -> None:
         with transaction.atomic():
             assert charge(1) == "charged"
             assert_not_locked("order:1")
@@ -351,14 +351,14 @@ class EachTestBeginsAnew(TestCase):
 
 @override_locks(WAIT=0)
 class TransactionsHoldTheirLocks(TransactionTestCase):
-    def test_until_commit(self) -> None:
+    def test_lock_is_held_until_commit(self) -> None:
         with transaction.atomic():
             charge(1)
             assert_locked("order:1")
         assert_no_locks_held()
 
-    def test_what_a_rollback_frees_is_waited_for(self) -> None:
-        """[D4] The janitor frees it, a moment later: it isn't forgotten."""
+    def test_assert_no_locks_held_waits_for_a_rollback(self) -> None:
+        """[D4] The maintenance thread frees the lock a moment later."""
         busy = threading.Event()
         with locks.lock("other"):  # so that there is one
             run_in_maintenance_thread(lambda: busy.wait(10))
@@ -371,7 +371,7 @@ class TransactionsHoldTheirLocks(TransactionTestCase):
 
 
 class ABlockInATest(SimpleTestCase):
-    def test_it(self) -> None:
+    def test_block_inside_a_test_case(self) -> None:
         with override_locks(), hold_lock("order:1"), capture_locks() as seen:
             with self.assertRaises(LockNotAcquired):  # noqa: PT027
                 charge(1)
@@ -381,8 +381,8 @@ class ABlockInATest(SimpleTestCase):
 # Frozen time
 
 
-def test_a_lease_ends_when_frozen_time_goes_on(servers: None) -> None:
-    """[H14] `tick` moves the leases in memory; who held the lock hasn't noticed, and its block ends without an error."""
+def test_frozen_time_that_ticks_ends_a_lease(servers: None) -> None:
+    """[H14] The holder hasn't noticed, and its block ends without an error."""
     with freeze_time() as frozen, override_locks():
         with hold_lock("order:1", expire=30):
             frozen.tick(29)
@@ -398,8 +398,8 @@ def test_a_lease_ends_when_frozen_time_goes_on(servers: None) -> None:
 # Fixtures
 
 
-def test_the_fixtures(tmp_path: Path) -> None:
-    """In a project of its own: locks in memory, what happened, and the one test that leaves a lock held."""
+def test_fixtures_in_a_project_of_its_own(tmp_path: Path) -> None:
+    """Locks in memory, captured events, and the one test that leaves a lock held."""
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["django_redis_locks.testing.fixtures"]\n')
     (tmp_path / "test_it.py").write_text(
         textwrap.dedent(
