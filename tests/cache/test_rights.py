@@ -70,7 +70,7 @@ def test_rights_of_the_page_are_those_of_the_scripts() -> None:
 def test_rights_of_the_page_are_enough_for_loads(
     callers: Callers, server: RedisServer, counted: Any, tune: Tune
 ) -> None:
-    """[S24] One loads, who waits in another process is woken, and what is invalidated isn't stored."""
+    """[S24] One caller loads, a waiter in another process is woken, and what is invalidated isn't stored."""
     tune(max_poll_interval=60.0)  # a waiter that has the value before that was woken
     loading = callers.begin("value", stale=60, early=0.5)
     waiting = callers.start("k", Loader("other"), stale=60, cache=THERE)

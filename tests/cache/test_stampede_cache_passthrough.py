@@ -185,7 +185,7 @@ def test_wrong_settings_raise_at_the_first_use(settings: Any) -> None:
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """A port that refuses connections, because somebody has it and doesn't listen."""
+    """A port that refuses connections: it is bound, and nothing listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]

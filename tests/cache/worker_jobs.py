@@ -1,11 +1,13 @@
-"""What a worker of ``test_processes`` does in its process when a test tells it to; see ``tests.chaos.workers``."""
+"""What the processes of ``test_processes`` can do; see ``tests.chaos.workers``."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import django
@@ -21,7 +23,7 @@ from django_redis_locks.cache import (
 )
 from tests.cache.backends import REDIS, WRAPPER
 from tests.chaos.workers import PATIENCE, Gates
-from tests.probes.cache import waiters_in_store
+from tests.probes.cache import followers, waiters_in_store
 
 loads: Counter[str] = Counter()
 """How often this process's loaders ran, by value."""
@@ -34,11 +36,10 @@ _mutex = threading.Lock()
 
 
 class Got(NamedTuple):
-    """What a caller got, and in how many seconds."""
+    """What a caller got: a value and its source, or None and the name of what was raised."""
 
     value: Any
     source: str
-    seconds: float
 
 
 def configure(url: str) -> None:
@@ -69,14 +70,13 @@ def _note(*, name: str, **about: Any) -> None:
 load_finished.connect(_note)
 
 
-def _loader(value: str, seconds: float, *, fails: bool = False, gate: str = "") -> Any:
+def _loader(value: str, gate: str, *, fails: bool = False) -> Callable[[], str]:
     def load() -> str:
         with _mutex:
             loads[value] += 1
         gates[f"{value} began"].set()
         if gate:
             lifted(gate)
-        time.sleep(seconds)  # the load's own time
         if fails:
             raise OSError(value)
         return value
@@ -84,59 +84,48 @@ def _loader(value: str, seconds: float, *, fails: bool = False, gate: str = "") 
     return load
 
 
-def load(key: str, value: str, seconds: float = 0.0, *, fails: bool = False, gate: str = "", **options: Any) -> Got:
-    """One caller."""
-    begin = time.monotonic()
+def load(key: str, value: str, *, fails: bool = False, gate: str = "", **options: Any) -> Got:
+    """One caller, whose loader ends when the gate is lifted."""
     options = {"ttl": 60, "wait": PATIENCE, **options}
-    result = get_or_load(key, _loader(value, seconds, fails=fails, gate=gate), info=True, **options)
-    return Got(result.value, result.source, time.monotonic() - begin)
+    result = get_or_load(key, _loader(value, gate, fails=fails), info=True, **options)
+    return Got(result.value, result.source)
 
 
-def crowd(size: int, key: str, value: str, seconds: float, **how: Any) -> list[Got | str]:
-    """Callers at once; what each of them got, or the name of what was raised."""
+def crowd(size: int, key: str, value: str, **how: Any) -> list[Got]:
+    """Callers at once, in threads."""
     barrier = threading.Barrier(size)
-    found: list[Got | str] = []
 
-    def call() -> None:
+    def call(_: int) -> Got:
         barrier.wait(PATIENCE)
-        got: Got | str
         try:
-            got = load(key, value, seconds, **how)
+            got = load(key, value, **how)
         except Exception as failure:  # noqa: BLE001 - the test compares
-            got = type(failure).__name__
-        found.append(got)
-        served.append(got if isinstance(got, str) else got.source)
+            got = Got(None, type(failure).__name__)
+        served.append(got.source)
+        return got
 
-    threads = [threading.Thread(target=call) for _ in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    return found
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(call, range(size)))
 
 
-async def acrowd(size: int, key: str, value: str, seconds: float, **options: Any) -> list[Got]:
-    async def aload() -> str:
-        loads[value] += 1
-        await asyncio.sleep(seconds)
-        return value
+async def acrowd(size: int, key: str, value: str, gate: str) -> list[Got]:
+    """Callers at once, in tasks."""
 
     async def call() -> Got:
-        begin = time.monotonic()
-        result = await aget_or_load(key, aload, info=True, **{"ttl": 60, "wait": PATIENCE, **options})
-        return Got(result.value, result.source, time.monotonic() - begin)
+        load = partial(asyncio.to_thread, _loader(value, gate))
+        result = await aget_or_load(key, load, info=True, ttl=60, wait=PATIENCE)
+        return Got(result.value, result.source)
 
     return list(await asyncio.gather(*(call() for _ in range(size))))
 
 
-def load_many(keys: list[str], seconds: float) -> tuple[dict[str, str], float]:
+def load_many(keys: list[str], gate: str) -> dict[str, str]:
     def loader(asked: list[str]) -> dict[str, str]:
         loads.update(asked)
-        time.sleep(seconds)
+        lifted(gate)
         return {key: f"value of {key}" for key in asked}
 
-    begin = time.monotonic()
-    return get_or_load_many(keys, loader, ttl=60, wait=PATIENCE), time.monotonic() - begin
+    return get_or_load_many(keys, loader, ttl=60, wait=PATIENCE)
 
 
 def put(key: str, value: str, seconds: float) -> None:
@@ -145,27 +134,14 @@ def put(key: str, value: str, seconds: float) -> None:
 
 def disturb(how: str, key: str, value: str) -> None:
     """Change the cache while another process loads."""
-    cache = caches["wrapped"]
     if how == "invalidate":
         invalidate(key)
-    elif how == "set":
-        cache.set(key, value)
-    elif how == "delete":
-        cache.delete(key)
-    elif how == "clear":
-        cache.clear()
     elif how == "incr_version":
-        cache.set(key, value)  # else there is nothing to be moved
-        cache.incr_version(key)
+        caches["wrapped"].set(key, value)  # else there is nothing to be moved
+        caches["wrapped"].incr_version(key)
     else:
-        raise ValueError(how)
-
-
-def timed_crowd(size: int, key: str, value: str, seconds: float, **how: Any) -> list[tuple[str, float]]:
-    """Of a crowd whose loads fail: what was raised, and how long all of it took."""
-    begin = time.monotonic()
-    found = crowd(size, key, value, seconds, **how)
-    return [(str(each), time.monotonic() - begin) for each in found]
+        args = {"set": (key, value), "delete": (key,), "clear": ()}[how]
+        getattr(caches["wrapped"], how)(*args)
 
 
 def sources() -> list[str]:
@@ -178,6 +154,11 @@ def waiting() -> int:
     return waiters_in_store("default")
 
 
+def following() -> int:
+    """How many callers wait for loads of this process."""
+    return followers("default")
+
+
 def flying() -> int:
-    """How many loads of this process are on their way."""
+    """How many loads of this process are under way."""
     return sum(loads.values()) - sum(ended.values())
