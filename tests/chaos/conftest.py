@@ -15,12 +15,12 @@ from django_redis_locks.backends.redis import inbox as inbox_module
 from django_redis_locks.backends.redis.inbox import RedisInbox
 from django_redis_locks.backends.redis.wire import connection_makers
 from django_redis_locks.client import Locks
-from django_redis_locks.core import events
 from tests.chaos.helpers import Async, Sync
 from tests.chaos.impostor import Impostor
 from tests.chaos.inboxes import ANSWER, TICK, Ear
 from tests.chaos.jobs import take
 from tests.chaos.workers import CAP, Worker
+from tests.probes.events import Event, event_listener
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 from tools.redis_server import RedisServer
@@ -116,12 +116,11 @@ def direct(redis_url: str) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
-def heard() -> Iterator[list[events.Event]]:
+def heard() -> Iterator[list[Event]]:
     """Every event while the test runs."""
-    heard: list[events.Event] = []
-    events.listen(heard.append)
-    yield heard
-    events._listeners.remove(heard.append)
+    heard: list[Event] = []
+    with event_listener(heard.append):
+        yield heard
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from django_redis_locks import Grant, Lock, LockLost, clock
 from django_redis_locks.client import Locks
-from django_redis_locks.core import events
 from tests.chaos.helpers import eventually
+from tests.probes.events import Event, Lost, event_listener
 from tools.redis_server import RedisServer
 
 KEY = "lock:{0}:k:a"
@@ -111,18 +111,17 @@ class Crowd:
     @contextlib.contextmanager
     def at_work(self) -> Iterator[Crowd]:
         """While they all come and go; it ends when everybody has left."""
-        events.listen(self._hear)
-        self._grants = [lock.acquire() for lock in self._kept]
-        self._workers = [
-            start(lambda name=name, lock=lock: self._thread(name, lock)) for name, lock in self._locks.items()
-        ]
-        self._workers.append(start(lambda: asyncio.run(self._tasks())))
-        try:
-            self.goes_on()
-            yield self
-        finally:
-            self.leaves()
-            events._listeners.remove(self._hear)
+        with event_listener(self._hear):
+            self._grants = [lock.acquire() for lock in self._kept]
+            self._workers = [
+                start(lambda name=name, lock=lock: self._thread(name, lock)) for name, lock in self._locks.items()
+            ]
+            self._workers.append(start(lambda: asyncio.run(self._tasks())))
+            try:
+                self.goes_on()
+                yield self
+            finally:
+                self.leaves()
 
     def leaves(self) -> None:
         """Let nobody come any more, and wait until all have left."""
@@ -177,6 +176,6 @@ class Crowd:
         with self._mutex:
             self._inside.remove(grant)
 
-    def _hear(self, event: events.Event) -> None:
-        if isinstance(event, events.Lost):
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, Lost):
             self.lost.add(event.fence)

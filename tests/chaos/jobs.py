@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from django_redis_locks import Grant, Lock, clock, locks
 from tests.chaos import workers
+from tests.probes.client import waiting_callers
 
 LEASE = 60.0
 """A fixed lease: nobody renews it, and no waiter asks because it is over."""
@@ -78,8 +79,7 @@ def through(key: str) -> Pass:
 
 def queued(key: str) -> int:
     """How many callers of this process wait for the lock, in all its homes."""
-    homes = locks["default"].engine._queues._queues.get(_lock(key).place, {})
-    return sum(len(queue.seats) for queue in list(homes.values()))
+    return waiting_callers(locks["default"], _lock(key))
 
 
 # Loops that are blocked, or end.

@@ -18,10 +18,10 @@ import redis
 
 from django_redis_locks import LockBackendError, LockLost, clock, locks
 from django_redis_locks.client import Locks
-from django_redis_locks.core import events
 from django_redis_locks.core.owners import registry
 from tests.chaos.helpers import LEASE, elsewhere, eventually, renewed
 from tests.chaos.test_processes import in_child
+from tests.probes.events import Event, Lost, Released
 
 Open = Callable[..., Locks]
 
@@ -119,7 +119,7 @@ def test_whatever_a_connection_raises_is_a_store_that_failed(open_locks: Open, r
 
 
 def test_a_question_that_crosses_a_release_is_no_loss(
-    memory: Locks, monkeypatch: pytest.MonkeyPatch, heard: list[events.Event]
+    memory: Locks, monkeypatch: pytest.MonkeyPatch, heard: list[Event]
 ) -> None:
     """[L8] ensure_held(confirm=True) in one thread, release in another: LockLost there, but nothing is reported lost."""
     grant = memory.lock("a").acquire()
@@ -150,11 +150,11 @@ def test_a_question_that_crosses_a_release_is_no_loss(
     grant.release()
     asker.join(20)
     assert "released meanwhile" in str(told[0])
-    assert not [event for event in heard if isinstance(event, events.Lost)]
+    assert not [event for event in heard if isinstance(event, Lost)]
 
 
 def test_a_release_that_succeeded_unheard_stays_one(
-    memory: Locks, monkeypatch: pytest.MonkeyPatch, heard: list[events.Event]
+    memory: Locks, monkeypatch: pytest.MonkeyPatch, heard: list[Event]
 ) -> None:
     """[H15] Tried again after the lease: the first attempt was in time, so nothing was lost."""
     grant = memory.lock("a", expire=60).acquire()
@@ -171,12 +171,12 @@ def test_a_release_that_succeeded_unheard_stays_one(
     now = clock.now
     monkeypatch.setattr(clock, "now", lambda: now() + 61)
     grant.release()
-    assert [event.confirmed for event in heard if isinstance(event, events.Released)] == [False]
-    assert not [event for event in heard if isinstance(event, events.Lost)]
+    assert [event.confirmed for event in heard if isinstance(event, Released)] == [False]
+    assert not [event for event in heard if isinstance(event, Lost)]
 
 
 def test_three_threads_release_one_grant_once(
-    memory: Locks, monkeypatch: pytest.MonkeyPatch, heard: list[events.Event]
+    memory: Locks, monkeypatch: pytest.MonkeyPatch, heard: list[Event]
 ) -> None:
     """[F4] Idempotent, also while the first one is under way."""
     grant = memory.lock("a").acquire()
@@ -196,7 +196,7 @@ def test_three_threads_release_one_grant_once(
         elsewhere(lambda: grant.release() or True)
     go_on.set()
     first.join(20)
-    assert len([event for event in heard if isinstance(event, events.Released)]) == 1
+    assert len([event for event in heard if isinstance(event, Released)]) == 1
 
 
 def test_a_with_block_in_another_context_masks_nothing(memory: Locks) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from django_redis_locks import LockLost, clock
-from django_redis_locks.core import events
 from tests.chaos.crowd import KEY, lined_up, listening, pair, start
 from tests.chaos.helpers import BUSY, eventually
+from tests.probes.events import Event, Lost, Released
 from tests.probes.tuning import Tune
 from tools.redis_server import RedisServer
 
@@ -136,7 +136,7 @@ def test_an_older_snapshot(make_server: Make, open_both: Open, no_polling: None)
 
 
 def test_flushed_before_it_was_handed_over(
-    make_server: Make, open_lock: Open, no_polling: None, heard: list[events.Event]
+    make_server: Make, open_lock: Open, no_polling: None, heard: list[Event]
 ) -> None:
     """[H3] [L3] A holder that hands its lock over asks nobody. The heir finds out that a neighbour has it: the holder is
     told by the signal, and the heir goes on waiting."""
@@ -148,7 +148,7 @@ def test_flushed_before_it_was_handed_over(
     server.flush()
     theft = theirs.acquire()
     grant.release()
-    eventually(lambda: [event.fence for event in heard if isinstance(event, events.Lost)] == [grant.fence])
+    eventually(lambda: [event.fence for event in heard if isinstance(event, Lost)] == [grant.fence])
     lined_up(server, 1)
     assert not heir.done()
     begin = clock.now()
@@ -159,7 +159,7 @@ def test_flushed_before_it_was_handed_over(
 
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "empty"])
 def test_the_first_word_after_a_restart_is_a_release(
-    make_server: Make, open_locks: Open, heard: list[events.Event], kept: bool
+    make_server: Make, open_locks: Open, heard: list[Event], kept: bool
 ) -> None:
     """[H15] [H24] The connection was closed while it lay idle. That leaves nothing in doubt: released and confirmed, or
     lost and told, although it was held for too short a time to be renewed."""
@@ -182,5 +182,5 @@ def test_the_first_word_after_a_restart_is_a_release(
     with told:
         grant.release()
     asyncio.run(task())
-    ends = [event for event in heard if isinstance(event, events.Lost | events.Released)]
+    ends = [event for event in heard if isinstance(event, Lost | Released)]
     assert [getattr(event, "confirmed", "lost") for event in ends] == [True if kept else "lost"] * 2

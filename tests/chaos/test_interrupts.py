@@ -28,7 +28,7 @@ import pytest
 import django_redis_locks
 from django_redis_locks import LockLost, clock, locks
 from django_redis_locks.client import Locks
-from django_redis_locks.core.owners import registry
+from tests.probes.client import is_registered, queue_count
 
 
 class SoftTimeLimitExceeded(Exception):
@@ -129,8 +129,8 @@ def nothing_left(client: Locks, where: str) -> None:
         until = clock.now() + 10
         while lock.locked():
             assert clock.now() < until, f"locked after {where}"
-    assert not registry.knows(lock.place), where
-    assert len(client.engine._queues) == 0, where
+    assert not is_registered(lock), where
+    assert queue_count(client) == 0, where
 
 
 INTERRUPTIONS = pytest.mark.parametrize("error", [KeyboardInterrupt, SoftTimeLimitExceeded])
@@ -198,7 +198,7 @@ def test_a_waiter(client: Locks, where: str) -> None:
         def hold() -> None:
             with contextlib.suppress(LockLost), client.lock("a"):
                 held.set()
-                while not done.is_set() and len(client.engine._queues) == 0:
+                while not done.is_set() and queue_count(client) == 0:
                     asked.wait(0.0005)
                 if where == "elsewhere":  # as another process does: by the store alone
                     client.lock("a").force_release()
@@ -337,5 +337,5 @@ def test_a_timer_that_strikes_within_system_calls(client: Locks, struck: Callabl
                 client.lock("b").release()
                 out_of_reach += 1
     assert out_of_reach < strikes / 10
-    assert len(client.engine._queues) == 0
+    assert queue_count(client) == 0
     assert client.lock("c", wait=0).acquire(), "no connection has an old answer waiting"

@@ -9,10 +9,10 @@ import redis
 
 from django_redis_locks import LockBackendError, LockLost, clock
 from django_redis_locks.client import Locks
-from django_redis_locks.core import events
-from django_redis_locks.core.hold import validity
 from tests.chaos.conftest import SILENCE
 from tests.chaos.helpers import Async, Sync, eventually
+from tests.probes.client import lease_began
+from tests.probes.events import BackendFailed, Event, ForceReleased, Lost, Released
 from tests.proxy import Proxy
 
 SOCKET_TIMEOUT = SILENCE
@@ -80,7 +80,7 @@ def test_a_late_copy_of_acquire_never_shortens_a_lease(
 
 
 def test_release_survives_a_lost_answer(
-    face: Sync | Async, proxied: Locks, proxy: Proxy, direct: redis.Redis, heard: list[events.Event]
+    face: Sync | Async, proxied: Locks, proxy: Proxy, direct: redis.Redis, heard: list[Event]
 ) -> None:
     """[H15] [L14] After an unanswered release "not mine" is success, told as unconfirmed."""
     grant = face.acquire(proxied.lock("a"))
@@ -88,7 +88,7 @@ def test_release_survives_a_lost_answer(
     proxy.plan("cut", "reply", of="lock/free")
     face.release(grant)
     assert names(direct) == []
-    released = [event for event in heard if isinstance(event, events.Released)]
+    released = [event for event in heard if isinstance(event, Released)]
     assert [event.confirmed for event in released] == [False]
 
 
@@ -118,7 +118,7 @@ def test_a_release_may_be_tried_again_after_an_error(face: Sync | Async, proxied
 
 
 def test_a_forced_release_survives_a_lost_answer(
-    proxied: Locks, proxy: Proxy, direct: redis.Redis, heard: list[events.Event]
+    proxied: Locks, proxy: Proxy, direct: redis.Redis, heard: list[Event]
 ) -> None:
     """[H15] [E1] The first attempt freed the lock, and nobody heard: that is told, and is in the log."""
     proxied.lock("warm up").force_release()
@@ -128,11 +128,11 @@ def test_a_forced_release_survives_a_lost_answer(
     freed = lock.force_release(reason="a test")
     assert names(direct) == []
     assert freed
-    assert [event.reason for event in heard if isinstance(event, events.ForceReleased)] == ["a test"]
+    assert [event.reason for event in heard if isinstance(event, ForceReleased)] == ["a test"]
 
 
 def test_not_mine_without_doubt_is_a_loss(
-    face: Sync | Async, proxied: Locks, direct: redis.Redis, heard: list[events.Event]
+    face: Sync | Async, proxied: Locks, direct: redis.Redis, heard: list[Event]
 ) -> None:
     """[H15] No answer was missing, so "not mine" means that somebody took the lock away."""
     grant = face.acquire(proxied.lock("a"))
@@ -140,16 +140,16 @@ def test_not_mine_without_doubt_is_a_loss(
     direct.delete(*names(direct))
     with pytest.raises(LockLost, match="taken"):
         face.release(grant)
-    assert [event.why for event in heard if isinstance(event, events.Lost)] == ["taken"]
+    assert [event.why for event in heard if isinstance(event, Lost)] == ["taken"]
 
 
 def test_with_a_store_that_went_down_ends_quietly(
-    proxied: Locks, proxy: Proxy, direct: redis.Redis, heard: list[events.Event], caplog: pytest.LogCaptureFixture
+    proxied: Locks, proxy: Proxy, direct: redis.Redis, heard: list[Event], caplog: pytest.LogCaptureFixture
 ) -> None:
     """[F12] The section was protected until its end; its result stands, the log says what happened."""
     with proxied.lock("a", expire=60):
         proxy.down()
-    assert any(isinstance(event, events.BackendFailed) and event.doing == "release" for event in heard)
+    assert any(isinstance(event, BackendFailed) and event.doing == "release" for event in heard)
     assert any(record.levelname == "ERROR" and record.lock_name == "a" for record in caplog.records)
     proxy.up()
     eventually(lambda: not names(direct))
@@ -176,7 +176,7 @@ def test_the_deadline_counts_from_the_attempt_that_was_answered(proxied: Locks, 
     begin = clock.now()
     grant = proxied.lock("a", expire=60).acquire(timeout=20)
     assert grant is not None
-    assert begin + SILENCE < grant.hold.deadline - validity(60_000) < clock.now()
+    assert begin + SILENCE < lease_began(grant, 60_000) < clock.now()
 
 
 def test_fences_rise_although_the_counter_goes_back(proxied: Locks, direct: redis.Redis) -> None:

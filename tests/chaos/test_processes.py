@@ -15,10 +15,10 @@ import pytest
 import redis
 
 from django_redis_locks.client import Locks
-from django_redis_locks.core.owners import mint_token
 from tests.chaos.conftest import SILENCE
 from tests.chaos.helpers import LEASE, eventually, renewed
 from tests.forks import in_child
+from tests.probes.client import mutexes_held, queue_count, token_prefix
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 
@@ -82,7 +82,7 @@ def test_a_fork_while_threads_wait(open_locks: Open, redis_url: str, direct: red
     eventually(lambda: direct.zcard("lock:{0}:w:a") == 1)
 
     def child() -> None:
-        assert len(client.engine._queues) == 0
+        assert queue_count(client) == 0
         assert lock.acquire(timeout=0.3) is None, "it waits, is in line, and leaves"
         with client.lock("b") as mine:
             mine.ensure_held(confirm=True)
@@ -103,10 +103,10 @@ def test_a_child_has_tokens_connections_and_a_janitor_of_its_own(
     client = open_locks(redis_url)
     grant = client.lock("a", expire=LEASE, renew=True).acquire()
     connections = direct.info("clients")["connected_clients"]
-    prefix = mint_token()[:16]
+    prefix = token_prefix()
 
     def child() -> None:
-        assert mint_token()[:16] != prefix
+        assert token_prefix() != prefix
         with client.lock("b", expire=LEASE, renew=True) as mine:
             renewed(mine)
             mine.ensure_held(confirm=True)
@@ -117,8 +117,7 @@ def test_a_child_has_tokens_connections_and_a_janitor_of_its_own(
 
         asyncio.run(alone())
 
-    janitor, queues = client.engine._janitor, client.engine._queues
-    with janitor._mutex, queues._mutex:
+    with mutexes_held(client):
         in_child(child)
     time.sleep(0.3)
     grant.ensure_held(confirm=True)
