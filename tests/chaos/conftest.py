@@ -125,8 +125,8 @@ def heard() -> Iterator[list[Event]]:
 
 @pytest.fixture
 def workers(redis_url: str) -> Iterator[Callable[..., Worker]]:
-    """`workers("waiter", CAP=60)`: a process that locks on the shared server when it is told to, with this constant
-    of the engine changed. Its connections bear its name."""
+    """`workers("waiter", max_poll_interval=60)`: a process that locks on the shared server on command, with this delay of
+    the engine changed. Its connections bear its name."""
     with ExitStack() as stack:
 
         def start(name: str, **tuning: float) -> Worker:
@@ -140,7 +140,7 @@ def workers(redis_url: str) -> Iterator[Callable[..., Worker]]:
 @pytest.fixture
 def holder(workers: Callable[..., Worker]) -> Worker:
     """A process that holds the lock "a", until it is told to `give` it."""
-    holder = workers("holder", CAP=CAP)
+    holder = workers("holder", max_poll_interval=CAP)
     assert holder.call(take, "a")
     return holder
 

@@ -29,7 +29,7 @@ def test_a_crowd_costs_one_process_next_to_nothing(
 ) -> None:
     """[L26] [L27] [X1] Three connections at most, not one command while they wait, and one or so per pass: the lock
     goes from hand to hand, in the order in which they came."""
-    holder, crowd = workers("holder", CAP=CAP), workers("crowd", CAP=CAP)
+    holder, crowd = workers("holder", max_poll_interval=CAP), workers("crowd", max_poll_interval=CAP)
     assert holder.call(take, "a")
     crowd.call(gather, "a", SIZE)
     in_line(direct, 1)
@@ -49,9 +49,9 @@ def test_a_crowd_costs_one_process_next_to_nothing(
 def test_two_crowds_take_turns(workers: Start, direct: redis.Redis) -> None:
     """[H4] [X1] Two processes of fifty threads and fifty tasks each: everybody once, and each home in its order,
     although the lock goes from home to home."""
-    holder = workers("holder", CAP=CAP)
+    holder = workers("holder", max_poll_interval=CAP)
     assert holder.call(take, "a")
-    crowds = [workers(f"crowd{number}", CAP=CAP) for number in range(2)]
+    crowds = [workers(f"crowd{number}", max_poll_interval=CAP) for number in range(2)]
     for crowd in crowds:
         crowd.call(jobs.gather, "a", 50)
         crowd.call(jobs.agather, "a", 50, "tasks")

@@ -24,7 +24,7 @@ def test_who_is_woken_and_cancelled_passes_it_on(
     workers: Start, holder: Worker, direct: redis.Redis, later: bool
 ) -> None:
     """[H9] [L29] [E21] The wake-up came while the loop was blocked, and with it the end of the task."""
-    woken, next_one = workers("woken", CAP=CAP), workers("next", CAP=CAP)
+    woken, next_one = workers("woken", max_poll_interval=CAP), workers("next", max_poll_interval=CAP)
     cancelled = woken.start(atake, "a")
     in_line(direct, 1)
     waiting = next_one.start(take, "a")
@@ -43,7 +43,7 @@ def test_who_is_woken_and_cancelled_leaves_it_to_the_next_of_his_loop(
     workers: Start, holder: Worker, direct: redis.Redis
 ) -> None:
     """[H9] The wake-up is the queue's, not the waiter's: no cap and no other message comes to help."""
-    process = workers("process", CAP=CAP)
+    process = workers("process", max_poll_interval=CAP)
     cancelled = process.start(atake, "a")
     in_line(direct, 1)
     waiting = process.start(atake, "a")
@@ -61,7 +61,7 @@ def test_who_is_woken_and_cancelled_leaves_it_to_the_next_of_his_loop(
 @pytest.mark.parametrize("which", [0, 1], ids=["the head", "one behind it"])
 def test_cancelled_tasks_are_no_obstacle(workers: Start, holder: Worker, direct: redis.Redis, which: int) -> None:
     """[L16] [L29] [H9] The others of the loop get the lock as if it had never waited."""
-    process, later = workers("process", CAP=CAP), workers("later", CAP=CAP)
+    process, later = workers("process", max_poll_interval=CAP), workers("later", max_poll_interval=CAP)
     tasks = []
     for number in range(3):
         tasks.append(process.start(atake, "a"))
@@ -89,7 +89,7 @@ def test_a_loop_that_was_closed_passes_its_wake_up_on(
     workers: Start, holder: Worker, direct: redis.Redis, known: bool
 ) -> None:
     """[H9] [H12] Its tasks were never cancelled, and still have their place in line."""
-    closed, alive = workers("closed", CAP=CAP), workers("alive", CAP=CAP)
+    closed, alive = workers("closed", max_poll_interval=CAP), workers("alive", max_poll_interval=CAP)
     closing = closed.start(jobs.abandon, "a", "loop", known=known)
     in_line(direct, 1)
     waiting = alive.start(take, "a")
@@ -104,7 +104,7 @@ def test_a_loop_that_was_closed_passes_its_wake_up_on(
 
 def test_a_lock_that_was_handed_to_a_closed_loop_is_freed(workers: Start, direct: redis.Redis) -> None:
     """[H3] [H12] The heir will never run, and the token is still in the store: who comes next sees to it."""
-    process = workers("process", CAP=CAP)
+    process = workers("process", max_poll_interval=CAP)
     closing = process.start(jobs.bequeath, "a", "loop")
     in_line(direct, 1)
     process.call(lift, "loop")
@@ -121,7 +121,7 @@ def blocked(process: Worker) -> None:
 def test_a_blocked_loop_holds_up_no_thread(workers: Start, holder: Worker, direct: redis.Redis) -> None:
     """[H12] A thread of the process has a place of its own in the line, and is woken whether or not the loop moves; so
     is who comes meanwhile. The loop's task gets the lock when it moves again."""
-    process = workers("process", CAP=CAP)
+    process = workers("process", max_poll_interval=CAP)
     waiting = process.start(take, "a")
     in_line(direct, 1)
     task = process.start(atake, "a")
@@ -140,7 +140,7 @@ def test_a_blocked_loop_holds_up_no_thread(workers: Start, holder: Worker, direc
 def test_a_blocked_loop_costs_others_no_more_than_the_cap(workers: Start, holder: Worker, direct: redis.Redis) -> None:
     """[H12] [H8] Its task was first in line and took the wake-up. A thread of its process and another process, which
     stand behind it, ask when their caps are over."""
-    process, other = workers("process", CAP=0.5), workers("other", CAP=0.5)
+    process, other = workers("process", max_poll_interval=0.5), workers("other", max_poll_interval=0.5)
     task = process.start(atake, "a")
     in_line(direct, 1)
     behind = [worker.start(through, "a") for worker in (process, other)]

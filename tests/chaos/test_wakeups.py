@@ -36,7 +36,7 @@ def test_each_release_wakes_a_waiter_of_another_process(
     """[M5] [H8] [L18] 200 times. Not one wake-up is lost, and they take milliseconds: 19 of 20 less than 50, plus what the
     machine needs for as many switches between processes, which each round measures as well. What others do to the
     machine now and then isn't there in all of five runs."""
-    holder, waiter = workers("holder", CAP=CAP), workers("waiter", CAP=CAP)
+    holder, waiter = workers("holder", max_poll_interval=CAP), workers("waiter", max_poll_interval=CAP)
     assert any(in_milliseconds(holder, waiter, face, direct) for _ in range(5))
 
 
@@ -91,7 +91,7 @@ def test_a_waiter_is_silent(
     monitored: list[dict[str, object]],
 ) -> None:
     """[L27] Not one command from any connection of its process, between the one that lines it up and its wake-up."""
-    waiter = workers("waiter", CAP=CAP)
+    waiter = workers("waiter", max_poll_interval=CAP)
     waiting = waiter.start(face[0], "a")
     in_line(direct, 1)
     direct.echo("it is in line")
@@ -120,7 +120,7 @@ def test_a_waiter_is_silent(
 
 def test_a_dead_waiter_is_passed_over(workers: Start, holder: Worker, direct: redis.Redis) -> None:
     """[H10] [L29] Killed while it stands first in line: nobody hears the message, so the release wakes the next."""
-    dead, alive = workers("dead", CAP=CAP), workers("alive", CAP=CAP)
+    dead, alive = workers("dead", max_poll_interval=CAP), workers("alive", max_poll_interval=CAP)
     dead.start(take, "a")
     in_line(direct, 1)
     waiting = alive.start(take, "a")
@@ -135,7 +135,10 @@ def test_a_dead_waiter_is_passed_over(workers: Start, holder: Worker, direct: re
 def test_a_stopped_waiter_costs_no_more_than_the_cap(workers: Start, holder: Worker, direct: redis.Redis) -> None:
     """[H8] SIGSTOP: its connection takes the message, and nobody goes on. The next one asks when the cap is over, and
     who was stopped gets the lock later."""
-    stopped, other = workers("stopped", CAP=CAP), workers("other", CAP=0.5)  # its place is kept for two caps
+    stopped, other = (
+        workers("stopped", max_poll_interval=CAP),
+        workers("other", max_poll_interval=0.5),
+    )  # its place is kept for two caps
     first = stopped.start(take, "a")
     in_line(direct, 1)
     stopped.signal(signal.SIGSTOP)
@@ -153,7 +156,7 @@ def test_who_gives_up_leaves_no_place_in_line(
     workers: Start, face: tuple[Callable[..., object], ...], holder: Worker, direct: redis.Redis, company: int
 ) -> None:
     """[H9] [L33] His process is taken out of the line, so that the next release wakes somebody who waits."""
-    hasty, patient = workers("hasty", CAP=CAP), workers("patient", CAP=CAP)
+    hasty, patient = workers("hasty", max_poll_interval=CAP), workers("patient", max_poll_interval=CAP)
     given_up: list[Future[object]] = []
     while not (place := direct.zrange(LINE, 0, -1)):
         if all(future.done() for future in given_up):  # not yet, or a busy machine was too slow
@@ -171,7 +174,7 @@ def test_who_gives_up_hands_his_place_to_the_next_of_his_process(
     workers: Start, face: tuple[Callable[..., object], ...], holder: Worker, direct: redis.Redis
 ) -> None:
     """[H9] A place belongs to the process: while others wait there it isn't given up, and is kept."""
-    process = workers("process", CAP=CAP)
+    process = workers("process", max_poll_interval=CAP)
     hasty = process.start(face[0], "a", timeout=0.5)
     while not direct.zcard(LINE):
         if hasty.done():  # a busy machine was too slow
@@ -179,7 +182,7 @@ def test_who_gives_up_hands_his_place_to_the_next_of_his_process(
     waiting = process.start(face[0], "a")
     eventually(lambda: process.call(jobs.queued, "a") == 2 - hasty.done())
     in_line(direct, 1)
-    later = workers("later", CAP=CAP).start(take, "a")
+    later = workers("later", max_poll_interval=CAP).start(take, "a")
     in_line(direct, 2)
     first, second = direct.zrange(LINE, 0, -1)
     assert hasty.result(PATIENCE) is None

@@ -1,6 +1,6 @@
 """Processes that lock on command.
 
-    worker = workers("waiter", CAP=60)            # the fixture: its connections are called so, this constant is patched
+    worker = workers("waiter", max_poll_interval=60)            # the fixture: its connections are called so, with this Tuning
     future = worker.start(take, "a")              # in a thread of that process; a coroutine function: a task of its loop
     worker.call(give, "a")                        # the same, and waits for what it returns
 
