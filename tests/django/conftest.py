@@ -13,6 +13,7 @@ import pytest
 from django.dispatch import Signal
 
 from django_redis_locks import current_grant, signals
+from django_redis_locks.testing import ManualClock, override_locks
 from tests import databases
 from tests.django.helpers import MEMORY, Events, until
 from tests.django.transaction_log import TransactionLog, other_database, recorded
@@ -58,6 +59,13 @@ def memory_locks(settings: Any) -> Any:
         settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY, **entry}}
 
     return configure
+
+
+@pytest.fixture
+def manual_clock() -> Iterator[ManualClock]:
+    """Locks in memory, whose time the test moves."""
+    with override_locks(), ManualClock() as clock:
+        yield clock
 
 
 @pytest.fixture

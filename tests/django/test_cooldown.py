@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory
 
 from django_redis_locks import LockLost, LockNotAcquired, clock, current_grant, locks, redis_lock
+from django_redis_locks.testing import ManualClock
 from tests.django.helpers import LEASE, MEMORY, PATIENCE, Events, held_elsewhere, in_thread, until
 from tests.probes.django import events, holds_of_this_process
 
@@ -39,18 +40,6 @@ async def asms() -> str:
 def outcome(function: Callable[..., Any], *args: Any) -> Any:
     result = function(*args)
     return asyncio.run(result) if asyncio.iscoroutine(result) else result
-
-
-def brief_call(function: Callable[..., Any], seen: Events, *, told: bool = False) -> list[object]:
-    """A call with a brief lease, which was over before its lease was: else it would have lost it. What `on_lost` hears."""
-    while True:
-        lost: list[object] = []
-        terms = {"on_lost": lost.append} if told else {}
-        outcome(redis_lock("sms", expire=LEASE, wait=PATIENCE, auto_release=False, **terms)(function))
-        if not seen.of(events.Lost):
-            return lost
-        until(lambda: not locks.lock("sms").locked())
-        seen.clear()
 
 
 BOTH = pytest.mark.parametrize("function", [sms, asms])
@@ -108,27 +97,25 @@ class TestCalls:
         with pytest.raises(LockNotAcquired):
             outcome(cool(function))
 
-    def test_process_keeps_neither_grant_nor_hold(self, function: Callable[..., Any], seen: Events) -> None:
-        """And sends no signal of a release or a loss."""
-        brief_call(function, seen)
+    def test_process_keeps_neither_grant_nor_hold(
+        self, function: Callable[..., Any], seen: Events, manual_clock: ManualClock
+    ) -> None:
+        """The end of the lease is no release and no loss."""
+        lost: list[object] = []
+        outcome(redis_lock("sms", expire=20, auto_release=False, on_lost=lost.append)(function))
         assert current_grant() is None
         assert not locks.lock("sms").owned()
         assert holds_of_this_process() == 0
-        until(lambda: not locks.lock("sms").locked())
-        locks["default"].engine.settle(5)
+        manual_clock.advance(21)
+        assert not locks.lock("sms").locked()
         assert seen.kinds() == ["Acquired"]
+        assert lost == []
 
     def test_end_of_the_thread_frees_nothing(self, function: Callable[..., Any]) -> None:
         in_thread(lambda: outcome(cool(function)))
         gc.collect()
         locks["default"].engine.settle(5)
         assert locks.lock("sms").locked()
-
-    def test_end_of_the_lease_is_no_loss(self, function: Callable[..., Any], seen: Events) -> None:
-        lost = brief_call(function, seen, told=True)
-        until(lambda: not locks.lock("sms").locked())
-        locks["default"].engine.settle(5)
-        assert lost == []
 
     def test_open_call_without_a_store_has_nothing_to_cool_down(
         self, function: Callable[..., Any], store_down: str
@@ -174,26 +161,21 @@ class TestInside:
         grant.release()
         assert locks.lock("sms").locked()
 
-    def test_inner_rlock_neither_frees_nor_renews(self) -> None:
-        @redis_lock("sms", expire=2, auto_release=False)
+    def test_inner_rlock_neither_frees_nor_renews(self, manual_clock: ManualClock) -> None:
+        @cool
         def work() -> None:
-            with locks.rlock("sms", expire=2, renew=True):
+            with locks.rlock("sms", expire=20, renew=True):
                 pass
 
         work()
+        manual_clock.advance(19)
         assert locks.lock("sms").locked()
-        until(lambda: not locks.lock("sms").locked())
+        manual_clock.advance(2)
+        assert not locks.lock("sms").locked()
 
-    def test_call_that_outlasts_its_lease_is_a_loss(self, seen: Events) -> None:
+    def test_call_that_outlasts_its_lease_is_a_loss(self, seen: Events, manual_clock: ManualClock) -> None:
         """[D30] It may run beside another one, and a signal is sent."""
-
-        @redis_lock("sms", expire=LEASE, wait=PATIENCE, auto_release=False)
-        def work() -> None:
-            grant = current_grant()
-            assert grant is not None
-            until(lambda: grant.lost)
-
-        work()
+        redis_lock("sms", expire=20, auto_release=False)(lambda: manual_clock.advance(21))()
         (lost,) = seen.of(events.Lost)
         assert (lost.key, lost.why) == ("sms", "expired")
 

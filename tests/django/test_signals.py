@@ -12,6 +12,7 @@ import pytest
 from django.dispatch import Signal
 
 from django_redis_locks import LockLost, LockNotAcquired, locks, redis_lock, signals
+from django_redis_locks.testing import ManualClock, override_locks
 from tests.django.conftest import SIGNALS
 from tests.django.helpers import AT_ONCE, LEASE, PATIENCE, Events, held_elsewhere, in_thread, until
 from tests.probes.django import events
@@ -122,17 +123,18 @@ class TestEvents:
         assert about(forced) == {**ABOUT, "reason": "stuck", "actor": ""}
         assert about(lost) == {**ABOUT, "fence": acquired.fence, "held": lost.held, "why": "taken"}
 
-    @pytest.mark.usefixtures("often")
-    def test_lock_beyond_MAX_HOLD_sends_lost_when_its_lease_ends(self, seen: Events, memory_locks: Any) -> None:
+    def test_lock_beyond_MAX_HOLD_sends_lost_when_its_lease_ends(self, seen: Events) -> None:
         """[F13]"""
-        memory_locks(EXPIRE=0.05, MAX_HOLD=0.1)
-        grant = lock(expire=3, renew=True).acquire()
-        until(lambda: seen.of(Lost))
-        assert grant.lost
-        assert [event.why for event in seen.of(Lost)] == ["max_hold"]
-        until(lambda: not lock().locked())
-        with pytest.raises(LockLost, match="max_hold"):
-            grant.release()
+        with override_locks(MAX_HOLD=60), ManualClock() as clock:
+            grant = lock(expire=30, renew=True).acquire()
+            clock.advance(59)
+            assert not grant.lost
+            clock.advance(31)
+            assert grant.lost
+            assert [event.why for event in seen.of(Lost)] == ["max_hold"]
+            assert not lock().locked()
+            with pytest.raises(LockLost, match="max_hold"):
+                grant.release()
 
     def test_force_release_that_frees_nothing_sends_nothing(self, seen: Events) -> None:
         assert lock().force_release(reason="stuck") is False

@@ -22,6 +22,7 @@ from freezegun import freeze_time
 from django_redis_locks import InvalidLockBackend, LockAlreadyHeld, LockLost, LockNotAcquired, locks, redis_lock
 from django_redis_locks.signals import lock_acquired
 from django_redis_locks.testing import (
+    ManualClock,
     assert_locked,
     assert_no_locks_held,
     assert_not_locked,
@@ -29,7 +30,6 @@ from django_redis_locks.testing import (
     hold_lock,
     override_locks,
 )
-from tests.django.helpers import LEASE, PATIENCE, until
 from tests.probes.django import events, run_in_maintenance_thread
 
 ROOT = Path(__file__).parent.parent.parent
@@ -159,10 +159,10 @@ def test_assert_no_locks_held_names_what_is_left(store: str) -> None:
 
 
 def test_assert_no_locks_held_ignores_a_cool_down(redis_locks: str) -> None:
-    send = redis_lock(key="sms", expire=LEASE, wait=PATIENCE, auto_release=False)(lambda: "sent")
+    send = redis_lock(key="sms", expire=20, auto_release=False)(lambda: "sent")
     assert send() == "sent"
     assert_no_locks_held()
-    until(lambda: not locks.lock("sms").locked())
+    locks.lock("sms").force_release()
 
 
 # capture_locks
@@ -302,15 +302,13 @@ def test_override_locks_inside_another_has_locks_of_its_own(servers: None) -> No
         assert_locked("a")
 
 
-@pytest.mark.usefixtures("often")
 def test_override_locks_drops_a_lock_that_was_left_without_a_signal(servers: None) -> None:
     """[D10] Its renewal would report the loss in the middle of another test."""
-    with capture_locks() as seen:
+    with capture_locks() as seen, ManualClock() as clock:
         with override_locks():
             left = locks.lock("a", expire=6, renew=True).acquire()
         with override_locks(), locks.lock("a", wait=0):
-            threading.Event().wait(0.3)
-            locks["default"].engine.settle(20)
+            clock.advance(20)
     assert seen.lost == []
     assert left.given_back
     left.release()

@@ -20,7 +20,6 @@ __all__ = [
     "admin_id",
     "commands_asked_for",
     "console_actor",
-    "deadline_left_by_call",
     "events",
     "free_holds",
     "holds_of_dead_processes",
@@ -43,12 +42,6 @@ def keys_held_in_memory() -> list[str]:
 def holds_of_this_process() -> int:
     """How many locks this process believes to hold, for whichever thread or task."""
     return len(registry)
-
-
-def deadline_left_by_call(key: str) -> float:
-    """When the lease ends of a lock that a call has left to its transaction; 0 if it isn't held."""
-    left = registry.newest(locks.lock(key).place)
-    return left.hold.deadline if left is not None and left.hold.live else 0.0
 
 
 def waiters(key: str) -> int:
