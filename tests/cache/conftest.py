@@ -143,7 +143,7 @@ def pages(request: pytest.FixtureRequest, settings: Any) -> Iterator[None]:
 
 
 @pytest.fixture
-def redis_pages(settings: Any, redis_url: str) -> None:
+def redis_cache(settings: Any, redis_url: str) -> None:
     """Empty caches `default` and `other` on Redis."""
     entry = {"BACKEND": REDIS, "LOCATION": redis_url}
     settings.CACHES = {"default": entry, "other": {**entry, "KEY_PREFIX": "o"}}

@@ -10,22 +10,18 @@ from typing import Any
 
 import pytest
 from asgiref.sync import iscoroutinefunction
-from django.core.cache import caches
+from django.core.cache import cache, caches
 from django.utils.translation import override
 
 from django_redis_locks.cache import LoadResult, cached
-from tests.cache.backends import REDIS
 
 calls: Counter[Any] = Counter()
 """How often each function was called."""
 
 
 @pytest.fixture(autouse=True)
-def cache(settings: Any, redis_url: str) -> Any:
+def nothing_called(redis_cache: None) -> None:
     calls.clear()
-    entry = {"BACKEND": REDIS, "LOCATION": redis_url}
-    settings.CACHES = {"default": entry, "other": {**entry, "KEY_PREFIX": "other"}}
-    return caches["default"]
 
 
 @cached("price:{pk}:{size}", ttl=60)
@@ -64,7 +60,7 @@ def test_coroutine_function_stays_one() -> None:
     assert not inspect.iscoroutinefunction(price)
 
 
-def test_cache_has_the_plain_value_under_the_key(cache: Any) -> None:
+def test_cache_has_the_plain_value_under_the_key() -> None:
     """[S 5.1] A raw value, for everybody who knows its key."""
     price(1)
     assert price.key(1) == "price:1:M"
@@ -83,7 +79,7 @@ def test_arguments_of_two_types_have_two_values() -> None:
     assert calls["nameless"] == 1
 
 
-def test_version_and_cache_options_say_where_values_are(cache: Any) -> None:
+def test_version_and_cache_options_say_where_values_are() -> None:
     @cached("thing:{pk}", ttl=60, cache="other", version=7)
     def thing(pk: int) -> int:
         return pk
@@ -120,7 +116,7 @@ def test_info_option_returns_load_results() -> None:
     assert (first.value, first.source, second.value, second.source) == (1, "loaded", 1, "hit")
 
 
-def test_function_has_invalidate_refresh_and_uncached(cache: Any) -> None:
+def test_function_has_invalidate_refresh_and_uncached() -> None:
     price(1)
     price.invalidate(1)
     assert cache.get(price.key(1)) is None
@@ -133,7 +129,7 @@ def test_function_has_invalidate_refresh_and_uncached(cache: Any) -> None:
     assert price.refresh(pk=1) == price(1) == "1M"
 
 
-def test_coroutine_function_has_the_async_methods_only(cache: Any) -> None:
+def test_coroutine_function_has_the_async_methods_only() -> None:
     async def story() -> None:
         await aprice(1)
         await aprice.ainvalidate(1)

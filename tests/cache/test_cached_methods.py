@@ -11,23 +11,18 @@ from typing import Any
 import pytest
 from asgiref.sync import iscoroutinefunction
 from django.contrib.auth.models import User
-from django.core.cache import caches
 from django.test.utils import isolate_apps
 
 from django_redis_locks import LockKeyError
 from django_redis_locks.cache import cached
-from tests.cache.backends import REDIS
 
 calls: Counter[Any] = Counter()
 """How often each function was called."""
 
 
 @pytest.fixture(autouse=True)
-def cache(settings: Any, redis_url: str) -> Any:
+def nothing_called(redis_cache: None) -> None:
     calls.clear()
-    entry = {"BACKEND": REDIS, "LOCATION": redis_url}
-    settings.CACHES = {"default": entry, "other": {**entry, "KEY_PREFIX": "other"}}
-    return caches["default"]
 
 
 @cached("price:{pk}:{size}", ttl=60)

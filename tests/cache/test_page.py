@@ -80,7 +80,7 @@ def test_two_processes_render_one_page(redis_url: str, direct: redis.Redis) -> N
     assert direct.get("rendered") == b"1"
 
 
-def test_requests_of_other_addresses_methods_or_prefixes_do_not_wait(redis_pages: None, settings: Any) -> None:
+def test_requests_of_other_addresses_methods_or_prefixes_do_not_wait(redis_cache: None, settings: Any) -> None:
     """[S41]"""
     settings.ALLOWED_HOSTS = ["*"]
     site = Site(closed=True)
@@ -170,7 +170,7 @@ def test_page_is_stored_before_the_headers_it_varies_on(settings: Any, monkeypat
     assert stored == [HttpResponse, list]
 
 
-def test_page_is_shared_with_djangos_cache_page(redis_pages: None, direct: redis.Redis) -> None:
+def test_page_is_shared_with_djangos_cache_page(redis_cache: None, direct: redis.Redis) -> None:
     site = Site()
     ours, theirs = site.view(key_prefix="p", cache="other"), cache_page(300, key_prefix="p", cache="other")(site)
     assert text(ours(get("/a/"))) == text(theirs(get("/a/"))) == "page 1"
@@ -180,7 +180,7 @@ def test_page_is_shared_with_djangos_cache_page(redis_pages: None, direct: redis
     assert direct.dbsize() == 4
 
 
-def test_lease_is_gone_when_the_page_is_stored(redis_pages: None, direct: redis.Redis) -> None:
+def test_lease_is_gone_when_the_page_is_stored(redis_cache: None, direct: redis.Redis) -> None:
     Site().view()(get())
     eventually(lambda: direct.dbsize() == 2)
     assert not direct.keys("*turn*")

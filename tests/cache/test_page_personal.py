@@ -18,7 +18,7 @@ def by_cookie(request: HttpRequest, number: int) -> HttpResponse:
     return response
 
 
-def test_personal_requests_do_not_wait_while_it_is_unknown_what_a_page_varies_on(redis_pages: None) -> None:
+def test_personal_requests_do_not_wait_while_it_is_unknown_what_a_page_varies_on(redis_cache: None) -> None:
     """[S42]"""
     for header in ("Cookie", "Authorization"):
         site = Site(closed=True)
@@ -29,7 +29,7 @@ def test_personal_requests_do_not_wait_while_it_is_unknown_what_a_page_varies_on
         assert sorted(map(text, found)) == ["page 1", "page 2"]
 
 
-def test_personal_requests_wait_with_personal(redis_pages: None) -> None:
+def test_personal_requests_wait_with_personal(redis_cache: None) -> None:
     """[S42] As all do once it is known what the page varies on."""
     site = Site(closed=True)
     view = site.view(personal=True)
@@ -54,7 +54,7 @@ def test_request_that_waited_gets_the_page_of_its_own_cookie(pages: None) -> Non
 
 
 def test_headers_that_a_page_varies_on_are_known_for_longer_than_the_page(
-    redis_pages: None, direct: redis.Redis
+    redis_cache: None, direct: redis.Redis
 ) -> None:
     """[S42] Else at each end of the page requests with cookies wouldn't wait."""
     site = Site(by_cookie)

@@ -30,7 +30,7 @@ def test_old_page_is_served_while_one_request_renders(pages: None, wall_clock: C
     assert text(renders) == text(view(get())) == "page 2"
 
 
-def test_old_page_is_kept_for_stale_beyond_its_timeout(redis_pages: None, direct: redis.Redis) -> None:
+def test_old_page_is_kept_for_stale_beyond_its_timeout(redis_cache: None, direct: redis.Redis) -> None:
     def left(word: str, stale: int) -> float:
         (key,) = (key for key in direct.keys(f"*{word}*") if f".{stale}.".encode() in key)
         return direct.pttl(key) / 1000
@@ -60,7 +60,7 @@ def test_failure_leaves_the_old_page(pages: None, wall_clock: Callable[[float], 
 
 
 def test_pages_end_at_different_times_and_none_is_older_than_it_says(
-    redis_pages: None, wall_clock: Callable[[float], None]
+    redis_cache: None, wall_clock: Callable[[float], None]
 ) -> None:
     """[S33] Pages that are rendered together don't end together."""
     site = Site()

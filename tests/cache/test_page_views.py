@@ -52,7 +52,7 @@ def test_template_that_is_never_rendered_frees_the_lease(pages: None) -> None:
     assert monotonic() - begin < 8
 
 
-def test_view_of_the_rest_framework_is_cached_when_it_is_rendered(redis_pages: None) -> None:
+def test_view_of_the_rest_framework_is_cached_when_it_is_rendered(redis_cache: None) -> None:
     """How its answers are rendered is known when they have left the view."""
     rendered: list[int] = []
 
@@ -67,7 +67,7 @@ def test_view_of_the_rest_framework_is_cached_when_it_is_rendered(redis_pages: N
     assert rendered == [1]
 
 
-def test_method_and_class_are_decorated_with_method_decorator(redis_pages: None) -> None:
+def test_method_and_class_are_decorated_with_method_decorator(redis_cache: None) -> None:
     class Shop(View):
         rendered = 0
 
@@ -85,7 +85,7 @@ def test_method_and_class_are_decorated_with_method_decorator(redis_pages: None)
     assert Shop.rendered == 2
 
 
-def test_wrong_option_or_target_raises(redis_pages: None) -> None:
+def test_wrong_option_or_target_raises(redis_cache: None) -> None:
     for options in ({"stale": -1}, {"wait": -5}):
         with pytest.raises(ValueError, match=next(iter(options))):
             cached_page(300, **options)(Site())

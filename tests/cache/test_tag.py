@@ -13,7 +13,6 @@ from django.core.cache.utils import make_template_fragment_key
 from django.template import Context, Engine, TemplateSyntaxError
 from django.utils.safestring import SafeString
 
-from tests.cache.backends import REDIS
 from tests.django.helpers import PATIENCE
 
 ENGINE = Engine(
@@ -21,10 +20,7 @@ ENGINE = Engine(
 )
 
 
-@pytest.fixture(autouse=True)
-def redis_caches(settings: Any, redis_url: str) -> None:
-    entry = {"BACKEND": REDIS, "LOCATION": redis_url}
-    settings.CACHES = {"default": entry, "other": {**entry, "KEY_PREFIX": "other"}}
+pytestmark = pytest.mark.usefixtures("redis_cache")
 
 
 class Part:
