@@ -1,8 +1,9 @@
-"""Promises to tasks alone: cancellation leaves nothing behind, and a loop is never blocked."""
+"""Promises to tasks alone: cancellation leaves nothing behind, a loop is never blocked, twins return the same."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 import time
 from concurrent.futures import CancelledError, Future
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
 
+from django_redis_locks import diagnosis, inspection
 from tests.contract.matrix import PATIENCE, Caller, Face, Thread, eventually, tasks_only, wait_for_renewal
 from tests.probes.engine import hold_back_replies
 
@@ -105,3 +107,37 @@ def test_a_lock_acquired_by_a_child_task_is_renewed(face: Face, alice: Caller, b
     alice(grant.ensure_held, confirm=True)
     alice(grant.release)
     assert bob(lock.acquire, timeout=0)
+
+
+def test_each_function_of_inspection_and_its_twin_return_the_same(face: Face, alice: Caller) -> None:
+    """Both run one program; test_inspection.py, test_job_inspection.py and test_fence.py meet it in threads."""
+    face.isolate()
+    for n in range(5):
+        alice(face.lock(f"order:{n}", expire=60 - 10 * n).acquire)
+
+    def stable(value: object) -> object:
+        """Without what changes with time."""
+        if isinstance(value, inspection.Page):
+            return value.total, value.next, value.partial, value.indexed, [stable(row) for row in value.rows]
+        if isinstance(value, inspection.LockInfo):
+            return value.key, value.name, value.kind, value.state, value.fence, value.waiting
+        if isinstance(value, list):
+            return [(counter.bucket, counter.last) for counter in value]
+        return (value.server, value.version, value.role) if hasattr(value, "server") else value
+
+    def both(function: object, *args: object, **how: object) -> list[object]:
+        return [stable(function(*args, **how)), stable(alice(function, *args, **how))]
+
+    for function, args, how in (
+        (inspection.held, (), {"match": "order", "state": "all", "order": "-key", "limit": 2, "cursor": 2}),
+        (inspection.find, ("order:1",), {}),
+        (inspection.counts, (), {}),
+        (inspection.force_release, ("order:1",), {"fence": 1}),
+        (diagnosis.facts, (), {}),
+        (diagnosis.fences, (), {}),
+        (diagnosis.raise_fences, (1,), {}),
+    ):
+        here, there = both(function, *args, **how)
+        assert here == there, function.__name__
+    twins = {name for name in dir(inspection) if inspect.iscoroutinefunction(getattr(inspection, name))}
+    assert {"aheld", "afind", "acounts", "aforce_release"} == {name for name in twins if name in inspection.__all__}

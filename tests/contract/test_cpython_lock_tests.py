@@ -229,15 +229,17 @@ def test_reacquire_lock(face: Face, alice: Caller, bob: Caller) -> None:
 
 
 def test_different_thread_lock(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F4] Another thread releases it by the grant, not by the lock, which may have another holder by then."""
+    """[F4] [H5] [L1] Another thread releases it by the grant, not by the lock, which may have another holder by then."""
     lock = face.lock()
     grant = alice(lock.acquire)
     with pytest.raises(LockNotOwned):
         bob(lock.release)
     assert bob(lock.locked)
     bob(grant.release)
-    assert alice(lock.acquire)
-    alice(lock.release)
+    assert not alice(lock.owned)
+    assert bob(lock.acquire, timeout=0)
+    with pytest.raises(LockNotOwned):
+        alice(lock.release)
 
 
 def test_state_after_timeout(make: Make, alice: Caller, bob: Caller) -> None:

@@ -8,7 +8,7 @@ from django_redis_locks import diagnosis
 from tests.contract.matrix import Caller, Face, threads_only
 from tests.probes.engine import RESERVED_FENCES
 
-pytestmark = threads_only  # test_inspection.py compares the faces
+pytestmark = threads_only  # test_asyncio.py compares the faces
 
 HOUR = 3_600_000_000
 """In microseconds, as fences are."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
-
 import pytest
 
-from django_redis_locks import Grant, LockLost, diagnosis, inspection
-from tests.contract.matrix import PATIENCE, Caller, Face, eventually, tasks_only, threads_only
+from django_redis_locks import Grant, LockLost, inspection
+from tests.contract.matrix import PATIENCE, Caller, Face, eventually, threads_only
 from tests.probes.engine import set_page_size
 
 HOSTILE = ["order 1", "a:b{c}%20", "<b>x</b>", "line\nbreak", "\x00", "é" * 300, "x" * 400 + "%~", "*", "%~" + "0" * 32]
+
+
+pytestmark = threads_only  # test_asyncio.py compares the faces
 
 
 @pytest.fixture(autouse=True)
@@ -29,46 +30,9 @@ def keys_of(page: inspection.Page) -> list[str]:
     return [row.key for row in page.rows]
 
 
-# Faces
-
-
-@tasks_only
-@pytest.mark.usefixtures("five")
-def test_each_function_and_its_twin_return_the_same(alice: Caller) -> None:
-    """Both run one program; the other tests are those of threads."""
-
-    def stable(value: object) -> object:
-        """Without what changes with time."""
-        if isinstance(value, inspection.Page):
-            return value.total, value.next, value.partial, value.indexed, [stable(row) for row in value.rows]
-        if isinstance(value, inspection.LockInfo):
-            return value.key, value.name, value.kind, value.state, value.fence, value.waiting
-        if isinstance(value, list):
-            return [(counter.bucket, counter.last) for counter in value]
-        return (value.server, value.version, value.role) if hasattr(value, "server") else value
-
-    def both(function: object, *args: object, **how: object) -> list[object]:
-        return [stable(function(*args, **how)), stable(alice(function, *args, **how))]
-
-    for function, args, how in (
-        (inspection.held, (), {"match": "order", "state": "all", "order": "-key", "limit": 2, "cursor": 2}),
-        (inspection.find, ("order:1",), {}),
-        (inspection.counts, (), {}),
-        (inspection.force_release, ("order:1",), {"fence": 1}),
-        (diagnosis.facts, (), {}),
-        (diagnosis.fences, (), {}),
-        (diagnosis.raise_fences, (1,), {}),
-    ):
-        here, there = both(function, *args, **how)
-        assert here == there, function.__name__
-    twins = {name for name in dir(inspection) if inspect.iscoroutinefunction(getattr(inspection, name))}
-    assert {"aheld", "afind", "acounts", "aforce_release"} == {name for name in twins if name in inspection.__all__}
-
-
 # One lock
 
 
-@threads_only
 def test_a_held_lock_has_its_holder_lease_and_waiters(face: Face, alice: Caller, bob: Caller) -> None:
     """[F18]"""
     lock = face.lock("order:42", expire=60)
@@ -88,7 +52,6 @@ def test_a_held_lock_has_its_holder_lease_and_waiters(face: Face, alice: Caller,
     assert alice(inspection.held).rows == []
 
 
-@threads_only
 def test_the_name_is_that_of_the_lock_if_METADATA_has_it(face: Face, alice: Caller) -> None:
     alice(face.lock("order:42", name="payments").acquire)
     assert alice(inspection.held).rows[0].name == "payments"
@@ -97,7 +60,6 @@ def test_the_name_is_that_of_the_lock_if_METADATA_has_it(face: Face, alice: Call
     assert alice(inspection.held).rows[0].name == "order"
 
 
-@threads_only
 def test_a_lease_that_ended_without_a_release_is_expired(face: Face, alice: Caller) -> None:
     """[H16] It is listed for an hour; a lock that was released isn't."""
     alice(face.lock("lives").acquire)
@@ -112,7 +74,6 @@ def test_a_lease_that_ended_without_a_release_is_expired(face: Face, alice: Call
     assert alice(inspection.counts) == inspection.Counts(held=1, expired=1)
 
 
-@threads_only
 def test_a_lock_held_beyond_its_MAX_HOLD_is_overdue(face: Face, alice: Caller) -> None:
     """[F13]"""
     face.isolate(LOCKS={"short": {"MAX_HOLD": 0.02, "RENEW": False, "EXPIRE": 0.02}})
@@ -122,7 +83,6 @@ def test_a_lock_held_beyond_its_MAX_HOLD_is_overdue(face: Face, alice: Caller) -
     assert {row.state for row in alice(inspection.held).rows} == {"held", "overdue"}
 
 
-@threads_only
 def test_an_entry_of_a_free_lock_is_not_shown(face: Face, alice: Caller) -> None:
     """[D61] The index is a hint."""
     alice(face.lock("a").acquire)
@@ -135,7 +95,6 @@ def test_an_entry_of_a_free_lock_is_not_shown(face: Face, alice: Caller) -> None
     assert (page.rows, page.indexed, page.total) == ([], True, 1)
 
 
-@threads_only
 def test_another_kind_of_value_is_foreign_and_never_freed(face: Face, alice: Caller) -> None:
     alice(face.record().put, None, {"a": 1}, 30)
     found = alice(inspection.find, face.key)
@@ -146,7 +105,6 @@ def test_another_kind_of_value_is_foreign_and_never_freed(face: Face, alice: Cal
 # Lists
 
 
-@threads_only
 @pytest.mark.usefixtures("five")
 def test_held_is_sorted_by_its_order(alice: Caller) -> None:
     for order, expected in (
@@ -166,7 +124,6 @@ def test_held_is_sorted_by_its_order(alice: Caller) -> None:
             assert found == list(reversed(expected)), order
 
 
-@threads_only
 @pytest.mark.usefixtures("five")
 def test_each_lock_is_on_one_page(alice: Caller) -> None:
     for how in ({}, {"order": "key"}, {"order": "fence"}, {"match": "order"}):
@@ -181,7 +138,6 @@ def test_each_lock_is_on_one_page(alice: Caller) -> None:
         assert sorted(seen) == [f"order:{n}" for n in range(5)], how
 
 
-@threads_only
 def test_match_is_a_part_of_the_key_or_a_pattern(face: Face, alice: Caller) -> None:
     for key in ("Order:1", "order:2", "reorder", "user[x]"):
         alice(face.lock(key).acquire)
@@ -198,7 +154,6 @@ def test_match_is_a_part_of_the_key_or_a_pattern(face: Face, alice: Caller) -> N
         assert sorted(keys_of(alice(inspection.held, match=match))) == sorted(expected), match
 
 
-@threads_only
 def test_held_of_more_locks_than_are_sorted_is_partial(
     face: Face, alice: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,7 +165,6 @@ def test_held_of_more_locks_than_are_sorted_is_partial(
     assert alice(inspection.held).total == 3
 
 
-@threads_only
 def test_held_of_many_locks_reads_several_replies(face: Face, alice: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     """And has each lock once."""
     set_page_size(monkeypatch, entries=3, looks=2)
@@ -223,7 +177,6 @@ def test_held_of_many_locks_reads_several_replies(face: Face, alice: Caller, mon
 # Forced releases
 
 
-@threads_only
 def test_every_key_is_found_and_freed(face: Face, alice: Caller) -> None:
     """[D48] By what the list shows, and by itself."""
     for key in HOSTILE:
@@ -239,7 +192,6 @@ def test_every_key_is_found_and_freed(face: Face, alice: Caller) -> None:
             alice(grant.release)
 
 
-@threads_only
 def test_force_release_frees_only_the_hold_that_was_shown(face: Face, alice: Caller, bob: Caller) -> None:
     """[D58] Between the list and the click another caller may have acquired."""
     lock = face.lock("order:1")

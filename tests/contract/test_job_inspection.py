@@ -10,7 +10,7 @@ import pytest
 from django_redis_locks import Record, inspection, locks
 from tests.contract.matrix import PATIENCE, Caller, Face, eventually, threads_only
 
-pytestmark = threads_only  # test_inspection.py compares the faces
+pytestmark = threads_only  # test_asyncio.py compares the faces
 
 HOLDER = ["web-3", 4711, "MainThread", "shop.tasks.export"]
 

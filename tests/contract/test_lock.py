@@ -1,4 +1,7 @@
-"""The mutex on every backend and behind both faces: exclusion, answers, waiting, release, keys, holders."""
+"""The mutex on every backend and behind both faces: exclusion, answers, waiting, release, keys, holders.
+
+What ``threading.Lock`` promises as well is in ``test_cpython_lock_tests.py``.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +26,6 @@ from django_redis_locks import (
 from tests.contract.matrix import PATIENCE, Caller, Face, eventually, inside
 
 # Exclusion
-
-
-def test_acquire_of_a_free_lock_excludes_others_until_its_release(face: Face, alice: Caller, bob: Caller) -> None:
-    lock = face.lock()
-    grant = alice(lock.acquire)
-    assert grant
-    assert bob(lock.acquire, blocking=False) is None
-    alice(grant.release)
-    assert bob(lock.acquire, blocking=False)
 
 
 def test_lock_objects_of_one_key_are_one_lock(face: Face, alice: Caller, bob: Caller) -> None:
@@ -198,33 +192,6 @@ def test_a_second_release_of_a_grant_does_nothing(face: Face, alice: Caller, bob
         alice(grant.release)
     assert commands == []
     bob(other.ensure_held, confirm=True)
-
-
-def test_release_by_another_caller_raises_LockNotOwned(face: Face, alice: Caller, bob: Caller) -> None:
-    """[L1] A RuntimeError, and nothing is freed."""
-    lock = face.lock()
-    with pytest.raises(LockNotOwned):
-        bob(lock.release)
-    alice(lock.acquire)
-    with pytest.raises(RuntimeError):
-        bob(lock.release)
-    assert alice(lock.owned)
-    assert not bob(lock.owned)
-    alice(lock.release)
-    assert not bob(lock.locked)
-    with pytest.raises(LockNotOwned):
-        alice(lock.release)
-
-
-def test_a_grant_is_released_by_any_caller(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H5] grant.release() needs no owner: a grant may be passed to other code."""
-    lock = face.lock()
-    grant = alice(lock.acquire)
-    bob(grant.release)
-    assert not alice(lock.owned)
-    assert bob(lock.acquire, timeout=0)
-    with pytest.raises(LockNotOwned):
-        alice(lock.release)
 
 
 def test_with_holds_the_lock_until_its_body_ends(face: Face, alice: Caller, bob: Caller) -> None:
