@@ -107,7 +107,7 @@ class FaultSchedule:
             faults.append(Fault("late copy", "request", behind="lock/acquire"))
         idle = link.answered and not link.slots
         hurry = name in {"lock/free", "lock/renew"} and self._leases.get(key, SHORT) < SHORT
-        # A second try can't tell what the first one did from what had been done before [H15].
+        # A second try can't distinguish the effect of the first from what had been done before [H15].
         doubt = name == "lock/force" or (name == "lock/free" and key in self._forced)
         if idle and not hurry and not doubt:
             faults.append(Fault("cut", "request"))
@@ -127,20 +127,20 @@ class FaultSchedule:
 
     def _watched(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
-        def call(who: Lock | Grant, *args: Any, **how: Any) -> Any:
-            with self._under_way(method.__name__, who, *args, **how):
-                return method(who, *args, **how)
+        def call(subject: Lock | Grant, *args: Any, **how: Any) -> Any:
+            with self._under_way(method.__name__, subject, *args, **how):
+                return method(subject, *args, **how)
 
         @wraps(method)
-        async def acall(who: Lock | Grant, *args: Any, **how: Any) -> Any:
-            with self._under_way(method.__name__, who, *args, **how):
-                return await method(who, *args, **how)
+        async def acall(subject: Lock | Grant, *args: Any, **how: Any) -> Any:
+            with self._under_way(method.__name__, subject, *args, **how):
+                return await method(subject, *args, **how)
 
         return acall if inspect.iscoroutinefunction(method) else call
 
     @contextmanager
-    def _under_way(self, name: str, who: Lock | Grant, *args: Any, **how: Any) -> Iterator[None]:
-        if name in WAITS and isinstance(who, Lock) and _waits_long(who, *args, **how):
+    def _under_way(self, name: str, subject: Lock | Grant, *args: Any, **how: Any) -> Iterator[None]:
+        if name in WAITS and isinstance(subject, Lock) and _waits_long(subject, *args, **how):
             before = _insists.set(True)
             try:
                 yield

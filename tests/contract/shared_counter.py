@@ -1,8 +1,8 @@
-"""A counter without atomics: whoever doesn't hold the lock alone loses an update.
+"""A counter without atomics: a process that doesn't hold the lock alone loses an update.
 
     python -m tests.contract.shared_counter URL FILE CONTENDERS ROUNDS sync|async
 
-is one of the contending processes; it says that it is ready and begins when it is told to.
+is one of the contending processes; it prints "ready", and begins after a line of input.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from django_redis_locks import Lock, locks
 
 
 class Counter:
-    """A number in a file, which is read, and written one higher. Beside it the fences of those who wrote, in order."""
+    """A number in a file, which is read, and written one higher. Beside it the fences of all writes, in order."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

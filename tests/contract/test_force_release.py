@@ -1,4 +1,4 @@
-"""A forced release frees a lock whoever holds it, or the one hold of a fence."""
+"""A forced release frees a lock with any holder, or the one hold of a fence."""
 
 from __future__ import annotations
 

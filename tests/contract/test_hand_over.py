@@ -25,7 +25,7 @@ def unhurried(tune: Tune) -> None:
 
 
 def second_and_third(face: Face, alice: Caller, bob: Caller, carol: Caller) -> tuple[Grant, Grant]:
-    """Alice's lock goes to Bob, who asks the store, and from him to Carol, who needn't."""
+    """Alice's lock goes to Bob, which asks the store, and from there to Carol, which needn't."""
     lock = face.lock()
     first = alice(lock.acquire)
     second, third = (face.start_waiting(caller, lock, timeout=PATIENCE) for caller in (bob, carol))
@@ -167,9 +167,9 @@ def test_an_heir_asks_the_store_when_it_must(face: Face, alice: Caller, bob: Cal
     """[H3] An heir with a lease of its own gets it from the store; and the store shows the holder of a lock that is held
     for long."""
     carol = face.caller()
-    lock, hers = face.lock(), face.lock(expire=20 if why == "another lease" else 30)
+    lock, other = face.lock(), face.lock(expire=20 if why == "another lease" else 30)
     first = alice(lock.acquire)
-    second, third = face.start_waiting(bob, lock, timeout=PATIENCE), face.start_waiting(carol, hers, timeout=PATIENCE)
+    second, third = face.start_waiting(bob, lock, timeout=PATIENCE), face.start_waiting(carol, other, timeout=PATIENCE)
     face.wait_until_registered(lock)
     alice(first.release)
     before = second.result(PATIENCE)

@@ -1,4 +1,4 @@
-"""What stands in Redis, byte for byte: processes of two versions meet in it, so a change here is a change of the format."""
+"""The format in Redis, byte for byte: processes of two versions share it, so a change here is a change of the format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis
 
-from django_redis_locks import Lock, LockBackendError, LockKeyError, LockLost, locks
+from django_redis_locks import Lock, LockBackendError, LockKeyError, LockLost, RecordRef, locks
 from tests.contract.matrix import PATIENCE, eventually
 from tests.probes.engine import forget_contention
 from tools.redis_server import RedisServer
@@ -27,7 +27,7 @@ WAITERS = b"lock:{0}:w:order:42"
 
 @pytest.fixture
 def direct(redis_url: str) -> Iterator[redis.Redis]:
-    """The server, as nobody's lock sees it."""
+    """The server, without any lock in between."""
     with redis.Redis.from_url(redis_url) as client:
         yield client
 
@@ -124,12 +124,12 @@ def test_a_prefix_keeps_projects_apart(redis_url: str, settings: Any, direct: re
         assert set(direct.keys()) - ours == {b"shop:{0}:k:order:42", b"shop:{0}:fence", b"shop:{0}:index"}
 
 
-# The line
+# The wait queue
 
 
 @pytest.fixture
 def waiting(lock: Lock, direct: redis.Redis) -> Iterator[Future[float]]:
-    """Somebody waits in line for the lock, which the test holds, and gives it back at once when he has it."""
+    """A waiter for the lock, which the test holds; it releases the lock at once when it has it."""
 
     def wait() -> float:
         with lock:
@@ -141,21 +141,21 @@ def waiting(lock: Lock, direct: redis.Redis) -> Iterator[Future[float]]:
         yield future
 
 
-def test_a_line_is_one_key(waiting: Future[float], direct: redis.Redis) -> None:
+def test_a_wait_queue_is_one_key(waiting: Future[float], direct: redis.Redis) -> None:
     """[H9] The address of each queue, scored with its arrival in µs on the server's clock; it ends four seconds after the
-    last one was heard of."""
+    last registration."""
     assert sorted(direct.keys()) == [FENCE, INDEX, LOCK, WAITERS]
     ((address, arrival),) = direct.zrange(WAITERS, 0, -1, withscores=True)
     assert re.fullmatch(rb"lock:\{0\}:inbox:[\w-]{12} [0-9a-f]+", address)
     seconds, micros = direct.time()
     assert 0 < seconds * 1_000_000 + micros - arrival < 20_000_000
-    eventually(lambda: 3_000 < direct.pttl(WAITERS) <= 4_000)  # each time that it is heard of
+    eventually(lambda: 3_000 < direct.pttl(WAITERS) <= 4_000)  # at each registration
     channel = address.rpartition(b" ")[0]
     assert direct.pubsub_numsub(channel) == [(channel, 1)]
 
 
 def test_a_message_is_the_number_of_a_queue_and_the_key_of_the_lock(direct: redis.Redis, lock: Lock) -> None:
-    """[H9] Told to whoever has waited longest and is alive; the dead are passed over, and the others stay in line."""
+    """[H9] The longest waiter that is alive gets it; dead ones are skipped, and the others stay registered."""
     name = "lock:{0}:inbox:abcdefghijkl"
     with direct.pubsub(ignore_subscribe_messages=True) as inbox:
         inbox.subscribe(name)
@@ -171,18 +171,22 @@ def test_a_message_is_the_number_of_a_queue_and_the_key_of_the_lock(direct: redi
         assert direct.zrange(WAITERS, 0, -1) == [f"{name} 80".encode()]
 
 
-def test_nothing_is_left_of_a_line(waiting: Future[float], lock: Lock, direct: redis.Redis) -> None:
-    """[H9] The last one takes its queue out of it."""
+def test_the_last_waiter_deletes_the_wait_queue(waiting: Future[float], lock: Lock, direct: redis.Redis) -> None:
+    """[H9]"""
     lock.release()
     assert waiting.result(PATIENCE)
     eventually(lambda: direct.keys() == [FENCE])
     lock.acquire()  # for the end of the fixture
 
 
-def test_a_record_is_a_string(redis_url: str, settings: Any, direct: redis.Redis) -> None:
-    """[H19] Its version is a fence of the bucket, and its fields are JSON; dropped, nothing is left but the counter."""
+@pytest.fixture
+def record(redis_url: str, settings: Any) -> RecordRef:
     settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}}
-    record = locks.record("order:42")
+    return locks.record("order:42")
+
+
+def test_a_record_is_a_string(record: RecordRef, direct: redis.Redis) -> None:
+    """[H19] Its version is a fence of the bucket, and its fields are JSON; dropped, nothing is left but the counter."""
     written = record.put(None, {"state": "ready"}, expire=30).record
     assert written is not None
     assert sorted(direct.keys()) == [FENCE, LOCK]
@@ -197,11 +201,9 @@ def test_a_record_is_a_string(redis_url: str, settings: Any, direct: redis.Redis
 
 @pytest.mark.parametrize(("listed", "index"), [(True, INDEX), ("queued", QUEUED)])
 def test_the_nonce_says_where_a_record_is_listed(
-    redis_url: str, settings: Any, direct: redis.Redis, listed: Any, index: bytes
+    record: RecordRef, direct: redis.Redis, listed: Any, index: bytes
 ) -> None:
-    """So any process that writes next takes its entry out."""
-    settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}}
-    record = locks.record("order:42")
+    """So any process that writes next removes the entry."""
     written = record.put(None, {}, expire=30, listed=listed).record
     assert written is not None
     assert sorted(direct.keys()) == sorted([FENCE, LOCK, index])
@@ -212,10 +214,8 @@ def test_the_nonce_says_where_a_record_is_listed(
     assert direct.keys() == [FENCE]
 
 
-def test_listed_records_forget_old_entries(redis_url: str, settings: Any, direct: redis.Redis) -> None:
+def test_listed_records_forget_old_entries(record: RecordRef, direct: redis.Redis) -> None:
     """[H16] Where there are only records no acquire does: one write in ten removes twenty."""
-    settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}}
-    record = locks.record("order:42")
     now = direct.time()[0] * 1000
     direct.zadd(QUEUED, {f"lock:{{0}}:k:old{n}": now - 3_700_000 - n for n in range(30)})
     direct.zadd(QUEUED, {"lock:{0}:k:young": now - 3_500_000})
@@ -230,11 +230,7 @@ def test_listed_records_forget_old_entries(redis_url: str, settings: Any, direct
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_a_write_costs_no_command_more_unless_it_is_listed(
-    redis_url: str, settings: Any, direct: redis.Redis, listed: bool
-) -> None:
-    settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url}}
-    record = locks.record("order:42")
+def test_a_write_costs_more_commands_only_if_it_is_listed(record: RecordRef, direct: redis.Redis, listed: bool) -> None:
     known = record.put(None, {}, listed=listed).record
     assert known is not None
     record.drop(record.touch(known, 60).record or known)  # the scripts are known
@@ -257,7 +253,7 @@ def test_a_write_costs_no_command_more_unless_it_is_listed(
 
     expected = {"evalsha": 2, "get": 2, "time": 1, "set": 2, "zpopmin": 1, "pttl": 1, "pexpire": 1}
     extra = {"zadd": 2, "time": 2} if listed else {}
-    assert expected | extra in [used() for _ in range(3)]  # another test's janitor may clear away meanwhile
+    assert expected | extra in [used() for _ in range(3)]  # an engine of another test may clean up meanwhile
 
 
 # Fences
@@ -269,7 +265,7 @@ def test_a_fence_is_never_below_the_counter(lock: Lock, direct: redis.Redis) -> 
     for number in (1, 2, 3):
         with lock as grant:
             assert grant.fence == 9_007_199_254_740_000 + number
-            began = int(direct.get(LOCK).split()[3].partition(b"@")[2])  # the fence doesn't tell
+            began = int(direct.get(LOCK).split()[3].partition(b"@")[2])  # the fence has no time
             seconds, micros = direct.time()
             assert 0 <= seconds * 1000 + micros // 1000 - began < 8000
             holder = lock.holder()
@@ -288,10 +284,10 @@ def test_a_fence_is_never_below_the_clock(lock: Lock, direct: redis.Redis, damag
         assert direct.get(FENCE) == str(second.fence).encode()
 
 
-# Strangers
+# Foreign values
 
 
-STRANGERS: dict[str, Callable[[redis.Redis], Any]] = {
+FOREIGN: dict[str, Callable[[redis.Redis], Any]] = {
     "a string": lambda direct: direct.set(LOCK, "order"),
     "a list": lambda direct: direct.lpush(LOCK, "order"),
     "a hash": lambda direct: direct.hset(LOCK, "a", "b"),
@@ -301,10 +297,12 @@ STRANGERS: dict[str, Callable[[redis.Redis], Any]] = {
 }
 
 
-@pytest.mark.parametrize("found", STRANGERS)
-def test_a_stranger_under_the_key_is_named_and_left_alone(lock: Lock, direct: redis.Redis, found: str) -> None:
+@pytest.mark.parametrize("found", FOREIGN)
+def test_a_foreign_value_under_the_key_raises_LockKeyError_and_stays(
+    lock: Lock, direct: redis.Redis, found: str
+) -> None:
     """[F6] [L45] [D50] Whatever else lives under the key, of another version of ours too, it is neither a busy lock nor overwritten."""
-    STRANGERS[found](direct)
+    FOREIGN[found](direct)
     before = direct.dump(LOCK)
     for ask in (lock.acquire, lock.holder, lock.locked):
         with pytest.raises(LockKeyError, match=found):
@@ -313,19 +311,19 @@ def test_a_stranger_under_the_key_is_named_and_left_alone(lock: Lock, direct: re
     assert direct.keys() == [LOCK]
 
 
-def test_a_lock_without_expiry_is_freed_by_force(lock: Lock, direct: redis.Redis) -> None:
+def test_a_lock_without_expiry_is_freed_by_force_release(lock: Lock, direct: redis.Redis) -> None:
     """[L17] Nothing else could free it."""
-    STRANGERS["a lock without expiry"](direct)
+    FOREIGN["a lock without expiry"](direct)
     assert lock.force_release()
     assert lock.acquire(timeout=0)
 
 
 @pytest.mark.parametrize("found", ["a string", "a hash"])
-def test_force_deletes_nothing_but_locks(lock: Lock, direct: redis.Redis, found: str) -> None:
-    """[F6] A stranger under the key isn't deleted, by force or by a release."""
+def test_force_release_deletes_only_locks(lock: Lock, direct: redis.Redis, found: str) -> None:
+    """[F6] A foreign value under the key isn't deleted, by force or by a release."""
     grant = lock.acquire()
     direct.delete(LOCK)
-    STRANGERS[found](direct)
+    FOREIGN[found](direct)
     before = direct.dump(LOCK)
     assert not lock.force_release()
     with pytest.raises(LockLost):

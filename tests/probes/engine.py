@@ -169,7 +169,7 @@ def hold_back_replies(carried_out: Callable[[], object]) -> Iterator[None]:
 
 
 def lose_one_reply(patch: pytest.MonkeyPatch, name: str) -> None:
-    """Lose the reply to the next command of this name, whoever sends it."""
+    """Lose the reply to the next command of this name, from any sender."""
     backend = engine().backend
     call, acall = backend.call, backend.acall
     lost: list[str] = []
@@ -199,7 +199,7 @@ def store_late_copy(lock: Lock, token: str, fence: int) -> bool:
 
 
 def set_page_size(patch: pytest.MonkeyPatch, *, entries: int, looks: int) -> None:
-    """Read so many entries of the index, and look at so many locks, with one command."""
+    """How many entries of the index, and how many locks, one command reads."""
     patch.setattr(listing, "PAGE", entries)
     patch.setattr(listing, "LOOK", looks)
 
