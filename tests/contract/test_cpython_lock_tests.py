@@ -24,7 +24,7 @@ from datetime import timedelta
 
 import pytest
 
-from django_redis_locks import Lock, LockAlreadyHeld, LockNotOwned
+from django_redis_locks import Lock, LockAlreadyHeld, LockNotOwned, current_grant
 from tests.contract.matrix import PATIENCE, Caller, Face, eventually, inside, threads_only
 
 Make = Callable[..., Lock]
@@ -129,9 +129,12 @@ def test_acquire_contended(face: Face, make: Make, alice: Caller) -> None:
 
 
 def test_with(make: Make, alice: Caller, bob: Caller) -> None:
+    """Meanwhile its grant is the current one."""
     lock = make()
-    with inside(alice, lock):
+    with inside(alice, lock) as grant:
         assert bob(lock.acquire, False) is None
+        assert alice(current_grant) is grant
+    assert alice(current_grant) is None
     assert bob(lock.acquire, False)
     bob(lock.release)
     with pytest.raises(TypeError, match="of the body"), inside(alice, lock):

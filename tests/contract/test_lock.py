@@ -21,7 +21,6 @@ from django_redis_locks import (
     LockError,
     LockNotAcquired,
     LockNotOwned,
-    current_grant,
 )
 from tests.contract.matrix import PATIENCE, Caller, Face, eventually, inside
 
@@ -117,41 +116,20 @@ def test_a_timedelta_is_accepted_wherever_seconds_are(face: Face, alice: Caller,
 # Waiting
 
 
-@pytest.mark.usefixtures("no_polling")
-@pytest.mark.exact("counts on wake-ups")
-def test_a_waiter_is_woken_by_the_release(face: Face, alice: Caller, bob: Caller) -> None:
-    """Within one process without polling."""
-    lock = face.lock()
-    grant = alice(lock.acquire)
-    waiting = face.start_waiting(bob, lock, timeout=2 * PATIENCE)
-    alice(grant.release)
-    assert waiting.result(PATIENCE)
-
-
-def test_waiters_with_a_timeout_beyond_all_clocks_get_the_lock(face: Face, alice: Caller) -> None:
-    """[F2] The first in the queue as well as those behind it."""
-    lock = face.lock()
+def test_waiters_with_an_endless_timeout_get_the_lock(face: Face, alice: Caller) -> None:
+    """[F2] Beyond the lock's own wait and beyond all clocks; the first in the queue as well as those behind it."""
+    lock = face.lock(wait=0)
     alice(lock.acquire)
-    timeouts = [threading.TIMEOUT_MAX * 2, 1e100, timedelta.max]
+    timeouts = [-1, threading.TIMEOUT_MAX * 2, 1e100, timedelta.max]
     callers = [face.caller() for _ in timeouts]
     waiting = [
         face.start_waiting(caller, lock, timeout=timeout) for caller, timeout in zip(callers, timeouts, strict=True)
     ]
-    assert face.queued(lock) == 3
+    assert face.queued(lock) == len(timeouts)
     alice(lock.release)
     for caller, future in zip(callers, waiting, strict=True):
         assert future.result(PATIENCE)
         caller(lock.release)
-
-
-def test_a_timeout_of_minus_one_waits_until_the_lock_is_free(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F2] Beyond the lock's own wait."""
-    lock = face.lock(wait=0)
-    grant = alice(lock.acquire)
-    waiting = face.start_waiting(bob, lock, timeout=-1)
-    assert not waiting.done()
-    alice(grant.release)
-    assert waiting.result(PATIENCE)
 
 
 def test_waiters_of_one_process_are_served_in_their_order(face: Face, alice: Caller) -> None:
@@ -192,19 +170,6 @@ def test_a_second_release_of_a_grant_does_nothing(face: Face, alice: Caller, bob
         alice(grant.release)
     assert commands == []
     bob(other.ensure_held, confirm=True)
-
-
-def test_with_holds_the_lock_until_its_body_ends(face: Face, alice: Caller, bob: Caller) -> None:
-    """Its grant is the current one, and the lock is free however the body ends."""
-    lock = face.lock()
-    with inside(alice, lock) as grant:
-        assert bob(lock.acquire, blocking=False) is None
-        assert alice(current_grant) is grant
-    assert alice(current_grant) is None
-    assert not bob(lock.locked)
-    with pytest.raises(ZeroDivisionError), inside(alice, lock):
-        raise ZeroDivisionError
-    assert not bob(lock.locked)
 
 
 def test_with_a_grant_of_another_caller_releases_it(face: Face, alice: Caller, bob: Caller) -> None:
