@@ -43,85 +43,38 @@ class Body:
 body = Body()
 
 
-def respond(*_: object) -> HttpResponse:
+def view(request: HttpRequest) -> HttpResponse:
     return HttpResponse(body.call())
 
 
-async def arespond(*_: object) -> HttpResponse:
+async def async_view(request: HttpRequest) -> HttpResponse:
     return HttpResponse(await body.acall())
-
-
-# Views
-
-
-@redis_lock("view")
-def function_view(request: HttpRequest) -> HttpResponse:
-    return respond()
-
-
-@redis_lock
-def bare_view(request: HttpRequest) -> HttpResponse:
-    return respond()
-
-
-@redis_lock("outer")
-@redis_lock("inner")
-def stacked_view(request: HttpRequest) -> HttpResponse:
-    return respond()
-
-
-@redis_lock("free outer")
-@redis_lock("view")
-def stacked_inner_busy(request: HttpRequest) -> HttpResponse:
-    return respond()
-
-
-@csrf_exempt
-@redis_lock("between")
-@never_cache
-@require_http_methods(["GET"])
-def between_others(request: HttpRequest) -> HttpResponse:
-    return respond()
 
 
 class Plain(View):
     def get(self, request: HttpRequest) -> HttpResponse:
-        return respond()
+        return view(request)
 
 
-@method_decorator(redis_lock("dispatch"), name="dispatch")
-class Dispatch(Plain):
-    pass
+class AsyncPlain(View):
+    async def get(self, request: HttpRequest) -> HttpResponse:
+        return await async_view(request)
 
 
-class DispatchDirect(Plain):
-    @redis_lock("dispatch direct")
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        return super().dispatch(request, *args, **kwargs)
+def of(base: type[View], **members: object) -> Any:
+    """A class with these members, as a view."""
+    return type(f"Own{base.__name__}", (base,), members).as_view()
 
 
-class Get(View):
-    @method_decorator(redis_lock("get"))
-    def get(self, request: HttpRequest) -> HttpResponse:
-        return respond()
-
-
-@method_decorator(redis_lock("get by name"), name="get")
-class GetByName(Plain):
-    pass
+def decorated(base: type[View], key: str, name: str = "dispatch", **members: object) -> Any:
+    """A class that `method_decorator` decorates, as a view."""
+    return method_decorator(redis_lock(key), name=name)(type(f"Own{base.__name__}", (base,), members)).as_view()
 
 
 class GetDirect(View):
     @redis_lock("get direct")
     def get(self, request: HttpRequest) -> HttpResponse:
-        return respond()
-
-
-@method_decorator(redis_lock("dispatch of both"), name="dispatch")
-class DispatchAndGet(View):
-    @redis_lock("get of both")
-    def get(self, request: HttpRequest) -> HttpResponse:
-        return respond()
+        return view(request)
 
 
 class GetOfParent(GetDirect):
@@ -139,120 +92,49 @@ class Action(View):
 
     @redis_lock("action")
     def pay(self, request: HttpRequest) -> HttpResponse:
-        return respond()
+        return view(request)
 
 
 SYNC_VIEWS = {
-    "function": function_view,
-    "bare": bare_view,
-    "stacked": stacked_view,
-    "between-others": between_others,
+    "function": redis_lock("view")(view),
+    "bare": redis_lock(view),
+    "stacked": redis_lock("outer")(redis_lock("inner")(view)),
+    "between-others": csrf_exempt(redis_lock("between")(never_cache(require_http_methods(["GET"])(view)))),
     "as-view": redis_lock("as view")(Plain.as_view()),
     "as-view-bare": redis_lock(Plain.as_view()),
-    "as-view-of-get": redis_lock("as view of get")(Get.as_view()),
-    "as-view-of-dispatch": redis_lock("as view of dispatch")(Dispatch.as_view()),
-    "dispatch": Dispatch.as_view(),
-    "dispatch-direct": DispatchDirect.as_view(),
-    "get": Get.as_view(),
-    "get-by-name": GetByName.as_view(),
+    "as-view-of-get": redis_lock("as view of get")(of(Plain, get=method_decorator(redis_lock("get"))(Plain.get))),
+    "as-view-of-dispatch": redis_lock("as view of dispatch")(decorated(Plain, "dispatch")),
+    "dispatch": decorated(Plain, "dispatch"),
+    "dispatch-direct": of(Plain, dispatch=redis_lock("dispatch direct")(View.dispatch)),
+    "get": of(Plain, get=method_decorator(redis_lock("get"))(Plain.get)),
+    "get-by-name": decorated(Plain, "get by name", name="get"),
     "get-direct": GetDirect.as_view(),
-    "dispatch-and-get": DispatchAndGet.as_view(),
+    "dispatch-and-get": decorated(Plain, "dispatch of both", get=redis_lock("get of both")(Plain.get)),
     "get-of-parent": GetOfParent.as_view(),
     "action": Action.as_view(),
 }
-
-
-# Async views
-
-
-@redis_lock("async view")
-async def async_view(request: HttpRequest) -> HttpResponse:
-    return await arespond()
-
-
-@redis_lock
-async def async_bare_view(request: HttpRequest) -> HttpResponse:
-    return await arespond()
-
-
-@redis_lock("async outer")
-@redis_lock("async inner")
-async def async_stacked_view(request: HttpRequest) -> HttpResponse:
-    return await arespond()
-
-
-@csrf_exempt
-@redis_lock("async between")
-@never_cache
-@require_http_methods(["GET"])
-async def async_between_others(request: HttpRequest) -> HttpResponse:
-    return await arespond()
-
-
-class AsyncPlain(View):
-    async def get(self, request: HttpRequest) -> HttpResponse:
-        return await arespond()
-
-
-@method_decorator(redis_lock("async dispatch"), name="dispatch")
-class AsyncDispatch(AsyncPlain):
-    pass
-
-
-class AsyncDispatchDirect(AsyncPlain):
-    @redis_lock("async dispatch direct")
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        return super().dispatch(request, *args, **kwargs)
-
-
-class AsyncGet(View):
-    @method_decorator(redis_lock("async get"))
-    async def get(self, request: HttpRequest) -> HttpResponse:
-        return await arespond()
-
-
-class AsyncGetDirect(View):
-    @redis_lock("async get direct")
-    async def get(self, request: HttpRequest) -> HttpResponse:
-        return await arespond()
-
-
-@method_decorator(redis_lock("async dispatch of both"), name="dispatch")
-class AsyncDispatchAndGet(View):
-    @redis_lock("async get of both")
-    async def get(self, request: HttpRequest) -> HttpResponse:
-        return await arespond()
-
-
 ASYNC_VIEWS = {
-    "async-function": async_view,
-    "async-bare": async_bare_view,
-    "async-stacked": async_stacked_view,
-    "async-between-others": async_between_others,
+    "async-function": redis_lock("async view")(async_view),
+    "async-bare": redis_lock(async_view),
+    "async-stacked": redis_lock("async outer")(redis_lock("async inner")(async_view)),
+    "async-between-others": csrf_exempt(
+        redis_lock("async between")(never_cache(require_http_methods(["GET"])(async_view)))
+    ),
     "async-as-view": redis_lock("async as view")(AsyncPlain.as_view()),
-    "async-dispatch": AsyncDispatch.as_view(),
-    "async-dispatch-direct": AsyncDispatchDirect.as_view(),
-    "async-get": AsyncGet.as_view(),
-    "async-get-direct": AsyncGetDirect.as_view(),
-    "async-dispatch-and-get": AsyncDispatchAndGet.as_view(),
+    "async-dispatch": decorated(AsyncPlain, "async dispatch"),
+    "async-dispatch-direct": of(AsyncPlain, dispatch=redis_lock("async dispatch direct")(View.dispatch)),
+    "async-get": of(AsyncPlain, get=method_decorator(redis_lock("async get"))(AsyncPlain.get)),
+    "async-get-direct": of(AsyncPlain, get=redis_lock("async get direct")(AsyncPlain.get)),
+    "async-dispatch-and-get": decorated(
+        AsyncPlain, "async dispatch of both", get=redis_lock("async get of both")(AsyncPlain.get)
+    ),
 }
-
-
-@redis_lock("waiting", wait=10)
-def waiting_view(request: HttpRequest) -> HttpResponse:
-    return respond()
-
-
-@redis_lock("waiting", wait=10)
-async def async_waiting_view(request: HttpRequest) -> HttpResponse:
-    return await arespond()
-
 
 urlpatterns = [path(f"{name}/", view) for name, view in {**SYNC_VIEWS, **ASYNC_VIEWS}.items()]
 urlpatterns += [
-    path("waiting/", waiting_view),
-    path("async-waiting/", async_waiting_view),
-    path("stacked-inner-busy/", stacked_inner_busy),
+    path("waiting/", redis_lock("waiting", wait=10)(view)),
+    path("async-waiting/", redis_lock("waiting", wait=10)(async_view)),
+    path("stacked-inner-busy/", redis_lock("free outer")(redis_lock("view")(view))),
 ]
 
 

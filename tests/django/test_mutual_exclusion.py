@@ -14,11 +14,10 @@ from django.http import HttpResponse
 from django.test import AsyncClient, Client, RequestFactory
 
 from django_redis_locks import LockAlreadyHeld, LockNotAcquired, current_grant, redis_lock
-from tests.django import decorated_shapes as shapes
-from tests.django.decorated_shapes import ASYNC_CALLS, ASYNC_VIEWS, CALLS, SYNC_VIEWS, body
+from tests.django.decorated_shapes import ASYNC_CALLS, ASYNC_VIEWS, CALLS, SYNC_VIEWS, body, urlpatterns
 from tests.django.helpers import AT_ONCE, PATIENCE, held_elsewhere, in_thread
 
-urlpatterns = shapes.urlpatterns
+__all__ = ["urlpatterns"]
 
 ON_REDIS = ("function", "dispatch", "get-direct", "stacked")
 ON_REDIS_ASYNC = ("async-function", "async-dispatch", "async-get-direct", "async-stacked")
@@ -227,7 +226,7 @@ class TestAsyncViews:
 
             body.aact = hold
             async with asyncio.timeout(PATIENCE):
-                request = asyncio.create_task(shapes.async_view(RequestFactory().get("/")))
+                request = asyncio.create_task(ASYNC_VIEWS["async-function"](RequestFactory().get("/")))
                 await entered.wait()
                 request.cancel()
                 with pytest.raises(asyncio.CancelledError):
