@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.contrib.auth.models import Permission
 from django.contrib.contenttypes.models import ContentType
 from django.core.management import call_command
@@ -78,3 +79,7 @@ def test_model_has_the_permissions_to_view_and_to_release() -> None:
 def test_app_has_no_migrations_package(settings: Any) -> None:
     """[D56] Even an empty one would ask each project to make one."""
     assert not (ROOT / "django_redis_locks" / "migrations").exists()
+
+
+def test_app_is_shown_as_redis_locks() -> None:
+    assert str(apps.get_app_config("django_redis_locks").verbose_name) == "Redis locks"

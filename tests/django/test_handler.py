@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import textwrap
@@ -260,27 +259,6 @@ class TestStart:
             "False 1 0",
             "True",
         ]
-
-    def test_check_command_on_these_settings_warns_once(self) -> None:
-        finished = subprocess.run(
-            [sys.executable, "-m", "django", "check"],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "DJANGO_SETTINGS_MODULE": "tests.settings"},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert finished.returncode == 0
-        assert re.findall(r"\((\w+\.\w+)\)", finished.stderr) == ["redis_locks.W004"]
-
-    def test_app_has_no_managed_models(self, settings: Any) -> None:
-        """[D56]"""
-        from django.apps import apps
-
-        config = apps.get_app_config("django_redis_locks")
-        assert not [model for model in config.get_models() if model._meta.managed]
-        assert config.default_auto_field
-        assert str(config.verbose_name) == "Redis locks"
 
 
 def test_helper_held_elsewhere_excludes_while_it_holds() -> None:

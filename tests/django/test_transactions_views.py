@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import connections, transaction
+from django.db import connections
 from django.http import HttpRequest
 from django.test import Client, RequestFactory
 
-from django_redis_locks import LockNotAcquired, locks
+from django_redis_locks import locks
 from tests.django.helpers import in_thread
 from tests.django.transaction_log import get, recorded
 from tests.django.transaction_views import ASYNC, BODY, helper, log, plain, service, urlpatterns
@@ -177,15 +177,6 @@ def test_call_outside_of_a_request_begins_no_transaction() -> None:
     """[D2]"""
     service()
     log.equals("acquire service", "body", "release service")
-
-
-def test_lock_is_busy_for_another_thread_until_commit() -> None:
-    """[D2]"""
-    with transaction.atomic():
-        service()
-        with pytest.raises(LockNotAcquired):
-            in_thread(service)
-    log.wait_for("release service")
 
 
 def test_look_at_open_transactions_opens_no_connection() -> None:

@@ -34,41 +34,22 @@ def fail() -> HttpResponse:
     raise LookupError("the view failed")
 
 
+def view(request: HttpRequest) -> HttpResponse:
+    return body()
+
+
+def failing(request: HttpRequest) -> HttpResponse:
+    return fail()
+
+
 @redis_lock("plain")
 def plain(request: HttpRequest) -> HttpResponse:
     return body("plain")
 
 
-@redis_lock("outer")
-@redis_lock("inner")
-def stacked(request: HttpRequest) -> HttpResponse:
-    return body("outer")
-
-
-@transaction.non_atomic_requests
-@transaction.non_atomic_requests(using="other")
-@redis_lock("optout")
-def opted_out_above(request: HttpRequest) -> HttpResponse:
-    return body()
-
-
-@redis_lock("optout")
-@transaction.non_atomic_requests
-@transaction.non_atomic_requests(using="other")
-def opted_out_below(request: HttpRequest) -> HttpResponse:
-    return body()
-
-
-@transaction.non_atomic_requests
-@redis_lock("optout")
-def opted_out_of_one_above(request: HttpRequest) -> HttpResponse:
-    return body()
-
-
-@redis_lock("optout")
-@transaction.non_atomic_requests
-def opted_out_of_one_below(request: HttpRequest) -> HttpResponse:
-    return body()
+def opted_out(view: Any) -> Any:
+    """Neither database has a transaction for this view."""
+    return transaction.non_atomic_requests(transaction.non_atomic_requests(using="other")(view))
 
 
 class Plain(View):
@@ -76,62 +57,22 @@ class Plain(View):
         return body()
 
 
-@method_decorator(redis_lock("dispatch"), name="dispatch")
-class Dispatch(Plain):
-    pass
-
-
-@method_decorator(redis_lock, name="dispatch")
-class DispatchBare(Plain):
-    pass
-
-
-@method_decorator([redis_lock("first"), redis_lock("second")], name="dispatch")
-class DispatchTwice(Plain):
-    pass
-
-
-class DispatchDirect(Plain):
-    @redis_lock("dispatch")
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        return super().dispatch(request, *args, **kwargs)
-
-
-@method_decorator(transaction.non_atomic_requests, name="dispatch")
-@method_decorator(redis_lock("dispatch"), name="dispatch")
-class DispatchOptedOutAbove(Plain):
-    pass
-
-
-@method_decorator(redis_lock("dispatch"), name="dispatch")
-@method_decorator(transaction.non_atomic_requests, name="dispatch")
-class DispatchOptedOutBelow(Plain):
-    pass
-
-
-class Get(View):
-    @method_decorator(redis_lock("get"))
-    def get(self, request: HttpRequest) -> HttpResponse:
-        return body()
-
-
-class GetDirect(View):
-    @redis_lock("get")
-    def get(self, request: HttpRequest) -> HttpResponse:
-        return body()
-
-
-class GetFails(View):
-    @redis_lock("get")
+class Fails(View):
     def get(self, request: HttpRequest) -> HttpResponse:
         return fail()
 
 
-@method_decorator(redis_lock("dispatch"), name="dispatch")
-class DispatchAndGet(View):
-    @redis_lock("get")
-    def get(self, request: HttpRequest) -> HttpResponse:
-        return body()
+def of(base: type[View], **members: object) -> Any:
+    """A class with these members, as a view."""
+    return type(f"Own{base.__name__}", (base,), members).as_view()
+
+
+def dispatched(base: type[View], *decorators: Any, **members: object) -> Any:
+    """A class whose `dispatch` is decorated by `method_decorator`, by the last of these first, as a view."""
+    cls = type(f"Own{base.__name__}", (base,), members)
+    for decorator in reversed(decorators):
+        cls = method_decorator(decorator, name="dispatch")(cls)
+    return cls.as_view()
 
 
 @redis_lock("service")
@@ -155,24 +96,6 @@ def calls_helper(request: HttpRequest) -> HttpResponse:
     return helper(request)
 
 
-@transaction.non_atomic_requests
-@transaction.non_atomic_requests(using="other")
-def calls_helper_opted_out(request: HttpRequest) -> HttpResponse:
-    return helper(request)
-
-
-@redis_lock("view")
-def locked_calls_helper(request: HttpRequest) -> HttpResponse:
-    return helper(request)
-
-
-@transaction.non_atomic_requests
-@transaction.non_atomic_requests(using="other")
-@redis_lock("view")
-def locked_calls_helper_opted_out(request: HttpRequest) -> HttpResponse:
-    return helper(request)
-
-
 class CallsHelper(View):
     @redis_lock("dispatch")
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
@@ -181,11 +104,6 @@ class CallsHelper(View):
     @method_decorator(redis_lock("helper"))
     def help(self, request: HttpRequest) -> HttpResponse:
         return body()
-
-
-@redis_lock("fails")
-def function_fails(request: HttpRequest) -> HttpResponse:
-    return fail()
 
 
 @redis_lock("retried")
@@ -223,23 +141,10 @@ class Rest(View):
             return HttpResponse("answered", status=404)
 
 
-class RestGetFails(Rest):
-    @redis_lock("rest")
-    def get(self, request: Any) -> HttpResponse:
-        return fail()
-
-
-@method_decorator(redis_lock("rest"), name="dispatch")
-class RestDispatchFails(Rest):
-    def get(self, request: Any) -> HttpResponse:
-        return fail()
-
-
 # Asynchronous ones, which Django refuses under ATOMIC_REQUESTS
 
 
-@redis_lock("async")
-async def async_function(request: HttpRequest) -> HttpResponse:
+async def async_view(request: HttpRequest) -> HttpResponse:
     return body()
 
 
@@ -248,54 +153,43 @@ class AsyncPlain(View):
         return body()
 
 
-@method_decorator(redis_lock("async"), name="dispatch")
-class AsyncDispatch(AsyncPlain):
-    pass
-
-
-class AsyncDispatchDirect(AsyncPlain):
-    @redis_lock("async")
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        return super().dispatch(request, *args, **kwargs)
-
-
 ASYNC = {
-    "async-function": async_function,
+    "async-function": redis_lock("async")(async_view),
     "async-as-view": redis_lock("async")(AsyncPlain.as_view()),
-    "async-dispatch": AsyncDispatch.as_view(),
-    "async-dispatch-direct": AsyncDispatchDirect.as_view(),
-    "async-as-view-of-dispatch": redis_lock("outer")(AsyncDispatch.as_view()),
+    "async-dispatch": dispatched(AsyncPlain, redis_lock("async")),
+    "async-dispatch-direct": of(AsyncPlain, dispatch=redis_lock("async")(View.dispatch)),
+    "async-as-view-of-dispatch": redis_lock("outer")(dispatched(AsyncPlain, redis_lock("async"))),
 }
 
 VIEWS = {
     "plain": plain,
-    "stacked": stacked,
-    "opted-out-above": opted_out_above,
-    "opted-out-below": opted_out_below,
-    "opted-out-of-one-above": opted_out_of_one_above,
-    "opted-out-of-one-below": opted_out_of_one_below,
-    "dispatch": Dispatch.as_view(),
-    "dispatch-bare": DispatchBare.as_view(),
-    "dispatch-twice": DispatchTwice.as_view(),
-    "dispatch-direct": DispatchDirect.as_view(),
-    "dispatch-opted-out-above": DispatchOptedOutAbove.as_view(),
-    "dispatch-opted-out-below": DispatchOptedOutBelow.as_view(),
-    "get": Get.as_view(),
-    "get-direct": GetDirect.as_view(),
-    "get-fails": GetFails.as_view(),
-    "dispatch-and-get": DispatchAndGet.as_view(),
+    "stacked": redis_lock("outer")(redis_lock("inner")(lambda request: body("outer"))),
+    "opted-out-above": opted_out(redis_lock("optout")(view)),
+    "opted-out-below": redis_lock("optout")(opted_out(lambda request: body())),
+    "opted-out-of-one-above": transaction.non_atomic_requests(redis_lock("optout")(view)),
+    "opted-out-of-one-below": redis_lock("optout")(transaction.non_atomic_requests(lambda request: body())),
+    "dispatch": dispatched(Plain, redis_lock("dispatch")),
+    "dispatch-bare": dispatched(Plain, redis_lock),
+    "dispatch-twice": dispatched(Plain, [redis_lock("first"), redis_lock("second")]),
+    "dispatch-direct": of(Plain, dispatch=redis_lock("dispatch")(View.dispatch)),
+    "dispatch-opted-out-above": dispatched(Plain, transaction.non_atomic_requests, redis_lock("dispatch")),
+    "dispatch-opted-out-below": dispatched(Plain, redis_lock("dispatch"), transaction.non_atomic_requests),
+    "get": of(Plain, get=method_decorator(redis_lock("get"))(Plain.get)),
+    "get-direct": of(Plain, get=redis_lock("get")(Plain.get)),
+    "get-fails": of(Fails, get=redis_lock("get")(Fails.get)),
+    "dispatch-and-get": dispatched(Plain, redis_lock("dispatch"), get=redis_lock("get")(Plain.get)),
     "as-view": redis_lock("as view")(Plain.as_view()),
-    "as-view-of-dispatch": redis_lock("as view")(Dispatch.as_view()),
+    "as-view-of-dispatch": redis_lock("as view")(dispatched(Plain, redis_lock("dispatch"))),
     "calls-service": calls_service,
     "calls-helper": calls_helper,
-    "calls-helper-opted-out": calls_helper_opted_out,
-    "locked-calls-helper": locked_calls_helper,
-    "locked-calls-helper-opted-out": locked_calls_helper_opted_out,
+    "calls-helper-opted-out": opted_out(lambda request: helper(request)),  # noqa: PLW0108 - a view of its own
+    "locked-calls-helper": redis_lock("view")(calls_helper),
+    "locked-calls-helper-opted-out": opted_out(redis_lock("view")(calls_helper)),
     "method-calls-helper": CallsHelper.as_view(),
-    "function-fails": function_fails,
+    "function-fails": redis_lock("fails")(failing),
     "twice": twice,
-    "rest-get-fails": RestGetFails.as_view(),
-    "rest-dispatch-fails": RestDispatchFails.as_view(),
+    "rest-get-fails": of(Rest, get=redis_lock("rest")(Fails.get)),
+    "rest-dispatch-fails": dispatched(Rest, redis_lock("rest"), get=Fails.get),
     **ASYNC,
 }
 
