@@ -10,7 +10,7 @@ import signal
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,10 +69,15 @@ class Cell:
         (dying,) = [node for node in self.nodes if node.host == body.node]
         dying.kill()
 
-    def redeliver(self, task_id: str) -> None:
-        """What the Redis transport does with a message that isn't acknowledged within the visibility timeout: now."""
+    @contextmanager
+    def channel(self) -> Iterator[Any]:
+        """Of the broker."""
         with self.app.connection_for_write() as connection:
-            channel = connection.default_channel
+            yield connection.default_channel
+
+    def redeliver(self, task_id: str) -> None:
+        """Deliver a message now that isn't acknowledged, as the Redis transport does after the visibility timeout."""
+        with self.channel() as channel:
             for tag, message in channel.client.hgetall(channel.unacked_key).items():
                 if task_id.encode() in message:
                     channel.qos.restore_by_tag(tag.decode())
@@ -80,35 +85,23 @@ class Cell:
         raise AssertionError(f"No message of {task_id} waits for its acknowledgement.")
 
     def copies(self, task_id: str, queue: str) -> int:
-        """Messages of this task in the queue, and with workers which haven't acknowledged them."""
-        with self.app.connection_for_write() as connection:
-            channel = connection.default_channel
+        """Messages of this task in the queue, and those that workers haven't acknowledged."""
+        with self.channel() as channel:
             there = [*channel.client.lrange(queue, 0, -1), *channel.client.hvals(channel.unacked_key)]
         return sum(f'"id": "{task_id}"'.encode() in message.replace(b"\\", b"") for message in there)
 
-    def unacked(self, task_id: str) -> bool:
-        """A worker has the message, and hasn't acknowledged it."""
-        with self.app.connection_for_write() as connection:
-            channel = connection.default_channel
-            return any(task_id.encode() in message for message in channel.client.hvals(channel.unacked_key))
-
-    def message(self, task_id: str) -> bytes:
-        """A copy of the message, while it isn't acknowledged."""
-        with self.app.connection_for_write() as connection:
-            channel = connection.default_channel
-            for message in channel.client.hvals(channel.unacked_key):
-                if task_id.encode() in message:
-                    return message
-        raise AssertionError(f"No message of {task_id} waits for its acknowledgement.")
+    def unacked(self, task_id: str) -> bytes | None:
+        """A copy of a message that a worker has, and hasn't acknowledged."""
+        with self.channel() as channel:
+            messages = channel.client.hvals(channel.unacked_key)
+        return next((message for message in messages if task_id.encode() in message), None)
 
     def deliver(self, message: bytes) -> None:
-        """The copy comes back, though its body has run: what an acknowledgement that was lost leads to."""
+        """Deliver a copy after its body has run, as after an acknowledgement that was lost."""
         payload, exchange, routing_key = json.loads(message)
-        with self.app.connection_for_write() as connection:
-            channel = connection.default_channel
-            with channel.client.pipeline() as pipe:
-                channel._do_restore_message(payload, exchange, routing_key, pipe)
-                pipe.execute()
+        with self.channel() as channel, channel.client.pipeline() as pipe:
+            channel._do_restore_message(payload, exchange, routing_key, pipe)
+            pipe.execute()
 
     def revoke(self, task_id: str, **how: Any) -> None:
         """Every worker has heard it."""
@@ -126,8 +119,8 @@ class Cell:
         self.journal.wait(f"{who}-busy", "begin", count=2 * len(self.nodes))
 
     def queued(self, queue: str = "celery") -> int:
-        with self.app.connection_for_write() as connection:
-            return connection.default_channel.client.llen(queue)
+        with self.channel() as channel:
+            return channel.client.llen(queue)
 
     def close(self) -> None:
         for node in self.nodes:

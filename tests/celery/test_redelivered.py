@@ -76,7 +76,7 @@ def test_copies_held_by_workers_until_their_time_run_once(cell: Cell, who: str) 
 def test_copy_after_the_end_of_its_run_is_dropped_also_after_the_next_job(cell: Cell, who: str) -> None:
     """[C30] Its acknowledgement was lost."""
     task, result, _ = cell.begin("once.late.hold", who)
-    copy = cell.message(result.id)
+    copy = cell.unacked(result.id)
     cell.journal.open_gate(who)
     assert result.get(timeout=10)
     cell.journal.wait(who, "postrun")

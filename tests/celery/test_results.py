@@ -19,7 +19,7 @@ def test_without_results_each_submission_and_delivery_runs_once(make_cell: Calla
     cell.start()
     task, first, _ = cell.begin("once.late.hold", who)
     assert task.delay(who).id == first.id
-    copy = cell.message(first.id)
+    copy = cell.unacked(first.id)
     linked = task.apply_async((who,), link=cell.task("collect").s(who))
     assert linked.id != first.id
     cell.journal.wait(who, "postrun", id=linked.id)

@@ -27,7 +27,7 @@ def test_plain_job_redelivered_while_it_runs_runs_twice(cell: Cell, who: str) ->
 def test_plain_job_delivered_after_its_end_runs_again(cell: Cell, who: str) -> None:
     """[C30]"""
     _, result, _ = cell.begin("plain.late.hold", who)
-    copy = cell.message(result.id)
+    copy = cell.unacked(result.id)
     cell.journal.open_gate(who)
     cell.journal.wait(who, "end")
     cell.deliver(copy)
