@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 BOOTSTRAP := $(PYTHON) tools/bootstrap.py
 
-.PHONY: help demo demo-postgres demo-celery demo-admin run test chaos mutants messages public-api bench lint types build clean
+.PHONY: help demo demo-postgres demo-celery demo-admin run test simulate chaos mutants messages public-api bench lint types build clean
 .PHONY: ci-lint ci-test ci-versions ci-chaos ci-package
 .NOTPARALLEL:
 
@@ -40,6 +40,10 @@ test: ## Run the tests, all but the long ones
 chaos: ## Run the long tests, whose subject is real time: silence, kill -9, real workers
 	@$(BOOTSTRAP) test
 	@$(BIN)/python -m pytest -n 6 -m chaos $(ARGS)
+
+simulate: ## Simulate processes in virtual time (SEEDS=1000000 for a night, WORLD=lock SEED=123 tells one story)
+	@$(BOOTSTRAP) test
+	@$(BIN)/python -m tests.simulation $(if $(SEEDS),--seeds $(SEEDS)) $(if $(WORLD),--world $(WORLD)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 mutants: ## Apply some hundred small defects one by one, and count those that the tests notice (ARGS="--only 'lua-*'")
 	@$(BOOTSTRAP) test

@@ -15,11 +15,12 @@ import pytest
 from tests.probes.process import forget_locks
 from tests.probes.tuning import Tune
 from tests.servers import needs_version, unavailable
+from tests.simulation.summary import pytest_terminal_summary
 from tools.processes import ServerNotFound
 from tools.redis_binary import find_server
 from tools.redis_server import RedisServer, one_node_cluster
 
-__all__ = ["needs_version", "unavailable"]
+__all__ = ["needs_version", "pytest_terminal_summary", "unavailable"]
 
 freezegun.configure(extend_ignore_list=["_pytest.timing"])  # else --durations shows the span from frozen to real time
 

@@ -1,0 +1,114 @@
+"""Runs seeds: in tests, for a night, or one alone with its story."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.installation import Installation, installed
+from tests.simulation.lock_world import LockWorld
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+WORLDS: dict[str, Callable[..., Any]] = {"lock": LockWorld}
+
+NO_TRIGGERS: frozenset[str] = frozenset()
+
+COLLECT_EVERY = 100
+"""Seeds between two garbage collections: none runs during a simulation, where it would end things at a random moment."""
+
+
+@dataclass
+class Outcome:
+    """Of one seed."""
+
+    world: str
+    seed: int
+    problems: list[str]
+    story: list[str]
+    effects: int
+    processes: int
+    faults: int
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [
+                f"{self.world} world, seed {self.seed}:",
+                *self.story,
+                *self.problems,
+                f"Again: make simulate WORLD={self.world} SEED={self.seed}",
+            ]
+        )
+
+
+@contextmanager
+def simulator() -> Iterator[Simulator]:
+    """Simulations, one after the other, in this thread."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        with installed() as installation:
+            yield Simulator(installation)
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+class Simulator:
+    def __init__(self, installation: Installation) -> None:
+        self._installation = installation
+        self._count = 0
+
+    def run(self, world: str, seed: int, triggers: frozenset[str] = NO_TRIGGERS, *, verbose: bool = False) -> Outcome:
+        simulated = WORLDS[world](seed, self._installation, triggers)
+        simulated.scheduler.verbose = verbose
+        try:
+            simulated.run()
+        finally:
+            simulated.close()
+            self._installation.end()
+            self._count += 1
+            if self._count % COLLECT_EVERY == 0:
+                gc.collect()
+        return Outcome(
+            world,
+            seed,
+            simulated.scheduler.problems,
+            simulated.scheduler.story,
+            simulated.server.effects,
+            len(simulated.processes),
+            simulated.faults.counts.total(),
+        )
+
+    def first_failure(
+        self, world: str, seeds: Iterable[int], triggers: frozenset[str] = NO_TRIGGERS, why: str = ""
+    ) -> Outcome | None:
+        """The first seed that breaks a rule, with its story."""
+        for seed in seeds:
+            outcome = self.run(world, seed, triggers)
+            if any(why in problem for problem in outcome.problems):
+                return self.run(world, seed, triggers, verbose=True)
+        return None
+
+
+@dataclass
+class Medians:
+    """Of many seeds: what happened in one."""
+
+    effects: float
+    processes: float
+    faults: float
+
+    @classmethod
+    def of(cls, outcomes: list[Outcome]) -> Medians:
+        return cls(
+            median(outcome.effects for outcome in outcomes),
+            median(outcome.processes for outcome in outcomes),
+            median(outcome.faults for outcome in outcomes),
+        )

@@ -1,0 +1,94 @@
+"""What goes wrong, and when: decided by the seed. Disturbances are remembered, so that the rules know what to excuse."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tests.simulation.network import Request, SimulatedInbox
+    from tests.simulation.process import Process
+    from tests.simulation.scheduler import Scheduler
+
+TIMEOUT = 2.0
+"""Seconds for which a client waits for an answer."""
+
+RETRY = 1.1
+"""Seconds between two attempts of the engine, at most."""
+
+
+class Disturbance(NamedTuple):
+    """Between two moments of true time something may be late; of one process, or of all."""
+
+    begin: float
+    end: float
+    process: Process | None
+    kind: str
+
+
+class Faults:
+    """The weather of one simulation.
+
+    Attributes:
+        chances: how likely each kind of fault befalls a request.
+        left: how many faults of requests there may still be.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.chances: dict[str, float] = {}
+        self.left = 0
+        self.slowness = 3e-4
+        self.disturbances: list[Disturbance] = []
+        self.counts: Counter[str] = Counter()
+
+    def count(self, kind: str) -> None:
+        self.counts[kind] += 1
+
+    def disturb(self, seconds: float, process: Process | None, kind: str) -> None:
+        now = self.scheduler.now
+        self.disturbances.append(Disturbance(now, now + seconds, process, kind))
+
+    def between(self, begin: float, end: float, process: Process | None = None) -> float:
+        """How many seconds may have been lost to disturbances that reach into these; of all processes, or of one."""
+        return sum(
+            found.end - found.begin
+            for found in self.disturbances
+            if found.begin <= end and found.end >= begin and (process is None or found.process in (None, process))
+        )
+
+    # Of the network.
+
+    def trip(self) -> float:
+        return 5e-5 + self.scheduler.random.expovariate(1.0) * self.slowness
+
+    def reconnect(self) -> float:
+        return self.scheduler.random.uniform(0.001, 0.5)
+
+    def lateness(self) -> float:
+        return self.scheduler.random.uniform(TIMEOUT, TIMEOUT + 2.5)
+
+    def of_request(self, request: Request) -> str:
+        """What befalls it: "", "request lost", "reply lost" or "late"."""
+        if self.left > 0 and self.chances:
+            drawn = self.scheduler.random.random()
+            for kind, chance in self.chances.items():
+                if drawn < chance:
+                    self.left -= 1
+                    self.count(kind)
+                    self.scheduler.say("    %s: %s", kind, request.commands[0].name)
+                    self.disturb(TIMEOUT + RETRY, request.process, kind)
+                    return kind
+                drawn -= chance
+        return ""
+
+    def note_reset(self, request: Request) -> None:
+        self.disturb(RETRY, request.process, "reset")
+        if self.scheduler.random.random() < 0.3:
+            request.lose()
+
+    def loses_subscription(self) -> bool:
+        return False
+
+    def loses_message(self, inbox: SimulatedInbox) -> bool:
+        return False

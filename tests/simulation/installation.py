@@ -1,0 +1,156 @@
+"""The product's doors to the outside lead into the simulation that runs: clock, sleep, threads, process numbers, chance."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from threading import get_ident
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from django_redis_locks import renewal
+from django_redis_locks.core import clock, events, forks, owners, queues
+from django_redis_locks.core.daemon import Daemon
+from django_redis_locks.primitives import base
+from tests.simulation.scheduler import Died, current
+
+if TYPE_CHECKING:
+    from tests.simulation.network import Server
+    from tests.simulation.scheduler import Scheduler
+
+
+class Installation:
+    """What all simulations of a test share: the clock of the product, and what it hears of other threads and processes."""
+
+    def __init__(self) -> None:
+        self.scheduler: Scheduler | None = None
+        self.heard: Callable[[events.Event], object] = lambda event: None
+        self._server: Server | None = None
+        self._thread = get_ident()
+        self._getpid = os.getpid
+
+    def _is_foreign(self) -> bool:
+        """Another thread of the tests, such as one that waits in the background, has the machine's clock."""
+        return self.scheduler is None or get_ident() != self._thread
+
+    def now(self) -> float:
+        if self._is_foreign():
+            return clock.SYSTEM.now()
+        process = self.scheduler.process
+        return self.scheduler.now if process is None else process.now()
+
+    def wall(self) -> float:
+        if self._is_foreign():
+            return clock.SYSTEM.wall()
+        process = self.scheduler.process
+        return self._server.wall() if process is None else process.wall()
+
+    def wait(self, lock: Any, seconds: float) -> None:
+        if self._is_foreign():
+            clock.SYSTEM.wait(lock, seconds)
+        else:
+            current().wait(lock, seconds)
+
+    def getpid(self) -> int:
+        if self._is_foreign() or self.scheduler.process is None:
+            return self._getpid()
+        return self.scheduler.process.pid
+
+    def start_thread(self, daemon: Daemon) -> None:
+        daemon._thread = self.scheduler.process.thread("maintenance", daemon._work)
+
+    def hear(self, event: events.Event) -> None:
+        if not self._is_foreign():
+            self.heard(event)
+
+    def begin(self, scheduler: Scheduler, server: Server) -> None:
+        """Another simulation begins."""
+        self.scheduler, self._server = scheduler, server
+        queues.random = scheduler.random.random
+        queues.mint_number = count(1).__next__
+        number = count(1).__next__
+        owners.mint_token = lambda: f"t{number()}"
+        scheduler.enter = _entering(scheduler)
+
+    def end(self) -> None:
+        self.scheduler = None
+
+
+def _entering(scheduler: Scheduler) -> Callable[[Any], None]:
+    def enter(process: Any) -> None:
+        scheduler.process = process
+        if process is not None:
+            forks.known = process.pid
+
+    return enter
+
+
+class Here:
+    """Who runs."""
+
+    @property
+    def me(self) -> Any:
+        return current()
+
+
+class Watch(logging.Handler):
+    """A failure that the product only logs is one all the same."""
+
+    def __init__(self, installation: Installation) -> None:
+        super().__init__(logging.ERROR)
+        self._installation = installation
+
+    def emit(self, record: logging.LogRecord) -> None:
+        scheduler = self._installation.scheduler
+        if scheduler is not None and record.exc_info and not isinstance(record.exc_info[1], Died):
+            scheduler.broken(f"it is logged that {record.getMessage()}: {record.exc_info[1]!r}")
+
+
+def _calling(start: Callable[[Daemon], None]) -> Callable[[Daemon], None]:
+    """As a method: what is bound already isn't bound to the next object."""
+
+    def begin(self: Daemon) -> None:
+        start(self)
+
+    return begin
+
+
+@contextmanager
+def installed() -> Iterator[Installation]:
+    """For as many simulations as there are, one after the other."""
+    installation = Installation()
+    replaced: list[tuple[Any, str, Any]] = [
+        (os, "getpid", installation.getpid),
+        (base, "getpid", installation.getpid),
+        (forks, "known", forks.known),
+        (Daemon, "_begin", _calling(installation.start_thread)),
+        (renewal, "time", SimpleNamespace(sleep=lambda seconds: current().sleep(seconds))),
+        (owners, "_here", Here()),
+        (owners, "mint_token", owners.mint_token),
+        (queues, "random", queues.random),
+        (queues, "mint_number", queues.mint_number),
+    ]
+    real = [(where, name, getattr(where, name)) for where, name, _ in replaced]
+    log = logging.getLogger("django_redis_locks")
+    watch, level, propagates = Watch(installation), log.level, log.propagate
+    for where, name, value in replaced:
+        setattr(where, name, value)
+    log.addHandler(watch)
+    log.setLevel(logging.ERROR)
+    log.propagate = False
+    events.listen(installation.hear)
+    before = clock.install(installation)
+    try:
+        yield installation
+    finally:
+        installation.end()
+        clock.install(before)
+        events._listeners.remove(installation.hear)
+        log.removeHandler(watch)
+        log.setLevel(level)
+        log.propagate = propagates
+        for where, name, value in real:
+            setattr(where, name, value)

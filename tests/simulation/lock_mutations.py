@@ -1,0 +1,115 @@
+"""The engine without one of its rules each: the simulator must notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+import pytest
+
+from django_redis_locks.backends.memory import backend as memory
+from django_redis_locks.backends.memory.store import Store
+from django_redis_locks.core import hold
+from django_redis_locks.core.effects import Handed
+from django_redis_locks.core.queues import _Queue
+from django_redis_locks.core.rounds import Rounds
+from django_redis_locks.engine import Engine
+from django_redis_locks.primitives import base
+from tests.simulation.network import SimulatedInbox
+
+Patch = pytest.MonkeyPatch
+Mutation = Callable[[Patch], None]
+
+
+def no_token_on_release(patch: Patch) -> None:
+    """A release frees the lock whoever holds it."""
+    real = memory._free
+
+    def free(store: Store, keys: tuple[str, ...], token: str, *more: Any) -> int:
+        record = store.find(keys[0])
+        return real(store, keys, token if record is None else record.token, *more)
+
+    patch.setitem(memory._steps, "lock/free", free)
+
+
+def no_drift(patch: Patch) -> None:
+    """[H14] The local deadline leaves no room for clocks that differ."""
+    patch.setattr(hold, "DRIFT_SHARE", -0.02)
+
+
+def fence_without_clock(patch: Patch) -> None:
+    """[H1] A fence is counted, and nothing more."""
+
+    def next_fence(self: Store, counter: str, last: int = 0, spare: int = 0) -> int:
+        fence = max(self.fences.get(counter, 1000), last + spare if last else 0) + 1
+        self.fences[counter] = fence + spare
+        return fence
+
+    patch.setattr(Store, "next_fence", next_fence)
+
+
+def lease_lowered(patch: Patch) -> None:
+    """[H2] A step lowers the lease of a live token."""
+
+    def prolong(self: Any, lease: int) -> None:
+        self.ends = memory.monotonic() + lease / 1000
+
+    patch.setattr(memory.Lease, "prolong", prolong)
+
+
+def no_doubt(patch: Patch) -> None:
+    """[H3] What isn't there any more was stolen, although an attempt before this one wasn't answered."""
+    patch.setattr(Handed, "doubtful", property(lambda self: False, lambda self, doubt: None))
+
+
+def registered_too_early(patch: Patch) -> None:
+    """[H7] A process is registered before it listens."""
+    patch.setattr(SimulatedInbox, "hears", lambda self, channel: channel + self.id)
+
+
+def wakeup_forgotten(patch: Patch) -> None:
+    """[H8] A wake-up that overtakes the answer "busy" is forgotten with it."""
+    real = _Queue.told
+
+    def told(self: _Queue, *args: Any) -> None:
+        real(self, *args)
+        self.seen = self.answered = self.wakes
+
+    patch.setattr(_Queue, "told", told)
+
+
+def wakeup_not_passed_on(patch: Patch) -> None:
+    """[H9] A wake-up for a process that waits no more isn't passed on."""
+    patch.setattr(Engine, "left", lambda self, place, address, handed: None)
+
+
+def seat_left(patch: Patch) -> None:
+    """[E11] An exception leaves a seat at the head of the queue."""
+    patch.setattr(base, "surely", lambda clear_away: None)
+
+
+def no_local_queue_wakeup(patch: Patch) -> None:
+    """The next head of a local queue isn't woken."""
+    patch.setattr(_Queue, "rouse", lambda self: None)
+
+
+def never_renewed(patch: Patch) -> None:
+    """[H6] No lease is renewed."""
+    patch.setattr(Rounds, "enter", lambda self, *args, **options: inf)
+
+
+MUTATIONS: list[tuple[Mutation, str]] = [
+    (no_token_on_release, "nobody took it"),
+    (no_drift, "two hold the lock"),
+    (fence_without_clock, "isn't above"),
+    (lease_lowered, "nothing kept its renewal"),
+    (no_doubt, "reported as lost"),
+    (registered_too_early, "waits although"),
+    (wakeup_forgotten, "waits although"),
+    (wakeup_not_passed_on, "waits although"),
+    (seat_left, "fails although"),
+    (no_local_queue_wakeup, "waits although"),
+    (never_renewed, "nothing kept its renewal"),
+]
+"""Each with what the first seed that notices it says."""

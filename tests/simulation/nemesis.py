@@ -1,0 +1,155 @@
+"""Disasters at moments that the seed chooses: processes and the server, not single requests."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+
+OFTEN = ("strike", "strike", "stop")
+"""What there is more of than of the others."""
+
+
+class Nemesis:
+    """Strikes a world: its ``scheduler``, ``faults``, ``server``, ``processes`` and ``rules``."""
+
+    def __init__(self, world: Any) -> None:
+        self.world = world
+        self.scheduler = world.scheduler
+        self.faults = world.faults
+        self.server = world.server
+        self.random = world.scheduler.random
+        self.kinds: dict[str, Callable[[], None]] = {
+            "stop": self._stop,
+            "kill": self._kill,
+            "cut": self._cut,
+            "restart": self._restart,
+            "wipe": self._wipe,
+            "set back": self._set_back,
+            "clock": self._clock,
+            "server clock": self._server_clock,
+            "strike": self._strike,
+            "force": self._force,
+        }
+
+    def begin(self) -> None:
+        """Choose the weather."""
+        random, faults = self.random, self.faults
+        faults.slowness = random.choice([1e-4, 3e-4, 3e-3])
+        for kind in ("request lost", "reply lost", "late"):
+            if random.random() < 0.5:
+                faults.chances[kind] = random.choice([0.01, 0.04, 0.1])
+        faults.left = random.choice([1, 2, 4])
+        for _ in range(random.choice([1, 1, 2, 3, 4])):
+            moment = random.choice([random.uniform(0.0, 0.02), random.uniform(0.0, 1.0), random.uniform(0.0, 8.0)])
+            self.scheduler.at(moment, self.kinds[random.choice([*self.kinds, *OFTEN])])
+
+    def _victim(self) -> Process | None:
+        living = [process for process in self.world.processes if not process.dead]
+        return self.random.choice(living) if living else None
+
+    def _happens(self, kind: str, about: object = "") -> None:
+        self.faults.count(kind)
+        self.scheduler.say("*** %s %s", kind, about)
+
+    def _stop(self) -> None:
+        victim = self._victim()
+        if victim is not None:
+            seconds = self.random.choice([0.05, 1.0, 5.0, 20.0])
+            self._happens("stop", f"{victim.name} for {seconds} s")
+            self.faults.disturb(seconds + 0.1, victim, "stop")
+            victim.stop(seconds)
+
+    def _kill(self) -> None:
+        victim = self._victim()
+        if victim is not None and sum(not process.dead for process in self.world.processes) > 1:
+            self._happens("kill", victim.name)
+            victim.kill()
+            self.world.rules.killed(victim)
+
+    def _cut(self) -> None:
+        victim = self._victim() if self.random.random() < 0.7 else None
+        self._happens("cut", victim.name if victim is not None else "all")
+        self.faults.disturb(1.7, victim, "cut")
+        self.server.cut(victim)
+
+    def _restart(self, seconds: float | None = None) -> None:
+        """The server goes down and comes back with what it had."""
+        seconds = self.random.choice([0.01, 0.5, 3.0]) if seconds is None else seconds
+        self._happens("restart", f"{seconds} s")
+        self.faults.disturb(seconds + 2.7, None, "restart")
+        self.server.cut()
+        self.server.down_until = self.scheduler.now + seconds
+
+    def _wipe(self) -> None:
+        """It comes back empty."""
+        self._restart(0.01)
+        store = self.server.store
+        for part in (store.records, store.lines, store.listings, store.values, store.fences):
+            part.clear()
+        self._happens("wipe")
+        self.world.rules.data_lost()
+
+    def _set_back(self) -> None:
+        """A snapshot is made now, and later the server comes back with that."""
+        store = self.server.store
+        snapshot = {part: copy.deepcopy(getattr(store, part)) for part in ("records", "lines", "listings", "fences")}
+        self.scheduler.at(self.scheduler.now + self.random.uniform(0.05, 3.0), lambda: self._restore(snapshot))
+
+    def _restore(self, snapshot: dict[str, Any]) -> None:
+        self._restart(0.01)
+        for name, value in snapshot.items():
+            part = getattr(self.server.store, name)
+            part.clear()
+            part.update(value)
+        self._happens("set back")
+        self.world.rules.data_lost()
+
+    def _clock(self) -> None:
+        """A process's wall clock is set."""
+        victim = self._victim()
+        if victim is not None:
+            victim.wall_ahead = self.random.choice([-3600.0, -1.0, 2.0, 3600.0])
+            self._happens("clock", f"of {victim.name} by {victim.wall_ahead}")
+
+    def _server_clock(self) -> None:
+        """So is the server's; its leases run on."""
+        self.server.clock_offset = self.random.choice([-3600.0, -0.5, 0.5, 60.0])
+        self._happens("server clock", self.server.clock_offset)
+        self.world.rules.server_clock_set()
+
+    def _strike(self) -> None:
+        """A signal handler raises in a thread, or a task is cancelled."""
+        victim = self._victim()
+        if victim is None or victim.stopped:
+            return
+        targets: list[Callable[[], object]] = [
+            partial(self._interrupt, actor) for actor in victim.living if actor.name.startswith("thread")
+        ]
+        targets += [
+            partial(loop.call_soon_threadsafe, task.cancel)
+            for loop in victim.loops
+            for task in loop.tasks
+            if not task.done() and task.get_name().startswith("task")
+        ]
+        if targets:
+            self._happens("strike", victim.name)
+            self.scheduler.enter(victim)
+            self.random.choice(targets)()
+            self.scheduler.enter(None)
+
+    @staticmethod
+    def _interrupt(actor: Any) -> None:
+        actor.strikes += 1
+        actor.wake()
+
+    def _force(self) -> None:
+        """An operator frees a lock."""
+        victim = self._victim()
+        if victim is not None:
+            self._happens("force", victim.name)
+            victim.thread("operator", lambda: self.world.force(victim))

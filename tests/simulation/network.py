@@ -1,0 +1,314 @@
+"""The store's server and the network before it: every request may be delayed, lost, answered in vain, or come late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from django_redis_locks import LockBackendError
+from django_redis_locks.backends.base import Backend, Inbox
+from django_redis_locks.backends.memory import MemoryBackend
+from django_redis_locks.backends.memory import backend as memory
+from django_redis_locks.core.owners import running_loop
+from django_redis_locks.core.tuning import DEFAULT
+from tests.simulation.scheduler import Died, current
+
+if TYPE_CHECKING:
+    from django_redis_locks.backends.base import Listener
+    from django_redis_locks.core.effects import Command
+    from tests.simulation.faults import Faults
+    from tests.simulation.process import Process
+    from tests.simulation.scheduler import Scheduler
+
+LOCATION = "simulation"
+
+
+class Server:
+    """One Redis: the memory backend's commands, a clock, and connections to it.
+
+    Attributes:
+        observers: are told of each command that was carried out.
+    """
+
+    def __init__(self, scheduler: Scheduler, faults: Faults) -> None:
+        self.scheduler = scheduler
+        self.faults = faults
+        self.memory = MemoryBackend(LOCATION)
+        self.store = self.memory._store
+        self.clock_offset = 0.0
+        self.down_until = 0.0
+        self.in_flight: list[Request] = []
+        self.inboxes: list[SimulatedInbox] = []
+        self.observers: list[Callable[[Command[Any], Any], object]] = []
+        self.effects = 0
+
+    def forget(self) -> None:
+        memory._stores.pop(LOCATION, None)
+
+    @property
+    def down(self) -> bool:
+        return self.scheduler.now < self.down_until
+
+    def wall(self) -> float:
+        """Its own clock, by which fences are made."""
+        return EPOCH + self.scheduler.now + self.clock_offset
+
+    def carry_out(self, command: Command[Any]) -> Any:
+        reply = self.memory.call(command)
+        self.scheduler.say("    the server: %s %s -> %s", command.name, command.args, reply)
+        for observe in self.observers:
+            observe(command, reply)
+        return reply
+
+    def cut(self, process: Process | None = None) -> None:
+        """Reset the connections of one process, or all: what is in flight stays unanswered."""
+        for request in self.in_flight[:]:
+            if process is None or request.process is process:
+                request.reset()
+        for inbox in self.inboxes[:]:
+            if process is None or inbox.process is process:
+                inbox.reset()
+
+
+EPOCH = 1_700_000_000.0
+
+
+class Request:
+    """Commands that were written to one connection, and the answer if it comes."""
+
+    def __init__(
+        self, server: Server, process: Process, commands: Sequence[Command[Any]], answered: Callable[[], object]
+    ) -> None:
+        self.server = server
+        self.process = process
+        self.commands = commands
+        self.replies: list[Any] | None = None
+        self.failure: LockBackendError | None = None
+        self.answered = answered
+        self.over = False
+        """The answer is of no interest any more."""
+        self.carried_out = False
+        self.awaited = True
+        scheduler, faults = server.scheduler, server.faults
+        process.requests += 1
+        server.effects += len(commands)
+        server.in_flight.append(self)
+        trip = faults.trip()
+        fault = faults.of_request(self)
+        if fault == "request lost":
+            return
+        if fault == "late":
+            trip += faults.lateness()
+        self.reply_lost = fault == "reply lost"
+        self.trip_back = faults.trip()
+        scheduler.at(scheduler.now + trip, self._arrive)
+
+    def _arrive(self) -> None:
+        """At the server. What a client has given up comes late, and is carried out all the same."""
+        if self.carried_out:
+            return
+        self.carried_out = True
+        server = self.server
+        if server.down:
+            if not self.over:
+                self._end(LockBackendError("connection refused", passing=True))
+                self._tell()
+            return
+        replies = [server.carry_out(command) for command in self.commands]
+        if not self.over and not self.reply_lost:
+            scheduler = server.scheduler
+            scheduler.at(scheduler.now + self.trip_back, partial(self._answer, replies), self.process)
+
+    def _answer(self, replies: list[Any]) -> None:
+        if not self.over:
+            self.replies = replies
+            self._end(None)
+            self.answered()
+
+    def reset(self) -> None:
+        """The connection is cut; a request that is on its way may be lost, or may not."""
+        if not self.over:
+            self.server.faults.note_reset(self)
+            self._end(unanswered("connection reset"))
+            self._tell()
+
+    def give_up(self) -> None:
+        """The caller waits no longer, and closes the connection."""
+        self.awaited = False
+        if not self.over:
+            self._end(unanswered("timeout"))
+
+    def lose(self) -> None:
+        """It never arrives."""
+        self.carried_out = True
+
+    def _end(self, failure: LockBackendError | None) -> None:
+        self.over = True
+        self.failure = failure
+        self.server.in_flight.remove(self)
+
+    def _tell(self) -> None:
+        scheduler = self.server.scheduler
+        scheduler.at(scheduler.now, self._ring, self.process)
+
+    def _ring(self) -> None:
+        if self.awaited:
+            self.answered()
+
+
+def unanswered(why: str) -> LockBackendError:
+    return LockBackendError(why, unanswered=True, passing=True)
+
+
+class SimulatedBackend(Backend):
+    """One process's connections to the server."""
+
+    def __init__(self, server: Server, process: Process) -> None:
+        self.server = server
+        self.process = process
+        self.identity = f"simulation {process.name}"
+        """Of its own for each process: queues and grants are found by it."""
+
+    def call(self, command: Command[Any]) -> Any:
+        (reply,) = self.call_many([command], DEFAULT.socket_timeout)
+        if isinstance(reply, LockBackendError):
+            try:
+                raise reply
+            finally:
+                del reply  # a frame and an error that know each other would keep grants reachable
+        return reply
+
+    def call_many(self, commands: Sequence[Command[Any]], timeout: float) -> list[Any]:
+        actor = current()
+        if self.process.dead:
+            raise Died
+        actor.doing = commands[0].name
+        request = Request(self.server, self.process, commands, actor.go_on)
+        try:
+            actor.wait_for_wake(timeout)
+        finally:
+            request.give_up()
+        if request.replies is not None:
+            return request.replies
+        assert request.failure is not None
+        return [_copy(request.failure) for _ in commands]
+
+    async def acall(self, command: Command[Any]) -> Any:
+        loop = running_loop()
+        assert loop is not None
+        if self.process.dead:
+            raise Died
+        answered = loop.create_future()
+
+        def set_answered() -> None:
+            if not answered.done():
+                answered.set_result(None)
+
+        def ring() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(set_answered)
+
+        request = Request(self.server, self.process, [command], ring)
+        timer = loop.call_later(DEFAULT.socket_timeout, set_answered)
+        try:
+            await answered
+        finally:
+            timer.cancel()
+            request.give_up()
+        if request.replies is None:
+            assert request.failure is not None
+            try:
+                raise request.failure
+            finally:
+                del request  # see call
+        return request.replies[0]
+
+    def inbox(self, listener: Listener) -> SimulatedInbox:
+        return SimulatedInbox(self.server, self.process, listener)
+
+
+def _copy(failure: LockBackendError) -> LockBackendError:
+    return LockBackendError(str(failure.args[0]), unanswered=failure.unanswered, passing=failure.passing)
+
+
+class SimulatedInbox(Inbox):
+    """A process's subscription, which delivers messages with delay, and none while it is cut."""
+
+    def __init__(self, server: Server, process: Process, listener: Listener) -> None:
+        self.server = server
+        self.process = process
+        self.listener = listener
+        self.generation = 0
+        self.channels: set[str] = set()
+        self.wanted: set[str] = set()
+        self._renew()
+        server.inboxes.append(self)
+
+    def _renew(self) -> None:
+        self.id = f"{self.process.name}.{self.process.next_number()}"
+
+    def hears(self, channel: str) -> str:
+        return channel + self.id if channel in self.channels else ""
+
+    def open(self, channel: str, then: Callable[[], object]) -> None:
+        self.wanted.add(channel)
+        if channel in self.channels:
+            then()
+        else:
+            self._subscribe(channel, then)
+
+    def _subscribe(self, channel: str, then: Callable[[], object]) -> None:
+        scheduler, generation = self.server.scheduler, self.generation
+
+        def confirmed() -> None:
+            if self.generation == generation and not self.server.down:
+                self.channels.add(channel)
+                self.server.store.inboxes[channel + self.id] = partial(self._told, generation)
+            then()
+
+        if self.server.faults.loses_subscription():
+            return
+        scheduler.at(scheduler.now + self.server.faults.trip(), confirmed, self.process)
+
+    def _told(self, generation: int, number: str, lock: str) -> None:
+        """The server publishes."""
+
+        def deliver() -> None:
+            if generation == self.generation:
+                self.listener.told(number, lock)
+
+        if not self.server.faults.loses_message(self):
+            scheduler = self.server.scheduler
+            scheduler.at(scheduler.now + self.server.faults.trip(), deliver, self.process)
+
+    def silence(self) -> None:
+        """The server hears of its end."""
+        for channel in sorted(self.channels):
+            self.server.store.inboxes.pop(channel + self.id, None)
+        self.channels.clear()
+        self.generation += 1
+
+    def reset(self) -> None:
+        """The connection is cut. The process notices, and subscribes again: what came meanwhile is lost."""
+        if self.channels or self.wanted:
+            self.silence()
+            scheduler, generation = self.server.scheduler, self.generation
+            scheduler.at(scheduler.now + self.server.faults.reconnect(), lambda: self._again(generation), self.process)
+
+    def _again(self, generation: int) -> None:
+        if generation != self.generation:
+            return
+        if self.server.down:
+            self.reset()
+            return
+        for channel in sorted(self.wanted):
+            self.channels.add(channel)
+            self.server.store.inboxes[channel + self.id] = partial(self._told, generation)
+        self.listener.missed()
+
+    def after_fork_in_child(self) -> None:
+        """The parent's subscription goes on, and isn't ours."""
+        self.channels, self.wanted = set(), set()
+        self.generation += 1
+        self._renew()

@@ -1,0 +1,186 @@
+"""A simulated process: an engine with queues, maintenance thread and connections of its own, threads, and event loops."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import events
+from collections.abc import Callable, Coroutine
+from itertools import count
+from math import inf
+from threading import Lock as Mutex
+from typing import TYPE_CHECKING, Any
+
+from django_redis_locks import engine as engines
+from django_redis_locks.client import Locks
+from django_redis_locks.conf import AliasSettings
+from django_redis_locks.engine import Engine
+from tests.simulation.network import EPOCH, SimulatedBackend
+from tests.simulation.scheduler import Actor, Died
+
+if TYPE_CHECKING:
+    from tests.simulation.network import Server
+    from tests.simulation.scheduler import Scheduler
+
+
+class Process:
+    """One of the processes on the simulated hosts.
+
+    Attributes:
+        rate: how fast its clock goes: the product promises to cope with one percent.
+        stopped_until: it is stopped until then (SIGSTOP), or was.
+        requests: how many it has sent.
+    """
+
+    def __init__(self, server: Server, name: str, settings: AliasSettings) -> None:
+        self.scheduler: Scheduler = server.scheduler
+        self.server = server
+        self.name = name
+        random = self.scheduler.random
+        self.pid = 1000 + len(self.scheduler.processes)
+        self.rate = 1.0 + random.uniform(-0.009, 0.009)
+        self.ahead = random.uniform(0.0, 1e6)
+        self.wall_ahead = 0.0
+        self.stopped_until = 0.0
+        self.dead = False
+        self.requests = 0
+        self.threads: list[Actor] = []
+        self.loops: list[VirtualLoop] = []
+        self.next_number = count(1).__next__
+        self.scheduler.processes.append(self)
+        before = self.scheduler.process
+        self.scheduler.enter(self)
+        self.backend = SimulatedBackend(server, self)
+        self.engine = Engine(self.backend)
+        self.locks = Locks(settings, self.engine)
+        self.scheduler.enter(before)
+
+    @property
+    def stopped(self) -> bool:
+        return self.stopped_until > self.scheduler.now
+
+    @property
+    def living(self) -> list[Actor]:
+        return [actor for actor in self.threads if not actor.over]
+
+    @property
+    def busy(self) -> bool:
+        """A thread of its own still runs, besides the maintenance thread."""
+        return any(not actor.over and actor.name != "maintenance" for actor in self.threads)
+
+    def now(self) -> float:
+        return self.ahead + self.rate * self.scheduler.now
+
+    def wall(self) -> float:
+        return EPOCH + self.wall_ahead + self.scheduler.now
+
+    def thread(self, name: str, act: Callable[[], object], after: float = 0.0) -> Actor:
+        """Start a thread."""
+        actor = Actor(self, name, act)
+        self.threads.append(actor)
+        scheduler = self.scheduler
+        scheduler.at(scheduler.now + after + scheduler.random.random() * 1e-3, actor._turn(), self)
+        return actor
+
+    def loop(self, name: str, main: Callable[[], Coroutine[Any, Any, object]]) -> Actor:
+        """Start a thread with an event loop."""
+
+        def run() -> None:
+            loop = VirtualLoop(actor)
+            self.loops.append(loop)
+            try:
+                loop.run_until_complete(main())
+            finally:
+                if not self.dead:
+                    loop.close()
+
+        actor = self.thread(name, run)
+        return actor
+
+    def stop(self, seconds: float) -> None:
+        """SIGSTOP, and SIGCONT after so many seconds of true time."""
+        self.stopped_until = max(self.stopped_until, self.scheduler.now + seconds)
+
+    def kill(self) -> None:
+        """SIGKILL: the server hears that its connections are closed, what was sent may still arrive."""
+        self.dead = True
+        for request in self.server.in_flight[:]:
+            if request.process is self:
+                request.give_up()
+        for inbox in self.server.inboxes:
+            if inbox.process is self:
+                inbox.silence()
+        before = self.scheduler.process
+        self.scheduler.enter(self)
+        for loop in self.loops:
+            loop.drop()
+        for actor in self.threads:
+            actor.end()
+        self.scheduler.enter(before)
+        engines._queues.pop(self.backend.identity, None)
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """asyncio's own loop, on the clock of a simulated process: where it would select it lets other threads go on."""
+
+    def __init__(self, actor: Actor) -> None:
+        super().__init__()
+        self._actor = actor
+        self._selector = self
+        self._bell = Mutex()
+        self._bell.acquire()
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.set_task_factory(self._make_task)
+        self.set_exception_handler(self._report)
+
+    @staticmethod
+    def _make_task(loop: VirtualLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, **options)
+        loop.tasks.append(task)
+        return task
+
+    def _report(self, _: object, context: dict[str, Any]) -> None:
+        if not self._actor.process.dead:
+            self._actor.scheduler.broken(f"a loop of {self._actor.process.name} reports {context}")
+
+    def time(self) -> float:
+        return self._actor.process.now()
+
+    def select(self, timeout: float | None) -> list[Any]:
+        if timeout is None or timeout > 0:
+            self._actor.wait(self._bell, inf if timeout is None else timeout)
+        return []
+
+    def _process_events(self, events: list[Any]) -> None:
+        pass
+
+    def _write_to_self(self) -> None:
+        try:
+            self._bell.release()
+        except RuntimeError:
+            pass  # rung already
+
+    def run_forever(self) -> None:
+        events._set_running_loop(self)
+        try:
+            while True:
+                self._run_once()
+                if self._stopping:
+                    break
+        finally:
+            self._stopping = False
+            events._set_running_loop(None)
+
+    def drop(self) -> None:
+        """Its process is dead: unwind what its tasks have begun."""
+        for task in self.tasks:
+            task._log_destroy_pending = False
+            coro: Any = task.get_coro()
+            while coro.cr_frame is not None and not coro.cr_running:
+                try:
+                    coro.throw(Died)
+                except (Died, StopIteration):
+                    pass
+                except BaseException:  # noqa: BLE001 - a dead process reports nothing
+                    continue
+        if not self.is_closed():
+            self.close()

@@ -1,0 +1,71 @@
+"""Every seed is a history of a few processes in virtual time, with faults; in none of them a rule is broken."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.simulation import lock_mutations
+from tests.simulation.explore import WORLDS, Medians, Simulator, simulator
+
+CHUNK = 500
+
+CHUNKS = [("lock", number) for number in range(10)]
+
+ENOUGH = 2000
+"""Seeds among which a mutation must show."""
+
+MUTATIONS = [("lock", mutation, why) for mutation, why in lock_mutations.MUTATIONS]
+
+
+@pytest.mark.parametrize(("world", "chunk"), CHUNKS)
+def test_simulation_of_random_seeds_breaks_no_rule(world: str, chunk: int, record_property: Any) -> None:
+    """[H1-H24] One holder per key; fences grow; waits end; nothing stays held; nobody waits for a free lock."""
+    outcomes = []
+    with simulator() as simulation:
+        for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
+            outcome = simulation.run(world, seed)
+            if outcome.problems:
+                pytest.fail(str(simulation.run(world, seed, verbose=True)))
+            outcomes.append(outcome)
+    medians = Medians.of(outcomes)
+    record_property("simulation", [world, len(outcomes), medians.effects, medians.processes, medians.faults])
+    assert medians.effects >= 40
+    assert medians.processes >= 2
+    assert medians.faults >= 1
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_simulation_of_one_seed_twice_gives_one_story(world: str) -> None:
+    def story(simulation: Simulator, seed: int) -> list[str]:
+        return simulation.run(world, seed, verbose=True).story
+
+    with simulator() as simulation:
+        for seed in range(20):
+            assert story(simulation, seed) == story(simulation, seed), seed
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_simulation_under_another_hash_seed_gives_the_same_story(world: str) -> None:
+    def story(hash_seed: str) -> str:
+        command = [sys.executable, "-m", "tests.simulation", "--world", world, "--seed", "7"]
+        environ = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        return subprocess.run(command, env=environ, check=True, capture_output=True, text=True).stdout
+
+    assert story("1") == story("2")
+
+
+@pytest.mark.parametrize(("world", "mutation", "why"), MUTATIONS, ids=[entry[1].__name__ for entry in MUTATIONS])
+def test_simulation_of_a_mutation_breaks_a_rule(
+    world: str, mutation: Any, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the silence of the random seeds would prove nothing."""
+    with simulator() as simulation:
+        mutation(monkeypatch)
+        outcome = simulation.first_failure(world, range(ENOUGH))
+        assert outcome is not None
+        assert any(why in problem for problem in outcome.problems), outcome
