@@ -73,6 +73,12 @@ def manual_clock(face: Face) -> Iterator[ManualClock]:
 
 
 @pytest.fixture
+def often(tune: Tune) -> None:
+    """A hold is renewed after a hundredth of its lease: soon, and the lease outlives a machine that stands still."""
+    tune(renew_at=1 / 100)
+
+
+@pytest.fixture
 def no_polling(tune: Tune) -> None:
     """A waiter that gets something within a minute was notified."""
     tune(max_poll_interval=60.0)

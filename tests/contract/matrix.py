@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import pytest
@@ -238,13 +239,24 @@ def start_queueing(lock: Any, caller: Caller, *call: Any, **how: Any) -> Future[
 def wait_for_renewal(caller: Caller, *locks: Lock) -> None:
     """Wait until the store says that the leases of these locks end later than they did."""
 
-    def ends(lock: Lock) -> float:
-        now = clock.now()
+    def lease_left(lock: Lock) -> float:
         holder = caller(lock.holder)
-        return now + holder.lease_left if holder else 0.0
+        return holder.lease_left if holder else 0.0
 
-    before = [ends(lock) for lock in locks]
-    eventually(lambda: all(ends(lock) > first + 0.2 for lock, first in zip(locks, before, strict=True)))
+    wait_until_prolonged(*(partial(lease_left, lock) for lock in locks))
+
+
+def wait_until_prolonged(*leases: Callable[[], float]) -> None:
+    """Wait until leases, of which each says the seconds left, end later than they did."""
+
+    def end(lease_left: Callable[[], float]) -> tuple[float, float]:
+        """At the earliest and at the latest: the answer takes some time."""
+        asked = clock.now()
+        left = lease_left()
+        return asked + left, clock.now() + left
+
+    before = [end(lease)[1] + 0.01 for lease in leases]
+    eventually(lambda: all(end(lease)[0] > last for lease, last in zip(leases, before, strict=True)))
 
 
 def eventually(condition: Callable[[], Any], within: float = PATIENCE) -> float:

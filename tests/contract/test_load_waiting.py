@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks import LockBackendError, clock
+from django_redis_locks import LockBackendError
 from django_redis_locks.testing import ManualClock
-from tests.contract.matrix import PATIENCE, Caller, Face, eventually, on_memory, start_queueing
+from tests.contract.matrix import PATIENCE, Caller, Face, eventually, on_memory, start_queueing, wait_until_prolonged
 from tests.probes.engine import all_registered, engine, lost_replies, strike_head
 from tests.probes.load import BUSY, FAILED, FRESH, MINUTE, OURS, LoadCalls, is_held
 
@@ -132,15 +132,13 @@ def test_a_renewed_claim_outlives_its_lease(any_load: LoadCalls, alice: Caller, 
     """[S9] A load may take longer."""
     claim = alice(any_load.claim, MINE, lease=9, renew_for=60.0)
 
-    def ends() -> float:
-        now = clock.now()
+    def lease_left() -> float:
         theirs = bob(any_load.claim, THEIRS)
         assert theirs.verdict == BUSY
-        return now + theirs.lease_left
+        return theirs.lease_left
 
     for _ in range(2):
-        before = ends()
-        eventually(lambda before=before: ends() > before + 0.2)
+        wait_until_prolonged(lease_left)
     assert is_held(claim)
     assert alice(any_load.store, MINE, b"late", MINUTE, claim.hold)
 

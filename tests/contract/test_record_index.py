@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from django_redis_locks import RecordRef, clock, locks
-from tests.contract.matrix import Caller, Face, eventually, on_memory, threads_only
+from django_redis_locks import RecordRef, locks
+from tests.contract.matrix import Caller, Face, eventually, on_memory, threads_only, wait_until_prolonged
 from tests.probes.engine import forget_ended_entries, index_entries
 
 pytestmark = threads_only
@@ -63,12 +63,7 @@ def test_a_renewal_moves_the_entry(record: RecordRef, alice: Caller) -> None:
     """Or an operator would see the lease of a living job end."""
     kept = alice(record.put, None, {}, 9, renew=True, listed=True).record
 
-    def ends() -> float:
-        now = clock.now()
-        return now + index_entries(record)["held"]
-
-    first = ends()
-    eventually(lambda: ends() > first + 0.3)
+    wait_until_prolonged(lambda: index_entries(record)["held"])
     assert not kept.lost
     alice(record.drop, kept)
     assert index_entries(record) == {}
