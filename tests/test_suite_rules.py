@@ -50,10 +50,11 @@ def is_internal(module: str, name: str = "") -> bool:
 
 def internals_in(tree: ast.Module) -> Iterator[str]:
     """What a test file touches of the packages and isn't public; names that the file defines itself don't count."""
-    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    own |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    nodes = list(ast.walk(tree))
+    own = {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    own |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
     private = private_names() - own
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if is_internal(alias.name))
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -61,12 +62,16 @@ def internals_in(tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.Attribute) and node.attr in private:
             if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")):
                 yield ast.unparse(node)
-        elif isinstance(node, ast.Call) and re.search(r"(attr|patch|object|import_module)$", ast.unparse(node.func)):
+        elif isinstance(node, ast.Call) and called(node).endswith(("attr", "patch", "object", "import_module")):
             for text in (
                 one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)
             ):
                 if text in private or (text.startswith(PACKAGES) and is_internal(*text.rpartition(".")[::2])):
                     yield text
+
+
+def called(node: ast.Call) -> str:
+    return getattr(node.func, "attr", getattr(node.func, "id", ""))
 
 
 STILL_TOUCHING_INTERNALS = """
@@ -156,13 +161,14 @@ VAGUE = re.compile(
     r"_(anew|anybody|everybody|he|him|himself|his|nobody|somebody|tell|tells|told|who|whoever|whom)(_|$)"
 )
 
-STILL_UNCLEAR_NAMES = 71
+STILL_UNCLEAR_NAMES = 5
 """How many are left. Lower it, never raise it."""
 
 
 def test_names_of_tests_say_subject_condition_and_outcome() -> None:
     """At least three words, or two in a class that names the subject; and the field's words instead of pronouns."""
-    unclear = [f"{file}: {name}" for file in FILES for name in unclear_names(tree_of(TESTS / file))]
+    files = [file for file in FILES if file != "contract/test_cpython_lock_tests.py"]  # CPython's own tests and names
+    unclear = [f"{file}: {name}" for file in files for name in unclear_names(tree_of(TESTS / file))]
     assert len(unclear) <= STILL_UNCLEAR_NAMES, "\n".join(unclear)
 
 

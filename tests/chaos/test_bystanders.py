@@ -259,7 +259,7 @@ def test_a_child_may_open_an_alias_that_its_parent_was_opening(memory: Locks) ->
         thread.join(20)
 
 
-def test_timers_that_nobody_waits_for_are_forgotten(memory: Locks) -> None:
+def test_timers_of_released_locks_are_forgotten(memory: Locks) -> None:
     """[H16] Released long before their leases end, thousands of locks with `on_lost` leave nothing in the janitor."""
     for _ in range(3000):
         with memory.lock("a", expire=3600, on_lost=print):

@@ -32,7 +32,9 @@ def no_polling(tune: Tune) -> None:
 
 
 @pytest.mark.parametrize("persistence", ["snapshot", "log"])
-def test_data_kept(make_server: Make, open_lock: Open, no_polling: None, persistence: str) -> None:
+def test_restart_with_data_keeps_the_lock_held(
+    make_server: Make, open_lock: Open, no_polling: None, persistence: str
+) -> None:
     """[L22] [H1] Nothing has happened to holders and waiters: the lock is held, and its release is heard of."""
     log = {"appendonly": "yes", "appendfsync": "always"} if persistence == "log" else {}
     server = make_server(**log)
@@ -56,7 +58,9 @@ def test_data_kept(make_server: Make, open_lock: Open, no_polling: None, persist
 
 
 @pytest.mark.usefixtures("often")
-def test_restarted_empty(make_server: Make, open_lock: Open, no_polling: None) -> None:
+def test_restart_without_data_frees_the_lock_and_reports_the_loss(
+    make_server: Make, open_lock: Open, no_polling: None
+) -> None:
     """[H1] [L3] [L22] The lock is free: waiters have it as soon as they see the server, with larger fences; the holder
     is told."""
     server = make_server()
@@ -76,7 +80,7 @@ def test_restarted_empty(make_server: Make, open_lock: Open, no_polling: None) -
 
 
 @pytest.mark.usefixtures("often")
-def test_flushed(make_server: Make, open_lock: Open, tune: Tune) -> None:
+def test_flush_frees_the_lock_for_waiters_at_the_cap(make_server: Make, open_lock: Open, tune: Tune) -> None:
     """[L24] [L3] Nobody hears of FLUSHALL: waiters ask at the cap, and line up again if they find it taken already."""
     tune(max_poll_interval=0.5)
     server = make_server()

@@ -128,7 +128,7 @@ def test_a_home_keeps_the_lock_for_sixteen_hand_overs(
     assert any(unfair() for _ in range(TRIES))
 
 
-def test_who_has_had_his_share_goes_to_the_end_of_the_line(workers: Start, direct: redis.Redis) -> None:
+def test_process_at_the_hand_over_limit_goes_to_the_end_of_the_queue(workers: Start, direct: redis.Redis) -> None:
     """[H4] A process that reaches the limit, here at once, frees the lock and lines up behind those who came later than
     its own next waiter."""
     process, other = workers("process", max_poll_interval=CAP, hand_overs=0), workers("other", max_poll_interval=CAP)

@@ -142,7 +142,9 @@ def emptied(server: RedisServer, crowd: Crowd) -> None:
 
 
 @pytest.mark.parametrize("fault", [flushed, emptied])
-def test_those_who_are_forgotten_are_told(fault: Fault, polling: None, server: RedisServer, crowd: Crowd) -> None:
+def test_holders_forgotten_by_the_server_learn_of_their_loss(
+    fault: Fault, polling: None, server: RedisServer, crowd: Crowd
+) -> None:
     """[L3] [H1] [L22] Whoever held a lock beside another one learns of it; the others go on as if nothing had been."""
     fault(server, crowd)
     crowd.goes_on()

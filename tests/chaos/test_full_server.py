@@ -62,7 +62,7 @@ def test_what_is_free_is_refused(server: RedisServer, open_locks: Open, face: in
     assert server.command("KEYS", "lock:*") == []
 
 
-def test_who_cannot_line_up_asks_now_and_then(server: RedisServer, open_locks: Open) -> None:
+def test_waiter_that_cannot_be_registered_polls_at_the_cap(server: RedisServer, open_locks: Open) -> None:
     """[H11] [L24] A waiter that comes when the server is full is refused nothing. It asks at the cap, on both faces."""
     lock = open_locks(server.url()).lock("a", expire=30)
     grant = lock.acquire()

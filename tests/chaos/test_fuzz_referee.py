@@ -150,7 +150,7 @@ LATER = visit(9, 99, 2.5, 2.6)
 
 
 @pytest.mark.parametrize("story", RIGHT.values(), ids=list(RIGHT))
-def test_right(story: list[Lines]) -> None:
+def test_correct_history_has_no_violation(story: list[Lines]) -> None:
     assert complaints(*story, LATER) == []
 
 
@@ -253,7 +253,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("story", "complaint"), WRONG.values(), ids=list(WRONG))
-def test_wrong(story: list[Lines], complaint: str) -> None:
+def test_wrong_history_is_a_violation(story: list[Lines], complaint: str) -> None:
     assert any(complaint in found for found in complaints(*story, LATER)), complaints(*story, LATER)
 
 
@@ -271,7 +271,7 @@ def test_a_run_that_never_began() -> None:
     assert judge([], Rules()).complaints == ["the fuzz has no begin or no end"]
 
 
-def test_nobody_ever_came() -> None:
+def test_history_without_entries_is_a_violation() -> None:
     assert complaints(end=2.0) == ["nobody entered for 2.000 s, until end"]
 
 
@@ -289,7 +289,7 @@ def many(worker: int, entries: int, begin: float) -> Lines:
     ]
 
 
-def test_somebody_is_left_out() -> None:
+def test_starved_waiter_is_a_violation() -> None:
     """Others enter again and again; who was stopped, who is dead and who hasn't begun isn't waiting."""
     story = [many(1, 1, 0.1), many(2, 1200, 0.2), many(1, 0, 2.7)]
     late = many(3, 1, 2.7)

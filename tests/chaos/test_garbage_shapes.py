@@ -56,7 +56,9 @@ def complaint(function: Callable[[], object]) -> str:
 
 
 @pytest.mark.parametrize("what", TO_ACQUIRE)
-def test_acquire(lock: Lock, face: Face, impostor: Impostor, direct: redis.Redis, what: str) -> None:
+def test_acquire_with_a_garbled_reply_raises_LockBackendError(
+    lock: Lock, face: Face, impostor: Impostor, direct: redis.Redis, what: str
+) -> None:
     """[H15] [L16] No grant, no "busy", no complaint about the key; what the server did is swept."""
     impostor.say(TO_ACQUIRE[what], of="lock/acquire")
     text = complaint(lambda: face.acquire(lock, timeout=0))
@@ -69,7 +71,9 @@ def test_acquire(lock: Lock, face: Face, impostor: Impostor, direct: redis.Redis
 
 
 @pytest.mark.parametrize("what", [what for what in ANYWHERE if what != "an array of it"])
-def test_extend(lock: Lock, face: Face, impostor: Impostor, direct: redis.Redis, what: str) -> None:
+def test_extend_with_a_garbled_reply_keeps_the_lease(
+    lock: Lock, face: Face, impostor: Impostor, direct: redis.Redis, what: str
+) -> None:
     """[F10] Neither extended nor lost: nobody knows, and the lease counts as before."""
     grant = face.acquire(lock, timeout=0)
     assert grant is not None
@@ -82,7 +86,9 @@ def test_extend(lock: Lock, face: Face, impostor: Impostor, direct: redis.Redis,
 
 
 @pytest.mark.parametrize("what", ANYWHERE)
-def test_release(lock: Lock, face: Face, impostor: Impostor, direct: redis.Redis, what: str) -> None:
+def test_release_with_a_garbled_reply_goes_on_in_the_background(
+    lock: Lock, face: Face, impostor: Impostor, direct: redis.Redis, what: str
+) -> None:
     """[H15] Neither released nor lost, as far as anybody knows; it goes on in the background."""
     grant = face.acquire(lock, timeout=0)
     assert grant is not None
@@ -92,7 +98,9 @@ def test_release(lock: Lock, face: Face, impostor: Impostor, direct: redis.Redis
 
 
 @pytest.mark.parametrize("what", [what for what in ANYWHERE if what != "nothing"])
-def test_look(lock: Lock, face: Face, impostor: Impostor, what: str) -> None:
+def test_locked_with_a_garbled_reply_raises_LockBackendError(
+    lock: Lock, face: Face, impostor: Impostor, what: str
+) -> None:
     """Nobody knows who holds it: that isn't free. (An empty list is what says so.)"""
     impostor.say(ANYWHERE[what], of="lock/inspect")
     assert "lock/inspect" in complaint(lock.locked)

@@ -80,7 +80,7 @@ def free(direct: redis.Redis, names: list[str]) -> None:
 
 @pytest.mark.parametrize("leave", ["cancel", "timeout"])
 @pytest.mark.parametrize("who", [0, 3])
-def test_who_leaves_leaves_the_others_alone(
+def test_cancelled_task_leaves_other_requests_alone(
     patient: Locks, impostor: Impostor, direct: redis.Redis, leave: str, who: int
 ) -> None:
     """[H20] His answer still comes, and is nobody's; what he may have got is swept."""

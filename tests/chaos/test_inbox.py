@@ -34,7 +34,7 @@ def test_it_has_a_name_of_its_own(inbox: RedisInbox, make_inbox: Make, proxy: Pr
     assert opened(make_inbox(proxy.url)) != name
 
 
-def test_it_tells_what_it_is_told(inbox: RedisInbox, ear: Ear, direct: redis.Redis) -> None:
+def test_inbox_passes_on_queue_number_and_lock_key(inbox: RedisInbox, ear: Ear, direct: redis.Redis) -> None:
     """The number of the queue, and the whole key of the lock, whatever stands in it."""
     name = opened(inbox)
     messages = [("1", "lock:{0}:k:order:42"), ("7f", "lock:{0}:k:a|b"), ("2", "lock:{0}:k:ключ")]
@@ -75,7 +75,7 @@ def test_it_has_no_name_before_the_subscription_is_confirmed(
     assert asked.wait() == inbox.hears(LOCKS) != ""
 
 
-def test_nobody_is_pinged_for_nobody(inbox: RedisInbox, ear: Ear, proxy: Proxy) -> None:
+def test_inbox_without_waiters_sends_no_ping(inbox: RedisInbox, ear: Ear, proxy: Proxy) -> None:
     """[L25] While no one waits the connection costs nothing."""
     ear.waits = False
     opened(inbox)
@@ -83,7 +83,7 @@ def test_nobody_is_pinged_for_nobody(inbox: RedisInbox, ear: Ear, proxy: Proxy) 
     assert proxy.fates("PING") == []
 
 
-def test_it_is_closed_when_nobody_has_waited_for_a_while(
+def test_inbox_without_waiters_is_closed_after_a_while(
     inbox: RedisInbox, ear: Ear, direct: redis.Redis, tune: Tune
 ) -> None:
     """[L25] Its connection and its thread are gone; the next waiter has it opened again, under its name."""
@@ -123,7 +123,7 @@ def test_a_message_is_a_use(
     eventually(lambda: not subscriptions(direct, inbox))
 
 
-def test_who_begins_to_wait_as_it_closes_is_heard(
+def test_waiter_that_arrives_while_the_inbox_closes_is_woken(
     inbox: RedisInbox, ear: Ear, monkeypatch: pytest.MonkeyPatch, tune: Tune
 ) -> None:
     """[H7] [H9] He may have lined up under its name: it goes on, and he asks once more."""
@@ -236,7 +236,7 @@ def test_the_thread_that_ends_takes_nothing_of_the_next_one(inbox: RedisInbox, e
     eventually(lambda: not subscriptions(direct, inbox))
 
 
-def test_who_waits_for_it_is_answered_when_it_is_closed(inbox: RedisInbox, proxy: Proxy) -> None:
+def test_close_answers_waiters_for_the_subscription(inbox: RedisInbox, proxy: Proxy) -> None:
     """Not only when his patience ends."""
     proxy.plan("delay", "reply", of="SUBSCRIBE")
     asked = begin(inbox)

@@ -25,7 +25,7 @@ def heard_by(server: RedisServer) -> int:
     return int(server.command("PUBSUB", "NUMSUB", channel)[1])
 
 
-def test_half_open(make_server: Make, open_lock: Open, tune: Tune) -> None:
+def test_half_open_subscription_is_replaced_within_two_caps(make_server: Make, open_lock: Open, tune: Tune) -> None:
     """[H10] [L24] What is published reaches a dead connection: the waiters ask at the cap. While somebody waits the silence
     is noticed within two caps, and the next release is heard of."""
     tune(max_poll_interval=CAP)

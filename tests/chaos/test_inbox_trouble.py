@@ -116,7 +116,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     return [record for record in caplog.records if record.name == "django_redis_locks.backend"]
 
 
-def test_a_refusal_is_told_once(
+def test_refused_subscription_is_logged_once(
     make_inbox: Make, guarded: str, redis_server: RedisServer, caplog: pytest.LogCaptureFixture, monkeypatch: Any
 ) -> None:
     """[L28] Waiters go on without it; a warning says what to allow; the server is asked again a minute later, and it works

@@ -137,7 +137,7 @@ INTERRUPTIONS = pytest.mark.parametrize("error", [KeyboardInterrupt, SoftTimeLim
 
 
 @INTERRUPTIONS
-def test_acquire(client: Locks, error: type[BaseException]) -> None:
+def test_interrupted_acquire_leaves_nothing(client: Locks, error: type[BaseException]) -> None:
     """[L16] [E7] Interrupted, it has left nothing; uninterrupted, it has the lock."""
 
     def story(strike: Strike) -> None:
@@ -149,7 +149,7 @@ def test_acquire(client: Locks, error: type[BaseException]) -> None:
 
 
 @INTERRUPTIONS
-def test_release(client: Locks, error: type[BaseException]) -> None:
+def test_interrupted_release_is_completed_in_the_background(client: Locks, error: type[BaseException]) -> None:
     """[L15] [H15] Interrupted anywhere, the lock is free a moment later: the janitor brings it to its end."""
 
     def story(strike: Strike) -> None:
@@ -161,7 +161,7 @@ def test_release(client: Locks, error: type[BaseException]) -> None:
 
 
 @INTERRUPTIONS
-def test_a_block(client: Locks, error: type[BaseException]) -> None:
+def test_interrupted_with_block_leaves_nothing(client: Locks, error: type[BaseException]) -> None:
     """[L16] [L4] At its edges too."""
     lock = client.lock("a")
 
@@ -173,7 +173,7 @@ def test_a_block(client: Locks, error: type[BaseException]) -> None:
 
 
 @INTERRUPTIONS
-def test_re_entry(client: Locks, error: type[BaseException]) -> None:
+def test_interrupted_re_entry_leaves_the_outer_block_held(client: Locks, error: type[BaseException]) -> None:
     """[H17] What interrupts the inner block leaves the outer one held."""
     lock = client.rlock("a")
 
@@ -189,7 +189,7 @@ def test_re_entry(client: Locks, error: type[BaseException]) -> None:
 
 
 @pytest.mark.parametrize("where", ["here", "elsewhere"])
-def test_a_waiter(client: Locks, where: str) -> None:
+def test_interrupted_waiter_passes_the_lock_on(client: Locks, where: str) -> None:
     """[H3] [H9] [L29] Woken, or handed the lock, or neither: it is passed on, and nobody is registered any more."""
 
     def story(strike: Strike) -> None:

@@ -48,7 +48,7 @@ def test_a_lease_that_cannot_be_renewed_is_not_granted(memory: Locks, monkeypatc
         grant.ensure_held(confirm=True)
 
 
-def test_a_task_that_cannot_be_served_is_told_so(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_acquire_in_a_task_without_a_maintenance_thread_raises(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for tasks."""
 
     async def main() -> None:
@@ -180,7 +180,7 @@ def test_the_news_of_a_loss_that_comes_after_an_extension_is_none(
     assert grant.lost
 
 
-def test_who_waits_for_centuries_holds_nobody_up(memory: Locks, tune: Tune) -> None:
+def test_wait_of_centuries_delays_no_other_job(memory: Locks, tune: Tune) -> None:
     """[F2] The thread sleeps until the next thing to do, but no operating system sleeps for so long at once. What nobody
     waits for any more is among what is to do."""
     tune(max_poll_interval=0.05)

@@ -20,7 +20,7 @@ Start = Callable[..., Worker]
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["before it hears", "when it has heard"])
-def test_who_is_woken_and_cancelled_passes_it_on(
+def test_task_cancelled_while_woken_passes_the_wake_up_on(
     workers: Start, holder: Worker, direct: redis.Redis, later: bool
 ) -> None:
     """[H9] [L29] [E21] The wake-up came while the loop was blocked, and with it the end of the task."""
@@ -39,7 +39,7 @@ def test_who_is_woken_and_cancelled_passes_it_on(
     assert waiting.result(AT_ONCE)
 
 
-def test_who_is_woken_and_cancelled_leaves_it_to_the_next_of_his_loop(
+def test_task_cancelled_while_woken_leaves_the_wake_up_to_its_loop(
     workers: Start, holder: Worker, direct: redis.Redis
 ) -> None:
     """[H9] The wake-up is the queue's, not the waiter's: no cap and no other message comes to help."""

@@ -50,7 +50,7 @@ def test_an_attempt_without_wait_that_goes_unanswered_is_an_error_and_leaves_not
     eventually(lambda: not names(direct))
 
 
-def test_a_late_copy_of_acquire_blocks_nobody(
+def test_late_copy_of_acquire_is_freed_within_seconds(
     face: Sync | Async, proxied: Locks, proxy: Proxy, direct: redis.Redis
 ) -> None:
     """[H2a] The first copy comes after the release: a token that nobody holds is swept within seconds."""

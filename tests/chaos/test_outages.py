@@ -97,7 +97,7 @@ def test_down_while_they_go_on_waiting(make_server: Make, open_lock: Open, no_po
     assert clock.now() - begin < BUSY
 
 
-def test_down_for_those_who_wait_for_ever(make_server: Make, open_lock: Open, tune: Tune) -> None:
+def test_endless_wait_ends_when_the_server_stays_down(make_server: Make, open_lock: Open, tune: Tune) -> None:
     """[L22] There is an end to that: TROUBLE, once for all who stand in one queue. Then the process locks as ever."""
     cap, trouble = 0.3, 0.8
     tune(max_poll_interval=cap)
@@ -120,7 +120,7 @@ def test_down_for_those_who_wait_for_ever(make_server: Make, open_lock: Open, tu
 
 
 @pytest.mark.chaos
-def test_who_stands_behind_another_one_is_told_too(make_server: Make, open_locks: Open, tune: Tune) -> None:
+def test_waiter_behind_the_head_fails_with_the_outage(make_server: Make, open_locks: Open, tune: Tune) -> None:
     """[H22] [F14] Only the first in a queue asks. Those behind him, whose wait ends first, don't take it for a busy lock;
     and if they would rather go on without one, they do."""
     tune(max_poll_interval=0.2)
@@ -150,7 +150,9 @@ def refused(client: Locks, why: str) -> None:
 
 
 @pytest.mark.usefixtures("often")
-def test_read_only(make_server: Make, open_both: Open, no_polling: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_read_only_server_is_waited_for(
+    make_server: Make, open_both: Open, no_polling: None, caplog: pytest.LogCaptureFixture
+) -> None:
     """[L22] A server that was demoted to a replica refuses, in words that say so; waiters and renewals are patient until
     it is promoted again. What couldn't be released is released then."""
     server, other = make_server(**REPLICATED), make_server(**REPLICATED)
@@ -193,7 +195,7 @@ def follow(server: RedisServer, master: RedisServer) -> None:
 
 
 @pytest.mark.usefixtures("often")
-def test_loading(make_server: Make, open_both: Open, no_polling: None) -> None:
+def test_loading_server_is_waited_for(make_server: Make, open_both: Open, no_polling: None) -> None:
     """[L22] A server that reads its data answers that it does: waiters and renewals are patient."""
     server = make_server(rdbcompression="no")
     there, here = open_both(server.url())

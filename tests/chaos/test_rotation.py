@@ -155,7 +155,7 @@ def test_waiters_are_woken_after_a_rotation(server: RedisServer, settings: Any, 
     assert clock.now() - begin < BUSY
 
 
-def test_a_password_that_changed_alone_is_told(server: RedisServer, open_locks: Open, face: Face) -> None:
+def test_changed_password_is_named_without_being_shown(server: RedisServer, open_locks: Open, face: Face) -> None:
     """What is open goes on; what comes new is refused, at once and in words that help, and neither password is shown."""
     lock = open_locks(login(server), OPTIONS={"socket_timeout": 2}).lock("a", expire=30)
     grant = face.acquire(lock, timeout=0)

@@ -65,7 +65,9 @@ def whole_life(client: Locks, face: Face) -> None:
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_both_protocols(url: str, open_locks: Open, certificates: Certificates, face: Face, protocol: int) -> None:
+def test_tls_connection_speaks_both_protocols(
+    url: str, open_locks: Open, certificates: Certificates, face: Face, protocol: int
+) -> None:
     """[L2] Encrypted as plain."""
     options = {"ssl_ca_certs": certificates.path("ca"), "protocol": protocol, "socket_timeout": 10}
     whole_life(open_locks(url, OPTIONS=options), face)
@@ -89,7 +91,7 @@ def test_a_certificate_of_the_clients(
     whole_life(client, face)
 
 
-def test_many_tasks(url: str, open_locks: Open, certificates: Certificates) -> None:
+def test_many_tasks_share_one_tls_connection(url: str, open_locks: Open, certificates: Certificates) -> None:
     """[H20] What one turn of the loop sends, and what comes back at once, is cut into records, not into answers."""
     client = open_locks(url, OPTIONS={"ssl_ca_certs": certificates.path("ca"), **PATIENT})
 

@@ -67,7 +67,7 @@ async def many(client: Locks) -> None:
 
 
 @pytest.mark.parametrize("protocol", [2, 3])
-def test_resp(redis_url: str, open_locks: Open, protocol: int) -> None:
+def test_scripts_answer_alike_in_both_protocols(redis_url: str, open_locks: Open, protocol: int) -> None:
     """[L2] The replies of the scripts are read alike in both protocols."""
     both_faces(open_locks(redis_url, OPTIONS={"protocol": protocol}))
 
@@ -129,7 +129,7 @@ def test_a_unix_socket(make_server: Make, open_locks: Open, tmp_path: Path) -> N
 
 
 @pytest.mark.servers
-def test_tls(make_server: Make, open_locks: Open, tmp_path: Path) -> None:
+def test_tls_connection_is_dropped_closed_and_shared(make_server: Make, open_locks: Open, tmp_path: Path) -> None:
     """An encrypted connection is dropped, closed and shared as a plain one."""
     if shutil.which("openssl") is None:
         unavailable("needs the program openssl")

@@ -152,7 +152,7 @@ def test_a_stopped_waiter_costs_no_more_than_the_cap(workers: Start, holder: Wor
 
 
 @pytest.mark.parametrize("company", [0, 2], ids=["alone", "in company"])
-def test_who_gives_up_leaves_no_place_in_line(
+def test_waiter_that_gives_up_is_unregistered(
     workers: Start, face: tuple[Callable[..., object], ...], holder: Worker, direct: redis.Redis, company: int
 ) -> None:
     """[H9] [L33] His process is taken out of the line, so that the next release wakes somebody who waits."""
@@ -170,7 +170,7 @@ def test_who_gives_up_leaves_no_place_in_line(
     assert not direct.exists(LINE)
 
 
-def test_who_gives_up_hands_his_place_to_the_next_of_his_process(
+def test_waiter_that_gives_up_leaves_its_place_to_its_process(
     workers: Start, face: tuple[Callable[..., object], ...], holder: Worker, direct: redis.Redis
 ) -> None:
     """[H9] A place belongs to the process: while others wait there it isn't given up, and is kept."""

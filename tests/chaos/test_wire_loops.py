@@ -94,7 +94,7 @@ def test_many_tasks_share_one_connection(make: Make, server: Scripted) -> None:
 
 
 @pytest.mark.parametrize("how", ["cancelled", "in a hurry"])
-def test_who_is_gone_keeps_his_slot(make: Make, server: Scripted, how: str) -> None:
+def test_cancelled_request_keeps_its_slot(make: Make, server: Scripted, how: str) -> None:
     """[H20] His answer comes all the same, and is nobody else's."""
     come = threading.Event()
     server.say(b":0\r\n", say_when(come, b":1\r\n"), b":2\r\n", b":3\r\n")
@@ -318,7 +318,7 @@ def test_a_server_that_does_not_read_is_not_written_to(make: Make, server: Scrip
     assert len(server.links) == 1
 
 
-def test_who_waits_to_be_written_hears_that_it_is_lost(make: Make, server: Scripted) -> None:
+def test_unsent_request_of_a_lost_connection_is_sent_on_another(make: Make, server: Scripted) -> None:
     """[H20] Nothing of his was sent, so he goes to another connection."""
     server.reads.clear()
     server.say(b":1\r\n")
@@ -345,7 +345,7 @@ def test_who_waits_to_be_written_hears_that_it_is_lost(make: Make, server: Scrip
 
 
 @pytest.mark.parametrize("where", ["ask", "answer"])
-def test_an_interruption_leaves_nobody_waiting(
+def test_interruption_fails_every_pending_request(
     make: Make, server: Scripted, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """[H21] A signal handler raises while a request is queued, or while answers are given out: that costs the connection,
@@ -414,7 +414,7 @@ def test_a_loop_may_end_while_it_connects(make: Make) -> None:
     gc.collect()
 
 
-def test_who_comes_after_the_end_has_a_connection_for_himself(make: Make, server: Scripted) -> None:
+def test_request_after_the_end_of_the_loop_has_its_own_connection(make: Make, server: Scripted) -> None:
     """[D39] [H20] The generators of a loop are closed in any order. What is opened late is closed when it was used, and
     when whoever wanted it is gone."""
     streams: list[Stream] = []

@@ -45,7 +45,9 @@ def marked(example: str) -> object:
 
 @pytest.mark.parametrize("example", [marked(example) for example in EXAMPLES if example not in ALONE])
 @pytest.mark.usefixtures("memory")
-def test_example_runs(example: str, modules: Callable[[str], ModuleType], request: pytest.FixtureRequest) -> None:
+def test_example_of_a_page_runs(
+    example: str, modules: Callable[[str], ModuleType], request: pytest.FixtureRequest
+) -> None:
     names: Names = {"__name__": "__main__"}
     modules("mysite.urls").urlpatterns = []
     for key, value in GIVEN.get(example, dict)().items():

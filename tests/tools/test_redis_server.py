@@ -47,7 +47,7 @@ def test_killed_server_comes_back_on_its_port_and_empty(make_server):
     assert server.pid != pid
 
 
-def test_restart_keeps_data_if_told(make_server):
+def test_restart_keeps_data_on_request(make_server):
     server = make_server()
     server.command("SET", "a", 1)
     server.restart(keep_data=True)
