@@ -48,14 +48,15 @@ def test_caller_during_a_write_gets_what_is_written(callers: Callers) -> None:
     assert waiting.finish() == "written"
 
 
-def test_clear_elsewhere_voids_loads(callers: Callers) -> None:
-    """[S31] A new generation alone does: a pattern was deleted, or the values are on another store than the leases."""
-    loading = callers.begin("old")
-    with clear_guard(**at(THERE)):
-        pass
-    assert callers.value("k", "new", cache=THERE) == "new"
-    loading.finish()
-    assert caches[HERE].get("k") == "new"
+def test_caller_after_a_clear_does_not_join_the_load(callers: Callers) -> None:
+    """[S31] A new generation alone voids it: a pattern was deleted, or the values are on another store than the leases."""
+    for cache in (HERE, THERE):
+        loading = callers.begin("old", key=cache)
+        with clear_guard(**at(cache)):
+            pass
+        assert callers.value(cache, "new", cache=cache) == "new", cache
+        loading.finish()
+        assert caches[HERE].get(cache) == "new", cache
 
 
 def test_refresh_during_load_wins(callers: Callers) -> None:

@@ -150,3 +150,11 @@ def test_one_of_many_concurrent_calls_leads() -> None:
     finally:
         sys.setswitchinterval(before)
     assert sorted(leads) == list(range(200))
+
+
+def test_result_of_a_load_is_for_followers_that_came_before_it_was_certainly_true() -> None:
+    """A follower that came later may come after an invalidation."""
+    assert Landing("value").is_for(5.0)
+    assert Landing("value", as_of=5.0).is_for(5.0)
+    assert not Landing("value", as_of=5.0).is_for(5.1)
+    assert not Landing("value", alone=True).is_for(5.0)
