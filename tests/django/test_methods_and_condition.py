@@ -27,13 +27,11 @@ def locked_now() -> HttpResponse:
     return HttpResponse(f"locked {current_grant() is not None}")
 
 
-@changing
-def function(request: HttpRequest) -> HttpResponse:
+def view(request: HttpRequest) -> HttpResponse:
     return locked_now()
 
 
-@changing
-async def afunction(request: HttpRequest) -> HttpResponse:
+async def aview(request: HttpRequest) -> HttpResponse:
     return locked_now()
 
 
@@ -49,18 +47,6 @@ class AsyncPlain(View):
         return locked_now()
 
     get = head = options = trace = post = put = patch = delete = answer
-
-
-class Direct(Plain):
-    @changing
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        return super().dispatch(request, *args, **kwargs)
-
-
-class AsyncDirect(AsyncPlain):
-    @changing
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        return super().dispatch(request, *args, **kwargs)
 
 
 class Method(View):
@@ -94,15 +80,24 @@ class Rest(View):
         return self.put(self.Request(request))
 
 
+def of(base: type[View], **members: object) -> Any:
+    """A class with these members, as a view."""
+    return type(f"Own{base.__name__}", (base,), members).as_view()
+
+
+def dispatched(base: type[View]) -> Any:
+    return method_decorator(changing, name="dispatch")(type(f"Own{base.__name__}", (base,), {})).as_view()
+
+
 VIEWS: dict[str, Callable[..., Any]] = {
-    "function": function,
+    "function": changing(view),
     "as-view": changing(Plain.as_view()),
-    "dispatch": method_decorator(changing, name="dispatch")(type("Dispatch", (Plain,), {})).as_view(),
-    "dispatch-direct": Direct.as_view(),
-    "async-function": afunction,
+    "dispatch": dispatched(Plain),
+    "dispatch-direct": of(Plain, dispatch=changing(View.dispatch)),
+    "async-function": changing(aview),
     "async-as-view": changing(AsyncPlain.as_view()),
-    "async-dispatch": method_decorator(changing, name="dispatch")(type("AsyncDispatch", (AsyncPlain,), {})).as_view(),
-    "async-dispatch-direct": AsyncDirect.as_view(),
+    "async-dispatch": dispatched(AsyncPlain),
+    "async-dispatch-direct": of(AsyncPlain, dispatch=changing(View.dispatch)),
 }
 """Views for which the verb isn't known before there is a request."""
 
@@ -183,9 +178,9 @@ class TestMethods:
     def test_any_collection_of_verbs_is_taken(self, rf: RequestFactory) -> None:
         """In capitals or not; verbs of WebDAV are verbs."""
         for verbs in ({"POST"}, frozenset({"post"}), ["Post"], ("POST", "PROPFIND"), {"REPORT", "POST"}):
-            view = redis_lock("order", methods=verbs)(function.__wrapped__)  # type: ignore[attr-defined]
-            assert view(rf.post("/")).text == "locked True", verbs
-            assert view(rf.get("/")).text == "locked False", verbs
+            locked = redis_lock("order", methods=verbs)(view)
+            assert locked(rf.post("/")).text == "locked True", verbs
+            assert locked(rf.get("/")).text == "locked False", verbs
 
     def test_wrong_verb_raises_ValueError_at_decoration(self) -> None:
         """A misspelt verb would never lock."""
@@ -325,8 +320,8 @@ class TestConditions:
 
         request: Any = rf.get("/")
         request.user, request.auser = SimpleLazyObject(ask_database), auser
-        view = redis_lock("order", condition=lambda request: request.user.is_staff)(afunction.__wrapped__)  # type: ignore[attr-defined]
-        assert asyncio.run(view(request)).text == "locked True"
+        locked = redis_lock("order", condition=lambda request: request.user.is_staff)(aview)
+        assert asyncio.run(locked(request)).text == "locked True"
 
     def test_condition_that_is_no_callable_raises_TypeError(self) -> None:
         condition: Any

@@ -42,79 +42,61 @@ async def achunks() -> AsyncIterator[bytes]:
         yield b"free" if await asyncio.to_thread(is_free) else b"busy"
 
 
-@redis_lock("response", hold="response")
-def whole(request: HttpRequest) -> HttpResponse:
+until_closed = redis_lock("response", hold="response")
+
+
+def done(request: HttpRequest) -> HttpResponse:
     return HttpResponse("done")
 
 
-@redis_lock("response", hold="response")
-def streamed(request: HttpRequest) -> StreamingHttpResponse:
+def stream(request: HttpRequest) -> StreamingHttpResponse:
     return StreamingHttpResponse(chunks())
 
 
-@redis_lock("response")
-def streamed_by_default(request: HttpRequest) -> StreamingHttpResponse:
-    return StreamingHttpResponse(chunks())
+def shop(request: HttpRequest) -> HttpResponse:
+    request.session["cart"] = [1]
+    return HttpResponse("done")
 
 
-@redis_lock("response", hold="response")
+whole, streamed = until_closed(done), until_closed(stream)
+stacked = redis_lock("outer", hold="response")(until_closed(done))
+
+
+@until_closed
 async def astreamed(request: HttpRequest) -> StreamingHttpResponse:
     return StreamingHttpResponse(achunks())
 
 
-@redis_lock("response", hold="response")
+@until_closed
 async def awhole(request: HttpRequest) -> HttpResponse:
     return HttpResponse("done")
 
 
-@redis_lock("response", hold="response")
+@until_closed
 def template(request: HttpRequest) -> TemplateResponse:
     source = engines["django"].from_string("{{ state }}")
     return TemplateResponse(request, source, {"state": lambda: "free" if is_free() else "busy"})
 
 
-@redis_lock("response", hold="response")
+@until_closed
 def fails(request: HttpRequest) -> HttpResponse:
     raise LookupError
 
 
-@redis_lock("response", hold="response")
-def no_response() -> str:
-    return "done"
+VIEWS = {
+    "whole": whole,
+    "streamed": streamed,
+    "streamed_by_default": redis_lock("response")(stream),
+    "shopping": until_closed(shop),
+    "shopping_by_default": redis_lock("response")(shop),
+    "astreamed": astreamed,
+    "awhole": awhole,
+    "template": template,
+    "fails": fails,
+    "stacked": stacked,
+}
 
-
-@redis_lock("outer", hold="response")
-@redis_lock("response", hold="response")
-def stacked(request: HttpRequest) -> HttpResponse:
-    return HttpResponse("done")
-
-
-@redis_lock("response", hold="response")
-def shopping(request: HttpRequest) -> HttpResponse:
-    request.session["cart"] = [1]
-    return HttpResponse("done")
-
-
-@redis_lock("response")
-def shopping_by_default(request: HttpRequest) -> HttpResponse:
-    request.session["cart"] = [1]
-    return HttpResponse("done")
-
-
-VIEWS = (
-    shopping,
-    shopping_by_default,
-    whole,
-    streamed,
-    streamed_by_default,
-    astreamed,
-    awhole,
-    template,
-    fails,
-    stacked,
-)
-
-urlpatterns = [path(f"{view.__name__}/", view) for view in VIEWS]
+urlpatterns = [path(f"{name}/", view) for name, view in VIEWS.items()]
 
 
 class Replaced(MiddlewareMixin):
@@ -214,11 +196,7 @@ def test_file_response_keeps_file_to_stream(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"done")
 
-    @redis_lock("response", hold="response")
-    def view() -> FileResponse:
-        return FileResponse(file.open("rb"))
-
-    response = view()
+    response = until_closed(lambda: FileResponse(file.open("rb")))()
     assert response.file_to_stream is not None
     assert not is_free()
     response.close()
@@ -238,7 +216,7 @@ def test_view_that_raises_releases() -> None:
 
 
 def test_result_that_is_no_response_releases() -> None:
-    assert no_response() == "done"
+    assert until_closed(lambda: "done")() == "done"
     assert is_free()
 
 
