@@ -1,4 +1,4 @@
-"""Two admin sites with the page of held locks, and who visits them."""
+"""Two admin sites with the page of held locks, and clients with permissions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _numbers = count(1)
 
 
 def visitor(*permissions: str, staff: bool = True, **options: Any) -> Client:
-    """Somebody who is logged in, and may do this."""
+    """A client of a new user with these permissions, logged in."""
     user = User.objects.create_user(f"visitor-{next(_numbers)}", is_staff=staff)
     user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
     client = Client(**options)
@@ -52,6 +52,6 @@ def text(response: HttpResponse) -> str:
     return response.content.decode()
 
 
-def told(response: Any) -> list[str]:
+def messages(response: Any) -> list[str]:
     """The messages at the top of the page that it leads to."""
     return [str(message) for message in response.context["messages"]]

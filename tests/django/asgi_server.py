@@ -1,4 +1,4 @@
-"""Django behind uvicorn, in a thread of its own: real sockets, real disconnects. Its views do what the test tells them."""
+"""Django behind uvicorn, in a thread of its own: real sockets, real disconnects. A test controls the bodies of its views."""
 
 from __future__ import annotations
 

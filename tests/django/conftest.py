@@ -85,7 +85,7 @@ def store(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """A port that refuses connections, because somebody has it and doesn't listen."""
+    """A port that refuses connections, because it is bound and not listened on."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Other threads, other holders, and what the tests of the Django face look at."""
+"""Other threads, other holders, and recorded events."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ PATIENCE = 30.0
 """Seconds after which a test that hangs fails instead."""
 
 AT_ONCE = 8.0
-"""Seconds within which is answered at once, also by a busy machine; less than locks wait if they aren't told."""
+"""Seconds within which a call returns at once, also on a busy machine; less than the default wait of a lock."""
 
 LEASE = 0.2
-"""Seconds of a lease that is to run out. Who acquires with it waits: news that comes when it is over is no grant."""
+"""Seconds of a lease that is to run out. Acquire it with a wait: an answer that comes after its end is no grant."""
 
 MEMORY = "django_redis_locks.backends.memory.MemoryBackend"
 
@@ -53,7 +53,7 @@ def seconds(shown: str) -> int:
 
 @contextmanager
 def held_elsewhere(key: str, using: str = "default", **terms: Any) -> Iterator[Grant]:
-    """Somebody else, another thread, holds this lock."""
+    """Another thread holds this lock."""
     grant = in_thread(locks[using].lock(key, **terms).acquire)
     try:
         yield grant

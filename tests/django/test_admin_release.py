@@ -15,7 +15,7 @@ from django.db import DatabaseError, transaction
 from django.test import Client
 
 from django_redis_locks import Grant, LockError, inspection, locks
-from tests.django.admin_site import FORCE, LIST, RELEASE, VIEW, detail, keys, text, told, urlpatterns, visitor
+from tests.django.admin_site import FORCE, LIST, RELEASE, VIEW, detail, keys, messages, text, urlpatterns, visitor
 from tests.django.helpers import Events, in_thread, until
 from tests.probes.django import admin_id, events
 
@@ -31,7 +31,7 @@ def client() -> Client:
 
 @pytest.fixture
 def held(redis_locks: str) -> Iterator[dict[str, Grant]]:
-    """Three locks that somebody holds. A key that isn't its holder's any more is freed for the next test."""
+    """Three held locks. A key that has another holder by the end is freed for the next test."""
     grants = {key: in_thread(locks.lock(key, expire=60).acquire) for key in ("a", "b", "c")}
     yield grants
     for key, grant in grants.items():
@@ -78,7 +78,7 @@ def test_lock_is_released_from_its_page_and_logged(client: Client, held: Any, se
     ):
         assert expected in text(page)
     after = client.post(FORCE, confirmed(page), follow=True)
-    assert told(after) == ["Released: a."]
+    assert messages(after) == ["Released: a."]
     assert held_keys() == ["b", "c"]
     (event,) = seen.of(events.ForceReleased)
     assert (event.key, event.reason) == ("a", "it hangs")
@@ -98,7 +98,7 @@ def test_several_locks_are_released_from_the_list(client: Client, held: Any) -> 
     assert held_keys() == ["a", "b", "c"]
     assert [one["lock"].key for one in page.context["locks"]] == ["a", "c"]
     after = client.post(FORCE, confirmed(page), follow=True)
-    assert told(after) == ["2 locks were released: a, c."]
+    assert messages(after) == ["2 locks were released: a, c."]
     assert keys(after) == ["b"]
     assert LogEntry.objects.count() == 2
 
@@ -120,7 +120,7 @@ def test_post_without_the_csrf_token_releases_nothing(held: Any) -> None:
     assert client.post(FORCE, confirmed(page)).status_code == 403
     assert held_keys() == ["a", "b", "c"]
     tokens = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', text(page).partition(f'action="{FORCE}"')[2])
-    assert told(client.post(FORCE, {**confirmed(page), "csrfmiddlewaretoken": tokens[0]}, follow=True)) == [
+    assert messages(client.post(FORCE, {**confirmed(page), "csrfmiddlewaretoken": tokens[0]}, follow=True)) == [
         "Released: a."
     ]
 
@@ -133,7 +133,7 @@ def test_forged_fence_releases_nothing(client: Client, held: Any) -> None:
         data["fence"] = [] if fence is None else [fence]
         after = client.post(FORCE, data, follow=True)
         assert held_keys() == ["a", "b", "c"], fence
-        assert told(after) == (["Nothing was released."] if fence is None else [gone]), fence
+        assert messages(after) == (["Nothing was released."] if fence is None else [gone]), fence
     assert not LogEntry.objects.exists()
 
 
@@ -143,7 +143,10 @@ def test_new_holder_since_the_page_was_shown_keeps_its_lock(client: Client, held
     held["a"].release()
     held["a"] = in_thread(locks.lock("a", expire=60).acquire)
     after = client.post(FORCE, data, follow=True)
-    assert told(after) == ["Released: b.", "Nothing was released: a isn't held by the holder that you saw any more."]
+    assert messages(after) == [
+        "Released: b.",
+        "Nothing was released: a isn't held by the holder that you saw any more.",
+    ]
     assert held_keys() == ["a", "c"]
     held["a"].ensure_held()
 
@@ -152,9 +155,9 @@ def test_lock_that_is_free_by_now_is_no_error(client: Client, held: Any) -> None
     """Before the page: back to the list. After it: nothing to do, which isn't an error."""
     data = confirmed(ask(client, "a"))
     held["a"].release()
-    assert told(client.post(FORCE, data, follow=True)) == ["It was free already: a."]
+    assert messages(client.post(FORCE, data, follow=True)) == ["It was free already: a."]
     response = client.get(FORCE, {"lock": admin_id("default", "a")}, follow=True)
-    assert told(response) == ["None of these locks is held any more."]
+    assert messages(response) == ["None of these locks is held any more."]
     assert keys(response) == ["b", "c"]
 
 
@@ -173,7 +176,7 @@ def test_selection_across_pages_releases_nothing(client: Client, held: Any) -> N
     for across in ("1", "true", "yes"):
         after = choose(client, "a", select_across=across)
         assert after.status_code == 302
-        assert told(client.get(LIST)) == ["Locks are released page by page, not all at once."]
+        assert messages(client.get(LIST)) == ["Locks are released page by page, not all at once."]
         assert held_keys() == ["a", "b", "c"]
 
 
@@ -183,7 +186,7 @@ def test_lock_of_another_alias_is_not_touched(client: Client, held: Any, setting
     settings.REDIS_LOCKS = {**table, "other": {**table["default"], "KEY_PREFIX": "other"}}
     grant = in_thread(locks["other"].lock("a", expire=60).acquire)
     response = client.post(LIST, {"action": "force_release", "_selected_action": [admin_id("other", "a")]}, follow=True)
-    assert told(response) == ["None of these locks is held any more."]
+    assert messages(response) == ["None of these locks is held any more."]
     page = client.post(f"{LIST}?alias=other", {"action": "force_release", "_selected_action": [admin_id("other", "a")]})
     after = client.post(FORCE, confirmed(page))
     assert after["Location"] == f"{LIST}?alias=other"
@@ -195,7 +198,7 @@ def test_lock_of_another_alias_is_not_touched(client: Client, held: Any, setting
 def test_address_of_no_held_lock_releases_nothing(client: Client, held: Any) -> None:
     for lock in ("", "nonsense", "nobody:a", "default:", ":a", "default:free"):
         response = client.get(FORCE, {"lock": lock}, follow=True)
-        assert told(response) == ["None of these locks is held any more."], lock
+        assert messages(response) == ["None of these locks is held any more."], lock
         after = client.post(FORCE, {"lock": [lock], "fence": ["1"], "reason": "r"}, follow=True)
         assert after.status_code == 200
         assert held_keys() == ["a", "b", "c"]
@@ -224,7 +227,7 @@ def test_failed_audit_releases_and_is_shown_and_logged(
         monkeypatch.setitem(settings.DATABASES["default"], "ATOMIC_REQUESTS", True)
     with caplog.at_level(logging.WARNING, "django_redis_locks"):
         after = client.post(FORCE, data, follow=True)
-    assert told(after) == ["The admin's log couldn't be written.", "Released: a."]
+    assert messages(after) == ["The admin's log couldn't be written.", "Released: a."]
     assert held_keys() == ["b", "c"]
     (record,) = [record for record in caplog.records if record.name == "django_redis_locks.admin"]
     assert record.exc_info is not None
@@ -238,7 +241,7 @@ def test_lock_without_an_index_is_released_by_its_key(client: Client, memory_loc
     grant = in_thread(locks.lock("a", expire=60).acquire)
     assert keys(client.get(LIST, {"q": "a"})) == ["a"]
     after = client.post(FORCE, confirmed(ask(client, "a")), follow=True)
-    assert told(after) == ["Released: a."]
+    assert messages(after) == ["Released: a."]
     with pytest.raises(LockError):
         grant.release()
 
@@ -264,7 +267,7 @@ def test_message_names_the_first_five_locks(client: Client, redis_locks: str) ->
     grants = [locks.lock(f"k{number}", expire=60).acquire() for number in range(8)]
     page = choose(client, *(f"k{number}" for number in range(8)))
     after = client.post(FORCE, confirmed(page), follow=True)
-    assert told(after) == ["8 locks were released: k0, k1, k2, k3, k4, …."]
+    assert messages(after) == ["8 locks were released: k0, k1, k2, k3, k4, …."]
     for grant in grants:
         with pytest.raises(LockError):
             grant.release()

@@ -15,7 +15,7 @@ from django.core.management import call_command
 from django.test import Client
 
 from django_redis_locks import LockBackendError, clock, inspection, locks
-from tests.django.admin_site import FORCE, LIST, RELEASE, VIEW, detail, keys, text, told, urlpatterns, visitor
+from tests.django.admin_site import FORCE, LIST, RELEASE, VIEW, detail, keys, messages, text, urlpatterns, visitor
 from tests.probes.django import admin_id
 
 __all__ = ["urlpatterns"]
@@ -68,7 +68,7 @@ def test_staff_without_the_view_permission_gets_403(held: None, permissions: tup
     assert inspection.find("a").state == "held"
 
 
-@pytest.mark.parametrize("staff", [False, None], ids=["a customer", "nobody"])
+@pytest.mark.parametrize("staff", [False, None], ids=["a customer", "anonymous"])
 def test_visitor_without_staff_rights_is_sent_to_the_login(held: None, staff: bool | None) -> None:
     client = Client() if staff is None else visitor(VIEW, RELEASE, staff=staff)
     for url in PLACES:
@@ -170,7 +170,7 @@ def check_all_steps(client: Client) -> None:
     assert "redis-lock-problem" in text(page)
     after = release(client, 1)
     assert after.status_code == 302
-    (message,) = told(client.get(after["Location"]))
+    (message,) = messages(client.get(after["Location"]))
     assert message.startswith("Locks can't be reached, and it isn't known whether a was released: ")
     history = client.get(detail("a").replace("change", "history"))
     assert history.status_code == 200
@@ -201,7 +201,7 @@ def test_redis_down_before_the_click_is_shown(held: None, request: pytest.Fixtur
     client = visitor(VIEW, RELEASE)
     fence = inspection.find("a").fence
     request.getfixturevalue("store_down")
-    (message,) = told(client.get(release(client, fence)["Location"]))
+    (message,) = messages(client.get(release(client, fence)["Location"]))
     assert "it isn't known" in message
 
 
@@ -214,7 +214,7 @@ def test_redis_down_during_the_release_leaves_the_outcome_open(held: None, monke
     after = client.post(
         FORCE, {"lock": ["default:a"], "fence": [inspection.find("a").fence], "reason": "r"}, follow=True
     )
-    assert told(after) == ["Locks can't be reached, and it isn't known whether a was released: no answer"]
+    assert messages(after) == ["Locks can't be reached, and it isn't known whether a was released: no answer"]
     assert not LogEntry.objects.exists()
 
 
@@ -222,7 +222,7 @@ def test_index_of_the_admin_asks_no_store(silent_store: None, monkeypatch: pytes
     """[D60] A store that is down, or slow, must not slow down the first page of the admin, nor other pages' sidebars."""
 
     def refuse(*args: Any, **terms: Any) -> Any:
-        raise AssertionError("somebody asked")
+        raise AssertionError("the store was asked")
 
     for name in ("held", "find", "counts"):
         monkeypatch.setattr(inspection, name, refuse)

@@ -138,8 +138,8 @@ def test_hostile_key_is_escaped_in_text_and_exact_in_json(redis_locks: str) -> N
 def test_long_key_is_found_as_it_is_listed(redis_locks: str) -> None:
     """Of a key beyond 200 bytes the store has a hash."""
     with locks.lock("long:" + "x" * 500):
-        (told,) = call("list", "--json").document["locks"]
-        assert call("show", told["key"]).code == 0
+        (listed,) = call("list", "--json").document["locks"]
+        assert call("show", listed["key"]).code == 0
 
 
 def test_limit_beyond_a_page_lists_several_pages(memory_locks: Any) -> None:
@@ -320,7 +320,7 @@ def test_release_leaves_a_new_holder_alone(redis_locks: str, monkeypatch: pytest
 
     monkeypatch.setattr(inspection, "find", find)
     monkeypatch.setattr("sys.stdin", Terminal("y\n"))
-    # a hold that follows at once may have one of the fences that were kept for those who take it over unasked
+    # a hold that follows at once may have one of the fences that were reserved for local hand-overs
     monkeypatch.setattr("django_redis_locks.inspection.force_release", _exact(second))
     ended = call("release", "order:1", *(["--yes"] if yes else []))
     assert ended.code == 1
@@ -375,11 +375,11 @@ def test_release_as_json_is_one_document_and_asks_nothing(redis_locks: str, monk
 
 
 def test_release_of_a_foreign_value_leaves_it(redis_locks: str, redis_server: RedisServer) -> None:
-    redis_server.command("SET", "lock:{0}:k:a", "somebody else's")
+    redis_server.command("SET", "lock:{0}:k:a", "another value")
     ended = call("release", "a", "--yes")
     assert ended.code == 1
     assert "it stays" in ended.out
-    assert redis_server.command("GET", "lock:{0}:k:a") == "somebody else's"
+    assert redis_server.command("GET", "lock:{0}:k:a") == "another value"
 
 
 def test_release_frees_a_lock_without_expiry(redis_locks: str, redis_server: RedisServer) -> None:

@@ -32,7 +32,7 @@ ONE = Account.objects.filter(pk=1)
 
 @pytest.fixture
 def account(database: str) -> Account:
-    """The row with the primary key 1, as read; nobody has written it under a lock."""
+    """The row with the primary key 1, as read; not yet written under a lock."""
     create_tables()
     Account.objects.create()
     return Account.objects.get()
@@ -232,7 +232,7 @@ def test_save_inside_a_re_entry_uses_the_same_lock(account: Account) -> None:
 
 @pytest.mark.databases("sqlite")
 def test_save_without_a_lock_raises_LockNotOwned(account: Account) -> None:
-    """Written past the lock, the row would go back to what was read, and nobody would know."""
+    """Written past the lock, the row would silently go back to what was read."""
     with CaptureQueriesContext(connection) as queries, pytest.raises(LockNotOwned, match="none is held here") as caught:
         account.save()
     assert len(queries) == 0

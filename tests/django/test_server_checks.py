@@ -129,8 +129,8 @@ def test_valkey_is_not_taken_for_an_old_redis(
     """Its versions are numbered otherwise than those of the Redis that it is compatible with."""
     report_server(monkeypatch, server_name="valkey", valkey_version="8.1.0", redis_version="7.2.4")
     assert found(settings, server.url()) == []
-    told = diagnosis.facts()
-    assert (told.server, told.version) == ("Valkey", "8.1.0")
+    found_facts = diagnosis.facts()
+    assert (found_facts.server, found_facts.version) == ("Valkey", "8.1.0")
 
 
 def test_replica_is_W104(settings: Any, server: RedisServer, make_server: Make) -> None:

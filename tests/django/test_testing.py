@@ -254,22 +254,22 @@ def test_override_locks_with_a_wrong_option_raises_and_restores(servers: None) -
     assert "nowhere" in locks["default"].settings.location
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["set", "not set"])
+@pytest.mark.parametrize("configured", [True, False], ids=["set", "not set"])
 def test_override_locks_that_ends_before_an_inner_override_leaves_nothing(
-    settings: Any, servers: None, *, told: bool
+    settings: Any, servers: None, *, configured: bool
 ) -> None:
     """pytest-django's `settings` may have been asked for before `memory_locks`: what a test sets there ends later."""
-    if not told:
+    if not configured:
         settings.REDIS_LOCKS = None
     plain, other = override_locks(), override_settings(LANGUAGES=[])
     plain.enable()
     other.enable()
     with locks.lock("a"):
         plain.disable()
-        if told:
+        if configured:
             assert "nowhere" in locks["default"].settings.location
         other.disable()
-    if told:
+    if configured:
         assert "nowhere" in locks["default"].settings.location
         assert set(django_settings.REDIS_LOCKS) == {"default", "payments", "shop"}
     else:

@@ -51,7 +51,7 @@ class TestEnds:
 
     @pytest.mark.databases("sqlite", "postgresql", "mariadb")
     def test_rollback_releases(self, log: TransactionLog) -> None:
-        """[D4] Though nothing tells of it."""
+        """[D4] Though Django calls nothing back."""
         with rolled_back():
             service()
         log.equals("BEGIN default", "acquire service", "ROLLBACK default", "release service")

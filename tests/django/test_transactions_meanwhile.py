@@ -222,7 +222,7 @@ class TestMeanwhile:
 
     def test_waiting_thread_is_woken_after_rollback(self, log: TransactionLog, tune: Tune) -> None:
         """[D4]"""
-        tune(max_poll_interval=60.0)  # who gets it before that was woken
+        tune(max_poll_interval=60.0)  # a waiter that has the lock before that was woken
 
         @redis_lock("service", wait=2 * PATIENCE)
         def waiting() -> None:
@@ -271,9 +271,9 @@ class TestMeanwhile:
         assert [event.fence for event in seen.of(events.Released)] == [second]
 
     def test_on_lost_is_called_for_a_loss_before_commit(self, memory_locks: Any) -> None:
-        told = []
+        lost: list[Any] = []
 
-        @redis_lock("watched", on_lost=told.append)
+        @redis_lock("watched", on_lost=lost.append)
         def watched() -> None:
             pass
 
@@ -281,8 +281,8 @@ class TestMeanwhile:
         with transaction.atomic():
             watched()
             locks.lock("watched").force_release()
-            until(lambda: told)
-        assert told[0].lost
+            until(lambda: lost)
+        assert lost[0].lost
 
     def test_release_inside_of_the_call_leaves_nothing_to_commit(self, log: TransactionLog) -> None:
         @redis_lock("own")

@@ -79,7 +79,7 @@ SHAPES = {
 FAILURES = {
     # [D4] an exception rolls back, and then the lock is released
     "function-fails": (500, ["acquire fails", *UNDONE, "release fails"]),
-    # the same of a lock inside Django's transaction, though nothing tells of a rollback
+    # the same of a lock inside Django's transaction, though Django calls nothing back
     "get-fails": (500, [*BEGIN, "acquire get", BODY, *ROLLBACK, "release get"]),
     # an exception that REST framework answers: its `set_rollback` finds the transactions that the lock began
     "rest-get-fails": (404, [*BEGIN, "acquire rest", BODY, *ROLLBACK, "release rest"]),

@@ -102,7 +102,7 @@ def service() -> str:
 
 
 def is_busy() -> bool:
-    """Whether somebody else is refused."""
+    """Whether a call in another thread is refused."""
     try:
         in_thread(service)
     except LockNotAcquired:

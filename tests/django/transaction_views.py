@@ -20,7 +20,7 @@ BODY = "body default other"
 
 
 def body(key: str | None = None) -> HttpResponse:
-    """What every view does: it logs which transactions it is in, and nobody else may have its lock now."""
+    """What every view does: it logs which transactions it is in; its lock is busy for other threads."""
     inside = [alias for alias in ("default", "other") if connections[alias].in_atomic_block]
     log.append(" ".join(["body", *inside]))
     assert not any(connections[alias].savepoint_ids for alias in inside), "begun twice"
@@ -124,7 +124,7 @@ twice.__dict__.update(retried.__dict__)
 
 class Rest(View):
     """As a view of Django REST framework: its handlers get a request that wraps Django's, and what they raise is an
-    answer, before which the transactions are told to roll back."""
+    answer, before which the transactions are marked for a rollback."""
 
     class Request:
         def __init__(self, request: HttpRequest) -> None:
