@@ -7,9 +7,9 @@ from itertools import cycle, pairwise
 
 import pytest
 
-from django_redis_locks import Grant, LockLost, clock
+from django_redis_locks import Grant, LockLost, clock, diagnosis
 from tests.contract.matrix import PATIENCE, Caller, Face, eventually
-from tests.probes.engine import ignore_wake_ups, restart_renewal, store_late_copy
+from tests.probes.engine import RESERVED_FENCES, ignore_wake_ups, restart_renewal, store_late_copy
 from tests.probes.tuning import Tune
 
 HAND_OVERS = 16
@@ -96,7 +96,11 @@ def test_an_heir_whose_timeout_ends_passes_the_lock_on(face: Face, alice: Caller
 @pytest.mark.usefixtures("unhurried", "no_polling")
 @counts_commands
 def test_the_second_heir_holds_the_lock_without_asking_the_store(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H3] [H5] It is another holder, with a fence of its own, and only it can release. The store shows the first heir."""
+    """[H3] [H5] It is another holder, with a fence that the first heir reserved, and only it can release. The store shows
+    the first heir."""
+    face.isolate()
+    (counter,) = alice(diagnosis.fences)
+    alice(diagnosis.raise_fences, counter.clock + 3_600_000_000)  # an hour, so that fences are counted
     carol = face.caller()
     lock = face.lock()
     second, third = second_and_third(face, alice, bob, carol)
@@ -109,7 +113,7 @@ def test_the_second_heir_holds_the_lock_without_asking_the_store(face: Face, ali
     assert alice(lock.holder).fence == second.fence
     carol(third.release)
     assert not alice(lock.locked)
-    assert alice(lock.acquire).fence > third.fence + 1
+    assert alice(lock.acquire).fence > second.fence + RESERVED_FENCES
 
 
 @pytest.mark.usefixtures("unhurried", "no_polling")

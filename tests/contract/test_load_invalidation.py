@@ -127,6 +127,17 @@ def test_the_first_of_two_writers_does_not_unblock_the_second(any_load: LoadCall
     assert alice(any_load.claim, NEXT).verdict == OURS
 
 
+def test_the_end_of_a_write_voids_a_load_that_was_claimed_meanwhile(
+    any_load: LoadCalls, alice: Caller, bob: Caller
+) -> None:
+    """[S4] It may have read what was there before the write."""
+    alice(any_load.block, MINE)
+    assert bob(any_load.claim, THEIRS, take=True).verdict == OURS
+    alice(any_load.unblock, MINE)
+    assert not bob(any_load.store, THEIRS, b"maybe old")
+    assert bob(any_load.claim, NEXT).verdict == OURS
+
+
 # Generations
 
 
