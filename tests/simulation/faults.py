@@ -39,6 +39,9 @@ class Faults:
         self.chances: dict[str, float] = {}
         self.left = 0
         self.slowness = 3e-4
+        self.forced: list[tuple[str, str, Process]] = []
+        """What befalls the next requests with these commands, of these processes."""
+        self._slow: dict[str, float] = {}
         self.disturbances: list[Disturbance] = []
         self.counts: Counter[str] = Counter()
 
@@ -68,8 +71,23 @@ class Faults:
     def lateness(self) -> float:
         return self.scheduler.random.uniform(TIMEOUT, TIMEOUT + 2.5)
 
+    def force(self, kind: str, command: str, process: Process) -> None:
+        """Have this befall the next request with this command of a process."""
+        self.forced.append((kind, command, process))
+
+    def slow(self, command: str, seconds: float) -> None:
+        """Let the next answer to this command take so long."""
+        self._slow[command] = seconds
+
+    def trip_back(self, request: Request) -> float:
+        return self.trip() + (self._slow.pop(request.commands[0].name, 0.0) if self._slow else 0.0)
+
     def of_request(self, request: Request) -> str:
         """What befalls it: "", "request lost", "reply lost" or "late"."""
+        for forced in self.forced:
+            if forced[1:] == (request.commands[0].name, request.process):
+                self.forced.remove(forced)
+                return forced[0]
         if self.left > 0 and self.chances:
             drawn = self.scheduler.random.random()
             for kind, chance in self.chances.items():

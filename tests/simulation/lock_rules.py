@@ -214,8 +214,6 @@ class LockRules:
         self.scheduler.say("is refused %r", section.visit.key)
         self._in_time(section)
         section.waits = False
-        if "E16" in self.world.triggers and error is not None and section.visit.wait == 0 and error.holder is None:
-            self._broken(f"{section} is told that the lock is busy, by no holder")
 
     def _in_time(self, section: Section) -> None:
         """A wait ends by its deadline, with what a request in flight and a process that stands still add."""
@@ -283,7 +281,7 @@ class LockRules:
             process = self.scheduler.process
             for section in self.sections:
                 if section.process is process and section.fence and section.fence == event.fence:
-                    if section.released and ("handed over" in self.world.triggers or not self._was_taken(section)):
+                    if section.released and not self._was_taken(section):
                         self._broken(f"{section} was released, and is reported as lost: {event.why}")
                     elif not section.told_lost and event.why == "taken" and not self._was_taken(section):
                         self._broken(f"{section} is reported as lost, and nobody took it")

@@ -12,6 +12,7 @@ from django_redis_locks.backends.memory import MemoryBackend
 from django_redis_locks.conf import AliasSettings
 from tests.simulation.faces import Face, TaskFace, ThreadFace, run_in_thread
 from tests.simulation.faults import Faults
+from tests.simulation.lock_defects import TRIGGERS
 from tests.simulation.lock_plans import Visit, draw_visit
 from tests.simulation.lock_rules import LockRules
 from tests.simulation.nemesis import Nemesis
@@ -40,6 +41,7 @@ class LockWorld:
         self.faults = Faults(scheduler)
         self.server = Server(scheduler, self.faults)
         installation.begin(scheduler, self.server)
+        self.installation = installation
         self.triggers = triggers
         self.lease = random.choice([1.0, 3.0, 8.0])
         self.settings = AliasSettings(
@@ -53,9 +55,13 @@ class LockWorld:
         self.nemesis = Nemesis(self)
 
     def run(self) -> None:
-        for process in self.processes:
+        if self.triggers:
+            for trigger in sorted(self.triggers):
+                TRIGGERS[trigger](self, self.processes[0])
+        else:
+            self.nemesis.begin()
+        for process in self.processes[1:] if self.triggers else self.processes:
             self.populate(process)
-        self.nemesis.begin()
         self.scheduler.run_until(self._quiet, LATEST)
         self.scheduler.run(self.scheduler.now + LONGEST_LEASE)
         self.rules.judge()

@@ -101,7 +101,7 @@ class Request:
         if fault == "late":
             trip += faults.lateness()
         self.reply_lost = fault == "reply lost"
-        self.trip_back = faults.trip()
+        self.trip_back = faults.trip_back(self)
         scheduler.at(scheduler.now + trip, self._arrive)
 
     def _arrive(self) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.simulation import lock_mutations
 from tests.simulation.explore import WORLDS, Medians, Simulator, simulator
+from tests.simulation.known_defects import KNOWN_DEFECTS, KnownDefect
 
 CHUNK = 500
 
@@ -69,3 +70,11 @@ def test_simulation_of_a_mutation_breaks_a_rule(
         outcome = simulation.first_failure(world, range(ENOUGH))
         assert outcome is not None
         assert any(why in problem for problem in outcome.problems), outcome
+
+
+@pytest.mark.parametrize("defect", KNOWN_DEFECTS, ids=[defect.number for defect in KNOWN_DEFECTS])
+def test_simulation_of_a_known_defect_still_finds_it(defect: KnownDefect) -> None:
+    """A mended defect is deleted from the list: that is when this fails."""
+    with simulator() as simulation:
+        outcome = simulation.run(defect.world, defect.seed, frozenset({defect.number}), verbose=True)
+        assert any(defect.why in problem for problem in outcome.problems), outcome

@@ -1,0 +1,48 @@
+"""The defects of the product that the simulator finds, until they are mended: then their entries are deleted.
+
+Random seeds run without the triggers that are named here. ``make simulate WORLD=… SEED=… ARGS="--triggers …"`` tells the
+story of one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class KnownDefect(NamedTuple):
+    """
+    Attributes:
+        number: in the list of defects; also the name of its trigger.
+        why: what the broken rule says.
+        sentence: the defect.
+    """
+
+    number: str
+    world: str
+    seed: int
+    why: str
+    sentence: str
+
+
+KNOWN_DEFECTS = [
+    KnownDefect("E2", "lock", 1, "a receiver takes its time", "a slow receiver of a signal stops all renewals"),
+    KnownDefect("E3", "lock", 1, "leases that are over", "leases that end unreleased are remembered by their thread"),
+    KnownDefect("E11", "lock", 1, "gives up although", "two exceptions leave a dead seat at the head of a queue"),
+    KnownDefect("E12", "lock", 1, "one lost answer", "a re-entry raises over one lost answer"),
+    KnownDefect("E13", "lock", 1, "a fixed lease is renewed", "an inner entry turns a fixed lease into a renewed one"),
+    KnownDefect("E15", "lock", 1, "is forced", "a forced release by fence frees later holds, too"),
+    KnownDefect("E16", "lock", 1, "nobody holds it", "an answer that took longer than the lease counts as busy"),
+    KnownDefect("E17", "lock", 1, "after its loss", "a record is prolonged after its loss was reported"),
+    KnownDefect("E18", "lock", 1, "the second caller", "each caller finds out for itself that the server is down"),
+    KnownDefect("L1", "lock", 1, "is entered", "a released grant can be entered"),
+    KnownDefect("L2", "lock", 1, "says that it is held", "a released grant says that it is held"),
+    KnownDefect("L3", "lock", 1, "a refused release", "a refused synchronous release releases all the same"),
+    KnownDefect("L4", "lock", 1, "another thread", "a block that ends in another thread doesn't release"),
+    KnownDefect(
+        "hand-over",
+        "lock",
+        1,
+        "reported as lost",
+        "a grant that was released by hand-over is reported as lost if the lock is taken before the next one asks",
+    ),
+]

@@ -1,0 +1,302 @@
+"""What triggers the known defects of locks: a world that has a trigger does this besides what its seed chooses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from django.core.exceptions import SynchronousOnlyOperation
+
+from django_redis_locks import LockBackendError, LockNotAcquired, LockNotOwned
+from django_redis_locks.core import events, owners
+from django_redis_locks.primitives import base
+from tests.simulation.lock_rules import place_of
+from tests.simulation.scheduler import Struck, current
+
+if TYPE_CHECKING:
+    from tests.simulation.lock_world import LockWorld
+    from tests.simulation.process import Process
+
+OWN = "own"
+"""A key that no visit uses."""
+
+
+def slow_receiver(world: LockWorld, process: Process) -> None:
+    """A receiver of the signal of a loss takes six seconds; a bystander is renewed all the same."""
+    hear = world.installation.heard
+
+    def heard(event: events.Event) -> None:
+        hear(event)
+        if isinstance(event, events.Lost):
+            current().sleep(6.0)
+
+    def lose() -> None:
+        process.locks.lock("lost").acquire()
+        world.server.store.records.pop(place_of("lost"))
+        current().sleep(20.0)
+
+    def stand_by() -> None:
+        current().sleep(0.5)
+        grant = process.locks.lock(OWN).acquire()
+        current().sleep(15.0)
+        if grant.lost:
+            world.scheduler.broken("a bystander's lock isn't renewed while a receiver takes its time")
+
+    world.installation.heard = heard
+    process.thread("thread that loses", lose)
+    process.thread("bystander", stand_by)
+
+
+def leases_that_end(world: LockWorld, process: Process) -> None:
+    """A thread takes many locks that end by themselves."""
+
+    def take() -> None:
+        for number in range(150):
+            process.locks.lock(f"code {number}", expire=0.02).acquire(timeout=0)
+        current().sleep(1.0)
+        process.locks.lock(OWN, expire=0.02).acquire(timeout=0)
+        if len(owners._mine.get()) > 100:
+            world.scheduler.broken(f"a thread remembers {len(owners._mine.get())} leases that are over")
+
+    process.thread("thread", take)
+
+
+def two_exceptions(world: LockWorld, process: Process) -> None:
+    """A second signal handler raises before the clean-up of what the first one interrupted."""
+    real = base.surely
+
+    def struck(clear_away: Callable[[], object]) -> None:
+        base.surely = real
+        raise Struck
+
+    def hold() -> None:
+        grant = process.locks.lock(OWN).acquire()
+        current().sleep(1.0)
+        grant.release()
+
+    def wait() -> None:
+        current().sleep(0.1)
+        process.locks.lock(OWN, wait=20).acquire()
+
+    def wait_behind() -> None:
+        current().sleep(0.2)
+        try:
+            process.locks.lock(OWN, wait=10).acquire()
+        except LockNotAcquired:
+            world.scheduler.broken("a waiter gives up although the lock is free")
+
+    def strike() -> None:
+        base.surely = struck
+        waiter.strikes += 1
+        waiter.wake()
+
+    process.thread("holder", hold)
+    waiter = process.thread("thread that waits", wait)
+    process.thread("thread behind", wait_behind)
+    world.scheduler.at(0.5, strike)
+
+
+def reply_of_reentry_lost(world: LockWorld, process: Process) -> None:
+    """One answer is lost while an inner entry asks for more time."""
+
+    def enter_twice() -> None:
+        with process.locks.rlock(OWN, expire=5):
+            world.faults.force("reply lost", "lock/renew", process)
+            try:
+                with process.locks.rlock(OWN, expire=20, wait=10):
+                    pass
+            except LockBackendError as error:
+                world.scheduler.broken(f"one lost answer fails a re-entry that may wait for 10 s: {error}")
+
+    process.thread("thread", enter_twice)
+
+
+def renewed_inside_of_fixed(world: LockWorld, process: Process) -> None:
+    """A renewed entry inside of a fixed lease ends."""
+
+    def enter_twice() -> None:
+        lock = process.locks.rlock(OWN, expire=1)
+        grant = lock.acquire()
+        with process.locks.rlock(OWN):
+            pass
+        current().sleep(2 * world.lease + 5)
+        if not grant.lost:
+            world.scheduler.broken("a fixed lease is renewed after an inner entry has ended")
+
+    process.thread("thread", enter_twice)
+
+
+def force_of_an_old_fence(world: LockWorld, process: Process) -> None:
+    """An operator frees the hold that is seen; another hold of the same process has come since."""
+    fences: list[int] = []
+
+    def visit(number: int) -> None:
+        current().sleep(0.001 * number)
+        with process.locks.lock(OWN, wait=10) as grant:
+            fences.append(grant.fence)
+            current().sleep(0.004 if len(fences) < 4 else 1.0)
+
+    def force() -> None:
+        while len(fences) < 4:
+            current().sleep(0.001)
+        for fence in fences[:-1]:
+            if process.locks.lock(OWN).force_release("simulated", fence=fence):
+                world.scheduler.broken(f"fence {fence} is forced, and the hold with {fences[-1]} is freed")
+
+    for number in range(4):
+        process.thread(f"thread {number}", lambda number=number: visit(number))
+    process.thread("operator", force)
+
+
+def answer_later_than_the_lease(world: LockWorld, process: Process) -> None:
+    """The answer to the only question comes when the lease is over."""
+
+    def ask_once() -> None:
+        world.faults.slow("lock/acquire", 1.0)
+        try:
+            with process.locks.lock(OWN, expire=0.5, wait=0):
+                pass
+        except LockNotAcquired as error:
+            if error.holder is None:
+                world.scheduler.broken("the lock is told to be busy, and nobody holds it")
+        except LockBackendError:
+            pass
+
+    process.thread("thread", ask_once)
+
+
+def touch_after_the_loss(world: LockWorld, process: Process) -> None:
+    """A record is prolonged whose loss was reported, since no renewal was answered."""
+    lost: list[object] = []
+
+    def hold() -> None:
+        ref = process.locks.record(OWN)
+        record = ref.put(None, {"a": 1}, 1.0, renew=True, on_lost=lost.append).record
+        for _ in range(20):
+            world.faults.force("reply lost", "record/touch", process)
+        while not lost:
+            current().sleep(0.05)
+        world.faults.forced.clear()
+        if ref.touch(record, 30).ok:
+            world.scheduler.broken("a record is prolonged after its loss was reported")
+
+    process.thread("thread", hold)
+
+
+def server_down(world: LockWorld, process: Process) -> None:
+    """The server is down, and one caller has found out."""
+
+    def ask() -> None:
+        world.server.down_until = 100.0
+        world.faults.disturb(110.0, None, "down")
+        for number in range(2):
+            began = world.scheduler.now
+            try:
+                process.locks.lock(OWN, wait=8).acquire()
+            except LockBackendError:
+                took = world.scheduler.now - began
+                if number == 1 and took > 3.0:
+                    world.scheduler.broken(f"the second caller of a server that is down waits for {took:.1f} s")
+
+    process.thread("thread", ask)
+
+
+def released_grant_entered(world: LockWorld, process: Process) -> None:
+    """A block begins with a grant that was released."""
+
+    def enter() -> None:
+        grant = process.locks.lock(OWN).acquire()
+        grant.release()
+        with grant:
+            world.scheduler.broken("a released grant is entered")
+
+    process.thread("thread", enter)
+
+
+def held_after_release(world: LockWorld, process: Process) -> None:
+    """A released grant is asked whether it is held."""
+
+    def ask() -> None:
+        grant = process.locks.lock(OWN).acquire()
+        grant.release()
+        if grant.held:
+            world.scheduler.broken("a released grant says that it is held")
+
+    process.thread("thread", ask)
+
+
+def release_in_a_loop(world: LockWorld, process: Process) -> None:
+    """A task calls the synchronous release, which is refused."""
+
+    async def refuse() -> None:
+        grant = await process.locks.lock(OWN).aacquire()
+        try:
+            grant.release()
+        except SynchronousOnlyOperation:
+            await asyncio.sleep(1.0)
+            if world.server.store.find(place_of(OWN)) is None:
+                world.scheduler.broken("a refused release has released the lock")
+            return
+        await grant.arelease()
+
+    process.loop("loop", refuse)
+
+
+def block_ends_elsewhere(world: LockWorld, process: Process) -> None:
+    """A block that began in one thread ends in another one, as a generator's may."""
+    lock = process.locks.lock(OWN)
+
+    def begin() -> None:
+        lock.__enter__()
+        current().sleep(30.0)
+
+    def end() -> None:
+        current().sleep(1.0)
+        try:
+            lock.__exit__(None, None, None)
+        except LockNotOwned:
+            world.scheduler.broken("a block that ends in another thread doesn't release the lock")
+
+    process.thread("thread", begin)
+    process.thread("other thread", end)
+
+
+def taken_after_hand_over(world: LockWorld, process: Process) -> None:
+    """A grant is released by hand-over, and before the next one asks the lock is freed by force."""
+    released: list[Any] = []
+
+    def hold() -> None:
+        grant = process.locks.lock(OWN).acquire()
+        current().sleep(0.5)
+        grant.release()
+        released.append(grant)
+        world.server.store.records.pop(place_of(OWN))
+        current().sleep(5.0)
+        if grant.hold.lost_why is not None:
+            world.scheduler.broken("a released grant is reported as lost")
+
+    def wait() -> None:
+        current().sleep(0.1)
+        process.locks.lock(OWN, wait=10).acquire().release()
+
+    process.thread("holder", hold)
+    process.thread("thread that waits", wait)
+
+
+TRIGGERS: dict[str, Callable[[LockWorld, Process], None]] = {
+    "E2": slow_receiver,
+    "E3": leases_that_end,
+    "E11": two_exceptions,
+    "E12": reply_of_reentry_lost,
+    "E13": renewed_inside_of_fixed,
+    "E15": force_of_an_old_fence,
+    "E16": answer_later_than_the_lease,
+    "E17": touch_after_the_loss,
+    "E18": server_down,
+    "L1": released_grant_entered,
+    "L2": held_after_release,
+    "L3": release_in_a_loop,
+    "L4": block_ends_elsewhere,
+    "hand-over": taken_after_hand_over,
+}
