@@ -224,8 +224,10 @@ class Face:
         return start_queueing(lock, caller, lock.acquire, **how)
 
     def start_watching(self, caller: Caller, record: RecordRef, *how: Any) -> Future[Any]:
-        """Let a caller wait for a change of a record, and return when it does."""
-        return start_queueing(record, caller, record.wait_for_change, *how)
+        """Let a caller wait for a change of a record, and return when the store knows of it."""
+        waiting = start_queueing(record, caller, record.wait_for_change, *how)
+        eventually(lambda: waiting.done() or all_registered(record))
+        return waiting
 
 
 def start_queueing(lock: Any, caller: Caller, *call: Any, **how: Any) -> Future[Any]:

@@ -245,6 +245,7 @@ def test_force_release_of_an_unlisted_record_frees_nothing(alice: Caller) -> Non
 
 
 @pytest.mark.usefixtures("no_polling")
+@pytest.mark.exact("counts on wake-ups")
 def test_force_release_of_a_job_ends_waits_for_its_change(face: Face, alice: Caller, bob: Caller) -> None:
     record = locks.record("job:export:t1")
     mine = begin(alice, "t1")

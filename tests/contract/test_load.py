@@ -179,9 +179,10 @@ def test_a_failure_may_have_any_reason(load: LoadCalls, alice: Caller, bob: Call
         assert claim.said == why.encode(errors="replace").decode()[:500]
 
 
-def test_another_callers_load_is_not_given_up(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
+def test_another_callers_load_is_neither_renewed_nor_given_up(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
     """[S10]"""
     alice(any_load.claim, MINE)
+    assert bob(any_load.check, THEIRS) == (False, 0)
     assert not bob(any_load.give_up, THEIRS, MINUTE, "not mine")
     assert alice(any_load.store, MINE)
 

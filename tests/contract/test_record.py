@@ -123,6 +123,8 @@ def test_an_unanswered_first_put_is_dropped(face: Face, alice: Caller, monkeypat
 # Waiting for a change
 
 
+@pytest.mark.usefixtures("no_polling")
+@pytest.mark.exact("counts on wake-ups")
 def test_wait_for_change_returns_each_change(face: Face, alice: Caller, bob: Caller) -> None:
     record = face.record()
     first = alice(record.put, None, {"n": 1}).record
@@ -137,6 +139,8 @@ def test_wait_for_change_returns_each_change(face: Face, alice: Caller, bob: Cal
     assert change.result(PATIENCE).fields == {"n": 3}
 
 
+@pytest.mark.usefixtures("no_polling")
+@pytest.mark.exact("counts on wake-ups")
 def test_wait_for_change_of_all_waiters_returns_the_change(face: Face, alice: Caller) -> None:
     record = face.record()
     first = alice(record.put, None, {"n": 1}).record
