@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -62,55 +63,38 @@ async def by_user_async(request: HttpRequest) -> HttpResponse:
     return answer()
 
 
-@method_decorator(redis_lock("class:{self.colour}:{self.kwargs[pk]}:{request.method}:{kwargs[pk]}"), name="dispatch")
-class ByDispatch(View):
+class Red(View):
     colour = "red"
 
     def get(self, request: HttpRequest, pk: int) -> HttpResponse:
         return answer()
 
 
-class ByGet(View):
+class AsyncRed(View):
     colour = "red"
 
-    @method_decorator(redis_lock("class:{self.colour}:{self.kwargs[pk]}:{pk}"))
-    def get(self, request: HttpRequest, pk: int) -> HttpResponse:
-        return answer()
-
-
-@method_decorator(redis_lock("class:{self.colour}:{pk}"), name="get")
-class ByName(View):
-    colour = "red"
-
-    def get(self, request: HttpRequest, pk: int) -> HttpResponse:
-        return answer()
-
-
-class ByMethod(View):
-    colour = "red"
-
-    @redis_lock("class:{self.colour}:{self.request.GET[size]}:{pk}")
-    def get(self, request: HttpRequest, pk: int) -> HttpResponse:
-        return answer()
-
-
-class ByAsyncMethod(View):
-    colour = "red"
-
-    @method_decorator(redis_lock("class:{self.colour}:{pk}"))
     async def get(self, request: HttpRequest, pk: int) -> HttpResponse:
         return answer()
 
 
-class ByAsyncCallable(View):
-    @staticmethod
-    async def key_of(request: HttpRequest, pk: int) -> str:
-        return f"class:{pk}"
+async def key_of(request: HttpRequest, pk: int) -> str:
+    return f"class:{pk}"
 
-    @method_decorator(redis_lock(key=key_of.__func__))  # type: ignore[attr-defined]
-    async def get(self, request: HttpRequest, pk: int) -> HttpResponse:
-        return answer()
 
+def decorated(name: str, key: str) -> Any:
+    return method_decorator(redis_lock(key), name=name)(type("Decorated", (Red,), {}))
+
+
+def with_get(get: Callable[..., Any]) -> Any:
+    return type("WithGet", (Red,), {"get": get})
+
+
+by_dispatch = decorated("dispatch", "class:{self.colour}:{self.kwargs[pk]}:{request.method}:{kwargs[pk]}")
+by_get = with_get(method_decorator(redis_lock("class:{self.colour}:{self.kwargs[pk]}:{pk}"))(Red.get))
+by_name = decorated("get", "class:{self.colour}:{pk}")
+by_method = with_get(redis_lock("class:{self.colour}:{self.request.GET[size]}:{pk}")(Red.get))
+by_async_method = with_get(method_decorator(redis_lock("class:{self.colour}:{pk}"))(AsyncRed.get))
+by_async_callable = with_get(method_decorator(redis_lock(key=key_of))(AsyncRed.get))
 
 urlpatterns = [
     path("by-url/<int:pk>/", by_url),
@@ -118,15 +102,15 @@ urlpatterns = [
     path("by-header/", by_header),
     path("by-user/", by_user),
     path("by-user-async/", by_user_async),
-    path("by-dispatch/<int:pk>/", ByDispatch.as_view()),
-    path("by-dispatch-green/<int:pk>/", ByDispatch.as_view(colour="green")),
-    path("by-get/<int:pk>/", ByGet.as_view()),
-    path("by-name/<int:pk>/", ByName.as_view()),
-    path("by-method/<int:pk>/", ByMethod.as_view()),
-    path("by-async-method/<int:pk>/", ByAsyncMethod.as_view()),
-    path("by-async-callable/<int:pk>/", ByAsyncCallable.as_view()),
-    path("as-view/<int:pk>/", redis_lock("as-view:{kwargs[pk]}")(ByMethod.as_view())),
-    path("as-view-of-dispatch/<int:pk>/", redis_lock("as-view:{pk}")(ByDispatch.as_view())),
+    path("by-dispatch/<int:pk>/", by_dispatch.as_view()),
+    path("by-dispatch-green/<int:pk>/", by_dispatch.as_view(colour="green")),
+    path("by-get/<int:pk>/", by_get.as_view()),
+    path("by-name/<int:pk>/", by_name.as_view()),
+    path("by-method/<int:pk>/", by_method.as_view()),
+    path("by-async-method/<int:pk>/", by_async_method.as_view()),
+    path("by-async-callable/<int:pk>/", by_async_callable.as_view()),
+    path("as-view/<int:pk>/", redis_lock("as-view:{kwargs[pk]}")(by_method.as_view())),
+    path("as-view-of-dispatch/<int:pk>/", redis_lock("as-view:{pk}")(by_dispatch.as_view())),
 ]
 
 
