@@ -26,6 +26,11 @@ def test_none_is_kept_for_none_ttl(callers: Callers) -> None:
     eventually(lambda: callers.value("k", loader) == "now it exists")
 
 
+def test_none_is_kept_no_longer_than_a_value(cache_pair: str) -> None:
+    found = get_or_load("k", lambda: None, **at(HERE), ttl=30, none_ttl=600, jitter=0, info=True)
+    assert (found.value, found.fresh_for) == (None, 30)
+
+
 def test_none_with_none_ttl_of_zero_is_not_kept(callers: Callers) -> None:
     loader = Loader(None, "now it exists")
     assert callers.value("k", loader, ttl=600, none_ttl=0) is None
