@@ -318,7 +318,7 @@ def test_error_names_the_field_and_not_its_value() -> None:
 # Specs
 
 
-def test_hash_spec_hides_a_value_and_tells_it_from_others() -> None:
+def test_hash_spec_hides_a_value_and_differs_by_value() -> None:
     assert fill("{x:hash}", lambda x: None, "jane@example.org") == "96f616bb0cb2a3a0bdb20aab89fbd357"
     hashed = {fill("{x:hash}", lambda x: None, value) for value in ("a", "b", "A", 1, 2.5)}
     assert len(hashed) == 5
