@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 from collections.abc import Callable
 
 import pytest
 
 from django_redis_locks import LockBackendError, LockKeyError, LockLost, LockNotOwned, clock, inspection, locks
-from django_redis_locks.backends.redis.refusals import HINTS
 from django_redis_locks.client import Locks
 from tests.chaos.crowd import KEY, LINE, asked, lined_up, pair
 from tests.chaos.helpers import BUSY, elsewhere, eventually
+from tests.probes.client import rights_named_when_refused, subscribe_again_now
 from tests.probes.tuning import Tune
 from tools.redis_server import RedisServer
 
@@ -22,7 +21,7 @@ Make = Callable[..., RedisServer]
 Open = Callable[..., Locks]
 CAP = 0.2
 
-RIGHTS = [right for right in re.findall(r"\+(\w+)", HINTS["NOPERM"]) if right != "select"]
+RIGHTS = rights_named_when_refused()
 """What the message lists."""
 
 FOR_WAKE_UPS = {"exists", "ping", "publish", "subscribe", "zpopmin"}
@@ -233,7 +232,7 @@ def test_a_right_that_is_taken_away(
     assert max(one.at for one in had) - begin < CAP + locks.tuning.jitter + BUSY
     limited(server, RIGHTS)
     tune(max_poll_interval=60.0)
-    monkeypatch.setattr(ours.world._inbox, "_refused_until", 0.0)
+    subscribe_again_now(ours, monkeypatch)
     grant = theirs.acquire()
     waiters = pair(ours)
     lined_up(server)

@@ -19,6 +19,7 @@ from redis.credentials import CredentialProvider
 from django_redis_locks import locks
 from django_redis_locks.client import Locks
 from tests.chaos.helpers import elsewhere
+from tests.probes.client import connections_of_this_loop
 from tests.servers import unavailable
 from tools.redis_server import RedisServer
 
@@ -62,8 +63,7 @@ async def many(client: Locks) -> None:
                 await asyncio.sleep(0)
 
     await asyncio.gather(*[one(f"{number} {'y' * 100}") for number in range(30)])
-    wire = client.engine.backend._awire
-    assert len(wire._homes[asyncio.get_running_loop()]._streams) == 1
+    assert connections_of_this_loop(client) == 1
 
 
 @pytest.mark.parametrize("protocol", [2, 3])

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from django_redis_locks.backends.redis.refusals import HINTS
 from django_redis_locks.core import owners
 from django_redis_locks.core.hold import validity
 
 if TYPE_CHECKING:
+    import pytest
+
     from django_redis_locks import Grant, Lock
     from django_redis_locks.client import Locks
 
@@ -38,6 +43,21 @@ def token_prefix() -> str:
 def lease_began(grant: Grant, lease: int) -> float:
     """When a lease of this many milliseconds began, by the deadline of the grant."""
     return grant.hold.deadline - validity(lease)
+
+
+def connections_of_this_loop(client: Locks) -> int:
+    """How many connections to Redis the running event loop has."""
+    return len(client.engine.backend._awire._homes[asyncio.get_running_loop()]._streams)
+
+
+def rights_named_when_refused() -> list[str]:
+    """The rights that the message to a user without them lists."""
+    return [right for right in re.findall(r"\+(\w+)", HINTS["NOPERM"]) if right != "select"]
+
+
+def subscribe_again_now(lock: Lock, patch: pytest.MonkeyPatch) -> None:
+    """Let the lock's engine forget that its subscription was refused less than a minute ago."""
+    patch.setattr(lock.world._inbox, "_refused_until", 0.0)
 
 
 @contextmanager
