@@ -88,10 +88,7 @@ chaos/test_bystanders.py
 chaos/test_inbox.py
 chaos/test_inbox_trouble.py
 chaos/test_janitor_thread.py
-chaos/test_packer.py
 chaos/test_renewal.py
-chaos/test_rights.py
-chaos/test_transports.py
 chaos/test_wire.py
 chaos/test_wire_answers.py
 chaos/test_wire_cost.py
