@@ -50,7 +50,7 @@ class Engine:
         self.tuning = tuning
         queues = self._queues = _queues.setdefault(backend.identity, Queues())
         freed = partial(queues.freed, outside=self)
-        janitor = self._janitor = Janitor(backend, freed, lambda: self.tuning)
+        janitor = self._janitor = Janitor(backend, freed, self)
         self._inbox = backend.inbox(self)
         self.hear = self._inbox.hears
         self.queued = queues.queued

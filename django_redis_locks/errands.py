@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from .backends.base import Backend
     from .core.effects import Command, Place, Sweep
-    from .core.tuning import Tuning
+    from .core.tuning import Tuned
 
 BATCH = 500
 """Commands in one write: some 50 kB, and some ms of the server's time."""
@@ -27,10 +27,10 @@ BATCH = 500
 class Errands:
     """What is to be sent to one store, and when. Only the janitor's thread touches it."""
 
-    def __init__(self, backend: Backend, tell: Callable[[Freed], object], tuning: Callable[[], Tuning]) -> None:
+    def __init__(self, backend: Backend, tell: Callable[[Freed], object], engine: Tuned) -> None:
         self._backend = backend
         self._tell = tell
-        self._tuning = tuning
+        self._engine = engine
         self._due: list[tuple[float, int, Command[int], Place, float]] = []
         self._count = itertools.count().__next__
 
@@ -38,12 +38,12 @@ class Errands:
         now = clock.now()
         # It counts as freed for us alone, whoever was told: a late copy of our request took us out of the line with it
         delete = replace(effect.delete, parse=lambda reply: bool(effect.delete.parse(reply)))
-        for after in (*self._tuning().cleanup_delays, effect.lease):
+        for after in (*self._engine.tuning.cleanup_delays, effect.lease):
             self._plan(now + after, delete, effect.place, now + effect.lease)
 
     def send(self, command: Command[int], place: Place) -> None:
         now = clock.now()
-        self._plan(now, command, place, now + self._tuning().max_poll_interval)
+        self._plan(now, command, place, now + self._engine.tuning.max_poll_interval)
 
     def _plan(self, due: float, command: Command[int], place: Place, end: float) -> None:
         heapq.heappush(self._due, (due, self._count(), command, place, end))
@@ -61,7 +61,7 @@ class Errands:
             return
         replies: list[Any]
         try:
-            patience = max(0.05, min(self._tuning().maintenance_timeout, until - clock.now()))
+            patience = max(0.05, min(self._engine.tuning.maintenance_timeout, until - clock.now()))
             replies = self._backend.call_many([command for command, _, _ in due], patience)
         except Exception as error:  # noqa: BLE001 - whatever it is, these are tried again
             replies = [LockBackendError(repr(error))] * len(due)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from .backends.base import Backend
     from .core.effects import Command, Freed, Place, Sweep
-    from .core.tuning import Tuning
+    from .core.tuning import Tuned
 
 _log = logging.getLogger("django_redis_locks.renew")
 
@@ -50,9 +50,9 @@ EXIT_FLUSH = 1.0
 class Janitor:
     """The thread of one backend. It begins with the first thing to do."""
 
-    def __init__(self, backend: Backend, tell: Callable[[Freed], object], tuning: Callable[[], Tuning]) -> None:
+    def __init__(self, backend: Backend, tell: Callable[[Freed], object], engine: Tuned) -> None:
         self._backend = backend
-        self._tuning = tuning
+        self._engine = engine
         self._tell_waiters = tell
         self._rounds = Rounds()
         self.unwatch = self._rounds.remove
@@ -67,7 +67,7 @@ class Janitor:
         self._rounds.clear()
         self._timers: list[tuple[float, int, Callable[[], object], Callable[[], object]]] = []
         self._crowded = 64
-        self._errands = Errands(self._backend, self._tell_waiters, self._tuning)
+        self._errands = Errands(self._backend, self._tell_waiters, self._engine)
         self._count = itertools.count().__next__
         self._sleeps_until = -inf
         self._daemon = Daemon(self._work, "django-redis-locks janitor")
@@ -82,7 +82,7 @@ class Janitor:
         if hold.pid != self._works_in:
             self._begin_with(hold)
         if hold.renew_until:
-            due = self._rounds.enter(hold, prolong, lease, hold.since, lease / 1000 * self._tuning().renew_at)
+            due = self._rounds.enter(hold, prolong, lease, hold.since, lease / 1000 * self._engine.tuning.renew_at)
             if due < self._sleeps_until:
                 self._wake(due)
         else:
@@ -184,7 +184,7 @@ class Janitor:
             if self._next() >= until:  # who entered something in between saw that it needn't wake us, or we see it
                 break
         if not self._jobs:
-            self._wakeup.wait(min(max(0.0, until - clock.now()), self._tuning().longest_sleep))
+            self._wakeup.wait(min(max(0.0, until - clock.now()), self._engine.tuning.longest_sleep))
         while self._jobs:
             self._jobs.popleft()()
         self._renew()
@@ -244,7 +244,7 @@ class Janitor:
                 replies = renew(
                     [entry.prolong(hold.token, entry.lease) for hold, entry in zip(holds, entries, strict=True)],
                     self._backend,
-                    max(0.05, min(self._tuning().maintenance_timeout, patience)),
+                    max(0.05, min(self._engine.tuning.maintenance_timeout, patience)),
                 )
             except Exception as error:  # noqa: BLE001 - whatever it is, these holds must stay in the rounds
                 replies = [LockBackendError(repr(error))] * len(holds)
@@ -281,7 +281,7 @@ class Janitor:
             self._warn("Lock %s couldn't be renewed: %s", hold, reply)
         elif reply:
             hold.prolong(sent, entry.lease)
-            self._rounds.enter(hold, entry.prolong, entry.lease, sent, entry.lease / 1000 * self._tuning().renew_at)
+            self._rounds.enter(hold, entry.prolong, entry.lease, sent, entry.lease / 1000 * self._engine.tuning.renew_at)
         else:
             self._tell(hold, "taken")
 

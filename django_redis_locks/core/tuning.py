@@ -7,7 +7,7 @@ on, or what is no matter of time, is a constant.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 RESERVED_FENCES: Final = 15
 """An acquire reserves this many fences after its own, for waiters of the same process that adopt the lock without asking
@@ -91,3 +91,10 @@ class Tuning:
 
 
 DEFAULT: Final = Tuning()
+
+
+class Tuned(Protocol):
+    """What has a tuning; another one may take its place."""
+
+    @property
+    def tuning(self) -> Tuning: ...
