@@ -79,7 +79,7 @@ def test_load_is_stored_when_its_transaction_commits(cache_pair: str) -> None:
 
 def test_load_in_a_transaction_that_is_rolled_back_is_dropped(cache_pair: str) -> None:
     """[S6] cacheops' dirty transactions."""
-    rolled_back(lambda: ask("uncommitted"))
+    rolled_back(lambda: ask("uncommitted", expire=600))
     loads_once_the_claim_is_dropped()
     assert stored() == "true"
 
@@ -87,7 +87,7 @@ def test_load_in_a_transaction_that_is_rolled_back_is_dropped(cache_pair: str) -
 def test_load_in_a_savepoint_that_is_rolled_back_is_dropped(cache_pair: str) -> None:
     """[S6] The transaction goes on."""
     with transaction.atomic():
-        rolled_back(lambda: ask("uncommitted"))
+        rolled_back(lambda: ask("uncommitted", expire=600))
         loads_once_the_claim_is_dropped()
     assert stored() == "true"
 
