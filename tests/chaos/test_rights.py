@@ -86,17 +86,9 @@ def test_the_rights_that_the_message_lists_are_enough(
     assert clock.now() - begin < BUSY
 
 
-def expect_unnamed_refusal(request: pytest.FixtureRequest, server: RedisServer) -> None:
-    """From Redis 7.2 on a script's refusal reads "ERR ACL failure in script: …", which isn't recognised as NOPERM yet: the
-    error says "refuses (ACL)", and not which rights the user needs."""
-    if server.version >= (7, 2):
-        request.applymarker(pytest.mark.xfail(raises=AssertionError, strict=True))
-
-
-def test_a_missing_right_is_no_loss(make_server: Make, open_locks: Open, request: pytest.FixtureRequest) -> None:
+def test_a_missing_right_is_no_loss(make_server: Make, open_locks: Open) -> None:
     """A denial inside a script is told as what it is, and not as "not mine"."""
     server = make_server()
-    expect_unnamed_refusal(request, server)
     url = limited(server, RIGHTS)
     client = open_locks(url)
     grant = client.lock("a", expire=30).acquire()
@@ -147,14 +139,11 @@ def test_each_right_is_missed(
     make_server: Make,
     open_locks: Open,
     tune: Tune,
-    request: pytest.FixtureRequest,
     missing: str,
 ) -> None:
     """[H2] The error names it, and whatever a script had done before it was stopped is cleared away."""
     tune(max_poll_interval=CAP)
     server = make_server()
-    if missing not in {"eval", "evalsha"}:
-        expect_unnamed_refusal(request, server)
     client = open_locks(limited(server, [right for right in RIGHTS if right != missing]), METADATA=())
     with pytest.raises(LockBackendError, match=rf"NOPERM.*\+{missing}\b"):
         use(server, client)

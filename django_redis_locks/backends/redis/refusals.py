@@ -64,12 +64,15 @@ def code_of(error: Exception) -> str:
         return error.code
     if code is None and (isinstance(error, AuthenticationError) or "uthenticated" in text):
         code = "WRONGPASS" if "invalid" in text.lower() else "NOAUTH"
-    if code is None and "user executing the script can't" in text:
+    if code is None and any(denial in text for denial in _DENIED_IN_SCRIPT):
         code = "NOPERM"
     if code is None and (inside := _inside_script(text)):
         code = inside[1]
     return code or text.partition(" ")[0]
 
+
+_DENIED_IN_SCRIPT = "user executing the script can't", "ACL failure in script"
+"""What Redis 7.0, and later ones, say instead of NOPERM when a script uses a command or key that its user may not."""
 
 _inside_script = re.compile(r"@user_script: ?\d+: -?([A-Z]{3,}) ").search
 """Where Redis 6.2 puts the code of an error that a script met."""
