@@ -11,17 +11,12 @@ import pytest
 import redis
 
 from django_redis_locks import Lock, locks
-from django_redis_locks.backends.redis import inbox as inbox_module
-from django_redis_locks.backends.redis.inbox import RedisInbox
-from django_redis_locks.backends.redis.wire import connection_makers
 from django_redis_locks.client import Locks
 from tests.chaos.helpers import Async, Sync
 from tests.chaos.impostor import Impostor
-from tests.chaos.inboxes import ANSWER, TICK, Ear
 from tests.chaos.jobs import take
 from tests.chaos.workers import CAP, Worker
 from tests.probes.events import Event, event_listener
-from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 from tools.redis_server import RedisServer
 
@@ -143,54 +138,3 @@ def holder(workers: Callable[..., Worker]) -> Worker:
     holder = workers("holder", max_poll_interval=CAP)
     assert holder.call(take, "a")
     return holder
-
-
-# Inboxes
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch, tune: Tune) -> None:
-    """Looks after itself every 150 ms, and waits for a server as long as it takes; for what answers a PING, which is as
-    good as never where none comes, for some seconds."""
-    tune(max_poll_interval=TICK)
-    tune(subscribe_timeout=30.0)
-    say, listen = inbox_module.Ear.say, inbox_module.Ear.next
-    pinged: set[inbox_module.Ear] = set()
-
-    def asking(ear: inbox_module.Ear, request: bytes) -> None:
-        say(ear, request)
-        if request == inbox_module.PING:
-            pinged.add(ear)
-
-    def patient(ear: inbox_module.Ear, seconds: float) -> object:
-        heard = listen(ear, ANSWER if ear in pinged else seconds)
-        pinged.discard(ear)
-        return heard
-
-    monkeypatch.setattr(inbox_module.Ear, "say", asking)
-    monkeypatch.setattr(inbox_module.Ear, "next", patient)
-
-
-@pytest.fixture
-def ear() -> Ear:
-    return Ear()
-
-
-@pytest.fixture
-def make_inbox(ear: Ear) -> Iterator[Callable[..., RedisInbox]]:
-    """`make_inbox(url)`: an inbox that tells the ear."""
-    made: list[RedisInbox] = []
-
-    def make(url: str, max_age: float = 3600.0, patience: float = PATIENT) -> RedisInbox:
-        ears = connection_makers(url, {"socket_timeout": patience, "socket_connect_timeout": patience})[2]
-        made.append(RedisInbox(ears, ear, "the server", max_age))
-        return made[-1]
-
-    yield make
-    for inbox in made:
-        inbox.close()
-
-
-@pytest.fixture
-def inbox(make_inbox: Callable[..., RedisInbox], proxy: Proxy) -> RedisInbox:
-    return make_inbox(proxy.url)

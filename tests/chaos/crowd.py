@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from django_redis_locks import Grant, Lock, LockLost, clock
 from django_redis_locks.client import Locks
-from tests.chaos.helpers import eventually
 from tests.probes.events import Event, Lost, event_listener
+from tests.waiting import eventually
 from tools.redis_server import RedisServer
 
 KEY = "lock:{0}:k:a"

@@ -1,44 +1,21 @@
-"""Waiting for what another thread does, with a bound; and the same story told to both faces."""
+"""The sync and the async face of a lock behind one interface, and waits for renewals."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
-from django_redis_locks import Grant, Lock, clock
+from django_redis_locks import Grant, Lock
+from tests.waiting import eventually
 
 LEASE = 9.0
 """Of a lock that is renewed `often`."""
-
-BUSY = 8.0
-"""Seconds that a busy machine may need on top of what is measured. What takes longer hangs."""
-
-
-def eventually(condition: Callable[[], object], seconds: float = 20.0) -> float:
-    """Wait until the condition holds; returns how long it took."""
-    begin = clock.now()
-    while not condition():
-        assert clock.now() - begin < seconds, f"not within {seconds} s"
-        time.sleep(0.005)
-    return clock.now() - begin
 
 
 def renewed(*grants: Grant) -> None:
     """Wait until the lease of each is longer than it was."""
     ends = [grant.hold.deadline for grant in grants]
     eventually(lambda: all(grant.hold.deadline > end for grant, end in zip(grants, ends, strict=True)))
-
-
-def elsewhere(function: Callable[[], object]) -> object:
-    """Call it in another thread and return what it returns."""
-    result: list[object] = []
-    thread = threading.Thread(target=lambda: result.append(function()))
-    thread.start()
-    thread.join(30)
-    return result[0]
 
 
 class Sync:

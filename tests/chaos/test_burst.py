@@ -7,8 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from django_redis_locks.client import Locks
-from tests.chaos.helpers import eventually
 from tests.proxy import Proxy
+from tests.waiting import eventually
 
 Open = Callable[..., Locks]
 SIZE = 24

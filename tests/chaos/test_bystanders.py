@@ -19,9 +19,10 @@ import redis
 from django_redis_locks import LockBackendError, LockLost, clock, locks
 from django_redis_locks.client import Locks
 from django_redis_locks.core.owners import registry
-from tests.chaos.helpers import LEASE, elsewhere, eventually, renewed
+from tests.chaos.helpers import LEASE, renewed
 from tests.chaos.test_processes import in_child
 from tests.probes.events import Event, Lost, Released
+from tests.waiting import eventually, in_thread
 
 Open = Callable[..., Locks]
 
@@ -193,7 +194,7 @@ def test_three_threads_release_one_grant_once(
     first.start()
     assert under_way.wait(20)
     for _ in range(2):
-        elsewhere(lambda: grant.release() or True)
+        in_thread(lambda: grant.release() or True)
     go_on.set()
     first.join(20)
     assert len([event for event in heard if isinstance(event, Released)]) == 1
@@ -308,7 +309,7 @@ def test_a_with_block_ends_with_its_own_grant(memory: Locks) -> None:
     with memory.lock("a", expire=30) as mine:
         running.close()
         mine.ensure_held(confirm=True)
-        assert elsewhere(lambda: memory.lock("a").acquire(timeout=0)) is None
+        assert in_thread(lambda: memory.lock("a").acquire(timeout=0)) is None
 
 
 def test_a_generator_that_its_loop_closes_frees_its_lock(memory: Locks) -> None:

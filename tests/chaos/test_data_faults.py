@@ -13,9 +13,9 @@ import pytest
 
 from django_redis_locks import LockLost, clock
 from tests.chaos.crowd import KEY, lined_up, listening, pair, start
-from tests.chaos.helpers import BUSY, eventually
 from tests.probes.events import Event, Lost, Released
 from tests.probes.tuning import Tune
+from tests.waiting import BUSY, eventually
 from tools.redis_server import RedisServer
 
 Make = Callable[..., RedisServer]

@@ -14,9 +14,9 @@ import pytest
 import redis
 
 from tests.chaos import jobs
-from tests.chaos.helpers import eventually
 from tests.chaos.jobs import Pass, acompete, compete, give, lift, take
 from tests.chaos.workers import AT_ONCE, CAP, LINE, PATIENCE, Worker, in_line
+from tests.waiting import eventually
 
 Start = Callable[..., Worker]
 Competition = Callable[..., list[Pass]]

@@ -13,8 +13,8 @@ from django_redis_locks import LockBackendError
 from django_redis_locks.client import Locks
 from tests.chaos.conftest import SILENCE
 from tests.chaos.crowd import KEY, LINE, Crowd
-from tests.chaos.helpers import eventually
 from tests.probes.tuning import Tune
+from tests.waiting import eventually
 from tools.redis_server import RedisServer
 
 Make = Callable[..., RedisServer]

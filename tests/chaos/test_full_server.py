@@ -9,8 +9,9 @@ import pytest
 from django_redis_locks import LockBackendError, clock, locks
 from django_redis_locks.client import Locks
 from tests.chaos.crowd import KEY, LINE, asked, lined_up, pair
-from tests.chaos.helpers import BUSY, LEASE, elsewhere, eventually, renewed
+from tests.chaos.helpers import LEASE, renewed
 from tests.probes.tuning import Tune
+from tests.waiting import BUSY, eventually, in_thread
 from tools.redis_server import RedisServer
 
 Make = Callable[..., RedisServer]
@@ -41,7 +42,7 @@ def test_what_is_held_lives_on(server: RedisServer, open_locks: Open) -> None:
     client.lock("c").acquire()
     fill(server)
     grant.extend(60)
-    assert elsewhere(lambda: client.lock("a").acquire(timeout=0)) is None
+    assert in_thread(lambda: client.lock("a").acquire(timeout=0)) is None
     grant.release()
     assert client.lock("c").force_release()
     renewed(kept)

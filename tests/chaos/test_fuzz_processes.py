@@ -25,7 +25,7 @@ from tests.chaos.fuzz.journal import Journal
 from tests.chaos.fuzz.referee import PACE, Rules, Verdict, judge
 from tests.chaos.fuzz.stage import Play, Stage, Stopped
 from tests.chaos.fuzz.worker import LEASE, Orders
-from tests.chaos.helpers import BUSY
+from tests.waiting import BUSY
 from tools.redis_server import RedisServer
 
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "10"))

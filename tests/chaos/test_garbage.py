@@ -13,8 +13,9 @@ import redis
 from django_redis_locks import Grant, Lock, LockBackendError, clock, locks
 from django_redis_locks.client import Locks
 from tests.chaos.conftest import SILENCE
-from tests.chaos.helpers import BUSY, Async, Sync, eventually, fence_of
+from tests.chaos.helpers import Async, Sync, fence_of
 from tests.chaos.impostor import Impostor, Say, dribble, endless, then_close, then_silence
+from tests.waiting import BUSY, eventually
 
 Open = Callable[..., Locks]
 Face = Sync | Async

@@ -12,8 +12,9 @@ import redis
 
 from django_redis_locks import Grant, LockBackendError, clock
 from django_redis_locks.client import Locks
-from tests.chaos.helpers import Async, Sync, eventually, fence_of
+from tests.chaos.helpers import Async, Sync, fence_of
 from tests.chaos.impostor import End, Impostor, around
+from tests.waiting import eventually
 from tools.redis_server import RedisServer
 
 Open = Callable[..., Locks]

@@ -10,8 +10,9 @@ import redis
 
 from django_redis_locks import Lock, LockBackendError
 from django_redis_locks.client import Locks
-from tests.chaos.helpers import LEASE, Async, Sync, eventually
+from tests.chaos.helpers import LEASE, Async, Sync
 from tests.chaos.impostor import Impostor
+from tests.waiting import eventually
 
 Open = Callable[..., Locks]
 Face = Sync | Async

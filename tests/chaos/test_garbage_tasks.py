@@ -13,8 +13,9 @@ import redis
 from django_redis_locks import Grant, LockBackendError, clock
 from django_redis_locks.client import Locks
 from tests.chaos.conftest import SILENCE
-from tests.chaos.helpers import BUSY, eventually, fence_of
+from tests.chaos.helpers import fence_of
 from tests.chaos.impostor import End, Impostor, Say, then_close, then_silence
+from tests.waiting import BUSY, eventually
 
 Open = Callable[..., Locks]
 TRY = "lock/acquire"

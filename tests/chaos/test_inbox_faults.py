@@ -9,9 +9,9 @@ import pytest
 
 from django_redis_locks import Lock, clock, locks
 from tests.chaos.crowd import lined_up, listening, pair
-from tests.chaos.helpers import BUSY, eventually
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
+from tests.waiting import BUSY, eventually
 from tools.redis_server import RedisServer
 
 Make = Callable[..., RedisServer]

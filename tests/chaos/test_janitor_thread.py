@@ -12,8 +12,9 @@ import pytest
 from django_redis_locks import LockBackendError, LockLost, clock, locks
 from django_redis_locks.client import Locks
 from django_redis_locks.core.hold import Hold
-from tests.chaos.helpers import LEASE, elsewhere, eventually, renewed
+from tests.chaos.helpers import LEASE, renewed
 from tests.probes.tuning import Tune
+from tests.waiting import eventually, in_thread
 
 
 @pytest.fixture
@@ -185,7 +186,7 @@ def test_wait_of_centuries_delays_no_other_job(memory: Locks, tune: Tune) -> Non
     waits for any more is among what is to do."""
     tune(max_poll_interval=0.05)
     lock = memory.lock("a", expire=60)
-    held = elsewhere(lock.acquire)
+    held = in_thread(lock.acquire)
     janitor = memory.engine._janitor
 
     async def main() -> None:

@@ -12,9 +12,9 @@ import pytest
 import redis
 
 from tests.chaos import jobs
-from tests.chaos.helpers import eventually
 from tests.chaos.jobs import agive, atake, give, lift, lifted, take, through
 from tests.chaos.workers import AT_ONCE, CAP, LINE, PATIENCE, Worker, in_line
+from tests.waiting import eventually
 
 Start = Callable[..., Worker]
 

@@ -10,10 +10,11 @@ import redis
 from django_redis_locks import LockBackendError, LockLost, clock
 from django_redis_locks.client import Locks
 from tests.chaos.conftest import SILENCE
-from tests.chaos.helpers import Async, Sync, eventually
+from tests.chaos.helpers import Async, Sync
 from tests.probes.client import lease_began
 from tests.probes.events import BackendFailed, Event, ForceReleased, Lost, Released
 from tests.proxy import Proxy
+from tests.waiting import eventually
 
 SOCKET_TIMEOUT = SILENCE
 

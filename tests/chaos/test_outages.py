@@ -14,8 +14,9 @@ import redis
 from django_redis_locks import Lock, LockBackendError, LockLost, clock
 from django_redis_locks.client import Locks
 from tests.chaos.crowd import KEY, LINE, asked, lined_up, listening, pair, start
-from tests.chaos.helpers import BUSY, LEASE, eventually
+from tests.chaos.helpers import LEASE
 from tests.probes.tuning import Tune
+from tests.waiting import BUSY, eventually
 from tools.redis_server import RedisServer
 
 Make = Callable[..., RedisServer]

@@ -16,11 +16,12 @@ import redis
 
 from django_redis_locks.client import Locks
 from tests.chaos.conftest import SILENCE
-from tests.chaos.helpers import LEASE, eventually, renewed
+from tests.chaos.helpers import LEASE, renewed
 from tests.forks import in_child
 from tests.probes.client import mutexes_held, queue_count, token_prefix
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
+from tests.waiting import eventually
 
 SOCKET_TIMEOUT = SILENCE
 

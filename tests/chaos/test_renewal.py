@@ -20,9 +20,10 @@ from django_redis_locks.client import Locks
 from django_redis_locks.core import events
 from django_redis_locks.core.owners import registry
 from django_redis_locks.renewal import Janitor
-from tests.chaos.helpers import BUSY, LEASE, elsewhere, eventually, renewed
+from tests.chaos.helpers import LEASE, renewed
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
+from tests.waiting import BUSY, eventually, in_thread
 from tools.redis_server import RedisServer
 
 Open = Callable[..., Locks]
@@ -36,7 +37,7 @@ def test_a_reloaded_script_keeps_no_hold(open_locks: Open, redis_url: str, direc
     gc.disable()
     try:
         direct.script_flush()
-        assert elsewhere(lambda: bool(lock.acquire()))
+        assert in_thread(lambda: bool(lock.acquire()))
         eventually(lambda: not direct.exists(KEY))
     finally:
         gc.enable()
@@ -103,8 +104,8 @@ def test_renewal_follows_reachability(open_locks: Open, redis_url: str, direct: 
     client = open_locks(redis_url)
     lost = client.lock("lost", expire=0.5, renew=True)
     kept = client.lock("kept", expire=LEASE, renew=True)
-    elsewhere(lambda: bool(lost.acquire()))
-    grant = elsewhere(kept.acquire)
+    in_thread(lambda: bool(lost.acquire()))
+    grant = in_thread(kept.acquire)
     gc.collect()
     eventually(lambda: not direct.exists("lock:{0}:k:lost"))
     renewed(grant)
@@ -121,7 +122,7 @@ def test_a_retried_attempt_keeps_no_hold_alive(proxied: Locks, proxy: Proxy, dir
     gc.collect()
     gc.disable()
     try:
-        elsewhere(lambda: bool(lock.acquire()))
+        in_thread(lambda: bool(lock.acquire()))
         eventually(lambda: not direct.exists(KEY))
     finally:
         gc.enable()

@@ -12,9 +12,9 @@ import pytest
 from django_redis_locks import LockBackendError, LockKeyError, LockLost, LockNotOwned, clock, inspection, locks
 from django_redis_locks.client import Locks
 from tests.chaos.crowd import KEY, LINE, asked, lined_up, pair
-from tests.chaos.helpers import BUSY, elsewhere, eventually
 from tests.probes.client import rights_named_when_refused, subscribe_again_now
 from tests.probes.tuning import Tune
+from tests.waiting import BUSY, eventually, in_thread
 from tools.redis_server import RedisServer
 
 Make = Callable[..., RedisServer]
@@ -109,7 +109,7 @@ def use(server: RedisServer, client: Locks) -> None:
     lock.holder()
     for order in ("lease_left", "-lease_left"):
         inspection.held(client.settings.alias, order=order)
-    assert elsewhere(lambda: lock.acquire(timeout=0)) is None
+    assert in_thread(lambda: lock.acquire(timeout=0)) is None
     grant.release()
     grant = lock.acquire()
     assert lock.force_release()

@@ -15,8 +15,9 @@ from redis.credentials import CredentialProvider
 from django_redis_locks import Lock, LockBackendError, clock, locks
 from django_redis_locks.client import Locks
 from tests.chaos.crowd import asked, lined_up, listening, pair
-from tests.chaos.helpers import BUSY, LEASE, Async, Sync, eventually, renewed
+from tests.chaos.helpers import LEASE, Async, Sync, renewed
 from tests.probes.tuning import Tune
+from tests.waiting import BUSY, eventually
 from tools.redis_server import RedisServer
 
 Make = Callable[..., RedisServer]

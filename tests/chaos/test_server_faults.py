@@ -11,8 +11,9 @@ import redis
 
 from django_redis_locks import LockBackendError, LockKeyError, LockLost, clock
 from django_redis_locks.client import Locks
-from tests.chaos.helpers import BUSY, LEASE, renewed
+from tests.chaos.helpers import LEASE, renewed
 from tests.chaos.test_rights import RIGHTS
+from tests.waiting import BUSY
 from tools.redis_server import RedisServer
 
 Make = Callable[..., RedisServer]

@@ -10,8 +10,9 @@ import pytest
 
 from django_redis_locks import LockBackendError, clock
 from django_redis_locks.client import Locks
-from tests.chaos.helpers import BUSY, Async, Sync, elsewhere, eventually
+from tests.chaos.helpers import Async, Sync
 from tests.chaos.tls import Certificates, encrypting
+from tests.waiting import BUSY, eventually, in_thread
 from tools.redis_server import RedisServer
 
 pytestmark = pytest.mark.servers
@@ -58,7 +59,7 @@ def whole_life(client: Locks, face: Face) -> None:
     for _ in range(2):
         grant = face.acquire(lock, timeout=0)
         assert grant is not None
-        assert elsewhere(lambda: lock.acquire(timeout=0)) is None
+        assert in_thread(lambda: lock.acquire(timeout=0)) is None
         face.extend(grant, 60)
         face.release(grant)
     assert not lock.locked()

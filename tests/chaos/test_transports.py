@@ -18,9 +18,9 @@ from redis.credentials import CredentialProvider
 
 from django_redis_locks import locks
 from django_redis_locks.client import Locks
-from tests.chaos.helpers import elsewhere
 from tests.probes.client import connections_of_this_loop
 from tests.servers import unavailable
+from tests.waiting import in_thread
 from tools.redis_server import RedisServer
 
 Make = Callable[..., RedisServer]
@@ -38,13 +38,13 @@ def new_loops() -> list[Callable[[], asyncio.AbstractEventLoop]]:
 def both_faces(client: Locks) -> None:
     lock = client.lock("a", expire=30, renew=True)
     with lock as grant:
-        assert elsewhere(lambda: lock.acquire(timeout=0)) is None
+        assert in_thread(lambda: lock.acquire(timeout=0)) is None
         grant.ensure_held(confirm=True)
 
     async def main() -> None:
         async with lock as grant:
             await grant.aextend(30)
-            assert elsewhere(lambda: lock.acquire(timeout=0.1)) is None
+            assert in_thread(lambda: lock.acquire(timeout=0.1)) is None
 
     for new_loop in new_loops():
         with asyncio.Runner(loop_factory=new_loop) as runner:

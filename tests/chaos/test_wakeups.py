@@ -14,9 +14,9 @@ import pytest
 import redis
 
 from tests.chaos import jobs
-from tests.chaos.helpers import eventually
 from tests.chaos.jobs import agive, atake, give, take
 from tests.chaos.workers import AT_ONCE, CAP, LINE, PATIENCE, Worker, connected, in_line
+from tests.waiting import eventually
 
 Start = Callable[..., Worker]
 

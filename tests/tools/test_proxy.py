@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import redis
 
-from tests.chaos.helpers import eventually
 from tests.probes.scripts import sha_of, source_of
 from tests.proxy import Fault, Proxy
 from tests.tools.raw import Client
+from tests.waiting import eventually
 from tools.redis_server import RedisServer
 
 # What passes

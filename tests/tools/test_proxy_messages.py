@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from tests.chaos.helpers import eventually
 from tests.proxy import Proxy
 from tests.resp import Refusal
 from tests.tools.raw import Client
+from tests.waiting import eventually
 
 BOTH = pytest.mark.parametrize("protocol", [2, 3])
 

@@ -14,8 +14,8 @@ from django_redis_locks.cache import flights as module
 from django_redis_locks.cache.flights import Flight, Flights, Landing
 from django_redis_locks.core import clock
 from django_redis_locks.core.wakeup import ThreadEvent
-from tests.chaos.helpers import eventually
 from tests.django.helpers import PATIENCE
+from tests.waiting import eventually
 
 CROWD = 12
 

@@ -14,7 +14,7 @@ from celery_locks.job import Job
 from celery_locks.message import HEADER
 from celery_locks.place import run_place_of
 from celery_locks.terms import spot
-from tests.chaos.helpers import eventually
+from tests.waiting import eventually
 
 LEASE = 600.0
 

@@ -16,8 +16,8 @@ from django_redis_locks.backends.redis.loops import AsyncWire
 from django_redis_locks.backends.redis.resp import ProtocolError, Refusal, pack
 from django_redis_locks.backends.redis.threads import Wire
 from django_redis_locks.backends.redis.wire import Failure, connection_makers
-from tests.chaos.helpers import BUSY, eventually
-from tests.chaos.scripted import Scripted
+from tests.unit.backends.redis.scripted_server import ScriptedServer
+from tests.waiting import BUSY, eventually
 
 PING = pack("PING")
 PUSH = b">2\r\n+invalidate\r\n*1\r\n$1\r\na\r\n"
@@ -55,20 +55,20 @@ HURRIED = {"socket_timeout": 1.0}
 
 
 @pytest.fixture
-def server() -> Iterator[Scripted]:
-    with Scripted() as server:
+def server() -> Iterator[ScriptedServer]:
+    with ScriptedServer() as server:
         yield server
 
 
 @pytest.fixture(params=[Threads, Loop], ids=["thread", "loop"])
-def client(request: pytest.FixtureRequest, server: Scripted) -> Iterator[Threads | Loop]:
+def client(request: pytest.FixtureRequest, server: ScriptedServer) -> Iterator[Threads | Loop]:
     client = request.param(server.url)
     yield client
     client.close()
 
 
 @pytest.fixture(params=[Threads, Loop], ids=["thread", "loop"])
-def hurried(request: pytest.FixtureRequest, server: Scripted) -> Iterator[Threads | Loop]:
+def hurried(request: pytest.FixtureRequest, server: ScriptedServer) -> Iterator[Threads | Loop]:
     client = request.param(server.url, **HURRIED)
     yield client
     client.close()
@@ -88,7 +88,9 @@ def hurried(request: pytest.FixtureRequest, server: Scripted) -> Iterator[Thread
         b"\x00" * 100,
     ],
 )
-def test_garbage_costs_the_connection(client: Threads | Loop, server: Scripted, garbage: bytes, warm: bool) -> None:
+def test_garbage_costs_the_connection(
+    client: Threads | Loop, server: ScriptedServer, garbage: bytes, warm: bool
+) -> None:
     """[L9] [H21] Unanswered, at once, and not worth a try on another connection; the next exchange has a new one."""
     if warm:
         assert client.ask() == b"PONG"
@@ -107,7 +109,7 @@ def test_garbage_costs_the_connection(client: Threads | Loop, server: Scripted, 
 @pytest.mark.parametrize("warm", [False, True], ids=["new", "used"])
 @pytest.mark.parametrize("begun", [None, b"$10\r\nabc", b"*2\r\n:1\r\n", b":", b"$99999\r\n"])
 def test_an_answer_that_never_ends_is_given_up(
-    hurried: Threads | Loop, server: Scripted, begun: bytes | None, warm: bool
+    hurried: Threads | Loop, server: ScriptedServer, begun: bytes | None, warm: bool
 ) -> None:
     """[L9] Silence is over after `socket_timeout`, which leaves the request unanswered; an answer that began has as long
     once more."""
@@ -123,10 +125,10 @@ def test_an_answer_that_never_ends_is_given_up(
     assert hurried.ask() == b"PONG"
 
 
-def test_an_answer_that_dribbles_is_given_up(hurried: Threads | Loop, server: Scripted) -> None:
+def test_an_answer_that_dribbles_is_given_up(hurried: Threads | Loop, server: ScriptedServer) -> None:
     """[L9] A byte now and then isn't an answer."""
 
-    def dribble(server: Scripted, link: socket.socket) -> None:
+    def dribble(server: ScriptedServer, link: socket.socket) -> None:
         link.sendall(b"$1000\r\n")
         for _ in range(600):
             clock_sleep(0.05)
@@ -147,13 +149,13 @@ def clock_sleep(seconds: float) -> None:
 @pytest.mark.parametrize("answer", [b"", b"*2\r\n:1\r\n"], ids=["nothing", "half an answer"])
 @pytest.mark.parametrize("warm", [False, True], ids=["new", "used"])
 def test_a_server_that_hangs_up_leaves_a_request_unanswered(
-    client: Threads | Loop, server: Scripted, answer: bytes, warm: bool
+    client: Threads | Loop, server: ScriptedServer, answer: bytes, warm: bool
 ) -> None:
     """[H24] On a connection that had served before it may be an old one that was closed: a new one is worth a try."""
     if warm:
         client.ask()
 
-    def hang_up(server: Scripted, link: socket.socket) -> None:
+    def hang_up(server: ScriptedServer, link: socket.socket) -> None:
         link.sendall(answer)
         link.shutdown(socket.SHUT_RDWR)
 
@@ -164,7 +166,7 @@ def test_a_server_that_hangs_up_leaves_a_request_unanswered(
     assert client.ask() == b"PONG"
 
 
-def test_signals_do_not_put_off_the_end(server: Scripted) -> None:
+def test_signals_do_not_put_off_the_end(server: ScriptedServer) -> None:
     """[L9] [H21] One that comes again and again begins each wait of the operating system's anew."""
     rung = 0
 
@@ -189,7 +191,7 @@ def test_signals_do_not_put_off_the_end(server: Scripted) -> None:
 
 
 @pytest.mark.chaos
-def test_a_server_that_reads_nothing_is_given_up(server: Scripted) -> None:
+def test_a_server_that_reads_nothing_is_given_up(server: ScriptedServer) -> None:
     """[L9] Neither does it hold up who has much to say."""
     server.reads.clear()
     client = Threads(server.url, **HURRIED)
@@ -201,7 +203,7 @@ def test_a_server_that_reads_nothing_is_given_up(server: Scripted) -> None:
     assert clock.now() - begin < 20
 
 
-def test_a_refusal_is_an_answer(client: Threads | Loop, server: Scripted) -> None:
+def test_a_refusal_is_an_answer(client: Threads | Loop, server: ScriptedServer) -> None:
     """The connection goes on."""
     server.say(b"-OOM command not allowed\r\n")
     reply = client.ask()
@@ -212,7 +214,7 @@ def test_a_refusal_is_an_answer(client: Threads | Loop, server: Scripted) -> Non
 
 
 @pytest.mark.parametrize("where", ["before", "behind", "greeting"])
-def test_what_is_pushed_is_nobodys_answer(client: Threads | Loop, server: Scripted, where: str) -> None:
+def test_what_is_pushed_is_nobodys_answer(client: Threads | Loop, server: ScriptedServer, where: str) -> None:
     """[H20] RESP3 lets a server speak unasked, also before we have asked for anything."""
     if where == "greeting":
         server.greeting = PUSH
@@ -223,11 +225,11 @@ def test_what_is_pushed_is_nobodys_answer(client: Threads | Loop, server: Script
     assert len(server.links) == 1
 
 
-def test_an_answer_in_pieces(client: Threads | Loop, server: Scripted) -> None:
+def test_an_answer_in_pieces(client: Threads | Loop, server: ScriptedServer) -> None:
     """However the network cuts it."""
     answer = b"*3\r\n:1\r\n$5\r\na\r\nbc\r\n:300\r\n"
 
-    def bytewise(server: Scripted, link: socket.socket) -> None:
+    def bytewise(server: ScriptedServer, link: socket.socket) -> None:
         for byte in answer:
             link.sendall(bytes([byte]))
             clock_sleep(0.001)
@@ -238,7 +240,7 @@ def test_an_answer_in_pieces(client: Threads | Loop, server: Scripted) -> None:
     assert server.asked == [0, 0]
 
 
-def test_a_greeting_that_is_an_answer_is_refused(client: Threads | Loop, server: Scripted) -> None:
+def test_a_greeting_that_is_an_answer_is_refused(client: Threads | Loop, server: ScriptedServer) -> None:
     """[H21] Whatever a handshake leaves behind would answer the first request, and so shift all others."""
     server.greeting = b":7\r\n"
     with pytest.raises(Failure, match="more than it was asked for") as caught:
@@ -246,7 +248,7 @@ def test_a_greeting_that_is_an_answer_is_refused(client: Threads | Loop, server:
     assert not caught.value.sent
 
 
-def test_what_the_server_closed_meanwhile_is_not_used(client: Threads | Loop, server: Scripted) -> None:
+def test_what_the_server_closed_meanwhile_is_not_used(client: Threads | Loop, server: ScriptedServer) -> None:
     """[H24] A connection that lay idle is looked at before it is written to: nobody is in doubt then."""
     client.ask()
     server.links[0].shutdown(socket.SHUT_RDWR)

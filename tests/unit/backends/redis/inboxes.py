@@ -1,4 +1,4 @@
-"""Inboxes on a real server, without the waiters that have them opened."""
+"""Inboxes on a real server, without the waiters that open them."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from django_redis_locks.core.tuning import Tuning
 
 LOCKS, SHOP = "lock:{0}:inbox:", "shop:{0}:inbox:"
 TICK = 0.15
-"""The cap of these tests: how long the inbox listens before it looks after itself."""
+"""The cap of these tests: how long the inbox listens before it checks its connection."""
 
 ANSWER = 2.0
-"""How long it listens for the answer to a PING. By rights that is a cap too, which a busy machine may need for it."""
+"""How long it listens for the reply to a PING. In production that is a cap too."""
 
 
-class Ear:
-    """Whom the inbox tells."""
+class InboxOwner:
+    """Notes what an inbox reports to the engine."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[str, str]] = []
-        self.missings = 0
-        self.waits = True
+        self.messages: list[tuple[str, str]] = []
+        self.gaps = 0
+        self.has_waiters = True
 
     @property
     def tuning(self) -> Tuning:
         return locks.tuning
 
     def told(self, number: str, lock: str) -> None:
-        self.heard.append((number, lock))
+        self.messages.append((number, lock))
 
     def missed(self) -> None:
-        self.missings += 1
+        self.gaps += 1
 
     def waiting(self) -> bool:
-        return self.waits
+        return self.has_waiters
 
 
 class Opened:
-    """Called when an inbox listens, or can't; notes what it is called then."""
+    """A callback for the end of a subscription; notes the name that the inbox has then."""
 
     def __init__(self, inbox: RedisInbox, channel: str) -> None:
         self._inbox = inbox

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-Answer = bytes | None | Callable[["Scripted", socket.socket], object]
+Answer = bytes | None | Callable[["ScriptedServer", socket.socket], object]
 
 
-class Scripted:
+class ScriptedServer:
     """Each request is answered with the next of ``answers``, or with +PONG when there is none left. None is silence, b"" closes
     the connection. Handshakes are answered with +OK and don't count. Requests are cut at their first byte: those of tests
     are PINGs."""

@@ -20,9 +20,9 @@ from django_redis_locks.backends.redis.resp import pack
 from django_redis_locks.backends.redis.stream import Stream
 from django_redis_locks.backends.redis.wire import Failure, connection_makers
 from django_redis_locks.core.errors import LockBackendError
-from tests.chaos.helpers import BUSY, eventually
-from tests.chaos.scripted import Scripted
 from tests.forks import in_child
+from tests.unit.backends.redis.scripted_server import ScriptedServer
+from tests.waiting import BUSY, eventually
 
 PING = pack("PING")
 SILENCE = 1.0
@@ -31,13 +31,13 @@ Make = Callable[..., AsyncWire]
 
 
 @pytest.fixture
-def server() -> Iterator[Scripted]:
-    with Scripted() as server:
+def server() -> Iterator[ScriptedServer]:
+    with ScriptedServer() as server:
         yield server
 
 
 @pytest.fixture
-def make(server: Scripted) -> Make:
+def make(server: ScriptedServer) -> Make:
     def make(max_age: float = 3600, **options: Any) -> AsyncWire:
         given = {"socket_timeout": 30, "socket_connect_timeout": 30, "protocol": 2, **options}
         return AsyncWire(connection_makers(server.url, given)[1], max_age)
@@ -70,15 +70,15 @@ async def until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.002)
 
 
-def say_when(event: threading.Event, answer: bytes) -> Callable[[Scripted, socket.socket], None]:
-    def say(server: Scripted, link: socket.socket) -> None:
+def say_when(event: threading.Event, answer: bytes) -> Callable[[ScriptedServer, socket.socket], None]:
+    def say(server: ScriptedServer, link: socket.socket) -> None:
         assert event.wait(20)
         link.sendall(answer)
 
     return say
 
 
-def test_many_tasks_share_one_connection(make: Make, server: Scripted) -> None:
+def test_many_tasks_share_one_connection(make: Make, server: ScriptedServer) -> None:
     """[H20] Also those that come first, all at once; each gets its own answer."""
     server.say(*[b":%d\r\n" % number for number in range(600)])
 
@@ -94,7 +94,7 @@ def test_many_tasks_share_one_connection(make: Make, server: Scripted) -> None:
 
 
 @pytest.mark.parametrize("how", ["cancelled", "in a hurry"])
-def test_cancelled_request_keeps_its_slot(make: Make, server: Scripted, how: str) -> None:
+def test_cancelled_request_keeps_its_slot(make: Make, server: ScriptedServer, how: str) -> None:
     """[H20] His answer comes all the same, and is nobody else's."""
     come = threading.Event()
     server.say(b":0\r\n", say_when(come, b":1\r\n"), b":2\r\n", b":3\r\n")
@@ -122,7 +122,7 @@ def test_cancelled_request_keeps_its_slot(make: Make, server: Scripted, how: str
     assert len(server.links) == 1
 
 
-def test_the_first_caller_does_not_cancel_the_connection_of_others(make: Make, server: Scripted) -> None:
+def test_the_first_caller_does_not_cancel_the_connection_of_others(make: Make, server: ScriptedServer) -> None:
     """[H20] They share one attempt to connect; whoever began it may be gone before it is over."""
 
     async def main() -> None:
@@ -139,7 +139,7 @@ def test_the_first_caller_does_not_cancel_the_connection_of_others(make: Make, s
     assert len(server.links) == 12
 
 
-def test_all_hear_that_there_is_no_connection(make: Make, server: Scripted) -> None:
+def test_all_hear_that_there_is_no_connection(make: Make, server: ScriptedServer) -> None:
     """Each as his own error, with nothing sent."""
     wire = make()
     server.hide()
@@ -158,7 +158,7 @@ def test_all_hear_that_there_is_no_connection(make: Make, server: Scripted) -> N
 
 
 @pytest.mark.parametrize("frozen", [False, True], ids=["", "frozen"])
-def test_silence_is_given_up_for_all(make: Make, server: Scripted, frozen: bool) -> None:
+def test_silence_is_given_up_for_all(make: Make, server: ScriptedServer, frozen: bool) -> None:
     """[H20] [H14] Every slot is unanswered, and the next caller has another connection; frozen time changes nothing."""
     server.say(b":1\r\n", None, None, None)
 
@@ -183,11 +183,11 @@ def test_silence_is_given_up_for_all(make: Make, server: Scripted, frozen: bool)
 
 
 @pytest.mark.chaos
-def test_silence_counts_from_the_last_answer(make: Make, server: Scripted) -> None:
+def test_silence_counts_from_the_last_answer(make: Make, server: ScriptedServer) -> None:
     """[H20] Twelve answers, each of which comes in time, are no silence."""
     pause = threading.Event()
 
-    def slowly(server: Scripted, link: socket.socket) -> None:
+    def slowly(server: ScriptedServer, link: socket.socket) -> None:
         pause.wait(0.4)
         link.sendall(b":1\r\n")
 
@@ -220,7 +220,7 @@ def test_silence_of_a_handshake_is_given_up(make: Make) -> None:
 
 
 @pytest.mark.chaos
-def test_a_blocked_loop_is_not_a_silent_server(make: Make, server: Scripted) -> None:
+def test_a_blocked_loop_is_not_a_silent_server(make: Make, server: ScriptedServer) -> None:
     """[H12] The answer has long been there when the loop comes to look."""
 
     async def main() -> None:
@@ -236,7 +236,7 @@ def test_a_blocked_loop_is_not_a_silent_server(make: Make, server: Scripted) -> 
     assert len(server.links) == 1
 
 
-def test_a_watch_costs_one_alarm(make: Make, server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_costs_one_alarm(make: Make, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """[H20] Not one per request, and none while nobody asks."""
     rung: list[float] = []
     ring = alarms.ring
@@ -251,7 +251,9 @@ def test_a_watch_costs_one_alarm(make: Make, server: Scripted, monkeypatch: pyte
     assert len(rung) == 2  # one of them for the handshake
 
 
-def test_silence_is_given_up_without_a_thread(make: Make, server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silence_is_given_up_without_a_thread(
+    make: Make, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A process that can't start one has the loop's own timers."""
 
     def refuse(at: float, what: object) -> None:
@@ -270,7 +272,7 @@ def test_silence_is_given_up_without_a_thread(make: Make, server: Scripted, monk
 # Its life
 
 
-def test_an_old_connection_is_replaced(make: Make, server: Scripted) -> None:
+def test_an_old_connection_is_replaced(make: Make, server: ScriptedServer) -> None:
     """[H24] What was asked on it is answered there; then it is closed."""
     come = threading.Event()
     server.say(b":0\r\n", say_when(come, b":1\r\n"))
@@ -293,7 +295,7 @@ def test_an_old_connection_is_replaced(make: Make, server: Scripted) -> None:
     assert server.asked == [0, 0, 1]
 
 
-def test_a_server_that_does_not_read_is_not_written_to(make: Make, server: Scripted) -> None:
+def test_a_server_that_does_not_read_is_not_written_to(make: Make, server: ScriptedServer) -> None:
     """[H20] Those who come wait, instead of filling the memory; nothing of theirs is sent by half."""
     server.reads.clear()
     server.say(b":1\r\n")
@@ -318,7 +320,7 @@ def test_a_server_that_does_not_read_is_not_written_to(make: Make, server: Scrip
     assert len(server.links) == 1
 
 
-def test_unsent_request_of_a_lost_connection_is_sent_on_another(make: Make, server: Scripted) -> None:
+def test_unsent_request_of_a_lost_connection_is_sent_on_another(make: Make, server: ScriptedServer) -> None:
     """[H20] Nothing of his was sent, so he goes to another connection."""
     server.reads.clear()
     server.say(b":1\r\n")
@@ -346,7 +348,7 @@ def test_unsent_request_of_a_lost_connection_is_sent_on_another(make: Make, serv
 
 @pytest.mark.parametrize("where", ["ask", "answer"])
 def test_interruption_fails_every_pending_request(
-    make: Make, server: Scripted, monkeypatch: pytest.MonkeyPatch, where: str
+    make: Make, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """[H21] A signal handler raises while a request is queued, or while answers are given out: that costs the connection,
     and everybody hears of it."""
@@ -386,7 +388,7 @@ def test_interruption_fails_every_pending_request(
     asyncio.run(main())
 
 
-def test_a_loop_may_end_with_answers_to_come(make: Make, server: Scripted) -> None:
+def test_a_loop_may_end_with_answers_to_come(make: Make, server: ScriptedServer) -> None:
     """[H20] No warning, nothing left; and what an alarm was set for doesn't keep the loop."""
     loops: list[weakref.ref[Any]] = []
     server.say(None)
@@ -414,7 +416,7 @@ def test_a_loop_may_end_while_it_connects(make: Make) -> None:
     gc.collect()
 
 
-def test_request_after_the_end_of_the_loop_has_its_own_connection(make: Make, server: Scripted) -> None:
+def test_request_after_the_end_of_the_loop_has_its_own_connection(make: Make, server: ScriptedServer) -> None:
     """[D39] [H20] The generators of a loop are closed in any order. What is opened late is closed when it was used, and
     when whoever wanted it is gone."""
     streams: list[Stream] = []
@@ -443,7 +445,7 @@ def test_request_after_the_end_of_the_loop_has_its_own_connection(make: Make, se
     eventually(lambda: len(server.links) == 3)
 
 
-def test_a_forked_child_has_its_own(make: Make, server: Scripted) -> None:
+def test_a_forked_child_has_its_own(make: Make, server: ScriptedServer) -> None:
     """[H18] With Python's hooks and without: it leaves the parent's connection alone, which goes on."""
     runner = asyncio.Runner()
     wire = make()

@@ -13,14 +13,14 @@ import redis
 
 from django_redis_locks.backends.redis import inbox as module
 from django_redis_locks.backends.redis.inbox import RedisInbox
-from tests.chaos.helpers import eventually
-from tests.chaos.inboxes import LOCKS, SHOP, TICK, Ear, begin, opened, subscriptions
 from tests.forks import in_child
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
+from tests.unit.backends.redis.inboxes import LOCKS, SHOP, TICK, InboxOwner, begin, opened, subscriptions
+from tests.waiting import eventually
 from tools.redis_server import RedisServer
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = pytest.mark.usefixtures("short_polls")
 
 Make = Callable[..., RedisInbox]
 
@@ -36,56 +36,58 @@ def test_a_subscription_without_answer_is_tried_again(inbox: RedisInbox, proxy: 
     assert set(others) == {"pass"}
 
 
-def test_a_lost_connection_is_replaced(inbox: RedisInbox, ear: Ear, direct: redis.Redis) -> None:
+def test_a_lost_connection_is_replaced(inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis) -> None:
     """[H10] [L25] What was published meanwhile is lost, so everybody is to ask once; the name stays."""
     name = opened(inbox)
-    assert ear.missings == 1
+    assert owner.gaps == 1
     direct.client_kill_filter(_type="pubsub")
-    eventually(lambda: ear.missings == 2)
+    eventually(lambda: owner.gaps == 2)
     assert inbox.hears(LOCKS) == name
     direct.publish(name, "1 lock")
-    eventually(lambda: ear.heard)
+    eventually(lambda: owner.messages)
     assert subscriptions(direct, inbox) == 1
 
 
-def test_it_has_no_name_while_the_server_is_gone(inbox: RedisInbox, ear: Ear, proxy: Proxy) -> None:
+def test_it_has_no_name_while_the_server_is_gone(inbox: RedisInbox, owner: InboxOwner, proxy: Proxy) -> None:
     """[H7] [H10] And it comes back with the server, soon after it."""
     name = opened(inbox)
     proxy.down()
     eventually(lambda: not inbox.hears(LOCKS))
     assert opened(inbox) == "", "who asks meanwhile is told so, in time"
     proxy.up()
-    eventually(lambda: ear.missings == 2)
+    eventually(lambda: owner.gaps == 2)
     assert inbox.hears(LOCKS) == name
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("direction", ["request", "reply"])
-def test_a_half_open_connection_is_found_out(inbox: RedisInbox, ear: Ear, proxy: Proxy, direction: str) -> None:
+def test_a_half_open_connection_is_found_out(
+    inbox: RedisInbox, owner: InboxOwner, proxy: Proxy, direction: str
+) -> None:
     """[L19] [H10] While somebody waits a silent server is pinged; two silences are one connection."""
     opened(inbox)
     eventually(lambda: "PING" in {call.name for call in proxy.calls})
-    assert ear.missings == 1
+    assert owner.gaps == 1
     proxy.plan("drop", direction, of="PING")
-    eventually(lambda: ear.missings == 2)
+    eventually(lambda: owner.gaps == 2)
     assert inbox.hears(LOCKS)
     assert len(proxy.fates("SUBSCRIBE")) == 2
 
 
-def test_a_server_that_answers_is_left_alone(inbox: RedisInbox, ear: Ear, proxy: Proxy) -> None:
+def test_a_server_that_answers_is_left_alone(inbox: RedisInbox, owner: InboxOwner, proxy: Proxy) -> None:
     """[L19] The test above can fail: pings that are answered cost no connection."""
     opened(inbox)
     eventually(lambda: len(proxy.fates("PING")) > 5)
-    assert ear.missings == 1
+    assert owner.gaps == 1
 
 
-def test_it_is_replaced_after_a_while(make_inbox: Make, ear: Ear, proxy: Proxy) -> None:
+def test_it_is_replaced_after_a_while(make_inbox: Make, owner: InboxOwner, proxy: Proxy) -> None:
     """[H24] A changed password or address reaches it, as it does the other connections; what was published meanwhile is
     lost."""
     inbox = make_inbox(proxy.url, 2 * TICK)
     name = opened(inbox)
     eventually(lambda: len(proxy.fates("SUBSCRIBE")) > 2)
-    eventually(lambda: ear.missings > 2)
+    eventually(lambda: owner.gaps > 2)
     eventually(lambda: inbox.hears(LOCKS) == name)
 
 
@@ -167,7 +169,7 @@ def test_a_wrong_password_is_no_reason_to_give_up(make_inbox: Make, guarded: str
 # Forks
 
 
-def test_a_forked_child_has_an_inbox_of_its_own(inbox: RedisInbox, ear: Ear, direct: redis.Redis) -> None:
+def test_a_forked_child_has_an_inbox_of_its_own(inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis) -> None:
     """[H18] [L47] Under another name, on another connection; its parent's isn't hung up by the child's end."""
     name = opened(inbox)
 
@@ -179,8 +181,8 @@ def test_a_forked_child_has_an_inbox_of_its_own(inbox: RedisInbox, ear: Ear, dir
     in_child(child)
     assert inbox.hears(LOCKS) == name
     assert direct.publish(name, "1 lock") == 1
-    eventually(lambda: ear.heard)
-    assert ear.missings == 1
+    eventually(lambda: owner.messages)
+    assert owner.gaps == 1
 
 
 def test_a_fork_in_the_middle_of_it_all(inbox: RedisInbox) -> None:

@@ -13,12 +13,22 @@ import redis
 
 from django_redis_locks.backends.redis import inbox as module
 from django_redis_locks.backends.redis.inbox import RedisInbox
-from tests.chaos.helpers import eventually
-from tests.chaos.inboxes import LOCKS, SHOP, TICK, Ear, Opened, begin, opened, subscriptions, thread_of
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
+from tests.unit.backends.redis.inboxes import (
+    LOCKS,
+    SHOP,
+    TICK,
+    InboxOwner,
+    Opened,
+    begin,
+    opened,
+    subscriptions,
+    thread_of,
+)
+from tests.waiting import eventually
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = pytest.mark.usefixtures("short_polls")
 
 Make = Callable[..., RedisInbox]
 
@@ -34,17 +44,17 @@ def test_it_has_a_name_of_its_own(inbox: RedisInbox, make_inbox: Make, proxy: Pr
     assert opened(make_inbox(proxy.url)) != name
 
 
-def test_inbox_passes_on_queue_number_and_lock_key(inbox: RedisInbox, ear: Ear, direct: redis.Redis) -> None:
+def test_inbox_passes_on_queue_number_and_lock_key(inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis) -> None:
     """The number of the queue, and the whole key of the lock, whatever stands in it."""
     name = opened(inbox)
     messages = [("1", "lock:{0}:k:order:42"), ("7f", "lock:{0}:k:a|b"), ("2", "lock:{0}:k:ключ")]
     for number, lock in messages:
         assert direct.publish(name, f"{number} {lock}") == 1
-    eventually(lambda: len(ear.heard) == 3)
-    assert ear.heard == messages
+    eventually(lambda: len(owner.messages) == 3)
+    assert owner.messages == messages
 
 
-def test_it_is_opened_once(inbox: RedisInbox, ear: Ear, direct: redis.Redis, proxy: Proxy) -> None:
+def test_it_is_opened_once(inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis, proxy: Proxy) -> None:
     """[L25] However many waiters ask for it, at once and later: one thread, one connection, one subscription."""
     proxy.plan("delay", "reply", of="SUBSCRIBE")
     first = begin(inbox)
@@ -59,7 +69,7 @@ def test_it_is_opened_once(inbox: RedisInbox, ear: Ear, direct: redis.Redis, pro
     assert thread_of(inbox) is thread
     assert subscriptions(direct, inbox) == 1
     assert proxy.fates("SUBSCRIBE") == ["delay reply"]
-    assert ear.missings == 1
+    assert owner.gaps == 1
 
 
 def test_it_has_no_name_before_the_subscription_is_confirmed(
@@ -75,16 +85,16 @@ def test_it_has_no_name_before_the_subscription_is_confirmed(
     assert asked.wait() == inbox.hears(LOCKS) != ""
 
 
-def test_inbox_without_waiters_sends_no_ping(inbox: RedisInbox, ear: Ear, proxy: Proxy) -> None:
+def test_inbox_without_waiters_sends_no_ping(inbox: RedisInbox, owner: InboxOwner, proxy: Proxy) -> None:
     """[L25] While no one waits the connection costs nothing."""
-    ear.waits = False
+    owner.has_waiters = False
     opened(inbox)
     threading.Event().wait(4 * TICK)
     assert proxy.fates("PING") == []
 
 
 def test_inbox_without_waiters_is_closed_after_a_while(
-    inbox: RedisInbox, ear: Ear, direct: redis.Redis, tune: Tune
+    inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis, tune: Tune
 ) -> None:
     """[L25] Its connection and its thread are gone; the next waiter has it opened again, under its name."""
     tune(subscriber_idle=3 * TICK)
@@ -92,7 +102,7 @@ def test_inbox_without_waiters_is_closed_after_a_while(
     threading.Event().wait(6 * TICK)
     assert inbox.hears(LOCKS) == name, "somebody waits"
     thread = thread_of(inbox)
-    ear.waits = False
+    owner.has_waiters = False
     eventually(lambda: not thread.is_alive())
     assert inbox.hears(LOCKS) == ""
     eventually(lambda: not subscriptions(direct, inbox))
@@ -100,7 +110,7 @@ def test_inbox_without_waiters_is_closed_after_a_while(
 
 
 def test_a_message_is_a_use(
-    inbox: RedisInbox, ear: Ear, direct: redis.Redis, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, tune: Tune
+    inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, tune: Tune
 ) -> None:
     """[L25] An inbox that is told all the time isn't idle, although nobody happens to wait at its first quiet moment."""
     tune(max_poll_interval=60.0)
@@ -110,9 +120,9 @@ def test_a_message_is_a_use(
         tune(max_poll_interval=TICK)  # no quiet moment comes before the message does
         told.set()
 
-    ear.told = tell  # type: ignore[method-assign]
+    owner.told = tell  # type: ignore[method-assign]
     name = opened(inbox)
-    ear.waits = False
+    owner.has_waiters = False
     now = module.now
     monkeypatch.setattr(module, "now", lambda: now() + 100)
     direct.publish(name, "1 lock")
@@ -124,17 +134,17 @@ def test_a_message_is_a_use(
 
 
 def test_waiter_that_arrives_while_the_inbox_closes_is_woken(
-    inbox: RedisInbox, ear: Ear, monkeypatch: pytest.MonkeyPatch, tune: Tune
+    inbox: RedisInbox, owner: InboxOwner, monkeypatch: pytest.MonkeyPatch, tune: Tune
 ) -> None:
     """[H7] [H9] He may have lined up under its name: it goes on, and he asks once more."""
     tune(subscriber_idle=0.0)
-    ear.waits = False
+    owner.has_waiters = False
     closing = threading.Event()
     drop = module.drop
 
     def closed(connection: Any) -> None:
         mine = inbox._mine()  # an earlier test's may be closing too
-        ear.waits = ear.waits or mine
+        owner.has_waiters = owner.has_waiters or mine
         drop(connection)
         if mine:
             closing.set()
@@ -142,11 +152,13 @@ def test_waiter_that_arrives_while_the_inbox_closes_is_woken(
     monkeypatch.setattr(module, "drop", closed)
     opened(inbox)
     assert closing.wait(20)
-    eventually(lambda: ear.missings >= 2)
+    eventually(lambda: owner.gaps >= 2)
     assert inbox.hears(LOCKS)
 
 
-def test_a_second_prefix_shares_the_connection(inbox: RedisInbox, ear: Ear, direct: redis.Redis, proxy: Proxy) -> None:
+def test_a_second_prefix_shares_the_connection(
+    inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis, proxy: Proxy
+) -> None:
     """[H7] [L25] Two aliases of one server: both channels on one connection, and whoever has the second one opened is
     answered when it is heard, as the first one was."""
     name = opened(inbox)
@@ -155,9 +167,9 @@ def test_a_second_prefix_shares_the_connection(inbox: RedisInbox, ear: Ear, dire
     assert inbox.hears(LOCKS) == name
     for channel in (name, other):
         assert direct.publish(channel, f"1 {channel}") == 1
-    eventually(lambda: ear.heard == [("1", name), ("1", other)])
+    eventually(lambda: owner.messages == [("1", name), ("1", other)])
     assert len({call.link for call in proxy.calls if call.name == "message"}) == 1
-    assert ear.missings == 2, "what was published meanwhile is lost"
+    assert owner.gaps == 2, "what was published meanwhile is lost"
 
 
 def test_a_second_prefix_has_not_to_wait_for_a_quiet_moment(inbox: RedisInbox, tune: Tune) -> None:
@@ -167,7 +179,7 @@ def test_a_second_prefix_has_not_to_wait_for_a_quiet_moment(inbox: RedisInbox, t
     assert opened(inbox, SHOP)
 
 
-def test_a_second_prefix_as_the_first_one_is_confirmed(inbox: RedisInbox, ear: Ear) -> None:
+def test_a_second_prefix_as_the_first_one_is_confirmed(inbox: RedisInbox, owner: InboxOwner) -> None:
     """[H7] Only whoever waits for what was confirmed is answered by that."""
     second: list[Opened] = []
 
@@ -175,7 +187,7 @@ def test_a_second_prefix_as_the_first_one_is_confirmed(inbox: RedisInbox, ear: E
         if not second:
             second.append(begin(inbox, SHOP))
 
-    ear.missed = missed  # type: ignore[method-assign]
+    owner.missed = missed  # type: ignore[method-assign]
     opened(inbox)
     assert second[0].wait() == inbox.hears(SHOP) != ""
 
@@ -203,7 +215,7 @@ def test_it_may_be_closed_and_opened_again(inbox: RedisInbox, direct: redis.Redi
     assert subscriptions(direct, inbox) == 1
 
 
-def test_closed_and_opened_at_once_it_listens(inbox: RedisInbox, direct: redis.Redis, ear: Ear) -> None:
+def test_closed_and_opened_at_once_it_listens(inbox: RedisInbox, direct: redis.Redis, owner: InboxOwner) -> None:
     """The thread that ends must not take the new one's connection, nor its name."""
     for _ in range(20):
         name = opened(inbox)
@@ -211,10 +223,12 @@ def test_closed_and_opened_at_once_it_listens(inbox: RedisInbox, direct: redis.R
         assert opened(inbox) == name != ""
     eventually(lambda: subscriptions(direct, inbox) == 1)
     direct.publish(name, "1 lock")
-    eventually(lambda: ear.heard)
+    eventually(lambda: owner.messages)
 
 
-def test_the_thread_that_ends_takes_nothing_of_the_next_one(inbox: RedisInbox, ear: Ear, direct: redis.Redis) -> None:
+def test_the_thread_that_ends_takes_nothing_of_the_next_one(
+    inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis
+) -> None:
     """Closed while it told somebody something, and opened before it was done with that."""
     telling, go_on = threading.Event(), threading.Event()
 
@@ -222,7 +236,7 @@ def test_the_thread_that_ends_takes_nothing_of_the_next_one(inbox: RedisInbox, e
         telling.set()
         go_on.wait(20)
 
-    ear.told = told  # type: ignore[method-assign]
+    owner.told = told  # type: ignore[method-assign]
     name = opened(inbox)
     thread = thread_of(inbox)
     direct.publish(name, "1 lock")

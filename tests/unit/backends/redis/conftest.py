@@ -1,0 +1,84 @@
+"""Connections to the shared server, directly and through a proxy, and inboxes on it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+from django_redis_locks.backends.redis import inbox as inbox_module
+from django_redis_locks.backends.redis.inbox import RedisInbox
+from django_redis_locks.backends.redis.wire import connection_makers
+from tests.probes.tuning import Tune
+from tests.proxy import Proxy
+from tests.unit.backends.redis.inboxes import ANSWER, TICK, InboxOwner
+from tools.redis_server import RedisServer
+
+if os.environ.get("EVENT_LOOP") == "uvloop":
+    import uvloop
+
+    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+
+
+@pytest.fixture
+def direct(redis_url: str) -> Iterator[redis.Redis]:
+    """A plain client on the shared server."""
+    with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+        yield client
+
+
+@pytest.fixture
+def proxy(redis_server: RedisServer, redis_url: str) -> Iterator[Proxy]:
+    with Proxy(redis_server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def short_polls(monkeypatch: pytest.MonkeyPatch, tune: Tune) -> None:
+    """The inbox checks its connection every 150 ms, and allows a busy server some seconds for a subscription and for the
+    reply to a PING."""
+    tune(max_poll_interval=TICK)
+    tune(subscribe_timeout=30.0)
+    say, listen = inbox_module.Ear.say, inbox_module.Ear.next
+    pinged: set[inbox_module.Ear] = set()
+
+    def note_ping(ear: inbox_module.Ear, request: bytes) -> None:
+        say(ear, request)
+        if request == inbox_module.PING:
+            pinged.add(ear)
+
+    def wait_longer_after_ping(ear: inbox_module.Ear, seconds: float) -> object:
+        reply = listen(ear, ANSWER if ear in pinged else seconds)
+        pinged.discard(ear)
+        return reply
+
+    monkeypatch.setattr(inbox_module.Ear, "say", note_ping)
+    monkeypatch.setattr(inbox_module.Ear, "next", wait_longer_after_ping)
+
+
+@pytest.fixture
+def owner() -> InboxOwner:
+    return InboxOwner()
+
+
+@pytest.fixture
+def make_inbox(owner: InboxOwner) -> Iterator[Callable[..., RedisInbox]]:
+    """`make_inbox(url)`: an inbox that reports to the owner."""
+    made: list[RedisInbox] = []
+
+    def make(url: str, max_age: float = 3600.0) -> RedisInbox:
+        ears = connection_makers(url, {"socket_timeout": 5.0, "socket_connect_timeout": 5.0})[2]
+        made.append(RedisInbox(ears, owner, "the server", max_age))
+        return made[-1]
+
+    yield make
+    for inbox in made:
+        inbox.close()
+
+
+@pytest.fixture
+def inbox(make_inbox: Callable[..., RedisInbox], proxy: Proxy) -> RedisInbox:
+    return make_inbox(proxy.url)

@@ -1,0 +1,109 @@
+"""Connections of event loops that ended: they are closed, and keep no loop in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from django_redis_locks import locks
+from django_redis_locks.client import Locks
+from tests.waiting import eventually
+from tools.redis_server import RedisServer
+
+Open = Callable[[str], Locks]
+
+
+@pytest.fixture
+def open_locks(settings: Any) -> Open:
+    def open_locks(url: str) -> Locks:
+        settings.REDIS_LOCKS = {"default": {"LOCATION": url, "OPTIONS": {"socket_timeout": 5.0}}}
+        return locks["default"]
+
+    return open_locks
+
+
+@pytest.fixture
+def own_url(make_server: Callable[..., RedisServer]) -> str:
+    """Of a server that nobody else connects to."""
+    return make_server().url()
+
+
+@pytest.fixture
+def clients(own_url: str) -> Iterator[Callable[[], int]]:
+    with redis.Redis.from_url(own_url) as direct:
+        yield lambda: direct.info("clients")["connected_clients"]
+
+
+def test_a_lock_that_the_end_of_a_loop_releases_leaks_no_connection(
+    open_locks: Open, own_url: str, clients: Callable[[], int]
+) -> None:
+    """[D39] [H20] The generators of a loop are closed all at once: ours, which closes the connections, is done before the
+    answer to a release of another one is there."""
+    client = open_locks(own_url)
+    with client.lock("warm up", renew=True):
+        pass
+    before = clients()
+    kept: list[Any] = []
+
+    async def work(key: str) -> AsyncIterator[None]:
+        async with client.lock(key):
+            yield
+
+    async def main() -> None:
+        for key in "ab":
+            kept.append(work(key))
+            await anext(kept[-1])
+
+    for _ in range(3):
+        asyncio.run(main())
+        assert not client.lock("a").locked()
+    eventually(lambda: clients() <= before)
+    assert not [home for home in client.engine.backend._awire._homes.values() if home.stream]
+
+
+def test_loops_that_ended_are_forgotten(open_locks: Open, redis_url: str) -> None:
+    """[H20] What we keep for a loop must not keep the loop: a process may run thousands."""
+    client = open_locks(redis_url)
+    loops: list[weakref.ref[Any]] = []
+
+    async def main() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        async with client.lock("a"):
+            pass
+
+    for _ in range(3):
+        asyncio.run(main())
+    gc.collect()
+    assert [loop() for loop in loops] == [None] * 3
+    assert not client.engine.backend._awire._homes
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # Python's, of transports that outlive their loop
+def test_loops_that_were_just_closed_are_forgotten_with_the_next(
+    open_locks: Open, own_url: str, clients: Callable[[], int]
+) -> None:
+    """[H20] A loop without the end that `asyncio.run` gives it: its connections go when another loop comes."""
+    client = open_locks(own_url)
+    before = clients()
+    loops: list[weakref.ref[Any]] = []
+
+    async def main() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        async with client.lock("a"):
+            pass
+
+    for _ in range(5):
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(main())
+        loop.close()
+    del loop
+    asyncio.run(main())
+    gc.collect()
+    assert [loop() for loop in loops] == [None] * 6
+    eventually(lambda: clients() <= before)
