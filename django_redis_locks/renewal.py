@@ -281,7 +281,9 @@ class Janitor:
             self._warn("Lock %s couldn't be renewed: %s", hold, reply)
         elif reply:
             hold.prolong(sent, entry.lease)
-            self._rounds.enter(hold, entry.prolong, entry.lease, sent, entry.lease / 1000 * self._engine.tuning.renew_at)
+            self._rounds.enter(
+                hold, entry.prolong, entry.lease, sent, entry.lease / 1000 * self._engine.tuning.renew_at
+            )
         else:
             self._tell(hold, "taken")
 

@@ -158,3 +158,42 @@ def test_result_of_a_load_is_for_followers_that_came_before_it_was_certainly_tru
     assert Landing("value", as_of=5.0).is_for(5.0)
     assert not Landing("value", as_of=5.0).is_for(5.1)
     assert not Landing("value", alone=True).is_for(5.0)
+
+
+def test_load_that_was_forgotten_does_not_end_the_one_that_began_since() -> None:
+    flights = Flights()
+    old, _ = flights.join("k")
+    flights.forget("k")
+    new, leads = flights.join("k")
+    assert leads
+    flights.land("k", old, Landing("old"))
+    assert flights.join("k") == (new, False)
+
+
+def test_load_needs_what_it_waits_for_by_way_of_another_one() -> None:
+    first, second, third = Flight(), Flight(), Flight()
+    first.waits_for, second.waits_for = [second], [third]
+    assert first.needs([third])
+    assert not third.needs([first])
+
+
+class Woken(ThreadEvent):
+    """Tells whether it was set."""
+
+    woken = False
+
+    def set(self) -> None:
+        self.woken = True
+
+
+def test_claim_of_a_load_is_taken_over_once_and_its_followers_are_woken() -> None:
+    """A thread whose own loop leads the load carries it out in its place."""
+    flights, follower = Flights(), Woken()
+    flight, _ = flights.join("k")
+    flight.home = object()
+    flight.gates.append(follower)
+    claim: Any = object()
+    flights.claimed(flight, "token", claim)
+    assert follower.woken
+    assert flights.take_over(flight) == ("token", claim)
+    assert flights.take_over(flight) is None

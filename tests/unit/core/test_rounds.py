@@ -263,3 +263,15 @@ def test_short_holds_leave_no_entries(rounds: Rounds) -> None:
     assert due(rounds, 111.0) == []
     assert rounds.first() == inf
     assert [rounds._new, rounds._known, rounds._slots, rounds._order] == [{}, {}, {}, []]
+
+
+def test_new_hold_that_is_due_before_all_known_ones_moves_the_next_round(rounds: Rounds) -> None:
+    known, sooner = a_hold(), a_hold()
+    rounds.enter(known, PROLONG, 30_000, 100.0, 10.0)
+    rounds.enter(known, PROLONG, 30_000, 100.0, 10.0)
+    assert due(rounds, 110.0) == [known]
+    rounds.enter(known, PROLONG, 30_000, 110.0, 10.0)
+    rounds.enter(sooner, PROLONG, 600, 100.0, 10.0)
+    assert due(rounds, 110.0) == [sooner]
+    rounds.enter(sooner, PROLONG, 600, 110.0, 1.0)
+    assert rounds.first() == 111.0

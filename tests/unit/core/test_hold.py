@@ -1,0 +1,90 @@
+"""What a hold and its grant answer after each step, on a clock that only the test moves."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from django_redis_locks.core import clock, owners
+from django_redis_locks.core.effects import Place
+from django_redis_locks.core.grant import Grant
+from django_redis_locks.core.hold import Hold, State
+from django_redis_locks.testing import ManualClock
+
+LEASE = 10_000
+
+
+@pytest.fixture
+def hold(virtual_time: ManualClock) -> Hold:
+    """Acquired just now, by this thread."""
+    return acquired_by(threading.current_thread())
+
+
+def acquired_by(owner: object) -> Hold:
+    return Hold(
+        Place("store", "lock"),
+        "key",
+        "name",
+        "default",
+        "token",
+        grant=1,
+        fence=100,
+        lease=LEASE,
+        sent=clock.now(),
+        renew_for=0.0,
+        owner=owner,
+        home=None,
+        on_lost=None,
+        unanswered=False,
+    )
+
+
+def test_hold_that_is_being_released_is_not_entered(hold: Hold) -> None:
+    assert hold.leave(1)
+    assert hold.state is State.RELEASING
+    assert not hold.enter(2)
+    assert not hold.inside
+
+
+def test_loss_noted_before_a_prolongation_is_out_of_date(hold: Hold) -> None:
+    over = hold.deadline
+    hold.prolong(clock.now() + 1, LEASE)
+    assert not hold.lose("expired", at=over)
+    assert hold.lost_why is None
+
+
+def test_prolongation_after_a_loss_is_refused(hold: Hold) -> None:
+    assert hold.lose("expired")
+    assert not hold.prolong(clock.now(), LEASE)
+
+
+def test_grant_is_lost_when_its_lease_is_over(hold: Hold, virtual_time: ManualClock) -> None:
+    """Known without asking the store, and before the maintenance thread notices."""
+    keeper: Any = None
+    grant = Grant(hold, keeper, 1)
+    assert not grant.lost
+    virtual_time.advance(LEASE / 1000)
+    assert grant.lost
+
+
+def test_owner_that_is_a_finished_task_is_not_alive() -> None:
+    async def acquire() -> Hold:
+        return acquired_by(asyncio.current_task())
+
+    async def main() -> None:
+        task = asyncio.create_task(acquire())
+        assert not owners.alive(await task)
+
+    asyncio.run(main())
+
+
+def test_block_that_never_began_is_not_left(hold: Hold) -> None:
+    """Else the next block of the same lock object would release this one's grant."""
+    lock: Any = object()
+    grant = Grant(hold, lock, 1)
+    owners.registry.keep(grant, block=True)
+    owners.enter_not(grant)
+    assert owners.leave(lock) is None
