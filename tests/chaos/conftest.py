@@ -12,8 +12,8 @@ import redis
 
 from django_redis_locks import Lock, locks
 from django_redis_locks.client import Locks
+from tests.chaos.fake_server import FakeServer
 from tests.chaos.helpers import Async, Sync
-from tests.chaos.impostor import Impostor
 from tests.chaos.jobs import take
 from tests.chaos.workers import CAP, Worker
 from tests.probes.events import Event, event_listener
@@ -89,10 +89,10 @@ def proxied(proxy: Proxy, open_locks: Callable[..., Locks], request: pytest.Fixt
 
 
 @pytest.fixture
-def impostor(redis_server: RedisServer, redis_url: str) -> Iterator[Impostor]:
-    """The shared server, seen through somebody who may say something else."""
-    with Impostor(redis_server.port) as impostor:
-        yield impostor
+def fake_server(redis_server: RedisServer, redis_url: str) -> Iterator[FakeServer]:
+    """The shared server behind a proxy that can replace replies."""
+    with FakeServer(redis_server.port) as fake_server:
+        yield fake_server
 
 
 @pytest.fixture(params=[Sync, Async], ids=["sync", "async"])

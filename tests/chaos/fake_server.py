@@ -1,12 +1,13 @@
-"""A server that isn't what it should be: it stands before a real one, and says something else when it is told to.
+"""A proxy in front of a real server that replaces replies.
 
-    with Impostor(server.port) as impostor:
-        impostor.say(b"+OK\\r\\n", of="lock/acquire")       # instead of the next reply; the step is carried out
-        impostor.say(then_close(b"*5\\r\\n:1\\r\\n"), times=-1)  # from then on, whatever script is called
-        impostor.well()                                    # and now it is as good as the real one
+    with FakeServer(server.port) as fake_server:
+        fake_server.reply_with(b"+OK\\r\\n", of="lock/acquire")  # instead of the next reply; the command is carried out
+        fake_server.reply_with(then_close(b"*5\\r\\n:1\\r\\n"), times=-1)  # instead of each reply to a script call
+        fake_server.recover()  # from now on it passes everything on
 
-What it says may be bytes or a function, which gets the client's end and the true reply and does as it likes; what it
-waits for is the impostor's ``over``. A connection is served by one thread, so what holds up a reply holds up all behind it.
+A reply is bytes, or a function of the client's connection and of the true reply that sends what it likes; a function
+that blocks waits for the connection's ``over``. A connection is served by one thread, so a reply that is held back
+delays all that follow it.
 """
 
 from __future__ import annotations
@@ -21,56 +22,58 @@ from typing import Any, NamedTuple, Self
 from tests.passage import is_script, name_of
 from tests.resp import Frames, Push
 
-Say = Callable[["End", bytes], None]
+Reply = Callable[["Client", bytes], None]
 
 
 class Plan(NamedTuple):
-    say: Say
+    reply: Reply
     of: str | None
     carried_out: bool
 
 
-class Impostor:
+class FakeServer:
     """Tests call it from any thread."""
 
     def __init__(self, port: int) -> None:
         self._server = ("127.0.0.1", port)
         self._plans: list[tuple[Plan, int]] = []
         self._mutex = threading.Lock()
-        self._ends: set[End] = set()
+        self._clients: set[Client] = set()
         self._threads: list[threading.Thread] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
         self.protocols: tuple[int, ...] = (2, 3)
-        """What HELLO may ask for; without any there is no HELLO."""
-        self.greet: Callable[[End], None] | None = None
-        """What becomes of a new connection, instead of being served."""
+        """The versions of RESP that HELLO accepts; HELLO is unknown if there are none."""
+        self.on_connect: Callable[[Client], None] | None = None
+        """Called with each new connection, which isn't served then."""
         self.calls: list[str] = []
-        """What it was asked."""
+        """The names of the commands that came."""
         self.connected = 0
-        """How many connections there were."""
+        """The number of connections so far."""
         self.over = threading.Event()
         self._door = threading.Thread(target=self._accept, daemon=True)
         self._door.start()
 
-    def say(self, what: bytes | Say, *, of: str | None = None, times: int = 1, carried_out: bool = True) -> None:
-        """Instead of the replies to the next requests of a name (None: any script call). -1 times: until it is well."""
-        plan = Plan(_saying(what) if isinstance(what, bytes) else what, of, carried_out)
+    def reply_with(
+        self, what: bytes | Reply, *, of: str | None = None, times: int = 1, carried_out: bool = True
+    ) -> None:
+        """Send this instead of the replies to the next commands of a name (None: any script call). -1 times: until `recover`."""
+        plan = Plan(_send(what) if isinstance(what, bytes) else what, of, carried_out)
         with self._mutex:
             self._plans.append((plan, times))
 
-    def well(self) -> None:
-        """From now on it does what a server does. Whoever it keeps waiting is cut off."""
+    def recover(self) -> None:
+        """Pass everything on again, and close the connections that wait for a reply."""
         with self._mutex:
             self._plans.clear()
-            self.greet = None
+            self.on_connect = None
             self.over.set()
             self.over = threading.Event()
 
-    def cut(self) -> None:
+    def disconnect(self) -> None:
         """Close every connection."""
-        for end in list(self._ends):
-            end.close()
+        for client in list(self._clients):
+            client.close()
 
     def __enter__(self) -> Self:
         return self
@@ -80,11 +83,11 @@ class Impostor:
         self._door.join(20)
         self._listener.close()
         self.over.set()
-        self.cut()
-        for thread in self._threads:  # what one of them has carried out later would be in the next test's way
+        self.disconnect()
+        for thread in self._threads:  # none sends a command during the next test
             thread.join(20)
 
-    # Its threads
+    # Threads
 
     def _accept(self) -> None:
         while True:
@@ -97,34 +100,34 @@ class Impostor:
             self._threads.append(thread)
             thread.start()
 
-    def _serve(self, client: socket.socket) -> None:
-        end = End(client, self.over)
-        self._ends.add(end)
+    def _serve(self, sock: socket.socket) -> None:
+        client = Client(sock, self.over)
+        self._clients.add(client)
         try:
             with contextlib.suppress(OSError):
-                if self.greet is not None:
-                    self.greet(end)
+                if self.on_connect is not None:
+                    self.on_connect(client)
                     return
                 with socket.create_connection(self._server) as server:
-                    self._converse(end, server)
+                    self._converse(client, server)
         finally:
-            self._ends.discard(end)
-            end.close()
+            self._clients.discard(client)
+            client.close()
 
-    def _converse(self, end: End, server: socket.socket) -> None:
+    def _converse(self, client: Client, server: socket.socket) -> None:
         replies = read(server)
         listening = False
-        for raw, request in read(end.sock):
+        for raw, request in read(client.sock):
             name = name_of(request)
             self.calls.append(name)
-            if end.closed:  # by what was said to an earlier request: what came with it isn't carried out
+            if client.closed:  # by the reply to an earlier command of the same write
                 return
             plan = self._plan(name)
             if name == "HELLO" and (refusal := self._hello(request)):
-                end.send(refusal)
+                client.send(refusal)
                 continue
             if plan is not None and not plan.carried_out:
-                plan.say(end, b"")
+                plan.reply(client, b"")
                 continue
             server.sendall(raw)
             if listening:
@@ -133,12 +136,12 @@ class Impostor:
             if reply is None:
                 return
             if plan is None:
-                end.send(reply)
+                client.send(reply)
             else:
-                plan.say(end, reply)
+                plan.reply(client, reply)
             if name == "SUBSCRIBE":
                 listening = True
-                threading.Thread(target=relay, args=(server, end), daemon=True).start()
+                threading.Thread(target=relay, args=(server, client), daemon=True).start()
 
     def _plan(self, name: str) -> Plan | None:
         with self._mutex:
@@ -156,7 +159,7 @@ class Impostor:
         return b""
 
 
-class End:
+class Client:
     """The client's end of a connection."""
 
     def __init__(self, sock: socket.socket, over: threading.Event) -> None:
@@ -181,63 +184,63 @@ def read(sock: socket.socket) -> Iterator[tuple[bytes, Any]]:
             yield from frames.feed(data)
 
 
-def relay(server: socket.socket, end: End) -> None:
+def relay(server: socket.socket, client: Client) -> None:
     with contextlib.suppress(OSError):
         while data := server.recv(65536):
-            end.send(data)
+            client.send(data)
 
 
-# What it may say
+# Replies
 
 
-def _saying(data: bytes) -> Say:
-    return lambda end, reply: end.send(data)
+def _send(data: bytes) -> Reply:
+    return lambda client, reply: client.send(data)
 
 
-def then_close(data: bytes) -> Say:
-    """Only so much, and it hangs up."""
+def then_close(data: bytes) -> Reply:
+    """This, and then the connection is closed."""
 
-    def say(end: End, reply: bytes) -> None:
-        end.send(data)
-        end.close()
+    def send(client: Client, reply: bytes) -> None:
+        client.send(data)
+        client.close()
 
-    return say
-
-
-def then_silence(data: bytes) -> Say:
-    """Only so much, and not another word until it is well."""
-
-    def say(end: End, reply: bytes) -> None:
-        end.send(data)
-        end.over.wait(60)
-        end.close()
-
-    return say
+    return send
 
 
-def endless(data: bytes) -> Say:
-    """The same again and again, until the other side has had enough."""
+def then_silence(data: bytes) -> Reply:
+    """This, and nothing more until `recover`."""
 
-    def say(end: End, reply: bytes) -> None:
-        while not end.over.is_set():
-            end.send(data)
-        end.close()
+    def send(client: Client, reply: bytes) -> None:
+        client.send(data)
+        client.over.wait(60)
+        client.close()
 
-    return say
+    return send
 
 
-def dribble(pause: float, data: bytes = b"") -> Say:
-    """This, or the true reply, byte by byte."""
+def endless(data: bytes) -> Reply:
+    """This repeatedly, until the client closes the connection."""
 
-    def say(end: End, reply: bytes) -> None:
+    def send(client: Client, reply: bytes) -> None:
+        while not client.over.is_set():
+            client.send(data)
+        client.close()
+
+    return send
+
+
+def dribble(pause: float, data: bytes = b"") -> Reply:
+    """This or the true reply, byte by byte."""
+
+    def send(client: Client, reply: bytes) -> None:
         for byte in data or reply:
-            end.send(bytes([byte]))
-            if end.over.wait(pause):
+            client.send(bytes([byte]))
+            if client.over.wait(pause):
                 break
 
-    return say
+    return send
 
 
-def around(before: bytes = b"", after: bytes = b"") -> Say:
-    """The true reply, and more in the same write."""
-    return lambda end, reply: end.send(before + reply + after)
+def around(before: bytes = b"", after: bytes = b"") -> Reply:
+    """The true reply with more bytes in the same write."""
+    return lambda client, reply: client.send(before + reply + after)

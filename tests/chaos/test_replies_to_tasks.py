@@ -1,4 +1,5 @@
-"""Many tasks of one loop, and a server in trouble. They share a connection, and no one's trouble is another one's."""
+"""Many tasks of one event loop on one connection: a lost reply, a cancelled task or a closed connection affects no other
+task's call."""
 
 from __future__ import annotations
 
@@ -13,47 +14,47 @@ import redis
 from django_redis_locks import Grant, LockBackendError, clock
 from django_redis_locks.client import Locks
 from tests.chaos.conftest import SILENCE
+from tests.chaos.fake_server import Client, FakeServer, Reply, then_close, then_silence
 from tests.chaos.helpers import fence_of
-from tests.chaos.impostor import End, Impostor, Say, then_close, then_silence
 from tests.waiting import BUSY, eventually
 
 Open = Callable[..., Locks]
 TRY = "lock/acquire"
 NAMES = [f"n{number}" for number in range(8)]
-DEATHS: dict[str, Say] = {
+FAILURES: dict[str, Reply] = {
     "closed": then_close(b""),
     "closed in the middle": then_close(b"*5\r\n:1\r\n"),
     "silent": then_silence(b""),
     "silent in the middle": then_silence(b"*5\r\n:1\r\n"),
-    "no RESP": lambda end, reply: end.send(b"<html>\r\n"),
+    "no RESP": lambda client, reply: client.send(b"<html>\r\n"),
 }
 
 
 class Gate:
-    """Holds the next answer back until it may go."""
+    """Holds the next reply back until `go` is set."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
         self.go = threading.Event()
 
-    def __call__(self, end: End, reply: bytes) -> None:
+    def __call__(self, client: Client, reply: bytes) -> None:
         self.reached.set()
         self.go.wait(60)
-        end.send(reply)
+        client.send(reply)
 
     async def wait(self) -> None:
         assert await asyncio.to_thread(self.reached.wait, 20)
 
 
 @pytest.fixture
-def client(impostor: Impostor, open_locks: Open) -> Locks:
-    return open_locks(impostor.url, EXPIRE=60, OPTIONS={"socket_timeout": 2 * SILENCE})
+def client(fake_server: FakeServer, open_locks: Open) -> Locks:
+    return open_locks(fake_server.url, EXPIRE=60, OPTIONS={"socket_timeout": 2 * SILENCE})
 
 
 @pytest.fixture
-def patient(impostor: Impostor, open_locks: Open) -> Locks:
-    """Where nobody falls silent: a busy machine may take a second to answer."""
-    return open_locks(impostor.url, EXPIRE=60, OPTIONS={"socket_timeout": 30})
+def patient(fake_server: FakeServer, open_locks: Open) -> Locks:
+    """For tests without a silent server: a busy machine may take a second to reply."""
+    return open_locks(fake_server.url, EXPIRE=60, OPTIONS={"socket_timeout": 30})
 
 
 async def warm(client: Locks) -> None:
@@ -66,8 +67,8 @@ def start(client: Locks, names: list[str], timeout: float = 0) -> list[asyncio.T
     return [asyncio.create_task(client.lock(name).aacquire(timeout=timeout)) for name in names]
 
 
-async def true(direct: redis.Redis, name: str, grant: object) -> None:
-    """It is the grant of this key, and it can be given back; task and owner differ."""
+async def check_grant(direct: redis.Redis, name: str, grant: object) -> None:
+    """It is the grant of this key, and it can be released by another task."""
     assert isinstance(grant, Grant), grant
     assert grant.key == name
     assert fence_of(direct, f"lock:{{0}}:k:{name}") == grant.fence
@@ -79,65 +80,65 @@ def free(direct: redis.Redis, names: list[str]) -> None:
     eventually(lambda: not direct.exists(*(f"lock:{{0}}:k:{name}" for name in names)))
 
 
-@pytest.mark.parametrize("leave", ["cancel", "timeout"])
-@pytest.mark.parametrize("who", [0, 3])
 def test_cancelled_task_leaves_other_requests_alone(
-    patient: Locks, impostor: Impostor, direct: redis.Redis, leave: str, who: int
+    patient: Locks, fake_server: FakeServer, direct: redis.Redis
 ) -> None:
-    """[H20] His answer still comes, and is nobody's; what he may have got is swept."""
+    """[H20] Its reply still comes, and is dropped; what it may have acquired is released."""
 
-    async def main() -> None:
+    async def main(cancelled: int, leave: str) -> None:
         await warm(patient)
         gate = Gate()
-        impostor.say(gate, of=TRY, times=-1)
+        fake_server.reply_with(gate, of=TRY, times=-1)
         tasks = start(patient, NAMES)
         await gate.wait()
         if leave == "cancel":
-            tasks[who].cancel()
+            tasks[cancelled].cancel()
         else:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.01):
-                    await tasks[who]
+                    await tasks[cancelled]
         with pytest.raises(asyncio.CancelledError):
-            await tasks[who]
+            await tasks[cancelled]
         gate.go.set()
         for index, (name, task) in enumerate(zip(NAMES, tasks, strict=True)):
-            if index != who:
-                await true(direct, name, await task)
+            if index != cancelled:
+                await check_grant(direct, name, await task)
 
-    asyncio.run(main())
-    free(direct, NAMES)
+    for cancelled in (0, 3):
+        for leave in ("cancel", "timeout"):
+            asyncio.run(main(cancelled, leave))
+            free(direct, NAMES)
+            fake_server.recover()
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("what", DEATHS)
-def test_a_dead_connection_leaves_all_unanswered_and_each_is_tried_again(
-    client: Locks, impostor: Impostor, direct: redis.Redis, what: str
+def test_call_with_a_timeout_is_tried_again_on_another_connection(
+    client: Locks, fake_server: FakeServer, direct: redis.Redis
 ) -> None:
-    """[H20] [H15] Whoever is willing to wait gets his lock, on the next connection."""
+    """[H20] [H15] Each gets its lock."""
 
-    async def main() -> None:
+    async def main(reply: Reply) -> None:
         await warm(client)
-        impostor.say(DEATHS[what], of=TRY)
+        fake_server.reply_with(reply, of=TRY)
         grants = await asyncio.gather(*start(client, NAMES, timeout=30))
         for name, grant in zip(NAMES, grants, strict=True):
-            await true(direct, name, grant)
+            await check_grant(direct, name, grant)
 
-    asyncio.run(main())
-    free(direct, NAMES)
+    for reply in FAILURES.values():
+        asyncio.run(main(reply))
+        free(direct, NAMES)
+        fake_server.recover()
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("what", DEATHS)
-def test_a_dead_connection_leaves_nothing_behind(
-    client: Locks, impostor: Impostor, direct: redis.Redis, what: str
+def test_call_without_a_timeout_fails_and_leaves_nothing(
+    client: Locks, fake_server: FakeServer, direct: redis.Redis
 ) -> None:
-    """[H20] [L16] Those who don't wait are told that they weren't answered, each with his own name, and what the server
-    did for them is swept."""
+    """[H20] [L16] Each error names its own lock, and what the server did is undone."""
 
-    async def main() -> None:
+    async def main(reply: Reply) -> None:
         await warm(client)
-        impostor.say(DEATHS[what], of=TRY, times=-1)
+        fake_server.reply_with(reply, of=TRY, times=-1)
         begin = clock.now()
         results = await asyncio.gather(*start(client, NAMES), return_exceptions=True)
         assert clock.now() - begin < 2 * SILENCE + BUSY
@@ -145,60 +146,65 @@ def test_a_dead_connection_leaves_nothing_behind(
             assert isinstance(failure, LockBackendError), failure
             assert (failure.key, failure.alias, failure.unanswered) == (name, "default", True)
             assert "no answer from redis://127.0.0.1:" in str(failure)
-        impostor.well()
+        fake_server.recover()
         await asyncio.to_thread(free, direct, NAMES)
         for name, task in zip(NAMES, start(client, NAMES), strict=True):
-            await true(direct, name, await task)
+            await check_grant(direct, name, await task)
 
-    asyncio.run(main())
+    for reply in FAILURES.values():
+        asyncio.run(main(reply))
+        fake_server.recover()
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("what", DEATHS)
-def test_an_answer_before_the_death_counts(client: Locks, impostor: Impostor, direct: redis.Redis, what: str) -> None:
-    """[H20] Whoever was answered has his lock; the others are tried again, and not told his answer."""
+def test_reply_before_the_connection_fails_counts(client: Locks, fake_server: FakeServer, direct: redis.Redis) -> None:
+    """[H20] Three calls have their locks; the others are tried again, and don't read those replies."""
 
-    async def main() -> None:
+    async def main(reply: Reply) -> None:
         await warm(client)
-        impostor.say(lambda end, reply: end.send(reply), of=TRY, times=3)
-        impostor.say(DEATHS[what], of=TRY)
+        fake_server.reply_with(lambda client, reply: client.send(reply), of=TRY, times=3)
+        fake_server.reply_with(reply, of=TRY)
         grants = await asyncio.gather(*start(client, NAMES, timeout=30))
         for name, grant in zip(NAMES, grants, strict=True):
-            await true(direct, name, grant)
+            await check_grant(direct, name, grant)
 
-    asyncio.run(main())
-    free(direct, NAMES)
+    for reply in FAILURES.values():
+        asyncio.run(main(reply))
+        free(direct, NAMES)
+        fake_server.recover()
 
 
-def test_a_slow_answer_makes_none_of_the_others_ambiguous(
-    patient: Locks, impostor: Impostor, direct: redis.Redis
+def test_cancelled_first_request_delays_no_other_reply(
+    patient: Locks, fake_server: FakeServer, direct: redis.Redis
 ) -> None:
-    """[H20] One caller's patience ends while fifty others are under way: they are answered, once each."""
+    """[H20] The fifty others are under way, and each gets one reply."""
 
     async def main() -> None:
         await warm(patient)
         names = [f"m{number}" for number in range(50)]
         gate = Gate()
-        impostor.say(gate, of=TRY)
+        fake_server.reply_with(gate, of=TRY)
         tasks = start(patient, names)
         await gate.wait()
         tasks[0].cancel()
         await asyncio.sleep(0)
-        impostor.calls.clear()
+        fake_server.calls.clear()
         gate.go.set()
         for name, task in zip(names[1:], tasks[1:], strict=True):
             grant = await task
             assert grant is not None
             assert not grant.hold.unanswered
-            await true(direct, name, grant)
+            await check_grant(direct, name, grant)
 
     asyncio.run(main())
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_leaving_at_any_moment(patient: Locks, impostor: Impostor, direct: redis.Redis, seed: int) -> None:
-    """[H20] [H21] Half of a crowd is cancelled, wherever they are: connecting, sending, reading, releasing. The others
-    have their own locks, and in the end all is free."""
+def test_task_cancelled_at_any_moment_affects_no_other(
+    patient: Locks, fake_server: FakeServer, direct: redis.Redis, seed: int
+) -> None:
+    """[H20] [H21] Half of the tasks are cancelled while they connect, send, read or release. The others have their own
+    locks, and in the end all are free."""
     chance = random.Random(seed)
     names = [f"c{number}" for number in range(12)]
 
@@ -206,7 +212,7 @@ def test_leaving_at_any_moment(patient: Locks, impostor: Impostor, direct: redis
         for _ in range(5):
             grant = await patient.lock(name).aacquire(timeout=30)
             assert grant is not None
-            await true(direct, name, grant)
+            await check_grant(direct, name, grant)
 
     async def main() -> None:
         tasks = [asyncio.create_task(one(name)) for name in names]
@@ -226,12 +232,14 @@ def test_leaving_at_any_moment(patient: Locks, impostor: Impostor, direct: redis
 
 
 @pytest.mark.chaos
-def test_callers_come_and_go_while_the_server_is_silent(client: Locks, impostor: Impostor, direct: redis.Redis) -> None:
-    """[H20] [F15] New callers don't make a silent connection live longer: its end counts from the oldest question."""
+def test_silent_connection_ends_by_its_oldest_request(
+    client: Locks, fake_server: FakeServer, direct: redis.Redis
+) -> None:
+    """[H20] [F15] New requests don't prolong the life of a silent connection."""
 
     async def main() -> None:
         await warm(client)
-        impostor.say(then_silence(b""), times=-1)
+        fake_server.reply_with(then_silence(b""), times=-1)
         first = asyncio.create_task(client.lock("n0").aacquire(timeout=0))
         others: list[asyncio.Task[Grant | None]] = []
         while not first.done() and len(others) < 60:
@@ -242,7 +250,7 @@ def test_callers_come_and_go_while_the_server_is_silent(client: Locks, impostor:
             await first
         for failure in await asyncio.gather(*others, return_exceptions=True):
             assert isinstance(failure, LockBackendError)
-        impostor.well()
+        fake_server.recover()
 
     asyncio.run(main())
     free(direct, NAMES)
