@@ -1,15 +1,13 @@
-"""Holds that are given back, for the tests of hand-overs."""
+"""Holds that are given back, for the tests of releases and hand-overs."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
-from django_redis_locks import LockBackendError
-from django_redis_locks.core import events, owners
+from django_redis_locks.core import events
 from django_redis_locks.core.effects import Handed, Standing
 from django_redis_locks.core.hold import Hold, State, validity
-from django_redis_locks.primitives.wishes import Ask, Busy, Granted
+from django_redis_locks.primitives.wishes import Busy
 from tests.unit.primitives.stepping import a_lock, acquire
 
 END = 100.0 + validity(10_000)
@@ -20,8 +18,7 @@ BUSY = Busy(5.0, None, Standing(7))
 
 def a_hold() -> Hold:
     """Acquired at 100, for ten seconds."""
-    story: list[tuple[str, Any]] = [("now", 100.0), ("lock/acquire A", Granted(7)), ("now", 100.0)]
-    hold = acquire(a_lock(), Ask(0, owners.me(), None), story)
+    hold = acquire(a_lock(), 0, "100: acquire A = granted")
     assert isinstance(hold, Hold)
     return hold
 
@@ -33,19 +30,11 @@ def given_back(hold: Hold) -> Hold:
 
 
 def handed_over() -> Handed:
-    """By the one who held it since 100."""
+    """By the caller that held it since 100."""
     hold = given_back(a_hold())
     hold.state = State.GONE
     lock = a_lock()
     return Handed(hold, lock._free, partial(lock._go_on, hold))
-
-
-def lost_answer() -> LockBackendError:
-    return LockBackendError("no answer", unanswered=True, passing=True)
-
-
-def ask(wait: float = 3.0) -> Ask:
-    return Ask(wait, owners.me(), None)
 
 
 def losses(heard: list[events.Event]) -> list[str]:

@@ -1,18 +1,20 @@
 """Programs stepped by hand: a story is a list of what is asked of the world, and what it replies.
 
-    outcome = acquire(a_lock(), ask, [("now", 100.0), ("lock/acquire A", Granted(7)), ("now", 100.1)])
+    outcome = acquire(a_lock(), 3, "100: wait 103 = turn; 100.5: acquire A at inbox 0 = granted @100.75; leave, pause 2")
 
-Each line must be what is asked for next: by the program, and by the clearing up if it fails. Tokens are called A, B, ...
-in the order in which they appear. A reply may be an exception, which is raised. ``now`` is what the engine's clock shows
-from the reply before it on, and ``at(111, reply)`` is a reply that comes at that time.
+Each step must be what is asked for next: by the program, and by the clearing up if it fails. Tokens are called A, B, ...
+in the order in which they appear. A reply is a number, or the name of one of `replies()` or of an argument; an exception
+is raised, and without a reply it is None. ``100:`` is what the engine's clock shows from the reply before it on, and
+``@100.75`` the time at which a reply comes.
 
-``lock/acquire A at inbox:i 0 since 5, more, handed B`` is the question of a queue that is to be registered under that
+``acquire A at inbox:i 0 since 5, more, handed B`` is the question of a queue that is to be registered under that
 address, since it lined up at 5, with others behind the one who asks and the lock handed over under token B. What the
-answer said of the line is told to the queue: ``nowhere``, or ``since 5``, and ``with others``.
+answer said of the line is passed to the queue: ``nowhere``, or ``since 5``, and ``with others``.
 """
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,8 +23,8 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks import Grant, Lock
-from django_redis_locks.core import clock
+from django_redis_locks import Grant, Lock, LockBackendError
+from django_redis_locks.core import clock, owners
 from django_redis_locks.core.effects import (
     Command,
     Effect,
@@ -38,13 +40,14 @@ from django_redis_locks.core.effects import (
     Seat,
     Standing,
     Sweep,
+    Turn,
     Wait,
 )
 from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.keys import Spelling
 from django_redis_locks.core.runner import run
 from django_redis_locks.core.tuning import DEFAULT
-from django_redis_locks.primitives.wishes import Ask, Terms
+from django_redis_locks.primitives.wishes import Ask, Busy, Granted, Terms
 
 KEYS = Spelling("lock").of("order:42")
 PLACE = Place("store", KEYS.lock)
@@ -66,12 +69,59 @@ class Unwatch(Effect[None]):
     hold: Hold
 
 
-@dataclass
-class at:  # noqa: N801 - it reads as a word in a story
-    """A reply, and when it comes."""
+Story = list[tuple[str, Any]]
+"""Lines and their replies. ``("now", 100.0)`` sets the clock."""
 
-    time: float
+
+def replies() -> dict[str, Any]:
+    """What the world may reply, by its name in a story; made at each call, since a raised error changes."""
+    return {
+        "granted": Granted(7),
+        "busy": Busy(5.0, None, Standing(7)),
+        "turn": Turn("inbox 0"),
+        "again": Turn("inbox 0", 7),
+        "deaf": Turn(),
+        "lost": lost_answer(),
+        "stale": lost_answer(stale=True),
+        "down": LockBackendError("can't connect", passing=True),
+        "interrupt": KeyboardInterrupt(),
+        "yes": True,
+        "no": False,
+    }
+
+
+def lost_answer(**about: Any) -> LockBackendError:
+    return LockBackendError("no answer", unanswered=True, passing=True, **about)
+
+
+STEP = re.compile(r"(?:([\d.]+): ?)?(.*?)(?: = (\w+))?(?: @([\d.]+))?")
+
+
+@dataclass
+class Late:
     reply: Any
+    time: float
+
+
+def story(text: str, **own: Any) -> Story:
+    """Reads a story; ``own`` are replies of the test."""
+    known, steps = replies() | own, Story()
+    for step in filter(None, text.split("; ")):
+        match = STEP.fullmatch(step)
+        assert match, step
+        now, line, name, late = match.groups()
+        if now:
+            steps.append(("now", float(now)))
+        if line:
+            reply = None if name is None else known[name] if name in known else int(name)
+            steps.append((line, Late(reply, float(late)) if late else reply))
+    return steps
+
+
+def interrupted(steps: Story, number: int, error: BaseException, cleared: str) -> Story:
+    """A story in which an error strikes at an effect, counted from 0, and what is cleared away then."""
+    last = [place for place, (line, _) in enumerate(steps) if line != "now"][number]
+    return [*steps[:last], (steps[last][0], error), *story(cleared)]
 
 
 class Teller:
@@ -104,7 +154,7 @@ class Teller:
     def _waiting(self, effect: Effect[Any]) -> str:
         match effect:
             case Wait(_, until, pause, standing):
-                return f"wait until {until:g}" + _with(pause, standing)
+                return f"wait {until:g}" + _with(pause, standing)
             case Leave(_, pause, standing):
                 return "leave" + _with(pause, standing)
             case Listen(channel, seconds):
@@ -124,18 +174,18 @@ class Teller:
     def _command(self, command: Command[Any]) -> str:
         match command.name, command.args:
             case "lock/inspect", _:
-                return "lock/inspect"
+                return "inspect"
             case "lock/force", (fence,):
-                return f"lock/force {fence or 'any'}"
+                return f"force {fence or 'any'}"
             case "lock/renew", (lease, token):
-                return f"lock/renew {self.name(token)} {lease}"
+                return f"renew {self.name(token)} {lease}"
             case "lock/acquire", (token, _, _, *waits):
-                return f"lock/acquire {self.name(token)}" + (self._waits(*waits) if waits else "")
+                return f"acquire {self.name(token)}" + (self._waits(*waits) if waits else "")
             case "lock/free", (token,):
-                return f"lock/free {self.name(token)}"
+                return f"free {self.name(token)}"
             case "lock/free", (token, address, kept):
                 assert kept == KEPT
-                return f"lock/free {self.name(token)}, line up {address}"
+                return f"free {self.name(token)}, line up {address}"
         raise AssertionError(command)
 
     def _waits(self, handed: str, address: str, arrival: int, more: int, kept: int) -> str:
@@ -159,7 +209,7 @@ THE_END: tuple[str, Any] = ("(the end)", None)
 class Telling(Mapping[type[Effect[Any]], Callable[[Any], Any]]):
     """The handlers of a world in which a story is told."""
 
-    def __init__(self, story: list[tuple[str, Any]], patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, story: Story, patch: pytest.MonkeyPatch) -> None:
         self._lines = iter(story)
         self._patch = patch
         self._teller = Teller()
@@ -191,7 +241,8 @@ class Telling(Mapping[type[Effect[Any]], Callable[[Any], Any]]):
             self._wrong = self._wrong or f"it asks for {asked!r}, not for {self._line!r}"
         if self._wrong:  # what unwinds because of that isn't judged
             raise AssertionError(self._wrong)
-        reply, time = (self._reply.reply, self._reply.time) if isinstance(self._reply, at) else (self._reply, None)
+        late = isinstance(self._reply, Late)
+        reply, time = (self._reply.reply, self._reply.time) if late else (self._reply, None)
         self._turn_page(time)
         if isinstance(reply, BaseException):
             raise reply
@@ -220,7 +271,7 @@ class World:
         self.handlers[Unwatch](Unwatch(hold))
 
     @contextmanager
-    def telling(self, story: list[tuple[str, Any]]) -> Iterator[None]:
+    def telling(self, story: Story) -> Iterator[None]:
         before = self.handlers
         with pytest.MonkeyPatch.context() as patch:
             telling = self.handlers = Telling(story, patch)
@@ -249,24 +300,29 @@ def a_lock(world: Any = None, *, reentrant: bool = False, **terms: Any) -> Lock:
     )
 
 
-def play(program: Program[Any], story: list[tuple[str, Any]]) -> Any:
+def ask(wait: float = 3.0) -> Ask:
+    return Ask(wait, owners.me(), None)
+
+
+def play(program: Program[Any], text: str | Story, **own: Any) -> Any:
     """Run a program through a story and return its result; what it raises at the end is raised."""
-    with WORLD.telling(story):
+    with WORLD.telling(story(text, **own) if isinstance(text, str) else text):
         return run(program, WORLD)
 
 
-def acquire(lock: Lock, ask: Ask, story: list[tuple[str, Any]]) -> Any:
-    """As whoever acquires: if it fails, what it may leave behind is cleared away within the story."""
-    with WORLD.telling(story):
+def acquire(lock: Lock, wish: Ask | float, text: str | Story, **own: Any) -> Any:
+    """As a caller of acquire: if it fails, what it may leave behind is cleared away within the story."""
+    wish = wish if isinstance(wish, Ask) else ask(wish)
+    with WORLD.telling(story(text, **own) if isinstance(text, str) else text):
         try:
-            return run(lock.acquiring(ask), WORLD)
+            return run(lock.acquiring(wish), WORLD)
         except BaseException as failure:  # noqa: BLE001 - raised again
-            return lock._failed(ask, failure)
+            return lock._failed(wish, failure)
 
 
-def release(lock: Lock, hold: Hold, story: list[tuple[str, Any]]) -> bool:
-    """As whoever releases the last grant of a hold: if it fails, the janitor brings it to its end."""
-    with WORLD.telling(story):
+def release(lock: Lock, hold: Hold, text: str, **own: Any) -> bool:
+    """As a caller that releases the last grant of a hold: if it fails, the janitor brings it to its end."""
+    with WORLD.telling(story(text, **own)):
         try:
             return run(lock.releasing(hold, None), WORLD)
         except BaseException as failure:

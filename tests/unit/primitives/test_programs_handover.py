@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -12,8 +11,10 @@ from django_redis_locks.core.effects import Handed, Seat, Standing, Turn
 from django_redis_locks.core.hold import Hold, State, validity
 from django_redis_locks.core.tuning import DEFAULT, RESERVED_FENCES
 from django_redis_locks.primitives.wishes import Busy, Granted
-from tests.unit.primitives.handover_fixtures import BUSY, END, a_hold, ask, handed_over, losses, lost_answer
-from tests.unit.primitives.stepping import WORLD, a_lock, acquire, at
+from tests.unit.primitives.handover_fixtures import BUSY, END, a_hold, handed_over, losses
+from tests.unit.primitives.stepping import WORLD, a_lock, acquire, interrupted, story
+
+BEGIN = "104: wait 107 = heir; 105: acquire A at inbox 0, handed B = "
 
 
 def test_handover_count_rises_only_while_others_wait() -> None:
@@ -28,18 +29,9 @@ def test_handover_count_rises_only_while_others_wait() -> None:
 
 def take_over(handed: Handed, answer: Granted) -> Hold:
     """Acquire at 105, in a process that doesn't hear the store."""
-    hold = acquire(
-        a_lock(),
-        ask(),
-        [
-            ("now", 104.0),
-            ("wait until 107", Turn(handed=handed)),
-            ("now", 105.0),
-            ("lock/acquire A, handed B", answer),
-            ("leave, pause 2, nowhere" + " with others" * answer.standing.others, None),
-            ("now", 105.0),
-        ],
-    )
+    steps = "104: wait 107 = heir; 105: acquire A, handed B = answer; leave, pause 2, nowhere"
+    steps += " with others" * answer.standing.others
+    hold = acquire(a_lock(), 3, steps, heir=Turn(handed=handed), answer=answer)
     assert isinstance(hold, Hold)
     return hold
 
@@ -49,8 +41,7 @@ def test_handed_over_lock_is_a_hold_of_its_own(heard: list[events.Event]) -> Non
     handed = handed_over()
     hold = take_over(handed, Granted(8, free=False))
     assert hold.token != handed.hold.token
-    assert (hold.fence, hold.deadline) == (8, 105.0 + validity(10_000))
-    assert hold.state is State.HELD
+    assert (hold.fence, hold.deadline, hold.state) == (8, 105.0 + validity(10_000), State.HELD)
     assert losses(heard) == []
 
 
@@ -63,23 +54,11 @@ def test_handed_over_lock_is_a_hold_of_its_own(heard: list[events.Event]) -> Non
 def test_handed_over_lock_that_was_gone_is_the_previous_holders_loss(
     heard: list[events.Event], answer: Granted | Busy, now: float, doubtful: bool, why: list[str]
 ) -> None:
-    """[H3] Nobody else can tell him. Not if its lease had ended, nor if the janitor may have freed it."""
+    """[H3] Nothing else can report it. Not if its lease had ended, nor if the janitor may have freed it."""
     handed = handed_over()
     handed.doubtful = doubtful
-    then = max(now, 107.0) if answer is BUSY else now
-    acquire(
-        a_lock(),
-        ask(),
-        [
-            ("now", 104.0),
-            ("wait until 107", Turn("inbox 0", handed=handed)),
-            ("now", 105.0),
-            ("lock/acquire A at inbox 0, handed B", answer),
-            ("now", then),
-            ("leave, since 7" if answer is BUSY else "leave, pause 2, nowhere", None),
-            ("now", 107.0),
-        ],
-    )
+    then = f"{max(now, 107)!r}: leave, since 7" if answer is BUSY else f"{now!r}: leave, pause 2, nowhere"
+    acquire(a_lock(), 3, BEGIN + f"answer; {then}; 107:", heir=Turn("inbox 0", handed=handed), answer=answer)
     assert losses(heard) == why
     assert handed.hold.lost_why == (why[0] if why else None)
 
@@ -88,131 +67,55 @@ def test_handed_over_lock_that_was_gone_is_the_previous_holders_loss(
 def test_handover_after_a_lost_answer_reports_no_loss(heard: list[events.Event], answer: Granted | Busy) -> None:
     """[H3] [H15] The first copy may have taken it over, and the lock may have gone on since. Asked again it is the same
     question."""
-    swept: list[tuple[str, Any]] = [("sweep A for 10", None), ("now", 107.0)] if answer is BUSY else []
-    acquire(
-        a_lock(),
-        ask(),
-        [
-            ("now", 104.0),
-            ("wait until 107", Turn("inbox 0", handed=handed_over())),
-            ("now", 105.0),
-            ("lock/acquire A at inbox 0, handed B", lost_answer()),
-            ("now", 105.0),
-            ("pause 0.05", None),
-            ("now", 105.1),
-            ("lock/acquire A at inbox 0, handed B", answer),
-            *swept,
-            ("leave, since 7" if answer is BUSY else "leave, pause 2, nowhere", None),
-            ("now", 107.0),
-        ],
-    )
+    end = "sweep A for 10; 107: leave, since 7" if answer is BUSY else "leave, pause 2, nowhere; 107:"
+    steps = BEGIN + "lost; pause 0.05; 105.1: acquire A at inbox 0, handed B = answer; " + end
+    acquire(a_lock(), 3, steps, heir=Turn("inbox 0", handed=handed_over()), answer=answer)
     assert losses(heard) == []
 
 
 def test_handed_over_lock_is_taken_once(heard: list[events.Event]) -> None:
-    """[H3] The next question doesn't name it any more: the queue has been told."""
-    hold = acquire(
-        a_lock(),
-        ask(),
-        [
-            ("now", 104.0),
-            ("wait until 107", Turn("inbox 0", handed=handed_over())),
-            ("now", 105.0),
-            ("lock/acquire A at inbox 0, handed B", BUSY),
-            ("now", 105.0),
-            ("wait until 107, pause 2, since 7", Turn("inbox 0", 7)),
-            ("now", 106.0),
-            ("lock/acquire A at inbox 0 since 7", Granted(9)),
-            ("leave, pause 2, nowhere", None),
-            ("now", 106.0),
-        ],
-    )
-    assert hold.fence == 9
+    """[H3] The next question doesn't name it any more: the queue knows."""
+    steps = BEGIN + "busy; wait 107, pause 2, since 7 = again; 106: acquire A at inbox 0 since 7 = granted"
+    hold = acquire(a_lock(), 3, steps + "; leave, pause 2, nowhere", heir=Turn("inbox 0", handed=handed_over()))
+    assert hold.fence == 7
     assert losses(heard) == ["taken"]
 
 
 def test_handed_over_lock_granted_after_its_lease_leaves_cleanup() -> None:
     """[H14] The heir's answer took longer than its lease: its token is spent, and the old one isn't there any more."""
-    acquire(
-        a_lock(),
-        ask(60),
-        [
-            ("now", 104.0),
-            ("wait until 164", Turn("inbox 0", handed=handed_over())),
-            ("now", 105.0),
-            ("lock/acquire A at inbox 0, handed B", at(115.0, Granted(8, free=False))),
-            ("sweep A for 10", None),
-            ("now", 115.0),
-            ("wait until 164, pause 0, nowhere", Turn("inbox 0")),
-            ("now", 115.0),
-            ("lock/acquire C at inbox 0", Granted(9)),
-            ("leave, pause 2, nowhere", None),
-            ("now", 115.0),
-        ],
-    )
+    steps = BEGIN.replace("107", "164") + "late @115; sweep A for 10; wait 164, pause 0, nowhere = turn"
+    steps += "; 115: acquire C at inbox 0 = granted; leave, pause 2, nowhere"
+    acquire(a_lock(), 60, steps, heir=Turn("inbox 0", handed=handed_over()), late=Granted(8, free=False))
 
 
-@pytest.mark.parametrize(
-    ("last", "cleared"),
-    [
-        (1, ["leave, pause 0"]),
-        (3, ["leave, pause 0", "sweep A for 10"]),
-        (5, ["leave, pause 0", "unwatch A", "sweep A for 10"]),
-    ],
-)
-def test_handover_interrupted_at_each_step_cleans_up(heard: list[events.Event], last: int, cleared: list[str]) -> None:
+@pytest.mark.parametrize("step", [0, 1, 2])
+def test_handover_interrupted_at_each_step_cleans_up(heard: list[events.Event], step: int) -> None:
     """[H3] [X2] Its own token is the janitor's; what was handed over stays the queue's, where it is doubtful now."""
-    story: list[tuple[str, Any]] = [
-        ("now", 104.0),
-        ("wait until 107", Turn("inbox 0", handed=handed_over())),
-        ("now", 105.0),
-        ("lock/acquire A at inbox 0, handed B", Granted(8)),
-        ("now", 105.0),
-        ("watch A", None),
-    ]
+    steps = story(BEGIN + "granted; watch A", heir=Turn("inbox 0", handed=handed_over()))
+    cleared = "leave, pause 0" + "; unwatch A" * (step == 2) + "; sweep A for 10" * (step > 0)
     with pytest.raises(asyncio.CancelledError):
-        acquire(
-            a_lock(renew_for=60.0),
-            ask(),
-            [*story[:last], (story[last][0], asyncio.CancelledError()), *((line, None) for line in cleared)],
-        )
-    assert losses(heard) == (["taken"] if last == 5 else [])
+        acquire(a_lock(renew_for=60.0), 3, interrupted(steps, step, asyncio.CancelledError(), cleared))
+    assert losses(heard) == (["taken"] if step == 2 else [])
 
 
 # Without a question
 
-
-def go_on(handed: Handed) -> Hold:
-    """Take it over at 100.01, as it is."""
-    hold = acquire(
-        a_lock(renew_for=60.0),
-        ask(),
-        [
-            ("now", 100.005),
-            ("wait until 103.005", Turn(taken=handed)),
-            ("now", 100.01),
-            ("watch A, telling of 8", None),
-            ("leave, pause 2, nowhere", None),
-        ],
-    )
-    assert isinstance(hold, Hold)
-    return hold
+REUSED = "100.005: wait 103.005 = heir; 100.01: watch A, telling of 8; leave, pause 2, nowhere"
 
 
 def test_lock_reused_locally_keeps_token_and_lease_and_takes_a_reserved_fence() -> None:
-    """[H3] He is another holder: his own fence, and his own time of renewal. The lease is that of the last question."""
+    """[H3] Another holder: its own fence, and its own time of renewal. The lease is that of the last question."""
     handed = handed_over()
     handed.hold.spare, handed.hold.hand_overs = 3, 1
-    hold = go_on(handed)
+    hold = acquire(a_lock(renew_for=60.0), 3, REUSED, heir=Turn(taken=handed))
     assert (hold.token, hold.fence) == (handed.hold.token, 8)
     assert (hold.deadline, hold.asked, hold.since) == (100.01 + validity(10_000), 100.0, 100.01)
-    assert hold.renew_until == 160.01
-    assert (hold.spare, hold.hand_overs) == (2, 2)
+    assert (hold.renew_until, hold.spare, hold.hand_overs) == (160.01, 2, 2)
 
 
 @pytest.mark.parametrize("mine", [True, False])
 def test_lock_reused_locally_and_interrupted_is_given_back(mine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[H3] [H21] What he took over is freed, unless his queue has it again."""
+    """[H3] [H21] What was taken over is freed, unless its queue has it again."""
     handed = handed_over()
     turn = Turn(taken=handed)
 
@@ -221,40 +124,18 @@ def test_lock_reused_locally_and_interrupted_is_given_back(mine: bool, monkeypat
         return False
 
     monkeypatch.setattr(WORLD, "calm", calm)
-    told: list[tuple[str, Any]] = [
-        ("now", 100.005),
-        ("wait until 103.005", turn),
-        ("now", 100.01),
-        ("watch A, telling of 8", None),
-        ("leave, pause 2, nowhere", KeyboardInterrupt()),
-        ("leave, pause 0", None),
-        ("unwatch A", None),
-    ]
+    steps = REUSED + " = interrupt; leave, pause 0; unwatch A" + "; sweep A for 10" * mine
     with pytest.raises(KeyboardInterrupt):
-        acquire(a_lock(renew_for=60.0), ask(), told + [("sweep A for 10", None)] * mine)
+        acquire(a_lock(renew_for=60.0), 3, steps, heir=turn)
 
 
-@pytest.mark.parametrize("others", [True, False])
-@pytest.mark.parametrize("lined_up", [True, False])
-def test_fences_are_reserved_for_registered_waiters_only(lined_up: bool, others: bool) -> None:
-    """[H3] [H4] The store keeps them for who may wait; and as long as another process waits, it is asked each time."""
-    standing = Standing(7, others)
-    turn = Turn("inbox:i 0") if lined_up else Turn()
-    question = "lock/acquire A at inbox:i 0" if lined_up else "lock/acquire A"
-    hold = acquire(
-        a_lock(),
-        ask(),
-        [
-            ("now", 104.0),
-            ("wait until 107", turn),
-            ("now", 105.0),
-            (question, Granted(8, standing=standing)),
-            ("leave, pause 2, since 7" + " with others" * others, None),
-            ("now", 105.0),
-        ],
-    )
-    assert isinstance(hold, Hold)
-    assert hold.spare == (RESERVED_FENCES if lined_up and not others else 0)
+def test_fences_are_reserved_for_registered_waiters_only() -> None:
+    """[H3] [H4] The store keeps them for those that may wait; and while another process waits, it is asked each time."""
+    for inbox, others in (("", False), ("", True), ("inbox:i 0", False), ("inbox:i 0", True)):
+        steps = "104: wait 107 = here; 105: acquire A" + f" at {inbox}" * bool(inbox)
+        steps += " = answer; leave, pause 2, since 7" + " with others" * others
+        hold = acquire(a_lock(), 3, steps, here=Turn(inbox), answer=Granted(8, standing=Standing(7, others)))
+        assert hold.spare == (RESERVED_FENCES if inbox and not others else 0), (inbox, others)
 
 
 def test_lease_reused_locally_ends_when_the_store_ends_it() -> None:

@@ -1,10 +1,9 @@
-"""[H3] [X1] A lock that stays within a process: its holder asks nobody."""
+"""[H3] [X1] A lock that stays within a process: its holder sends no command."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext
-from typing import Any
 
 import pytest
 
@@ -14,15 +13,14 @@ from django_redis_locks.core.effects import HandOver
 from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.tuning import DEFAULT
 from tests.unit.primitives.handover_fixtures import END, a_hold, given_back, losses
-from tests.unit.primitives.stepping import WORLD, a_lock, release
+from tests.unit.primitives.stepping import WORLD, a_lock, release, story
 
 
 def test_release_with_a_local_waiter_sends_no_command(heard: list[events.Event]) -> None:
-    """[H3] The token stays in the store, for the heir; to its holder the lock is gone, and confirmed so."""
-    hold = given_back(a_hold())
-    story = [("now", 105.0), ("hand over A", True)]
-    assert release(a_lock(), hold, story) is True
-    assert heard == []
+    """[H3] The token stays in the store, for the heir; to its holder the lock is gone, and confirmed so; until its end."""
+    for now in (105.0, END - 0.001):
+        assert release(a_lock(), given_back(a_hold()), f"{now!r}: hand over A = yes") is True
+        assert heard == []
 
 
 def spoil(hold: Hold, how: str) -> None:
@@ -41,22 +39,16 @@ def test_release_of_a_doubtful_lock_is_sent_to_the_store(how: str) -> None:
     hold = given_back(a_hold())
     spoil(hold, how)
     now = END if how == "the deadline" else 105.0
-    then = [("sweep A for 10", None)] if how == "an unanswered acquire" else []
     with pytest.raises(LockLost) if how == "a loss" else nullcontext():
-        release(a_lock(), hold, [("now", now), ("lock/free A", 1), ("freed", None), *then])
-
-
-def test_lock_at_its_deadline_is_not_handed_over() -> None:
-    """[H3] Before it the lock is handed over."""
-    hold = given_back(a_hold())
-    release(a_lock(), hold, [("now", END - 0.001), ("hand over A", True)])
+        swept = "; sweep A for 10" * (how == "an unanswered acquire")
+        release(a_lock(), hold, f"{now!r}: free A = 1; freed{swept}")
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, asyncio.CancelledError])
 def test_handover_interrupted_is_doubtful(heard: list[events.Event], interruption: type[BaseException]) -> None:
     """[H3] [X2] The heir may have it already, and the janitor will free it all the same: that is no theft."""
     hold, lock = given_back(a_hold()), a_lock()
-    with WORLD.telling([("now", 105.0), ("unwatch A", None), ("sweep A for 10", None), ("freed", None)]):
+    with WORLD.telling(story("105: unwatch A; sweep A for 10; freed")):
         program = lock.releasing(hold, None)
         effect = program.send(None)
         assert isinstance(effect, HandOver)
@@ -70,6 +62,24 @@ def test_handover_interrupted_is_doubtful(heard: list[events.Event], interruptio
 
 # Sixteen times in a row
 
+LINED_UP = "105: line up = here; free A, line up inbox 0 = "
+ENDS = {
+    # [H4] So many times in a row a lock stays in a process while others wait
+    (15, "the last"): "105: hand over A = yes",
+    # [H4] Behind all others, in the same step; and the process lets the one go first that was woken
+    (16, "woke"): LINED_UP + "2; freed, another woken, lined up inbox 0",
+    (16, "woke none"): LINED_UP + "1; freed, lined up inbox 0",
+    # [H9] Nor does a process that has no inbox
+    (16, "no waiters"): "105: line up = deaf; free A = 2; freed, another woken",
+}
+
+
+def test_release_after_sixteen_handovers_requeues_local_waiters() -> None:
+    """[H4] [H9] The sixteenth is the last."""
+    assert DEFAULT.hand_overs == 16
+    for (hand_overs, _), steps in ENDS.items():
+        assert release(a_lock(), held_for(hand_overs), steps, here="inbox 0", deaf="") is True, steps
+
 
 def held_for(hand_overs: int) -> Hold:
     hold = given_back(a_hold())
@@ -77,49 +87,8 @@ def held_for(hand_overs: int) -> Hold:
     return hold
 
 
-def test_sixteenth_handover_is_the_last() -> None:
-    """[H4] So many times in a row a lock stays in a process while others wait."""
-    assert DEFAULT.hand_overs == 16
-    release(a_lock(), held_for(15), [("now", 105.0), ("hand over A", True)])
-
-
-@pytest.mark.parametrize(
-    ("answer", "then"), [(2, "freed, another woken, lined up inbox 0"), (1, "freed, lined up inbox 0")]
-)
-def test_release_after_sixteen_handovers_requeues_local_waiters(answer: int, then: str) -> None:
-    """[H4] Behind all others, in the same step; and the process lets the one go first that was woken."""
-    story: list[tuple[str, Any]] = [
-        ("now", 105.0),
-        ("line up", "inbox 0"),
-        ("now", 105.0),
-        ("lock/free A, line up inbox 0", answer),
-        (then, None),
-    ]
-    assert release(a_lock(), held_for(16), story) is True
-
-
 def test_release_not_answered_names_the_requeued_waiters() -> None:
-    """[H9] [H15] The answer was lost, so they may be in line or not: whoever hears of the release knows where to look."""
-    story: list[tuple[str, Any]] = [
-        ("now", 105.0),
-        ("line up", "inbox 0"),
-        ("now", 105.0),
-        ("lock/free A, line up inbox 0", KeyboardInterrupt()),
-        ("unwatch A", None),
-        ("sweep A for 10", None),
-        ("freed, lined up inbox 0", None),
-    ]
+    """[H9] [H15] The answer was lost, so they may be in line or not: who hears of the release knows where to look."""
+    steps = LINED_UP + "interrupt; unwatch A; sweep A for 10; freed, lined up inbox 0"
     with pytest.raises(KeyboardInterrupt):
-        release(a_lock(), held_for(16), story)
-
-
-def test_release_after_sixteen_handovers_without_waiters_requeues_none() -> None:
-    """[H9] Nor does a process that can't be told."""
-    story: list[tuple[str, Any]] = [
-        ("now", 105.0),
-        ("line up", ""),
-        ("now", 105.0),
-        ("lock/free A", 2),
-        ("freed, another woken", None),
-    ]
-    assert release(a_lock(), held_for(16), story) is True
+        release(a_lock(), held_for(16), steps, here="inbox 0")

@@ -1,4 +1,4 @@
-"""The line of processes before a lock: who can be told lines up, and is told of it what the store said."""
+"""The line of processes before a lock: a process with an inbox lines up, and hears of it what the store said."""
 
 from __future__ import annotations
 
@@ -7,162 +7,60 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks.core import owners
 from django_redis_locks.core.effects import Standing, Turn
 from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.primitives.lock import read_verdict
-from django_redis_locks.primitives.wishes import Ask, Busy, Foreign, Granted
-from tests.unit.primitives.stepping import a_lock, acquire
+from django_redis_locks.primitives.wishes import Busy, Foreign, Granted
+from tests.unit.primitives.stepping import a_lock, acquire, interrupted, story
 
-BUSY = Busy(5.0, None, Standing(7, True))
+OWN: dict[str, Any] = {"nowhere": Busy(5.0, None), "busy": Busy(5.0, None, Standing(7, True))}
 
+BEGIN = "100: wait 103 = deaf; acquire A = nowhere; "
+"""A busy lock, in a process that doesn't hear the store."""
+END = "; leave, pause 2, nowhere"
 
-def ask(wait: float = 3.0) -> Ask:
-    return Ask(wait, owners.me(), None)
-
-
-Story = list[tuple[str, Any]]
-
-BEGIN: Story = [
-    ("now", 100.0),
-    ("wait until 103", Turn()),
-    ("now", 100.0),
-    ("lock/acquire A", Busy(5.0, None)),
-]
-"""A busy lock, and nobody hears the store."""
-
-
-def test_attempt_without_an_inbox_has_no_address() -> None:
-    """[H7] And isn't lined up: the first busy answer has the inbox opened, and the lock is asked for again at once."""
-    hold = acquire(
-        a_lock(),
-        ask(),
-        [
-            *BEGIN,
-            ("now", 100.1),
-            ("listen for 2", True),
-            ("wait until 103, pause 0, nowhere", Turn("inbox 0")),
-            ("now", 100.2),
-            ("lock/acquire A at inbox 0", Granted(7)),
-            ("leave, pause 2, nowhere", None),
-            ("now", 100.3),
-        ],
-    )
-    assert isinstance(hold, Hold)
+WAITS = {
+    # [H7] Without an inbox a question has no address: the first busy answer has the inbox opened, and asks again at once
+    "inbox opened": "100.1: listen for 2 = yes; wait 103, pause 0, nowhere = turn; 100.2: acquire A at inbox 0 = granted",
+    # [H7] It is tried once for each wish, however long that waits
+    "polls": "100.1: listen for 2 = no; wait 103, pause 2, nowhere = deaf; 102.1: acquire A = nowhere"
+    "; 102.2: wait 103, pause 2, nowhere = deaf; 103: acquire A = granted",
+    # [H7] The inbox may come back by itself, or another wish may have opened it
+    "inbox confirmed": "100.1: listen for 2 = no; wait 103, pause 2, nowhere = turn; 100.2: acquire A at inbox 0 = busy"
+    "; wait 103, pause 2, since 7 with others = deaf; 101: acquire A = granted",
+}
 
 
-def test_waiter_that_cannot_subscribe_polls() -> None:
-    """[H7] It is tried once for each wish, however long that waits."""
-    acquire(
-        a_lock(),
-        ask(),
-        [
-            *BEGIN,
-            ("now", 100.1),
-            ("listen for 2", False),
-            ("wait until 103, pause 2, nowhere", Turn()),
-            ("now", 102.1),
-            ("lock/acquire A", Busy(5.0, None)),
-            ("now", 102.2),
-            ("wait until 103, pause 2, nowhere", Turn()),
-            ("now", 103.0),
-            ("lock/acquire A", Granted(7)),
-            ("leave, pause 2, nowhere", None),
-            ("now", 103.0),
-        ],
-    )
-
-
-def test_waiter_registers_when_the_inbox_is_confirmed() -> None:
-    """[H7] The inbox may come back by itself, or somebody else's wish may have opened it."""
-    acquire(
-        a_lock(),
-        ask(),
-        [
-            *BEGIN,
-            ("now", 100.1),
-            ("listen for 2", False),
-            ("wait until 103, pause 2, nowhere", Turn("inbox 0")),
-            ("now", 100.2),
-            ("lock/acquire A at inbox 0", BUSY),
-            ("now", 100.2),
-            ("wait until 103, pause 2, since 7 with others", Turn()),
-            ("now", 101.0),
-            ("lock/acquire A", Granted(7)),
-            ("leave, pause 2, nowhere", None),
-            ("now", 101.0),
-        ],
-    )
+@pytest.mark.parametrize("steps", WAITS.values(), ids=WAITS)
+def test_waiter_registers_from_when_it_has_an_inbox(steps: str) -> None:
+    """[H7] And polls without one."""
+    assert isinstance(acquire(a_lock(), 3, BEGIN + steps + END, **OWN), Hold)
 
 
 def test_subscribe_takes_no_longer_than_the_wait() -> None:
-    """[L30] Two seconds at most, and never beyond the caller's deadline."""
-    story: Story = [*BEGIN, ("now", 102.5), ("listen for 0.5", False), ("wait until 103, pause 2, nowhere", None)]
-    assert acquire(a_lock(), ask(), [*story, ("leave", None), ("now", 103.0)]) == Busy(5.0, None)
-
-
-@pytest.mark.parametrize("verdict", [Granted(7), Busy(5.0, None)], ids=["granted", "busy"])
-def test_acquire_without_wait_neither_subscribes_nor_registers(verdict: Granted | Busy) -> None:
-    """[H7] [H12] One attempt without an address."""
-    acquire(a_lock(), ask(0), [("now", 100.0), ("lock/acquire A", verdict), ("now", 100.0)])
-
-
-def test_waiter_at_its_deadline_does_not_subscribe() -> None:
-    """[L30] The answer to the last question is the outcome."""
-    acquire(a_lock(), ask(), [*BEGIN, ("now", 103.0), ("leave, nowhere", None), ("now", 103.0)])
+    """[L30] Two seconds at most, and never beyond the caller's deadline, at which the last answer is the outcome."""
+    for steps in ("102.5: listen for 0.5 = no; wait 103, pause 2, nowhere; leave; 103:", "103: leave, nowhere"):
+        assert acquire(a_lock(), 3, BEGIN + steps, **OWN) == Busy(5.0, None)
 
 
 def test_registration_is_kept_between_attempts() -> None:
-    """[H4] Who lost a race comes back with its first arrival, and says whether others of its process wait."""
-    acquire(
-        a_lock(),
-        ask(),
-        [
-            ("now", 100.0),
-            ("wait until 103", Turn("inbox 0", 3, True)),
-            ("now", 100.0),
-            ("lock/acquire A at inbox 0 since 3, more", BUSY),
-            ("now", 100.0),
-            ("wait until 103, pause 2, since 7 with others", Turn("inbox 0", 7)),
-            ("now", 101.0),
-            ("lock/acquire A at inbox 0 since 7", Granted(7, standing=Standing(9, True))),
-            ("leave, pause 2, since 9 with others", None),
-            ("now", 101.0),
-        ],
-    )
+    """[H4] After a lost race it comes back with its first arrival, and says whether others of its process wait."""
+    steps = "100: wait 103 = first; acquire A at inbox 0 since 3, more = busy; wait 103, pause 2, since 7 with others = again"
+    steps += "; 101: acquire A at inbox 0 since 7 = mine; leave, pause 2, since 9 with others"
+    mine = Granted(7, standing=Standing(9, True))
+    assert isinstance(acquire(a_lock(), 3, steps, first=Turn("inbox 0", 3, True), mine=mine, **OWN), Hold)
 
 
-INTERRUPTED: Story = [
-    *BEGIN,
-    ("now", 100.1),
-    ("listen for 2", True),
-    ("wait until 103, pause 0, nowhere", Turn("inbox 0")),
-    ("now", 100.2),
-    ("lock/acquire A at inbox 0", BUSY),
-    ("now", 100.2),
-    ("wait until 103, pause 2, since 7 with others", Turn("inbox 0", 7)),
-]
-
-
-@pytest.mark.parametrize(
-    ("last", "cleared"),
-    [
-        (5, ["leave, pause 0"]),
-        (6, ["leave, pause 0"]),
-        (8, ["leave, pause 0", "sweep A for 10"]),
-        (10, ["leave, pause 0"]),
-    ],
-)
-def test_interrupted_attempt_reports_no_registration(last: int, cleared: list[str]) -> None:
+def test_interrupted_attempt_reports_no_registration() -> None:
     """[H8] [H9] Then the queue takes its question for unanswered, which costs a message and loses nothing; and a wake-up
     that came meanwhile isn't belied."""
-    with pytest.raises(KeyboardInterrupt):
-        acquire(
-            a_lock(),
-            ask(),
-            [*INTERRUPTED[:last], (INTERRUPTED[last][0], KeyboardInterrupt()), *((line, None) for line in cleared)],
-        )
+    steps = BEGIN + "100.1: listen for 2 = yes; wait 103, pause 0, nowhere = turn; 100.2: acquire A at inbox 0 = busy"
+    steps += "; wait 103, pause 2, since 7 with others = again"
+    for step in (2, 3, 4, 5):
+        cleared = "leave, pause 0" + "; sweep A for 10" * (step == 4)
+        with pytest.raises(KeyboardInterrupt):
+            acquire(a_lock(), 3, interrupted(story(steps, **OWN), step, KeyboardInterrupt(), cleared))
 
 
 def test_waiter_stays_in_the_stores_queue_for_two_poll_intervals() -> None:
@@ -171,18 +69,14 @@ def test_waiter_stays_in_the_stores_queue_for_two_poll_intervals() -> None:
     assert replace(DEFAULT, max_poll_interval=5.0).waiter_ttl == 10_000
 
 
-@pytest.mark.parametrize(
-    ("reply", "verdict"),
-    [
+def test_reply_of_acquire_is_parsed() -> None:
+    """As Redis answers it: large numbers as bytes."""
+    for reply, verdict in (
         ([1, b"7", 1, 0, 0], Granted(7, True, Standing(0, False))),
         ([1, b"7", 0, b"1700000000000001", 1], Granted(7, False, Standing(1_700_000_000_000_001, True))),
         ([-1, b"a string"], Foreign("a string")),
-    ],
-    ids=["free", "mine already", "foreign"],
-)
-def test_reply_of_acquire_is_parsed(reply: list[Any], verdict: Granted | Foreign) -> None:
-    """As Redis answers it: large numbers as bytes."""
-    assert read_verdict(reply) == verdict
+    ):
+        assert read_verdict(reply) == verdict
 
 
 def test_busy_reply_of_acquire_is_parsed() -> None:
