@@ -78,10 +78,6 @@ STILL_TOUCHING_INTERNALS = """
 cache/actors.py
 cache/stepping.py
 cache/test_interleavings.py
-celery/unit/actors.py
-celery/unit/stepping.py
-celery/unit/test_interleavings.py
-celery/unit/test_remembered.py
 chaos/test_bystanders.py
 chaos/test_janitor_thread.py
 chaos/test_renewal.py

@@ -10,12 +10,13 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.installation import Installation, installed
+from tests.simulation.job_world import JobWorld
 from tests.simulation.lock_world import LockWorld
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WORLDS: dict[str, Callable[..., Any]] = {"lock": LockWorld}
+WORLDS: dict[str, Callable[..., Any]] = {"lock": LockWorld, "job": JobWorld}
 
 NO_TRIGGERS: frozenset[str] = frozenset()
 

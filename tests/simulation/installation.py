@@ -11,6 +11,7 @@ from threading import get_ident
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from celery_locks import beat, place, start, submission, terms
 from django_redis_locks import renewal
 from django_redis_locks.core import clock, events, forks, owners, queues
 from django_redis_locks.core.daemon import Daemon
@@ -18,6 +19,7 @@ from django_redis_locks.primitives import base
 from tests.simulation.scheduler import Died, current
 
 if TYPE_CHECKING:
+    from django_redis_locks.client import Locks
     from tests.simulation.network import Server
     from tests.simulation.scheduler import Scheduler
 
@@ -31,6 +33,7 @@ class Installation:
         self._server: Server | None = None
         self._thread = get_ident()
         self._getpid = os.getpid
+        self._number = count(1).__next__
 
     def _is_foreign(self) -> bool:
         """Another thread of the tests, such as one that waits in the background, has the machine's clock."""
@@ -62,6 +65,13 @@ class Installation:
     def start_thread(self, daemon: Daemon) -> None:
         daemon._thread = self.scheduler.process.thread("maintenance", daemon._work)
 
+    def __getitem__(self, alias: str) -> Locks:
+        """As ``locks``: those of the process."""
+        return self.scheduler.process.locks
+
+    def uuid(self) -> str:
+        return f"i{self._number()}"
+
     def hear(self, event: events.Event) -> None:
         if not self._is_foreign():
             self.heard(event)
@@ -71,7 +81,7 @@ class Installation:
         self.scheduler, self._server = scheduler, server
         queues.random = scheduler.random.random
         queues.mint_number = count(1).__next__
-        number = count(1).__next__
+        number = self._number = count(1).__next__
         owners.mint_token = lambda: f"t{number()}"
         scheduler.enter = _entering(scheduler)
 
@@ -132,15 +142,21 @@ def installed() -> Iterator[Installation]:
         (owners, "mint_token", owners.mint_token),
         (queues, "random", queues.random),
         (queues, "mint_number", queues.mint_number),
+        (place, "locks", installation),
+        (terms, "locks", installation),
+        (beat, "current", lambda name: None),
+        (start, "uuid", installation.uuid),
+        (submission, "uuid", installation.uuid),
     ]
     real = [(where, name, getattr(where, name)) for where, name, _ in replaced]
-    log = logging.getLogger("django_redis_locks")
-    watch, level, propagates = Watch(installation), log.level, log.propagate
+    log, jobs_log = logging.getLogger("django_redis_locks"), logging.getLogger("celery_locks")
+    watch, level, propagates, jobs_level = Watch(installation), log.level, log.propagate, jobs_log.level
     for where, name, value in replaced:
         setattr(where, name, value)
     log.addHandler(watch)
     log.setLevel(logging.ERROR)
     log.propagate = False
+    jobs_log.setLevel(logging.CRITICAL)
     events.listen(installation.hear)
     before = clock.install(installation)
     try:
@@ -151,6 +167,7 @@ def installed() -> Iterator[Installation]:
         events._listeners.remove(installation.hear)
         log.removeHandler(watch)
         log.setLevel(level)
+        jobs_log.setLevel(jobs_level)
         log.propagate = propagates
         for where, name, value in real:
             setattr(where, name, value)

@@ -1,0 +1,56 @@
+"""The decisions of a worker without one of their rules each: the simulator must notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from celery_locks import start
+from celery_locks.decisions import Verdict, at_start
+from celery_locks.job import Job
+from celery_locks.message import Message
+
+Patch = pytest.MonkeyPatch
+
+
+def _switched(patch: Patch, rule: Verdict, to: Verdict) -> None:
+    def decide(job: Job | None, me: Message) -> Verdict:
+        found = at_start(job, me)
+        return to if found is rule else found
+
+    patch.setattr(start, "at_start", decide)
+
+
+def conflict_ignored(patch: Patch) -> None:
+    """A job runs although another one has its key."""
+    _switched(patch, Verdict.CONFLICT, Verdict.RUN)
+
+
+def copy_is_run(patch: Patch) -> None:
+    """A copy of a live run is run."""
+    _switched(patch, Verdict.PARK, Verdict.RUN)
+
+
+def copy_is_dropped(patch: Patch) -> None:
+    """A copy of a live run is dropped, though that may still die."""
+    _switched(patch, Verdict.PARK, Verdict.ENDED)
+
+
+def retry_does_not_wait(patch: Patch) -> None:
+    """A retry doesn't wait for the run that sent it."""
+    _switched(patch, Verdict.FOLLOWING, Verdict.RUN)
+
+
+def replaced_too_early(patch: Patch) -> None:
+    """What is being sent replaces what is queued already."""
+    _switched(patch, Verdict.SENDING, Verdict.SUPERSEDED)
+
+
+MUTATIONS: list[tuple[Callable[[Patch], None], str]] = [
+    (conflict_ignored, "two bodies at once"),
+    (copy_is_run, "two bodies at once"),
+    (copy_is_dropped, "neither it nor a later one ran|stuck|has no result"),
+    (retry_does_not_wait, "two bodies at once"),
+    (replaced_too_early, "neither it nor a later one ran|stuck"),
+]

@@ -1,0 +1,129 @@
+"""What must hold for jobs, whatever happens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from celery_locks.job import Job, read
+from django_redis_locks import Record
+from tests.simulation.job_scenes import SCENES
+
+if TYPE_CHECKING:
+    from tests.simulation.job_world import JobWorld, Submitted
+    from tests.simulation.process import Process
+    from tests.simulation.scheduler import Actor
+
+LEASE = 30.0
+
+FINAL = ("success", "brief", "long", "fail", "again")
+
+
+@dataclass
+class Run:
+    """A body."""
+
+    id: str
+    began: float
+    actor: Actor
+    held: Any
+    outcome: str = ""
+    ended: float = 0.0
+
+    @property
+    def holds(self) -> bool:
+        """It goes on, and takes the key for its own."""
+        process = self.actor.process
+        if self.outcome or process.dead or process.stopped or self.held is None:
+            return False
+        record = self.held.job.known
+        hold = record._hold
+        return hold is not None and hold.lost_why is None and process.now() < hold.deadline
+
+
+class JobRules:
+    """Judges one job world.
+
+    Attributes:
+        lossy: a message was acknowledged, and its worker died: Celery's own loss.
+        revoked: ids of jobs that were revoked by hand.
+    """
+
+    def __init__(self, world: JobWorld) -> None:
+        self.world = world
+        self.runs: list[Run] = []
+        self.told: list[Submitted] = []
+        self.lossy = False
+        self.revoked: set[str] = set()
+
+    def begins(self, id: str, actor: Actor, held: Any) -> Run:
+        scheduler = self.world.scheduler
+        run = Run(id, scheduler.now, actor, held)
+        if held is None:
+            scheduler.broken(f"the body of {id} runs without its key")
+        others = [other.id for other in self.runs if other.holds]
+        if others and run.holds:
+            scheduler.broken(f"two bodies at once: {id} and {others}")
+        self.runs.append(run)
+        return run
+
+    def ends(self, run: Run, outcome: str) -> None:
+        run.outcome, run.ended = outcome, self.world.scheduler.now
+        self.world.scheduler.say("the body of %s ends: %s", run.id, outcome)
+
+    def died(self, process: Process) -> None:
+        for run in self.runs:
+            if run.actor.process is process and not run.outcome:
+                run.outcome = "died"
+
+    def judge(self) -> None:
+        scheduler = self.world.scheduler
+        for problem in self._problems() if not scheduler.problems else ():
+            scheduler.broken(problem)
+
+    def _problems(self) -> Iterator[str]:
+        world = self.world
+        for process in world.processes:
+            for actor in process.living:
+                if actor.name != "maintenance" and not process.dead:
+                    yield f"{actor.name} of {process.name} never ends: {actor.doing}"
+        if world.broker.messages:
+            yield f"messages are left: {world.broker.messages}"
+        if not self.lossy:
+            yield from self._lost()
+
+    def _lost(self) -> Iterator[str]:
+        """A record that nothing will change, or a job that wasn't run."""
+        for _, job in self.records():
+            if job.state in ("reserved", "queued", "running") and job.known.lease_left > 60.0:
+                yield f"stuck: {job}"
+        for told in self.told:
+            yield from self._about(told)
+        if SCENES[self.world.scene].get("each"):
+            ran = {run.id for run in self.runs if run.outcome in ("success", "fail")}
+            yield from (f"{told.id} was never run" for told in self.told if told.id not in ran)
+
+    def records(self) -> Iterator[tuple[str, Job]]:
+        """Those that the server has, with their keys."""
+        store = self.world.server.store
+        for key in list(store.records):
+            found = store.find(key)
+            if found is not None and found.kind == "record":
+                job = read(Record(found.fence, json.loads(found.holder), found.left() / 1000))
+                if job is not None:
+                    yield key, job
+
+    def _about(self, told: Submitted) -> Iterator[str]:
+        world = self.world
+        if told.id not in world.broker.sent:
+            yield f"{told.id} was never sent"
+        if not told.deduplicated:
+            # without the store a worker decides: it may skip the job for one that runs, or that couldn't give its key back
+            blind = bool(world.faults.disturbances)
+            runs = [run for run in self.runs if run.outcome in FINAL]
+            if not any((run.ended + LEASE if blind else run.began) >= told.began or run.id == told.id for run in runs):
+                yield f"{told.id} was accepted, and neither it nor a later one ran"
+        if told.counted and world.results.get_state(told.id) == "PENDING":
+            yield f"{told.id}, which a chord counts on, has no result"

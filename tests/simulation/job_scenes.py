@@ -1,0 +1,63 @@
+"""What is submitted in the job world, with which options, and what goes wrong: a seed chooses one of these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery_locks import IdempotentTask, SingletonTask
+
+
+class OwnCall(IdempotentTask):
+    """As the documentation of Flask has it."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.run(*args, **kwargs)
+
+
+TROUBLE = {"death": 1, "copy": 1, "stop": 1}
+
+SCENES: dict[str, dict[str, Any]] = {
+    "three at once": {"chances": {"stop": 1}},
+    "deaths and copies": {"chances": {"death": 2, "copy": 2, "stop": 1}},
+    "a singleton, deaths and copies": {"base": SingletonTask, "chances": {"death": 2, "copy": 2, "stop": 1}},
+    "the store fails": {"base": SingletonTask, "chances": {"store": 2}},
+    "the store and a process fail": {"base": SingletonTask, "chances": {"store": 1, "death": 1}},
+    "the broker fails": {"chances": {"broker": 2}},
+    "retries": {"plans": ["retry", "retry"], "chances": TROUBLE},
+    "retries at once": {"plans": ["retry", "retry"]},
+    "retries, and the broker fails": {"plans": ["retry"], "chances": {"broker": 1}},
+    "failures": {"plans": ["fail"], "chances": TROUBLE},
+    "bodies that submit themselves": {"plans": ["again", "again"], "chances": TROUBLE},
+    "messages that go back": {"plans": ["requeue"], "chances": TROUBLE},
+    "replaced": {"lock_on_duplicate": "replace", "chances": {"stop": 1}},
+    "replaced, and the broker fails": {"lock_on_duplicate": "replace", "chances": {"broker": 1, "encode": 1}},
+    "replaced, and processes die": {"lock_on_duplicate": "replace", "chances": TROUBLE},
+    "until the start": {"unique_until": "start", "chances": TROUBLE},
+    "until the start, replaced": {"unique_until": "start", "lock_on_duplicate": "replace", "chances": {"encode": 1}},
+    "until the start, the store fails": {"unique_until": "start", "base": SingletonTask, "chances": {"store": 1}},
+    "a rest": {"lock_min_hold": 30, "chances": TROUBLE},
+    "answers": {"idempotency_ttl": 50, "chances": TROUBLE},
+    "until it is expired": {"unique_until": "expired", "idempotency_ttl": 50, "chances": TROUBLE},
+    "in canvas": {"counted": (1, 2), "chances": {"copy": 1, "stop": 1}},
+    "in canvas, and the broker fails": {"counted": (1, 2), "chances": {"broker": 1}},
+    "in canvas, replaced": {"counted": (0,), "lock_on_duplicate": "replace", "chances": {"stop": 1}},
+    "each one": {"lock_on_duplicate": "queue", "lock_on_conflict": "retry", "chances": TROUBLE, "each": True},
+    "each one goes back": {
+        "lock_on_duplicate": "queue",
+        "lock_on_conflict": "retry",
+        "lock_retry_delay": 0,
+        "plans": ["requeue"],
+        "each": True,
+    },
+    "with a call of its own": {"base": OwnCall, "known": "K1"},
+}
+
+OWN_ARGUMENTS = ("plans", "counted", "each", "chances", "known")
+"""What isn't an option of the task: what its bodies do, one after the other; which submissions a chord counts on; whether
+each one is to be run; the known defect without which no seed chooses the scene."""
+
+
+def options_of(scene: dict[str, Any]) -> dict[str, Any]:
+    """Those of the task."""
+    options = {name: value for name, value in scene.items() if name not in OWN_ARGUMENTS}
+    return {"base": IdempotentTask, **options}

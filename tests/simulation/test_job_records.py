@@ -1,0 +1,110 @@
+"""What a run leaves in its record, for messages that come late: single histories of the job world."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from celery_locks.job import Job
+from celery_locks.message import HEADER
+from celery_locks.place import Place
+from tests.simulation.broker import Message
+from tests.simulation.installation import Installation, installed
+from tests.simulation.job_rules import LEASE
+from tests.simulation.job_world import JobWorld
+
+
+class History:
+    """A job world in which only that happens which a test asks for."""
+
+    def __init__(self, installation: Installation, scene: str) -> None:
+        self.world = JobWorld(1, installation, scene=scene)
+        self.world.plans = []
+
+    def write(self, job: Job, lease: float = LEASE, key: str = "") -> None:
+        """Have a record there from the beginning."""
+        process = self.world.web[0]
+        place = Place(process.locks.record(self.world.key + key, name="t"))
+        process.thread("writer", partial(place.put, None, job, lease))
+        self.world.scheduler.run_until(self.world.is_quiet, 1000.0)
+
+    def receive(self, id: str, reserved: int) -> Job:
+        """A worker takes a message. Returns what is left in the record when all is done."""
+        world = self.world
+        headers = {HEADER: {"v": 1, "key": world.key, "id": id, "reserved": reserved}}
+        world.broker.send(Message(id, (), headers, 0, world.scheduler.now))
+        world.scheduler.run_until(world.is_quiet, 1000.0, step=0.1)
+        assert not world.scheduler.problems
+        jobs = [job for key, job in world.rules.records() if key.endswith(world.key.replace(":run", ""))]
+        return jobs[0] if jobs else Job("done", "")
+
+
+@pytest.fixture
+def installation() -> Iterator[Installation]:
+    with installed() as installation:
+        yield installation
+
+
+@pytest.fixture
+def history(installation: Installation) -> Iterator[History]:
+    history = History(installation, "replaced")
+    yield history
+    history.world.close()
+
+
+def test_run_that_succeeds_outdates_what_was_sent_before(history: History) -> None:
+    """[C30]"""
+    assert history.receive("a", 7).past == 7
+
+
+def test_run_that_fails_outdates_nothing(history: History) -> None:
+    history.world.plans = ["fail"]
+    assert history.receive("a", 7).past == 0
+
+
+def test_run_that_fails_still_replaces_what_it_replaced(history: History) -> None:
+    """A message that was replaced isn't run later with old arguments."""
+    history.write(Job("queued", "b", first=5, reserved=9))
+    history.world.plans = ["fail"]
+    job = history.receive("b", 9)
+    assert (job.first, job.reserved, job.outcome) == (5, 9, "failure")
+    assert history.receive("a", 5).id == "b"
+    assert history.world.results.get_state("a") == "REVOKED"
+
+
+def test_run_that_stands_for_another_message_answers_it_after_retries(history: History) -> None:
+    """[C40] The one whose reservation had expired runs; the other one is answered, though it was retried."""
+    history.write(Job("queued", "b", reserved=9))
+    history.world.plans = ["retry", "retry"]
+    job = history.receive("a", 5)
+    assert (job.id, job.twin) == ("a", "b")
+    assert history.receive("b", 9).id == "a"
+    assert history.world.results.get_task_meta("b")["result"] == "a"
+
+
+def test_message_that_follows_a_result_that_is_gone_is_run(history: History) -> None:
+    history.write(Job("done", "b", outcome="success", keep=900.0, ttl=900.0), 900.0)
+    assert history.receive("a", 9999).id == "a"
+
+
+def test_ttl_of_a_job_that_is_unique_until_expired_counts_from_its_submission(installation: Installation) -> None:
+    """The time in the queue and that of the run are gone."""
+    history = History(installation, "until it is expired")
+    world = history.world
+    world.plans = ["long"]
+    assert history.receive("a", int((world.server.wall() - 30.0) * 1_000_000)).ttl == pytest.approx(10.0, abs=0.2)
+    world.close()
+
+
+@pytest.mark.parametrize(("scene", "key"), [("each one", ""), ("until the start", ":run")])
+def test_message_that_was_overtaken_has_a_run_of_its_own_where_each_counts(
+    scene: str, key: str, installation: Installation
+) -> None:
+    history = History(installation, scene)
+    history.write(Job("queued", "b"), key=key)
+    for id in ("a", "b"):
+        history.receive(id, 0)
+    assert [run.id for run in history.world.rules.runs] == ["a", "b"]
+    history.world.close()
