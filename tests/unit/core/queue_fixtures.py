@@ -107,8 +107,20 @@ class Line(Queues):
         """Sleep; returns whether it was this seat's turn in time. A test that would sleep for ever goes on, too late."""
         return self.wait(Wait(seat, min(until, clock.now() + 30), pause, standing), self.outside) is not None
 
+    def timed(self, seat: Seat, until: float = NEVER, pause: float | None = None) -> tuple[bool, float]:
+        """As `turn`, with the seconds that it took, of a virtual clock."""
+        begin = clock.now()
+        turn = self.turn(seat, until, pause)
+        return turn, round(clock.now() - begin, 6)
+
     async def aturn(self, seat: Seat, until: float, pause: float | None = None) -> bool:
         return await self.await_(Wait(seat, until, pause), self.outside) is not None
+
+    def asked(self, home: Any = None, place: Place = PLACE, lease: int = 0) -> Seat:
+        """A new head that has asked once."""
+        seat = self.sit(home, place, lease)
+        self.ask(seat)
+        return seat
 
     def ask(self, seat: Seat, standing: Standing | None = None) -> Turn:
         """It is this seat's turn, now."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -20,9 +19,8 @@ def test_first_waiter_has_its_turn_at_once(line: Line) -> None:
 
 
 def test_waiter_behind_the_head_sleeps_until_the_head_leaves(line: Line, threads: ThreadPoolExecutor) -> None:
-    """[L27] Those behind cost nothing, until the head leaves and"""
-    first, second = line.sit(), line.sit()
-    line.ask(first)
+    """[L27] Those behind cost nothing until the head leaves."""
+    first, second = line.asked(), line.sit()
     waiting = line.sleeping(threads, Wait(second, NEVER))
     line.free()
     assert not waiting.done()
@@ -35,28 +33,14 @@ def test_turns_follow_the_order_of_arrival(line: Line) -> None:
     seats = [line.sit() for _ in range(4)]
     line.stand(seats.pop(1))
     for seat in seats:
-        assert [line.turn(other, clock.now() - 1) for other in seats[seats.index(seat) :]] == [
-            True,
-            *[False] * (len(seats) - seats.index(seat) - 1),
-        ]
+        behind = seats[seats.index(seat) + 1 :]
+        assert [line.turn(other, clock.now() - 1) for other in (seat, *behind)] == [True, *(False for _ in behind)]
         line.stand(seat)
-
-
-@pytest.mark.usefixtures("virtual_time")
-def test_head_has_its_turn_again_after_its_pause(line: Line) -> None:
-    """[L24] The wake-up is only a hint: the pause ends every sleep."""
-    seat = line.sit()
-    line.ask(seat)
-    begin = clock.now()
-    assert line.turn(seat, NEVER, SOON) is True
-    assert clock.now() - begin == pytest.approx(SOON)
 
 
 def test_wake_up_ends_the_heads_sleep(line: Line, threads: ThreadPoolExecutor) -> None:
     """A release in this process is heard at once."""
-    seat = line.sit()
-    line.ask(seat)
-    waiting = line.sleeping(threads, Wait(seat, NEVER, 60))
+    waiting = line.sleeping(threads, Wait(line.asked(), NEVER, 60))
     line.free(OTHER)
     assert not waiting.done()
     line.free()
@@ -64,104 +48,74 @@ def test_wake_up_ends_the_heads_sleep(line: Line, threads: ThreadPoolExecutor) -
 
 
 @pytest.mark.usefixtures("virtual_time")
-def test_wake_up_during_the_heads_attempt_is_not_lost(line: Line) -> None:
-    """[H8] [L23] It came between the question and the sleep: the head doesn't sleep."""
-    seat = line.sit()
-    line.ask(seat)
+def test_turn_of_the_head_comes_at_its_time(line: Line) -> None:
+    """[L24] [L30] The wake-up is only a hint: the pause ends every sleep, and there is a turn at the deadline, not before
+    and not later. [H8] [L23] A wake-up between the question and the sleep isn't lost, and is good for one attempt."""
+    seat = line.asked()
+    assert line.timed(seat, pause=SOON) == (True, SOON)
+    assert line.timed(seat, clock.now() + SOON, 60) == (True, SOON)
     line.free()
-    begin = clock.now()
-    assert line.turn(seat, NEVER, 60) is True
-    assert clock.now() == begin
+    line.free()
+    assert line.timed(seat, pause=60) == (True, 0)
+    assert line.timed(seat, pause=SOON) == (True, SOON)
 
 
 @pytest.mark.usefixtures("virtual_time")
-def test_wake_up_is_good_for_one_attempt(line: Line) -> None:
+def test_wake_up_before_the_first_attempt_is_used_by_it(line: Line) -> None:
     """[H8] Who asked since doesn't ask again because of it."""
     seat = line.sit()
     line.free()
-    line.free()
     line.ask(seat)
-    assert line.turn(seat, NEVER, SOON) is True
-    begin = clock.now()
-    assert line.turn(seat, NEVER, SOON) is True
-    assert clock.now() - begin == pytest.approx(SOON)
+    assert line.timed(seat, pause=SOON) == (True, SOON)
 
 
 @pytest.mark.usefixtures("virtual_time")
 def test_next_head_inherits_the_time_of_the_next_attempt(line: Line) -> None:
-    """[H12] It belongs to the queue: a new head doesn't ask what the last one has just been told."""
-    first, second = line.sit(), line.sit()
-    line.ask(first)
-    begin = clock.now()
-    assert line.turn(first, begin + SOON, 60) is True, "one last try at the deadline"
+    """[H12] It belongs to the queue: a new head doesn't ask what the last one has just heard."""
+    first, second = line.asked(), line.sit()
+    assert line.timed(first, clock.now() + SOON, 60) == (True, SOON), "one last try at the deadline"
     line.stand(first)
-    assert line.turn(second, clock.now() + SOON) is True
-    assert clock.now() - begin >= 2 * SOON
+    assert line.timed(second, clock.now() + SOON) == (True, SOON)
 
 
 @pytest.mark.usefixtures("virtual_time")
 def test_leaving_waiter_may_set_the_time_of_the_next_attempt(line: Line) -> None:
     """The one who got the lock has the next head wait for its release, not poll."""
-    first, second = line.sit(), line.sit()
-    line.ask(first)
-    begin = clock.now()
+    first, second = line.asked(), line.sit()
     line.stand(first, SOON)
-    assert line.turn(second, NEVER) is True
-    assert clock.now() - begin == pytest.approx(SOON)
-
-
-@pytest.mark.usefixtures("virtual_time")
-def test_head_has_a_last_turn_at_its_deadline(line: Line) -> None:
-    """[L30] At the deadline, not before and not much later."""
-    seat = line.sit()
-    line.ask(seat)
-    begin = clock.now()
-    assert line.turn(seat, begin + SOON, 60) is True
-    assert clock.now() - begin == pytest.approx(SOON)
+    assert line.timed(second) == (True, SOON)
 
 
 @pytest.mark.usefixtures("virtual_time")
 def test_waiter_behind_the_head_ends_without_a_turn(line: Line) -> None:
     """[H22] Its deadline is its own, and the head has asked for the process."""
-    first, second = line.sit(), line.sit()
-    line.ask(first)
-    begin = clock.now()
-    assert line.turn(second, begin + SOON) is False
-    assert clock.now() - begin == pytest.approx(SOON)
+    line.asked()
+    assert line.timed(line.sit(), clock.now() + SOON) == (False, SOON)
 
 
 def test_waiter_that_becomes_head_at_its_deadline_has_a_turn(line: Line) -> None:
     """[L30] The head's right to a last try comes with the head's place."""
-    first, second = line.sit(), line.sit()
-    line.ask(first)
+    first, second = line.asked(), line.sit()
     line.stand(first, 60)
     assert line.turn(second, clock.now() - 1) is True
 
 
 def test_empty_queue_is_dropped(line: Line) -> None:
-    """A process that locks a million keys keeps no queue of any, and leaving twice is leaving once."""
+    """A process that locks a million keys keeps no queue of any; leaving twice is leaving once, also for the next one."""
     seats = [line.sit(), line.sit(), line.sit(place=OTHER)]
     for seat in seats * 2:
         line.stand(seat)
     assert line._queues == {}
-    line.stand(Seat(PLACE, None, "inbox:"))  # one who never joined
+    line.stand(Seat(PLACE, None, "inbox:"))  # one that never joined
     line.free()
-
-
-def test_leaving_twice_leaves_the_next_waiter_alone(line: Line) -> None:
-    """A clean-up that is done again must not throw out a stranger."""
-    first, second = line.sit(), line.sit()
-    line.stand(first)
-    line.stand(first)
-    line.ask(second)
+    line.asked()
+    line.stand(seats[0])
     assert line.turn(line.sit(), clock.now() - 1) is False
 
 
 def test_threads_and_each_loop_have_a_queue_of_their_own(line: Line, threads: ThreadPoolExecutor) -> None:
     """[H12] A loop at the head holds up no thread: both ask, and a wake-up reaches both."""
-    thread_seat = line.sit()
-    line.ask(thread_seat)
-    thread = line.sleeping(threads, Wait(thread_seat, NEVER, 60))
+    thread = line.sleeping(threads, Wait(line.asked(), NEVER, 60))
 
     async def story(loop: asyncio.AbstractEventLoop) -> None:
         seat = line.sit(loop)
@@ -212,11 +166,7 @@ def test_wake_up_before_a_task_sleeps_is_not_lost(line: Line) -> None:
 def test_cancelled_task_cancels_its_timer(line: Line) -> None:
     """Nothing rings for somebody who isn't there any more."""
     taken_back: list[bool] = []
-
-    def watched_alarm(at: float, ring: Callable[[], object]) -> Callable[[], None]:
-        return lambda: taken_back.append(True)
-
-    line.outside.alarm = watched_alarm
+    line.outside.alarm = lambda at, ring: lambda: taken_back.append(True)
 
     async def story(loop: asyncio.AbstractEventLoop) -> None:
         seat = line.sit(loop)
@@ -239,9 +189,7 @@ def test_closed_loop_does_not_stop_a_wake_up(line: Line, threads: ThreadPoolExec
     line.sit(loop)
     line.sit(loop)
     loop.close()
-    seat = line.sit()
-    line.ask(seat)
-    waiting = line.sleeping(threads, Wait(seat, NEVER, 60))
+    waiting = line.sleeping(threads, Wait(line.asked(), NEVER, 60))
     line.free()
     assert waiting.result(20)
 
@@ -285,10 +233,12 @@ def test_uncontended_attempt_is_the_head_of_later_waiters(line: Line) -> None:
 
 
 def test_uncontended_attempt_leaves_no_queue_unless_others_came(line: Line) -> None:
-    """[H9] But if others came meanwhile it is their turn."""
+    """[H9] But if others came meanwhile it is their turn. [L16] Given up, it leaves the key uncontended."""
     first, late = Seat(PLACE, None, "inbox:"), Seat(PLACE, None, "inbox:")
-    assert line.calm(first)
-    assert line.cool(first)
+    for end in (lambda: line.cool(first), lambda: line.stand(first, 0, None)):
+        assert line.calm(first)
+        end()
+        assert calm(line)
     assert line.calm(first)
     line.begin(Wait(late, NEVER), line.outside)
     assert not line.cool(first)
@@ -296,14 +246,6 @@ def test_uncontended_attempt_leaves_no_queue_unless_others_came(line: Line) -> N
     assert list(late.queue.seats) == [late]
     line.stand(late)
     assert line._queues == {}
-
-
-def test_uncontended_attempt_given_up_leaves_the_key_uncontended(line: Line) -> None:
-    """[L16] The next one finds it calm."""
-    first = Seat(PLACE, None, "inbox:")
-    assert line.calm(first)
-    line.stand(first, 0, None)
-    assert calm(line)
 
 
 def test_loop_does_not_wait_for_a_threads_uncontended_attempt(line: Line) -> None:

@@ -50,8 +50,7 @@ def test_handover_without_a_waiter_in_the_same_home_fails(line: Line) -> None:
 
 def test_handover_gives_the_waiter_its_turn_at_once(line: Line, threads: ThreadPoolExecutor) -> None:
     """[H3] However patient the last answer made it; and what is handed over is named until the store has answered."""
-    seat = line.sit()
-    line.ask(seat)
+    seat = line.asked()
     waiting = line.sleeping(threads, Wait(seat, NEVER, 60, Standing(7)))
     handed = line.pass_on()
     assert handed.hold.state is State.GONE
@@ -62,19 +61,12 @@ def test_handover_gives_the_waiter_its_turn_at_once(line: Line, threads: ThreadP
 
 
 def test_handover_during_the_heads_attempt_is_not_lost(line: Line) -> None:
-    """[H3] [H8] The answer is about another question."""
-    seat = line.sit()
-    line.ask(seat)
-    handed = line.pass_on()
-    assert line.ask(seat, Standing(7)).handed is handed
-    assert not handed.doubtful
-
-
-def test_answer_to_one_handover_does_not_settle_another(line: Line) -> None:
-    """[H3] A second one may come before the first one's heir was answered: its token is the one in the store."""
-    seat = line.sit()
-    line.pass_on()
-    line.ask(seat)
+    """[H3] [H8] The answer is about another question, or about an earlier lock: the last token is the one in the store."""
+    seat = line.asked()
+    for _ in range(2):
+        handed = line.pass_on()
+        assert line.ask(seat, Standing(7)).handed is handed
+        assert not handed.doubtful
     second = line.pass_on()
     assert line.ask(seat, NOWHERE).handed is second
 
@@ -82,15 +74,11 @@ def test_answer_to_one_handover_does_not_settle_another(line: Line) -> None:
 @pytest.mark.usefixtures("virtual_time")
 def test_handover_to_a_waiter_that_leaves_goes_to_the_next(line: Line) -> None:
     """[H3] Its time was up, or it was cancelled: the next one takes over, and asks at once."""
-    first, second = line.sit(), line.sit()
-    line.ask(first)
+    first, second = line.asked(), line.sit()
     handed = line.pass_on()
     line.stand(first, 60, Standing(7))
-    begin = clock.now()
-    turn = line.wait(Wait(second, NEVER), line.outside)
-    assert turn is not None
-    assert turn.handed is handed
-    assert clock.now() == begin
+    assert line.timed(second) == (True, 0)
+    assert line.ask(second).handed is handed
     assert not handed.doubtful
 
 
@@ -121,8 +109,7 @@ def test_handover_to_the_last_waiter_that_leaves_goes_to_cleanup(line: Line, ask
 
 def test_waiter_takes_over_with_a_reserved_fence_without_an_attempt(line: Line, threads: ThreadPoolExecutor) -> None:
     """[H3] What the last answer said of the place in line stays true; and it was no answer to a wake-up."""
-    seat = line.sit(lease=LEASE)
-    line.ask(seat)
+    seat = line.asked(lease=LEASE)
     line.ask(seat, Standing(7))
     line.free()
     line.ask(seat)  # and isn't answered
@@ -194,8 +181,7 @@ def test_waiter_behind_that_leaves_does_not_touch_the_handover(line: Line) -> No
 
 def test_release_that_woke_no_process_wakes_threads_and_loops(line: Line, threads: ThreadPoolExecutor) -> None:
     """[H12] Each may try; one of them gets it."""
-    seat = line.sit()
-    line.ask(seat)
+    seat = line.asked()
     thread = line.sleeping(threads, Wait(seat, NEVER, 60, Standing(7)))
 
     async def story(loop: asyncio.AbstractEventLoop) -> None:
@@ -210,12 +196,6 @@ def test_release_that_woke_no_process_wakes_threads_and_loops(line: Line, thread
     assert thread.result(20)
 
 
-def slept(line: Line, seat: Any, until: float = NEVER) -> float:
-    begin = clock.now()
-    assert line.turn(seat, until)
-    return clock.now() - begin
-
-
 @pytest.fixture
 def polite(virtual_time: ManualClock) -> float:
     """How long a process yields to the one that was woken."""
@@ -228,7 +208,7 @@ def test_waiter_after_a_release_yields_to_the_process_that_was_woken(line: Line,
     line.free(woke=True)
     assert not asks_at_once(line, line.sit())
     seat = line.sit()
-    assert slept(line, seat) == pytest.approx(polite)
+    assert line.timed(seat) == (True, polite)
     line.stand(seat)
     assert asks_at_once(line, line.sit()), "the time is over"
     line.free(OTHER, woke=True)
@@ -242,33 +222,21 @@ def asks_at_once(line: Line, seat: Any) -> bool:
     return isinstance(turn, Turn)
 
 
-def test_unregistered_waiter_has_its_turn_after_the_yield_time(line: Line, polite: float) -> None:
-    """[H4] [H12] It can't be told by the store; neither at once nor only at the next try that was planned."""
-    line.outside.me = ""
-    seat = line.sit()
-    line.ask(seat)
-    line.turn(seat, clock.now() - 1, 60, NOWHERE)
-    line.free(woke=True)
-    assert slept(line, seat) == pytest.approx(polite)
-
-
-def test_yield_time_does_not_delay_an_attempt_that_is_due(line: Line, polite: float) -> None:
-    """[H4] A next try that is due keeps its time."""
-    line.outside.me = ""
-    seat = line.sit()
-    line.ask(seat)
-    line.turn(seat, clock.now() - 1, 0.0, NOWHERE)
-    line.free(woke=True)
-    assert asks_at_once(line, seat)
-
-
-def test_registered_waiter_waits_for_the_store(line: Line, polite: float) -> None:
-    """[H4] It is told when it is its turn, and asks not before."""
-    seat = line.sit()
-    line.ask(seat)
-    line.turn(seat, clock.now() - 1, 2 * polite, Standing(7))
-    line.free(woke=True)
-    assert slept(line, seat) == pytest.approx(2 * polite)
+@pytest.mark.usefixtures("line")
+def test_waiter_that_sleeps_yields_unless_the_store_or_its_own_time_wakes_it(polite: float) -> None:
+    """[H4] [H12] Without an inbox it is its turn after the yield time, neither at once nor only at the next try that was
+    planned; a try that is due keeps its time. A registered one waits for the store."""
+    for me, pause, standing, expected in (
+        ("", 60, NOWHERE, polite),
+        ("", 0, NOWHERE, 0),
+        ("me", 2 * polite, Standing(7), 2 * polite),
+    ):
+        line = Line()
+        line.outside.me = me
+        seat = line.asked()
+        line.turn(seat, clock.now() - 1, pause, standing)
+        line.free(woke=True)
+        assert line.timed(seat) == (True, expected), me
 
 
 def test_memory_of_yielded_keys_is_bounded(line: Line, polite: float) -> None:
@@ -299,14 +267,21 @@ def test_registration_of_a_queue_without_waiters_goes_to_cleanup(line: Line) -> 
 # Loops that were closed
 
 
-@pytest.mark.parametrize("handing", [False, True])
-def test_wake_up_or_handover_of_a_closed_loop_goes_to_cleanup(line: Line, handing: bool) -> None:
-    """[H3] [H9] [H12] Nobody of it will ever leave: the next one who joins tells the janitor, once."""
+def closed_seat(line: Line, *, asked: bool = True, handing: bool = False) -> tuple[Any, Any]:
+    """A seat of a loop that is closed, and the lock that was handed to it."""
     loop = asyncio.new_event_loop()
     seat = line.sit(loop)
-    loop.run_until_complete(line.aturn(seat, NEVER))
+    if asked:
+        loop.run_until_complete(line.aturn(seat, NEVER))
     handed = line.pass_on(loop) if handing else None
     loop.close()
+    return seat, handed
+
+
+@pytest.mark.parametrize("handing", [False, True])
+def test_wake_up_or_handover_of_a_closed_loop_goes_to_cleanup(line: Line, handing: bool) -> None:
+    """[H3] [H9] [H12] None of its tasks will ever leave: the next waiter that joins leaves it to the janitor, once."""
+    seat, handed = closed_seat(line, handing=handing)
     line.sit()
     line.sit()
     assert line.left == [(PLACE, address(seat), handed)]
@@ -314,25 +289,13 @@ def test_wake_up_or_handover_of_a_closed_loop_goes_to_cleanup(line: Line, handin
 
 
 def test_closed_loop_is_dropped_with_the_last_live_waiter(line: Line) -> None:
-    """[L25] [H9] When the last one leaves who is still alive nobody waits any more."""
-    loop = asyncio.new_event_loop()
-    seat = line.sit(loop)
-    mine = line.sit()
-    loop.run_until_complete(line.aturn(seat, NEVER))
-    loop.close()
-    line.stand(mine)
-    assert line.left == [(PLACE, address(seat), None)]
-    assert len(line) == 0
-
-
-def test_closed_loop_without_a_registration_is_dropped(line: Line) -> None:
-    """[H12] And a later leave of its seats harms nobody."""
-    loop = asyncio.new_event_loop()
-    seat = line.sit(loop)
-    loop.close()
-    mine = line.sit()
-    line.stand(seat, 0.0, None)
-    assert line.left == []
-    line.ask(mine)
-    line.stand(mine)
-    assert line._queues == {}
+    """[L25] [H9] [H12] With a registration it goes to the janitor, and a later leave of its seats harms no other."""
+    for asked in (True, False):
+        mine = line.sit()
+        seat, _ = closed_seat(line, asked=asked)
+        line.stand(seat if not asked else mine, 0.0, None if not asked else NOWHERE)
+        line.ask(mine)
+        line.stand(mine)
+        assert line.left == [(PLACE, address(seat), None)] * asked
+        assert len(line) == 0
+        line.left.clear()

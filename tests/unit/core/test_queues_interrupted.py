@@ -125,8 +125,7 @@ def test_interrupted_leave_of_the_last_waiter_loses_nothing(standing: Standing |
     taken. Told in doubt, never forgotten."""
     for strike in strikes():
         line = Line()
-        seat = line.sit()
-        line.ask(seat)
+        seat = line.asked()
         where = address(seat)
         handed = handed_over_lock()
         line.hand_over(HandOver(handed, None))
@@ -152,8 +151,7 @@ def test_interrupted_leave_of_the_head_gives_the_next_its_turn(standing: Standin
     left to the janitor while he waits."""
     for strike in strikes():
         line = Line()
-        seat, heir = line.sit(), line.sit()
-        line.ask(seat)
+        seat, heir = line.asked(), line.sit()
         handed = handed_over_lock()
         line.hand_over(HandOver(handed, None))
         with strike:
@@ -171,8 +169,7 @@ def test_interrupted_leave_behind_the_head_leaves_it_alone() -> None:
     """[L29] The head has lost nothing."""
     for strike in strikes():
         line = Line()
-        head, seat = line.sit(), line.sit()
-        line.ask(head)
+        head, seat = line.asked(), line.sit()
         with strike:
             line.leave(Leave(seat), line.outside)
         give_up(line, seat)
@@ -186,8 +183,7 @@ def test_interrupted_handover_is_whole_or_not_at_all() -> None:
     """[H3] Whoever gives may have given: the heir has it or not, and asks or sleeps on; nothing in between."""
     for strike in strikes():
         line = Line()
-        seat = line.sit()
-        line.ask(seat)
+        seat = line.asked()
         line.turn(seat, clock.now() - 1, 60, Standing(7))
         handed = handed_over_lock()
         with strike:

@@ -49,8 +49,7 @@ def test_queue_number_is_never_used_again(line: Line) -> None:
 
 def test_registration_belongs_to_the_queue_and_not_to_its_head(line: Line) -> None:
     """[H4] [H9] Whoever is head asks with the first arrival, until the store takes the queue out of the line."""
-    first, second = line.sit(), line.sit()
-    line.ask(first)
+    first, second = line.asked(), line.sit()
     assert line.ask(first, Standing(7)) == Turn(address(first), 7, True, None)
     line.stand(first, 0.0, Standing(7, others=True))
     assert line.ask(second) == Turn(address(second), 7, False, None)
@@ -61,8 +60,7 @@ def test_registration_belongs_to_the_queue_and_not_to_its_head(line: Line) -> No
 def test_attempt_without_an_address_keeps_the_registration(line: Line, back: bool) -> None:
     """[H9] Asked while the inbox is away: the queue is in line as before, or not, and leaves it when it is done. When the
     inbox is back it asks from its place."""
-    seat = line.sit()
-    line.ask(seat)
+    seat = line.asked()
     line.ask(seat, Standing(7))
     line.stand(line.sit(), None, None)
     line.outside.me = ""
@@ -77,8 +75,7 @@ def test_attempt_without_an_address_keeps_the_registration(line: Line, back: boo
 
 def test_requeue_gives_up_the_arrival_time(line: Line) -> None:
     """[H4] A queue whose process had its share gives its arrival up."""
-    seat = line.sit()
-    line.ask(seat)
+    seat = line.asked()
     line.ask(seat, Standing(7))
     assert line.line_up(LineUp(PLACE, None), line.outside) == address(seat)
     assert line.ask(seat) == Turn(address(seat), 0, False, None)
@@ -102,8 +99,7 @@ def test_requeue_needs_a_waiter_and_an_inbox(line: Line) -> None:
 def test_waiter_without_a_registration_leaves_no_cleanup(line: Line) -> None:
     """[H9] Nor does one who was answered, and isn't in line."""
     line.stand(line.sit(), 0.0, None)
-    seat = line.sit()
-    line.ask(seat)
+    seat = line.asked()
     line.stand(seat, None, NOWHERE)
     assert line.left == []
 
@@ -124,8 +120,7 @@ def test_last_waiter_leaves_the_registration_to_cleanup(line: Line, standing: St
 @pytest.mark.parametrize("standing", [None, NOWHERE], ids=["no answer", "answered"])
 def test_wake_up_that_was_not_used_is_passed_on(line: Line, standing: Standing | None) -> None:
     """[H9] [L29] The head had asked before it came. It isn't in line any more, so there is no address to take out."""
-    seat = line.sit()
-    line.ask(seat)
+    seat = line.asked()
     assert line.wake(PLACE, seat.queue.number)
     line.stand(seat, None, standing)
     assert line.left == [(PLACE, "", None)]
@@ -133,8 +128,7 @@ def test_wake_up_that_was_not_used_is_passed_on(line: Line, standing: Standing |
 
 def test_wake_up_that_was_used_is_not_passed_on(line: Line) -> None:
     """[H8] [H9] Whoever asked since, and was answered, is what it was for."""
-    seat = line.sit()
-    line.ask(seat)
+    seat = line.asked()
     line.wake(PLACE, seat.queue.number)
     line.ask(seat, Standing(7))
     line.stand(seat, None, NOWHERE)
@@ -143,8 +137,7 @@ def test_wake_up_that_was_used_is_not_passed_on(line: Line) -> None:
 
 def test_wake_up_whose_attempt_was_not_answered_is_passed_on(line: Line) -> None:
     """[H8] [H9] Counted as used only when the store has answered."""
-    seat = line.sit()
-    line.ask(seat)
+    seat = line.asked()
     line.wake(PLACE, seat.queue.number)
     line.ask(seat, Standing(7))
     line.stand(seat, None, None)
@@ -154,8 +147,7 @@ def test_wake_up_whose_attempt_was_not_answered_is_passed_on(line: Line) -> None
 @pytest.mark.usefixtures("virtual_time")
 def test_wake_up_of_a_head_that_leaves_goes_to_the_next(line: Line) -> None:
     """[H8] [L29] The one it was meant for leaves: the next one asks at once, although it was told to be patient."""
-    first, second = line.sit(), line.sit()
-    line.ask(first)
+    first, second = line.asked(), line.sit()
     line.wake(PLACE, first.queue.number)
     line.stand(first, 60, Standing(7))
     begin = clock.now()
@@ -169,8 +161,7 @@ def test_wake_up_of_a_head_that_leaves_goes_to_the_next(line: Line) -> None:
 
 def test_wake_up_reaches_the_queue_of_its_number_only(line: Line, threads: ThreadPoolExecutor) -> None:
     """[H9] [H12] The one of that number; nobody else asks because of it."""
-    seat = line.sit()
-    line.ask(seat)
+    seat = line.asked()
     thread = line.sleeping(threads, Wait(seat, NEVER, 60, Standing(7)))
 
     async def story(loop: asyncio.AbstractEventLoop) -> None:
