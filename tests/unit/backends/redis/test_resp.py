@@ -50,32 +50,11 @@ REPLIES: list[tuple[bytes, Any]] = [
 PUSH = b">3\r\n+message\r\n$1\r\na\r\n$4\r\n:1\r\n\r\n"
 
 GARBAGE = [
-    b"HTTP/1.1 400 Bad Request\r\n\r\n",
-    b"\x15\x03\x03\x00\x02\x02\x28",
-    b"\r\n",
-    b"1\r\n",
-    b":\r\n",
-    b":a\r\n",
-    b": 1\r\n",
-    b":1_0\r\n",
-    b":99999999999999999999999\r\n",
-    b"$x\r\n",
-    b"$-2\r\n",
-    b"$+3\r\nabc\r\n",
-    b"$9999999999\r\n",
-    b"$99999999999999999999\r\n",
-    b"*99999999999\r\n",
-    b"*70000\r\n",
-    b"*2\r\n:1\r\nx\r\n",
-    b"$3\r\nabcdef\r\n",
-    b"$3\r\na\r\nbc\r\n",
-    b"#x\r\n",
-    b",x\r\n",
-    b"_x\r\n",
-    b"*1\r\n" * (DEEPEST + 2) + b":1\r\n",
-    b"*1\r\n" + PUSH,
-    b"%1\r\n*0\r\n:1\r\n",
-    b"+" + b"x" * 70_000,
+    *(b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x28", b"\r\n", b"1\r\n", b":\r\n", b":a\r\n"),
+    *(b": 1\r\n", b":1_0\r\n", b":99999999999999999999999\r\n", b"$x\r\n", b"$-2\r\n", b"$+3\r\nabc\r\n"),
+    *(b"$9999999999\r\n", b"$99999999999999999999\r\n", b"*99999999999\r\n", b"*70000\r\n", b"*2\r\n:1\r\nx\r\n"),
+    *(b"$3\r\nabcdef\r\n", b"$3\r\na\r\nbc\r\n", b"#x\r\n", b",x\r\n", b"_x\r\n", b"%1\r\n*0\r\n:1\r\n"),
+    *(b"*1\r\n" * (DEEPEST + 2) + b":1\r\n", b"*1\r\n" + PUSH, b"+" + b"x" * 70_000),
 ]
 
 
