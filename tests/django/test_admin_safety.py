@@ -45,7 +45,7 @@ def silent_store(settings: Any) -> Iterator[None]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         settings.REDIS_LOCKS = {
-            "default": {"LOCATION": f"redis://127.0.0.1:{port}/0", "OPTIONS": {"socket_timeout": 0.3}},
+            "default": {"LOCATION": f"redis://127.0.0.1:{port}/0", "OPTIONS": {"socket_timeout": 0.3}}
         }
         yield
 

@@ -84,7 +84,6 @@ def test_pipe_that_closes_early_is_no_error(start: Start) -> None:
     try:
         for words in (["list", "--limit", "1000"], ["list", "--limit", "1000", "--json"]):
             process = start(*words)
-            assert process.stdout is not None
             assert process.stderr is not None
             os.read(process.stdout.fileno(), 10)
             process.stdout.close()
@@ -132,10 +131,8 @@ def test_watch_prints_a_document_per_line_until_ctrl_c(start: Start) -> None:
 def test_watch_ends_when_its_reader_is_gone(start: Start) -> None:
     process = start("watch", "--interval", "0.1")
     assert line_of(process) == b"0 locks\n"
-    assert process.stdout is not None
     process.stdout.close()
     assert process.wait(30) == 0
-    assert process.stderr is not None
     assert process.stderr.read() == b""
 
 

@@ -57,7 +57,6 @@ class TestCalls:
                 call()
             assert 5 < raised.value.retry_after <= 20
         holder = locks.lock("sms").holder()
-        assert holder is not None
         assert 5 < holder.lease_left <= 20
 
     def test_second_call_in_one_task_is_refused(self, function: Callable[..., Any]) -> None:
@@ -131,7 +130,6 @@ class TestInside:
         @cool
         def work() -> None:
             grant = current_grant()
-            assert grant is not None
             grant.ensure_held(confirm=True)
             assert grant.fence
             assert not grant.hold.renew_until
@@ -141,9 +139,7 @@ class TestInside:
     def test_release_inside_of_the_call_ends_the_cool_down(self) -> None:
         @cool
         def work() -> None:
-            grant = current_grant()
-            assert grant is not None
-            grant.release()
+            current_grant().release()
 
         work()
         work()
@@ -252,9 +248,7 @@ class TestInTheSettings:
 
         @cool
         def work() -> float:
-            grant = current_grant()
-            assert grant is not None
-            return grant.hold.renew_until
+            return current_grant().hold.renew_until
 
         assert work() == 0.0
         with pytest.raises(LockNotAcquired):

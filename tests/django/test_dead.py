@@ -29,7 +29,6 @@ def held(redis_url: str, settings) -> Iterator[Callable[[], None]]:
     process = subprocess.Popen(
         [sys.executable, "-c", program, redis_url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == b"held\n"
 
     def kill() -> None:

@@ -36,7 +36,6 @@ def test_key_of_an_anonymous_user_raises_and_names_login_required_first() -> Non
 
 
 def test_call_inside_itself_raises_and_names_reentrant() -> None:
-
     @redis_lock("work")
     def work(again: bool = True) -> None:
         if again:

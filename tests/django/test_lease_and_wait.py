@@ -96,9 +96,7 @@ def test_wrong_lease_raises_at_the_call_site_and_locks_nothing(memory_locks: Any
 
 
 def seconds_left() -> float:
-    grant = current_grant()
-    assert grant is not None
-    return grant.remaining()
+    return current_grant().remaining()
 
 
 def test_None_is_the_default_at_every_call() -> None:

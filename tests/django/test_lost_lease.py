@@ -40,7 +40,6 @@ def test_call_returns_its_result_on_redis(redis_locks: str) -> None:
     @redis_lock("order", expire=LEASE, wait=PATIENCE)
     def slow() -> str:
         grant = current_grant()
-        assert grant is not None
         until(lambda: grant.lost and not locks.lock("order").locked())  # the server's clock comes a bit later
         successor.append(in_thread(locks.lock("order").acquire))
         return "done"

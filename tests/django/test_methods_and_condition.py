@@ -260,7 +260,6 @@ class TestConditions:
             assert outcome(decorated, 5) is locked, value
 
     def test_condition_of_a_method_is_given_self(self) -> None:
-
         class Account:
             frozen = True
 
@@ -295,7 +294,6 @@ class TestConditions:
         assert not locks.lock("pay").locked()
 
     def test_async_condition_of_an_async_views_dispatch_is_awaited(self) -> None:
-
         async def signed(request: HttpRequest) -> bool:
             return "signed" in request.GET
 
@@ -330,7 +328,6 @@ class TestConditions:
                 redis_lock("pay", condition=condition)
 
     def test_verb_is_asked_before_the_condition(self, rf: RequestFactory) -> None:
-
         def condition(request: HttpRequest) -> bool:
             assert request.method == "POST"
             return "pk" in request.POST
@@ -341,7 +338,6 @@ class TestConditions:
         assert view(rf.post("/", {"pk": 1})).text == "locked True"
 
     def test_holder_may_make_a_call_that_needs_no_lock(self) -> None:
-
         @redis_lock("pay", condition=lambda amount: amount > 0)
         def work(amount: int) -> bool:
             return work(-amount) if amount > 0 else current_grant() is not None

@@ -35,11 +35,7 @@ LEVELS: dict[str, tuple[str, Any, list[tuple[str, Any, Any]]]] = {
         [("EXPIRE", 20, 20_000), ("EXPIRE", 9.5, 9500), ("expire", timedelta(seconds=5), 5000)],
     ),
     "wait": ("wait", 10.0, [("WAIT", 4, 4.0), ("WAIT", timedelta(seconds=3), 3.0), ("wait", -1, inf)]),
-    "renew": (
-        "renew_for",
-        3600.0,
-        [("MAX_HOLD", 1800, 1800.0), ("RENEW", False, 0.0), ("renew", True, 1800.0)],
-    ),
+    "renew": ("renew_for", 3600.0, [("MAX_HOLD", 1800, 1800.0), ("RENEW", False, 0.0), ("renew", True, 1800.0)]),
     "max_hold": ("renew_for", 3600.0, [("MAX_HOLD", 1800, 1800.0), ("MAX_HOLD", timedelta(seconds=900), 900.0)]),
     "on_backend_error": (
         "fail_open",
@@ -67,9 +63,7 @@ def test_each_level_wins_over_those_before_it(settings: Any, option: str) -> Non
 
 
 def current_lease(pk: int) -> int:
-    grant = current_grant()
-    assert grant is not None
-    return grant.hold.lease // 1000
+    return current_grant().hold.lease // 1000
 
 
 class TestNames:
@@ -101,9 +95,7 @@ class TestNames:
 
 
 def is_renewed() -> bool:
-    grant = current_grant()
-    assert grant is not None
-    return bool(grant.hold.renew_until)
+    return bool(current_grant().hold.renew_until)
 
 
 class TestRenewal:
@@ -280,7 +272,6 @@ class TestEffects:
         for key in ("x:1", "order:1", "cart:1"):
             with locks.lock(key) as grant:
                 holder = locks.lock(key).holder()
-                assert holder is not None
                 assert holder.fence == grant.fence
                 found[key] = {field for field in FIELDS if getattr(holder, field) is not None}
         assert found == {"x:1": {"pid"}, "order:1": {"host", "name"}, "cart:1": set()}

@@ -106,10 +106,7 @@ def test_store_that_goes_during_the_call_spoils_no_result(
 
 
 def test_alias_that_is_down_harms_no_other(settings: Any, closed_port: int) -> None:
-    settings.REDIS_LOCKS = {
-        "default": {"BACKEND": MEMORY},
-        "down": {"LOCATION": f"redis://127.0.0.1:{closed_port}/0"},
-    }
+    settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY}, "down": {"LOCATION": f"redis://127.0.0.1:{closed_port}/0"}}
     with pytest.raises(LockBackendError, match="alias 'down'"):
         redis_lock("order", using="down")(lambda: None)()
     assert redis_lock("order")(lambda: "done")() == "done"

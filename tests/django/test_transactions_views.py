@@ -46,7 +46,7 @@ SHAPES = {
     "dispatch-twice": ["acquire first", "acquire second", *INSIDE, "release second", "release first"],
     "as-view-of-dispatch": ["acquire as view", "acquire dispatch", *INSIDE, "release dispatch", "release as view"],
     "dispatch-and-get": [
-        *["acquire dispatch", *BEGIN, "acquire get", BODY, *COMMIT, "release get", "release dispatch"],
+        *["acquire dispatch", *BEGIN, "acquire get", BODY, *COMMIT, "release get", "release dispatch"]
     ],
     # [D7] a view that opted out gets no transaction, above the lock or below; each alias counts for itself
     "opted-out-above": ["acquire optout", "body", "release optout"],
@@ -65,13 +65,11 @@ SHAPES = {
     "calls-helper-opted-out": ["acquire helper", "body", "release helper"],
     # [D8] the view's transaction is the helper's too, and [D7] a helper begins none for a view that opted out
     "locked-calls-helper": [
-        *["acquire view", *BEGIN, "acquire helper", BODY, *COMMIT, "release helper", "release view"],
+        *["acquire view", *BEGIN, "acquire helper", BODY, *COMMIT, "release helper", "release view"]
     ],
-    "locked-calls-helper-opted-out": [
-        *["acquire view", "acquire helper", "body", "release helper", "release view"],
-    ],
+    "locked-calls-helper-opted-out": [*["acquire view", "acquire helper", "body", "release helper", "release view"]],
     "method-calls-helper": [
-        *["acquire dispatch", *BEGIN, "acquire helper", BODY, *COMMIT, "release helper", "release dispatch"],
+        *["acquire dispatch", *BEGIN, "acquire helper", BODY, *COMMIT, "release helper", "release dispatch"]
     ],
     # [D1] a view that is called again, by a decorator that tries twice, has a transaction again
     "twice": ["acquire retried", *UNDONE, "release retried", "acquire retried", *INSIDE, "release retried"],
