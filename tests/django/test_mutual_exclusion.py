@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -44,6 +45,10 @@ def is_conflict(response: Any) -> None:
     assert response["Cache-Control"] == "no-store"
 
 
+async def aget(name: str) -> Any:
+    return await AsyncClient().get(f"/{name}/")
+
+
 def check_overlap(name: str) -> None:
     """The second call, made during the first, is refused; the third one isn't."""
     refusals = []
@@ -59,32 +64,96 @@ def check_overlap(name: str) -> None:
     assert body.runs == 2
 
 
+def check_calls(name: str) -> None:
+    refused: list[Any] = []
+
+    def call_again() -> None:
+        body.act = lambda: None
+        with pytest.raises(LockNotAcquired) as raised:
+            in_thread(CALLS[name])
+        refused.append(raised.value)
+
+    body.act = call_again
+    assert CALLS[name]() == CALLS[name]() == "done"
+    assert body.runs == 2
+    (error,) = refused
+    assert error.waited < AT_ONCE
+    assert 0 < error.retry_after <= 30
+    assert error.holder is not None
+    assert error.key
+    assert error.name
+    assert error.alias == "default"
+
+
+def check_overlap_in_a_loop(
+    call: Callable[[], Any], done: Callable[[Any], None], refused: Callable[[Any], Any]
+) -> None:
+    """`refused` makes the second call, while the first one's task waits in its body."""
+
+    async def scenario() -> None:
+        entered, go = asyncio.Event(), asyncio.Event()
+
+        async def hold() -> None:
+            entered.set()
+            await go.wait()
+
+        body.aact = hold
+        async with asyncio.timeout(PATIENCE):
+            first = asyncio.create_task(call())
+            await entered.wait()
+            await refused(call)
+            go.set()
+            done(await first)
+            done(await call())
+
+    asyncio.run(scenario())
+    assert body.runs == 2
+
+
+def check_async_overlap(name: str) -> None:
+    async def refused(call: Callable[[], Any]) -> None:
+        is_conflict(await call())
+
+    check_overlap_in_a_loop(partial(aget, name), is_done, refused)
+
+
+def check_async_calls(name: str) -> None:
+    async def refused(call: Callable[[], Any]) -> None:
+        with pytest.raises(LockNotAcquired):
+            await call()
+
+    def done(result: str) -> None:
+        assert result == "done"
+
+    check_overlap_in_a_loop(ASYNC_CALLS[name], done, refused)
+
+
+def test_second_call_is_refused_on_redis(redis_locks: str) -> None:
+    """Of views and functions, in threads and tasks. The loop's end closes its connections."""
+    functions = ("function", "method", "stacked", "reentrant")
+    for check, names in (
+        (check_overlap, ON_REDIS),
+        (check_async_overlap, ON_REDIS_ASYNC),
+        (check_calls, functions),
+        (check_async_calls, functions),
+    ):
+        for name in names:
+            check(name)
+            body.clear()
+
+
 class TestViews:
     @pytest.mark.parametrize("name", SYNC_VIEWS)
     def test_second_request_is_refused_while_the_first_runs(self, name: str) -> None:
         """[D51] With 409, for every shape of a view; a request after it isn't."""
         check_overlap(name)
 
-    def test_second_request_is_refused_on_redis(self, redis_locks: str) -> None:
-        for name in ON_REDIS:
-            check_overlap(name)
-            body.clear()
-
-    def test_view_that_raises_frees_the_lock(self) -> None:
-        def fail() -> None:
-            raise LookupError(name)
-
-        for name in SYNC_VIEWS:
-            body.act = fail
-            with pytest.raises(LookupError, match=name):
-                get(name)
-            body.clear()
-            is_done(get(name))
-
-    def test_synchronous_view_runs_under_asgi(self) -> None:
-        """In a thread, and so does its lock."""
-        for name in SYNC_VIEWS:
-            is_done(asyncio.run(AsyncClient().get(f"/{name}/")))
+    def test_views_run_under_wsgi_and_asgi(self) -> None:
+        """Twice, each in a thread or a loop of its own, where its lock lives."""
+        for name in (*SYNC_VIEWS, *ASYNC_VIEWS):
+            for _ in range(2):
+                is_done(get(name))
+                is_done(asyncio.run(AsyncClient().get(f"/{name}/")))
 
     def test_one_of_many_requests_in_threads_runs(self) -> None:
         """It ends only when all others were refused."""
@@ -147,50 +216,7 @@ class TestAsyncViews:
     @pytest.mark.parametrize("name", ASYNC_VIEWS)
     def test_second_request_is_refused_while_the_first_task_waits(self, name: str) -> None:
         """[D43] The lock lasts as long as the body."""
-        asyncio.run(self.overlap(name))
-
-    def test_second_request_is_refused_on_redis(self, redis_locks: str) -> None:
-        """The loop's end closes its connections."""
-        for name in ON_REDIS_ASYNC:
-            asyncio.run(self.overlap(name))
-            body.clear()
-
-    async def overlap(self, name: str) -> None:
-        entered, go = asyncio.Event(), asyncio.Event()
-
-        async def hold() -> None:
-            entered.set()
-            await go.wait()
-
-        body.aact = hold
-        async with asyncio.timeout(PATIENCE):
-            first = asyncio.create_task(AsyncClient().get(f"/{name}/"))
-            await entered.wait()
-            is_conflict(await AsyncClient().get(f"/{name}/"))
-            go.set()
-            is_done(await first)
-            is_done(await AsyncClient().get(f"/{name}/"))
-        assert body.runs == 2
-
-    def test_view_that_raises_frees_the_lock(self) -> None:
-        async def fail() -> None:
-            raise LookupError("failed")
-
-        async def scenario(name: str) -> None:
-            body.aact = fail
-            with pytest.raises(LookupError, match="failed"):
-                await AsyncClient().get(f"/{name}/")
-            body.clear()
-            is_done(await AsyncClient().get(f"/{name}/"))
-
-        for name in ASYNC_VIEWS:
-            asyncio.run(scenario(name))
-
-    def test_asynchronous_view_runs_under_wsgi(self) -> None:
-        """Each request has a loop of its own, and its lock lives there."""
-        for name in ASYNC_VIEWS:
-            is_done(get(name))
-            is_done(get(name))
+        check_async_overlap(name)
 
     def test_one_of_many_requests_in_tasks_runs(self) -> None:
         """It ends only when all others were refused."""
@@ -238,47 +264,24 @@ class TestAsyncViews:
 
 
 class TestFunctions:
-    @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-    def test_second_call_is_refused_while_the_first_runs(self, call: Callable[[], str]) -> None:
+    @pytest.mark.parametrize("name", CALLS)
+    def test_second_call_is_refused_while_the_first_runs(self, name: str) -> None:
         """[D51] A call after it isn't."""
-        self.overlap(call)
-
-    def test_second_call_is_refused_on_redis(self, redis_locks: str) -> None:
-        for name in ("function", "method", "stacked", "reentrant"):
-            self.overlap(CALLS[name])
-            body.clear()
-
-    def overlap(self, call: Callable[[], str]) -> None:
-        refused: list[LockNotAcquired] = []
-
-        def call_again() -> None:
-            body.act = lambda: None
-            with pytest.raises(LockNotAcquired) as raised:
-                in_thread(call)
-            refused.append(raised.value)
-
-        body.act = call_again
-        assert call() == "done"
-        assert call() == "done"
-        assert body.runs == 2
-        error = refused[0]
-        assert error.waited < AT_ONCE
-        assert 0 < error.retry_after <= 30
-        assert error.holder is not None
-        assert error.key
-        assert error.name
-        assert error.alias == "default"
+        check_calls(name)
 
     def test_call_that_raises_frees_the_lock(self) -> None:
+        """Functions and views."""
+
         def fail() -> None:
             raise LookupError
 
-        for call in CALLS.values():
+        for call in (*CALLS.values(), *(partial(get, name) for name in SYNC_VIEWS)):
             body.act = fail
             with pytest.raises(LookupError):
                 call()
             body.clear()
-            assert in_thread(call) == "done"
+            result = in_thread(call)
+            assert getattr(result, "text", result) == "done", call
 
     def test_recursive_call_raises_LockAlreadyHeld(self) -> None:
         """[F5] At once, also if it has a wait."""
@@ -304,7 +307,6 @@ class TestFunctions:
         in_thread(lambda: work(0))
 
     def test_calls_with_other_keys_run_beside_each_other(self) -> None:
-
         @redis_lock("order:{pk}")
         def work(pk: int) -> int:
             return pk if pk == 0 else in_thread(lambda: work(pk - 1)) + 1
@@ -312,20 +314,17 @@ class TestFunctions:
         assert work(3) == 3
 
     def test_current_grant_is_that_of_the_innermost_call(self) -> None:
-
         @redis_lock("outer")
         def outer() -> tuple[str, str, str]:
             before = current_grant()
             within = inner()
             after = current_grant()
             assert before is after
-            assert before is not None
             return before.key, within, after.key
 
         @redis_lock("inner")
         def inner() -> str:
             grant = current_grant()
-            assert grant is not None
             assert grant.fence is not None
             return grant.key
 
@@ -333,11 +332,9 @@ class TestFunctions:
         assert current_grant() is None
 
     def test_body_may_release_early(self) -> None:
-
         @redis_lock("order")
         def work() -> str:
             grant = current_grant()
-            assert grant is not None
             grant.release()
             return in_thread(redis_lock("order")(lambda: "other"))
 
@@ -345,37 +342,13 @@ class TestFunctions:
 
 
 class TestAsyncFunctions:
-    @pytest.mark.parametrize("call", ASYNC_CALLS.values(), ids=ASYNC_CALLS)
-    def test_second_call_is_refused_while_the_first_task_waits(self, call: Callable[[], Any]) -> None:
-        self.overlap(call)
-
-    def test_second_call_is_refused_on_redis(self, redis_locks: str) -> None:
-        for name in ("function", "method", "stacked", "reentrant"):
-            self.overlap(ASYNC_CALLS[name])
-            body.clear()
-
-    def overlap(self, call: Callable[[], Any]) -> None:
-        async def scenario() -> None:
-            entered, go = asyncio.Event(), asyncio.Event()
-
-            async def hold() -> None:
-                entered.set()
-                await go.wait()
-
-            body.aact = hold
-            async with asyncio.timeout(PATIENCE):
-                first = asyncio.create_task(call())
-                await entered.wait()
-                with pytest.raises(LockNotAcquired):
-                    await call()
-                go.set()
-                assert await first == "done"
-                assert await call() == "done"
-
-        asyncio.run(scenario())
-        assert body.runs == 2
+    @pytest.mark.parametrize("name", ASYNC_CALLS)
+    def test_second_call_is_refused_while_the_first_task_waits(self, name: str) -> None:
+        check_async_calls(name)
 
     def test_call_that_raises_frees_the_lock(self) -> None:
+        """Functions and views."""
+
         async def fail() -> None:
             raise LookupError
 
@@ -384,9 +357,10 @@ class TestAsyncFunctions:
             with pytest.raises(LookupError):
                 await call()
             body.clear()
-            assert await call() == "done"
+            result = await call()
+            assert getattr(result, "text", result) == "done", call
 
-        for call in ASYNC_CALLS.values():
+        for call in (*ASYNC_CALLS.values(), *(partial(aget, name) for name in ASYNC_VIEWS)):
             asyncio.run(scenario(call))
 
     def test_task_started_by_the_body_raises_LockAlreadyHeld(self) -> None:
@@ -401,7 +375,6 @@ class TestAsyncFunctions:
             asyncio.run(work(1))
 
     def test_asynchronous_call_excludes_a_synchronous_one(self) -> None:
-
         @redis_lock("order")
         async def work() -> None:
             with pytest.raises(LockNotAcquired):
@@ -410,7 +383,6 @@ class TestAsyncFunctions:
         asyncio.run(work())
 
     def test_body_of_a_refused_call_does_not_begin(self) -> None:
-
         async def scenario() -> None:
             with pytest.raises(LockNotAcquired):
                 await ASYNC_CALLS["function"]()
