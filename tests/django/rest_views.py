@@ -34,6 +34,10 @@ def teapot(request: HttpRequest, refused: LockNotAcquired) -> HttpResponse:
     return HttpResponse("teapot", status=418)
 
 
+def of_function(request: Request) -> Response:
+    return Response("done")
+
+
 class OfMethod(APIView):
     @redis_lock("order")
     def get(self, request: Request) -> Response:
@@ -96,35 +100,11 @@ class HookedByName(Hooked):
         return "done"
 
 
-@redis_lock("order")
-@api_view(["GET"])
-def above(request: Request) -> Response:
-    return Response("done")
-
-
-@api_view(["GET"])
-@redis_lock("order")
-def below(request: Request) -> Response:
-    return Response("done")
-
-
-@api_view(["GET"])
-@redis_lock("order", on_conflict=teapot)
-def below_with_handler(request: Request) -> Response:
-    return Response("done")
-
-
-@api_view(["GET"])
-@redis_lock("order", on_conflict="skip")
-def below_skipping(request: Request) -> Response:
-    return Response("done")
-
-
-@redis_lock("outer")
-@api_view(["GET"])
-@redis_lock("order")
-def above_and_below(request: Request) -> Response:
-    return Response("done")
+above = redis_lock("order")(api_view(["GET"])(of_function))
+below = api_view(["GET"])(redis_lock("order")(of_function))
+below_with_handler = api_view(["GET"])(redis_lock("order", on_conflict=teapot)(of_function))
+below_skipping = api_view(["GET"])(redis_lock("order", on_conflict="skip")(of_function))
+above_and_below = redis_lock("outer")(api_view(["GET"])(redis_lock("order")(of_function)))
 
 
 @redis_lock("order", on_conflict=teapot)

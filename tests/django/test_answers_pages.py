@@ -204,18 +204,14 @@ class TestPages:
         assert (response.status_code, response["Retry-After"]) == (503, "5")
         assert response.content == b"<p>503 This is not available for the moment. Try again later. 5 /view/</p>"
 
-    def test_project_without_the_template_sends_the_text(self, pages: Any, settings: Any) -> None:
+    def test_project_without_the_template_sends_the_next_type(self, pages: Any, settings: Any) -> None:
         """Or without templates at all."""
-        for accept in (BROWSER, "text/html"):
-            pages({})
-            assert refused("/view/", accept).content == TEXT
-            settings.TEMPLATES = []
-            assert refused("/view/", accept).content == TEXT
-
-    def test_client_of_a_missing_page_gets_the_next_type_it_accepts(self, pages: Any) -> None:
         pages({})
-        response = refused("/view/", "text/html, application/json;q=0.9")
-        assert json.loads(response.content)["status"] == 409
+        for _ in range(2):
+            for accept in (BROWSER, "text/html"):
+                assert refused("/view/", accept).content == TEXT
+            assert json.loads(refused("/view/", "text/html, application/json;q=0.9").content)["status"] == 409
+            settings.TEMPLATES = []
 
     def test_broken_template_raises(self, pages: Any) -> None:
         pages({"redis_locks/409.html": "{% nothing %}"})
@@ -238,40 +234,38 @@ OURS = ("django_redis_locks.acquire", "INFO")
 
 
 class TestLog:
-    @pytest.mark.parametrize("url", ["/view/", "/async-view/", "/locked/"])
-    def test_conflict_is_no_warning(self, url: str, caplog: pytest.LogCaptureFixture) -> None:
-        """[D26] One line of ours at INFO; Django's WARNING of each 4xx isn't written."""
-        with caplog.at_level(logging.INFO):
-            refused(url)
-        assert lines(caplog) == [OURS]
-
-    def test_conflict_under_asgi_is_no_warning(self, caplog: pytest.LogCaptureFixture) -> None:
-        """[D26]"""
+    def test_conflict_is_no_warning(self, pages: Any, caplog: pytest.LogCaptureFixture) -> None:
+        """[D26] One line of ours at INFO; Django's WARNING of each 4xx isn't written. Under WSGI and ASGI, with a page
+        and without one."""
 
         async def ask(url: str) -> None:
             await AsyncClient().get(url)
 
-        for url in ("/view/", "/async-view/"):
-            caplog.clear()
-            with caplog.at_level(logging.INFO), held_elsewhere("patient:jane-doe"):
+        def by_asgi(url: str) -> None:
+            with held_elsewhere("patient:jane-doe"):
                 asyncio.run(ask(url))
-            assert lines(caplog) == [OURS], url
 
-    def test_conflict_with_a_page_is_no_warning(self, pages: Any, caplog: pytest.LogCaptureFixture) -> None:
-        """[D26]"""
-        pages({"redis_locks/409.html": PAGE})
+        for url, request in (*((url, refused) for url in ("/view/", "/async-view/", "/locked/")), ("/view/", by_asgi)):
+            for templates in ({}, {"redis_locks/409.html": PAGE}):
+                pages(templates)
+                caplog.clear()
+                with caplog.at_level(logging.INFO):
+                    request(url)
+                assert lines(caplog) == [OURS], url
+        caplog.clear()
         with caplog.at_level(logging.INFO):
-            refused("/view/")
+            by_asgi("/async-view/")
         assert lines(caplog) == [OURS]
 
-    def test_status_from_500_on_is_logged_as_an_error(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_status_from_500_on_is_logged_as_an_error(
+        self, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
+    ) -> None:
+        """[D26] By Django; a store that is down by us, too."""
         with caplog.at_level(logging.INFO):
             refused("/server-error/")
-        assert lines(caplog) == [OURS, ("django.request", "ERROR")]
-
-    def test_store_that_is_down_is_logged_as_an_error(self, store_down: str, caplog: pytest.LogCaptureFixture) -> None:
-        """[D26] By us, and by Django."""
-        with caplog.at_level(logging.INFO):
+            assert lines(caplog) == [OURS, ("django.request", "ERROR")]
+            caplog.clear()
+            request.getfixturevalue("store_down")
             Client().get("/view/")
         assert lines(caplog) == [("django_redis_locks.backend", "ERROR"), ("django.request", "ERROR")]
 
@@ -300,18 +294,11 @@ class TestTriedAgain:
         assert Client().get(url).status_code == 409
         assert tries == ["failed"]
 
-    def test_helper_called_by_a_template_raises(self, pages: Any) -> None:
+    def test_helper_called_by_a_template_or_a_key_raises(self, pages: Any) -> None:
         """It is no view, although the view has returned."""
-        pages({"helped.html": "{{ helped }}"})
+        pages({"helped.html": "{{ helped }}", "redis_locks/409.html": "{{ helped }}"})
         assert Client().get("/rendered/").content == b"served"
         with held_elsewhere("helper"):
             assert Client().get("/rendered/").content == b"refused"
-
-    def test_helper_called_by_the_page_of_a_refusal_raises(self, pages: Any) -> None:
-        pages({"redis_locks/409.html": "{{ helped }}"})
-        with held_elsewhere("helper"):
             assert refused("/view/").content == b"refused"
-
-    def test_helper_called_by_the_key_of_a_view_raises(self) -> None:
-        with held_elsewhere("helper"):
             assert Client().get("/keyed/").content == b"keyed:refused"

@@ -18,16 +18,30 @@ pytestmark = [pytest.mark.usefixtures("log"), pytest.mark.databases("sqlite")]
 
 
 @redis_lock("until the call", hold="call")
-def only_for_the_call() -> None:
-    pass
+def only_for_the_call() -> None: ...
+
+
+@redis_lock("own")
+@transaction.atomic
+def own() -> None: ...
+
+
+@redis_lock("async")
+async def awork() -> None: ...
 
 
 class TestCalls:
-    def test_hold_call_releases_with_the_call(self, log: TransactionLog) -> None:
-        with transaction.atomic():
-            only_for_the_call()
-            assert log[-1] == "release until the call"
-            assert connection.run_on_commit == []
+    def test_call_that_no_transaction_can_keep_releases_at_its_end(self, log: TransactionLog) -> None:
+        """[D2] [D15] Of hold="call", and of a coroutine, which can't see the transaction of the thread that waits for it."""
+        for call, key in ((only_for_the_call, "until the call"), (async_to_sync(awork), "async")):
+            with transaction.atomic():
+                call()
+                assert log[-1] == f"release {key}"
+                assert connection.run_on_commit == []
+        for plain, key in ((service, "service"), (lambda: asyncio.run(awork()), "async")):
+            log.clear()
+            plain()
+            log.equals(f"acquire {key}", f"release {key}")
 
     def test_HOLD_of_LOCKS_is_used_where_the_call_site_has_none(self, log: TransactionLog, settings: Any) -> None:
         entry = settings.REDIS_LOCKS["default"]
@@ -45,21 +59,13 @@ class TestCalls:
             with pytest.raises(ValueError, match="hold is 'call', 'transaction' or 'response'"):
                 redis_lock("key", hold=hold)
 
-    def test_call_without_a_transaction_releases_at_its_end(self, log: TransactionLog) -> None:
-        """[D2]"""
-        service()
-        log.equals("acquire service", "release service")
-
-    def test_transaction_inside_the_call_ends_before_the_lock(self, log: TransactionLog) -> None:
-        """[D2]"""
-
-        @redis_lock("own")
-        @transaction.atomic
-        def own() -> None:
-            pass
-
+    def test_transaction_inside_the_call_ends_before_the_lock(
+        self, log: TransactionLog, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """[D2] [D3] And is not warned of."""
         own()
         log.equals("acquire own", "BEGIN default", "COMMIT default", "release own")
+        assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
     def test_autocommit_off_is_warned_of_once(self, log: TransactionLog, caplog: pytest.LogCaptureFixture) -> None:
         """[D11] The moment of a commit by hand can't be known."""
@@ -93,38 +99,6 @@ class TestCalls:
         assert record.name == "django_redis_locks"
         assert "inside an open transaction" in record.getMessage()
         assert "service" in record.getMessage()
-
-    def test_lock_around_a_transaction_is_not_warned_of(self, caplog: pytest.LogCaptureFixture) -> None:
-        """[D3]"""
-
-        @redis_lock("own")
-        @transaction.atomic
-        def own() -> None:
-            pass
-
-        own()
-        assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
-
-    def test_coroutine_under_async_to_sync_releases_at_its_end(self, log: TransactionLog) -> None:
-        """[D15] It can't see the transaction of the thread that waits for it."""
-
-        @redis_lock("async")
-        async def work() -> None:
-            pass
-
-        with transaction.atomic():
-            async_to_sync(work)()
-            assert log[-1] == "release async"
-
-    def test_coroutine_releases_at_its_end(self, log: TransactionLog) -> None:
-        """[D15]"""
-
-        @redis_lock("async")
-        async def work() -> None:
-            pass
-
-        asyncio.run(work())
-        log.equals("acquire async", "release async")
 
 
 class TestsOfUsers:

@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from django_redis_locks import (
-    LockAlreadyHeld,
-    current_grant,
-    locks,
-    redis_lock,
-)
+from django_redis_locks import LockAlreadyHeld, current_grant, locks, redis_lock
 from django_redis_locks.testing import ManualClock
 from tests.django.helpers import LEASE, MEMORY, PATIENCE, Events, in_thread, until
 from tests.django.transaction_log import Boom, TransactionLog, is_busy, rolled_back, service
@@ -34,17 +29,11 @@ def same_lock() -> str:
 class TestMeanwhile:
     def test_grant_of_a_call_that_ended_is_released(self) -> None:
         """[D2] It isn't the current grant, and the lock is still busy."""
-        grants = []
-
-        @redis_lock("service")
-        def call() -> None:
-            grants.append(current_grant())
-
         with transaction.atomic():
-            call()
+            grant = redis_lock("service")(current_grant)()
             assert current_grant() is None
-            assert grants[0].given_back
-            grants[0].release()
+            assert grant.given_back
+            grant.release()
             assert is_busy()
 
     def test_next_call_in_the_transaction_enters_again(self, log: TransactionLog) -> None:
@@ -119,13 +108,8 @@ class TestMeanwhile:
     def test_maintenance_thread_runs_before_a_finalizer_needs_it(self, settings: Any) -> None:
         """[H13] A finalizer must start no thread; a fixed lease alone needs none."""
         settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY, "LOCATION": "a new one"}}
-
-        @redis_lock("fixed", expire=30)
-        def fixed() -> None:
-            pass
-
         with rolled_back():
-            fixed()
+            redis_lock("fixed", expire=30)(lambda: None)()
             assert maintenance_thread_runs()
 
     def test_callback_in_a_forked_child_frees_nothing(self) -> None:
@@ -147,8 +131,14 @@ class TestMeanwhile:
                 assert is_busy()
         assert not is_busy()
 
-    def test_outer_transaction_on_another_database_counts_from_the_next_call(self, log: TransactionLog) -> None:
-        """[D2]"""
+    def test_transaction_on_another_database_counts(self, log: TransactionLog) -> None:
+        """[D2] An outer one from the next call on."""
+        with transaction.atomic():
+            service()
+            with transaction.atomic(using="other"):
+                service()
+            assert is_busy()
+        assert log[-2:] == ["COMMIT default", "release service"]
         with transaction.atomic(using="other"):
             with transaction.atomic():
                 service()
@@ -156,15 +146,6 @@ class TestMeanwhile:
             service()
             assert is_busy()
         assert log[-2:] == ["COMMIT other", "release service"]
-
-    def test_inner_transaction_on_another_database_counts(self, log: TransactionLog) -> None:
-        """[D2]"""
-        with transaction.atomic():
-            service()
-            with transaction.atomic(using="other"):
-                service()
-            assert is_busy()
-        assert log[-2:] == ["COMMIT default", "release service"]
 
     def test_call_inside_of_the_call_raises_LockAlreadyHeld(self) -> None:
         """Also if an earlier call left the lock held."""
@@ -247,74 +228,36 @@ class TestMeanwhile:
 
     def test_fixed_lease_that_ends_before_commit_is_a_loss(self, seen: Events) -> None:
         """[D30] It is sent as a signal, and the next call is a new hold."""
-
-        @redis_lock("short", expire=LEASE, wait=PATIENCE)
-        def short() -> int | None:
-            grant = current_grant()
-            assert grant is not None
-            return grant.fence
-
-        @redis_lock("short", expire=30)
-        def longer() -> int | None:
-            grant = current_grant()
-            assert grant is not None
-            return grant.fence
-
         with transaction.atomic():
-            first = short()
+            first = redis_lock("short", expire=LEASE, wait=PATIENCE)(lambda: current_grant().fence)()
             until(lambda: not locks.lock("short").locked())
-            second = longer()
-            assert first is not None
-            assert second is not None
+            second = redis_lock("short", expire=30)(lambda: current_grant().fence)()
             assert second > first
         assert [event.fence for event in seen.of(events.Lost)] == [first]
         assert [event.fence for event in seen.of(events.Released)] == [second]
 
     def test_on_lost_is_called_for_a_loss_before_commit(self, memory_locks: Any) -> None:
         lost: list[Any] = []
-
-        @redis_lock("watched", on_lost=lost.append)
-        def watched() -> None:
-            pass
-
         memory_locks(EXPIRE=1)
         with transaction.atomic():
-            watched()
+            redis_lock("watched", on_lost=lost.append)(lambda: None)()
             locks.lock("watched").force_release()
             until(lambda: lost)
         assert lost[0].lost
 
     def test_release_inside_of_the_call_leaves_nothing_to_commit(self, log: TransactionLog) -> None:
-        @redis_lock("own")
-        def own() -> None:
-            grant = current_grant()
-            assert grant is not None
-            grant.release()
-
+        """That of a re-entrant call releases the outer lock."""
         with transaction.atomic():
-            own()
+            redis_lock("own")(lambda: current_grant().release())()
             assert log[-1] == "release own"
             assert connection.run_on_commit == []
-
-    def test_release_inside_of_a_reentrant_call_releases_the_outer_lock(self, log: TransactionLog) -> None:
-        @redis_lock("own", reentrant=True)
-        def own() -> None:
-            grant = current_grant()
-            assert grant is not None
-            grant.release()
-
         with transaction.atomic():
             with locks.rlock("own"):
-                own()
+                redis_lock("own", reentrant=True)(lambda: current_grant().release())()
             assert log[-1] == "release own"
 
     def test_call_without_a_lock_leaves_nothing_to_commit(self, store_down: str) -> None:
         """`on_backend_error="open"` while the store is down."""
-
-        @redis_lock("open", on_backend_error="open")
-        def unlocked() -> None:
-            pass
-
         with transaction.atomic():
-            unlocked()
+            redis_lock("open", on_backend_error="open")(lambda: None)()
             assert connection.run_on_commit == []

@@ -119,20 +119,50 @@ def templates(settings: Any) -> None:
     settings.TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates"}]
 
 
-def test_lock_is_held_until_the_response_is_closed() -> None:
-    """[D19] Servers close it when it was sent."""
-    response = whole(RequestFactory().get("/"))
-    assert current_grant() is None
-    assert not is_free()
-    response.close()
+def test_lock_is_held_until_the_response_is_closed(tmp_path: Path) -> None:
+    """[D8] [D17] [D18] [D19] Servers close it when it was sent, or unread for a client that has gone. A server may still
+    send a file by itself, no wrapper around a stream's iterator has a `close` that could be missed, and neither the end
+    of another request nor the copy of a cache middleware closes it."""
+    (tmp_path / "file").write_bytes(b"done")
+    file = until_closed(lambda request: FileResponse((tmp_path / "file").open("rb")))
+
+    def is_copied(response: HttpResponse) -> bool:
+        copy = pickle.loads(pickle.dumps(response))
+        copy.close()
+        return bool(copy.content == b"done")
+
+    for name, view, holds in (
+        ("whole", whole, lambda response: current_grant() is None),
+        ("another request ends", whole, lambda response: request_finished.send(sender=None) is not None),
+        ("pickled", whole, is_copied),
+        ("file", file, lambda response: response.file_to_stream is not None),
+        ("stream", streamed, lambda response: type(response._iterator) is type(chunks())),
+        ("stacked", stacked, lambda response: locks.lock("outer").locked()),
+    ):
+        response = view(RequestFactory().get("/"))
+        assert holds(response), name
+        assert not is_free(), name
+        response.close()
+        assert is_free(), name
+        assert not locks.lock("outer").locked()
+
+
+def test_lock_is_free_after_the_request() -> None:
+    """[D17] [D19] A stream is read, and a template rendered, under the lock, after the view has returned."""
+    for name, content in (
+        ("whole", b"done"),
+        ("streamed", b"busybusybusy"),
+        ("streamed_by_default", b"freefreefree"),
+        ("template", b"busy"),
+    ):
+        for _ in range(2):
+            assert Client().get(f"/{name}/").getvalue() == content, name
+            assert is_free(), name
+    with pytest.raises(LookupError):
+        Client().get("/fails/")
     assert is_free()
-
-
-def test_client_closes_the_response() -> None:
-    """[D19]"""
-    for _ in range(2):
-        assert Client().get("/whole/").content == b"done"
-        assert is_free()
+    assert until_closed(lambda: "done")() == "done"
+    assert is_free()
 
 
 @pytest.mark.parametrize(("view", "free"), [("shopping", False), ("shopping_by_default", True)])
@@ -155,17 +185,6 @@ def test_session_is_saved_under_the_lock_only_with_hold_response(
     assert is_free()
 
 
-def test_stream_is_read_under_the_lock() -> None:
-    """[D17] Its body is made after the view has returned."""
-    assert Client().get("/streamed/").getvalue() == b"busybusybusy"
-    assert is_free()
-
-
-def test_stream_without_hold_response_is_read_without_the_lock() -> None:
-    """[D17]"""
-    assert Client().get("/streamed_by_default/").getvalue() == b"freefreefree"
-
-
 def test_second_request_during_a_stream_is_refused() -> None:
     """[D17] Also one in the same thread."""
     first = Client().get("/streamed/")
@@ -173,61 +192,6 @@ def test_second_request_during_a_stream_is_refused() -> None:
     assert not is_free()
     assert first.getvalue() == b"busybusybusy"
     assert Client().get("/streamed/").getvalue() == b"busybusybusy"
-
-
-def test_stream_that_is_closed_unread_releases() -> None:
-    """[D17] As for a client that has gone."""
-    response = Client().get("/streamed/")
-    assert not is_free()
-    response.close()
-    assert is_free()
-
-
-def test_iterator_of_a_stream_is_not_wrapped() -> None:
-    """[D17] No wrapper whose `close` could be missed."""
-    own = chunks()
-    response = streamed(RequestFactory().get("/"))
-    assert type(response._iterator) is type(own)  # type: ignore[attr-defined]
-    response.close()
-
-
-def test_file_response_keeps_file_to_stream(tmp_path: Path) -> None:
-    """[D18] The server may still send it by itself."""
-    file = tmp_path / "file"
-    file.write_bytes(b"done")
-
-    response = until_closed(lambda: FileResponse(file.open("rb")))()
-    assert response.file_to_stream is not None
-    assert not is_free()
-    response.close()
-    assert is_free()
-
-
-def test_template_is_rendered_under_the_lock() -> None:
-    """[D19] After the view has returned."""
-    assert Client().get("/template/").content == b"busy"
-    assert is_free()
-
-
-def test_view_that_raises_releases() -> None:
-    with pytest.raises(LookupError):
-        Client().get("/fails/")
-    assert is_free()
-
-
-def test_result_that_is_no_response_releases() -> None:
-    assert until_closed(lambda: "done")() == "done"
-    assert is_free()
-
-
-def test_stacked_locks_are_held_until_the_response_is_closed() -> None:
-    """[D8]"""
-    response = stacked(RequestFactory().get("/"))
-    assert locks.lock("outer").locked()
-    assert not is_free()
-    response.close()
-    assert is_free()
-    assert not locks.lock("outer").locked()
 
 
 def test_collected_response_frees_the_lock() -> None:
@@ -245,24 +209,6 @@ def test_response_that_middleware_replaces_frees_the_lock(settings: Any) -> None
     assert Client().get("/whole/").status_code == 304
     gc.collect()
     until(is_free)
-
-
-def test_end_of_another_request_keeps_the_lock() -> None:
-    """A test may make several before it reads a stream."""
-    response = whole(RequestFactory().get("/"))
-    request_finished.send(sender=None)
-    assert not is_free()
-    response.close()
-
-
-def test_pickled_response_has_no_lock() -> None:
-    """A cache middleware pickles responses."""
-    response = whole(RequestFactory().get("/"))
-    copy = pickle.loads(pickle.dumps(response))
-    copy.close()
-    assert copy.content == b"done"
-    assert not is_free()
-    response.close()
 
 
 def test_close_after_a_loss_raises_nothing(seen: Events) -> None:
