@@ -333,10 +333,7 @@ def janitors() -> list[Janitor]:
     return list(_janitors)
 
 
-@clock.on_install
-def _wake_all() -> None:
-    for janitor in janitors():
-        janitor.wake()
+clock.on_install(lambda: [janitor.wake() for janitor in janitors()])
 
 
 _forked = threading.RLock()

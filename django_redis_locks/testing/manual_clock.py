@@ -192,11 +192,21 @@ class ManualClock:
 
     def _settle_loops(self) -> None:
         for loop in list(TaskEvent.loops):
-            if loop is running_loop() or not loop.is_running():
-                continue
-            for _ in range(_TURNS):
-                with suppress(RuntimeError, TimeoutError):  # it is closed in this moment, or blocked
-                    asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(_PATIENCE)
+            if loop is not running_loop() and loop.is_running():
+                with suppress(RuntimeError):  # it is closed in this moment
+                    self._let_turn(loop)
+
+    def _let_turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        left = _TURNS
+
+        def turn() -> None:
+            nonlocal left
+            left -= 1
+            if left:
+                loop.call_soon(turn)
+
+        loop.call_soon_threadsafe(turn)
+        self._until(lambda: left == 0 or not loop.is_running())
 
 
 def _in_package(thread: int) -> bool:

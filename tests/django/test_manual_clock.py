@@ -139,6 +139,22 @@ def test_task_that_is_cancelled_leaves_nothing_behind(clock: ManualClock) -> Non
     asyncio.run(story())
 
 
+def test_tasks_of_another_threads_loop_follow_the_clock(clock: ManualClock, pool: ThreadPoolExecutor) -> None:
+    """Also while that loop ends."""
+
+    async def wait_for_lock() -> object:
+        return await locks.lock("import").aacquire(timeout=25)
+
+    with hold_lock("import"):
+        waiter = pool.submit(asyncio.run, wait_for_lock())
+        while not locks["default"].engine.queued(locks.lock("import").place):
+            pass
+        clock.advance(24)
+        assert not waiter.done()
+        clock.advance(2)
+        assert waiter.result(10) is None
+
+
 def test_manual_clock_wins_over_frozen_time(clock: ManualClock) -> None:
     """[H14] freezegun stands still or ticks for all the rest, and leases follow the manual clock alone."""
     with freeze_time("2012-01-14") as frozen:
