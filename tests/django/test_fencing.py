@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -184,9 +184,9 @@ def test_write_of_a_process_stopped_beyond_its_lease_is_refused_by_itself(accoun
 
 
 def test_save_of_a_row_read_before_another_holder_wrote_it_raises_StaleGrant(account: Account) -> None:
-    """Read, then locked: the lock is good, what was read isn't."""
+    """Read, then locked: the lock is good, what was read isn't. Read again, by a holder whose lock is gone: neither."""
     fence = later_holder_writes()
-    with locks.lock("account:1") as grant:
+    with pytest.raises(LockLost), locks.lock("account:1") as grant:  # noqa: PT012
         with pytest.raises(
             StaleGrant, match=f"read before another holder wrote it: fence 0 was read, {fence} is stored"
         ):
@@ -196,15 +196,11 @@ def test_save_of_a_row_read_before_another_holder_wrote_it_raises_StaleGrant(acc
         assert (account.balance, account.fence) == (50, fence)
         save(account, grant)
         assert stored() == (0, grant.fence) == (account.balance, account.fence)
-
-
-def test_save_of_what_a_later_holder_wrote_raises_StaleGrant(account: Account, grant: Grant) -> None:
-    """Read as it is, but by a holder whose lock is gone."""
-    later_holder_writes()
-    account.refresh_from_db()
-    with pytest.raises(StaleGrant, match="a later holder has written"):
-        save(account, grant)
-    assert stored()[0] == 50
+        later_holder_writes()
+        account.refresh_from_db()
+        with pytest.raises(StaleGrant, match="a later holder has written"):
+            save(account, grant)
+        assert stored()[0] == 50
 
 
 @pytest.mark.databases("sqlite")
@@ -216,33 +212,26 @@ def test_two_instances_of_one_holder_are_both_written(account: Account, grant: G
 
 
 @pytest.mark.databases("sqlite")
-def test_save_uses_the_lock_that_the_caller_holds(account: Account, grant: Grant) -> None:
-    account.balance = 1
-    account.save()
-    assert stored() == (1, grant.fence)
-
-
-@pytest.mark.databases("sqlite")
-def test_save_inside_a_re_entry_uses_the_same_lock(account: Account) -> None:
+def test_save_uses_the_lock_that_the_caller_holds(account: Account) -> None:
+    """Also inside a re-entry."""
     lock = locks.rlock("account:1")
-    with lock as grant, lock:
-        account.save()
-    assert stored() == (100, grant.fence)
+    with lock as grant:
+        for balance, entry in ((1, nullcontext()), (2, lock)):
+            with entry:
+                account.balance = balance
+                account.save()
+            assert stored() == (balance, grant.fence)
 
 
 @pytest.mark.databases("sqlite")
-def test_save_without_a_lock_raises_LockNotOwned(account: Account) -> None:
-    """Written past the lock, the row would silently go back to what was read."""
+def test_save_under_no_or_several_locks_raises_LockNotOwned(account: Account) -> None:
+    """Written past the lock, the row would silently go back to what was read; the fence of another key is no better
+    than a chance number."""
     with CaptureQueriesContext(connection) as queries, pytest.raises(LockNotOwned, match="none is held here") as caught:
         account.save()
     assert len(queries) == 0
     assert "save(grant=...)" in str(caught.value)
-
-
-@pytest.mark.databases("sqlite")
-def test_save_under_several_locks_raises_LockNotOwned(account: Account, grant: Grant) -> None:
-    """The fence of another key is no better than a chance number."""
-    with locks.lock("mail:1"):
+    with locks.lock("account:1") as grant, locks.lock("mail:1"):
         with pytest.raises(LockNotOwned, match=r"several are held here \('mail', 'account'\): say which"):
             account.save()
         account.save(grant=grant)
@@ -281,18 +270,13 @@ def test_save_of_fields_of_an_unread_row_compares_the_stored_fence(account: Acco
 
 
 @pytest.mark.databases("sqlite")
-def test_update_fields_writes_these_and_the_fence(account: Account, grant: Grant) -> None:
+def test_update_fields_or_loaded_fields_and_the_fence_are_written(account: Account, grant: Grant) -> None:
+    some = Account.objects.only("balance").get()
     ONE.update(note="by hand")
     account.balance = F("balance") - 1
     account.save(update_fields=["balance"])
     account.refresh_from_db()
     assert (account.balance, account.note, account.fence) == (99, "by hand", grant.fence)
-
-
-@pytest.mark.databases("sqlite")
-def test_deferred_fields_are_not_written(account: Account, grant: Grant) -> None:
-    some = Account.objects.only("balance").get()
-    ONE.update(note="by hand")
     save(some, grant)
     assert ONE.values_list("balance", "note", "fence").get() == (0, "by hand", grant.fence)
 

@@ -117,6 +117,9 @@ class OfClass(View):
         return HttpResponse("done")
 
 
+async def noop() -> None: ...
+
+
 def undecorated(request: HttpRequest) -> HttpResponse:
     try:
         return HttpResponse(helper(request))
@@ -157,45 +160,33 @@ def refused(path: str, method: str = "get", **headers: str) -> Any:
         return getattr(Client(), method)(path, headers=headers)
 
 
-async def arefused(path: str) -> Any:
-    return await AsyncClient().get(path)
+async def arefused(path: str, method: str = "get") -> Any:
+    return await getattr(AsyncClient(), method)(path)
+
+
+def outcome(result: Any) -> Any:
+    return asyncio.run(result) if asyncio.iscoroutine(result) else result
 
 
 class TestHandler:
     def test_response_of_a_handler_is_the_answer(self, rf: RequestFactory) -> None:
         """For any kind of callable; a free lock doesn't call it."""
         for name, handler in HANDLERS.items():
-            if name == "lambda-of-async":
-                continue
-            view = decorated(on_conflict=handler)
+            for view in (decorated(on_conflict=handler), adecorated(on_conflict=handler)):
+                if name == "lambda-of-async" and not asyncio.iscoroutinefunction(view):
+                    continue
+                with held_elsewhere("order"):
+                    response = outcome(view(rf.get("/")))
+                assert (response.status_code, response.content) == (418, b"teapot order 409"), name
+                assert outcome(view(rf.get("/"))).content == b"done", name
+
+    def test_handler_answers_under_wsgi_and_asgi(self) -> None:
+        """An asynchronous one of a synchronous method too, in its thread under ASGI."""
+        asked = [(url, "get") for url in ("/view/", "/async-view/", "/async-handler/", "/class/")]
+        for url, method in (*asked, ("/class/", "post")):
+            assert refused(url, method).status_code == 418, url
             with held_elsewhere("order"):
-                response = view(rf.get("/"))
-            assert (response.status_code, response.content) == (418, b"teapot order 409"), name
-            assert view(rf.get("/")).content == b"done", name
-
-    def test_response_of_a_handler_is_the_answer_of_an_async_view(self, rf: RequestFactory) -> None:
-        for name, handler in HANDLERS.items():
-            view = adecorated(on_conflict=handler)
-            with held_elsewhere("order"):
-                response = asyncio.run(view(rf.get("/")))
-            assert (response.status_code, response.content) == (418, b"teapot order 409"), name
-            assert asyncio.run(view(rf.get("/"))).content == b"done", name
-
-    @pytest.mark.parametrize("path", ["/view/", "/async-view/", "/async-handler/", "/class/"])
-    def test_handler_answers_under_wsgi_and_asgi(self, path: str) -> None:
-        assert refused(path).status_code == 418
-        with held_elsewhere("order"):
-            assert asyncio.run(arefused(path)).status_code == 418
-
-    def test_asynchronous_handler_of_a_synchronous_method_is_called(self) -> None:
-        """In its thread under ASGI."""
-        assert refused("/class/", "post").status_code == 418
-
-        async def ask() -> Any:
-            return await AsyncClient().post("/class/")
-
-        with held_elsewhere("order"):
-            assert asyncio.run(ask()).status_code == 418
+                assert asyncio.run(arefused(url, method)).status_code == 418, url
 
     @pytest.mark.django_db
     def test_synchronous_handler_of_an_async_view_may_ask_the_database(self) -> None:
@@ -235,18 +226,18 @@ class TestHandler:
         with pytest.raises(LockBackendError):
             redis_lock("order", on_conflict="skip")(lambda: None)()
 
-    def test_call_without_a_request_calls_no_handler(self) -> None:
-        """[D 2.4] A function's result isn't a response."""
-        with held_elsewhere("order"), pytest.raises(LockNotAcquired):
-            redis_lock("order", on_conflict=teapot)(lambda: None)()
+    def test_call_without_a_request_calls_no_handler(self, memory_locks: Any) -> None:
+        """[D 2.4] A function's result isn't a response. Nor is one of the project called."""
+        for handler in (teapot, ateapot, "raise", None):
+            memory_locks(**({} if handler else {"ON_CONFLICT": teapot}))
+            for function in (lambda: None, noop):
+                with held_elsewhere("order"), pytest.raises(LockNotAcquired):
+                    outcome(redis_lock("order", on_conflict=handler)(function)())
 
-        @redis_lock("order", on_conflict=ateapot)
-        async def work() -> None: ...
-
-        with held_elsewhere("order"), pytest.raises(LockNotAcquired):
-            asyncio.run(work())
-
-    def test_helper_of_a_view_calls_no_handler(self) -> None:
+    @pytest.mark.parametrize("project", [{}, {"ON_CONFLICT": teapot}], ids=["no handler", "handler of the project"])
+    def test_helper_of_a_view_calls_no_handler(self, memory_locks: Any, project: Any) -> None:
+        """[D 2.4]"""
+        memory_locks(**project)
         with held_elsewhere("helper"):
             assert Client().get("/undecorated/").content == b"LockNotAcquired"
 
@@ -303,35 +294,22 @@ class TestRaise:
             refused(path)
         assert (raised.value.name, raised.value.status) == ("order", 409)
 
-    def test_raise_in_a_function_raises_LockNotAcquired(self) -> None:
-        with held_elsewhere("order"), pytest.raises(LockNotAcquired):
-            redis_lock("order", on_conflict="raise")(lambda: None)()
-
 
 class TestSkip:
     def test_skip_returns_None_without_a_call(self) -> None:
         """[D52]"""
-        runs = []
+        runs: list[int] = []
 
-        @redis_lock("order", on_conflict="skip")
-        def work() -> int:
+        async def awork() -> int:
             return runs.append(1) or 5
 
-        with held_elsewhere("order"):
-            assert work() is None
-        assert runs == []
-        assert work() == 5
-
-    def test_skip_of_a_coroutine_returns_None(self) -> None:
-        """[D52]"""
-
-        @redis_lock("order", on_conflict="skip")
-        async def work() -> int:
-            return 5
-
-        with held_elsewhere("order"):
-            assert asyncio.run(work()) is None
-        assert asyncio.run(work()) == 5
+        for function in (lambda: runs.append(1) or 5, awork):
+            work = redis_lock("order", on_conflict="skip")(function)
+            with held_elsewhere("order"):
+                assert outcome(work()) is None
+            assert runs == []
+            assert outcome(work()) == 5
+            runs.clear()
 
     @pytest.mark.parametrize("path", ["/skip/", "/async-skip/"])
     def test_skip_of_a_view_raises_TypeError(self, path: str) -> None:
@@ -377,14 +355,6 @@ class TestLevels:
         with held_elsewhere("order"):
             for how, status in (("answer", 409), (redirect, 302), (f"{__name__}.redirect", 302)):
                 assert decorated(on_conflict=how)(rf.get("/")).status_code == status
-
-    def test_handler_of_the_project_is_not_called_for_functions(self, memory_locks: Any) -> None:
-        """[D 2.4]"""
-        memory_locks(ON_CONFLICT=teapot)
-        with held_elsewhere("order"), pytest.raises(LockNotAcquired):
-            redis_lock("order")(lambda: None)()
-        with held_elsewhere("helper"):
-            assert Client().get("/undecorated/").content == b"LockNotAcquired"
 
     def test_override_settings_takes_effect_at_the_next_call(self) -> None:
         """[D53]"""
