@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -23,6 +24,10 @@ from tests.django.helpers import held_elsewhere, in_thread
 
 def key_now() -> str:
     return current_grant().key
+
+
+async def akey_now(pk: object) -> str:
+    return key_now()
 
 
 def answer(*_: object, **__: object) -> HttpResponse:
@@ -194,12 +199,10 @@ class Order:
 
 
 class TestMethods:
-    def test_template_of_a_method_names_self_and_defaults(self) -> None:
-        """[D47]"""
+    def test_template_of_a_method_names_self_cls_and_defaults(self) -> None:
+        """[D47] Below classmethod and staticmethod it is that of a function."""
         assert Order(3).ship() == Order(3).ship("all") == Order(3).ship(part="all") == "order:3:all"
         assert Order.ship(Order(4), "a:b") == "order:4:a%3Ab"
-
-    def test_template_below_classmethod_and_staticmethod_is_that_of_a_function(self) -> None:
         assert Order.clean() == Order(1).clean() == "orders:Order"
         assert Order.close(2026) == Order(1).close(year=2026) == "orders:2026"
 
@@ -227,10 +230,6 @@ class TestCallables:
             assert redis_lock(work, **options)(5).startswith("5 ")
         assert redis_lock(key=lambda: "mine")(key_now)() == "mine"
 
-    def test_positional_lambda_raises_and_names_key(self) -> None:
-        with pytest.raises(TypeError, match="key=lambda"):
-            redis_lock(lambda request: "order")
-
     def test_positional_callable_with_a_key_is_the_function(self) -> None:
         def work(x: int) -> str:
             return key_now()
@@ -238,6 +237,8 @@ class TestCallables:
         assert redis_lock(work, key="order:{x}")(5) == "order:5"
         with pytest.raises(TypeError, match="two keys"):
             redis_lock("order", key="order")  # type: ignore[call-overload]
+        with pytest.raises(TypeError, match="key=lambda"):
+            redis_lock(lambda request: "order")
 
     def test_result_that_is_no_text_raises_LockKeyError(self) -> None:
         """The message names the function and not the value."""
@@ -255,58 +256,39 @@ class TestCallables:
             assert " 5" not in str(raised.value)
 
     def test_key_of_an_async_function_may_be_made_by_an_async_callable(self) -> None:
-        """Or a plain one."""
+        """Or a plain one. Its result is a text."""
 
-        async def akey(pk: int) -> str:
-            return f"order:{pk}"
+        async def akey(pk: object) -> object:
+            return pk
 
-        async def work(pk: int) -> str:
-            return key_now()
-
-        assert asyncio.run(redis_lock(key=akey)(work)(5)) == "order:5"
-        assert asyncio.run(redis_lock(key=lambda pk: f"order:{pk}")(work)(5)) == "order:5"
-
-    def test_result_of_an_async_callable_that_is_no_text_raises_LockKeyError(self) -> None:
-        async def akey() -> object:
-            return value
-
-        async def work() -> None:
-            pytest.fail("it ran without a key")
-
-        for value in (None, "", 5):  # noqa: B007 - the key callable returns it
-            with pytest.raises(LockKeyError, match="must return a text"):
-                asyncio.run(redis_lock(key=akey)(work)())
+        for value in ("order:5", None, "", 5):
+            for key in (akey, lambda pk: pk):
+                with nullcontext() if value == "order:5" else pytest.raises(LockKeyError, match="must return a text"):
+                    assert asyncio.run(redis_lock(key=key)(akey_now)(value)) == value == "order:5"
 
     def test_async_callable_of_a_plain_function_raises_TypeError(self) -> None:
         """At decoration."""
-
-        async def akey() -> str:
-            return "order"
-
         with pytest.raises(TypeError, match="an async key callable needs an async function"):
-            redis_lock(key=akey)(lambda: None)
+            redis_lock(key=akey_now)(lambda pk: None)
 
-    @pytest.mark.parametrize("asynchronous", [False, True])
-    def test_exception_of_a_callable_is_raised_with_a_note(self, asynchronous: bool) -> None:
-        """[D24] And nothing is held."""
+    def test_exception_of_a_callable_is_raised_with_a_note(self) -> None:
+        """[D24] Also of one that takes other arguments. And nothing is held."""
 
-        def key_of(pk: int) -> str:
+        def wrong(pk: int) -> str:
             raise LookupError(pk)
 
-        async def awork(pk: int) -> None: ...
-
-        decorate = redis_lock(key=key_of, name="orders")
-        with pytest.raises(LookupError) as raised:
-            asyncio.run(decorate(awork)(5)) if asynchronous else decorate(lambda pk: None)(5)
-        assert raised.value.__notes__ == [
-            "@redis_lock gave the arguments of a call to the key callable of orders, which raised this"
-        ]
-        assert current_grant() is None
-
-    def test_callable_that_takes_other_arguments_raises_with_a_note(self) -> None:
-        with pytest.raises(TypeError, match="takes 0 positional arguments but 1 was given") as raised:
-            redis_lock(key=lambda: "order")(lambda pk: None)(5)
-        assert "gave the arguments of a call to the key callable" in raised.value.__notes__[0]
+        for key, kind, message in (
+            (wrong, LookupError, "5"),
+            (lambda: "order", TypeError, "takes 0 positional arguments"),
+        ):
+            decorate = redis_lock(key=key, name="orders")
+            for call in (decorate(lambda pk: None), lambda pk: asyncio.run(decorate(akey_now)(pk))):  # noqa: B023
+                with pytest.raises(kind, match=message) as raised:
+                    call(5)
+                assert raised.value.__notes__ == [
+                    "@redis_lock gave the arguments of a call to the key callable of orders, which raised this"
+                ]
+                assert current_grant() is None
 
 
 @redis_lock
@@ -325,24 +307,26 @@ class SecondView(View):
 
 
 class TestWithoutAKey:
-    def test_key_is_module_and_qualified_name(self) -> None:
-        """[D49] One lock for all calls of the function; a renamed one has another."""
+    def test_key_is_name_or_module_and_qualified_name(self) -> None:
+        """[D49] One lock for all calls of the function; a renamed one has another. A name may have braces."""
         assert bare() == f"{__name__}.bare"
-
-    def test_decorator_called_without_a_key_means_the_same(self) -> None:
-        here = f"{__name__}.TestWithoutAKey.test_decorator_called_without_a_key_means_the_same.<locals>.work"
-
-        def work() -> str:
-            return key_now()
-
-        for decorate in (redis_lock(), redis_lock(expire=5), redis_lock(key=None)):
-            assert decorate(work)() == here
-
-    def test_name_without_a_key_is_the_key(self) -> None:
-        """Braces and all."""
         assert redis_lock(name="a{b}")(key_now)() == "a{b}"
 
-    def test_key_of_a_method_has_its_class(self) -> None:
+    def test_decorator_called_without_a_key_means_the_same(self) -> None:
+        for decorate in (redis_lock(), redis_lock(expire=5), redis_lock(key=None)):
+            assert decorate(key_now)() == f"{__name__}.key_now"
+
+    def test_key_of_a_view_is_that_of_its_method_or_class(self, rf: RequestFactory) -> None:
+        """[D45] Not the helper of the decorator."""
+        decorated = method_decorator(redis_lock, name="get")(type("Own", (FirstView,), {}))
+        for view, key in (
+            (decorated.as_view(), "FirstView.get"),
+            (redis_lock(FirstView.as_view()), "FirstView"),
+            (redis_lock(SecondView.as_view()), "SecondView"),
+        ):
+            assert view(rf.get("/")).content.decode() == f"{__name__}.{key}"
+
+    def test_key_of_a_partial_is_its_function_and_of_an_object_or_method_its_class(self) -> None:
         """All instances share it."""
 
         class Shop:
@@ -350,47 +334,21 @@ class TestWithoutAKey:
             def close(self) -> str:
                 return key_now()
 
-        assert Shop().close() == f"{__name__}.TestWithoutAKey.test_key_of_a_method_has_its_class.<locals>.Shop.close"
-
-    def test_key_under_method_decorator_is_that_of_the_method(self, rf: RequestFactory) -> None:
-        """[D45] Not the helper of the decorator."""
-        decorated = method_decorator(redis_lock, name="get")(type("Own", (FirstView,), {}))
-        assert decorated.as_view()(rf.get("/")).content.decode() == f"{__name__}.FirstView.get"
-
-    def test_views_of_two_classes_have_two_keys(self, rf: RequestFactory) -> None:
-        first, second = redis_lock(FirstView.as_view()), redis_lock(SecondView.as_view())
-        assert first(rf.get("/")).content.decode() == f"{__name__}.FirstView"
-        assert second(rf.get("/")).content.decode() == f"{__name__}.SecondView"
-
-    def test_key_of_a_partial_is_its_function_and_of_an_object_its_class(self) -> None:
-        class Work:
             def __call__(self) -> str:
                 return key_now()
 
-        prefix = (
-            f"{__name__}.TestWithoutAKey.test_key_of_a_partial_is_its_function_and_of_an_object_its_class.<locals>."
-        )
+        prefix = f"{__name__}.{Shop.__qualname__}"
+        assert redis_lock(functools.partial(answer, 5))().content.decode() == f"{__name__}.answer"
+        assert redis_lock(Shop())() == prefix
+        assert Shop().close() == f"{prefix}.close"
 
-        def work(x: int) -> str:
-            return key_now()
-
-        assert redis_lock(functools.partial(work, 5))() == f"{prefix}work"
-        assert redis_lock(Work())() == f"{prefix}Work"
-
-    @pytest.mark.parametrize("asynchronous", [False, True])
-    def test_LockKeyError_has_name_and_alias_of_the_lock(self, asynchronous: bool) -> None:
-        async def awork(pk: object) -> None: ...
-
-        def call(pk: object) -> None:
-            if asynchronous:
-                asyncio.run(redis_lock("order:{pk}")(awork)(pk))
-            else:
-                redis_lock("order:{pk}")(lambda pk: None)(pk)
-
-        for value in (None, {}, object(), "\ud800"):
-            with pytest.raises(LockKeyError) as raised:
-                call(value)
-            assert (raised.value.name, raised.value.alias) == ("order:{pk}", "default")
+    def test_LockKeyError_has_name_and_alias_of_the_lock(self) -> None:
+        decorate = redis_lock("order:{pk}")
+        for call in (decorate(lambda pk: None), lambda pk: asyncio.run(decorate(akey_now)(pk))):
+            for value in (None, {}, object(), "\ud800"):
+                with pytest.raises(LockKeyError) as raised:
+                    call(value)
+                assert (raised.value.name, raised.value.alias) == ("order:{pk}", "default")
 
     def test_two_functions_have_two_locks(self) -> None:
         @redis_lock

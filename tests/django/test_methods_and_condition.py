@@ -151,23 +151,19 @@ class TestMethods:
             if verb not in (*CHANGES, "HEAD"):
                 assert response.text == expected, verb
 
-    @pytest.mark.parametrize("name", HANDLERS)
-    def test_decorated_handler_of_several_verbs_locks_the_named_ones(self, name: str) -> None:
+    def test_decorated_handler_of_several_verbs_locks_the_named_ones(self) -> None:
+        """The request of REST framework has a verb, too."""
         with held_elsewhere("order"):
-            assert ask(name, "GET").text == "locked False"
-            assert ask(name, "POST").status_code == 409
+            for name, verb in (*((name, "POST") for name in HANDLERS), ("rest", "PUT")):
+                assert ask(name, "GET").text == "locked False", name
+                assert ask(name, verb).status_code == 409, name
 
-    def test_request_of_rest_framework_has_a_verb(self) -> None:
-        with held_elsewhere("order"):
-            assert ask("rest", "GET").text == "locked False"
-            assert ask("rest", "PUT").status_code == 409
-
-    @pytest.mark.parametrize("name", ["calls-service", "acalls-service"])
-    def test_helper_of_an_unlocked_request_raises(self, name: str) -> None:
+    def test_helper_of_an_unlocked_request_raises(self) -> None:
         """The view's body runs, locked or not: what it calls with the request is a helper and raises."""
         with held_elsewhere("service"):
-            for verb in ("GET", "POST"):
-                assert ask(name, verb).content == b"refused"
+            for name in ("calls-service", "acalls-service"):
+                for verb in ("GET", "POST"):
+                    assert ask(name, verb).content == b"refused", name
 
     def test_stacked_decorators_have_verbs_of_their_own(self) -> None:
         for key, refused in (("outer", {"POST"}), ("order", {"POST", "PUT"})):
@@ -235,55 +231,49 @@ async def apay(amount: int, *, urgent: bool = False) -> bool:
     return current_grant() is not None
 
 
-BOTH = pytest.mark.parametrize("function", [pay, apay])
-
-
 class TestConditions:
-    @pytest.mark.parametrize(("function", "condition"), [(pay, big), (apay, big), (apay, abig)])
-    def test_call_runs_without_the_lock_where_the_condition_is_false(
-        self, function: Callable[..., Any], condition: Callable[..., Any]
-    ) -> None:
+    def test_call_runs_without_the_lock_where_the_condition_is_false(self) -> None:
         """The condition is given the arguments as they were passed."""
-        decorated = redis_lock("pay", condition=condition)(function)
-        assert outcome(decorated, 5) is False
-        assert outcome(decorated, 100) is True
-        assert outcome(decorated, amount=5, urgent=True) is True
-        with held_elsewhere("pay"):
-            assert outcome(decorated, 5) is False
-            with pytest.raises(LockNotAcquired):
-                outcome(decorated, 100)
+        for function, condition in ((pay, big), (apay, big), (apay, abig)):
+            decorated = redis_lock("pay", condition=condition)(function)
+            assert outcome(decorated, 5) is False, condition
+            assert outcome(decorated, 100) is True, condition
+            assert outcome(decorated, amount=5, urgent=True) is True, condition
+            with held_elsewhere("pay"):
+                assert outcome(decorated, 5) is False, condition
+                with pytest.raises(LockNotAcquired):
+                    outcome(decorated, 100)
 
-    @BOTH
-    def test_condition_is_true_or_false_as_in_if(self, function: Callable[..., Any]) -> None:
-        for value, locked in ((1, True), ("x", True), (0, False), (None, False), ([], False)):
-            decorated = redis_lock("pay", condition=lambda amount: value)(function)  # noqa: B023 - called at once
-            assert outcome(decorated, 5) is locked, value
+    def test_condition_is_true_or_false_as_in_if(self) -> None:
+        """Of functions; that of a method is given self."""
 
-    def test_condition_of_a_method_is_given_self(self) -> None:
         class Account:
-            frozen = True
+            frozen: object
 
-            @redis_lock("account", condition=lambda self: not self.frozen)
+            @redis_lock("account", condition=lambda self: self.frozen)
             def close(self) -> bool:
                 return current_grant() is not None
 
         account = Account()
-        assert account.close() is False
-        account.frozen = False
-        assert account.close() is True
+        for value, locked in ((1, True), ("x", True), (0, False), (None, False), ([], False)):
+            for function in (pay, apay):
+                decorated = redis_lock("pay", condition=lambda amount: value)(function)  # noqa: B023 - called at once
+                assert outcome(decorated, 5) is locked, value
+            account.frozen = value
+            assert account.close() is locked, value
 
-    @BOTH
-    def test_exception_of_the_condition_is_raised_with_a_note(self, function: Callable[..., Any]) -> None:
+    def test_exception_of_the_condition_is_raised_with_a_note(self) -> None:
         """Nothing is locked, and the function isn't called."""
 
         def wrong(amount: int) -> bool:
             raise LookupError(amount)
 
-        with pytest.raises(LookupError) as raised:
-            outcome(redis_lock("pay", name="payment", condition=wrong)(function), 5)
-        (note,) = raised.value.__notes__
-        assert note == "@redis_lock gave the arguments of a call to the condition of payment, which raised this"
-        assert not locks.lock("pay").locked()
+        for function in (pay, apay):
+            with pytest.raises(LookupError) as raised:
+                outcome(redis_lock("pay", name="payment", condition=wrong)(function), 5)
+            (note,) = raised.value.__notes__
+            assert note == "@redis_lock gave the arguments of a call to the condition of payment, which raised this"
+            assert not locks.lock("pay").locked()
 
     def test_async_condition_of_a_plain_function_raises_TypeError(self) -> None:
         """[D43] At decoration where it can be seen, else at the call."""
