@@ -86,12 +86,8 @@ class TestInALoop:
             asyncio.run(scenario(release))
             in_thread(lambda: locks.lock("order").acquire(timeout=PATIENCE).release())
 
-    def test_to_thread_may_call_synchronously(self) -> None:
-        """[F17]"""
-        assert asyncio.run(asyncio.to_thread(decorated)) == "done"
-
-    def test_synchronous_call_without_io_is_allowed(self) -> None:
-        """[F17]"""
+    def test_synchronous_call_without_io_or_in_a_thread_is_allowed(self) -> None:
+        """[F5] [F17] A task that holds the lock gets LockAlreadyHeld without a question to the store."""
 
         async def story() -> None:
             lock = locks.lock("order")
@@ -102,25 +98,16 @@ class TestInALoop:
                 grant.ensure_held()
                 assert current_grant() is grant
                 assert "order" in repr(lock)
-
-        asyncio.run(story())
-
-    def test_task_that_holds_the_lock_gets_LockAlreadyHeld(self) -> None:
-        """[F5] Without asking the store."""
-
-        async def story() -> None:
-            lock = locks.lock("order")
-            async with lock:
                 with pytest.raises(LockAlreadyHeld):
                     lock.acquire()
+            assert await asyncio.to_thread(decorated) == "done"
 
         asyncio.run(story())
 
 
 @pytest.mark.usefixtures("store")
 def test_DJANGO_ALLOW_ASYNC_UNSAFE_lets_synchronous_calls_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[F17] As in notebooks."""
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+    """[F17] As in notebooks; if it isn't empty, as for Django itself."""
 
     def story() -> str:
         lock = locks.lock("order")
@@ -130,11 +117,8 @@ def test_DJANGO_ALLOW_ASYNC_UNSAFE_lets_synchronous_calls_pass(monkeypatch: pyte
         assert not lock.locked()
         return decorated()
 
-    assert in_loop(story) == "done"
-
-
-def test_empty_DJANGO_ALLOW_ASYNC_UNSAFE_is_no_permission(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[F17] As for Django itself."""
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "")
     with pytest.raises(SynchronousOnlyOperation):
         in_loop(decorated)
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+    assert in_loop(story) == "done"

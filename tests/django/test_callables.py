@@ -82,27 +82,18 @@ class AsyncWork:
 
 class TestMethods:
     def test_decorated_function_is_bound_as_a_method(self) -> None:
-        """Of an instance, of the class, and of a subclass that calls super()."""
-        order = Order(5)
+        """Of an instance, of the class, of a subclass that calls super(), below property, cached_property and
+        partialmethod, whose arguments are in the key; not where it is set on an instance."""
+        order: Any = Order(5)
         assert order.ship.__self__ is order
         assert order.ship() == Order.ship(order) == "order:5:all"
         assert Special(5).ship("a") == "special order:5:a"
         assert asyncio.run(order.aship()) == "order:5"
-
-    def test_function_below_property_and_cached_property_is_locked(self) -> None:
-        assert (Order(5).total, Order(5).price) == ("total:5", "price:5")
-
-    def test_partialmethod_of_a_decorated_method_has_its_lock(self) -> None:
-        """What it fills in is in the key."""
-        assert Order(5).ship_half() == "order:5:half"  # type: ignore[no-untyped-call]
-
-    def test_decorated_bound_method_names_its_object(self) -> None:
-        assert redis_lock("bound:{self.pk}:{part}")(Order(7).ship.__wrapped__.__get__(Order(7)))("x") == "bound:7:x"  # type: ignore[attr-defined]
-
-    def test_decorated_function_set_on_an_instance_is_not_bound(self) -> None:
-        order: Any = Order(5)
+        assert (order.total, order.price, order.ship_half()) == ("total:5", "price:5", "order:5:half")
         order.work = by_name
         assert order.work() == "by name"
+        bound = Order(7).ship.__wrapped__.__get__(Order(7))  # type: ignore[attr-defined]
+        assert redis_lock("bound:{self.pk}:{part}")(bound)("x") == "bound:7:x"
 
 
 class TestObjects:
@@ -166,14 +157,11 @@ class AsyncLess:
 
 class TestByReference:
     def test_decorated_function_pickles_and_copies_by_name(self) -> None:
-        """For pools of processes."""
+        """For pools of processes. A bound one pickles with its object."""
         for function in (by_name, aby_name, Order.ship, Order.aship):
             assert pickle.loads(pickle.dumps(function)) is function
             assert copy.deepcopy(function) is function
-
-    def test_bound_method_pickles_with_its_object(self) -> None:
-        ship = pickle.loads(pickle.dumps(Order(5).ship))
-        assert ship("x") == "order:5:x"
+        assert pickle.loads(pickle.dumps(Order(5).ship))("x") == "order:5:x"
 
 
 class Command(BaseCommand):

@@ -21,26 +21,14 @@ ROOT = Path(__file__).parents[2]
 
 class TestSettings:
     def test_settings_are_read_again_under_override_settings(self) -> None:
-        """[D53]"""
-        usual = locks.lock("order").terms.lease
-        with override_settings(REDIS_LOCKS={"default": {"BACKEND": MEMORY, "EXPIRE": 7}}):
-            assert locks.lock("order").terms.lease == 7000
-        assert locks.lock("order").terms.lease == usual == 30_000
-
-    def test_decorated_function_follows_override_settings(self) -> None:
-        """[D53]"""
-        leases = []
-
-        @redis_lock("order")
-        def work() -> None:
-            holder = locks.lock("order").holder()
-            leases.append(holder.lease_left)
-
-        work()
-        with override_settings(REDIS_LOCKS={"default": {"BACKEND": MEMORY, "EXPIRE": 100}}):
-            work()
-        work()
-        assert [30 < left <= 100 for left in leases] == [False, True, False]
+        """[D53] By lock objects and decorated functions."""
+        work = redis_lock("order")(lambda: locks.lock("order").holder().lease_left)
+        for _ in range(2):
+            assert locks.lock("order").terms.lease == 30_000
+            assert 0 < work() <= 30
+            with override_settings(REDIS_LOCKS={"default": {"BACKEND": MEMORY, "EXPIRE": 100}}):
+                assert locks.lock("order").terms.lease == 100_000
+                assert 30 < work() <= 100
 
     def test_borrowed_cache_is_read_again_under_override_settings(self, settings: Any) -> None:
         """[D53]"""
@@ -99,12 +87,16 @@ def twins(request: pytest.FixtureRequest, settings: Any) -> str:
 @pytest.mark.usefixtures("twins")
 class TestTwoAliasesOfOneServer:
     def test_holder_through_another_alias_gets_LockAlreadyHeld(self) -> None:
-        """[F23] It would wait for itself."""
+        """[F23] It would wait for itself. An rlock enters again, and another prefix has other locks."""
         with locks["a"].lock("order"):
             with pytest.raises(LockAlreadyHeld) as raised:
                 locks["b"].lock("order", wait=-1).acquire()
             assert raised.value.alias == "b"
             assert locks["b"].lock("order").acquire(blocking=False) is None
+            with locks["c"].lock("order") as grant:
+                assert grant.held
+        with locks["a"].rlock("order") as outer, locks["b"].rlock("order") as inner:
+            assert inner.fence == outer.fence
 
     def test_another_thread_is_excluded_through_either_alias(self) -> None:
         """[F23]"""
@@ -126,16 +118,6 @@ class TestTwoAliasesOfOneServer:
         waiter.join(PATIENCE)
         assert len(outcome) == 1
         outcome[0].release()
-
-    def test_rlock_enters_again_through_the_other_alias(self) -> None:
-        """[F23]"""
-        with locks["a"].rlock("order") as outer, locks["b"].rlock("order") as inner:
-            assert inner.fence == outer.fence
-
-    def test_alias_with_another_prefix_has_other_locks(self) -> None:
-        """[F23]"""
-        with locks["a"].lock("order"), locks["c"].lock("order") as grant:
-            assert grant.held
 
 
 def python(script: str, **environment: str) -> str:
@@ -185,22 +167,17 @@ class TestWithoutDjango:
         assert "There is no alias 'default' in REDIS_LOCKS" in shown[0]
         assert shown[1:] == ["True False", "7000", "none"]
 
-    def test_configure_is_checked_as_settings_are(self) -> None:
-        """[F20]"""
-        handler = type(locks)()
-        with override_settings(REDIS_LOCKS=None):
-            handler.configure({"default": {"BACKEND": MEMORY, "EXPIRE": 0}})
-            with pytest.raises(InvalidLockBackend, match="EXPIRE must be between"):
-                handler["default"]
-
     def test_settings_win_over_configure(self) -> None:
-        """[F20]"""
+        """[F20] Which is checked as they are."""
         handler = type(locks)()
         handler.configure({"default": {"BACKEND": MEMORY, "EXPIRE": 7}})
         assert handler["default"].settings.lease == 30_000
         handler.reset()
         with override_settings(REDIS_LOCKS=None):
             assert handler["default"].settings.lease == 7_000
+            handler.configure({"default": {"BACKEND": MEMORY, "EXPIRE": 0}})
+            with pytest.raises(InvalidLockBackend, match="EXPIRE must be between"):
+                handler["default"]
 
 
 NO_NETWORK = """

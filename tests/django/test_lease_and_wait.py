@@ -61,16 +61,12 @@ def refuses(call: Callable[[Any], object], values: list[Any], match: str) -> Non
             pytest.fail(f"{value!r} was taken, and gave {call(value)!r}")
 
 
-@pytest.mark.parametrize("call", LEASES.values(), ids=LEASES)
-def test_wrong_lease_raises_ValueError(call: Callable[[Any], object]) -> None:
-    """[F2] A lease is finite, positive and a number or timedelta, at every call; a refused one changes nothing."""
-    refuses(call, NO_LEASE, "expire must be")
-
-
-def test_extend_by_None_raises_ValueError() -> None:
-    """[F2] `extend` has no default."""
-    refuses(extended, [None], "expire must be")
-    refuses(aextended, [None], "expire must be")
+@pytest.mark.parametrize("name", LEASES)
+def test_wrong_lease_raises_ValueError(name: str) -> None:
+    """[F2] A lease is finite, positive and a number or timedelta, at every call; a refused one changes nothing, and
+    `extend` has no default."""
+    refuses(LEASES[name], [*NO_LEASE, *([None] if "extend" in name else [])], "expire must be")
+    assert not locks.lock("order").locked()
 
 
 @pytest.mark.parametrize("name", WAITS)
@@ -87,12 +83,6 @@ def test_wrong_time_in_the_settings_raises(memory_locks: Any, key: str) -> None:
             memory_locks(**entry)
             with pytest.raises(InvalidLockBackend, match=f"{key} must be"):
                 locks.lock("order")
-
-
-def test_wrong_lease_raises_at_the_call_site_and_locks_nothing(memory_locks: Any) -> None:
-    with pytest.raises(ValueError, match="expire must be"):
-        locks.lock("order", expire="5")  # type: ignore[arg-type]
-    assert not locks.lock("order").locked()
 
 
 def seconds_left() -> float:
@@ -124,15 +114,10 @@ def test_minus_one_waits_for_ever(memory_locks: Any) -> None:
 
 
 def test_timeout_without_blocking_raises_ValueError() -> None:
-    """[F2] `acquire(False, timeout)` is as contradictory as with threading.Lock."""
+    """[F2] `acquire(False, timeout)` is as contradictory as with threading.Lock, but for the default, -1."""
     values = [0, 1, 0.5, timedelta(seconds=1), nan, -2, True]
-    refuses(
-        lambda value: locks.lock("order").acquire(False, value), values, r"acquire\(blocking=False\) takes no timeout"
-    )
-
-
-def test_default_timeout_without_blocking_is_taken() -> None:
-    """[F2] -1 is the default there, so it passes with blocking=False."""
+    message = r"acquire\(blocking=False\) takes no timeout"
+    refuses(lambda value: locks.lock("order").acquire(False, value), values, message)
     with held_elsewhere("order"):
         for timeout in (None, -1):
             assert locks.lock("order").acquire(False, timeout) is None

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.dispatch import Signal
 
-from django_redis_locks import LockLost, LockNotAcquired, locks, redis_lock, signals
+from django_redis_locks import LockBackendError, LockLost, LockNotAcquired, locks, redis_lock, signals
 from django_redis_locks.testing import ManualClock, override_locks
 from tests.django.conftest import SIGNALS
 from tests.django.helpers import AT_ONCE, LEASE, PATIENCE, Events, held_elsewhere, in_thread, until
@@ -63,7 +63,7 @@ class TestEvents:
         assert public == set(SIGNALS.values())
 
     def test_section_sends_acquired_and_released(self, seen: Events, store: str) -> None:
-        """With the fence and the times."""
+        """With the fence and the times; a receiver can't change them."""
         with lock() as grant:
             assert seen.kinds() == ["Acquired"]
         acquired, released = seen
@@ -71,22 +71,20 @@ class TestEvents:
         assert about(released) == {**ABOUT, "fence": grant.fence, "held": released.held, "confirmed": True}
         assert 0 <= acquired.waited < PATIENCE
         assert 0 < released.held < PATIENCE
+        with pytest.raises(AttributeError):
+            acquired.key = "other"
 
-    def test_decorated_call_sends_key_template_and_alias(self, seen: Events) -> None:
-        redis_lock("order:{pk}")(lambda pk: None)(5)
-        assert seen.kinds() == ["Acquired", "Released"]
-        assert {(event.key, event.name, event.alias) for event in seen} == {("order:5", "order:{pk}", "default")}
+    def test_decorated_call_sends_key_template_and_alias(self, seen: Events, store: str) -> None:
+        """An async one the same; each entry of an rlock is sent, and one release, with the last exit."""
 
-    def test_async_section_sends_the_same(self, seen: Events, store: str) -> None:
-        async def scenario() -> None:
-            async with lock():
-                pass
+        async def awork(pk: int) -> None: ...
 
-        asyncio.run(scenario())
-        assert seen.kinds() == ["Acquired", "Released"]
-
-    def test_each_entry_is_sent_and_one_release(self, seen: Events) -> None:
-        """With the last exit."""
+        decorate = redis_lock("order:{pk}")
+        for call in (decorate(lambda pk: None), lambda pk: asyncio.run(decorate(awork)(pk))):
+            call(5)
+            assert seen.kinds() == ["Acquired", "Released"]
+            assert {(event.key, event.name, event.alias) for event in seen} == {("order:5", "order:{pk}", "default")}
+            seen.clear()
         with locks.rlock("order:5"), locks.rlock("order:5"):
             pass
         assert seen.kinds() == ["Acquired", "Acquired", "Released"]
@@ -143,25 +141,16 @@ class TestEvents:
         assert "ForceReleased" not in seen.kinds()
 
     def test_store_that_is_down_sends_backend_failed_without_a_password(self, seen: Events, store_down: str) -> None:
+        """Unless the failure is raised."""
+        with pytest.raises(LockBackendError):
+            lock(wait=0).acquire()
+        assert seen == []
         with lock(on_backend_error="open", wait=0):
             pass
         failed = seen[0]
         assert about(failed) == {**ABOUT, "doing": "acquire, going on unlocked", "problem": failed.problem}
         assert "can't reach redis://operator:***@" in failed.problem
         assert "hunter2" not in failed.problem
-
-    def test_failure_that_raises_sends_nothing(self, seen: Events, store_down: str) -> None:
-        from django_redis_locks import LockBackendError
-
-        with pytest.raises(LockBackendError):
-            lock(wait=0).acquire()
-        assert seen == []
-
-    def test_receiver_can_not_change_an_event(self, seen: Events) -> None:
-        with lock():
-            pass
-        with pytest.raises(AttributeError):
-            seen[0].key = "other"  # type: ignore[misc]
 
 
 class BadReceiver(Exception):
