@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("django_redis_locks.renew")
 
-EXIT_FLUSH = 1.0
-"""Seconds that the end of the interpreter may spend on releases that are still queued."""
+EXIT_FLUSH = 1.0  # seconds that the end of the interpreter may spend on releases that are still queued
 
 
 class Janitor:
@@ -329,11 +328,13 @@ _janitors: weakref.WeakSet[Janitor] = weakref.WeakSet()
 
 
 def janitors() -> list[Janitor]:
-    """Those of this process."""
     return list(_janitors)
 
 
-clock.on_install(lambda: [janitor.wake() for janitor in janitors()])
+@clock.on_install
+def _wake_all() -> None:
+    for janitor in janitors():
+        janitor.wake()
 
 
 _forked = threading.RLock()
