@@ -18,9 +18,9 @@ import redis
 
 from django_redis_locks import LockBackendError, LockLost, clock, locks
 from django_redis_locks.client import Locks
-from django_redis_locks.core.owners import registry
 from tests.chaos.helpers import LEASE, renewed
 from tests.chaos.test_processes import in_child
+from tests.probes import maintenance
 from tests.probes.events import Event, Lost, Released
 from tests.waiting import eventually, in_thread
 
@@ -229,8 +229,7 @@ def test_the_collector_may_end_a_with_block_inside_our_tables(memory: Locks) -> 
     cycle: list[object] = [running]
     cycle.append(cycle)
     del running, cycle
-    engine = memory.engine
-    with registry._mutex, engine._queues._mutex, engine._janitor._mutex, engine.backend._store.mutex:
+    with maintenance.engine_mutexes_held(memory):
         gc.collect()
     assert not memory.lock("a").locked()
 
@@ -241,7 +240,7 @@ def test_a_child_may_open_an_alias_that_its_parent_was_opening(memory: Locks) ->
     held, done = threading.Event(), threading.Event()
 
     def opening() -> None:
-        with locks._mutex:
+        with maintenance.aliases_mutex_held():
             held.set()
             done.wait(60)
 
@@ -250,7 +249,7 @@ def test_a_child_may_open_an_alias_that_its_parent_was_opening(memory: Locks) ->
     assert held.wait(20)
 
     def child() -> None:
-        locks._clients.clear()
+        maintenance.forget_aliases()
         assert locks["default"]
 
     try:
@@ -266,21 +265,18 @@ def test_timers_of_released_locks_are_forgotten(memory: Locks) -> None:
         with memory.lock("a", expire=3600, on_lost=print):
             pass
     memory.engine.settle(20)
-    assert len(memory.engine._janitor._timers) < 300
+    assert maintenance.timer_count(memory) < 300
 
 
 def test_connections_of_a_rush_are_closed_one_by_one(open_locks: Open, redis_url: str) -> None:
     """[H24] The last one in is the first one out: what lies below would stay open for ever, with its old password."""
     client = open_locks(redis_url, OPTIONS={"max_connection_age": 0.3})
-    wire = client.engine.backend._wire
-    lines = [wire._connect() for _ in range(10)]
-    for line in lines:
-        wire.push(line, clock.now())
+    maintenance.add_idle_connections(client, 10)
     time.sleep(0.4)
     for _ in range(12):
         with client.lock("a", expire=5):
             pass
-    assert len(wire._idle) == 1
+    assert maintenance.idle_connection_count(client) == 1
 
 
 @pytest.mark.usefixtures("often")

@@ -17,10 +17,9 @@ import redis
 
 from django_redis_locks import LockLost, clock
 from django_redis_locks.client import Locks
-from django_redis_locks.core import events
-from django_redis_locks.core.owners import registry
-from django_redis_locks.renewal import Janitor
 from tests.chaos.helpers import LEASE, renewed
+from tests.probes import maintenance
+from tests.probes.events import Event, Lost
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 from tests.waiting import BUSY, eventually, in_thread
@@ -144,27 +143,20 @@ def test_a_hold_acquired_in_a_child_task_is_renewed(open_locks: Open, redis_url:
 
 @pytest.mark.usefixtures("often")
 def test_a_released_lock_is_never_reported_lost(
-    open_locks: Open, redis_url: str, heard: list[events.Event], monkeypatch: pytest.MonkeyPatch
+    open_locks: Open, redis_url: str, heard: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """[H6] [L8] A renewal's answer that crosses a release is thrown away."""
     client = open_locks(redis_url)
     crossing = threading.Event()
     released = threading.Event()
-    note = Janitor._renewed
-
-    def late(self: Janitor, hold: object, *rest: object) -> None:
-        crossing.set()
-        assert released.wait(20)
-        note(self, hold, *rest)
-
-    monkeypatch.setattr(Janitor, "_renewed", late)
+    maintenance.call_before_each_renewal_result(monkeypatch, lambda: crossing.set() or released.wait(20))
     grant = client.lock("a", expire=LEASE, renew=True).acquire()
     assert crossing.wait(20)
     grant.release()
     with client.lock("a"):  # another hold has the key now: a late "not mine" would be a false alarm
         released.set()
         client.engine.settle(20)
-    assert not [event for event in heard if isinstance(event, events.Lost)]
+    assert not [event for event in heard if isinstance(event, Lost)]
 
 
 def test_a_fixed_lease_needs_no_thread(redis_server: RedisServer, redis_url: str) -> None:
@@ -218,7 +210,6 @@ def test_a_finalizer_may_hand_a_job_to_the_janitor(open_locks: Open, redis_url: 
     client = open_locks(redis_url)
     with client.lock("start the thread"):
         pass
-    janitor = client.engine._janitor
     done = threading.Event()
 
     class Cycle:
@@ -226,9 +217,9 @@ def test_a_finalizer_may_hand_a_job_to_the_janitor(open_locks: Open, redis_url: 
             self.me = self
 
         def __del__(self) -> None:
-            janitor.put(done.set)
+            maintenance.run_in_background(client, done.set)
 
-    with janitor._mutex, registry._mutex, client.engine._queues._mutex:
+    with maintenance.engine_mutexes_held(client):
         Cycle()
         gc.collect()
     assert done.wait(20)
@@ -241,7 +232,7 @@ def test_a_broken_job_doesnt_end_the_janitor(
     """[E8] The thread of all locks survives whatever one of them does."""
     client = open_locks(redis_url)
     grant = client.lock("a", expire=0.5, renew=True, on_lost=lambda grant: 1 / 0).acquire()
-    client.engine._janitor.put(lambda: 1 / 0)
+    maintenance.run_in_background(client, lambda: 1 / 0)
     client.lock("a").force_release()
     eventually(lambda: grant.lost)
     eventually(lambda: "on_lost of lock a failed" in caplog.text)
