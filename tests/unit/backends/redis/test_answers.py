@@ -1,4 +1,4 @@
-"""What may come back: garbage, too much, too little, nothing. Told to a thread's connection and to a loop's."""
+"""Replies that are malformed, too long, too short or missing, on a thread's connection and on an event loop's."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import product
 from typing import Any
 
 import pytest
@@ -61,72 +64,79 @@ def server() -> Iterator[ScriptedServer]:
 
 
 @pytest.fixture(params=[Threads, Loop], ids=["thread", "loop"])
-def client(request: pytest.FixtureRequest, server: ScriptedServer) -> Iterator[Threads | Loop]:
-    client = request.param(server.url)
-    yield client
-    client.close()
+def client_type(request: pytest.FixtureRequest) -> type[Threads | Loop]:
+    kind: type[Threads | Loop] = request.param
+    return kind
 
 
-@pytest.fixture(params=[Threads, Loop], ids=["thread", "loop"])
-def hurried(request: pytest.FixtureRequest, server: ScriptedServer) -> Iterator[Threads | Loop]:
-    client = request.param(server.url, **HURRIED)
-    yield client
-    client.close()
+@pytest.fixture
+def client(client_type: type[Threads | Loop], server: ScriptedServer) -> Iterator[Threads | Loop]:
+    with closing(client_type(server.url)) as client:
+        yield client
 
 
-@pytest.mark.parametrize("warm", [False, True], ids=["new", "used"])
-@pytest.mark.parametrize(
-    "garbage",
-    [
-        b"HTTP/1.1 400 Bad Request\r\n\r\n",
-        b"$99999999999\r\n",
-        b"*99999999999\r\n",
-        b":1\r\n:2\r\n",
-        b":1\r\n:",
-        b":1\r\n$3\r\nab",
-        b"*1\r\n*x\r\n",
-        b"\x00" * 100,
-    ],
-)
-def test_garbage_costs_the_connection(
-    client: Threads | Loop, server: ScriptedServer, garbage: bytes, warm: bool
-) -> None:
-    """[L9] [H21] Unanswered, at once, and not worth a try on another connection; the next exchange has a new one."""
-    if warm:
-        assert client.ask() == b"PONG"
-    server.say(garbage)
-    begin = clock.now()
-    with pytest.raises(Failure) as caught:
-        client.ask()
-    assert clock.now() - begin < BUSY
-    assert isinstance(caught.value.cause, ProtocolError)
-    assert (caught.value.sent, caught.value.stale) == (True, False)
-    assert client.ask() == b"PONG"
-    assert server.asked[-1] == 1
+@pytest.fixture
+def hurried(client_type: type[Threads | Loop], server: ScriptedServer) -> Iterator[Threads | Loop]:
+    with closing(client_type(server.url, **HURRIED)) as client:
+        yield client
+
+
+GARBAGE = [
+    b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    b"$99999999999\r\n",
+    b"*99999999999\r\n",
+    b":1\r\n:2\r\n",
+    b":1\r\n:",
+    b":1\r\n$3\r\nab",
+    b"*1\r\n*x\r\n",
+    b"\x00" * 100,
+]
+
+
+def test_malformed_reply_costs_the_connection(client_type: type[Threads | Loop]) -> None:
+    """[L9] [H21] The request is unanswered, at once, and isn't sent again; the next one has a new connection."""
+    for garbage in GARBAGE:
+        for warm in (False, True):
+            with ScriptedServer() as server, closing(client_type(server.url)) as client:
+                if warm:
+                    assert client.ask() == b"PONG"
+                server.say(garbage)
+                begin = clock.now()
+                with pytest.raises(Failure) as caught:
+                    client.ask()
+                assert clock.now() - begin < BUSY, garbage
+                assert isinstance(caught.value.cause, ProtocolError), garbage
+                assert (caught.value.sent, caught.value.stale) == (True, False), garbage
+                assert client.ask() == b"PONG"
+                assert server.asked[-1] == 1, garbage
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("warm", [False, True], ids=["new", "used"])
-@pytest.mark.parametrize("begun", [None, b"$10\r\nabc", b"*2\r\n:1\r\n", b":", b"$99999\r\n"])
-def test_an_answer_that_never_ends_is_given_up(
-    hurried: Threads | Loop, server: ScriptedServer, begun: bytes | None, warm: bool
-) -> None:
-    """[L9] Silence is over after `socket_timeout`, which leaves the request unanswered; an answer that began has as long
+def test_unfinished_reply_ends_after_the_socket_timeout(client_type: type[Threads | Loop]) -> None:
+    """[L9] Silence is over after `socket_timeout`, which leaves the request unanswered; a reply that began has as long
     once more."""
-    if warm:
-        hurried.ask()
-    server.say(begun)
-    begin = clock.now()
-    with pytest.raises(Failure) as caught:
-        hurried.ask()
-    assert 0.95 < clock.now() - begin < 2 + BUSY
-    assert isinstance(caught.value.cause, TimeoutError)
-    assert (caught.value.sent, caught.value.stale) == (True, False)
-    assert hurried.ask() == b"PONG"
+
+    def check(case: tuple[bytes | None, bool]) -> None:
+        begun, warm = case
+        with ScriptedServer() as server, closing(client_type(server.url, **HURRIED)) as client:
+            if warm:
+                client.ask()
+            server.say(begun)
+            begin = clock.now()
+            with pytest.raises(Failure) as caught:
+                client.ask()
+            assert 0.95 < clock.now() - begin < 2 + BUSY, case
+            assert isinstance(caught.value.cause, TimeoutError), case
+            assert (caught.value.sent, caught.value.stale) == (True, False), case
+            assert client.ask() == b"PONG", case
+
+    cases = list(product([None, b"$10\r\nabc", b"*2\r\n:1\r\n", b":", b"$99999\r\n"], [False, True]))
+    with ThreadPoolExecutor(len(cases)) as threads:
+        list(threads.map(check, cases))
 
 
-def test_an_answer_that_dribbles_is_given_up(hurried: Threads | Loop, server: ScriptedServer) -> None:
-    """[L9] A byte now and then isn't an answer."""
+def test_reply_byte_by_byte_ends_after_the_socket_timeout(hurried: Threads | Loop, server: ScriptedServer) -> None:
+    """[L9] Single bytes don't start the timeout again."""
 
     def dribble(server: ScriptedServer, link: socket.socket) -> None:
         link.sendall(b"$1000\r\n")
@@ -142,32 +152,30 @@ def test_an_answer_that_dribbles_is_given_up(hurried: Threads | Loop, server: Sc
 
 
 def clock_sleep(seconds: float) -> None:
-    """Sleep, whatever the test does to time."""
+    """Sleep in real time."""
     threading.Event().wait(seconds)
 
 
-@pytest.mark.parametrize("answer", [b"", b"*2\r\n:1\r\n"], ids=["nothing", "half an answer"])
-@pytest.mark.parametrize("warm", [False, True], ids=["new", "used"])
-def test_a_server_that_hangs_up_leaves_a_request_unanswered(
-    client: Threads | Loop, server: ScriptedServer, answer: bytes, warm: bool
-) -> None:
-    """[H24] On a connection that had served before it may be an old one that was closed: a new one is worth a try."""
-    if warm:
-        client.ask()
+def test_server_that_closes_leaves_a_request_unanswered(client_type: type[Threads | Loop]) -> None:
+    """[H24] A connection that had served before may be an old one that was closed: a new one is worth a try."""
+    for answer, warm in product([b"", b"*2\r\n:1\r\n"], [False, True]):
 
-    def hang_up(server: ScriptedServer, link: socket.socket) -> None:
-        link.sendall(answer)
-        link.shutdown(socket.SHUT_RDWR)
+        def hang_up(server: ScriptedServer, link: socket.socket, answer: bytes = answer) -> None:
+            link.sendall(answer)
+            link.shutdown(socket.SHUT_RDWR)
 
-    server.say(hang_up)
-    with pytest.raises(Failure) as caught:
-        client.ask()
-    assert (caught.value.sent, caught.value.stale) == (True, warm)
-    assert client.ask() == b"PONG"
+        with ScriptedServer() as server, closing(client_type(server.url)) as client:
+            if warm:
+                client.ask()
+            server.say(hang_up)
+            with pytest.raises(Failure) as caught:
+                client.ask()
+            assert (caught.value.sent, caught.value.stale) == (True, warm), answer
+            assert client.ask() == b"PONG"
 
 
-def test_signals_do_not_put_off_the_end(server: ScriptedServer) -> None:
-    """[L9] [H21] One that comes again and again begins each wait of the operating system's anew."""
+def test_signals_during_a_request_prolong_no_timeout(server: ScriptedServer) -> None:
+    """[L9] [H21] Each signal interrupts a wait of the operating system."""
     rung = 0
 
     def ring(number: int, frame: object) -> None:
@@ -191,8 +199,8 @@ def test_signals_do_not_put_off_the_end(server: ScriptedServer) -> None:
 
 
 @pytest.mark.chaos
-def test_a_server_that_reads_nothing_is_given_up(server: ScriptedServer) -> None:
-    """[L9] Neither does it hold up who has much to say."""
+def test_server_that_reads_nothing_fails_a_long_request(server: ScriptedServer) -> None:
+    """[L9] Sending has the socket timeout too."""
     server.reads.clear()
     client = Threads(server.url, **HURRIED)
     client.ask()
@@ -203,7 +211,7 @@ def test_a_server_that_reads_nothing_is_given_up(server: ScriptedServer) -> None
     assert clock.now() - begin < 20
 
 
-def test_a_refusal_is_an_answer(client: Threads | Loop, server: ScriptedServer) -> None:
+def test_error_reply_keeps_the_connection(client: Threads | Loop, server: ScriptedServer) -> None:
     """The connection goes on."""
     server.say(b"-OOM command not allowed\r\n")
     reply = client.ask()
@@ -213,19 +221,20 @@ def test_a_refusal_is_an_answer(client: Threads | Loop, server: ScriptedServer) 
     assert server.asked == [0, 0]
 
 
-@pytest.mark.parametrize("where", ["before", "behind", "greeting"])
-def test_what_is_pushed_is_nobodys_answer(client: Threads | Loop, server: ScriptedServer, where: str) -> None:
-    """[H20] RESP3 lets a server speak unasked, also before we have asked for anything."""
-    if where == "greeting":
-        server.greeting = PUSH
-    for number in range(5):
-        answer = b":%d\r\n" % number
-        server.say({"before": PUSH + answer, "behind": answer + PUSH}.get(where, answer))
-        assert client.ask() == number
-    assert len(server.links) == 1
+def test_push_is_no_reply_to_a_request(client_type: type[Threads | Loop]) -> None:
+    """[H20] RESP3 lets a server push at any time, also before the first request."""
+    for where in ("before", "behind", "greeting"):
+        with ScriptedServer() as server, closing(client_type(server.url)) as client:
+            if where == "greeting":
+                server.greeting = PUSH
+            for number in range(5):
+                answer = b":%d\r\n" % number
+                server.say({"before": PUSH + answer, "behind": answer + PUSH}.get(where, answer))
+                assert client.ask() == number, where
+            assert len(server.links) == 1, where
 
 
-def test_an_answer_in_pieces(client: Threads | Loop, server: ScriptedServer) -> None:
+def test_reply_in_pieces_is_read(client: Threads | Loop, server: ScriptedServer) -> None:
     """However the network cuts it."""
     answer = b"*3\r\n:1\r\n$5\r\na\r\nbc\r\n:300\r\n"
 
@@ -240,16 +249,16 @@ def test_an_answer_in_pieces(client: Threads | Loop, server: ScriptedServer) -> 
     assert server.asked == [0, 0]
 
 
-def test_a_greeting_that_is_an_answer_is_refused(client: Threads | Loop, server: ScriptedServer) -> None:
-    """[H21] Whatever a handshake leaves behind would answer the first request, and so shift all others."""
+def test_surplus_reply_to_a_handshake_fails_the_request(client: Threads | Loop, server: ScriptedServer) -> None:
+    """[H21] Left unread it would be the reply to the first request, and shift all others."""
     server.greeting = b":7\r\n"
     with pytest.raises(Failure, match="more than it was asked for") as caught:
         client.ask()
     assert not caught.value.sent
 
 
-def test_what_the_server_closed_meanwhile_is_not_used(client: Threads | Loop, server: ScriptedServer) -> None:
-    """[H24] A connection that lay idle is looked at before it is written to: nobody is in doubt then."""
+def test_idle_connection_that_the_server_closed_is_replaced(client: Threads | Loop, server: ScriptedServer) -> None:
+    """[H24] An idle connection is checked before a request is written to it, so no request is unanswered."""
     client.ask()
     server.links[0].shutdown(socket.SHUT_RDWR)
     clock_sleep(0.1)
