@@ -118,13 +118,17 @@ def sent(engine: Engine, store: Notes) -> list[tuple[Any, ...]]:
     return store.sent
 
 
-def test_engine_is_notified_by_its_inbox(engine: Engine, store: Notes) -> None:
-    """[H9] A wake-up reaches the queue of that number."""
+@pytest.mark.parametrize("which", ["its number", "all"])
+def test_engine_is_notified_by_its_inbox(engine: Engine, store: Notes, which: str) -> None:
+    """[H9] A wake-up reaches the queue of that number; [H10] after a reconnect every head asks."""
     assert store.told is engine
     seat = sit(engine)
     turn = perform(engine, Wait(seat, clock.now() - 1))
     assert turn == Turn(f"inbox:me {seat.queue.number}")
-    engine.told(seat.queue.number, LOCK)
+    if which == "all":
+        engine.missed()
+    else:
+        engine.told(seat.queue.number, LOCK)
     begin = clock.now()
     assert perform(engine, Wait(seat, begin + 60, 60.0))
     assert clock.now() - begin < BUSY
@@ -132,36 +136,20 @@ def test_engine_is_notified_by_its_inbox(engine: Engine, store: Notes) -> None:
 
 
 def test_wake_up_without_a_waiter_is_passed_on(engine: Engine, store: Notes) -> None:
-    """[H9] The store has taken that queue out of the line already; the next one is told if the lock is free."""
+    """[H9] The store has taken that queue out of the line already; the next one is notified if the lock is free."""
     engine.told("7f", LOCK)
     assert sent(engine, store) == [("queue/leave", (LOCK, WAITERS), "")]
 
 
-def test_reconnect_wakes_every_waiter(engine: Engine) -> None:
-    """[H10] By every head."""
-    seat = sit(engine)
-    perform(engine, Wait(seat, clock.now() - 1))
-    engine.missed()
-    begin = clock.now()
-    assert perform(engine, Wait(seat, begin + 60, 60.0))
-    assert clock.now() - begin < BUSY
-
-
-def test_engine_knows_whether_there_are_waiters(engine: Engine) -> None:
-    """[L25] The inbox is closed when nobody does."""
+def test_last_waiter_is_unregistered_by_cleanup(engine: Engine, store: Notes) -> None:
+    """[H9] By the janitor: nothing is asked while a program unwinds. [L25] The inbox is closed when none waits."""
     assert not engine.waiting()
     seat = sit(engine)
     assert engine.waiting()
-    perform(engine, Leave(seat))
-    assert not engine.waiting()
-
-
-def test_last_waiter_is_unregistered_by_cleanup(engine: Engine, store: Notes) -> None:
-    """[H9] By the janitor: nothing is asked while a program unwinds."""
-    seat = sit(engine)
     turn = perform(engine, Wait(seat, clock.now() - 1))
     assert turn is not None
     perform(engine, Leave(seat))
+    assert not engine.waiting()
     assert sent(engine, store) == [("queue/leave", (LOCK, WAITERS), turn.address)]
 
 
@@ -233,11 +221,8 @@ def test_listen_ends_at_its_timeout(engine: Engine, store: Notes, listen: Callab
 
 def test_engine_performs_every_effect(engine: Engine) -> None:
     """[F25] Whatever a program may ask for, in both worlds: who awaits may block, and nothing else is awaited."""
-    kinds = {
-        kind
-        for kind in vars(effects).values()
-        if isinstance(kind, type) and issubclass(kind, Effect) and kind is not Effect
-    }
+    values = (kind for kind in vars(effects).values() if isinstance(kind, type))
+    kinds = {kind for kind in values if issubclass(kind, Effect) and kind is not Effect}
     assert set(engine.handlers) == kinds
     assert set(engine.ahandlers) == {kind for kind in kinds if not kind.local}
 

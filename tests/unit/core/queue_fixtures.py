@@ -12,16 +12,15 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks.core import clock, owners
+from django_redis_locks.core import clock
 from django_redis_locks.core.effects import Freed, Handed, HandOver, Leave, Place, Seat, Standing, Turn, Wait
-from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.queues import Queues
 from django_redis_locks.core.tuning import DEFAULT
+from tests.unit.core.holds import a_hold
 
 PLACE = Place("store", "lock")
 OTHER = Place("store", "other")
 NEVER = inf
-LEASE = 10_000
 SOON = 0.05
 BUSY = 8.0
 """Seconds that a busy machine may need on top of what is measured."""
@@ -38,22 +37,7 @@ def alarm(at: float, ring: Callable[[], object]) -> Callable[[], None]:
 
 def handed_over_lock(place: Place = PLACE, spare: int = 0) -> Handed:
     """A lock of ten seconds, acquired just now. Those who take it over must ask, or take a spare fence."""
-    hold = Hold(
-        place,
-        "key",
-        "name",
-        "default",
-        "token",
-        grant=0,
-        fence=100,
-        lease=LEASE,
-        sent=clock.now(),
-        renew_for=0,
-        owner=owners.me(),
-        home=None,
-        on_lost=None,
-        unanswered=False,
-    )
+    hold = a_hold(place, clock.now())
     hold.asked += 60  # however slow this machine is, the store was asked lately
     hold.spare = spare
     return Handed(hold, lambda token: pytest.fail("nobody frees it here"), lambda: pytest.fail("nobody enters here"))

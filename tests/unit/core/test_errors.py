@@ -9,25 +9,16 @@ from typing import Any
 import pytest
 
 from django_redis_locks.core import errors
-from django_redis_locks.core.errors import (
-    LockAlreadyHeld,
-    LockBackendError,
-    LockError,
-    LockKeyError,
-    LockLost,
-    LockNotAcquired,
-    LockNotOwned,
-    StaleGrant,
-)
+from django_redis_locks.core.errors import LockBackendError, LockError, LockNotAcquired, StaleGrant
 from django_redis_locks.core.holder import Holder
 
 TREE = {
     LockNotAcquired: (LockError,),
-    LockAlreadyHeld: (LockError,),
-    LockNotOwned: (LockError, RuntimeError),
-    LockLost: (LockError,),
+    errors.LockAlreadyHeld: (LockError,),
+    errors.LockNotOwned: (LockError, RuntimeError),
+    errors.LockLost: (LockError,),
     StaleGrant: (LockError,),
-    LockKeyError: (LockError, ValueError),
+    errors.LockKeyError: (LockError, ValueError),
     LockBackendError: (LockError,),
 }
 ABOUT = {"key": "order:42", "name": "order", "alias": "payments"}

@@ -10,17 +10,7 @@ import pytest
 
 from django_redis_locks import locks
 from django_redis_locks.core import events
-from django_redis_locks.core.events import (
-    Acquired,
-    BackendFailed,
-    Contended,
-    Event,
-    ForceReleased,
-    Lost,
-    Released,
-    emit,
-    listen,
-)
+from django_redis_locks.core.events import Acquired, Contended, Event, Released, emit, listen
 
 ABOUT = ("order:jane", "order", "default")
 
@@ -28,9 +18,14 @@ EVENTS = [
     (Acquired(*ABOUT, 7, 0.25), "acquire", logging.DEBUG, "Lock order acquired after 0.250 s"),
     (Contended(*ABOUT, 0.25), "acquire", logging.INFO, "Lock order is busy, given up after 0.250 s"),
     (Released(*ABOUT, 7, 1.5, True), "release", logging.DEBUG, "Lock order released after 1.500 s"),
-    (ForceReleased(*ABOUT, "stuck"), "release", logging.WARNING, "Lock order was released by force: stuck"),
-    (Lost(*ABOUT, 7, 1.5, "expired"), "lost", logging.ERROR, "Lock order was lost while it was held (expired)"),
-    (BackendFailed(*ABOUT, "release", "down"), "backend", logging.ERROR, "the store failed during release: down"),
+    (events.ForceReleased(*ABOUT, "stuck"), "release", logging.WARNING, "Lock order was released by force: stuck"),
+    (events.Lost(*ABOUT, 7, 1.5, "expired"), "lost", logging.ERROR, "Lock order was lost while it was held (expired)"),
+    (
+        events.BackendFailed(*ABOUT, "release", "down"),
+        "backend",
+        logging.ERROR,
+        "the store failed during release: down",
+    ),
 ]
 
 
@@ -56,11 +51,8 @@ def test_event_is_logged_at_its_level(
 
 def test_every_kind_of_event_has_a_test() -> None:
     """A new one needs its line in the table above."""
-    kinds = {
-        kind
-        for kind in vars(events).values()
-        if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
-    }
+    values = (kind for kind in vars(events).values() if isinstance(kind, type))
+    kinds = {kind for kind in values if issubclass(kind, Event) and kind is not Event}
     assert kinds == {type(case[0]) for case in EVENTS}
 
 
@@ -95,16 +87,11 @@ def test_listener_that_raises_is_logged_and_stops_no_other(caplog: pytest.LogCap
     assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ZeroDivisionError]
 
 
-def test_event_below_the_log_level_is_not_formatted(caplog: pytest.LogCaptureFixture) -> None:
-    """The hot path formats no message that its level hides."""
+def test_event_is_wanted_by_loggers_and_listeners(caplog: pytest.LogCaptureFixture) -> None:
+    """The frequent ones aren't even made without one of them; the hot path formats no message that its level hides."""
     with caplog.at_level(logging.INFO, "django_redis_locks"):
         emit(EVENTS[0][0])
-    assert caplog.records == []
-
-
-def test_event_is_wanted_by_loggers_and_listeners(caplog: pytest.LogCaptureFixture) -> None:
-    """The frequent ones aren't even made for nobody."""
-    with caplog.at_level(logging.INFO, "django_redis_locks"):
+        assert caplog.records == []
         assert not events.wanted(Acquired)
         assert events.wanted(Contended)
         with caplog.at_level(logging.DEBUG, "django_redis_locks.acquire"):

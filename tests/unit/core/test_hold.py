@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from typing import Any
 
 import pytest
@@ -13,33 +12,15 @@ from django_redis_locks.core.effects import Place
 from django_redis_locks.core.grant import Grant
 from django_redis_locks.core.hold import Hold, State
 from django_redis_locks.testing import ManualClock
+from tests.unit.core.holds import LEASE, a_hold
 
-LEASE = 10_000
+PLACE = Place("store", "lock")
 
 
 @pytest.fixture
 def hold(virtual_time: ManualClock) -> Hold:
     """Acquired just now, by this thread."""
-    return acquired_by(threading.current_thread())
-
-
-def acquired_by(owner: object) -> Hold:
-    return Hold(
-        Place("store", "lock"),
-        "key",
-        "name",
-        "default",
-        "token",
-        grant=1,
-        fence=100,
-        lease=LEASE,
-        sent=clock.now(),
-        renew_for=0.0,
-        owner=owner,
-        home=None,
-        on_lost=None,
-        unanswered=False,
-    )
+    return a_hold(PLACE, clock.now())
 
 
 def test_hold_that_is_being_released_is_not_entered(hold: Hold) -> None:
@@ -72,7 +53,7 @@ def test_grant_is_lost_when_its_lease_is_over(hold: Hold, virtual_time: ManualCl
 
 def test_owner_that_is_a_finished_task_is_not_alive() -> None:
     async def acquire() -> Hold:
-        return acquired_by(asyncio.current_task())
+        return a_hold(PLACE, clock.now(), owner=asyncio.current_task())
 
     async def main() -> None:
         task = asyncio.create_task(acquire())

@@ -49,13 +49,8 @@ def test_key_is_percent_encoded() -> None:
     """[F7] Braces, percent signs, white space and control characters; all else stays readable."""
     for key, spelled in LITERAL.items():
         assert escape(key) == spelled
-        assert Spelling("lock").of(key) == (
-            f"lock:{{0}}:k:{spelled}",
-            f"lock:{{0}}:w:{spelled}",
-            "lock:{0}:fence",
-            "lock:{0}:index",
-            "lock:{0}:inbox:",
-        )
+        ends = (f"k:{spelled}", f"w:{spelled}", "fence", "index", "inbox:")
+        assert Spelling("lock").of(key) == tuple(f"lock:{{0}}:{end}" for end in ends)
         assert readable(escaped_in(f"lock:{{0}}:k:{spelled}")) == key
 
 
@@ -67,16 +62,13 @@ def test_tail_of_a_long_key_is_hashed() -> None:
         assert len(escape(key).encode()) <= LONGEST_KEY
 
 
-def test_key_of_200_bytes_is_not_hashed() -> None:
-    """[F7] The border is pinned: 200 bytes stay as they are."""
-    assert escape("x" * 200) == "x" * 200
-    assert escape("ö" * 100) == "ö" * 100
-    assert escape(" " * 66) == "%20" * 66
-
-
-def test_hash_is_pinned() -> None:
-    """[F7] One hashed tail, byte for byte."""
-    assert escape("order:" + "x" * 300) == "order:" + "x" * 160 + "%~a6c14b475e1c4e051a9bfc474bfd5ae7"
+def test_border_and_hash_of_long_keys_are_pinned() -> None:
+    """[F7] 200 bytes stay as they are; and one hashed tail, byte for byte."""
+    for key, spelled in (("x" * 200, "x" * 200), ("ö" * 100, "ö" * 100), (" " * 66, "%20" * 66)):
+        assert escape(key) == spelled
+    hashed = escape("order:" + "x" * 300)
+    assert hashed == "order:" + "x" * 160 + "%~a6c14b475e1c4e051a9bfc474bfd5ae7"
+    assert readable(escape("a b" + "x" * 300)).startswith("a bxxx")
 
 
 def test_hashed_key_is_never_the_spelling_of_a_short_one() -> None:
@@ -100,22 +92,14 @@ def test_different_keys_are_spelled_differently() -> None:
 
 
 def test_bucket_is_crc32_of_the_spelling() -> None:
-    """[H1] With several buckets the number in braces is crc32 modulo their count; with one it is 0."""
+    """[H1] With several buckets the number in braces is crc32 modulo their count; with one it is 0. Two are written out: a
+    change of the function moves every lock."""
     for key in ("order:42", "{user} 1", "锁", "x" * 300):
         spelled = escape(key)
-        bucket = crc32(spelled.encode()) % 256
-        assert Spelling("lock", 256).of(key) == LockKeys(
-            f"lock:{{{bucket}}}:k:{spelled}",
-            f"lock:{{{bucket}}}:w:{spelled}",
-            f"lock:{{{bucket}}}:fence",
-            f"lock:{{{bucket}}}:index",
-            f"lock:{{{bucket}}}:inbox:",
-        )
+        tag = f"lock:{{{crc32(spelled.encode()) % 256}}}"
+        ends = (f"k:{spelled}", f"w:{spelled}", "fence", "index", "inbox:")
+        assert Spelling("lock", 256).of(key) == LockKeys(*(f"{tag}:{end}" for end in ends))
         assert Spelling("lock", 1).of(key).lock == f"lock:{{0}}:k:{spelled}"
-
-
-def test_buckets_are_pinned() -> None:
-    """[H1] The number of a bucket, written out: a change of the function moves every lock."""
     assert Spelling("lock", 256).of("a").lock == "lock:{67}:k:a"  # crc32 of "a" is 0xE8B7BE43
     assert Spelling("shop", 256).of("order:42").fence == "shop:{43}:fence"
 
@@ -140,7 +124,3 @@ def test_key_that_is_no_text_raises_LockKeyError() -> None:
         with pytest.raises(LockKeyError) as caught:
             Spelling("lock").of(key)  # type: ignore[arg-type]
         assert isinstance(caught.value, ValueError)
-
-
-def test_hashed_key_is_readable_up_to_its_hash() -> None:
-    assert readable(escaped_in(Spelling("lock").of("a b" + "x" * 300).lock)).startswith("a bxxx")

@@ -13,17 +13,8 @@ from django_redis_locks.core.effects import HandOver, LineUp, Place, Standing, T
 from django_redis_locks.core.hold import State
 from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.testing import ManualClock
-from tests.unit.core.queue_fixtures import (
-    LEASE,
-    NEVER,
-    NOWHERE,
-    OTHER,
-    PLACE,
-    Line,
-    address,
-    handed_over_lock,
-    in_loop,
-)
+from tests.unit.core.holds import LEASE
+from tests.unit.core.queue_fixtures import NEVER, NOWHERE, OTHER, PLACE, Line, address, handed_over_lock, in_loop
 
 # Hand-overs
 

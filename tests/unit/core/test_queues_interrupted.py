@@ -17,7 +17,8 @@ import pytest
 from django_redis_locks.core import clock, queues
 from django_redis_locks.core.effects import HandOver, Leave, Seat, Standing, Wait
 from django_redis_locks.core.hold import State
-from tests.unit.core.queue_fixtures import LEASE, NEVER, PLACE, Line, address, handed_over_lock
+from tests.unit.core.holds import LEASE
+from tests.unit.core.queue_fixtures import NEVER, PLACE, Line, address, handed_over_lock
 
 pytestmark = pytest.mark.skipif(
     sys.version_info >= (3, 12), reason="newer Pythons trace more lines at which no signal is ever handled"

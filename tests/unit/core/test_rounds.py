@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from math import inf
@@ -13,6 +12,7 @@ import pytest
 from django_redis_locks.core.effects import Command, Place
 from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.rounds import Rounds
+from tests.unit.core import holds
 
 
 def PROLONG(token: str, lease: int) -> Command[bool]:
@@ -28,22 +28,7 @@ def rounds() -> Rounds:
 
 
 def a_hold(key: str = "a") -> Hold:
-    return Hold(
-        Place("store", key),
-        key,
-        key,
-        "default",
-        "token",
-        grant=1,
-        fence=1,
-        lease=30_000,
-        sent=0.0,
-        renew_for=60.0,
-        owner=threading.current_thread(),
-        home=None,
-        on_lost=None,
-        unanswered=False,
-    )
+    return holds.a_hold(Place("store", key), 0.0, 30_000, renew_for=60.0)
 
 
 def due(rounds: Rounds, now: float) -> list[Hold | None]:
