@@ -20,19 +20,8 @@ from django.core.cache import caches
 from kombu.exceptions import OperationalError
 
 from celery_locks import SingletonTask, loads
-from django_redis_locks.cache import (
-    Job,
-    aget_or_load,
-    aget_or_load_many,
-    arefresh,
-    cached,
-    get_or_load,
-    get_or_load_many,
-    invalidate,
-    refresh,
-    refreshing,
-    take_over,
-)
+from django_redis_locks import cache
+from django_redis_locks.cache import Job, cached, invalidate, refreshing, take_over
 from django_redis_locks.cache.roads import lease_of
 from tests.contract.matrix import eventually
 from tests.django.helpers import in_thread
@@ -398,8 +387,11 @@ def test_function_that_a_worker_cannot_import_is_loaded_here(app: Celery, caplog
 
 def test_loader_without_a_name_raises_TypeError_at_once() -> None:
     """[S37] Not only when the first value is stale."""
-    single = [(function, "k", lambda: 1) for function in (get_or_load, refresh, aget_or_load, arefresh)]
-    many = [(function, ["k"], dict.fromkeys) for function in (get_or_load_many, aget_or_load_many)]
+    single = [
+        (function, "k", lambda: 1)
+        for function in (cache.get_or_load, cache.refresh, cache.aget_or_load, cache.arefresh)
+    ]
+    many = [(function, ["k"], dict.fromkeys) for function in (cache.get_or_load_many, cache.aget_or_load_many)]
     for function, keys, loader in single + many:
         call = async_to_sync(function) if asyncio.iscoroutinefunction(function) else function
         with pytest.raises(TypeError, match="is for functions with @cached"):
