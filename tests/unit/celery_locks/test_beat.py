@@ -69,31 +69,24 @@ def test_messages_published_in_one_tick_share_one_claim(stage: Stage) -> None:
     assert stage.times == [60.0] * 3 + [120.0] * 3
 
 
-def test_call_outside_of_beat_is_no_tick(stage: Stage) -> None:
-    stage.until(61, stage.beats(stage.minutely, "a"))
-    assert beat.current() is None
-    stage.task.apply_async()
-    stage.task.apply_async()
-    assert len(stage.runs) == 3
-
-
-def test_call_of_another_task_by_a_lazy_argument_is_no_tick(stage: Stage) -> None:
+def test_calls_by_other_tasks_than_the_entrys_are_no_ticks(stage: Stage) -> None:
+    """Outside of beat, by a lazy argument, or of an entry whose task is a plain one."""
     seen: list[object] = []
     lazy = BeatLazyFunc(lambda: seen.extend((beat.current("other"), beat.current("report"))))
-    stage.until(61, stage.beats(stage.minutely, "a", args=(lazy,)))
-    assert seen[0] is None
-    assert repr(seen[1]) == "<Tick of 'hourly'>"
-
-
-def test_entry_of_a_plain_task_is_no_tick(stage: Stage) -> None:
-    seen: list[object] = []
 
     @stage.app.task(name="plain")
     def plain() -> None: ...
 
     plain.apply_async = lambda *args, **kwargs: seen.append(beat.current())
-    stage.until(61, stage.beats(stage.minutely, "a", task="plain"))
-    assert seen == [None]
+    stage.until(61, stage.beats(stage.minutely, "a", args=(lazy,)))
+    assert seen[0] is None
+    assert repr(seen[1]) == "<Tick of 'hourly'>"
+    assert beat.current() is None
+    stage.task.apply_async()
+    stage.task.apply_async()
+    assert len(stage.runs) == 3
+    stage.until(122, stage.beats(stage.minutely, "a", task="plain"))
+    assert seen[2:] == [None]
 
 
 # Names of entries

@@ -28,12 +28,8 @@ def test_duplicate_submission_returns_the_first_result_and_sends_nothing(
         task = sent.task(base)
         first, second, other = task.delay(1), task.delay(x=1), task.delay(2)
         assert sent.ids_of(task) == [first.id, other.id]
-        assert (second.id, first.deduplicated, second.deduplicated, other.deduplicated) == (
-            first.id,
-            False,
-            True,
-            False,
-        )
+        found = second.id, first.deduplicated, second.deduplicated, other.deduplicated
+        assert found == (first.id, False, True, False)
         assert counters()[task.name, "duplicate_suppressed"] == 1
         assert f"a duplicate: {first.id} is queued for " in caplog.text
 
@@ -65,18 +61,15 @@ def test_adelay_sends_one_message_and_delay_in_a_loop_raises(sent: Sent) -> None
 # lock_on_duplicate
 
 
-def test_duplicate_with_raise_raises_DuplicateTask(sent: Sent) -> None:
+def test_duplicate_with_raise_raises_DuplicateTask_and_with_queue_is_sent(sent: Sent) -> None:
     task = sent.task(lock_on_duplicate="raise")
     first = task.delay()
     with pytest.raises(DuplicateTask, match="is queued already") as caught:
         task.delay()
     assert (caught.value.task_id, caught.value.state, caught.value.name) == (first.id, "queued", task.name)
     assert "job:" not in str(caught.value)
-
-
-def test_duplicate_with_queue_is_sent(sent: Sent) -> None:
-    task = sent.task(lock_on_duplicate="queue")
-    assert len({task.delay().id for _ in range(3)}) == 3 == len(sent.ids)
+    queued = sent.task(lock_on_duplicate="queue")
+    assert len({queued.delay().id for _ in range(3)}) == 3 == len(sent.ids_of(queued))
 
 
 def test_duplicate_with_replace_takes_the_place_of_a_queued_job(sent: Sent) -> None:
@@ -112,24 +105,19 @@ def test_submission_after_the_end_of_a_job(
     assert (task.delay(1).id == first.id) is duplicate
 
 
-def test_submission_after_the_start_with_unique_until_start_is_a_new_job(sent: Sent) -> None:
-    """[C16] What runs has a record of its own."""
+def test_submission_after_a_start_or_a_revocation_is_a_new_job(sent: Sent) -> None:
+    """[C16] With ``unique_until="start"`` what runs has a record of its own. [C9] The message of a revoked job may never
+    reach a worker."""
     task = sent.task(unique_until="start")
     first = task.delay(1)
     assert task.delay(1).id == first.id
     sent.place(task).drop(sent.job(task))  # as a worker does at its start
-    assert task.delay(1).id != first.id
-
-
-def test_submission_after_a_revocation_is_a_new_job(sent: Sent) -> None:
-    """[C9] The message may never reach a worker."""
-    task = sent.task()
-    first = task.delay(1)
-    task.backend.mark_as_revoked(first.id, "by hand")
-    submission._looked.clear()
     second = task.delay(1)
-    assert second.id != first.id
-    assert not second.deduplicated
+    task.backend.mark_as_revoked(second.id, "by hand")
+    submission._looked.clear()
+    third = task.delay(1)
+    assert len({first.id, second.id, third.id}) == 3
+    assert not third.deduplicated
 
 
 def test_queued_job_expires_with_its_message(sent: Sent) -> None:
@@ -235,21 +223,16 @@ def test_duplicates_in_a_group_are_sent_and_follow_the_first(sent: Sent) -> None
 
 
 def test_duplicate_in_a_chain_or_with_a_callback_follows_the_first(sent: Sent) -> None:
-    """[C19]"""
-    task = sent.task()
+    """[C19] Without results it runs after the first."""
+    task, forgetful = sent.task(), sent.task(ignore_result=True)
     first = task.delay(1)
     chain(task.s(1), task.si(2)).apply_async()
     task.apply_async((1,), link=task.si(3))
     assert [header.get("follow") for header in sent.headers] == [None, first.id, first.id]
-
-
-def test_duplicate_with_a_callback_and_without_results_runs_after_the_first(sent: Sent) -> None:
-    task = sent.task(ignore_result=True)
-    first = task.delay(1)
-    second = task.apply_async((1,), link=task.si(3))
-    assert second.id != first.id
-    assert sent.headers[1].get("line") is True
-    assert "follow" not in sent.headers[1]
+    first = forgetful.delay(1)
+    assert forgetful.apply_async((1,), link=forgetful.si(3)).id != first.id
+    assert sent.headers[-1].get("line") is True
+    assert "follow" not in sent.headers[-1]
 
 
 def test_duplicate_in_a_canvas_with_lock_canvas_fail_raises_DuplicateTask(sent: Sent) -> None:
