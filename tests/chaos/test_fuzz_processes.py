@@ -1,8 +1,8 @@
 """[L2] [L5] [E16] Mutual exclusion where processes are killed and stopped at any moment.
 
 Eight processes of four threads or tasks contend for one key. Every second one of them gets SIGKILL and is replaced, or
-SIGSTOP for longer than the lease, or for less. A journal on another server has every entry and exit, and a referee
-judges it afterwards. The referee is judged too: by broken locks.
+SIGSTOP for longer than the lease, or for less. A history on another server has every entry and exit, and a checker
+looks for violations afterwards. The checker is tested with broken locks.
 
     FUZZ_SECONDS=60   all variants, for so long each; otherwise the half of them, for ten seconds
     FUZZ_SEED=123     the choices of another run
@@ -20,11 +20,11 @@ from time import monotonic as now
 import pytest
 
 from django_redis_locks.client import Locks
-from tests.chaos.fuzz.broken import LOCKS
-from tests.chaos.fuzz.journal import Journal
-from tests.chaos.fuzz.referee import PACE, Rules, Verdict, judge
-from tests.chaos.fuzz.stage import Play, Stage, Stopped
-from tests.chaos.fuzz.worker import LEASE, Orders
+from tests.chaos.fuzz.broken_locks import LOCKS
+from tests.chaos.fuzz.checker import PACE, Result, Rules, check
+from tests.chaos.fuzz.history import History
+from tests.chaos.fuzz.nemesis import Nemesis, Scenario, WorkerFailed
+from tests.chaos.fuzz.worker import LEASE, Config
 from tests.waiting import BUSY
 from tools.redis_server import RedisServer
 
@@ -36,77 +36,77 @@ VARIANTS = [("threads", "fixed"), ("tasks", "renewed"), ("threads", "renewed"), 
 
 FLAWS = ["Brief", "Careless", "Eager", "Open", "Silent"]
 
-Run = Callable[..., Verdict]
+Run = Callable[..., Result]
 
 
 @pytest.fixture
-def journal(make_server: Callable[..., RedisServer]) -> Iterator[Journal]:
-    journal = Journal(make_server().url())
-    yield journal
-    journal.close()
+def history(make_server: Callable[..., RedisServer]) -> Iterator[History]:
+    history = History(make_server().url())
+    yield history
+    history.close()
 
 
 @pytest.fixture
-def run(journal: Journal, tmp_path: Path) -> Run:
-    """`run(play, holder, rules)`: what the referee says, with all that is worth printing."""
+def run(history: History, tmp_path: Path) -> Run:
+    """`run(scenario, holder, rules)`: the result of the checker, printed with the seed."""
 
-    def run(play: Play, holder: Callable[[], int | None], rules: Rules) -> Verdict:
-        complaints = []
-        with (tmp_path / "stderr").open("wb") as stderr, Stage(play, journal, holder, stderr) as stage:
+    def run(scenario: Scenario, holder: Callable[[], int | None], rules: Rules) -> Result:
+        violations = []
+        with (tmp_path / "stderr").open("wb") as stderr, Nemesis(scenario, history, holder, stderr) as nemesis:
             try:
-                stage.run()
-            except Stopped as failure:
-                complaints.append(str(failure))
-        verdict = judge(journal.records(), rules)
-        verdict.complaints[:0] = complaints
-        print(f"FUZZ_SEED={play.seed}", verdict, sep="\n")  # noqa: T201 - shown if the test fails
+                nemesis.run()
+            except WorkerFailed as failure:
+                violations.append(str(failure))
+        result = check(history.records(), rules)
+        result.violations[:0] = violations
+        print(f"FUZZ_SEED={scenario.seed}", result, sep="\n")  # noqa: T201 - shown if the test fails
         print((tmp_path / "stderr").read_text()[-3000:])  # noqa: T201
-        return verdict
+        return result
 
     return run
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize(("face", "terms"), VARIANTS if LONG else VARIANTS[:2])
-def test_kill_and_stop(
-    face: str, terms: str, run: Run, journal: Journal, open_locks: Callable[..., Locks], redis_url: str
+def test_processes_killed_and_stopped_keep_mutual_exclusion(
+    face: str, terms: str, run: Run, history: History, open_locks: Callable[..., Locks], redis_url: str
 ) -> None:
-    """[L2] [L5] [L41] [E16] Nobody is inside with another, fences rise, whoever loses is told, nobody waits for long."""
+    """[L2] [L5] [L41] [E16] Holds don't overlap, fences rise, losses are reported, no wait is long."""
     seed = int(os.environ.get("FUZZ_SEED") or random.getrandbits(32))
-    orders = Orders(0, redis_url, journal.url, face, renew=terms == "renewed")
+    config = Config(0, redis_url, history.url, face, renew=terms == "renewed")
     lock = open_locks(redis_url, OPTIONS={"socket_timeout": 2}).lock("fuzz", expire=LEASE)
 
     def holder() -> int | None:
         found = lock.holder()
         return found.pid if found else None
 
-    verdict = run(Play(orders, SECONDS, seed), holder, Rules(LEASE, PACE if LONG else PACE / 20))
-    assert not verdict.complaints
-    assert verdict.counts["hits"] >= SECONDS / 10 or not LONG, "the signals went to bystanders: that proves little"
+    result = run(Scenario(config, SECONDS, seed), holder, Rules(LEASE, PACE if LONG else PACE / 20))
+    assert not result.violations
+    assert result.counts["hits"] >= SECONDS / 10 or not LONG, "the signals missed the holders"
 
     begin = now()
     with lock.acquire(timeout=30) as grant:
-        assert now() - begin < LEASE + BUSY, "whatever was left behind, it is free within the lease"
-        assert grant.fence > verdict.fence
+        assert now() - begin < LEASE + BUSY, "what is left is free within the lease"
+        assert grant.fence > result.fence
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("name", FLAWS if LONG else FLAWS[:1])
-def test_a_broken_lock_is_seen(name: str, run: Run, journal: Journal, redis_url: str) -> None:
-    """A fuzz that can't fail proves nothing."""
-    assert run(*plain(name, redis_url, journal)).complaints
+def test_broken_lock_has_violations(name: str, run: Run, history: History, redis_url: str) -> None:
+    """The fuzz can fail."""
+    assert run(*plain(name, redis_url, history)).violations
 
 
 @pytest.mark.chaos
-def test_a_plain_lock_passes(run: Run, journal: Journal, redis_url: str) -> None:
-    """What the broken ones are seen for is their flaw, and nothing else about them."""
-    assert not run(*plain("PlainLock", redis_url, journal)).complaints
+def test_plain_lock_has_no_violations(run: Run, history: History, redis_url: str) -> None:
+    """The broken ones fail by their defects only."""
+    assert not run(*plain("PlainLock", redis_url, history)).violations
 
 
-def plain(name: str, url: str, journal: Journal) -> tuple[Play, Callable[[], int | None], Rules]:
+def plain(name: str, url: str, history: History) -> tuple[Scenario, Callable[[], int | None], Rules]:
     """Few processes, stopped often and for longer than the lease. Some flaws show only when one goes on."""
-    orders = Orders(0, url, journal.url, "threads", callers=2, broken=name)
+    config = Config(0, url, history.url, "threads", callers=2, broken=name)
     seconds = 6.0 if LONG else 2.0
     signals = {"pause": (0.1, 0.3), "aimed": 1.0, "kills": 0.0, "long_stops": 1.0}
-    play = Play(orders, seconds, random.getrandbits(32), workers=4, **signals)
-    return play, LOCKS[name](url).holder, Rules(LEASE, pace=0, bypass=inf)
+    scenario = Scenario(config, seconds, random.getrandbits(32), workers=4, **signals)
+    return scenario, LOCKS[name](url).holder, Rules(LEASE, pace=0, bypass=inf)

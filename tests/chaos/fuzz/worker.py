@@ -25,11 +25,11 @@ from time import monotonic as now
 from typing import Any
 
 from django_redis_locks import LockBackendError, LockLost, locks
-from tests.chaos.fuzz.journal import LOST, RELEASED, UNREACHABLE, Entry, Exit, Failed, Journal, Refused, Told, watch
+from tests.chaos.fuzz.history import LOST, RELEASED, UNREACHABLE, Entry, Exit, Failed, History, Outcome, Refused, watch
 
 LEASE = 1.0
 PATIENCE = 30.0
-"""For how long a caller waits who waits. Whoever gets nothing in all that time has starved: that is a failure."""
+"""The wait of a caller that waits. A caller without the lock in all that time has starved: that is a failure."""
 
 SECTION = (0.0002, 0.002)
 """Seconds in the section."""
@@ -41,19 +41,19 @@ LONG_SECTIONS = 1 / 1500
 
 
 @dataclass(frozen=True)
-class Orders:
-    """What a worker is told to be."""
+class Config:
+    """The configuration of one worker."""
 
     worker: int
     url: str
-    journal: str
+    history: str
     face: str
     """threads or tasks"""
     callers: int = 4
     renew: bool = False
     seed: int = 0
     broken: str = ""
-    """The name of a broken lock, to show that the referee sees it."""
+    """The name of a broken lock, to show that the checker finds it."""
     parent: int = 0
 
     def __str__(self) -> str:
@@ -61,20 +61,20 @@ class Orders:
 
     def lock(self) -> Any:
         if self.broken:
-            from tests.chaos.fuzz import broken
+            from tests.chaos.fuzz import broken_locks
 
-            return broken.LOCKS[self.broken](self.url)
+            return broken_locks.LOCKS[self.broken](self.url)
         locks.configure({"default": {"LOCATION": self.url}})
         return locks.lock("fuzz", expire=LEASE, renew=self.renew, wait=PATIENCE)
 
 
 class Caller:
-    """One thread or task: what it wants, what it sees, what it notes. It does no I/O."""
+    """One thread or task: the arguments of its calls, and its lines. It does no I/O."""
 
-    def __init__(self, orders: Orders, number: int) -> None:
-        self._chance = Random(f"{orders.seed} {orders.worker} {number}")
-        self._renew = orders.renew
-        self._worker = orders.worker
+    def __init__(self, config: Config, number: int) -> None:
+        self._random = Random(f"{config.seed} {config.worker} {number}")
+        self._renew = config.renew
+        self._worker = config.worker
         self._caller = number
         self._hold = 0
         self._asked = 0.0
@@ -86,11 +86,11 @@ class Caller:
 
     def wish(self) -> dict[str, Any]:
         """How to acquire: most wait, some give up soon, some only ask."""
-        draw = self._chance.random()
+        draw = self._random.random()
         self._asked = now()
         if draw < 0.75:
             return {}
-        return {"blocking": False} if draw < 0.8 else {"timeout": self._chance.uniform(0, 0.05)}
+        return {"blocking": False} if draw < 0.8 else {"timeout": self._random.uniform(0, 0.05)}
 
     def enter(self, grant: Any) -> Entry:
         got = now()
@@ -100,8 +100,8 @@ class Caller:
 
     def pauses(self, grant: Any) -> Iterator[float]:
         """The section, in sleeps."""
-        if not self._renew or self._chance.random() > LONG_SECTIONS:
-            yield self._chance.uniform(*SECTION)
+        if not self._renew or self._random.random() > LONG_SECTIONS:
+            yield self._random.uniform(*SECTION)
             return
         end = now() + LONG_SECTION
         while now() < end:
@@ -114,8 +114,8 @@ class Caller:
         lost = grant.lost
         return Exit(*self._me, left, self._until, lost, now())
 
-    def told(self, outcome: str) -> Told:
-        return Told(*self._me, outcome, now())
+    def outcome(self, result: str) -> Outcome:
+        return Outcome(*self._me, result, now())
 
     def refused(self, error: Exception) -> Refused:
         return Refused(self._worker, self._caller, self._asked, now(), repr(error))
@@ -127,7 +127,7 @@ class Caller:
 def deadline(grant: Any) -> float:
     """The end of the lease on our clock, less at most a millisecond; 0.0 if it is over.
 
-    Who is stopped between the two looks looks again.
+    A process that is stopped between the two readings reads again.
     """
     while True:
         before = now()
@@ -136,67 +136,67 @@ def deadline(grant: Any) -> float:
             return before + left if left else 0.0
 
 
-def contend(lock: Any, journal: Journal, caller: Caller, over: threading.Event) -> None:
+def contend(lock: Any, history: History, caller: Caller, over: threading.Event) -> None:
     while not over.is_set():
         try:
             grant = lock.acquire(**caller.wish())
         except LockBackendError as error:
-            journal.write(caller.refused(error))
+            history.write(caller.refused(error))
             continue
         if grant is None:
             continue
-        journal.write(caller.enter(grant))
+        history.write(caller.enter(grant))
         for pause in caller.pauses(grant):
             time.sleep(pause)
-        journal.write(caller.leave(grant))
-        outcome = RELEASED
+        history.write(caller.leave(grant))
+        result = RELEASED
         try:
             grant.release()
         except LockLost:
-            outcome = LOST
+            result = LOST
         except LockBackendError:
-            outcome = UNREACHABLE
-        journal.write(caller.told(outcome))
+            result = UNREACHABLE
+        history.write(caller.outcome(result))
 
 
-async def acontend(lock: Any, journal: Journal, caller: Caller, over: threading.Event) -> None:
+async def acontend(lock: Any, history: History, caller: Caller, over: threading.Event) -> None:
     while not over.is_set():
         try:
             grant = await lock.aacquire(**caller.wish())
         except LockBackendError as error:
-            await journal.awrite(caller.refused(error))
+            await history.awrite(caller.refused(error))
             continue
         if grant is None:
             continue
-        await journal.awrite(caller.enter(grant))
+        await history.awrite(caller.enter(grant))
         for pause in caller.pauses(grant):
             await asyncio.sleep(pause)
-        await journal.awrite(caller.leave(grant))
-        outcome = RELEASED
+        await history.awrite(caller.leave(grant))
+        result = RELEASED
         try:
             await grant.arelease()
         except LockLost:
-            outcome = LOST
+            result = LOST
         except LockBackendError:
-            outcome = UNREACHABLE
-        await journal.awrite(caller.told(outcome))
+            result = UNREACHABLE
+        await history.awrite(caller.outcome(result))
 
 
 class Worker:
-    def __init__(self, orders: Orders) -> None:
-        self._orders = orders
-        self._journal = Journal(orders.journal)
-        self._lock = orders.lock()
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._history = History(config.history)
+        self._lock = config.lock()
         self._over = threading.Event()
         self._failed = False
 
     def run(self) -> int:
         done = threading.Event()
-        watching = threading.Thread(target=watch, args=(self._journal, done, self._orders.worker))
+        watching = threading.Thread(target=watch, args=(self._history, done, self._config.worker))
         watching.start()
         threading.Thread(target=self._listen, daemon=True).start()
-        callers = [Caller(self._orders, number) for number in range(self._orders.callers)]
-        if self._orders.face == "tasks":
+        callers = [Caller(self._config, number) for number in range(self._config.callers)]
+        if self._config.face == "tasks":
             asyncio.run(self._tasks(callers))
         else:
             threads = [threading.Thread(target=self._thread, args=(caller,)) for caller in callers]
@@ -206,7 +206,7 @@ class Worker:
                 thread.join()
         done.set()
         watching.join()
-        self._journal.close()
+        self._history.close()
         return int(self._failed)
 
     def _listen(self) -> None:
@@ -216,15 +216,15 @@ class Worker:
 
     def _thread(self, caller: Caller) -> None:
         with self._noted(caller):
-            contend(self._lock, self._journal, caller, self._over)
+            contend(self._lock, self._history, caller, self._over)
 
     async def _tasks(self, callers: list[Caller]) -> None:
         await asyncio.gather(*(self._task(caller) for caller in callers))
-        await self._journal.aclose()
+        await self._history.aclose()
 
     async def _task(self, caller: Caller) -> None:
         with self._noted(caller):
-            await acontend(self._lock, self._journal, caller, self._over)
+            await acontend(self._lock, self._history, caller, self._over)
 
     @contextlib.contextmanager
     def _noted(self, caller: Caller) -> Iterator[None]:
@@ -232,7 +232,7 @@ class Worker:
             yield
         except BaseException:  # noqa: BLE001 - whatever ends a caller is a failure
             self._failed = True
-            self._journal.write(caller.failed())
+            self._history.write(caller.failed())
 
 
 def die_with(parent: int) -> None:
@@ -244,6 +244,6 @@ def die_with(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    orders = Orders(**json.loads(sys.argv[1]))
-    die_with(orders.parent)
-    sys.exit(Worker(orders).run())
+    config = Config(**json.loads(sys.argv[1]))
+    die_with(config.parent)
+    sys.exit(Worker(config).run())

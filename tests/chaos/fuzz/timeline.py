@@ -1,4 +1,4 @@
-"""The journal's lines, told as the story of each hold and of each worker."""
+"""The lines of a history, by hold and by worker."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
-from tests.chaos.fuzz.journal import GO_ON, KILL, STOP, Entry, Exit, Line, Record, Signal, Stall, Told
+from tests.chaos.fuzz.history import KILL, RESUME, STOP, Entry, Exit, Line, Outcome, Record, Signal, Stall
 
 
 @dataclass(eq=False)
 class Hold:
-    """One hold, from its entry to what its release was told. Whoever was killed may lack the rest."""
+    """One hold, from its entry to the result of its release. Lines after a kill are missing."""
 
     number: int
-    """By the order of the entries in the journal."""
+    """By the order of the entries in the history."""
     entry: Entry
     exit: Exit | None = None
-    told: Told | None = None
+    outcome: Outcome | None = None
 
     def __str__(self) -> str:
         worker, caller, hold, fence, *_ = self.entry
@@ -41,18 +41,18 @@ class Worker:
     stops: list[list[float]] = field(default_factory=list)
     """When it was stopped, and when it went on."""
     stalls: list[Stall] = field(default_factory=list)
-    """When the machine stood still, with all its workers."""
+    """Times in which no process had a turn."""
     own: list[Stall] = field(default_factory=list)
-    """When it alone had no turn."""
+    """Times in which it alone had no turn."""
 
     def stopped(self, begin: float, end: float) -> bool:
         """Whether it was, at any time in between."""
-        times = [*self.stops, *(stall[:2] for stall in (*self.stalls, *self.own))]
-        return any(stop <= end and go_on >= begin for stop, go_on in times)
+        times = [*self.stops, *(stall[:2] for stall in (*self.stalls, *self.own) if stall.excuses)]
+        return any(stop <= end and resume >= begin for stop, resume in times)
 
-    def told_to(self, stall: Stall) -> bool:
+    def was_stopped_during(self, stall: Stall) -> bool:
         """Whether it stood still because it was stopped."""
-        return any(stop <= stall.end and go_on >= stall.begin for stop, go_on in self.stops)
+        return any(stop <= stall.end and resume >= stall.begin for stop, resume in self.stops)
 
 
 class Event(NamedTuple):
@@ -62,33 +62,33 @@ class Event(NamedTuple):
     """Whose entry, exit or outcome it is."""
 
 
-class Story:
-    """Everything in the order of the journal."""
+class Timeline:
+    """Everything in the order of the history."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.holds: list[Hold] = []
         self.workers: dict[int, Worker] = {}
-        self.nonsense: list[str] = []
-        """Lines that can't be: the fuzz itself is broken."""
+        self.malformed: list[str] = []
+        """Lines in an impossible order: the fuzz itself is broken."""
         self.stalls: list[Stall] = []
         self.late: list[tuple[float, float]] = []
-        """The same, on the clock of the journal."""
+        """The same, on the clock of the history."""
         self._newest: dict[tuple[int, int], Hold] = {}
-        self.events = [Event(time, line, self._tell(line)) for time, line in records]
+        self.events = [Event(time, line, self._apply(line)) for time, line in records]
         for time, line, _ in self.events:
             if isinstance(line, Stall):
                 (self.worker(line.worker).own if line.worker else self.stalls).append(line)
-                if not (line.worker and self.worker(line.worker).told_to(line)):
+                if not (line.worker and self.worker(line.worker).was_stopped_during(line)):
                     self._note(time - (line.end - line.begin), time)
 
     def _note(self, begin: float, end: float) -> None:
-        """Each moment once, whoever else noted it."""
+        """Each moment once, although several processes note it."""
         apart = [late for late in self.late if late[1] < begin or late[0] > end]
         met = [(begin, end), *(late for late in self.late if late not in apart)]
         self.late = [*apart, (min(here for here, _ in met), max(there for _, there in met))]
 
-    def awake(self, begin: float, end: float) -> float:
-        """How long the machine ran in between, with all who weren't stopped, on the clock of the journal."""
+    def running_time(self, begin: float, end: float) -> float:
+        """How long all processes that weren't stopped had their turns, on the clock of the history."""
         return end - begin - sum(max(0.0, min(end, there) - max(begin, here)) for here, there in self.late)
 
     def worker(self, number: int) -> Worker:
@@ -97,11 +97,11 @@ class Story:
     def worker_of(self, hold: Hold) -> Worker:
         return self.worker(hold.entry.worker)
 
-    def _tell(self, line: Line) -> Hold | None:
+    def _apply(self, line: Line) -> Hold | None:
         match line:
             case Entry():
                 return self._begin(line)
-            case Exit() | Told():
+            case Exit() | Outcome():
                 return self._end(line)
             case Signal():
                 self._signal(line)
@@ -109,21 +109,21 @@ class Story:
 
     def _begin(self, line: Entry) -> Hold:
         before = self._newest.get((line.worker, line.caller))
-        if line.hold != (before.entry.hold if before else 0) + 1 or (before and not before.told):
-            self.nonsense.append(f"{line} doesn't follow {before}")
+        if line.hold != (before.entry.hold if before else 0) + 1 or (before and not before.outcome):
+            self.malformed.append(f"{line} doesn't follow {before}")
         hold = self._newest[line.worker, line.caller] = Hold(len(self.holds), line)
         self.holds.append(hold)
         return hold
 
-    def _end(self, line: Exit | Told) -> Hold | None:
+    def _end(self, line: Exit | Outcome) -> Hold | None:
         hold = self._newest.get((line.worker, line.caller))
-        if hold is None or hold.entry.hold != line.hold or hold.told or bool(hold.exit) is isinstance(line, Exit):
-            self.nonsense.append(f"{line} doesn't follow {hold}")
+        if hold is None or hold.entry.hold != line.hold or hold.outcome or bool(hold.exit) is isinstance(line, Exit):
+            self.malformed.append(f"{line} doesn't follow {hold}")
             return None
         if isinstance(line, Exit):
             hold.exit = line
         else:
-            hold.told = line
+            hold.outcome = line
         return hold
 
     def _signal(self, line: Signal) -> None:
@@ -132,5 +132,5 @@ class Story:
             worker.killed = True
         elif line.what == STOP:
             worker.stops.append([line.at, inf])
-        elif line.what == GO_ON:
+        elif line.what == RESUME:
             worker.stops[-1][1] = line.at

@@ -1,8 +1,8 @@
-"""What happened, in the order in which one server heard of it.
+"""The history of a run, in the order in which one server received it.
 
-The journal is a list on a server of its own, which nobody hurts. Every line is appended in one atomic step together
-with that server's time. An entry is written after the lock was acquired and an exit before it is released, so with a
-right lock the lines tell who was inside when.
+It is a list on a server of its own without faults. Each line is appended in one atomic step together with that
+server's time. An entry is written after the lock was acquired and an exit before it is released, so with a correct lock
+the lines show which caller was inside when.
 
 Times in a line, unlike the server's, are `time.monotonic`: one clock for all processes of a host.
 """
@@ -21,7 +21,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-KEY = "journal"
+KEY = "history"
 
 APPEND = (
     "local time = redis.call('TIME') "
@@ -60,13 +60,13 @@ class Exit(NamedTuple):
     """After it said so."""
 
 
-class Told(NamedTuple):
+class Outcome(NamedTuple):
     """The release has returned or raised."""
 
     worker: int
     caller: int
     hold: int
-    outcome: str
+    result: str
     at: float
 
 
@@ -85,7 +85,7 @@ class Refused(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """An exception that nobody expects, and the end of its caller."""
+    """An unexpected exception, and the end of its caller."""
 
     worker: int
     caller: int
@@ -93,7 +93,7 @@ class Failed(NamedTuple):
 
 
 class Signal(NamedTuple):
-    """What was done to a worker."""
+    """A signal to a worker."""
 
     worker: int
     what: str
@@ -103,11 +103,11 @@ class Signal(NamedTuple):
     """The worker held the lock at that moment, says the lock's server."""
 
 
-KILL, STOP, GO_ON = "kill", "stop", "go on"
+KILL, STOP, RESUME = "kill", "stop", "resume"
 
 
 class Mark(NamedTuple):
-    """All workers are ready; or they are about to be told that it is over."""
+    """All workers are ready; or they are about to be ended."""
 
     what: str
 
@@ -116,37 +116,42 @@ BEGIN, END = "begin", "end"
 
 
 class Stall(NamedTuple):
-    """The machine stood still: nobody ran meanwhile, and nobody is to blame for what that leads to."""
+    """The machine gave no turn to this process, or to any."""
 
     begin: float
     end: float
     worker: int = 0
-    """It left this one alone without a turn; 0 is everybody. Who is stopped notes that too."""
+    """0 if the process of the nemesis had none, which stands for all. A process that is stopped notes a stall too."""
+
+    @property
+    def excuses(self) -> bool:
+        """Whether it is so long that a lease may end meanwhile."""
+        return self.end - self.begin > STALL
 
 
-Line: TypeAlias = Entry | Exit | Told | Refused | Failed | Signal | Mark | Stall
+Line: TypeAlias = Entry | Exit | Outcome | Refused | Failed | Signal | Mark | Stall
 
 
 class Record(NamedTuple):
     time: float
-    """The journal's server's, in seconds."""
+    """The history's server's, in seconds."""
     line: Line
 
 
-def spell(line: Line) -> str:
+def encode(line: Line) -> str:
     return json.dumps([type(line).__name__, *line], separators=(",", ":"))
 
 
-def read(text: str) -> Record:
+def decode(text: str) -> Record:
     time, _, rest = text.partition(" ")
     kind, *fields = json.loads(rest)
     return Record(int(time) / 1e6, _KINDS[kind](*fields))
 
 
-_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Entry, Exit, Told, Refused, Failed, Signal, Mark, Stall)}
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Entry, Exit, Outcome, Refused, Failed, Signal, Mark, Stall)}
 
 
-class Journal:
+class History:
     """Appends lines, each exactly once: nothing here gives up or tries again, however long its process is stopped."""
 
     def __init__(self, url: str) -> None:
@@ -156,13 +161,13 @@ class Journal:
         self._aclient = redis.asyncio.Redis.from_url(url, retry=AsyncRetry(NoBackoff(), 0), **once)
 
     def write(self, line: Line) -> None:
-        self._client.eval(APPEND, 1, KEY, spell(line))
+        self._client.eval(APPEND, 1, KEY, encode(line))
 
     async def awrite(self, line: Line) -> None:
-        await self._aclient.eval(APPEND, 1, KEY, spell(line))
+        await self._aclient.eval(APPEND, 1, KEY, encode(line))
 
     def records(self) -> Iterable[Record]:
-        return [read(text) for text in self._client.lrange(KEY, 0, -1)]
+        return [decode(text) for text in self._client.lrange(KEY, 0, -1)]
 
     def close(self) -> None:
         self._client.close()
@@ -171,14 +176,16 @@ class Journal:
         await self._aclient.aclose()
 
 
+LATE = 0.05
+"""A thread that wakes so many seconds late shows a machine that is too slow to measure the time to the next entry,"""
 STALL = 0.3
-"""Who sleeps for a moment and wakes so many seconds later is on a machine that stood still."""
+"""and so many a machine that stood still."""
 
 
-def watch(journal: Journal, over: threading.Event, worker: int = 0) -> None:
-    """Notes whenever the machine stands still: it is no fault of a lock's that leases end then."""
+def watch(history: History, over: threading.Event, worker: int = 0) -> None:
+    """Write down whenever this process gets no turn: neither a late entry nor the end of a lease is the lock's fault then."""
     last = now()
     while not over.wait(0.02):
-        if now() - last > STALL:
-            journal.write(Stall(last, now(), worker))
+        if now() - last > LATE:
+            history.write(Stall(last, now(), worker))
         last = now()

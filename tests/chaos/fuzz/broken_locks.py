@@ -1,6 +1,6 @@
-"""A plain lock, right as far as it goes, and the classic ways to get it wrong: what the referee must see.
+"""A simple lock that is correct, and the classic defects, which the checker must find.
 
-It polls, knows threads only, and has no more of a lock's face than the fuzz uses.
+It polls, knows threads only, and has no more of a lock's API than the fuzz uses.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FREE = "return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[
 
 class PlainLock:
     lease = LEASE
-    """What the server is told, in seconds."""
+    """The lease in the store, in seconds."""
 
     def __init__(self, url: str) -> None:
         self.client = redis.Redis.from_url(url, decode_responses=True)
@@ -73,7 +73,7 @@ class PlainGrant:
 
 
 class Open(PlainLock):
-    """Lets everybody in."""
+    """Grants each request."""
 
     def take(self, token: str) -> int | None:
         return self.client.incr(f"{KEY}:fence")
@@ -89,14 +89,14 @@ class Brief(PlainLock):
 
 
 class Careless(PlainLock):
-    """Releases whatever it finds: after its own lease the next one's lock."""
+    """Releases the lock with any owner: after its own lease the next holder's."""
 
     def free(self, token: str) -> bool:
         return bool(self.client.delete(KEY))
 
 
 class Silent(PlainLock):
-    """Tells nobody that the lease is over."""
+    """Doesn't report that the lease is over."""
 
     def free(self, token: str) -> bool:
         super().free(token)
@@ -104,7 +104,7 @@ class Silent(PlainLock):
 
 
 class Eager(PlainLock):
-    """Takes the lock away from whoever has it for longer than others, although the lease isn't over."""
+    """Takes the lock over in the second half of a lease."""
 
     def take(self, token: str) -> int | None:
         if 0 < self.client.pttl(KEY) < 1000 * LEASE / 2:

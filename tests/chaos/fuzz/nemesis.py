@@ -1,4 +1,4 @@
-"""Starts the workers, kills and stops them as a seed says, and ends them, whatever happens."""
+"""Starts the workers, kills and stops them by a seed, and ends them in any case."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from random import Random
 from time import monotonic as now
 from typing import IO, Self
 
-from tests.chaos.fuzz.journal import BEGIN, END, GO_ON, KILL, STOP, Journal, Mark, Signal, watch
-from tests.chaos.fuzz.worker import Orders
+from tests.chaos.fuzz.history import BEGIN, END, KILL, RESUME, STOP, History, Mark, Signal, watch
+from tests.chaos.fuzz.worker import Config
 
 ROOT = Path(__file__).parents[3]
 
 LONG_STOP = (1.3, 2.0)
-"""Seconds, longer than the lease: whoever holds the lock loses it."""
+"""Seconds, longer than the lease: a holder loses the lock."""
 SHORT_STOP = (0.2, 0.6)
-"""He keeps it."""
+"""A holder keeps it."""
 
 START_SECONDS = 60.0
 END_SECONDS = 60.0
@@ -34,10 +34,10 @@ END_SECONDS = 60.0
 
 
 @dataclass
-class Play:
-    """What is played."""
+class Scenario:
+    """The workers, and the signals to them."""
 
-    orders: Orders
+    config: Config
     """For every worker; its number is put in."""
     seconds: float
     seed: int
@@ -45,24 +45,24 @@ class Play:
     pause: tuple[float, float] = (0.8, 1.2)
     """Between two signals."""
     aimed: float = 0.4
-    """The share of the signals that go to whoever seems to hold the lock."""
+    """The share of the signals that go to the process that seems to hold the lock."""
     kills: float = 0.4
     long_stops: float = 0.4
     """Shares of the signals; the others are short stops."""
 
 
-class Stopped(Exception):
-    """A worker that should run doesn't; the message says how it ended."""
+class WorkerFailed(Exception):
+    """A worker ended by itself, or doesn't start or end."""
 
 
 class Worker:
-    def __init__(self, orders: Orders, stderr: IO[bytes]) -> None:
-        self.number = orders.worker
+    def __init__(self, config: Config, stderr: IO[bytes]) -> None:
+        self.number = config.worker
         self.back = 0.0
         """When it shall go on, if it is stopped."""
         environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.fuzz.worker", str(replace(orders, parent=os.getpid()))],
+            [sys.executable, "-m", "tests.chaos.fuzz.worker", str(replace(config, parent=os.getpid()))],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.PIPE,
@@ -84,9 +84,9 @@ class Worker:
         _, status = os.waitpid(self.process.pid, os.WUNTRACED)
         if not os.WIFSTOPPED(status):
             self.process.returncode = os.waitstatus_to_exitcode(status)
-            raise Stopped(f"worker {self.number} ended by itself with status {self.process.returncode}")
+            raise WorkerFailed(f"worker {self.number} ended by itself with status {self.process.returncode}")
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self.back = 0.0
         self.process.send_signal(signal.SIGCONT)
 
@@ -98,19 +98,21 @@ class Worker:
             pipe.close()
 
 
-class Stage:
-    """`with Stage(...) as stage: stage.run()`; afterwards the journal has everything, and no worker is left."""
+class Nemesis:
+    """`with Nemesis(...) as nemesis: nemesis.run()`; afterwards the history has everything, and no worker is left."""
 
-    def __init__(self, play: Play, journal: Journal, holder: Callable[[], int | None], stderr: IO[bytes]) -> None:
-        self._play = play
-        self._journal = journal
+    def __init__(
+        self, scenario: Scenario, history: History, holder: Callable[[], int | None], stderr: IO[bytes]
+    ) -> None:
+        self._scenario = scenario
+        self._history = history
         self._holder = holder
         self._stderr = stderr
-        self._chance = Random(play.seed)
+        self._random = Random(scenario.seed)
         self._numbers = count(1)
         self._workers: list[Worker] = []
         self._over = threading.Event()
-        self._watch = threading.Thread(target=watch, args=(journal, self._over), daemon=True)
+        self._watch = threading.Thread(target=watch, args=(history, self._over), daemon=True)
 
     def __enter__(self) -> Self:
         self._watch.start()
@@ -123,35 +125,37 @@ class Stage:
         self._watch.join()
 
     def run(self) -> None:
-        """Play it all.
+        """Scenario it all.
 
         Raises:
-            Stopped: a worker ended by itself, or doesn't start or end as it should.
+            WorkerFailed: a worker ended by itself, or doesn't start or end as it should.
         """
-        for _ in range(self._play.workers):
+        for _ in range(self._scenario.workers):
             self._start()
         give_up = now() + START_SECONDS
         for worker in self._workers:
             if not worker.ready(max(0.0, give_up - now())):
-                raise Stopped(f"worker {worker.number} doesn't start")
-        self._journal.write(Mark(BEGIN))
-        end = now() + self._play.seconds
-        strike = now() + self._chance.uniform(*self._play.pause)
+                raise WorkerFailed(f"worker {worker.number} doesn't start")
+        self._history.write(Mark(BEGIN))
+        end = now() + self._scenario.seconds
+        next_signal = now() + self._random.uniform(*self._scenario.pause)
         while now() < end:
-            time.sleep(max(0.0, min([end, strike, *self._returns()]) - now()))
+            time.sleep(max(0.0, min([end, next_signal, *self._returns()]) - now()))
             for worker in self._workers:
                 if worker.back and now() >= worker.back:
-                    self._go_on(worker)
+                    self._resume(worker)
                 elif not worker.back:
                     self._check(worker)
-            if now() >= strike:
-                self._strike()
-                strike = now() + self._chance.uniform(*self._play.pause)
+            if now() >= next_signal:
+                self._send_signal()
+                next_signal = now() + self._random.uniform(*self._scenario.pause)
         self._finish()
 
     def _start(self) -> None:
         number = next(self._numbers)
-        self._workers.append(Worker(replace(self._play.orders, worker=number, seed=self._play.seed), self._stderr))
+        self._workers.append(
+            Worker(replace(self._scenario.config, worker=number, seed=self._scenario.seed), self._stderr)
+        )
 
     def _returns(self) -> list[float]:
         return [worker.back for worker in self._workers if worker.back]
@@ -159,47 +163,49 @@ class Stage:
     def _check(self, worker: Worker) -> None:
         status = worker.process.poll()
         if status is not None:
-            raise Stopped(f"worker {worker.number} ended by itself with status {status}")
+            raise WorkerFailed(f"worker {worker.number} ended by itself with status {status}")
 
-    def _strike(self) -> None:
+    def _send_signal(self) -> None:
         """Kill a running worker, or stop it for a while."""
-        victims = [worker for worker in self._workers if not worker.back and worker.ready()]
-        if len(victims) < 2:
+        candidates = [worker for worker in self._workers if not worker.back and worker.ready()]
+        if len(candidates) < 2:
             return
-        victim = self._chance.choice(victims)
-        draw = self._chance.random()
-        length = self._chance.uniform(*(LONG_STOP if draw < self._play.kills + self._play.long_stops else SHORT_STOP))
-        if self._chance.random() < self._play.aimed:
+        target = self._random.choice(candidates)
+        draw = self._random.random()
+        length = self._random.uniform(
+            *(LONG_STOP if draw < self._scenario.kills + self._scenario.long_stops else SHORT_STOP)
+        )
+        if self._random.random() < self._scenario.aimed:
             holder = self._holder()
-            victim = next((worker for worker in victims if worker.process.pid == holder), victim)
+            target = next((worker for worker in candidates if worker.process.pid == holder), target)
         at = now()
-        if draw < self._play.kills:
-            victim.kill()
-            self._note(victim, KILL, at)
-            self._workers.remove(victim)
+        if draw < self._scenario.kills:
+            target.kill()
+            self._note(target, KILL, at)
+            self._workers.remove(target)
             self._start()
         else:
-            victim.stop()
-            victim.back = now() + length
-            self._note(victim, STOP, at)
+            target.stop()
+            target.back = now() + length
+            self._note(target, STOP, at)
 
-    def _note(self, victim: Worker, what: str, at: float) -> None:
+    def _note(self, target: Worker, what: str, at: float) -> None:
         """Its last request may still be on the way when the lock's server is asked for the first time."""
-        hit = self._holder() == victim.process.pid
+        hit = self._holder() == target.process.pid
         if not hit:
             time.sleep(0.005)
-            hit = self._holder() == victim.process.pid
-        self._journal.write(Signal(victim.number, what, at, hit))
+            hit = self._holder() == target.process.pid
+        self._history.write(Signal(target.number, what, at, hit))
 
-    def _go_on(self, worker: Worker) -> None:
-        worker.go_on()
-        self._journal.write(Signal(worker.number, GO_ON, now()))
+    def _resume(self, worker: Worker) -> None:
+        worker.resume()
+        self._history.write(Signal(worker.number, RESUME, now()))
 
     def _finish(self) -> None:
         for worker in self._workers:
             if worker.back:
-                self._go_on(worker)
-        self._journal.write(Mark(END))
+                self._resume(worker)
+        self._history.write(Mark(END))
         for worker in self._workers:
             assert worker.process.stdin
             worker.process.stdin.close()
@@ -209,4 +215,4 @@ class Stage:
                 worker.process.wait(max(0.0, give_up - now()))
             status = worker.process.poll()
             if status != 0:
-                raise Stopped(f"worker {worker.number} " + ("hangs" if status is None else f"ended with {status}"))
+                raise WorkerFailed(f"worker {worker.number} " + ("hangs" if status is None else f"ended with {status}"))

@@ -1,0 +1,262 @@
+"""Checks a history for violations of mutual exclusion, wrong reports to a holder, lost wake-ups and starvation.
+
+A hold may end without its holder's doing in one way only: its lease runs out. A holder that was killed or stopped still
+has the lock until then. So of any two holds that overlap in the history the older one
+
+- must have been past the end of its lease, as it knew it itself, when the younger one's `acquire` returned;
+- must have been killed or stopped, or the whole machine stood still;
+- must be notified: by `grant.lost` before its exit is written, and by LockLost when it releases.
+
+The same holds for an entry that is written late, after one with a higher fence: its process was stopped between.
+A process that runs is never late: a lease that ends under a caller that wasn't stopped, by the nemesis or by a machine
+without a turn for it, is a violation too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TypeAlias
+
+from tests.chaos.fuzz.history import (
+    BEGIN,
+    END,
+    LOST,
+    RELEASED,
+    RESUME,
+    UNREACHABLE,
+    Entry,
+    Exit,
+    Failed,
+    Mark,
+    Record,
+    Refused,
+    Signal,
+    Stall,
+)
+from tests.chaos.fuzz.timeline import Hold, Timeline
+
+GAP = 1.5
+"""Seconds of running time from a release, or from a signal to the holder, to the next entry: the lease, the spread of the
+retries, and a margin. Time in which the machine let one of the processes wait doesn't count."""
+
+PACE = 5000 / 60
+"""Entries per second of a long run."""
+
+BYPASS = 1000
+"""Entries of others while a worker runs and waits. Eight processes that hand over sixteen times each make a turn of 128."""
+
+
+Pair: TypeAlias = tuple[Hold, Hold]
+"""A hold, and one with a higher fence that overtook it."""
+
+
+@dataclass
+class Rules:
+    lease: float = 1.0
+    pace: float = PACE
+    gap: float = GAP
+    bypass: float = BYPASS
+
+
+@dataclass
+class Result:
+    violations: list[str]
+    counts: dict[str, int] = field(default_factory=dict)
+    fence: int = 0
+    """The highest one."""
+
+    def __str__(self) -> str:
+        some = [*self.violations[:20], f"... {len(self.violations)} in all"]
+        return "\n".join([str(self.counts), *(some if len(self.violations) > 20 else self.violations)])
+
+
+def check(records: Iterable[Record], rules: Rules) -> Result:
+    timeline = Timeline(records)
+    pairs = list(_overtaken(timeline))
+    gaps = list(_gaps(timeline, pairs))
+    waits = list(_waits(timeline))
+    violations = [
+        *timeline.malformed,
+        *_failures(timeline),
+        *_overlaps(timeline),
+        *(violation for pair in pairs for violation in _overtaking_violations(timeline, *pair)),
+        *(violation for hold in timeline.holds for violation in _wrong_deadlines(timeline, hold, rules.lease)),
+        *(violation for hold in timeline.holds for violation in _wrong_outcomes(timeline, hold)),
+        *_short_leases(timeline, rules.lease),
+        *(f"no entry for {gap:.3f} s, until {end}" for gap, end in gaps if gap > rules.gap),
+        *_slow(timeline, rules.pace),
+        *(
+            f"worker {worker} waited for {others} entries of others"
+            for others, worker in waits
+            if others > rules.bypass
+        ),
+    ]
+    fence = max((hold.entry.fence for hold in timeline.holds), default=0)
+    counts = _counts(timeline, pairs, rules)
+    counts["longest gap in ms"] = int(1000 * max(gaps, default=(0.0, ""))[0])
+    counts["longest wait in entries"] = max(waits, default=(0, 0))[0]
+    return Result(violations, counts, fence)
+
+
+def _counts(timeline: Timeline, pairs: list[Pair], rules: Rules) -> dict[str, int]:
+    signals = [line for _, line, _ in timeline.events if isinstance(line, Signal) and line.what != RESUME]
+    outcomes = Counter(hold.outcome.result if hold.outcome else "none" for hold in timeline.holds)
+    return {
+        "entries": len(timeline.holds),
+        "overtaken": len(pairs),
+        "written late": sum(stale.number > fresh.number for stale, fresh in pairs),
+        "lost": outcomes[LOST],
+        "unreachable": outcomes[UNREACHABLE],
+        "refused": sum(isinstance(line, Refused) for _, line, _ in timeline.events),
+        "outlived a lease": sum(bool(hold.exit and hold.end > hold.entry.got + rules.lease) for hold in timeline.holds),
+        "signals": len(signals),
+        "hits": sum(signal.hit for signal in signals),
+    }
+
+
+def _failures(timeline: Timeline) -> Iterator[str]:
+    for _, line, _ in timeline.events:
+        if isinstance(line, Failed):
+            yield f"caller {line.worker}.{line.caller} failed:\n{line.error}"
+        if isinstance(line, Refused) and not timeline.worker(line.worker).stopped(line.asked, line.at):
+            yield f"caller {line.worker}.{line.caller} was refused although its process ran on: {line.error}"
+
+
+def _overlaps(timeline: Timeline) -> Iterator[str]:
+    """By the clock: the times in which each had to be alone, pairwise apart."""
+    before: Hold | None = None
+    for hold in sorted(timeline.holds, key=lambda hold: hold.entry.got):
+        if hold.end <= hold.entry.got:
+            continue  # its lease was over when its `acquire` returned, and it could know
+        if before and hold.entry.got < before.end:
+            yield f"{hold} entered {before.end - hold.entry.got:.6f} s before the end of {before}"
+        if before is None or hold.end > before.end:
+            before = hold
+
+
+def _overtaken(timeline: Timeline) -> Iterator[Pair]:
+    """By the history: each hold that wasn't over, or wasn't yet written down, when one with a higher fence entered."""
+    inside: list[Hold] = []
+    highest = 0
+    for _, line, hold in timeline.events:
+        if hold is None:
+            continue
+        if isinstance(line, Exit) and hold in inside:
+            inside.remove(hold)
+        if not isinstance(line, Entry):
+            continue
+        if line.fence > highest:
+            yield from ((stale, hold) for stale in inside)
+            inside = [hold]
+            highest = line.fence
+        else:
+            older = timeline.holds[: hold.number]
+            yield hold, min((other for other in older if other.entry.fence >= line.fence), key=_got)
+
+
+def _got(hold: Hold) -> float:
+    return hold.entry.got
+
+
+def _overtaking_violations(timeline: Timeline, stale: Hold, fresh: Hold) -> Iterator[str]:
+    """Violations by a hold and the one that overtook it."""
+    entered = fresh.entry.got
+    if stale.entry.fence == fresh.entry.fence:
+        yield f"{stale} has the fence of {fresh}"
+    if stale.until > entered:
+        yield f"{fresh} entered {stale.until - entered:.6f} s before the lease of {stale} was over"
+    if stale.exit and not stale.exit.lost and not timeline.worker_of(stale).stopped(stale.exit.left, entered):
+        yield f"{stale} was inside together with {fresh}, without notice"
+    if stale.outcome and stale.outcome.result != LOST:
+        yield f"the release of {stale} returned {stale.outcome.result!r} although {fresh} had overtaken it"
+
+
+def _wrong_deadlines(timeline: Timeline, hold: Hold, lease: float) -> Iterator[str]:
+    """Wrong beliefs of a holder about its lease, whatever others did."""
+    entry, exit = hold.entry, hold.exit
+    worker = timeline.worker_of(hold)
+    if entry.until > entry.got + lease:
+        yield f"{hold} believed in a lease of {entry.until - entry.got:.3f} s"
+    if exit is None:
+        return
+    if exit.until > exit.seen + lease:
+        yield f"{hold} believed in a lease of {exit.until - exit.seen:.3f} s in the end"
+    if not exit.lost and exit.left >= hold.until:
+        yield f"{hold} outlived its lease by {exit.left - hold.until:.3f} s without notice"
+    if exit.lost and exit.seen < hold.until:
+        yield f"{hold} was reported lost {hold.until - exit.seen:.3f} s before the end of its lease"
+    if (exit.lost or not entry.until) and not worker.stopped(entry.asked, exit.seen):
+        yield f"{hold} lost its lock although its process ran on"
+
+
+def _wrong_outcomes(timeline: Timeline, hold: Hold) -> Iterator[str]:
+    """Wrong results of a release."""
+    outcome, worker = hold.outcome, timeline.worker_of(hold)
+    if outcome is None:
+        if not worker.killed:
+            yield f"{hold} has no end although its process wasn't killed"
+        return
+    if outcome.result == LOST and outcome.at < hold.until:
+        yield f"the release of {hold} was reported lost {hold.until - outcome.at:.3f} s before the end of its lease"
+    if outcome.result != RELEASED and not worker.stopped(hold.entry.asked, outcome.at):
+        yield f"the release of {hold} returned {outcome.result!r} although its process ran on"
+
+
+def _short_leases(timeline: Timeline, lease: float) -> Iterator[str]:
+    """A lock whose leases end too early for its callers would pass all other rules."""
+    leases = [hold.entry.until - hold.entry.got for hold in timeline.holds]
+    if leases and median(leases) < 0.8 * lease:
+        yield f"half of the callers believed in a lease of less than {median(leases):.3f} s"
+
+
+def _gaps(timeline: Timeline, pairs: list[Pair]) -> Iterator[tuple[float, str]]:
+    """The times without an entry, and what ended each. A time begins again when the holder leaves, or gets a signal. A
+    signal to another process is no excuse, nor is a line of a hold that was overtaken."""
+    overtaken = {stale for stale, _ in pairs}
+    late = {stale for stale, fresh in pairs if stale.number > fresh.number}
+    since: float | None = None
+    for time, line, hold in timeline.events:
+        if (isinstance(line, Entry) and hold not in late) or isinstance(line, Mark):
+            if since is not None:
+                yield timeline.running_time(since, time), str(hold) if hold else line.what
+            since = None if line == Mark(END) else time
+        elif since is None:
+            continue
+        elif isinstance(line, Signal):
+            since = time if line.hit else since
+        elif isinstance(line, Exit) and hold not in overtaken and not line.lost:
+            since = time
+
+
+def _waits(timeline: Timeline) -> Iterator[tuple[int, int]]:
+    """The number of entries of others between two of each worker's own. A worker that is stopped, or hasn't entered yet,
+    isn't waiting."""
+    waits: dict[int, int] = {}
+    for _, line, _ in timeline.events:
+        if isinstance(line, Entry):
+            if line.worker in waits:
+                yield waits[line.worker], line.worker
+            waits = {worker: others + 1 for worker, others in waits.items()} | {line.worker: 0}
+        elif isinstance(line, Signal):
+            waits.pop(line.worker, None)
+            if line.what == RESUME:
+                waits[line.worker] = 0
+        elif isinstance(line, Stall) and line.excuses and line.worker in waits:
+            waits[line.worker] = 0
+        elif line == Mark(END):
+            break
+    yield from ((others, worker) for worker, others in waits.items())
+
+
+def _slow(timeline: Timeline, pace: float) -> Iterator[str]:
+    marks = {line.what: time for time, line, _ in timeline.events if isinstance(line, Mark)}
+    if BEGIN not in marks or END not in marks:
+        yield "the fuzz has no begin or no end"
+        return
+    begin, end = marks[BEGIN], marks[END]
+    entries = sum(isinstance(line, Entry) and begin <= time <= end for time, line, _ in timeline.events)
+    if entries < pace * timeline.running_time(begin, end):
+        yield f"only {entries} entries in {end - begin:.1f} s"
