@@ -65,31 +65,26 @@ def whole_life(client: Locks, face: Face) -> None:
     assert not lock.locked()
 
 
-@pytest.mark.parametrize("protocol", [2, 3])
 def test_tls_connection_speaks_both_protocols(
-    url: str, open_locks: Open, certificates: Certificates, face: Face, protocol: int
+    url: str, open_locks: Open, certificates: Certificates, face: Face
 ) -> None:
     """[L2] Encrypted as plain."""
-    options = {"ssl_ca_certs": certificates.path("ca"), "protocol": protocol, "socket_timeout": 10}
-    whole_life(open_locks(url, OPTIONS=options), face)
+    for protocol in (2, 3):
+        options = {"ssl_ca_certs": certificates.path("ca"), "protocol": protocol, "socket_timeout": 10}
+        whole_life(open_locks(url, OPTIONS=options), face)
 
 
-@pytest.mark.parametrize("where", ["LOCATION", "OPTIONS"])
-def test_a_certificate_of_the_clients(
-    strict_url: str, open_locks: Open, certificates: Certificates, face: Face, where: str
+def test_client_certificate_from_location_or_options_is_sent(
+    strict_url: str, open_locks: Open, certificates: Certificates, face: Face
 ) -> None:
-    """Its files are named in the URL or in the options."""
     files = {
         "ssl_ca_certs": certificates.path("ca"),
         "ssl_certfile": certificates.path("client"),
         "ssl_keyfile": certificates.key("client"),
     }
-    if where == "LOCATION":
-        query = "&".join(f"{name}={path}" for name, path in files.items())
-        client = open_locks(f"{strict_url}?{query}", OPTIONS={"socket_timeout": 10})
-    else:
-        client = open_locks(strict_url, OPTIONS={"socket_timeout": 10, **files})
-    whole_life(client, face)
+    query = "&".join(f"{name}={path}" for name, path in files.items())
+    whole_life(open_locks(f"{strict_url}?{query}", OPTIONS={"socket_timeout": 10}), face)
+    whole_life(open_locks(strict_url, OPTIONS={"socket_timeout": 10, **files}), face)
 
 
 def test_many_tasks_share_one_tls_connection(url: str, open_locks: Open, certificates: Certificates) -> None:
@@ -108,7 +103,7 @@ def test_many_tasks_share_one_tls_connection(url: str, open_locks: Open, certifi
     asyncio.run(main())
 
 
-def test_a_connection_that_is_killed(
+def test_tls_connection_that_is_killed_is_replaced(
     make_server: Make, open_locks: Open, certificates: Certificates, face: Face
 ) -> None:
     """[H24] Without a close_notify: found out, and tried again at once."""
@@ -121,7 +116,9 @@ def test_a_connection_that_is_killed(
 
 
 @pytest.mark.chaos
-def test_a_server_that_is_silent(make_server: Make, open_locks: Open, certificates: Certificates, face: Face) -> None:
+def test_silent_tls_server_fails_requests_after_the_socket_timeout(
+    make_server: Make, open_locks: Open, certificates: Certificates, face: Face
+) -> None:
     """[F15] Encryption has no patience of its own: neither a request nor a handshake takes longer."""
     server, port = encrypting(make_server, certificates)
     options = {"ssl_ca_certs": certificates.path("ca"), "socket_timeout": 1.5, "socket_connect_timeout": 1.5}
@@ -143,7 +140,7 @@ def test_a_server_that_is_silent(make_server: Make, open_locks: Open, certificat
 # Certificates that don't fit
 
 
-def complaint(client: Locks, face: Face, wait: float = 0) -> str:
+def error_of(client: Locks, face: Face, wait: float = 0) -> str:
     begin = clock.now()
     with pytest.raises(LockBackendError) as caught:
         face.acquire(client.lock("a"), timeout=wait)
@@ -154,48 +151,47 @@ def complaint(client: Locks, face: Face, wait: float = 0) -> str:
     return text
 
 
-@pytest.mark.parametrize("authority", ["other-ca", None])
-def test_a_server_whose_authority_is_unknown(
-    url: str, open_locks: Open, certificates: Certificates, face: Face, authority: str | None
+def test_server_of_an_unknown_authority_is_refused_with_a_hint(
+    url: str, open_locks: Open, certificates: Certificates, face: Face
 ) -> None:
     """The message says what failed, and which option names the right one."""
-    options = {} if authority is None else {"ssl_ca_certs": certificates.path(authority)}
-    text = complaint(open_locks(url, OPTIONS={"socket_timeout": 10, **options}), face)
-    assert "certificate verify failed" in text
-    assert "ssl_ca_certs" in text
-    assert "Start that server" not in text
+    for options in ({}, {"ssl_ca_certs": certificates.path("other-ca")}):
+        text = error_of(open_locks(url, OPTIONS={"socket_timeout": 10, **options}), face)
+        assert "certificate verify failed" in text, options
+        assert "ssl_ca_certs" in text, options
+        assert "Start that server" not in text, options
 
 
-def test_a_server_of_another_name(make_server: Make, open_locks: Open, certificates: Certificates, face: Face) -> None:
+def test_certificate_of_another_host_is_refused_with_a_hint(
+    make_server: Make, open_locks: Open, certificates: Certificates, face: Face
+) -> None:
     """The certificate is right, and not that of the host in LOCATION."""
     port = encrypting(make_server, certificates, name="elsewhere")[1]
     options = {"ssl_ca_certs": certificates.path("ca"), "ssl_check_hostname": True, "socket_timeout": 10}
-    text = complaint(open_locks(f"rediss://127.0.0.1:{port}/0", OPTIONS=options), face)
+    text = error_of(open_locks(f"rediss://127.0.0.1:{port}/0", OPTIONS=options), face)
     assert "mismatch" in text
     assert "LOCATION" in text
 
 
-@pytest.mark.parametrize("who", ["nobody", "stranger"])
-def test_a_client_without_the_right_certificate(
-    strict_url: str, open_locks: Open, certificates: Certificates, face: Face, who: str
+def test_client_without_the_right_certificate_raises_with_a_hint(
+    strict_url: str, open_locks: Open, certificates: Certificates, face: Face
 ) -> None:
-    """The server hangs up in the middle of the handshake, or right behind it: the message speaks of certificates."""
-    options = {"ssl_ca_certs": certificates.path("ca"), "socket_timeout": 10}
-    if who != "nobody":
-        options |= {"ssl_certfile": certificates.path(who), "ssl_keyfile": certificates.key(who)}
-    text = complaint(open_locks(strict_url, OPTIONS=options), face)
-    assert "ssl_certfile" in text
+    """The server closes the connection during the handshake, or right behind it."""
+    stranger = {"ssl_certfile": certificates.path("stranger"), "ssl_keyfile": certificates.key("stranger")}
+    for files in ({}, stranger):
+        options = {"ssl_ca_certs": certificates.path("ca"), "socket_timeout": 10, **files}
+        assert "ssl_certfile" in error_of(open_locks(strict_url, OPTIONS=options), face), files
 
 
-def test_plain_words_to_a_server_that_encrypts(url: str, open_locks: Open, face: Face) -> None:
+def test_plain_connection_to_a_tls_port_raises(url: str, open_locks: Open, face: Face) -> None:
     """`redis://` where `rediss://` is spoken."""
-    text = complaint(open_locks(url.replace("rediss", "redis"), OPTIONS={"socket_timeout": 10}), face)
+    text = error_of(open_locks(url.replace("rediss", "redis"), OPTIONS={"socket_timeout": 10}), face)
     assert "can't reach" in text or "no answer" in text
 
 
-def test_encrypted_words_to_a_server_that_does_not(redis_url: str, open_locks: Open, face: Face) -> None:
+def test_tls_connection_to_a_plain_port_raises_with_a_hint(redis_url: str, open_locks: Open, face: Face) -> None:
     """And the other way round: the message says which of the two it is."""
-    text = complaint(
+    text = error_of(
         open_locks(
             redis_url.replace("redis:", "rediss:"), OPTIONS={"socket_timeout": 0.5, "socket_connect_timeout": 0.5}
         ),
@@ -204,7 +200,7 @@ def test_encrypted_words_to_a_server_that_does_not(redis_url: str, open_locks: O
     assert "redis://" in text
 
 
-def test_a_file_that_is_not_there(url: str, open_locks: Open, face: Face) -> None:
+def test_missing_certificate_file_is_named(url: str, open_locks: Open, face: Face) -> None:
     """Said by its name."""
-    text = complaint(open_locks(url, OPTIONS={"ssl_ca_certs": "/nowhere/ca.pem", "socket_timeout": 10}), face)
+    text = error_of(open_locks(url, OPTIONS={"ssl_ca_certs": "/nowhere/ca.pem", "socket_timeout": 10}), face)
     assert "No such file" in text

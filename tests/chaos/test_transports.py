@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-import shutil
-import subprocess
 import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import redis
 from redis.credentials import CredentialProvider
 
 from django_redis_locks import locks
 from django_redis_locks.client import Locks
+from tests.chaos.tls import Certificates, encrypting
 from tests.probes.client import connections_of_this_loop
-from tests.servers import unavailable
 from tests.waiting import in_thread
 from tools.redis_server import RedisServer
 
@@ -114,8 +111,8 @@ def clock_passes(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["redis", "valkey"])
-def test_a_user_and_a_database(make_server: Make, open_locks: Open, scheme: str) -> None:
-    """Whatever redis-py reads from a URL works, and Valkey's spelling of it."""
+def test_user_and_database_in_the_url_are_used(make_server: Make, open_locks: Open, scheme: str) -> None:
+    """In Redis's and in Valkey's spelling."""
     server = make_server(requirepass="s3cret")
     both_faces(open_locks(f"{scheme}://default:s3cret@127.0.0.1:{server.port}/3"))
     assert "s3cret" not in repr(locks["default"])
@@ -131,22 +128,7 @@ def test_a_unix_socket(make_server: Make, open_locks: Open, tmp_path: Path) -> N
 @pytest.mark.servers
 def test_tls_connection_is_dropped_closed_and_shared(make_server: Make, open_locks: Open, tmp_path: Path) -> None:
     """An encrypted connection is dropped, closed and shared as a plain one."""
-    if shutil.which("openssl") is None:
-        unavailable("needs the program openssl")
-    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
-    subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    try:
-        server = make_server(tls_port="0", tls_cert_file=str(certificate), tls_key_file=str(key), tls_auth_clients="no")
-    except Exception as error:  # noqa: BLE001 - a server without TLS doesn't know the directives
-        unavailable(f"needs a server with TLS: {error}")
-    with redis.Redis.from_url(server.url()) as plain:
-        for port in range(22_000, 23_000):
-            try:
-                plain.config_set("tls-port", port)
-                break
-            except redis.ResponseError:
-                continue
-        url = f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate}"
-        both_faces(open_locks(url, OPTIONS={"socket_timeout": 20}))
+    certificates = Certificates(tmp_path)
+    _, port = encrypting(make_server, certificates)
+    url = f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificates.path('ca')}"
+    both_faces(open_locks(url, OPTIONS={"socket_timeout": 20}))
