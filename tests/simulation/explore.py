@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.cache_world import CacheWorld
 from tests.simulation.installation import Installation, installed
 from tests.simulation.job_world import JobWorld
 from tests.simulation.lock_world import LockWorld
@@ -16,7 +17,7 @@ from tests.simulation.lock_world import LockWorld
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WORLDS: dict[str, Callable[..., Any]] = {"lock": LockWorld, "job": JobWorld}
+WORLDS: dict[str, Callable[..., Any]] = {"lock": LockWorld, "job": JobWorld, "cache": CacheWorld}
 
 NO_TRIGGERS: frozenset[str] = frozenset()
 

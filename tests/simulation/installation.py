@@ -82,7 +82,7 @@ class Installation:
         queues.random = scheduler.random.random
         queues.mint_number = count(1).__next__
         number = self._number = count(1).__next__
-        owners.mint_token = lambda: f"t{number()}"
+        owners._tokens._source = "t", number
         scheduler.enter = _entering(scheduler)
 
     def end(self) -> None:
@@ -139,7 +139,7 @@ def installed() -> Iterator[Installation]:
         (Daemon, "_begin", _calling(installation.start_thread)),
         (renewal, "time", SimpleNamespace(sleep=lambda seconds: current().sleep(seconds))),
         (owners, "_here", Here()),
-        (owners, "mint_token", owners.mint_token),
+        (owners._tokens, "_source", owners._tokens._source),
         (queues, "random", queues.random),
         (queues, "mint_number", queues.mint_number),
         (place, "locks", installation),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation import job_mutations, lock_mutations
+from tests.simulation import cache_mutations, job_mutations, lock_mutations
 from tests.simulation.explore import WORLDS, Medians, Simulator, simulator
 from tests.simulation.known_defects import KNOWN_DEFECTS, KnownDefect
 
@@ -19,6 +19,7 @@ CHUNK = 500
 CHUNKS = [
     *(("lock", number) for number in range(6)),
     *(("job", number) for number in range(2)),
+    *(("cache", number) for number in range(2)),
 ]
 
 ENOUGH = 2000
@@ -27,6 +28,7 @@ ENOUGH = 2000
 MUTATIONS = [
     *(("lock", mutation, why) for mutation, why in lock_mutations.MUTATIONS),
     *(("job", mutation, why) for mutation, why in job_mutations.MUTATIONS),
+    *(("cache", mutation, why) for mutation, why in cache_mutations.MUTATIONS),
 ]
 
 

@@ -1,0 +1,70 @@
+"""What triggers the known defects of loads, instead of what a seed would choose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from django_redis_locks.cache import LoadTimeout
+from django_redis_locks.cache.calls import Call
+from django_redis_locks.cache.fences import writing
+from django_redis_locks.cache.loads import getting
+from django_redis_locks.cache.options import options as options_of
+from django_redis_locks.core.runner import run
+from tests.simulation.cache_rules import LOADED, WRITTEN
+from tests.simulation.scheduler import current
+
+if TYPE_CHECKING:
+    from tests.simulation.cache_world import CacheWorld, SimulatedRoad
+
+KEY = "k"
+
+
+def _get(road: SimulatedRoad, load: Callable[[], Any]) -> Any:
+    return run(getting(Call(road.road, KEY, None, load, options_of({"ttl": 60, "jitter": 0}))), road.road.world).value
+
+
+def write_after_silence(world: CacheWorld) -> None:
+    """A process had no answer for two seconds: what it writes next isn't fenced, though the server is there again."""
+    here, there = world.roads
+
+    def load() -> Any:
+        current().sleep(1.0)
+        return LOADED, 1, current().name, 1
+
+    def write_twice() -> None:
+        full = here.road.key(KEY, None)
+        world.faults.force("request lost", "load/block", here.process)
+        for version in (1, 2):
+            with writing(here.road, [full]):
+                world._put(full, KEY, (WRITTEN, version, "", 0))
+            if version == 1:
+                world.server.store.values.clear()
+                world.begin(there, "caller", lambda: _get(there, load), 0.0)
+                current().sleep(0.5)
+        current().sleep(3.0)
+        if world.rules.held(KEY)[0] != WRITTEN:
+            world.scheduler.broken("a load that began before a write has replaced what was written")
+
+    world.begin(here, "writer", write_twice, 0.0)
+
+
+def loader_hangs(world: CacheWorld) -> None:
+    """A loader hangs; the value is in the cache meanwhile."""
+    here, _ = world.roads
+
+    def hit() -> None:
+        world._put(here.road.key(KEY, None), KEY, "value")
+        began = world.scheduler.now
+        try:
+            _get(here, lambda: "other")
+        except LoadTimeout:
+            pass
+        if world.scheduler.now - began > 1.0:
+            world.scheduler.broken(f"a fresh value is waited for {world.scheduler.now - began:.1f} s")
+
+    world.begin(here, "caller that hangs", lambda: _get(here, lambda: current().sleep(60.0)), 0.0)
+    world.begin(here, "caller", hit, 0.5)
+
+
+TRIGGERS = {"S2a": write_after_silence, "S3c": loader_hangs}

@@ -1,0 +1,107 @@
+"""Loads of a cache without one of their rules each: the simulator must notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from django_redis_locks.backends.memory import backend as memory
+from django_redis_locks.backends.memory import loads
+from django_redis_locks.backends.memory.store import Store
+from django_redis_locks.cache import endings, loading
+from django_redis_locks.cache.flights import AGAIN, Flights, Landing
+from django_redis_locks.cache.values import NOTHING
+from django_redis_locks.cache.worlds import Fetch
+
+Patch = pytest.MonkeyPatch
+
+
+def no_token(patch: Patch) -> None:
+    """[S1] Whoever has a value may store it."""
+
+    def end(store: Any, keys: tuple[str, ...], token: str, keep: int, value: Any) -> int:
+        store.records.pop(keys[0], None)
+        if len(keys) > 4 and keep:
+            store.values[keys[4]] = value, None
+        store.wake_all(keys[0], keys[1])
+        return 1
+
+    patch.setitem(memory._steps, "load/store", end)
+
+
+def no_generation(patch: Patch) -> None:
+    """[S31] A load of before the cache was cleared is in force."""
+    patch.setattr(loads, "_loading", lambda store, key, generation: store.find(key))
+
+
+def no_fence(patch: Patch) -> None:
+    """[S1] An invalidation only takes the value."""
+
+    def fence(store: Any, keys: tuple[str, ...], *args: int) -> int:
+        lease = store.records.get(keys[0])
+        found = loads.fence(store, keys, *args)
+        if lease is not None:
+            store.records[keys[0]] = lease
+        return found
+
+    patch.setitem(memory._steps, "load/fence", fence)
+
+
+def shared_by_all(patch: Patch) -> None:
+    """[S3] Those who joined a load that is void get what it brings."""
+    patch.setattr(Landing, "alone", property(lambda self: False, lambda self, alone: None), raising=False)
+
+
+def no_second_look(patch: Patch) -> None:
+    """In two steps: what was stored between the look and the claim isn't seen."""
+
+    def looked_again(call: Any, claim: Any) -> Any:
+        return NOTHING
+        yield
+
+    patch.setattr(loading, "looked_again", looked_again)
+
+
+def no_removal(patch: Patch) -> None:
+    """In two steps: what was stored although its claim was void stays."""
+    patch.setattr(endings, "Remove", Fetch)
+
+
+def nobody_is_woken(patch: Patch) -> None:
+    """[S24] Those who wait find out by themselves."""
+    patch.setattr(Store, "wake_all", lambda self, lock, waiters: None)
+
+
+def flight_kept(patch: Patch) -> None:
+    """[S21] A flight stays when who leads it is interrupted."""
+    patch.setattr(
+        Flights,
+        "land",
+        lambda self, key, flight, landing, land=Flights.land: landing is AGAIN or land(self, key, flight, landing),
+    )
+
+
+def never_too_late(patch: Patch) -> None:
+    """[S3] Who joins while the answer that decides is on its way is told what it decides."""
+    patch.setattr(Landing, "is_for", lambda self, begin: not self.alone)
+
+
+def not_forgotten(patch: Patch) -> None:
+    """[S3] Who comes after an invalidation of this very process joins what began before."""
+    patch.setattr(Flights, "forget", lambda self, key: None)
+    never_too_late(patch)
+
+
+MUTATIONS: list[tuple[Callable[[Patch], None], str]] = [
+    (no_token, "the cache holds|is told"),
+    (no_generation, "the cache holds|is told"),
+    (no_fence, "the cache holds|is told"),
+    (shared_by_all, "is told"),
+    (not_forgotten, "is told"),
+    (no_second_look, "it was loaded"),
+    (no_removal, "the cache holds"),
+    (nobody_is_woken, "nothing goes wrong"),
+    (flight_kept, "a flight is left|never ends|nothing goes wrong"),
+]

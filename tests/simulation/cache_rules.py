@@ -1,0 +1,129 @@
+"""What must hold for loads of a cache, whatever happens."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from django_redis_locks.cache import values
+
+if TYPE_CHECKING:
+    from tests.simulation.cache_world import CacheWorld
+    from tests.simulation.scheduler import Actor
+
+LOADED, WRITTEN = "loaded", "written"
+
+KEYS = ("a", "b", "c", "k")
+
+PROMPT = 1.0
+"""Seconds after which a caller has a value, if nothing goes wrong: loads take some hundredths of one."""
+
+
+@dataclass
+class Asked:
+    """A caller of the cache.
+
+    Attributes:
+        floor: of each key the oldest version that the cache might hold when it began.
+    """
+
+    actor: Actor
+    floor: dict[str, int]
+    stale: bool
+    began: float
+    source: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+class CacheRules:
+    """Judges one cache world.
+
+    Attributes:
+        floor: of each key the oldest version that the cache may hold.
+        disturbed: how often anything happened after which a value must be loaded once more.
+        seen: values that were in the cache once: where it is beside the server, one that is about to be removed may be read.
+        unfenced: values that were stored while the leases couldn't be asked.
+    """
+
+    def __init__(self, world: CacheWorld) -> None:
+        self.world = world
+        self.floor: Counter[str] = Counter()
+        self.loads: Counter[str] = Counter()
+        self.disturbed = 0
+        self.seen: set[Any] = set()
+        self.unfenced: set[str] = set()
+        self.struck: set[str] = set()
+        self.cleared = False
+        world.server.observers.append(lambda command, reply: self.look())
+
+    def _broken(self, what: str) -> None:
+        self.world.scheduler.broken(what)
+
+    @property
+    def _lossy(self) -> bool:
+        return bool(self.world.chances.keys() & {"reply", "request", "late", "copy"})
+
+    def covered(self, version: int, key: str) -> None:
+        self.world.scheduler.say("nothing older than %s may be in the cache", version)
+        self.floor[key] = max(self.floor[key], version)
+        self.look()
+
+    def held(self, key: str) -> Any:
+        """What the cache holds."""
+        world = self.world
+        if not world.fused:
+            return values.unwrap(world.cache.get(key))
+        found = world.server.store.values.get(world.roads[0].road.key(key, None))
+        if found is None or (found[1] is not None and found[1] <= world.scheduler.now):
+            return None
+        return pickle.loads(found[0])
+
+    def look(self) -> None:
+        """What the cache holds is never older than what was invalidated."""
+        if not self.world.fused:
+            self.seen.update(self.held(key) for key in KEYS)
+        for key, floor in self.floor.items():
+            found = self.held(key)
+            if found is None or found[0] != LOADED or found[1] >= floor:
+                continue
+            if self.world.fused or not (self._excused(found) or self._runs(found[2])):
+                self._broken(f"the cache holds {found}, and nothing older than {floor} may be there")
+
+    def _runs(self, name: str) -> bool:
+        """In two steps there is a window, which is closed when the load has ended."""
+        return any(actor.name == name and not actor.over for actor in self.world.actors)
+
+    def _excused(self, found: Any) -> bool:
+        """A caller that died or was struck in that window can't close it; nor is there a fence while leases can't be asked."""
+        dead = any(actor.name == found[2] and actor.process.dead for actor in self.world.actors)
+        return dead or found[2] in self.struck or str(found) in self.unfenced
+
+    def told(self, asked: Asked) -> None:
+        world = self.world
+        for key, floor in asked.floor.items():
+            kind, version, by, _ = asked.values[key]
+            if kind == LOADED and version < floor and not (self._lossy or asked.values[key] in self.seen):
+                self._broken(f"{asked.actor.name} is told {version} of {key} by {by}, and began after {floor}")
+        took = world.scheduler.now - asked.began
+        if took > PROMPT and not (world.chances or self.cleared):
+            self._broken(f"{asked.actor.name} waits for {took:.1f} s, and nothing goes wrong")
+
+    def judge(self) -> None:
+        if self.world.scheduler.problems:
+            return
+        self.look()
+        for actor in self.world.actors:
+            if not actor.over and not actor.process.dead:
+                self._broken(f"{actor.name} never ends")
+        for road in self.world.roads:
+            if not road.process.dead:
+                if road.road.flights._flying:
+                    self._broken(f"a flight is left in {road.process.name}")
+                if len(road.process.engine._queues):
+                    self._broken(f"a waiter is left in {road.process.name}")
+        if not self.world.chances:
+            most = 1 + self.disturbed
+            if any(number > most for number in self.loads.values()):
+                self._broken(f"it was loaded {dict(self.loads)} times; {most} would do")

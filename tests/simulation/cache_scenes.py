@@ -1,0 +1,181 @@
+"""What is asked of the cache in the cache world, and what goes wrong: a seed chooses one of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.simulation.cache_world import CacheWorld
+
+Scene = Callable[["CacheWorld"], None]
+
+
+def calm(world: CacheWorld) -> None:
+    """Nothing but callers: one load is enough."""
+    for road in world.roads:
+        for _ in range(2):
+            world.caller(road)
+
+
+def invalidated(world: CacheWorld) -> None:
+    here, there = world.roads
+    world.caller(here)
+    world.caller(there)
+    world.invalidator(here)
+    world.caller(here)
+    world.caller(there)
+
+
+def followed(world: CacheWorld) -> None:
+    here, there = world.roads
+    world.caller(there)
+    world.invalidator(here)
+    world.caller(there)
+
+
+def twice(world: CacheWorld) -> None:
+    here, there = world.roads
+    world.caller(here)
+    world.invalidator(here)
+    world.caller(there)
+    world.invalidator(there)
+    world.caller(there)
+
+
+def written(world: CacheWorld) -> None:
+    here, there = world.roads
+    world.caller(here)
+    world.caller(there)
+    world.writer(there)
+    world.caller(here)
+    world.writer(here)
+
+
+def cleared(world: CacheWorld) -> None:
+    here, there = world.roads
+    world.caller(here)
+    world.caller(there)
+    world.clearer(here)
+    world.caller(there)
+
+
+def refreshed(world: CacheWorld) -> None:
+    here, there = world.roads
+    world.put(0)
+    world.refresher(here)
+    world.caller(there)
+    world.invalidator(there)
+    world.refresher(there)
+    world.caller(here)
+
+
+def stale(world: CacheWorld) -> None:
+    """[S43] Whoever has a stale value doesn't wait."""
+    world.put(0, lives=30.0 if world.fused else -1.0)
+    for road in world.roads:
+        for _ in range(2):
+            world.caller(road, stale=50)
+
+
+def stale_and_invalidated(world: CacheWorld) -> None:
+    here, there = world.roads
+    world.put(0, lives=30.0 if world.fused else -1.0)
+    world.caller(here, stale=50)
+    world.caller(there, stale=50, refresh="thread")
+    world.invalidator(here)
+    world.caller(here, stale=50, refresh="thread")
+    world.caller(there, stale=50)
+
+
+def handed_over(world: CacheWorld) -> None:
+    """Another process carries out what one has claimed."""
+    here, there = world.roads
+    world.put(0, lives=30.0 if world.fused else -1.0)
+
+    def submit(job: Any) -> None:
+        world.worker(there, job.token, stale=50)
+
+    world.caller(here, stale=50, refresh=submit)
+    world.caller(there, stale=50)
+    world.invalidator(there)
+    world.caller(here, stale=50)
+
+
+def impatient(world: CacheWorld) -> None:
+    """[S12] Their wait is shorter than a load may take."""
+    here, there = world.roads
+    world.disturbed += 3
+    world.caller(here)
+    world.caller(here, wait=0.5)
+    world.caller(there, wait=0.5)
+    world.invalidator(there)
+    world.caller(there, wait=0.0)
+
+
+def several(world: CacheWorld) -> None:
+    """[S17] Keys in different orders."""
+    here, there = world.roads
+    world.many(here, "a", "b")
+    world.many(there, "b", "a", "c")
+    world.invalidator(here, "b")
+    world.caller(there, "b")
+    world.many(here, "c", "b")
+
+
+def several_stale(world: CacheWorld) -> None:
+    here, there = world.roads
+    for key in ("a", "b"):
+        world.put(0, lives=30.0 if world.fused else -1.0, key=key)
+    world.many(here, "a", "b", stale=50)
+    world.many(there, "b", "a", stale=50)
+    world.invalidator(here, "b")
+    world.caller(there, "b", stale=50)
+    world.many(there, "a", "b", stale=50)
+
+
+TROUBLE = {"death": 1, "stall": 1, "strike": 1}
+
+SCENES: dict[str, tuple[Scene, dict[str, Any]]] = {
+    "calm": (calm, {}),
+    "failures": (calm, {"failures": 2}),
+    "invalidated": (invalidated, {}),
+    "invalidated, failures": (invalidated, {"failures": 1}),
+    "invalidated, a stall": (invalidated, {"chances": {"stall": 1}}),
+    "invalidated, an end": (invalidated, {"chances": {"death": 1}}),
+    "invalidated, a strike": (invalidated, {"chances": {"strike": 1}}),
+    "invalidated, all troubles": (invalidated, {"chances": TROUBLE, "failures": 1}),
+    "followed": (followed, {}),
+    "followed, a failure": (followed, {"failures": 1}),
+    "followed, all troubles": (followed, {"chances": TROUBLE}),
+    "twice": (twice, {}),
+    "twice, all troubles": (twice, {"chances": TROUBLE}),
+    "written": (written, {}),
+    "written, all troubles": (written, {"chances": TROUBLE}),
+    "cleared": (cleared, {}),
+    "cleared, all troubles": (cleared, {"chances": TROUBLE}),
+    "refreshed": (refreshed, {}),
+    "refreshed, all troubles": (refreshed, {"chances": TROUBLE}),
+    "stale": (stale, {}),
+    "stale, failures": (stale, {"failures": 2}),
+    "stale and invalidated": (stale_and_invalidated, {}),
+    "stale and invalidated, failures": (stale_and_invalidated, {"failures": 2}),
+    "stale and invalidated, all troubles": (stale_and_invalidated, {"chances": TROUBLE}),
+    "handed over": (handed_over, {}),
+    "handed over, all troubles": (handed_over, {"chances": TROUBLE}),
+    "impatient": (impatient, {}),
+    "several": (several, {}),
+    "several, failures": (several, {"failures": 1}),
+    "several, all troubles": (several, {"chances": TROUBLE}),
+    "several stale, failures": (several_stale, {"failures": 2}),
+    "several stale, all troubles": (several_stale, {"chances": TROUBLE}),
+    "invalidated, a lost reply": (invalidated, {"chances": {"reply": 1}}),
+    "invalidated, a lost request": (invalidated, {"chances": {"request": 1}}),
+    "invalidated, a late request": (invalidated, {"chances": {"late": 1}}),
+    "invalidated, a copy": (invalidated, {"chances": {"copy": 1}}),
+    "written, losses": (written, {"chances": {"reply": 1, "late": 1}}),
+    "cleared, losses": (cleared, {"chances": {"reply": 1, "copy": 1}}),
+    "refreshed, losses": (refreshed, {"chances": {"reply": 1, "late": 1}}),
+    "stale, losses": (stale_and_invalidated, {"chances": {"reply": 1, "request": 1}}),
+    "several, losses": (several, {"chances": {"reply": 1, "late": 1}}),
+}

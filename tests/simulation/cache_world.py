@@ -1,0 +1,342 @@
+"""Callers, writers and those who invalidate a cache, in a few processes, while everything goes wrong that a seed chooses.
+
+The programs of loads are the product's, over the simulated server; where the values aren't on that server they are in a
+cache of this world.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from django_redis_locks import LockBackendError
+from django_redis_locks.backends.memory import MemoryBackend
+from django_redis_locks.cache import LoadFailed, LoadTimeout, endings, flights, values
+from django_redis_locks.cache.calls import Call
+from django_redis_locks.cache.fences import everything, invalidating, writing
+from django_redis_locks.cache.loads import getting, refreshing, taking_over
+from django_redis_locks.cache.many import getting_many
+from django_redis_locks.cache.options import options as options_of
+from django_redis_locks.cache.results import MISSING
+from django_redis_locks.cache.roads import Road
+from django_redis_locks.cache.values import Pickled
+from django_redis_locks.cache.worlds import Behind, Fetch, FetchMany, Keep, Remove
+from django_redis_locks.conf import AliasSettings
+from django_redis_locks.core.keys import Spelling
+from django_redis_locks.core.runner import run
+from tests.simulation.cache_defects import TRIGGERS
+from tests.simulation.cache_rules import LOADED, WRITTEN, Asked, CacheRules
+from tests.simulation.cache_scenes import SCENES
+from tests.simulation.faults import Faults
+from tests.simulation.network import LOCATION, Server
+from tests.simulation.process import Process
+from tests.simulation.scheduler import Actor, Scheduler, Struck, current
+
+if TYPE_CHECKING:
+    from tests.simulation.installation import Installation
+
+KEY = "k"
+LATEST = 500.0
+ALIAS = "default"
+
+
+class NoRates(Exception):
+    """What a loader raises."""
+
+
+class CacheWorld:
+    """One simulation."""
+
+    def __init__(self, seed: int, installation: Installation, triggers: frozenset[str] = frozenset()) -> None:
+        self.scheduler = scheduler = Scheduler(seed)
+        self.random = random = scheduler.random
+        self.faults = Faults(scheduler)
+        self.server = Server(scheduler, self.faults)
+        installation.begin(scheduler, self.server)
+        self.triggers = triggers
+        self.scene = random.choice(list(SCENES))
+        self.fused = random.random() < 0.5 or bool(triggers)
+        self.begin_scene, how = SCENES[self.scene]
+        self.chances = dict(how.get("chances", {}))
+        self.failures = how.get("failures", 0)
+        self.cache: dict[str, Any] = {}
+        self.database = 1
+        self.offset = 0.0
+        self.rules = CacheRules(self)
+        self.settings = AliasSettings(
+            "default", MemoryBackend, LOCATION, {}, "lock", 30_000, 10.0, 3600.0, False, False, (), "answer"
+        )
+        self.roads = [self._new_road("p1"), self._new_road("p2")]
+        self.actors: list[Actor] = []
+
+    @property
+    def processes(self) -> list[Process]:
+        return self.scheduler.processes
+
+    def _new_road(self, name: str) -> SimulatedRoad:
+        return SimulatedRoad(self, Process(self.server, name, self.settings))
+
+    def run(self) -> None:
+        jitter, endings.random = endings.random, lambda: 0.0
+        try:
+            self.scheduler.say("the scene: %s, %s", self.scene, "fused" if self.fused else "beside")
+            for trigger in sorted(self.triggers):
+                TRIGGERS[trigger](self)
+            if not self.triggers:
+                self._populate()
+                self._disasters()
+            self.scheduler.run_until(self._quiet, LATEST)
+            self.rules.judge()
+        finally:
+            endings.random = jitter
+
+    def _populate(self) -> None:
+        """The scene, once, or several times one after the other."""
+        for wave in range(self.random.choice([1, 11, 13])):
+            self.offset = wave * self.random.choice([0.0, 0.002, 0.01, 0.1])
+            self.begin_scene(self)
+
+    def close(self) -> None:
+        for process in self.processes:
+            if not process.dead:
+                process.kill()
+        self.server.forget()
+        for road in self.roads:
+            for group in (road.road.flights, road.road.looks):
+                flights._all.remove(group)
+
+    def _quiet(self) -> bool:
+        return not any(process.busy for process in self.processes if not process.dead)
+
+    # What threads do.
+
+    def begin(self, road: SimulatedRoad, name: str, act: Callable[[], Any], after: float | None = None) -> Actor:
+        after = self.offset + self.random.choice([0.0, 0.001, 0.01]) if after is None else after
+        actor = road.process.thread(f"{name} {len(self.actors) + 1}", act, after)
+        self.actors.append(actor)
+        return actor
+
+    def _call(self, road: SimulatedRoad, key: str, **options: Any) -> Call:
+        return Call(road.road, key, None, self.loader(key), options_of({"ttl": 60, "jitter": 0, **options}))
+
+    def caller(self, road: SimulatedRoad, key: str = KEY, **options: Any) -> None:
+        def get() -> dict[str, Any]:
+            return {key: run(getting(self._call(road, key, **options)), road.road.world)}
+
+        self._ask(road, "caller", [key], bool(options.get("stale")), get)
+
+    def many(self, road: SimulatedRoad, *keys: str, **options: Any) -> None:
+        def get() -> dict[str, Any]:
+            loaders = {key: self.loader(key) for key in keys}
+            load = lambda asked: {key: loaders[key]() for key in asked}  # noqa: E731
+            given = options_of({"ttl": 60, "jitter": 0, **options})
+            return run(getting_many(road.road, keys, None, load, given), road.road.world)
+
+        self._ask(road, "caller of many", list(keys), False, get)
+
+    def refresher(self, road: SimulatedRoad, key: str = KEY, **options: Any) -> None:
+        def get() -> dict[str, Any]:
+            return {key: run(refreshing(self._call(road, key, **options)), road.road.world)}
+
+        self.rules.disturbed += 1
+        self._ask(road, "refresher", [key], False, get)
+
+    def _ask(
+        self, road: SimulatedRoad, name: str, keys: list[str], stale: bool, get: Callable[[], dict[str, Any]]
+    ) -> None:
+        def ask() -> None:
+            asked = Asked(current(), {key: self.rules.floor[key] for key in keys}, stale, self.scheduler.now)
+            try:
+                results = get()
+            except (NoRates, LoadFailed, LoadTimeout) as failure:
+                self.scheduler.say("%s is told %r", asked.actor.name, failure)
+                return
+            except Struck:
+                self.rules.struck.add(asked.actor.name)
+                return
+            asked.values = {key: result.value for key, result in results.items()}
+            asked.source = ",".join(result.source for result in results.values())
+            self.scheduler.say("%s is told %s (%s)", asked.actor.name, asked.values, asked.source)
+            self.rules.told(asked)
+
+        self.begin(road, name, ask)
+
+    def loader(self, key: str) -> Callable[[], Any]:
+        def load() -> Any:
+            actor = current()
+            self.rules.loads[key] += 1
+            self.scheduler.say("%s loads %s", actor.name, key)
+            actor.sleep(self.random.choice([1e-4, 1e-3, 1e-2]))
+            version = self.database
+            actor.sleep(self.random.choice([1e-4, 1e-3, 1e-2]))
+            if self.failures and self.random.random() < 0.4:
+                self.failures -= 1
+                self.rules.disturbed += 1
+                self.faults.count("failure")
+                raise NoRates(str(version))
+            return LOADED, version, actor.name, self.rules.loads[key]
+
+        return load
+
+    def invalidator(self, road: SimulatedRoad, key: str = KEY, **how: int) -> None:
+        def work() -> None:
+            before = self._change()
+            try:
+                run(invalidating(road.road, [(road.road.key(key, None), key, None)], **how), road.road.world)
+            except LockBackendError:
+                self.scheduler.say("it isn't known whether it was invalidated")
+                return
+            if not how.get("keep"):
+                self.rules.covered(before, key)
+
+        self.rules.disturbed += 1 if self.fused else 2
+        self.begin(road, "invalidator", work)
+
+    def writer(self, road: SimulatedRoad, key: str = KEY) -> None:
+        def work() -> None:
+            before = self._change()
+            full = road.road.key(key, None)
+            with writing(road.road, [full]):
+                current().sleep(self.faults.trip())
+                self._put(full, key, (WRITTEN, before, current().name, 0))
+                current().sleep(self.faults.trip())
+            if not road.road.down:
+                self.rules.covered(before, key)
+
+        self.rules.disturbed += 1
+        self.begin(road, "writer", work)
+
+    def clearer(self, road: SimulatedRoad, *keys: str) -> None:
+        def work() -> None:
+            before = self._change()
+            with everything(road.road):
+                current().sleep(self.faults.trip())
+                self.cache.clear()
+                if self.fused:  # FLUSHDB takes all there is
+                    store = self.server.store
+                    for part in (store.values, store.records, store.fences, store.lines):
+                        part.clear()
+                current().sleep(self.faults.trip())
+            if not road.road.down:
+                for key in keys or (KEY,):
+                    self.rules.covered(before, key)
+
+        self.rules.disturbed += 3
+        self.rules.cleared = True
+        self.begin(road, "clearer", work)
+
+    def worker(self, road: SimulatedRoad, token: str, key: str = KEY, **options: Any) -> None:
+        """Carries out a load that was handed over."""
+        call = self._call(road, key, **options)
+        self.begin(road, "worker", lambda: run(taking_over(call, token), road.road.world))
+
+    def _change(self) -> int:
+        self.database += 1
+        self.scheduler.say("the database has %s", self.database)
+        before = self.database
+        current().sleep(self.faults.trip())
+        return before
+
+    @property
+    def disturbed(self) -> int:
+        return self.rules.disturbed
+
+    @disturbed.setter
+    def disturbed(self, count: int) -> None:
+        self.rules.disturbed = count
+
+    def put(self, version: int, lives: float | None = None, key: str = KEY) -> None:
+        """Have a value in the cache from the beginning."""
+        if self.actors:
+            return
+        value = (LOADED, version, "another one", 0)
+        if self.fused:
+            full = self.roads[0].road.key(key, None)
+            self.server.store.values[full] = pickle.dumps(value), None if lives is None else lives
+        else:
+            self.cache[key] = value if lives is None else values.Kept(value, self.server.wall() + lives)
+
+    def _put(self, full: str, key: str, value: Any) -> None:
+        if self.fused:
+            self.server.store.values[full] = pickle.dumps(value), None
+        else:
+            self.cache[key] = value
+
+    # What goes wrong.
+
+    def _disasters(self) -> None:
+        random = self.random
+        self.faults.slowness = random.choice([3e-4, 1e-3, 3e-3])
+        names = {"reply": "reply lost", "request": "request lost", "late": "late"}
+        for kind, count in self.chances.items():
+            if kind in names:
+                self.faults.chances[names[kind]] = 0.1
+                self.faults.left += count
+            elif kind in ("death", "stall", "strike"):
+                for _ in range(count):
+                    moment = random.uniform(0.0, random.choice([0.005, 0.02, 0.3]))
+                    self.scheduler.at(moment, getattr(self, f"_{kind}"))
+
+    def _death(self) -> None:
+        number = self.random.randrange(2)
+        road = self.roads[number]
+        self.faults.count("death")
+        self.scheduler.say("*** %s dies", road.process.name)
+        self.rules.disturbed += 1
+        road.process.kill()
+
+    def _stall(self) -> None:
+        self.faults.count("stall")
+        self.scheduler.say("*** all processes stand still for 40 s")
+        self.rules.disturbed += 1
+        for road in self.roads:
+            road.process.stop(40.0)
+
+    def _strike(self) -> None:
+        mortal = [actor for actor in self.actors if not actor.over and not actor.process.dead and actor]
+        if mortal:
+            actor = self.random.choice(mortal)
+            self.faults.count("strike")
+            self.rules.disturbed += 1
+            self.rules.struck.add(actor.name)
+            self.scheduler.say("*** %s is struck", actor.name)
+            actor.strikes += 1
+            actor.wake()
+
+
+class SimulatedRoad:
+    """The product's road of one process, and what it reaches beside the server."""
+
+    def __init__(self, world: CacheWorld, process: Process) -> None:
+        self.world = world
+        self.process = process
+        world.scheduler.enter(process)
+        self.road = Road(ALIAS, process.engine, Spelling("load"), Pickled() if world.fused else None)
+        world.scheduler.enter(None)
+        self.road.world.handlers |= {
+            Behind: self._behind,
+            Fetch: lambda effect: self._cached(lambda cache: cache.get(effect.key, MISSING)),
+            FetchMany: lambda effect: self._cached(
+                lambda cache: {key: cache[key] for key in effect.keys if key in cache}
+            ),
+            Keep: self._keep,
+            Remove: lambda effect: self._cached(lambda cache: cache.pop(effect.key, None)),
+        }
+
+    def _behind(self, effect: Behind) -> None:
+        self.world.begin(self, f"{current().name} behind", partial(run, effect.program, self.road.world), 0.0)
+
+    def _cached(self, do: Callable[[dict[str, Any]], Any]) -> Any:
+        self.world.server.effects += 1
+        current().sleep(self.world.faults.trip())
+        done = do(self.world.cache)
+        self.world.rules.look()
+        current().sleep(self.world.faults.trip())
+        return done
+
+    def _keep(self, effect: Keep) -> None:
+        self._cached(lambda cache: cache.__setitem__(effect.key, effect.value))
+        if self.road.down:
+            self.world.rules.unfenced.add(str(effect.value))
