@@ -46,16 +46,15 @@ def store() -> Store:
 
 def test_renewals_of_one_lease_and_one_index_are_one_command(store: Store) -> None:
     """[H16] Others apart, and without an index those of one bucket; the answers come in the order of the questions."""
+    taken, other = {"token": "taken"}, {"token": "other"}
     prolongs = [
         prolong("a", "i"),
-        prolong("b", "j", token="taken"),
-        prolong("c", "i", token="taken"),
+        prolong("b", "j", **taken),
+        prolong("c", "i", **taken),
         prolong("d", "i", lease=5_000),
-        prolong("e"),
-        prolong("f", "i", token="other"),
-        prolong("g", token="taken"),
-        Command("lock/renew", ("p:{1}:k:h",), (30_000, "mine"), read_renewed),
     ]
+    prolongs += [prolong("e"), prolong("f", "i", **other), prolong("g", **taken)]
+    prolongs += [Command("lock/renew", ("p:{1}:k:h",), (30_000, "mine"), read_renewed)]
     assert renew(prolongs, store, 2) == [True, False, False, True, True, True, False, True]
     assert store.sent == [
         (("p:{0}:k:a", "p:{0}:k:c", "p:{0}:k:f", "i"), (30_000, "mine", "taken", "other")),

@@ -20,15 +20,16 @@ PATHS = {
     "django_redis_locks.cache.results": ("MISSING", "LoadResult"),
     "django_redis_locks.cache.values": ("Kept",),
     "django_redis_locks.core.errors": (
-        "_rebuild",
-        "LockAlreadyHeld",
-        "LockBackendError",
-        "LockError",
-        "LockKeyError",
-        "LockLost",
-        "LockNotAcquired",
-        "LockNotOwned",
-        "StaleGrant",
+        *(
+            "_rebuild",
+            "LockAlreadyHeld",
+            "LockBackendError",
+            "LockError",
+            "LockKeyError",
+            "LockLost",
+            "LockNotAcquired",
+        ),
+        *("LockNotOwned", "StaleGrant"),
     ),
     "django_redis_locks.core.holder": ("Holder",),
     "django_redis_locks.decorators.rest": ("Locked", "LocksUnavailable"),
@@ -70,39 +71,27 @@ def test_cached_page_names_its_end_of_freshness_in_the_documented_attribute() ->
     assert FRESH == "_redis_locks_fresh_until"
 
 
-def test_job_fields_have_the_documented_names() -> None:
-    job = Job("done", "i", "r", 2, 5, 3, "t", 4, "f", "s", ("h", 7, "m", "n"), 60.0, 5.0, 6.0, "success")
-    assert job.fields() == {
-        "v": 1,
-        "state": "done",
-        "id": "i",
-        "run": "r",
-        "n": 2,
-        "res": 5,
-        "from": 3,
-        "twin": "t",
-        "past": 4,
-        "args": "f",
-        "spot": "s",
-        "holder": ("h", 7, "m", "n"),
-        "keep": 60.0,
-        "rest": 5.0,
-        "ttl": 6.0,
-        "outcome": "success",
-    }
-
-
-def test_message_header_fields_have_the_documented_names() -> None:
+def test_fields_of_jobs_and_headers_have_the_documented_names() -> None:
+    values = ("done", "i", "r", 2, 5, 3, "t", 4, "f", "s", ("h", 7, "m", "n"), 60.0, 5.0, 6.0, "success")
+    names = [
+        "state",
+        "id",
+        "run",
+        "n",
+        "res",
+        "from",
+        "twin",
+        "past",
+        "args",
+        "spot",
+        "holder",
+        "keep",
+        "rest",
+        "ttl",
+        "outcome",
+    ]
+    assert Job(*values).fields() == {"v": 1, **dict(zip(names, values, strict=True))}
     assert message.HEADER == "celery_locks"
-    assert Header("k", "i", 5, "a", "f", line=True, turns=3, copy=True, fingerprint="p").written() == {
-        "v": 1,
-        "key": "k",
-        "id": "i",
-        "reserved": 5,
-        "after": "a",
-        "follow": "f",
-        "line": True,
-        "turns": 3,
-        "copy": True,
-        "fingerprint": "p",
-    }
+    about = {"line": True, "turns": 3, "copy": True, "fingerprint": "p"}
+    five = {"key": "k", "id": "i", "reserved": 5, "after": "a", "follow": "f"}
+    assert Header(*five.values(), **about).written() == {"v": 1, **five, **about}

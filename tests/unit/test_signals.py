@@ -26,12 +26,9 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return fresh
 
 
-def test_process_without_a_receiver_listens_to_nothing(fresh: ModuleType) -> None:
+def test_signals_listen_from_the_first_receiver_of_any_on(fresh: ModuleType) -> None:
     assert events._listeners == []
     assert not events.wanted(Acquired)
-
-
-def test_first_receiver_of_any_signal_makes_all_signals_listen(fresh: ModuleType) -> None:
     heard: list[Event] = []
 
     @receiver([fresh.lock_released, fresh.lock_acquired])

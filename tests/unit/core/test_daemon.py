@@ -62,29 +62,23 @@ def test_thread_starts_once(daemon: Daemon, work: Work) -> None:
 def test_start_at_the_limit_of_threads_raises_and_names_it(
     daemon: Daemon, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And later, with threads to be had, it begins."""
+    """And later, with threads to be had, it begins. At the end of the process, when Python starts no threads any more, it
+    doesn't raise: what is locked there is locked for its lease."""
+    why = "can't start new thread"
 
     def refused(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
+        raise RuntimeError(why)
 
     monkeypatch.setattr(threading.Thread, "start", refused)
     with pytest.raises(LockBackendError, match=r"'a daemon': can't start new thread.*limit of threads.*ulimit -u"):
         daemon.start()
     assert not daemon.runs
+    why = "can't create new thread at interpreter shutdown"
+    daemon.start()
+    assert not daemon.runs
     monkeypatch.undo()
     daemon.start()
     assert work.begun.acquire(timeout=20)
-
-
-def test_start_at_the_end_of_the_process_does_not_raise(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python starts no threads any more by then: what is locked there is locked for its lease."""
-
-    def refused(thread: threading.Thread) -> None:
-        raise RuntimeError("can't create new thread at interpreter shutdown")
-
-    monkeypatch.setattr(threading.Thread, "start", refused)
-    daemon.start()
-    assert not daemon.runs
 
 
 def test_signal_before_the_start_leaves_it_to_the_next_caller(
