@@ -146,9 +146,11 @@ def test_locks_of_two_aliases_are_listed_apart(client: Client, two_aliases: None
         assert ("--alias payments" in page) is (alias == "payments")
 
 
-def test_single_alias_has_no_filter(client: Client, redis_locks: str) -> None:
-    assert 'aria-label="By alias"' not in text(client.get(LIST))
-    assert "?alias=" not in text(client.get(LIST))
+def test_empty_list_of_a_single_alias_has_no_filter(client: Client, redis_locks: str) -> None:
+    page = text(client.get(LIST))
+    assert "No lock is held now." in page
+    assert 'aria-label="By alias"' not in page
+    assert "?alias=" not in page
 
 
 def test_page_of_the_list_has_fifty_locks(client: Client, store: str, hold: Hold) -> None:
@@ -254,45 +256,27 @@ def test_hostile_key_is_shown_and_never_run(redis_locks: str) -> None:
 def test_page_of_a_lock_shows_time_zone_holder_and_command(
     client: Client, store: str, hold: Hold, settings: Any
 ) -> None:
-    """[D62]"""
+    """[D62] With `USE_TZ = False` local times, without a name."""
     settings.TIME_ZONE = "Asia/Shanghai"
     hold("order:42")
     info = inspection.find("order:42")
     page = text(client.get(detail("order:42")))
-    assert info.since is not None
-    assert info.holder is not None
-    for expected in (
-        "order:42",
-        str(info.holder.pid),
-        info.holder.host,
-        info.holder.thread,
-        str(info.fence),
-        f'datetime="{info.since.isoformat(timespec="seconds")}"',
-        "CST",
-        "python manage.py redis_locks show order:42",
-        "nobody",
-    ):
+    since = f'datetime="{info.since.isoformat(timespec="seconds")}"'
+    holder = ("order:42", str(info.holder.pid), info.holder.host, info.holder.thread, str(info.fence))
+    for expected in (*holder, since, "CST", "python manage.py redis_locks show order:42", "nobody"):
         assert expected in page
     assert 'name="_save"' not in page
-
-
-def test_site_without_time_zones_shows_local_times(client: Client, redis_locks: str, hold: Hold, settings: Any) -> None:
-    """[D62] `USE_TZ = False`: local times, without a name."""
-    settings.USE_TZ, settings.TIME_ZONE = False, "Asia/Shanghai"
-    hold("order:42")
+    settings.USE_TZ = False
     (since,) = re.findall(r"<time [^>]*>([^<]*)</time>", text(client.get(detail("order:42"))))
-    info = inspection.find("order:42")
     assert since.endswith(f"{info.since.astimezone(ZoneInfo('Asia/Shanghai')):%H:%M:%S}")
 
 
 def test_page_of_a_free_lock_shows_that_it_is_free(client: Client, redis_locks: str) -> None:
+    """The address of no lock redirects."""
     page = client.get(detail("order:42"))
     assert page.status_code == 200
     assert "Nobody holds it." in text(page)
     assert "redis-lock-force" not in text(page)
-
-
-def test_address_of_no_lock_redirects(client: Client, redis_locks: str) -> None:
     for id in ("nonsense", "nobody_3Aorder", "default_3A", "_3A", "default"):
         assert client.get(f"{LIST}{id}/change/").status_code == 302, id
 
@@ -331,10 +315,6 @@ def test_more_locks_than_are_sorted_are_announced(
     hold("a", "b", "c", "d", "e")
     assert "Only those whose leases end first" in text(client.get(LIST, {"o": "0"}))
     assert "Only those whose leases end first" not in text(client.get(LIST))
-
-
-def test_empty_list_says_that_no_lock_is_held(client: Client, redis_locks: str) -> None:
-    assert "No lock is held now." in text(client.get(LIST))
 
 
 def test_address_of_a_lock_has_no_escapes_that_servers_refuse(client: Client, redis_locks: str, hold: Hold) -> None:

@@ -127,18 +127,14 @@ class TestWhatIsRefused:
             ):
                 borrow(settings, **cache)
 
-    def test_subclass_of_djangos_cache_is_a_redis_cache(self, settings: Any) -> None:
-        backend = f"{OwnCache.__module__}.{OwnCache.__qualname__}"
-        assert borrow(settings, BACKEND=backend, LOCATION=URL).location == URL
-
-    def test_cache_that_is_not_in_CACHES_is_refused(self, settings: Any) -> None:
-        settings.CACHES = {"default": {"BACKEND": LOCMEM}}
-        settings.REDIS_LOCKS = {"default": {"CACHE": "shared"}}
-        with pytest.raises(InvalidLockBackend, match="CACHE 'shared' isn't in CACHES"):
-            locks["default"]
-
     def test_url_of_a_cache_is_checked_and_its_password_is_hidden(self, settings: Any) -> None:
+        """A project's own cache on Django's is a Redis cache."""
+        own = f"{OwnCache.__module__}.{OwnCache.__qualname__}"
+        assert borrow(settings, BACKEND=own, LOCATION=URL).location == URL
         with pytest.raises(InvalidLockBackend) as raised:
             borrow(settings, BACKEND=CORE, LOCATION="http://user:hunter2@example.org/0")
         assert "is no URL of a Redis server" in str(raised.value)
         assert "hunter2" not in str(raised.value)
+        settings.REDIS_LOCKS = {"default": {"CACHE": "missing"}}
+        with pytest.raises(InvalidLockBackend, match="CACHE 'missing' isn't in CACHES"):
+            locks["default"]

@@ -33,13 +33,17 @@ def one_loss(seen: Events, caplog: pytest.LogCaptureFixture) -> Any:
     assert {**about, "lock_fence": lost.fence}.items() <= vars(record).items()
 
 
-def test_call_returns_its_result_on_redis(redis_locks: str) -> None:
+@pytest.mark.parametrize("on_redis", [True, False], ids=["redis", "memory"])
+def test_call_returns_its_result(on_redis: bool, request: pytest.FixtureRequest) -> None:
     """[D30] The lock of a successor isn't touched."""
     successor: list[Any] = []
+    time: Any = request.getfixturevalue("redis_locks" if on_redis else "manual_clock")
 
-    @redis_lock("order", expire=LEASE, wait=PATIENCE)
+    @redis_lock("order", expire=LEASE if on_redis else 30, wait=PATIENCE)
     def slow() -> str:
         grant = current_grant()
+        if not on_redis:
+            time.advance(31)
         until(lambda: grant.lost and not locks.lock("order").locked())  # the server's clock comes a bit later
         successor.append(in_thread(locks.lock("order").acquire))
         return "done"
@@ -49,53 +53,32 @@ def test_call_returns_its_result_on_redis(redis_locks: str) -> None:
     successor[0].release()
 
 
-def test_call_returns_its_result(manual_clock: ManualClock) -> None:
-    """[D30] The lock of a successor isn't touched."""
-    successor: list[Any] = []
-
-    @order
-    def slow() -> str:
-        manual_clock.advance(31)
-        successor.append(in_thread(locks.lock("order").acquire))
-        return "done"
-
-    assert slow() == "done"
-    successor[0].ensure_held(confirm=True)
-    successor[0].release()
+def raises(*_: object) -> None:
+    raise LookupError
 
 
-def test_async_call_returns_its_result(manual_clock: ManualClock) -> None:
-    """[D30]"""
+@pytest.mark.parametrize("kind", ["coroutine", "view", "exception", "block"])
+def test_result_or_exception_outlives_the_loss(kind: str, manual_clock: ManualClock, rf: RequestFactory) -> None:
+    """[D30] [L4] Of a call, of a view its own answer; an exception isn't masked."""
 
-    @order
-    async def slow() -> str:
-        manual_clock.advance(31)
-        return "done"
-
-    assert asyncio.run(slow()) == "done"
-
-
-def test_view_returns_its_own_answer(manual_clock: ManualClock, rf: RequestFactory) -> None:
-    """[D30]"""
-
-    @order
     def slow(request: HttpRequest) -> HttpResponse:
         manual_clock.advance(31)
-        return HttpResponse("done", status=201)
+        return raises() if kind == "exception" else HttpResponse("done", status=201)
 
-    assert slow(rf.get("/")).status_code == 201
-
-
-def test_exception_of_a_call_is_raised(manual_clock: ManualClock) -> None:
-    """[L4]"""
-
-    @order
-    def slow() -> None:
+    async def aslow() -> str:
         manual_clock.advance(31)
-        raise LookupError
+        return "done"
 
-    with pytest.raises(LookupError):
-        slow()
+    if kind == "coroutine":
+        assert asyncio.run(order(aslow)()) == "done"
+    elif kind == "view":
+        assert order(slow)(rf.get("/")).status_code == 201
+    elif kind == "exception":
+        with pytest.raises(LookupError):
+            order(slow)(rf.get("/"))
+    else:
+        with pytest.raises(LookupError), locks.lock("order", expire=30):
+            raises(manual_clock.advance(31))
 
 
 def test_with_block_raises_LockLost_at_its_end(manual_clock: ManualClock) -> None:
@@ -103,10 +86,3 @@ def test_with_block_raises_LockLost_at_its_end(manual_clock: ManualClock) -> Non
     with pytest.raises(LockLost) as raised, locks.lock("order", expire=30):
         manual_clock.advance(31)
     assert (raised.value.key, raised.value.name, raised.value.alias) == ("order", "order", "default")
-
-
-def test_exception_of_a_with_block_is_not_masked(manual_clock: ManualClock) -> None:
-    """[L4]"""
-    with pytest.raises(LookupError), locks.lock("order", expire=30):  # noqa: PT012
-        manual_clock.advance(31)
-        raise LookupError

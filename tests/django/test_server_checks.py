@@ -40,15 +40,12 @@ def server(make_server: Make) -> RedisServer:
     return make_server(**APPENDS)
 
 
-def test_right_server_gives_no_message(settings: Any, server: RedisServer) -> None:
-    assert found(settings, server.url()) == []
-
-
-def test_check_without_deploy_asks_no_server(settings: Any, closed_port: int) -> None:
-    """Every runserver, migrate and Celery worker runs the other checks."""
+def test_check_without_deploy_asks_no_server(settings: Any, server: RedisServer, closed_port: int) -> None:
+    """Every runserver, migrate and Celery worker runs the other checks. A right server gives no message."""
     url = f"redis://127.0.0.1:{closed_port}/0"
     assert found(settings, url, deploy=False) == []
     assert ids(found(settings, url)) == ["W101"]
+    assert found(settings, server.url()) == []
 
 
 def test_server_that_is_down_hides_no_other(settings: Any, store_down: str, make_server: Make) -> None:
@@ -104,40 +101,32 @@ def test_wrong_login_is_W101_with_the_way_out(settings: Any, make_server: Make) 
     assert "NOAUTH" in message.msg
 
 
-def test_server_that_evicts_is_W102(settings: Any, make_server: Make) -> None:
-    """[D32] volatile-* evicts keys with a lease, and locks are just that."""
-    (message,) = found(settings, make_server(maxmemory_policy="volatile-lru", **APPENDS).url())
-    assert message.id == "redis_locks.W102"
-    assert "volatile-lru" in message.msg
-    assert "noeviction" in str(message.hint)
-
-
 def test_redis_older_than_6_2_is_warned_about(
     settings: Any, server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The versions of Valkey are numbered otherwise than those of the Redis that it is compatible with."""
     report_server(monkeypatch, server_name="redis", redis_version="6.0.16")
     (message,) = found(settings, server.url())
     assert message.id == "redis_locks.W103"
     assert "Redis 6.0.16" in message.msg
     report_server(monkeypatch, redis_version="6.2.0")
     assert found(settings, server.url()) == []
-
-
-def test_valkey_is_not_taken_for_an_old_redis(
-    settings: Any, server: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its versions are numbered otherwise than those of the Redis that it is compatible with."""
     report_server(monkeypatch, server_name="valkey", valkey_version="8.1.0", redis_version="7.2.4")
     assert found(settings, server.url()) == []
-    found_facts = diagnosis.facts()
-    assert (found_facts.server, found_facts.version) == ("Valkey", "8.1.0")
+    facts = diagnosis.facts()
+    assert (facts.server, facts.version) == ("Valkey", "8.1.0")
 
 
-def test_replica_is_W104(settings: Any, server: RedisServer, make_server: Make) -> None:
-    """[D33] Nothing else is wrong with it: it answers reads."""
+def test_replica_is_W104_and_eviction_W102(settings: Any, server: RedisServer, make_server: Make) -> None:
+    """[D32] [D33] Nothing else is wrong with a replica: it answers reads. volatile-* evicts keys with a lease, and locks
+    are just that."""
     replica = make_server(replicaof=f"127.0.0.1 {server.port}", **APPENDS)
-    (message,) = found(settings, replica.url())
-    assert message.id == "redis_locks.W104"
+    assert ids(found(settings, replica.url())) == ["W104"]
+    server.command("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
+    (message,) = found(settings, server.url())
+    assert message.id == "redis_locks.W102"
+    assert "volatile-lru" in message.msg
+    assert "noeviction" in str(message.hint)
 
 
 def test_cluster_is_W105(settings: Any, cluster_url: str) -> None:
@@ -229,8 +218,11 @@ def cached(settings: Any, url: str) -> None:
     settings.CACHES = {"default": {"BACKEND": CORE_CACHE, "LOCATION": url}}
 
 
-def test_cache_in_the_same_database_by_another_name_is_W109(settings: Any, server: RedisServer) -> None:
-    """[D31] Another database of the server is another one."""
+def test_cache_in_the_same_database_by_another_name_is_W109(
+    settings: Any, server: RedisServer, closed_port: int
+) -> None:
+    """[D31] Another database of the server is another one; by the same name it is W010 only. A cache that is down is
+    not reported."""
     cached(settings, f"redis://localhost:{server.port}/0")
     assert found(settings, server.url(), deploy=False) == []
     (message,) = found(settings, server.url())
@@ -238,27 +230,15 @@ def test_cache_in_the_same_database_by_another_name_is_W109(settings: Any, serve
     assert "the cache 'default'" in message.msg
     assert f"localhost:{server.port}" in message.msg
     assert found(settings, server.url(db=1)) == []
-
-
-def test_cache_in_the_same_database_by_the_same_name_is_W010_only(settings: Any, server: RedisServer) -> None:
     cached(settings, server.url())
     assert ids(found(settings, server.url())) == ["W010"]
-
-
-def test_cache_that_is_down_is_not_reported(settings: Any, server: RedisServer, closed_port: int) -> None:
     cached(settings, f"redis://127.0.0.1:{closed_port}/0")
     assert found(settings, server.url()) == []
 
 
-def test_alias_with_wrong_settings_is_not_asked(settings: Any, server: RedisServer) -> None:
-    settings.REDIS_LOCKS = {"default": {"LOCATION": server.url()}, "payments": {"LOCATION": "nowhere"}}
-    messages = run_checks(tags=["redis_locks"], include_deployment_checks=True)
-    assert ids(messages) == ["E005"]
-    settings.REDIS_LOCKS = ["wrong"]
-    assert ids(run_checks(tags=["redis_locks"], include_deployment_checks=True)) == ["E001"]
-
-
-def test_memory_backend_is_asked_nothing(settings: Any) -> None:
+def test_alias_with_wrong_settings_or_in_memory_is_not_asked(settings: Any, server: RedisServer) -> None:
     settings.DEBUG = True
-    settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY}}
-    assert run_checks(tags=["redis_locks"], include_deployment_checks=True) == []
+    wrong = {"default": {"LOCATION": server.url()}, "payments": {"LOCATION": "nowhere"}}
+    for table, expected in ((wrong, ["E005"]), (["wrong"], ["E001"]), ({"default": {"BACKEND": MEMORY}}, [])):
+        settings.REDIS_LOCKS = table
+        assert ids(run_checks(tags=["redis_locks"], include_deployment_checks=True)) == expected

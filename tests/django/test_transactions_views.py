@@ -165,20 +165,13 @@ def test_asynchronous_view_is_refused_by_django() -> None:
 # Elsewhere
 
 
-def test_view_that_was_not_found_by_a_url_begins_no_transaction() -> None:
-    """[D2]"""
+def test_call_outside_of_a_request_begins_no_transaction() -> None:
+    """[D2] [D11] Of a view that no URL found, or a function; the look at open transactions opens no connection."""
     plain(RequestFactory().get("/"))
     log.equals("acquire plain", "body", "release plain")
-
-
-def test_call_outside_of_a_request_begins_no_transaction() -> None:
-    """[D2]"""
+    log.clear()
     service()
     log.equals("acquire service", "body", "release service")
-
-
-def test_look_at_open_transactions_opens_no_connection() -> None:
-    """[D11]"""
     connections.close_all()
     service()
     assert connections["default"].connection is None
