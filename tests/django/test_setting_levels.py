@@ -128,11 +128,14 @@ class TestRenewal:
         assert redis_lock("order:5", name="order", **site)(is_renewed)() is renewed
 
     def test_max_hold_of_LOCKS_limits_renewal_that_the_call_site_turns_on(self, memory_locks: Any) -> None:
+        """The call site has no max_hold of its own."""
         memory_locks(MAX_HOLD=1800, LOCKS={"order": {"MAX_HOLD": 900, "RENEW": False}})
         assert locks.lock("order").terms.renew_for == 0.0
         assert locks.lock("order", renew=True).terms.renew_for == 900.0
         assert locks.lock("order", expire=5, renew=True).terms.renew_for == 900.0
         assert locks.lock("cart", expire=5, renew=True).terms.renew_for == 1800.0
+        with pytest.raises(TypeError, match="max_hold"):
+            locks.lock("order", max_hold=5)  # type: ignore[call-arg]
 
     def test_lease_of_the_settings_is_renewed_and_that_of_the_call_site_is_not(self) -> None:
         """[F8]"""
@@ -145,41 +148,16 @@ class TestRenewal:
             with pytest.raises(LockLost):
                 fixed.release()
 
-    def test_max_hold_at_the_call_site_raises_TypeError(self) -> None:
-        with pytest.raises(TypeError, match="max_hold"):
-            locks.lock("order", max_hold=5)  # type: ignore[call-arg]
-
 
 async def anything() -> None:
     pass
 
 
 class TestWaitOfADecorator:
-    @pytest.mark.parametrize(
-        ("entry", "site", "expected"),
-        [
-            ({}, {}, 0.0),
-            ({"WAIT": 7}, {}, 0.0),
-            ({"WAIT": 7, "LOCKS": {"order": {"WAIT": 3}}}, {}, 3.0),
-            ({"LOCKS": {"order": {"WAIT": -1}}}, {}, inf),
-            ({"LOCKS": {"order": {"WAIT": 0}}}, {"wait": 5}, 5.0),
-            ({"LOCKS": {"order": {"WAIT": 3}}}, {"wait": 0}, 0.0),
-            ({"LOCKS": {"order": {"EXPIRE": 3}}}, {}, 0.0),
-            ({"LOCKS": {"cart": {"WAIT": 3}}}, {}, 0.0),
-            ({}, {"wait": timedelta(seconds=2)}, 2.0),
-            ({}, {"wait": -1}, inf),
-        ],
-    )
     def test_wait_comes_from_LOCKS_or_the_call_site_only(
-        self,
-        memory_locks: Any,
-        monkeypatch: pytest.MonkeyPatch,
-        entry: dict[str, Any],
-        site: dict[str, Any],
-        expected: float,
+        self, memory_locks: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """[F9] A call fails at once otherwise: the alias's WAIT is for lock objects."""
-        memory_locks(**entry)
         waits = []
         acquire, aacquire = Lock.acquire, Lock.aacquire
 
@@ -193,13 +171,26 @@ class TestWaitOfADecorator:
 
         monkeypatch.setattr(Lock, "acquire", spy)
         monkeypatch.setattr(Lock, "aacquire", aspy)
-        decorate = redis_lock("order:5", name="order", **site)
-        asyncio.run(decorate(anything)())
-        decorate(lambda: None)()
-        assert waits == [expected, expected]
-
-    def test_busy_lock_without_wait_refuses_at_once(self, memory_locks: Any) -> None:
-        """[F9]"""
+        entry: Any
+        site: Any
+        for entry, site, expected in (
+            ({}, {}, 0.0),
+            ({"WAIT": 7}, {}, 0.0),
+            ({"WAIT": 7, "LOCKS": {"order": {"WAIT": 3}}}, {}, 3.0),
+            ({"LOCKS": {"order": {"WAIT": -1}}}, {}, inf),
+            ({"LOCKS": {"order": {"WAIT": 0}}}, {"wait": 5}, 5.0),
+            ({"LOCKS": {"order": {"WAIT": 3}}}, {"wait": 0}, 0.0),
+            ({"LOCKS": {"order": {"EXPIRE": 3}}}, {}, 0.0),
+            ({"LOCKS": {"cart": {"WAIT": 3}}}, {}, 0.0),
+            ({}, {"wait": timedelta(seconds=2)}, 2.0),
+            ({}, {"wait": -1}, inf),
+        ):
+            memory_locks(**entry)
+            waits.clear()
+            decorate = redis_lock("order:5", name="order", **site)
+            asyncio.run(decorate(anything)())
+            decorate(lambda: None)()
+            assert waits == [expected, expected], (entry, site)
         memory_locks(WAIT=-1)
         with held_elsewhere("order"), pytest.raises(LockNotAcquired) as raised:
             redis_lock("order")(lambda: None)()
@@ -305,14 +296,11 @@ class TestEffects:
                 in_thread(section)
 
     def test_key_prefix_begins_every_key_of_the_store(self, settings: Any, redis_url: str) -> None:
-        settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url, "KEY_PREFIX": "shop"}}
-        with locks.lock("order:5"), redis.Redis.from_url(redis_url) as client:
-            keys = client.keys()
-            assert b"shop:{0}:k:order:5" in keys
-            assert all(key.startswith(b"shop:") for key in keys)
-
-    def test_index_lists_held_locks_or_not(self, settings: Any, redis_url: str) -> None:
+        """An INDEX lists the held locks, or not."""
         for index in (True, False):
-            settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url, "INDEX": index}}
+            settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url, "KEY_PREFIX": f"shop{index}", "INDEX": index}}
             with locks.lock("order:5"), redis.Redis.from_url(redis_url) as client:
-                assert bool(client.exists("lock:{0}:index")) is index
+                keys = client.keys()
+                assert f"shop{index}:{{0}}:k:order:5".encode() in keys
+                assert bool(client.exists(f"shop{index}:{{0}}:index")) is index
+                assert all(key.startswith(b"shop") for key in keys)
