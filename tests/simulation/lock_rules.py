@@ -111,6 +111,10 @@ class LockRules:
 
     def _observe(self, command: Command[Any], reply: Any) -> None:
         """After each command: whose the lock is now."""
+        if command.name == "lock/force":
+            for key in {section.visit.key for section in self.sections}:
+                if place_of(key) == command.keys[0]:
+                    self.forced(key)
         for name in command.keys:
             if "}:k:" in name:
                 self._look(name, told=command.name == "lock/free")
@@ -167,7 +171,7 @@ class LockRules:
         self.server_clock_moved = True
 
     def forced(self, name: str) -> None:
-        """An operator's request is on its way, or answered."""
+        """An operator's request is on its way, carried out or answered."""
         for section in self.sections:
             if not section.ended and section.visit.key == name:
                 section.excused = True
