@@ -117,31 +117,23 @@ def test_last_waiter_leaves_the_registration_to_cleanup(line: Line, standing: St
     assert line.left == [(PLACE, address(seats[0]), None)]
 
 
-@pytest.mark.parametrize("standing", [None, NOWHERE], ids=["no answer", "answered"])
-def test_wake_up_that_was_not_used_is_passed_on(line: Line, standing: Standing | None) -> None:
-    """[H9] [L29] The head had asked before it came. It isn't in line any more, so there is no address to take out."""
-    seat = line.asked()
-    assert line.wake(PLACE, seat.queue.number)
-    line.stand(seat, None, standing)
-    assert line.left == [(PLACE, "", None)]
-
-
-def test_wake_up_that_was_used_is_not_passed_on(line: Line) -> None:
-    """[H8] [H9] Whoever asked since, and was answered, is what it was for."""
-    seat = line.asked()
-    line.wake(PLACE, seat.queue.number)
-    line.ask(seat, Standing(7))
-    line.stand(seat, None, NOWHERE)
-    assert line.left == []
-
-
-def test_wake_up_whose_attempt_was_not_answered_is_passed_on(line: Line) -> None:
-    """[H8] [H9] Counted as used only when the store has answered."""
-    seat = line.asked()
-    line.wake(PLACE, seat.queue.number)
-    line.ask(seat, Standing(7))
-    line.stand(seat, None, None)
-    assert line.left == [(PLACE, address(seat), None)]
+def test_wake_up_that_was_not_used_is_passed_on(line: Line) -> None:
+    """[H9] [L29] The head had asked before it came. It isn't in line any more, so there is no address to take out. [H8] It
+    is used by an attempt since that was answered; without an answer the queue may be in line again."""
+    for asked, answered, left in (
+        (False, False, [""]),
+        (False, True, [""]),
+        (True, True, []),
+        (True, False, ["its own"]),
+    ):
+        seat = line.asked()
+        assert line.wake(PLACE, seat.queue.number)
+        if asked:
+            line.ask(seat, Standing(7))
+        line.stand(seat, None, NOWHERE if answered else None)
+        expected = [(PLACE, where and address(seat), None) for where in left]
+        assert line.left == expected, (asked, answered)
+        line.left.clear()
 
 
 @pytest.mark.usefixtures("virtual_time")
