@@ -141,56 +141,26 @@ urlpatterns += [
 # Functions and methods
 
 
-class Shop:
-    @redis_lock("method")
-    def method(self) -> str:
-        return body.call()
-
-    @classmethod
-    @redis_lock("classmethod")
-    def class_method(cls) -> str:
-        return body.call()
-
-    @staticmethod
-    @redis_lock("staticmethod")
-    def static_method() -> str:
-        return body.call()
-
-    @redis_lock
-    def bare(self) -> str:
-        return body.call()
-
-    @redis_lock("call")
-    def __call__(self) -> str:
-        return body.call()
-
-    @redis_lock("async method")
-    async def amethod(self) -> str:
-        return await body.acall()
-
-    @classmethod
-    @redis_lock("async classmethod")
-    async def aclass_method(cls) -> str:
-        return await body.acall()
-
-    @staticmethod
-    @redis_lock("async staticmethod")
-    async def astatic_method() -> str:
-        return await body.acall()
-
-    @redis_lock
-    async def abare(self) -> str:
-        return await body.acall()
-
-
-def bare() -> object:
-    """A function of its own."""
+def called(*_: object) -> str:
     return body.call()
+
+
+async def acalled(*_: object) -> str:
+    return await body.acall()
+
+
+class Shop:
+    method, __call__, bare = redis_lock("method")(called), redis_lock("call")(called), redis_lock(called)
+    class_method = classmethod(redis_lock("classmethod")(called))
+    static_method = staticmethod(redis_lock("staticmethod")(called))
+    amethod, abare = redis_lock("async method")(acalled), redis_lock(acalled)
+    aclass_method = classmethod(redis_lock("async classmethod")(acalled))
+    astatic_method = staticmethod(redis_lock("async staticmethod")(acalled))
 
 
 CALLS: dict[str, Callable[[], str]] = {
     "function": redis_lock("function")(body.call),
-    "bare-function": redis_lock(bare),
+    "bare-function": redis_lock(called),
     "method": lambda: Shop().method(),
     "classmethod": Shop.class_method,
     "classmethod-of-instance": lambda: Shop().class_method(),

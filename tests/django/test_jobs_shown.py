@@ -66,11 +66,6 @@ def test_list_shows_jobs_with_their_tasks(jobs: dict[str, Record]) -> None:
     assert document["aliases"]["default"]["total"] == 3
 
 
-def test_list_without_jobs_has_no_column_for_tasks(redis_locks: str) -> None:
-    with locks.lock("a lock"):
-        assert "TASK" not in call("list").out
-
-
 def test_show_prints_state_task_and_holder_of_a_job(jobs: dict[str, Record]) -> None:
     for key, expected in (
         (KEY, ["name shop.export", "kind job", "state held", "task task-1", "holder web-3 pid 4711 MainThread"]),
@@ -100,19 +95,14 @@ def test_release_of_a_job_warns_and_frees_it(jobs: dict[str, Record]) -> None:
         assert inspection.find(key).state == "free"
 
 
-def test_release_of_a_done_job_is_refused(jobs: dict[str, Record]) -> None:
-    """Without its record it would be done again."""
-    ended = call("release", DONE, "--yes")
-    assert (ended.code, "is done" in ended.out) == (1, True)
-    assert locks.record(DONE).get() is not None
-
-
-def test_release_of_a_job_by_another_version_is_refused(jobs: dict[str, Record]) -> None:
-    """Of a lock the fences after its own may be meant, too; of a record never."""
-    for fence in (jobs[KEY].version - 1, jobs[KEY].version + 1):
-        ended = call("release", KEY, "--yes", f"--fence={fence}")
-        assert (ended.code, "doesn't have the fence" in ended.out) == (1, True)
-    assert locks.record(KEY).get() is not None
+def test_release_of_a_done_job_or_by_another_version_is_refused(jobs: dict[str, Record]) -> None:
+    """Without its record a done one would be done again. Of a lock the fences after its own may be meant, too; of a
+    record never."""
+    fences = [f"--fence={jobs[KEY].version + off}" for off in (-1, 1)]
+    for key, message, *words in ((DONE, "is done"), *((KEY, "doesn't have the fence", fence) for fence in fences)):
+        ended = call("release", key, "--yes", *words)
+        assert (ended.code, message in ended.out) == (1, True)
+        assert locks.record(key).get() is not None
 
 
 # The admin
@@ -135,14 +125,20 @@ def test_admin_list_shows_jobs_with_their_tasks(jobs: dict[str, Record]) -> None
 
 
 def test_page_of_a_job_names_its_task(jobs: dict[str, Record]) -> None:
-    client = visitor(VIEW)
+    """That of a done one offers no release."""
+    client = visitor(VIEW, RELEASE)
     for key, task in ((KEY, "task-1"), (QUEUED, "task-2"), (DONE, "task-3"), ("a lock", None)):
-        page = text(client.get(detail(key)))
-        assert ("field-task" in page) == (task is not None)
-        assert task is None or task in page
+        page = client.get(detail(key))
+        assert page.status_code == 200
+        assert ("force_release_url" in page.context) == (key != DONE)
+        assert ("field-task" in text(page)) == (task is not None)
+        assert task is None or task in text(page)
 
 
 def test_hostile_task_id_is_harmless(redis_locks: str) -> None:
+    """A list without jobs has no column for tasks."""
+    with locks.lock("a lock"):
+        assert "TASK" not in call("list").out
     hostile = "<script>alert(1)</script>\x1b[31m"
     locks.record(KEY).put(None, {"state": "running", "id": hostile}, listed=True)
     page = text(visitor(VIEW).get(detail(KEY))) + text(visitor(VIEW).get(LIST))
@@ -171,9 +167,3 @@ def test_job_that_began_since_the_page_was_shown_stays(jobs: dict[str, Record]) 
     client.post(link, confirmed(page))
     assert inspection.find(QUEUED).version == began.version
     assert LogEntry.objects.count() == 0
-
-
-def test_page_of_a_done_job_offers_no_release(jobs: dict[str, Record]) -> None:
-    page = visitor(VIEW, RELEASE).get(detail(DONE))
-    assert page.status_code == 200
-    assert "force_release_url" not in page.context

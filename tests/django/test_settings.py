@@ -158,7 +158,8 @@ class TestProblems:
         found = sorted(str(message.id)[-4:] for message in messages())
         assert found == ["E001", "E005", "E013", "E013", "E017", "E031"]
 
-    def test_alias_that_is_no_dict_is_E001(self, settings: Any) -> None:
+    def test_setting_or_alias_that_is_no_dict_is_E001(self, settings: Any) -> None:
+        """Or misses: `locks.x` is `locks["default"].x`, so an alias of that name is needed."""
         for entry in (None, 5, "redis://h", [URL], MEMORY):
             settings.REDIS_LOCKS = {"default": {"LOCATION": URL}, "payments": entry}
             message = only(messages())
@@ -166,16 +167,11 @@ class TestProblems:
             assert message.msg == f"REDIS_LOCKS['payments'] must be a dict, not {type(entry).__name__}."
             with pytest.raises(InvalidLockBackend, match="must be a dict"):
                 locks["payments"]
-
-    def test_setting_that_is_no_dict_is_refused(self, settings: Any) -> None:
         for table in ([], "redis://h", 5):
             settings.REDIS_LOCKS = table
             assert only(messages()).msg == "REDIS_LOCKS must be a dict of aliases."
             with pytest.raises(InvalidLockBackend, match="must be a dict of aliases"):
                 locks.lock("x")
-
-    def test_missing_default_alias_is_E001(self, settings: Any) -> None:
-        """`locks.x` is `locks["default"].x`, so an alias of that name is needed."""
         settings.REDIS_LOCKS = {"payments": {"LOCATION": URL}}
         message = only(messages())
         assert (message.id, message.msg) == ("redis_locks.E001", "REDIS_LOCKS has no alias 'default'.")
@@ -215,21 +211,19 @@ class TestRightSettings:
 
 class TestWarnings:
     def test_memory_backend_is_W004_per_alias(self, settings: Any) -> None:
-        settings.REDIS_LOCKS = {"default": {"LOCATION": URL}, "here": {"BACKEND": MEMORY}, "too": {"BACKEND": MEMORY}}
+        """It hides no error of another alias, and is silent under DEBUG."""
+        memory = {"here": {"BACKEND": MEMORY}, "too": {"BACKEND": MEMORY}}
+        settings.REDIS_LOCKS = {"default": {"LOCATION": URL}, **memory}
         found = messages()
         assert [(message.id, message.msg.partition(" ")[0]) for message in found] == [
             ("redis_locks.W004", "REDIS_LOCKS['here']"),
             ("redis_locks.W004", "REDIS_LOCKS['too']"),
         ]
         assert "Other processes don't see them" in (found[0].hint or "")
-
-    def test_memory_backend_under_debug_is_silent(self, settings: Any) -> None:
-        settings.DEBUG = True
-        assert messages() == []
-
-    def test_memory_backend_beside_an_error_reports_both(self, settings: Any) -> None:
-        settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY}, "bad": {"LOCATION": URL, "EXPIRE": 0}}
+        settings.REDIS_LOCKS = {"default": {"LOCATION": URL, "EXPIRE": 0}, **memory}
         assert "redis_locks.E013" in [message.id for message in messages()]
+        settings.DEBUG, settings.REDIS_LOCKS = True, {"default": {"LOCATION": URL}, **memory}
+        assert messages() == []
 
     def test_cache_in_the_same_database_is_W010(self, settings: Any) -> None:
         """[D31] W010: `cache.clear()` is FLUSHDB. Another database or server is fine, another spelling isn't."""
@@ -245,10 +239,7 @@ class TestWarnings:
             ("redis_locks.W010", "REDIS_LOCKS['query']"),
         ]
         assert "cache.clear() deletes the locks" in (found[0].hint or "")
-
-    def test_cache_with_a_broken_url_is_ignored(self, settings: Any) -> None:
         settings.CACHES = {"default": {"BACKEND": CORE_CACHE, "LOCATION": "redis://127.0.0.1:port/3"}}
-        settings.REDIS_LOCKS = {"default": {"LOCATION": URL}}
         assert messages() == []
 
     def test_open_on_backend_error_is_W026_under_deploy_only(self, settings: Any) -> None:
@@ -310,15 +301,15 @@ class TestFirstUse:
             assert message in str(raised.value)
             assert hint in str(raised.value)
 
-    def test_warning_does_not_raise(self, settings: Any) -> None:
-        settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY, "EXPIRE": 0.5, "WAIT": -1}}
-        assert locks.lock("order").terms.wait == inf
-
     def test_unknown_alias_raises_and_lists_the_known_ones(self, settings: Any) -> None:
-        settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY}, "payments": {"BACKEND": MEMORY}}
-        with pytest.raises(
-            InvalidLockBackend, match=r"no alias 'payment' in REDIS_LOCKS; there is 'default', 'payments'"
-        ):
+        """A warning doesn't raise."""
+        settings.REDIS_LOCKS = {
+            "default": {"BACKEND": MEMORY, "EXPIRE": 0.5, "WAIT": -1},
+            "payments": {"BACKEND": MEMORY},
+        }
+        assert locks.lock("order").terms.wait == inf
+        message = "no alias 'payment' in REDIS_LOCKS; there is 'default', 'payments'"
+        with pytest.raises(InvalidLockBackend, match=message):
             locks["payment"]
 
 
