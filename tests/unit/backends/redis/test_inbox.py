@@ -1,4 +1,4 @@
-"""The inbox of a process, on a real server: it has a name only while it is heard."""
+"""The inbox of a process, on a real server: it has a name only while its subscription stands."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("short_polls")
 Make = Callable[..., RedisInbox]
 
 
-def test_it_has_a_name_of_its_own(inbox: RedisInbox, make_inbox: Make, proxy: Proxy) -> None:
+def test_each_inbox_has_a_random_name(inbox: RedisInbox, make_inbox: Make, proxy: Proxy) -> None:
     """[H10] Random for each process and store, behind the prefix that its rights are given for. Without one before it is
     opened."""
     assert inbox.hears(LOCKS) == ""
@@ -54,7 +54,9 @@ def test_inbox_passes_on_queue_number_and_lock_key(inbox: RedisInbox, owner: Inb
     assert owner.messages == messages
 
 
-def test_it_is_opened_once(inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis, proxy: Proxy) -> None:
+def test_inbox_opened_many_times_subscribes_once(
+    inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis, proxy: Proxy
+) -> None:
     """[L25] However many waiters ask for it, at once and later: one thread, one connection, one subscription."""
     proxy.plan("delay", "reply", of="SUBSCRIBE")
     first = begin(inbox)
@@ -72,10 +74,10 @@ def test_it_is_opened_once(inbox: RedisInbox, owner: InboxOwner, direct: redis.R
     assert owner.gaps == 1
 
 
-def test_it_has_no_name_before_the_subscription_is_confirmed(
+def test_inbox_before_the_confirmed_subscription_has_no_name(
     inbox: RedisInbox, direct: redis.Redis, proxy: Proxy
 ) -> None:
-    """[H7] Registered earlier it would be passed over as dead. Who asked for it is answered then, and not before."""
+    """[H7] Registered earlier it would be passed over as dead. The callback is called then, and not before."""
     proxy.plan("delay", "reply", of="SUBSCRIBE")
     asked = begin(inbox)
     eventually(lambda: subscriptions(direct, inbox))
@@ -109,7 +111,7 @@ def test_inbox_without_waiters_is_closed_after_a_while(
     assert opened(inbox) == name
 
 
-def test_a_message_is_a_use(
+def test_inbox_that_gets_messages_stays_open(
     inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, tune: Tune
 ) -> None:
     """[L25] An inbox that is told all the time isn't idle, although nobody happens to wait at its first quiet moment."""
@@ -136,7 +138,7 @@ def test_a_message_is_a_use(
 def test_waiter_that_arrives_while_the_inbox_closes_is_woken(
     inbox: RedisInbox, owner: InboxOwner, monkeypatch: pytest.MonkeyPatch, tune: Tune
 ) -> None:
-    """[H7] [H9] He may have lined up under its name: it goes on, and he asks once more."""
+    """[H7] [H9] It may have registered under the name: the inbox stays open, and the waiter asks once more."""
     tune(subscriber_idle=0.0)
     owner.has_waiters = False
     closing = threading.Event()
@@ -156,7 +158,7 @@ def test_waiter_that_arrives_while_the_inbox_closes_is_woken(
     assert inbox.hears(LOCKS)
 
 
-def test_a_second_prefix_shares_the_connection(
+def test_second_prefix_shares_the_connection(
     inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis, proxy: Proxy
 ) -> None:
     """[H7] [L25] Two aliases of one server: both channels on one connection, and whoever has the second one opened is
@@ -172,14 +174,14 @@ def test_a_second_prefix_shares_the_connection(
     assert owner.gaps == 2, "what was published meanwhile is lost"
 
 
-def test_a_second_prefix_has_not_to_wait_for_a_quiet_moment(inbox: RedisInbox, tune: Tune) -> None:
+def test_second_prefix_interrupts_the_listening_thread(inbox: RedisInbox, tune: Tune) -> None:
     """[H7] The thread that listens is interrupted."""
     tune(max_poll_interval=30.0)
     opened(inbox)
     assert opened(inbox, SHOP)
 
 
-def test_a_second_prefix_as_the_first_one_is_confirmed(inbox: RedisInbox, owner: InboxOwner) -> None:
+def test_second_prefix_during_the_first_confirmation_is_answered(inbox: RedisInbox, owner: InboxOwner) -> None:
     """[H7] Only whoever waits for what was confirmed is answered by that."""
     second: list[Opened] = []
 
@@ -192,7 +194,7 @@ def test_a_second_prefix_as_the_first_one_is_confirmed(inbox: RedisInbox, owner:
     assert second[0].wait() == inbox.hears(SHOP) != ""
 
 
-def test_a_second_prefix_before_the_first_one_is_heard(inbox: RedisInbox, proxy: Proxy) -> None:
+def test_second_prefix_before_the_first_confirmation_is_answered(inbox: RedisInbox, proxy: Proxy) -> None:
     """[H7] The subscription that is on its way doesn't have it: it begins anew, and both are answered."""
     proxy.plan("delay", "reply", of="SUBSCRIBE")
     first = begin(inbox)
@@ -203,7 +205,7 @@ def test_a_second_prefix_before_the_first_one_is_heard(inbox: RedisInbox, proxy:
     assert second.name
 
 
-def test_it_may_be_closed_and_opened_again(inbox: RedisInbox, direct: redis.Redis) -> None:
+def test_closed_inbox_opens_again_under_its_name(inbox: RedisInbox, direct: redis.Redis) -> None:
     """As the locks of an alias may: its thread and its connection end, its name stays."""
     name = opened(inbox)
     thread = thread_of(inbox)
@@ -215,7 +217,7 @@ def test_it_may_be_closed_and_opened_again(inbox: RedisInbox, direct: redis.Redi
     assert subscriptions(direct, inbox) == 1
 
 
-def test_closed_and_opened_at_once_it_listens(inbox: RedisInbox, direct: redis.Redis, owner: InboxOwner) -> None:
+def test_inbox_opened_right_after_a_close_listens(inbox: RedisInbox, direct: redis.Redis, owner: InboxOwner) -> None:
     """The thread that ends must not take the new one's connection, nor its name."""
     for _ in range(20):
         name = opened(inbox)
@@ -226,7 +228,7 @@ def test_closed_and_opened_at_once_it_listens(inbox: RedisInbox, direct: redis.R
     eventually(lambda: owner.messages)
 
 
-def test_the_thread_that_ends_takes_nothing_of_the_next_one(
+def test_thread_that_ends_late_leaves_the_next_one_alone(
     inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis
 ) -> None:
     """Closed while it told somebody something, and opened before it was done with that."""
@@ -251,7 +253,7 @@ def test_the_thread_that_ends_takes_nothing_of_the_next_one(
 
 
 def test_close_answers_waiters_for_the_subscription(inbox: RedisInbox, proxy: Proxy) -> None:
-    """Not only when his patience ends."""
+    """Before its timeout."""
     proxy.plan("delay", "reply", of="SUBSCRIBE")
     asked = begin(inbox)
     eventually(lambda: proxy.fates("SUBSCRIBE"))

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("short_polls")
 Make = Callable[..., RedisInbox]
 
 
-def test_a_subscription_without_answer_is_tried_again(inbox: RedisInbox, proxy: Proxy, tune: Tune) -> None:
+def test_subscription_without_a_reply_is_tried_again(inbox: RedisInbox, proxy: Proxy, tune: Tune) -> None:
     """[L19] Who asked for it is answered that it isn't heard, and hears so when it is."""
     tune(subscribe_timeout=1.0)
     proxy.plan("drop", "reply", of="SUBSCRIBE")
@@ -36,7 +36,9 @@ def test_a_subscription_without_answer_is_tried_again(inbox: RedisInbox, proxy: 
     assert set(others) == {"pass"}
 
 
-def test_a_lost_connection_is_replaced(inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis) -> None:
+def test_lost_connection_is_replaced_under_the_same_name(
+    inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis
+) -> None:
     """[H10] [L25] What was published meanwhile is lost, so everybody is to ask once; the name stays."""
     name = opened(inbox)
     assert owner.gaps == 1
@@ -48,7 +50,7 @@ def test_a_lost_connection_is_replaced(inbox: RedisInbox, owner: InboxOwner, dir
     assert subscriptions(direct, inbox) == 1
 
 
-def test_it_has_no_name_while_the_server_is_gone(inbox: RedisInbox, owner: InboxOwner, proxy: Proxy) -> None:
+def test_inbox_without_a_server_has_no_name(inbox: RedisInbox, owner: InboxOwner, proxy: Proxy) -> None:
     """[H7] [H10] And it comes back with the server, soon after it."""
     name = opened(inbox)
     proxy.down()
@@ -61,7 +63,7 @@ def test_it_has_no_name_while_the_server_is_gone(inbox: RedisInbox, owner: Inbox
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("direction", ["request", "reply"])
-def test_a_half_open_connection_is_found_out(
+def test_half_open_connection_is_replaced_after_two_pings(
     inbox: RedisInbox, owner: InboxOwner, proxy: Proxy, direction: str
 ) -> None:
     """[L19] [H10] While somebody waits a silent server is pinged; two silences are one connection."""
@@ -74,14 +76,14 @@ def test_a_half_open_connection_is_found_out(
     assert len(proxy.fates("SUBSCRIBE")) == 2
 
 
-def test_a_server_that_answers_is_left_alone(inbox: RedisInbox, owner: InboxOwner, proxy: Proxy) -> None:
+def test_connection_with_answered_pings_is_kept(inbox: RedisInbox, owner: InboxOwner, proxy: Proxy) -> None:
     """[L19] The test above can fail: pings that are answered cost no connection."""
     opened(inbox)
     eventually(lambda: len(proxy.fates("PING")) > 5)
     assert owner.gaps == 1
 
 
-def test_it_is_replaced_after_a_while(make_inbox: Make, owner: InboxOwner, proxy: Proxy) -> None:
+def test_old_connection_is_replaced(make_inbox: Make, owner: InboxOwner, proxy: Proxy) -> None:
     """[H24] A changed password or address reaches it, as it does the other connections; what was published meanwhile is
     lost."""
     inbox = make_inbox(proxy.url, 2 * TICK)
@@ -91,7 +93,7 @@ def test_it_is_replaced_after_a_while(make_inbox: Make, owner: InboxOwner, proxy
     eventually(lambda: inbox.hears(LOCKS) == name)
 
 
-def test_without_a_thread_waiters_ask_now_and_then(inbox: RedisInbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inbox_without_a_thread_stays_closed(inbox: RedisInbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asks is answered; the next one may have more luck."""
 
     def start(thread: threading.Thread) -> None:
@@ -145,7 +147,7 @@ def test_refused_subscription_is_logged_once(
     assert len(warnings_of(caplog)) == 1
 
 
-def test_a_right_that_is_taken_away_is_found_out(
+def test_withdrawn_right_closes_the_inbox(
     make_inbox: Make, guarded: str, redis_server: RedisServer, direct: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     """[H7] [L28] The server hangs up, and refuses the next subscription: it has no name any more."""
@@ -158,7 +160,7 @@ def test_a_right_that_is_taken_away_is_found_out(
     assert opened(inbox) == ""
 
 
-def test_a_wrong_password_is_no_reason_to_give_up(make_inbox: Make, guarded: str, redis_server: RedisServer) -> None:
+def test_inbox_with_a_wrong_password_tries_again(make_inbox: Make, guarded: str, redis_server: RedisServer) -> None:
     """It may be corrected: who asks is answered, and it goes on trying while somebody waits."""
     inbox = make_inbox(guarded.replace(":pw@", ":new@"))
     assert opened(inbox) == ""
@@ -169,7 +171,7 @@ def test_a_wrong_password_is_no_reason_to_give_up(make_inbox: Make, guarded: str
 # Forks
 
 
-def test_a_forked_child_has_an_inbox_of_its_own(inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis) -> None:
+def test_forked_child_has_its_own_inbox(inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis) -> None:
     """[H18] [L47] Under another name, on another connection; its parent's isn't hung up by the child's end."""
     name = opened(inbox)
 
@@ -185,7 +187,7 @@ def test_a_forked_child_has_an_inbox_of_its_own(inbox: RedisInbox, owner: InboxO
     assert owner.gaps == 1
 
 
-def test_a_fork_in_the_middle_of_it_all(inbox: RedisInbox) -> None:
+def test_fork_while_the_mutex_is_held_opens_an_inbox(inbox: RedisInbox) -> None:
     """[H18] Whatever the parent's threads were doing, and whoever had the mutex."""
     opened(inbox)
     asked = begin(inbox, SHOP)

@@ -1,4 +1,4 @@
-"""The connection that all tasks of a loop share: who is cancelled, slow, silent or in a hurry costs nobody else his answer."""
+"""The connection that all tasks of a loop share: a cancelled or slow request costs no other one its reply."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_many_tasks_share_one_connection(make: Make, server: ScriptedServer) -> 
 
 @pytest.mark.parametrize("how", ["cancelled", "in a hurry"])
 def test_cancelled_request_keeps_its_slot(make: Make, server: ScriptedServer, how: str) -> None:
-    """[H20] His answer comes all the same, and is nobody else's."""
+    """[H20] Its reply still comes, and is dropped."""
     come = threading.Event()
     server.say(b":0\r\n", say_when(come, b":1\r\n"), b":2\r\n", b":3\r\n")
 
@@ -122,7 +122,7 @@ def test_cancelled_request_keeps_its_slot(make: Make, server: ScriptedServer, ho
     assert len(server.links) == 1
 
 
-def test_the_first_caller_does_not_cancel_the_connection_of_others(make: Make, server: ScriptedServer) -> None:
+def test_cancelled_first_caller_keeps_the_connection_attempt(make: Make, server: ScriptedServer) -> None:
     """[H20] They share one attempt to connect; whoever began it may be gone before it is over."""
 
     async def main() -> None:
@@ -139,8 +139,8 @@ def test_the_first_caller_does_not_cancel_the_connection_of_others(make: Make, s
     assert len(server.links) == 12
 
 
-def test_all_hear_that_there_is_no_connection(make: Make, server: ScriptedServer) -> None:
-    """Each as his own error, with nothing sent."""
+def test_refused_connection_fails_each_request_apart(make: Make, server: ScriptedServer) -> None:
+    """Each has its own exception, with nothing sent."""
     wire = make()
     server.hide()
 
@@ -158,7 +158,7 @@ def test_all_hear_that_there_is_no_connection(make: Make, server: ScriptedServer
 
 
 @pytest.mark.parametrize("frozen", [False, True], ids=["", "frozen"])
-def test_silence_is_given_up_for_all(make: Make, server: ScriptedServer, frozen: bool) -> None:
+def test_silent_connection_fails_all_requests(make: Make, server: ScriptedServer, frozen: bool) -> None:
     """[H20] [H14] Every slot is unanswered, and the next caller has another connection; frozen time changes nothing."""
     server.say(b":1\r\n", None, None, None)
 
@@ -201,7 +201,7 @@ def test_silence_counts_from_the_last_answer(make: Make, server: ScriptedServer)
     assert len(server.links) == 1
 
 
-def test_silence_of_a_handshake_is_given_up(make: Make) -> None:
+def test_silent_handshake_fails_the_request(make: Make) -> None:
     """[H14] [L9] Frozen time stops redis-py's own timeouts, and a byte now and then would start them anew."""
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
@@ -220,7 +220,7 @@ def test_silence_of_a_handshake_is_given_up(make: Make) -> None:
 
 
 @pytest.mark.chaos
-def test_a_blocked_loop_is_not_a_silent_server(make: Make, server: ScriptedServer) -> None:
+def test_blocked_loop_reads_its_late_reply(make: Make, server: ScriptedServer) -> None:
     """[H12] The answer has long been there when the loop comes to look."""
 
     async def main() -> None:
@@ -236,7 +236,7 @@ def test_a_blocked_loop_is_not_a_silent_server(make: Make, server: ScriptedServe
     assert len(server.links) == 1
 
 
-def test_a_watch_costs_one_alarm(make: Make, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_in_a_row_set_one_alarm(make: Make, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """[H20] Not one per request, and none while nobody asks."""
     rung: list[float] = []
     ring = alarms.ring
@@ -251,7 +251,7 @@ def test_a_watch_costs_one_alarm(make: Make, server: ScriptedServer, monkeypatch
     assert len(rung) == 2  # one of them for the handshake
 
 
-def test_silence_is_given_up_without_a_thread(
+def test_silent_connection_without_an_alarm_thread_fails_the_request(
     make: Make, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that can't start one has the loop's own timers."""
@@ -272,7 +272,7 @@ def test_silence_is_given_up_without_a_thread(
 # Its life
 
 
-def test_an_old_connection_is_replaced(make: Make, server: ScriptedServer) -> None:
+def test_old_connection_is_replaced_after_its_last_reply(make: Make, server: ScriptedServer) -> None:
     """[H24] What was asked on it is answered there; then it is closed."""
     come = threading.Event()
     server.say(b":0\r\n", say_when(come, b":1\r\n"))
@@ -295,7 +295,7 @@ def test_an_old_connection_is_replaced(make: Make, server: ScriptedServer) -> No
     assert server.asked == [0, 0, 1]
 
 
-def test_a_server_that_does_not_read_is_not_written_to(make: Make, server: ScriptedServer) -> None:
+def test_server_that_does_not_read_bounds_the_write_buffer(make: Make, server: ScriptedServer) -> None:
     """[H20] Those who come wait, instead of filling the memory; nothing of theirs is sent by half."""
     server.reads.clear()
     server.say(b":1\r\n")
@@ -321,7 +321,7 @@ def test_a_server_that_does_not_read_is_not_written_to(make: Make, server: Scrip
 
 
 def test_unsent_request_of_a_lost_connection_is_sent_on_another(make: Make, server: ScriptedServer) -> None:
-    """[H20] Nothing of his was sent, so he goes to another connection."""
+    """[H20] No byte of it was sent."""
     server.reads.clear()
     server.say(b":1\r\n")
     request = PING + pack("ECHO", "x" * 100_000)
@@ -388,7 +388,7 @@ def test_interruption_fails_every_pending_request(
     asyncio.run(main())
 
 
-def test_a_loop_may_end_with_answers_to_come(make: Make, server: ScriptedServer) -> None:
+def test_loop_that_ends_before_a_reply_is_collected(make: Make, server: ScriptedServer) -> None:
     """[H20] No warning, nothing left; and what an alarm was set for doesn't keep the loop."""
     loops: list[weakref.ref[Any]] = []
     server.say(None)
@@ -404,7 +404,7 @@ def test_a_loop_may_end_with_answers_to_come(make: Make, server: ScriptedServer)
     assert loops[0]() is None
 
 
-def test_a_loop_may_end_while_it_connects(make: Make) -> None:
+def test_loop_that_ends_while_it_connects_warns_of_nothing(make: Make) -> None:
     """[H20] The attempt is a task of its own, which ends with the others."""
 
     async def main() -> None:
@@ -445,7 +445,7 @@ def test_request_after_the_end_of_the_loop_has_its_own_connection(make: Make, se
     eventually(lambda: len(server.links) == 3)
 
 
-def test_a_forked_child_has_its_own(make: Make, server: ScriptedServer) -> None:
+def test_forked_child_has_its_own_connection(make: Make, server: ScriptedServer) -> None:
     """[H18] With Python's hooks and without: it leaves the parent's connection alone, which goes on."""
     runner = asyncio.Runner()
     wire = make()

@@ -40,7 +40,7 @@ def clients(own_url: str) -> Iterator[Callable[[], int]]:
         yield lambda: direct.info("clients")["connected_clients"]
 
 
-def test_a_lock_that_the_end_of_a_loop_releases_leaks_no_connection(
+def test_release_at_the_end_of_a_loop_leaks_no_connection(
     open_locks: Open, own_url: str, clients: Callable[[], int]
 ) -> None:
     """[D39] [H20] The generators of a loop are closed all at once: ours, which closes the connections, is done before the
@@ -67,7 +67,7 @@ def test_a_lock_that_the_end_of_a_loop_releases_leaks_no_connection(
     assert not [home for home in client.engine.backend._awire._homes.values() if home.stream]
 
 
-def test_loops_that_ended_are_forgotten(open_locks: Open, redis_url: str) -> None:
+def test_ended_loop_is_collected(open_locks: Open, redis_url: str) -> None:
     """[H20] What we keep for a loop must not keep the loop: a process may run thousands."""
     client = open_locks(redis_url)
     loops: list[weakref.ref[Any]] = []
@@ -85,9 +85,7 @@ def test_loops_that_ended_are_forgotten(open_locks: Open, redis_url: str) -> Non
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # Python's, of transports that outlive their loop
-def test_loops_that_were_just_closed_are_forgotten_with_the_next(
-    open_locks: Open, own_url: str, clients: Callable[[], int]
-) -> None:
+def test_closed_loop_is_forgotten_by_the_next_one(open_locks: Open, own_url: str, clients: Callable[[], int]) -> None:
     """[H20] A loop without the end that `asyncio.run` gives it: its connections go when another loop comes."""
     client = open_locks(own_url)
     before = clients()

@@ -49,7 +49,7 @@ def _calls(story: Callable[[], object]) -> float:
     return (stats.total_calls - 2) / ROUNDS  # the story, and the end
 
 
-def test_what_a_thread_pays(backend: RedisBackend) -> None:
+def test_request_of_a_thread_makes_few_calls(backend: RedisBackend) -> None:
     """A plain answer costs no more than a dozen calls, of which two are the system's; an acquire's is read in some more."""
     for command in (acquire("warm"), free("warm")):
         backend.call(command)
@@ -68,7 +68,7 @@ def test_what_a_thread_pays(backend: RedisBackend) -> None:
     assert calls(pairs) <= 40
 
 
-def test_the_requests_of_one_turn_are_one_write(backend: RedisBackend) -> None:
+def test_requests_of_one_turn_share_a_write(backend: RedisBackend) -> None:
     """[H20] Fifty tasks that ask at once cost a few writes, and one connection."""
 
     async def main() -> None:

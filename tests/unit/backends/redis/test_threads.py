@@ -77,9 +77,7 @@ def wire(slow: Slow) -> Iterator[Wire]:
 
 @pytest.mark.parametrize(("pause", "requests"), [("before_byte", 1), ("before_reply", 200)])
 @pytest.mark.parametrize("idle", [True, False], ids=["idle connection", "handshake"])
-def test_a_server_that_dribbles_is_given_up_in_time(
-    wire: Wire, slow: Slow, pause: str, requests: int, idle: bool
-) -> None:
+def test_slow_replies_fail_after_the_timeout(wire: Wire, slow: Slow, pause: str, requests: int, idle: bool) -> None:
     """[L9] It is never silent for long, and would hold up the renewal of every lock: all replies come in time, or none."""
     if idle:
         wire.ask(PING)
@@ -95,7 +93,7 @@ def test_a_server_that_dribbles_is_given_up_in_time(
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("idle", [True, False], ids=["idle connection", "handshake"])
-def test_a_connection_has_its_usual_patience_back(wire: Wire, slow: Slow, idle: bool) -> None:
+def test_connection_after_a_short_timeout_has_its_usual_one(wire: Wire, slow: Slow, idle: bool) -> None:
     """A hurried exchange says nothing of the next one on the same connection."""
     if idle:
         wire.ask(PING)
@@ -115,7 +113,7 @@ def test_a_connection_has_its_usual_patience_back(wire: Wire, slow: Slow, idle: 
     assert 2.9 < clock.now() - begin < 3 + BUSY
 
 
-def test_a_server_that_hardly_reads_is_given_up_in_time(wire: Wire, slow: Slow) -> None:
+def test_slowly_read_request_fails_after_the_timeout(wire: Wire, slow: Slow) -> None:
     """[L9] The request has its end too, whatever the socket takes of it now and then."""
     wire.ask(PING)
     slow.before_read = 0.1
@@ -179,7 +177,7 @@ def a_stack(closed: list[str]) -> Wire:
     return wire
 
 
-def test_a_connection_given_back_while_all_are_closed_is_kept(closed: list[str]) -> None:
+def test_connection_returned_while_all_are_closed_is_kept(closed: list[str]) -> None:
     """[H24] Otherwise it is lost, and its socket stays open. Without the GIL that needs no luck."""
     wire = a_stack(closed)
     wire.push(a_line("second", closed), clock.now())
@@ -187,7 +185,7 @@ def test_a_connection_given_back_while_all_are_closed_is_kept(closed: list[str])
     assert [line.connection.name for line in wire._idle] == ["second"]
 
 
-def test_a_connection_is_closed_or_taken(closed: list[str]) -> None:
+def test_connection_taken_while_all_are_closed_is_never_both(closed: list[str]) -> None:
     """[H21] Never both."""
     wire = a_stack(closed)
     with pytest.raises(pytest.fail.Exception, match="connected"):
@@ -195,7 +193,7 @@ def test_a_connection_is_closed_or_taken(closed: list[str]) -> None:
     assert closed == ["first"]
 
 
-def test_closing_all_comes_to_an_end(closed: list[str]) -> None:
+def test_close_ends_while_connections_are_returned(closed: list[str]) -> None:
     """Also while others give back one connection after the other."""
     wire = Wire(lambda: pytest.fail("connected"), 3600)
     for name in "abc":
