@@ -199,9 +199,9 @@ class CacheWorld:
             before = self._change()
             full = road.road.key(key, None)
             with writing(road.road, [full]):
-                current().sleep(self.faults.trip())
+                current().sleep(self.random.choice([self.faults.trip(), 0.005]))
                 self._put(full, key, (WRITTEN, before, current().name, 0))
-                current().sleep(self.faults.trip())
+                current().sleep(self.random.choice([self.faults.trip(), 0.005]))
             if not road.road.down:
                 self.rules.covered(before, key)
 
