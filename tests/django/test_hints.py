@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from django_redis_locks import LockAlreadyHeld, LockKeyError, locks, redis_lock
@@ -21,25 +23,11 @@ def test_unknown_argument_of_a_lock_raises_TypeError_with_the_right_word() -> No
                 make("a", **{argument: 5})
 
 
-def test_key_of_an_anonymous_user_raises_and_names_login_required_first() -> None:
+def test_call_inside_itself_or_of_an_anonymous_user_raises_and_names_the_way_out() -> None:
     """Not one lock for all visitors."""
-
-    class Request:
-        class user:  # noqa: N801
-            pk = None
-
-    @redis_lock(key="basket:{request.user.pk}")
-    def work(request: object) -> None: ...
-
-    with pytest.raises(LockKeyError, match=r"@login_required above @redis_lock"):
-        work(Request())
-
-
-def test_call_inside_itself_raises_and_names_reentrant() -> None:
-    @redis_lock("work")
-    def work(again: bool = True) -> None:
-        if again:
-            work(again=False)
-
+    work = redis_lock("work")(lambda: work())  # noqa: PLW0108 - the call itself
     with pytest.raises(LockAlreadyHeld, match=r"reentrant=True"):
         work()
+    basket = redis_lock(key="basket:{request.user.pk}")(lambda request: None)
+    with pytest.raises(LockKeyError, match=r"@login_required above @redis_lock"):
+        basket(SimpleNamespace(user=SimpleNamespace(pk=None)))

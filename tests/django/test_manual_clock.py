@@ -100,41 +100,27 @@ def test_waiting_threads_get_the_lock_when_a_lease_ends(clock: ManualClock, pool
     assert 30 <= entered[0] - begin <= 32.2, "a poll interval later at most"
 
 
-def test_tasks_wait_and_time_out(clock: ManualClock) -> None:
+def test_tasks_wait_and_time_out_or_are_served_or_cancelled(clock: ManualClock) -> None:
+    """One that is cancelled leaves nothing behind."""
+
     async def story() -> None:
+        lock = locks.lock("import")
         async with hold_lock("import"):
-            waiter = asyncio.create_task(locks.lock("import").aacquire(timeout=25))
-            await clock.aadvance(24.9)
-            assert not waiter.done()
+            late, cancelled = (asyncio.create_task(lock.aacquire(timeout=25)) for _ in range(2))
+            await clock.aadvance(1)
+            cancelled.cancel()
+            await clock.aadvance(23.9)
+            assert cancelled.cancelled()
+            assert not late.done()
+            served = asyncio.create_task(lock.aacquire(timeout=25))
             await clock.aadvance(0.2)
-            assert waiter.done()
-            assert await waiter is None
-
-    asyncio.run(story())
-
-
-def test_waiting_task_gets_a_lock_that_is_released(clock: ManualClock) -> None:
-    async def story() -> None:
-        async with hold_lock("import"):
-            waiter = asyncio.create_task(locks.lock("import").aacquire(timeout=25))
-            await clock.aadvance(10)
-        grant = await waiter
+            assert late.done()
+            assert await late is None
+        grant = await served
         await clock.aadvance(HOUR / 2)
         await grant.aensure_held(confirm=True)
         await grant.arelease()
-
-    asyncio.run(story())
-
-
-def test_task_that_is_cancelled_leaves_nothing_behind(clock: ManualClock) -> None:
-    async def story() -> None:
-        async with hold_lock("import"):
-            waiter = asyncio.create_task(locks.lock("import").aacquire(timeout=25))
-            await clock.aadvance(1)
-            waiter.cancel()
-            await clock.aadvance(1)
-        assert waiter.cancelled()
-        assert await locks.lock("import").aacquire(timeout=0)
+        assert await lock.aacquire(timeout=0)
 
     asyncio.run(story())
 
