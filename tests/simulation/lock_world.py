@@ -29,7 +29,8 @@ KEYS = ["a", "b"]
 LATEST = 300.0
 """Seconds after which every visit should be over."""
 
-LONGEST_LEASE = 20.0
+QUIET = 45.0
+"""Seconds in which the longest lease ends, and the longest stop of a process that has nothing else to do."""
 
 
 class LockWorld:
@@ -63,7 +64,7 @@ class LockWorld:
         for process in self.processes[1:] if self.triggers else self.processes:
             self.populate(process)
         self.scheduler.run_until(self._quiet, LATEST)
-        self.scheduler.run(self.scheduler.now + LONGEST_LEASE)
+        self.scheduler.run(self.scheduler.now + QUIET)
         self.rules.judge()
 
     def close(self) -> None:
