@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import os
 import subprocess
@@ -29,7 +28,7 @@ Open = Callable[..., Locks]
 KEY = "lock:{0}:k:a"
 
 
-def test_a_reloaded_script_keeps_no_hold(open_locks: Open, redis_url: str, direct: redis.Redis) -> None:
+def test_reloaded_script_keeps_no_dead_owners_hold(open_locks: Open, redis_url: str, direct: redis.Redis) -> None:
     """[H6] The refusal that comes first, NOSCRIPT, has no frames that would keep the lock of a dead owner renewed until
     the collector comes by."""
     lock = open_locks(redis_url, EXPIRE=0.15).lock("a")
@@ -44,7 +43,9 @@ def test_a_reloaded_script_keeps_no_hold(open_locks: Open, redis_url: str, direc
 
 @pytest.mark.chaos
 @pytest.mark.usefixtures("often")
-def test_renewal_outlives_network_trouble(proxied: Locks, proxy: Proxy, direct: redis.Redis, tune: Tune) -> None:
+def test_renewal_with_lost_replies_keeps_the_lease(
+    proxied: Locks, proxy: Proxy, direct: redis.Redis, tune: Tune
+) -> None:
     """[L9] [E8] Lost answers and a cut network end nothing before the lease does; "unknown" isn't "lost"."""
     tune(maintenance_timeout=0.3)
     grant = proxied.lock("a", expire=LEASE, renew=True).acquire()
@@ -58,10 +59,10 @@ def test_renewal_outlives_network_trouble(proxied: Locks, proxy: Proxy, direct: 
 
 
 @pytest.mark.usefixtures("often")
-def test_a_crowd_is_renewed_in_few_requests_and_each_has_its_answer(
+def test_many_holds_are_renewed_in_few_requests_by_one_thread(
     open_locks: Open, make_server: Callable[..., RedisServer]
 ) -> None:
-    """[L10] [H6] Whose lock was taken is told so, and nobody else."""
+    """[L10] [H6] [M7] Exactly the grants whose locks were taken are lost."""
     server = make_server()  # on which no other test's janitor sweeps
     direct = redis.Redis.from_url(server.url(), decode_responses=True)
     client = open_locks(server.url(), OPTIONS={"socket_timeout": 20})
@@ -70,18 +71,20 @@ def test_a_crowd_is_renewed_in_few_requests_and_each_has_its_answer(
     direct.delete("lock:{0}:k:crowd:8")
     direct.delete("lock:{0}:k:crowd:9")
     direct.rpush("lock:{0}:k:crowd:9", "x")
+    janitors = [thread for thread in threading.enumerate() if "janitor" in thread.name]
     direct.config_resetstat()
     eventually(lambda: [number for number, grant in enumerate(grants) if grant.lost] == [7, 8, 9])
     eventually(lambda: direct.info("commandstats").get("cmdstat_pexpire", {"calls": 0})["calls"] > 700)
     assert [number for number, grant in enumerate(grants) if grant.lost] == [7, 8, 9]
     assert direct.info("commandstats")["cmdstat_evalsha"]["calls"] < 250
+    assert [thread for thread in threading.enumerate() if "janitor" in thread.name] == janitors
     for grant in grants[10:]:
         grant.release()
     assert direct.zcard("lock:{0}:index") == 10
     direct.close()
 
 
-def test_a_network_that_stays_down_ends_the_hold_in_time(proxied: Locks, proxy: Proxy) -> None:
+def test_lasting_outage_ends_the_hold_by_its_deadline(proxied: Locks, proxy: Proxy) -> None:
     """[L2] [L3] `lost` comes from the local deadline, never later than the lease on the server ends."""
     told: list[float] = []
     begin = clock.now()
@@ -97,7 +100,7 @@ def test_a_network_that_stays_down_ends_the_hold_in_time(proxied: Locks, proxy: 
 
 
 @pytest.mark.usefixtures("often")
-def test_renewal_follows_reachability(open_locks: Open, redis_url: str, direct: redis.Redis) -> None:
+def test_collected_grant_is_renewed_no_more(open_locks: Open, redis_url: str, direct: redis.Redis) -> None:
     """[H6] [L7] A thread that died without a release leaves a lock that ends with its lease; a grant that somebody
     still has is renewed although its thread is gone."""
     client = open_locks(redis_url)
@@ -142,7 +145,7 @@ def test_a_hold_acquired_in_a_child_task_is_renewed(open_locks: Open, redis_url:
 
 
 @pytest.mark.usefixtures("often")
-def test_a_released_lock_is_never_reported_lost(
+def test_renewal_that_crosses_a_release_reports_no_loss(
     open_locks: Open, redis_url: str, heard: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """[H6] [L8] A renewal's answer that crosses a release is thrown away."""
@@ -159,7 +162,7 @@ def test_a_released_lock_is_never_reported_lost(
     assert not [event for event in heard if isinstance(event, Lost)]
 
 
-def test_a_fixed_lease_needs_no_thread(redis_server: RedisServer, redis_url: str) -> None:
+def test_fixed_lease_starts_no_thread(redis_server: RedisServer, redis_url: str) -> None:
     """[H23] [F11] Without renewal and without `on_lost` nothing is registered anywhere: the hot path stays bare."""
     program = f"""
 import threading
@@ -175,37 +178,7 @@ with locks.lock("c"), locks.lock("d"):
     subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, env=_bare(), timeout=60)
 
 
-def test_a_fixed_lease_with_on_lost_rings_when_it_ends(open_locks: Open, redis_url: str) -> None:
-    """[F11] [H23] The notice follows an extension."""
-    client = open_locks(redis_url)
-    extended = False
-    while not extended:  # a machine that stands still at the wrong moment ends the first lease
-        told: list[float] = []
-        begin = clock.now()
-        grant = client.lock("a", expire=0.2, on_lost=lambda grant, told=told: told.append(clock.now())).acquire()
-        with contextlib.suppress(LockLost):
-            grant.extend(0.6)
-            extended = True
-    eventually(lambda: told)
-    assert 0.5 < told[0] - begin < 0.6 + BUSY
-
-
-@pytest.mark.usefixtures("often")
-def test_many_holds_are_renewed_in_few_writes(open_locks: Open, redis_url: str, direct: redis.Redis) -> None:
-    """[L10] [M7] 300 locks: one thread, one connection, every lease kept."""
-    client = open_locks(redis_url)
-    grants = [client.lock(f"many:{number}", expire=LEASE, renew=True).acquire() for number in range(300)]
-    direct.config_resetstat()
-    janitors = [thread for thread in threading.enumerate() if "janitor" in thread.name]
-    eventually(lambda: direct.info("commandstats").get("cmdstat_pexpire", {"calls": 0})["calls"] > 1000)
-    assert not [grant for grant in grants if grant.lost]
-    assert direct.zcount("lock:{0}:index", "-inf", "+inf") == 300
-    assert [thread for thread in threading.enumerate() if "janitor" in thread.name] == janitors
-    for grant in grants:
-        grant.release()
-
-
-def test_a_finalizer_may_hand_a_job_to_the_janitor(open_locks: Open, redis_url: str) -> None:
+def test_job_from_a_finalizer_inside_a_mutex_is_done(open_locks: Open, redis_url: str) -> None:
     """[H13] The collector runs finalizers inside our own mutexes: `put` must not take one."""
     client = open_locks(redis_url)
     with client.lock("start the thread"):
@@ -226,7 +199,7 @@ def test_a_finalizer_may_hand_a_job_to_the_janitor(open_locks: Open, redis_url: 
 
 
 @pytest.mark.usefixtures("often")
-def test_a_broken_job_doesnt_end_the_janitor(
+def test_job_that_raises_leaves_renewal_running(
     open_locks: Open, redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """[E8] The thread of all locks survives whatever one of them does."""
@@ -241,7 +214,9 @@ def test_a_broken_job_doesnt_end_the_janitor(
         renewed(another)
 
 
-def test_the_end_of_the_interpreter_flushes(redis_server: RedisServer, redis_url: str, direct: redis.Redis) -> None:
+def test_end_of_the_interpreter_sends_pending_releases(
+    redis_server: RedisServer, redis_url: str, direct: redis.Redis
+) -> None:
     """[H13] What is left to the janitor when the program ends is done then. By rights within a second, which a busy
     machine may need to get as far as that."""
     program = f"""
@@ -272,7 +247,7 @@ def _bare() -> dict[str, str]:
     return {**{k: v for k, v in os.environ.items() if k != "DJANGO_SETTINGS_MODULE"}, "PYTHONPATH": str(Path.cwd())}
 
 
-def test_a_silent_server_ends_the_hold_in_time(make_server: Callable[..., RedisServer], open_locks: Open) -> None:
+def test_silent_server_ends_the_hold_by_its_deadline(make_server: Callable[..., RedisServer], open_locks: Open) -> None:
     """[L2] [L10] The server is stopped and its port accepts connections all the same: neither the answer nor the
     handshake of a new connection delays the notice."""
     server = make_server()
