@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import subprocess
@@ -176,6 +177,21 @@ with locks.lock("c"), locks.lock("d"):
     assert threading.active_count() == 2
 """
     subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, env=_bare(), timeout=60)
+
+
+def test_on_lost_of_a_fixed_lease_is_called_at_its_end(open_locks: Open, redis_url: str) -> None:
+    """[F11] [H23] The notice follows an extension."""
+    client = open_locks(redis_url)
+    extended = False
+    while not extended:  # a machine that stands still at the wrong moment ends the first lease
+        told: list[float] = []
+        begin = clock.now()
+        grant = client.lock("a", expire=0.2, on_lost=lambda grant, told=told: told.append(clock.now())).acquire()
+        with contextlib.suppress(LockLost):
+            grant.extend(0.6)
+            extended = True
+    eventually(lambda: told)
+    assert 0.5 < told[0] - begin < 0.6 + BUSY
 
 
 def test_job_from_a_finalizer_inside_a_mutex_is_done(open_locks: Open, redis_url: str) -> None:
