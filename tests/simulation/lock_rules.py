@@ -245,7 +245,8 @@ class LockRules:
     def lost(self, section: Section, error: LockLost) -> None:
         self.scheduler.say("has lost %r: %s", section.visit.key, error)
         section.told_lost = True
-        self._renewal_was_kept(section)
+        if not section.reported:
+            self._renewal_was_kept(section)
         if not self._was_taken(section):
             self._broken(f"{section} is told {error!r}, and nobody took it")
 
@@ -261,7 +262,8 @@ class LockRules:
         key = self.key(name_of(section))
         if section.grant is not None and section.process.now() >= section.hold.deadline:
             return True
-        return section.excused or any(moment >= section.asked for moment in key.thefts)
+        asked = section.asked - DEFAULT.local_reuse_window  # a lock that was adopted was asked for before
+        return section.excused or any(moment >= asked for moment in key.thefts)
 
     def interrupted(self, section: Section) -> None:
         self.scheduler.say("is struck")
