@@ -86,14 +86,14 @@ def test_refresh_without_a_free_thread_is_done_by_the_caller(callers: Callers, m
 
 
 @ON_REDIS
-def test_staleness_is_told_by_the_servers_clock(callers: Callers) -> None:
+def test_staleness_follows_the_servers_clock(callers: Callers) -> None:
     """[S32] No clock of this machine decides, where values are on Redis."""
     callers.load("k", "old", **STALE, jitter=0)
     with freeze_time(dt.timedelta(hours=1)):
         assert callers.load("k", "new", **STALE).source == "hit"
 
 
-def test_staleness_in_locmem_is_told_by_the_wall_clock(settings: Any) -> None:
+def test_staleness_in_locmem_follows_the_wall_clock(settings: Any) -> None:
     """As in Django's caches: freezegun moves it."""
     settings.CACHES = {"default": {"BACKEND": LOCMEM, "LOCATION": "frozen"}}
 

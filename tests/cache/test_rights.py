@@ -114,7 +114,7 @@ def test_rights_of_the_page_are_enough_for_a_wrapped_cache(server: RedisServer, 
 
 
 @ON_REDIS
-def test_right_that_is_missing_is_told_by_the_server(callers: Callers, server: RedisServer) -> None:
+def test_missing_right_is_named_by_the_server(callers: Callers, server: RedisServer) -> None:
     """[S45] Values are still loaded."""
     for missing in sorted(rights_of_loads() - QUIET - {"eval", "type"}):
         server.command("ACL", "SETUSER", "cache", f"-{missing}")

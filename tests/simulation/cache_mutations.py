@@ -49,6 +49,11 @@ def no_fence(patch: Patch) -> None:
     patch.setitem(memory._steps, "load/fence", fence)
 
 
+def no_block(patch: Patch) -> None:
+    """[S4] A writer lets the loads go on that run."""
+    patch.setitem(memory._steps, "load/block", lambda store, keys, token, lease: 1)
+
+
 def shared_by_all(patch: Patch) -> None:
     """[S3] Those who joined a load that is void get what it brings."""
     patch.setattr(Landing, "alone", property(lambda self: False, lambda self, alone: None), raising=False)
@@ -94,14 +99,17 @@ def not_forgotten(patch: Patch) -> None:
     never_too_late(patch)
 
 
-MUTATIONS: list[tuple[Callable[[Patch], None], str]] = [
-    (no_token, "the cache holds|is told"),
-    (no_generation, "the cache holds|is told"),
-    (no_fence, "the cache holds|is told"),
-    (shared_by_all, "is told"),
-    (not_forgotten, "is told"),
-    (no_second_look, "it was loaded"),
-    (no_removal, "the cache holds"),
-    (nobody_is_woken, "nothing goes wrong"),
-    (flight_kept, "a flight is left|never ends|nothing goes wrong"),
+MUTATIONS: list[tuple[Callable[[Patch], None], str, str]] = [
+    (no_token, "the cache holds|is told", ""),
+    (no_generation, "the cache holds|is told", ""),
+    (no_fence, "the cache holds|is told", ""),
+    (no_block, "the cache holds|is told", "written"),
+    (shared_by_all, "is told", ""),
+    (never_too_late, "is told", "followed"),
+    (not_forgotten, "is told", ""),
+    (no_second_look, "it was loaded", ""),
+    (no_removal, "the cache holds", ""),
+    (nobody_is_woken, "nothing goes wrong", ""),
+    (flight_kept, "a flight is left|never ends|nothing goes wrong", ""),
 ]
+"""Each with what is said of it, and the scene in which it shows if it is rare in the others."""

@@ -49,14 +49,16 @@ class NoRates(Exception):
 class CacheWorld:
     """One simulation."""
 
-    def __init__(self, seed: int, installation: Installation, triggers: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, seed: int, installation: Installation, triggers: frozenset[str] = frozenset(), scene: str = ""
+    ) -> None:
         self.scheduler = scheduler = Scheduler(seed)
         self.random = random = scheduler.random
         self.faults = Faults(scheduler)
         self.server = Server(scheduler, self.faults)
         installation.begin(scheduler, self.server)
         self.triggers = triggers
-        self.scene = random.choice(list(SCENES))
+        self.scene = scene or random.choice(list(SCENES))
         self.fused = random.random() < 0.5 or bool(triggers)
         self.begin_scene, how = SCENES[self.scene]
         self.chances = dict(how.get("chances", {}))

@@ -67,8 +67,18 @@ class Simulator:
         self._installation = installation
         self._count = 0
 
-    def run(self, world: str, seed: int, triggers: frozenset[str] = NO_TRIGGERS, *, verbose: bool = False) -> Outcome:
-        simulated = WORLDS[world](seed, self._installation, triggers)
+    def run(
+        self,
+        world: str,
+        seed: int,
+        triggers: frozenset[str] = NO_TRIGGERS,
+        *,
+        scene: str = "",
+        verbose: bool = False,
+    ) -> Outcome:
+        """One seed. ``scene``: not the one that the seed chooses, for worlds that have scenes."""
+        how = {"scene": scene} if scene else {}
+        simulated = WORLDS[world](seed, self._installation, triggers, **how)
         simulated.scheduler.verbose = verbose
         try:
             simulated.run()
@@ -88,14 +98,11 @@ class Simulator:
             simulated.faults.counts.total(),
         )
 
-    def first_failure(
-        self, world: str, seeds: Iterable[int], triggers: frozenset[str] = NO_TRIGGERS, why: str = ""
-    ) -> Outcome | None:
+    def first_failure(self, world: str, seeds: Iterable[int], scene: str = "") -> Outcome | None:
         """The first seed that breaks a rule, with its story."""
         for seed in seeds:
-            outcome = self.run(world, seed, triggers)
-            if any(why in problem for problem in outcome.problems):
-                return self.run(world, seed, triggers, verbose=True)
+            if self.run(world, seed, scene=scene).problems:
+                return self.run(world, seed, scene=scene, verbose=True)
         return None
 
 

@@ -26,9 +26,9 @@ ENOUGH = 2000
 """Seeds among which a mutation must show."""
 
 MUTATIONS = [
-    *(("lock", mutation, why) for mutation, why in lock_mutations.MUTATIONS),
-    *(("job", mutation, why) for mutation, why in job_mutations.MUTATIONS),
-    *(("cache", mutation, why) for mutation, why in cache_mutations.MUTATIONS),
+    *(("lock", *entry, "") for entry in lock_mutations.MUTATIONS),
+    *(("job", *entry, "") for entry in job_mutations.MUTATIONS),
+    *(("cache", *entry) for entry in cache_mutations.MUTATIONS),
 ]
 
 
@@ -69,14 +69,16 @@ def test_simulation_under_another_hash_seed_gives_the_same_story(world: str) -> 
     assert story("1") == story("2")
 
 
-@pytest.mark.parametrize(("world", "mutation", "why"), MUTATIONS, ids=[entry[1].__name__ for entry in MUTATIONS])
+@pytest.mark.parametrize(
+    ("world", "mutation", "why", "scene"), MUTATIONS, ids=[entry[1].__name__ for entry in MUTATIONS]
+)
 def test_simulation_of_a_mutation_breaks_a_rule(
-    world: str, mutation: Any, why: str, monkeypatch: pytest.MonkeyPatch
+    world: str, mutation: Any, why: str, scene: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the silence of the random seeds would prove nothing."""
     with simulator() as simulation:
         mutation(monkeypatch)
-        outcome = simulation.first_failure(world, range(ENOUGH))
+        outcome = simulation.first_failure(world, range(ENOUGH), scene)
         assert outcome is not None
         assert any(re.search(why, problem) for problem in outcome.problems), outcome
 

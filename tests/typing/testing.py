@@ -27,7 +27,7 @@ with override_locks(WAIT=0):
 @override_locks()
 class CheckoutTest(TestCase):
     @override_locks(WAIT=0)
-    def test_it(self) -> None: ...
+    def test_checkout_takes_one_lock(self) -> None: ...
 
 
 hold_lock(42)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
