@@ -122,6 +122,7 @@ def test_a_renewed_re_entry_into_a_fixed_lease_is_renewed(face: Face, alice: Cal
 
 
 @pytest.mark.usefixtures("often")
+@pytest.mark.exact("counts commands")
 def test_a_fixed_re_entry_into_a_renewed_lock_gets_all_of_its_lease(face: Face, alice: Caller, bob: Caller) -> None:
     """[H17] [L11] One round trip, and the renewal goes on without shortening it."""
     face.configure(EXPIRE=9)
