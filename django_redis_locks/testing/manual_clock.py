@@ -51,8 +51,6 @@ class ManualClock:
         self._mutex = threading.Lock()
         self._sleepers: dict[int, tuple[float, threading.Lock]] = {}
         """By the thread that sleeps: until when, and on what."""
-        self._awake: set[int] = set()
-        """Threads that slept on this clock before."""
 
     def __enter__(self) -> Self:
         self._owner = threading.get_ident()
@@ -106,7 +104,6 @@ class ManualClock:
             return
         thread = threading.get_ident()
         with self._mutex:
-            self._awake.discard(thread)
             # rounding must not end it before its time, over and over
             self._sleepers[thread] = max(self._now + seconds, nextafter(self._now, inf)), lock
         try:
@@ -117,7 +114,6 @@ class ManualClock:
         finally:
             with self._mutex:
                 del self._sleepers[thread]
-                self._awake.add(thread)
 
     def _pass_until_woken(self, lock: threading.Lock) -> None:
         until = self._sleepers[self._owner][0]
@@ -171,12 +167,10 @@ class ManualClock:
                 self._until(lambda: not janitor.busy(self._sleeps))  # noqa: B023 - called here
 
     def _settle_threads(self) -> None:
-        with self._mutex:
-            threads = self._awake - {threading.get_ident()}
-        self._until_quiet(threads)
-
-    def _until_quiet(self, threads: set[int]) -> None:
-        """Wait until these threads sleep on this clock, run code of the user's, or are gone."""
+        """All threads sleep on this clock, run code of the user's, or are gone. One that is about to sleep has looked at the
+        time already. Threads of our own that read from a server, or wait for work, count for nothing."""
+        others = [thread for thread in threading.enumerate() if not thread.name.startswith("django-redis-locks")]
+        threads = {thread.ident or 0 for thread in others} - {threading.get_ident()}
         self._until(lambda: all(self._sleeps(thread) or not _in_package(thread) for thread in threads))
 
     @staticmethod
