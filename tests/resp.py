@@ -6,8 +6,10 @@ A frame keeps its bytes, so that what is passed on is what came, and its value, 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 
@@ -72,8 +74,13 @@ class Stream:
             self.writer.write(raw)
 
     def close(self) -> None:
-        """Close it, when what was written has left."""
-        self.writer.close()
+        """Close it, when what was written has left: for the peer at once, even if a forked process has the socket, too."""
+        transport = self.writer.transport
+        sent = transport.get_write_buffer_size() == 0
+        transport.close()
+        if sent:
+            with suppress(OSError):  # it is closed already
+                transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
 
 class _IncompleteError(Exception):
