@@ -2,7 +2,7 @@
 -- A repeated request gets the answer of the first one: the same fence, a lease that is never shorter.
 -- A free lock is refused at maxmemory by the first write; nothing is half done then. One that was handed over can be
 -- taken: its first write is PEXPIRE.
--- Who may wait is given $RESERVED_FENCES spare fences, too, those after his own.
+-- A client that may wait also reserves the $RESERVED_FENCES fences after its own, for local hand-overs.
 -- Who gives an address lines up in the same step: if the lock is somebody else's, or if more of his process wait.
 -- One acquire in ten removes from the index what is too old, at most 20 entries.
 --
