@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import django
 from django.core.cache import caches
 from django.test import override_settings
 
-from django_redis_locks.cache import (
-    aget_or_load,
-    get_or_load,
-    get_or_load_many,
-    invalidate,
-    load_finished,
-)
+from django_redis_locks.cache import get_or_load, invalidate, load_finished
 from tests.cache.backends import REDIS, WRAPPER
 from tests.chaos.workers import PATIENCE, Gates
 from tests.probes.cache import followers, waiters_in_store
@@ -29,17 +20,8 @@ loads: Counter[str] = Counter()
 """How often this process's loaders ran, by value."""
 ended: Counter[str] = Counter()
 """Loads that are over, by name."""
-served: list[str] = []
-"""The sources of values that callers got, or the names of what was raised."""
 gates = Gates()
 _mutex = threading.Lock()
-
-
-class Got(NamedTuple):
-    """What a caller got: a value and its source, or None and the name of what was raised."""
-
-    value: Any
-    source: str
 
 
 def configure(url: str) -> None:
@@ -70,62 +52,31 @@ def _note(*, name: str, **about: Any) -> None:
 load_finished.connect(_note)
 
 
-def _loader(value: str, gate: str, *, fails: bool = False) -> Callable[[], str]:
-    def load() -> str:
+def load(key: str, value: str, gate: str = "", **options: Any) -> tuple[Any, str]:
+    """One caller, whose loader ends when the gate is lifted; the value and its source."""
+
+    def loader() -> str:
         with _mutex:
             loads[value] += 1
         gates[f"{value} began"].set()
         if gate:
             lifted(gate)
-        if fails:
-            raise OSError(value)
         return value
 
-    return load
+    result = get_or_load(key, loader, info=True, **{"ttl": 60, "wait": PATIENCE, **options})
+    return result.value, result.source
 
 
-def load(key: str, value: str, *, fails: bool = False, gate: str = "", **options: Any) -> Got:
-    """One caller, whose loader ends when the gate is lifted."""
-    options = {"ttl": 60, "wait": PATIENCE, **options}
-    result = get_or_load(key, _loader(value, gate, fails=fails), info=True, **options)
-    return Got(result.value, result.source)
-
-
-def crowd(size: int, key: str, value: str, **how: Any) -> list[Got]:
-    """Callers at once, in threads."""
+def crowd(size: int, key: str, value: str, gate: str) -> list[Any]:
+    """The values of callers at once, in threads."""
     barrier = threading.Barrier(size)
 
-    def call(_: int) -> Got:
+    def call(_: int) -> Any:
         barrier.wait(PATIENCE)
-        try:
-            got = load(key, value, **how)
-        except Exception as failure:  # noqa: BLE001 - the test compares
-            got = Got(None, type(failure).__name__)
-        served.append(got.source)
-        return got
+        return load(key, value, gate)[0]
 
     with ThreadPoolExecutor(size) as pool:
         return list(pool.map(call, range(size)))
-
-
-async def acrowd(size: int, key: str, value: str, gate: str) -> list[Got]:
-    """Callers at once, in tasks."""
-
-    async def call() -> Got:
-        load = partial(asyncio.to_thread, _loader(value, gate))
-        result = await aget_or_load(key, load, info=True, ttl=60, wait=PATIENCE)
-        return Got(result.value, result.source)
-
-    return list(await asyncio.gather(*(call() for _ in range(size))))
-
-
-def load_many(keys: list[str], gate: str) -> dict[str, str]:
-    def loader(asked: list[str]) -> dict[str, str]:
-        loads.update(asked)
-        lifted(gate)
-        return {key: f"value of {key}" for key in asked}
-
-    return get_or_load_many(keys, loader, ttl=60, wait=PATIENCE)
 
 
 def put(key: str, value: str, seconds: float) -> None:
@@ -142,11 +93,6 @@ def disturb(how: str, key: str, value: str) -> None:
     else:
         args = {"set": (key, value), "delete": (key,), "clear": ()}[how]
         getattr(caches["wrapped"], how)(*args)
-
-
-def sources() -> list[str]:
-    """What the callers of crowds got that are done."""
-    return list(served)
 
 
 def waiting() -> int:
