@@ -68,6 +68,27 @@ class Site:
         for _ in range(times):
             assert self.began.acquire(timeout=PATIENCE)
 
+    def at_once(self, view: Page, number: int = 3, **request: Any) -> list[str]:
+        """What requests get that come at once: one renders until another one waits for it."""
+        found = self._come(view, number, request)
+        self.has_begun()
+        assert is_waiting(found[0])
+        self.go.set()
+        return [text(each) for each in found]
+
+    def both_render(self, view: Page, **request: Any) -> bool:
+        """Two requests at once, neither of which waits for the other one."""
+        found = self._come(view, 2, request)
+        self.has_begun(2)
+        self.go.set()
+        return len({text(each) for each in found}) == 2
+
+    def _come(self, view: Page, number: int, request: dict[str, Any]) -> list[Future[Any]]:
+        while self.began.acquire(blocking=False):
+            pass
+        self.go.clear()
+        return [ask(view, get(**request)) for _ in range(number)]
+
 
 def get(path: str = "/page/", method: str = "GET", **headers: str) -> HttpRequest:
     return RequestFactory().generic(method, path, headers=headers)

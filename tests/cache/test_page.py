@@ -1,11 +1,10 @@
-"""`cached_page`: Django's `cache_page`, with one request to render each page."""
+"""`cached_page`: Django's `cache_page`, with one request to render each page; old pages, and pages by cookie."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import pytest
@@ -14,70 +13,36 @@ from django.core.cache import caches
 from django.core.cache.backends.locmem import LocMemCache
 from django.http import HttpRequest, HttpResponse
 from django.test import RequestFactory
-from django.utils.cache import get_max_age
+from django.utils.cache import get_max_age, patch_vary_headers
+from django.utils.http import parse_http_date
 from django.views.decorators.cache import cache_page
 
-from django_redis_locks.cache import cached_page
-from tests.cache.backends import FILES, LOCMEM
+from tests.cache.backends import FILES, HERE, LOCMEM, THERE
 from tests.cache.site import Site, ask, get, is_waiting, text
 from tests.contract.matrix import eventually
-from tests.django.helpers import PATIENCE
-from tests.probes.cache import run_before_last_page_lookup, shift_clock
-
-ROOT = Path(__file__).parents[2]
+from tests.django.helpers import in_thread
+from tests.probes.cache import waiters_in_store
 
 
 def test_concurrent_requests_render_one_page(pages: None) -> None:
     """[S41] The others go on when both of Django's keys are there, and find it."""
-    site = Site(lambda _, number: HttpResponse(f"page {number}", headers={"Vary": "Accept-Encoding"}), closed=True)
+    site = Site(lambda _, number: HttpResponse(f"page {number}", headers={"Vary": "Accept-Encoding"}))
     view = site.view()
-    found = [ask(view) for _ in range(8)]
-    site.has_begun()
-    assert is_waiting(found[0])
-    site.go.set()
-    assert [text(each) for each in found] == ["page 1"] * 8
+    assert site.at_once(view, 8) == ["page 1"] * 8
     assert text(view(get())) == "page 1"
     assert site.rendered == 1
 
 
-PROGRAM = """
-import sys, threading, time
-import django
-from django.conf import settings
-url = sys.argv[1]
-settings.configure(
-    ALLOWED_HOSTS=["*"], USE_TZ=True,
-    CACHES={"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": url}},
-    REDIS_LOCKS={"default": {"LOCATION": url}},
-)
-django.setup()
-import redis
-from django.http import HttpResponse
-from django.test import RequestFactory
-from django_redis_locks.cache import cached_page
-counts = redis.Redis.from_url(url)
-@cached_page(300, wait=120)
-def view(request):
-    counts.incr("rendered")
-    while int(counts.get("came")) < 10:
-        time.sleep(0.01)
-    return HttpResponse("page")
-def visit():
-    counts.incr("came")
-    assert view(RequestFactory().get("/page/")).content == b"page"
-threads = [threading.Thread(target=visit) for _ in range(5)]
-[thread.start() for thread in threads]
-[thread.join() for thread in threads]
-"""
-
-
-def test_two_processes_render_one_page(redis_url: str, direct: redis.Redis) -> None:
-    """[S41] With 5 requests each; the one that renders waits until all have come."""
-    command = [sys.executable, "-c", PROGRAM, redis_url]
-    running = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) for _ in range(2)]
-    for process in running:
-        assert process.communicate(timeout=6 * PATIENCE)[1] == b""
-    assert direct.get("rendered") == b"1"
+def test_two_processes_render_one_page(redis_pair: str) -> None:
+    """[S41]"""
+    site = Site(closed=True)
+    first = ask(site.view(cache=HERE))
+    site.has_begun()
+    second = ask(site.view(cache=THERE))
+    eventually(lambda: waiters_in_store(THERE))
+    site.go.set()
+    assert text(first) == text(second) == "page 1"
+    assert site.rendered == 1
 
 
 def test_requests_of_other_addresses_methods_or_prefixes_do_not_wait(redis_cache: None, settings: Any) -> None:
@@ -99,61 +64,18 @@ def test_requests_of_other_addresses_methods_or_prefixes_do_not_wait(redis_cache
     assert site.rendered == 5
 
 
-def test_post_is_rendered_each_time(pages: None) -> None:
+def test_head_takes_the_page_of_get_and_post_is_rendered(pages: None) -> None:
     view = Site().view()
-    assert [text(view(get(method="POST"))) for _ in range(2)] == ["page 1", "page 2"]
-
-
-def test_head_takes_the_page_of_get(pages: None) -> None:
-    view = Site().view()
-    view(get())
-    assert text(view(get(method="HEAD"))) == "page 1"
-    assert text(view(get("/other/", "HEAD"))) == "page 2"
-    assert text(view(get("/other/"))) == "page 3"
+    requests = ["GET", "HEAD", "POST", "POST"]
+    assert [text(view(get(method=method))) for method in requests] == ["page 1", "page 1", "page 2", "page 3"]
+    assert text(view(get("/other/", "HEAD"))) == "page 4"
+    assert text(view(get("/other/"))) == "page 5"
 
 
 def test_request_whose_wait_is_over_renders(pages: None) -> None:
     """[S12]"""
-    site = Site(closed=True)
-    view = site.view(wait=0.05)
-    found = [ask(view), ask(view)]
-    site.has_begun(2)
-    site.go.set()
-    assert {text(each) for each in found} == {"page 1", "page 2"}
-
-
-def test_request_whose_wait_is_over_looks_once_more(pages: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[S41] The page was stored, and the news of it was lost."""
-    site = Site(closed=True)
-    view = site.view(wait=0.1)
-    first = ask(view)
-    site.has_begun()
-    store = cache_page(300)(lambda request: HttpResponse("meanwhile"))
-    run_before_last_page_lookup(monkeypatch, lambda: store(get()))
-    assert text(ask(view)) == "meanwhile"
-    site.go.set()
-    assert text(first) == "page 1"
-    assert site.rendered == 1
-
-
-def test_wait_begins_after_the_lookup(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[S22] Of a crowd of tasks each looks after the other one. The time which that takes isn't part of their wait."""
-    settings.CACHES = {"default": {"BACKEND": LOCMEM, "LOCATION": "late"}}
-    look, shift = LocMemCache.get, shift_clock(monkeypatch)
-    site = Site(closed=True)
-    view = site.view(wait=20)
-    first = ask(view)
-    site.has_begun()
-
-    def look_for_long(*args: Any, **kwargs: Any) -> Any:
-        shift(25.0)
-        return look(*args, **kwargs)
-
-    monkeypatch.setattr(LocMemCache, "get", look_for_long)
-    second = ask(view)
-    assert is_waiting(second)
-    site.go.set()
-    assert (text(first), text(second)) == ("page 1", "page 1")
+    site = Site()
+    assert site.both_render(site.view(wait=0.05))
 
 
 def test_page_is_stored_before_the_headers_it_varies_on(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,19 +93,14 @@ def test_page_is_stored_before_the_headers_it_varies_on(settings: Any, monkeypat
 
 
 def test_page_is_shared_with_djangos_cache_page(redis_cache: None, direct: redis.Redis) -> None:
+    """And no lease is left."""
     site = Site()
     ours, theirs = site.view(key_prefix="p", cache="other"), cache_page(300, key_prefix="p", cache="other")(site)
     assert text(ours(get("/a/"))) == text(theirs(get("/a/"))) == "page 1"
     assert text(theirs(get("/b/"))) == text(ours(get("/b/"))) == "page 2"
     assert get_max_age(ours(get("/a/"))) == 300
     assert 0 <= int(ours(get("/a/"))["Age"]) < 10
-    assert direct.dbsize() == 4
-
-
-def test_lease_is_gone_when_the_page_is_stored(redis_cache: None, direct: redis.Redis) -> None:
-    Site().view()(get())
-    eventually(lambda: direct.dbsize() == 2)
-    assert not direct.keys("*turn*")
+    eventually(lambda: direct.dbsize() == 4)
 
 
 def test_page_that_was_cleared_during_its_rendering_is_not_stored(pages: None, settings: Any) -> None:
@@ -204,32 +121,115 @@ def test_page_that_was_cleared_during_its_rendering_is_not_stored(pages: None, s
         caches["wrapped"].clear()
 
 
-def test_view_that_calls_a_view_of_its_address_does_not_wait_for_itself(pages: None) -> None:
-    """[S19]"""
-
-    @cached_page(300, wait=30)
-    def inner(request: HttpRequest) -> HttpResponse:
-        return HttpResponse("page")
-
-    @cached_page(300, wait=30)
-    def outer(request: HttpRequest) -> Any:
-        return inner(request)
-
-    begin = monotonic()
-    assert text(outer(get())) == "page"
-    assert monotonic() - begin < 8
-
-
 def test_each_process_renders_once_without_the_store_of_leases(settings: Any, tmp_path: Path) -> None:
     """[S45] A cache of files, whose locks can't be reached."""
     settings.REDIS_LOCKS = {"default": {"LOCATION": "redis://127.0.0.1:1/0"}}
     settings.CACHES = {"default": {"BACKEND": FILES, "LOCATION": str(tmp_path)}}
     site = Site()
     assert text(site.view(wait=0.5)(get("/first/"))) == "page 1"  # and it is known that they can't
+    assert site.at_once(site.view(), 4) == ["page 2"] * 4
+
+
+# By cookie
+
+
+def by_cookie(request: HttpRequest, number: int) -> HttpResponse:
+    response = HttpResponse(f"{request.COOKIES.get('who')} {number}")
+    patch_vary_headers(response, ["Cookie"])
+    return response
+
+
+def test_personal_requests_wait_by_option_or_once_the_varying_headers_are_known(
+    redis_cache: None, direct: redis.Redis
+) -> None:
+    """[S42] What it varies on is known for longer than the page is kept."""
+    for header in ("Cookie", "Authorization"):
+        site = Site()
+        assert site.both_render(site.view(key_prefix=header), **{header: "a=b"})
+        assert site.at_once(site.view(key_prefix=f"{header}2", personal=True), **{header: "a=b"}) == ["page 3"] * 3
+    direct.flushdb()
+    site = Site(by_cookie)
+    view: Any = site.view()
+    view(get(cookie="who=a"))
+    (key,) = direct.keys("*cache_page*")
+    caches["default"].delete(key.decode().removeprefix(":1:"))
+    assert site.at_once(view, cookie="who=a") == ["a 2"] * 3
+
+
+def test_request_that_waited_gets_the_page_of_its_own_cookie(pages: None) -> None:
+    """[S42] It looks up its own, whatever the leader's was."""
+    site = Site(by_cookie, closed=True)
+    view = site.view(personal=True)
+    found = {who: ask(view, get(cookie=f"who={who}")) for who in ("a", "b", "c")}
     site.has_begun()
-    site.go.clear()
-    found = [ask(site.view(), get()) for _ in range(4)]
-    site.has_begun()
-    assert is_waiting(found[0])
     site.go.set()
-    assert [text(each) for each in found] == ["page 2"] * 4
+    assert {who: text(page)[0] for who, page in found.items()} == {"a": "a", "b": "b", "c": "c"}
+    assert [text(view(get(cookie=f"who={who}")))[0] for who in "abc"] == ["a", "b", "c"]
+    assert site.rendered == 3
+
+
+# With `stale`
+
+
+def test_old_page_is_served_while_one_request_renders(pages: None, wall_clock: Callable[[float], None]) -> None:
+    site = Site()
+    view = site.view(stale=600)
+    view(get())
+    wall_clock(301)
+    site.go.clear()
+    renders = ask(view)
+    site.has_begun(2)
+    assert [text(in_thread(lambda: view(get()))) for _ in range(3)] == ["page 1"] * 3
+    site.go.set()
+    assert text(renders) == text(view(get())) == "page 2"
+
+
+def test_old_page_is_kept_for_stale_beyond_its_timeout(redis_cache: None, direct: redis.Redis) -> None:
+    def left(word: str, stale: int) -> float:
+        (key,) = (key for key in direct.keys(f"*{word}*") if f".{stale}.".encode() in key)
+        return direct.pttl(key) / 1000
+
+    for stale in (0, 600):
+        Site().view(stale=stale, key_prefix=str(stale))(get())
+        assert 290 + stale < left("cache_page", stale) <= 300 + stale
+        assert left("cache_header", stale) > left("cache_page", stale) + 3600  # [S42] what it varies on
+
+
+def test_failure_leaves_the_old_page(pages: None, wall_clock: Callable[[float], None]) -> None:
+    """One request tries, and the next one again; no other one sees it."""
+    site = Site()
+    view = site.view(stale=600)
+    view(get())
+    wall_clock(301)
+
+    def fails(_: HttpRequest, number: int) -> HttpResponse:
+        raise ZeroDivisionError
+
+    site.answer = fails
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            view(get())
+    site.answer = lambda _, number: HttpResponse(f"page {number}")
+    assert text(view(get())) == "page 4"
+
+
+def test_pages_end_at_different_times_and_none_is_older_than_it_says(
+    redis_cache: None, wall_clock: Callable[[float], None]
+) -> None:
+    """[S33] Pages that are rendered together don't end together."""
+    site = Site()
+    view = site.view(stale=600)
+    for number in range(20):
+        page = view(get(f"/{number}/"))
+        assert get_max_age(page) == 300
+        assert abs(parse_http_date(page["Expires"]) - time.time() - 300) < 20
+
+    def rendered_after(seconds: float) -> int:
+        wall_clock(seconds)
+        for number in range(20):
+            view(get(f"/{number}/"))
+        return site.rendered
+
+    assert rendered_after(0) == rendered_after(255) == 20
+    assert 20 < rendered_after(285) < 40
+    assert rendered_after(301) >= 40

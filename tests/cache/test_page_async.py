@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from tests.cache.site import Site, get, happens, template_response, text, waiting
@@ -58,20 +57,3 @@ def test_template_of_an_asynchronous_view_is_rendered_before_others_go_on(pages:
         return [text(first), text(await asyncio.wait_for(second, PATIENCE))]
 
     assert asyncio.run(story()) == ["page 1"] * 2
-
-
-def test_asynchronous_view_serves_old_pages(pages: None, wall_clock: Callable[[float], None]) -> None:
-    site = Site()
-    view = site.aview(stale=600)
-
-    async def story() -> list[str]:
-        await view(get())
-        wall_clock(301)
-        site.go.clear()
-        renders = asyncio.create_task(view(get()))
-        await happens(lambda: site.rendered == 2)
-        old = text(await view(get()))
-        site.go.set()
-        return [old, text(await renders), text(await view(get()))]
-
-    assert asyncio.run(story()) == ["page 1", "page 2", "page 2"]

@@ -20,9 +20,7 @@ from django.urls import path
 from django_redis_locks.cache import cached_page
 from tests.cache.backends import REDIS
 from tests.cache.site import Site, happens, waiting
-from tests.contract.matrix import eventually
 from tests.django.helpers import PATIENCE
-from tests.probes.cache import disconnect_caches
 
 UPDATE = "django_redis_locks.cache.middleware.StampedeUpdateMiddleware"
 FETCH = "django_redis_locks.cache.middleware.StampedeFetchMiddleware"
@@ -94,32 +92,13 @@ def ask(address: str, **headers: str) -> str:
     return str(Client(raise_request_exception=False).get(address, headers=headers).content.decode())
 
 
-def at_once(address: str, number: int = 4) -> list[str]:
-    """What requests get that come at once: one renders until another one waits for it."""
-
-    def call() -> str:
-        try:
-            return ask(address)
-        finally:
-            disconnect_caches()
-
-    body.go.clear()
-    with ThreadPoolExecutor(number) as pool:
-        found = [pool.submit(call) for _ in range(number)]
-        body.has_begun()
-        eventually(waiting)
-        body.go.set()
-        return [each.result(PATIENCE) for each in found]
+def at_once(address: str) -> list[str]:
+    """What requests get that come at once."""
+    return body.at_once(lambda request: Client(raise_request_exception=False).get(request.path), 4, path=address)
 
 
-def both_render(address: str = "/view/") -> bool:
-    """Two requests at once, neither of which waits for the other one."""
-    body.go.clear()
-    with ThreadPoolExecutor(2) as pool:
-        found = [pool.submit(ask, address) for _ in range(2)]
-        body.has_begun(2)
-        body.go.set()
-        return {each.result(PATIENCE) for each in found} == {"page 1", "page 2"}
+def both_render() -> bool:
+    return body.both_render(lambda request: Client().get(request.path), path="/view/")
 
 
 def here(name: str) -> str:

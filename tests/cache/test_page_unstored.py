@@ -81,12 +81,9 @@ def test_cache_that_keeps_nothing_is_not_waited_for(settings: Any, backend: str)
 def test_page_without_a_timeout_is_not_waited_for(pages: None) -> None:
     """[S47]"""
     for timeout in (0, -5):
-        site = Site(closed=True)
+        site = Site()
         view = site.view(timeout=timeout, stale=60)
-        found = [ask(view), ask(view)]
-        site.has_begun(2)
-        site.go.set()
-        assert sorted(map(text, found)) == ["page 1", "page 2"], timeout
+        assert site.both_render(view), timeout
         assert text(view(get())) == "page 3", timeout
 
 
@@ -97,10 +94,5 @@ def test_not_modified_does_not_mean_that_others_need_not_wait(pages: None) -> No
     )
     view = site.view()
     view(get(if_none_match='"x"'))
-    site.go.clear()
-    found = [ask(view) for _ in range(3)]
-    site.has_begun(2)
-    assert is_waiting(found[0])
-    site.go.set()
-    assert [text(each) for each in found] == ["page"] * 3
+    assert site.at_once(view) == ["page"] * 3
     assert site.rendered == 2

@@ -20,7 +20,6 @@ from django_redis_locks.cache import background, commits, early, fences, roads, 
 from django_redis_locks.cache.decorated import find
 from django_redis_locks.cache.flights import Flight, Landing
 from django_redis_locks.cache.roads import Road, road_of
-from django_redis_locks.cache.visits import Visit
 from django_redis_locks.core import clock
 from django_redis_locks.core.effects import Command
 from django_redis_locks.core.keys import waiters_of
@@ -48,10 +47,8 @@ __all__ = [
     "pass_wall_time",
     "readers_waiting",
     "record_load_commands",
-    "run_before_last_page_lookup",
     "seconds_learned",
     "settle",
-    "shift_clock",
     "waiters_in_store",
     "waiters_key",
     "write_guard",
@@ -177,18 +174,6 @@ def pass_wall_time(patch: pytest.MonkeyPatch, seconds: float) -> None:
     patch.setattr(clock, "wall", wall)
 
 
-def shift_clock(patch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Return a function that sets the clock of waits this many seconds ahead of the real one."""
-    real, ahead = clock.now, 0.0
-
-    def shift(seconds: float) -> None:
-        nonlocal ahead
-        ahead = seconds
-
-    patch.setattr(clock, "now", lambda: real() + ahead)
-    return shift
-
-
 def record_load_commands(patch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
     """Return a function that returns the commands of loads sent since its last call, background work excluded."""
     sent: list[str] = []
@@ -281,15 +266,3 @@ def cancel_first_task(patch: pytest.MonkeyPatch) -> None:
         return task
 
     patch.setattr(background, "in_task", cancelled)
-
-
-def run_before_last_page_lookup(patch: pytest.MonkeyPatch, call: Callable[[], object]) -> None:
-    """Call a function just before a request whose wait is over looks for the page once more."""
-    look = Visit._look
-
-    def stored_just_before(visit: Visit) -> Any:
-        if visit._waited_long():
-            call()
-        return look(visit)
-
-    patch.setattr(Visit, "_look", stored_just_before)
