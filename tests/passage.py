@@ -16,7 +16,7 @@ from tests.resp import Frame, Push, Refusal, Stream
 if TYPE_CHECKING:
     from tests.proxy import Proxy
 
-ACTIONS = {"pass", "drop", "delay", "duplicate", "late copy", "cut", "freeze"}
+ACTIONS = {"pass", "drop", "delay", "duplicate", "late copy", "cut", "freeze", "replace"}
 EVALS = {"EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO"}
 MESSAGES = {"message", "pmessage", "smessage"}
 SUBSCRIPTIONS = {f"{kind}{step}SCRIBE" for kind in ("", "P", "S") for step in ("SUB", "UNSUB")}
@@ -33,6 +33,7 @@ class Fault:
     of: str | None = None
     seconds: float | None = None
     behind: str | None = None
+    data: bytes = b""
 
     def __post_init__(self) -> None:
         if self.action not in ACTIONS or self.direction not in {"request", "reply"}:
@@ -45,6 +46,8 @@ class Fault:
             self.behind is not None and self.action not in {"delay", "late copy"}
         ):
             raise ValueError(f"{self} isn't for later")
+        if bool(self.data) > (self.action in {"cut", "freeze", "replace"}):
+            raise ValueError(f"{self} sends nothing of its own")
 
     def __str__(self) -> str:
         return self.action if self.action == "pass" else f"{self.action} {self.direction}"
@@ -130,6 +133,9 @@ class Link:
         self._frozen = True
         self._stop()
 
+    def say(self, data: bytes) -> None:
+        self._client.write(data)
+
     def abort(self) -> None:
         for stream in (self._client, self._server):
             stream.writer.transport.abort()
@@ -157,12 +163,12 @@ class Link:
         match fault.action:
             case "drop":
                 return True
-            case "cut":
-                self._client.close()
+            case "replace":
+                self._client.write(fault.data)
+                return False
+            case "cut" | "freeze":
+                await self._end(fault)
                 return True
-            case "freeze":
-                self.freeze()
-                await asyncio.sleep(0)
             case "delay":
                 slot.held = await self._wait(fault)
             case "late copy":
@@ -209,12 +215,11 @@ class Link:
         match fault.action:
             case "drop":
                 return not alone
-            case "cut":
-                self._client.close()
+            case "replace":
+                self._client.write(fault.data.replace(b"{reply}", raw))
+            case "cut" | "freeze":
+                await self._end(fault)
                 return True
-            case "freeze":
-                self.freeze()
-                await asyncio.sleep(0)
             case "delay":
                 held = await self._wait(fault)
                 self._client.write(raw)
@@ -225,6 +230,14 @@ class Link:
             case _:
                 self._client.write(raw)
         return False
+
+    async def _end(self, fault: Fault) -> None:
+        self._client.write(fault.data)
+        if fault.action == "cut":
+            self._client.close()
+        else:
+            self.freeze()
+            await asyncio.sleep(0)  # which cancels this pump
 
     async def _wait(self, fault: Fault) -> Held | None:
         if fault.seconds is not None:

@@ -77,6 +77,7 @@ class Proxy:
         times: int = 1,
         seconds: float | None = None,
         behind: str | None = None,
+        data: bytes = b"",
     ) -> None:
         """What happens to the next ``times`` passages of a name.
 
@@ -84,14 +85,21 @@ class Proxy:
             action: "drop" loses it. "delay" holds it back until ``deliver()``. "duplicate" lets it through twice; the
                 second answer to a request is swallowed. "late copy" lets a request through, and ``deliver()`` sends it
                 again, on a connection of its own. "cut" closes the client's connection instead. "freeze" leaves it open
-                for ever, and nothing goes through any more, either way. "pass" lets it through.
+                for ever, and nothing goes through any more, either way. "replace" answers with ``data`` instead.
+                "pass" lets it through.
             direction: "request": on its way to the server, which doesn't get it; "reply": on the way back.
             of: the name of a command or script, or a message's kind; None is any script call.
             seconds: "delay" is over by itself after so long.
             behind: what is delayed, and a late copy, goes by itself right behind the next request of that name: it is
                 carried out before that one's answer is passed on.
+            data: what the client gets in the place of the reply, also before a "cut" or a "freeze"; "{reply}" in it stands
+                for the true one.
         """
-        self._plans.extend([Fault(action, direction, of, seconds, behind)] * times)
+        self._plans.extend([Fault(action, direction, of, seconds, behind, data)] * times)
+
+    def insist(self, fault: Fault) -> None:
+        """This happens to everything that it is meant for, until ``reset``."""
+        self.policy = lambda name, value, link: fault if fault.meant_for(name) else None
 
     def fates(self, of: str | None = None) -> list[str]:
         """What became of the calls of a name, or of all script calls."""
@@ -118,6 +126,10 @@ class Proxy:
             TimeoutError: nothing came.
         """
         self._do(self._deliver())
+
+    def say(self, data: bytes) -> None:
+        """Send this to every client, unasked."""
+        self._do(self._say(data))
 
     def freeze(self, of: str | None = None) -> None:
         """Freeze the connections of now, or those on which a command was ever sent. New ones work."""
@@ -231,6 +243,10 @@ class Proxy:
         held, self._held = self._held, []
         for each in held:
             await each.go()
+
+    async def _say(self, data: bytes) -> None:
+        for link in self._links:
+            link.say(data)
 
     async def _freeze(self, of: str | None) -> None:
         for link in list(self._links):

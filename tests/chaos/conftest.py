@@ -12,7 +12,6 @@ import redis
 
 from django_redis_locks import Lock, locks
 from django_redis_locks.client import Locks
-from tests.chaos.fake_server import FakeServer
 from tests.chaos.helpers import Async, Sync
 from tests.chaos.jobs import take
 from tests.chaos.workers import CAP, Worker
@@ -86,13 +85,6 @@ def proxied(proxy: Proxy, open_locks: Callable[..., Locks], request: pytest.Fixt
             grant.extend(30)
     proxy.calls.clear()
     return client
-
-
-@pytest.fixture
-def fake_server(redis_server: RedisServer, redis_url: str) -> Iterator[FakeServer]:
-    """The shared server behind a proxy that can replace replies."""
-    with FakeServer(redis_server.port) as fake_server:
-        yield fake_server
 
 
 @pytest.fixture(params=[Sync, Async], ids=["sync", "async"])

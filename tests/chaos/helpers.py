@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from django_redis_locks import Grant, Lock
+from django_redis_locks import Grant, Lock, clock
 from tests.waiting import eventually
 
 LEASE = 9.0
@@ -30,6 +30,9 @@ class Sync:
     def extend(self, grant: Grant, expire: float) -> None:
         grant.extend(expire)
 
+    def sleep(self, seconds: float) -> None:
+        clock.sleep(seconds)
+
     def close(self) -> None:
         pass
 
@@ -48,6 +51,9 @@ class Async:
 
     def extend(self, grant: Grant, expire: float) -> None:
         self._runner.run(grant.aextend(expire))
+
+    def sleep(self, seconds: float) -> None:
+        self._runner.run(asyncio.sleep(seconds))
 
     def close(self) -> None:
         self._runner.close()

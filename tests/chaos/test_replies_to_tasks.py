@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import pytest
 import redis
@@ -14,47 +13,20 @@ import redis
 from django_redis_locks import Grant, LockBackendError, clock
 from django_redis_locks.client import Locks
 from tests.chaos.conftest import SILENCE
-from tests.chaos.fake_server import Client, FakeServer, Reply, then_close, then_silence
 from tests.chaos.helpers import fence_of
+from tests.proxy import Fault, Proxy
 from tests.waiting import BUSY, eventually
 
-Open = Callable[..., Locks]
-TRY = "lock/acquire"
 NAMES = [f"n{number}" for number in range(8)]
-FAILURES: dict[str, Reply] = {
-    "closed": then_close(b""),
-    "closed in the middle": then_close(b"*5\r\n:1\r\n"),
-    "silent": then_silence(b""),
-    "silent in the middle": then_silence(b"*5\r\n:1\r\n"),
-    "no RESP": lambda client, reply: client.send(b"<html>\r\n"),
-}
-
-
-class Gate:
-    """Holds the next reply back until `go` is set."""
-
-    def __init__(self) -> None:
-        self.reached = threading.Event()
-        self.go = threading.Event()
-
-    def __call__(self, client: Client, reply: bytes) -> None:
-        self.reached.set()
-        self.go.wait(60)
-        client.send(reply)
-
-    async def wait(self) -> None:
-        assert await asyncio.to_thread(self.reached.wait, 20)
-
-
-@pytest.fixture
-def client(fake_server: FakeServer, open_locks: Open) -> Locks:
-    return open_locks(fake_server.url, EXPIRE=60, OPTIONS={"socket_timeout": 2 * SILENCE})
-
-
-@pytest.fixture
-def patient(fake_server: FakeServer, open_locks: Open) -> Locks:
-    """For tests without a silent server: a busy machine may take a second to reply."""
-    return open_locks(fake_server.url, EXPIRE=60, OPTIONS={"socket_timeout": 30})
+TRY = "lock/acquire"
+PART = b"*5\r\n:1\r\n"
+FAILURES = [
+    Fault("cut", "reply", TRY),
+    Fault("cut", "reply", TRY, data=PART),
+    Fault("freeze", "reply", TRY),
+    Fault("freeze", "reply", TRY, data=PART),
+    Fault("replace", "reply", TRY, data=b"<html>\r\n"),
+]
 
 
 async def warm(client: Locks) -> None:
@@ -63,8 +35,8 @@ async def warm(client: Locks) -> None:
         await grant.aextend(60)
 
 
-def start(client: Locks, names: list[str], timeout: float = 0) -> list[asyncio.Task[Grant | None]]:
-    return [asyncio.create_task(client.lock(name).aacquire(timeout=timeout)) for name in names]
+def start(client: Locks, timeout: float) -> list[asyncio.Task[Grant | None]]:
+    return [asyncio.create_task(client.lock(name, expire=60).aacquire(timeout=timeout)) for name in NAMES]
 
 
 async def check_grant(direct: redis.Redis, name: str, grant: object) -> None:
@@ -76,181 +48,81 @@ async def check_grant(direct: redis.Redis, name: str, grant: object) -> None:
     assert not direct.exists(f"lock:{{0}}:k:{name}")
 
 
-def free(direct: redis.Redis, names: list[str]) -> None:
-    eventually(lambda: not direct.exists(*(f"lock:{{0}}:k:{name}" for name in names)))
-
-
-def test_cancelled_task_leaves_other_requests_alone(
-    patient: Locks, fake_server: FakeServer, direct: redis.Redis
-) -> None:
-    """[H20] Its reply still comes, and is dropped; what it may have acquired is released."""
-
-    async def main(cancelled: int, leave: str) -> None:
-        await warm(patient)
-        gate = Gate()
-        fake_server.reply_with(gate, of=TRY, times=-1)
-        tasks = start(patient, NAMES)
-        await gate.wait()
-        if leave == "cancel":
-            tasks[cancelled].cancel()
-        else:
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.01):
-                    await tasks[cancelled]
-        with pytest.raises(asyncio.CancelledError):
-            await tasks[cancelled]
-        gate.go.set()
-        for index, (name, task) in enumerate(zip(NAMES, tasks, strict=True)):
-            if index != cancelled:
-                await check_grant(direct, name, await task)
-
-    for cancelled in (0, 3):
-        for leave in ("cancel", "timeout"):
-            asyncio.run(main(cancelled, leave))
-            free(direct, NAMES)
-            fake_server.recover()
+def free(direct: redis.Redis) -> None:
+    eventually(lambda: not direct.keys("lock:{0}:k:*"))
 
 
 @pytest.mark.chaos
+@pytest.mark.parametrize("before", [0, 3])
 def test_call_with_a_timeout_is_tried_again_on_another_connection(
-    client: Locks, fake_server: FakeServer, direct: redis.Redis
+    open_locks: Callable[..., Locks], proxy: Proxy, direct: redis.Redis, before: int
 ) -> None:
-    """[H20] [H15] Each gets its lock."""
+    """[H20] [H15] Each gets its lock; replies that came before the connection failed count."""
+    client = open_locks(proxy.url, OPTIONS={"socket_timeout": 2 * SILENCE})
 
-    async def main(reply: Reply) -> None:
+    async def main(fault: Fault) -> None:
         await warm(client)
-        fake_server.reply_with(reply, of=TRY)
-        grants = await asyncio.gather(*start(client, NAMES, timeout=30))
+        proxy.plan("pass", of=TRY, times=before)
+        proxy.plan(fault.action, fault.direction, of=TRY, data=fault.data)
+        grants = await asyncio.gather(*start(client, timeout=30))
         for name, grant in zip(NAMES, grants, strict=True):
             await check_grant(direct, name, grant)
 
-    for reply in FAILURES.values():
-        asyncio.run(main(reply))
-        free(direct, NAMES)
-        fake_server.recover()
+    for fault in FAILURES:
+        asyncio.run(main(fault))
+        free(direct)
+        proxy.reset()
 
 
 @pytest.mark.chaos
 def test_call_without_a_timeout_fails_and_leaves_nothing(
-    client: Locks, fake_server: FakeServer, direct: redis.Redis
+    open_locks: Callable[..., Locks], proxy: Proxy, direct: redis.Redis
 ) -> None:
-    """[H20] [L16] Each error names its own lock, and what the server did is undone."""
+    """[H20] [L16] [F15] Each error names its own lock, and what the server did is undone."""
+    client = open_locks(proxy.url, OPTIONS={"socket_timeout": 2 * SILENCE})
 
-    async def main(reply: Reply) -> None:
+    async def main(fault: Fault) -> None:
         await warm(client)
-        fake_server.reply_with(reply, of=TRY, times=-1)
+        proxy.insist(fault)
         begin = clock.now()
-        results = await asyncio.gather(*start(client, NAMES), return_exceptions=True)
+        results = await asyncio.gather(*start(client, timeout=0), return_exceptions=True)
         assert clock.now() - begin < 2 * SILENCE + BUSY
         for name, failure in zip(NAMES, results, strict=True):
             assert isinstance(failure, LockBackendError), failure
             assert (failure.key, failure.alias, failure.unanswered) == (name, "default", True)
             assert "no answer from redis://127.0.0.1:" in str(failure)
-        fake_server.recover()
-        await asyncio.to_thread(free, direct, NAMES)
-        for name, task in zip(NAMES, start(client, NAMES), strict=True):
+        proxy.reset()
+        await asyncio.to_thread(free, direct)
+        for name, task in zip(NAMES, start(client, timeout=0), strict=True):
             await check_grant(direct, name, await task)
 
-    for reply in FAILURES.values():
-        asyncio.run(main(reply))
-        fake_server.recover()
+    for fault in FAILURES:
+        asyncio.run(main(fault))
 
 
-@pytest.mark.chaos
-def test_reply_before_the_connection_fails_counts(client: Locks, fake_server: FakeServer, direct: redis.Redis) -> None:
-    """[H20] Three calls have their locks; the others are tried again, and don't read those replies."""
-
-    async def main(reply: Reply) -> None:
-        await warm(client)
-        fake_server.reply_with(lambda client, reply: client.send(reply), of=TRY, times=3)
-        fake_server.reply_with(reply, of=TRY)
-        grants = await asyncio.gather(*start(client, NAMES, timeout=30))
-        for name, grant in zip(NAMES, grants, strict=True):
-            await check_grant(direct, name, grant)
-
-    for reply in FAILURES.values():
-        asyncio.run(main(reply))
-        free(direct, NAMES)
-        fake_server.recover()
-
-
-def test_cancelled_first_request_delays_no_other_reply(
-    patient: Locks, fake_server: FakeServer, direct: redis.Redis
-) -> None:
-    """[H20] The fifty others are under way, and each gets one reply."""
-
-    async def main() -> None:
-        await warm(patient)
-        names = [f"m{number}" for number in range(50)]
-        gate = Gate()
-        fake_server.reply_with(gate, of=TRY)
-        tasks = start(patient, names)
-        await gate.wait()
-        tasks[0].cancel()
-        await asyncio.sleep(0)
-        fake_server.calls.clear()
-        gate.go.set()
-        for name, task in zip(names[1:], tasks[1:], strict=True):
-            grant = await task
-            assert grant is not None
-            assert not grant.hold.unanswered
-            await check_grant(direct, name, grant)
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("seed", range(3))
 def test_task_cancelled_at_any_moment_affects_no_other(
-    patient: Locks, fake_server: FakeServer, direct: redis.Redis, seed: int
+    open_locks: Callable[..., Locks], proxy: Proxy, direct: redis.Redis
 ) -> None:
-    """[H20] [H21] Half of the tasks are cancelled while they connect, send, read or release. The others have their own
-    locks, and in the end all are free."""
-    chance = random.Random(seed)
-    names = [f"c{number}" for number in range(12)]
+    """[H20] [H21] [L16] [E7] Half of the tasks are cancelled while they connect, send, read, wait or release. The others have
+    their own locks, and in the end all are free."""
+    client = open_locks(proxy.url, OPTIONS={"socket_timeout": 30})  # no server is silent
 
     async def one(name: str) -> None:
         for _ in range(5):
-            grant = await patient.lock(name).aacquire(timeout=30)
+            grant = await client.lock(name).aacquire(timeout=30)
             assert grant is not None
             await check_grant(direct, name, grant)
 
-    async def main() -> None:
-        tasks = [asyncio.create_task(one(name)) for name in names]
+    async def main(chance: random.Random) -> None:
+        tasks = [asyncio.create_task(one(f"c{number}")) for number in range(12)]
         doomed = chance.sample(tasks, 6)
         for task in doomed:
-            for _ in range(chance.randrange(6)):
+            for _ in range(chance.randrange(20)):
                 await asyncio.sleep(0)
             task.cancel()
-        results: list[Awaitable[None] | BaseException | None] = list(
-            await asyncio.gather(*tasks, return_exceptions=True)
-        )
-        for task, result in zip(tasks, results, strict=True):
+        for task, result in zip(tasks, await asyncio.gather(*tasks, return_exceptions=True), strict=True):
             assert result is None or (task in doomed and isinstance(result, asyncio.CancelledError)), repr(result)
 
-    asyncio.run(main())
-    free(direct, names)
-
-
-@pytest.mark.chaos
-def test_silent_connection_ends_by_its_oldest_request(
-    client: Locks, fake_server: FakeServer, direct: redis.Redis
-) -> None:
-    """[H20] [F15] New requests don't prolong the life of a silent connection."""
-
-    async def main() -> None:
-        await warm(client)
-        fake_server.reply_with(then_silence(b""), times=-1)
-        first = asyncio.create_task(client.lock("n0").aacquire(timeout=0))
-        others: list[asyncio.Task[Grant | None]] = []
-        while not first.done() and len(others) < 60:
-            await asyncio.sleep(SILENCE / 3)
-            others.append(asyncio.create_task(client.lock(NAMES[1 + len(others) % 7]).aacquire(timeout=0)))
-        assert len(others) < 60, "that is ten times as long"
-        with pytest.raises(LockBackendError, match="no answer"):
-            await first
-        for failure in await asyncio.gather(*others, return_exceptions=True):
-            assert isinstance(failure, LockBackendError)
-        fake_server.recover()
-
-    asyncio.run(main())
-    free(direct, NAMES)
+    for seed in range(5):
+        asyncio.run(main(random.Random(seed)))
+        free(direct)
