@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from typing import Any, Self
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any
 
-from django.core.cache import cache, caches
+from django.core.cache import cache
 
-from tests.django.helpers import PATIENCE
+from tests.cache.callers import Loader
 
 WRITES: dict[str, tuple[list[tuple[str, tuple[Any, ...], dict[str, Any]]], object]] = {
     "set": ([("set", ("k", "new"), {})], "new"),
@@ -41,64 +41,25 @@ async def awrite(name: str) -> None:
             await getattr(cache, f"a{method}")(*args, **options)
 
 
-class Slow:
-    """A loader that says that it runs, and returns when it may."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-        self.runs = threading.Event()
-        self.may_end = threading.Event()
-        self.calls = 0
-
-    def __call__(self) -> Any:
-        self.calls += 1
-        self.runs.set()
-        assert self.may_end.wait(6 * PATIENCE)  # another process may have to start meanwhile
-        return self.value
-
-
-class Loading:
-    """`get_or_set` in another thread, whose loader runs until the block ends; or, if it is `patient`, need not."""
-
-    def __init__(self, key: str = "k", alias: str = "default", value: Any = "old", *, patient: bool = False) -> None:
-        self.loader = Slow(value)
-        self.result: list[Any] = []
-        self._key = key
-        self._alias = alias
-        self._patient = patient
-
-    def _work(self) -> None:
+@contextmanager
+def loading(value: Any = "old") -> Iterator[tuple[Loader, Future[Any]]]:
+    """`get_or_set` of "k" in another thread, whose loader runs until the block ends."""
+    loader = Loader(value, gate=True)
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(lambda: cache.get_or_set("k", loader))
+        loader.wait()
         try:
-            self.result.append(caches[self._alias].get_or_set(self._key, self.loader))
-        except Exception as error:  # noqa: BLE001 - the test compares
-            self.result.append(error)
+            yield loader, future
         finally:
-            self.loader.runs.set()
-
-    def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._work, daemon=True)
-        self._thread.start()
-        assert self._patient or self.loader.runs.wait(PATIENCE)
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.loader.may_end.set()
-        self._thread.join(PATIENCE)
-        assert not self._thread.is_alive()
+            loader.gate.set()
 
 
 @asynccontextmanager
 async def aloading() -> AsyncIterator[asyncio.Task[Any]]:
     """The same by `aget_or_set` in another task."""
-    runs, may_end = asyncio.Event(), asyncio.Event()
-
-    async def loader() -> str:
-        runs.set()
-        await asyncio.wait_for(may_end.wait(), PATIENCE)
-        return "old"
-
-    task = asyncio.create_task(cache.aget_or_set("k", loader))
-    await asyncio.wait_for(runs.wait(), PATIENCE)
+    loader = Loader("old", gate=True)
+    task = asyncio.create_task(cache.aget_or_set("k", loader.asynchronously))
+    await asyncio.to_thread(loader.wait)
     yield task
-    may_end.set()
-    await asyncio.wait_for(task, PATIENCE)
+    loader.gate.set()
+    await task
