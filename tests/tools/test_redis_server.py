@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.forks import in_child
+from tests.waiting import eventually
 from tools import processes
 from tools import redis_server as module
 from tools.processes import ServerFailed, ServerNotFound
+from tools.public_api import ROOT
 from tools.redis_binary import find_server
-from tools.redis_server import RedisServer, ReplyError
+from tools.redis_server import ReplyError
 
 
 def is_alive(pid: int) -> bool:
@@ -31,29 +31,18 @@ def test_config_reaches_the_server(make_server):
     assert server.url(2) == f"redis://:p%40ss%2Fword@127.0.0.1:{server.port}/2"
 
 
-def test_error_reply_is_raised(make_server):
-    with pytest.raises(ReplyError, match="unknown command"):
-        make_server().command("NONSENSE")
-
-
 def test_killed_server_comes_back_on_its_port_and_empty(make_server):
+    """With its data on request."""
     server = make_server()
     port, pid = server.port, server.pid
     server.command("SET", "a", 1)
+    server.restart(keep_data=True)
+    assert server.command("GET", "a") == "1"
     server.kill()
     assert not server.running
     server.restart()
     assert (server.port, server.command("GET", "a")) == (port, None)
     assert server.pid != pid
-
-
-def test_restart_keeps_data_on_request(make_server):
-    server = make_server()
-    server.command("SET", "a", 1)
-    server.restart(keep_data=True)
-    assert server.command("GET", "a") == "1"
-    server.restart()
-    assert server.command("GET", "a") is None
 
 
 def test_paused_server_answers_after_resume(make_server, monkeypatch):
@@ -68,8 +57,11 @@ def test_paused_server_answers_after_resume(make_server, monkeypatch):
 
 
 def test_stop_ends_a_paused_server_and_removes_its_folder(make_server):
+    """A forked child that stops it leaves its parent's server alone."""
     server = make_server()
     folder, pid = server.folder, server.pid
+    in_child(server.stop)
+    assert server.command("PING") == "PONG"
     server.pause()
     server.stop()
     assert not folder.exists()
@@ -92,29 +84,21 @@ def test_failed_start_shows_the_log(make_server):
         make_server(nonsense="x")
 
 
+def dies(program: str) -> list[str]:
+    """What a program prints that starts a server, first its pid: the server dies with the program."""
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        printed = parent.stdout.readline().split()
+        assert is_alive(int(printed[0]))
+        parent.kill()
+    eventually(lambda: not is_alive(int(printed[0])))
+    return printed
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 def test_server_dies_with_its_process(redis_executable, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # its folder stays behind
-    program = "from tools.redis_server import RedisServer; print(RedisServer().start().pid, flush=True); input()"
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
-        pid = int(parent.stdout.readline())
-        assert is_alive(pid)
-        parent.send_signal(signal.SIGKILL)
-        parent.wait()
-    deadline = time.monotonic() + 20
-    while is_alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not is_alive(pid)
-
-
-def test_forked_child_leaves_the_server_alone(make_server):
-    server = make_server()
-    child = os.fork()
-    if child == 0:
-        server.stop()
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert server.command("PING") == "PONG"
+    dies("from tools.redis_server import RedisServer; print(RedisServer().start().pid, flush=True); input()")
 
 
 def test_cluster_of_one_node_owns_every_slot(cluster_server):
@@ -124,22 +108,12 @@ def test_cluster_of_one_node_owns_every_slot(cluster_server):
         cluster_server.command("MSET", "a", 1, "b", 2)
 
 
-def test_named_server_that_cannot_run_raises_ServerNotFound(monkeypatch):
+def test_missing_server_names_the_package(monkeypatch):
     monkeypatch.setenv("REDIS_SERVER", "/nowhere/redis-server")
     with pytest.raises(ServerNotFound, match="/nowhere/redis-server"):
         find_server()
-
-
-def test_missing_server_names_the_package(monkeypatch):
     monkeypatch.delenv("REDIS_SERVER", raising=False)
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(ServerNotFound, match="redis-server"):
         find_server()
-
-
-def test_server_runs_for_its_block(redis_executable):
-    with RedisServer() as server:
-        assert server.running
-        assert server.version >= (6, 2)
-    assert not server.running
