@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -12,7 +13,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from celery_locks import beat, place, start, submission, terms
-from django_redis_locks import renewal
+from django_redis_locks import engine, renewal
 from django_redis_locks.core import clock, events, forks, owners, queues
 from django_redis_locks.core.daemon import Daemon
 from django_redis_locks.primitives import base
@@ -20,6 +21,7 @@ from tests.simulation.scheduler import Died, current
 
 if TYPE_CHECKING:
     from django_redis_locks.client import Locks
+    from django_redis_locks.engine import Engine
     from tests.simulation.network import Server
     from tests.simulation.scheduler import Scheduler
 
@@ -99,11 +101,24 @@ def _entering(scheduler: Scheduler) -> Callable[[Any], None]:
 
 
 class Here:
-    """Who runs."""
+    """The thread that runs, as owners of locks are known."""
 
     @property
     def me(self) -> Any:
-        return current()
+        return current().owner
+
+
+class OwnEngine:
+    """The engines of a simulated process are one, whatever others the interpreter has."""
+
+    def __init__(self, installation: Installation) -> None:
+        self._installation = installation
+
+    def add(self, engine: Engine) -> None:
+        pass
+
+    def __iter__(self) -> Iterator[Engine]:
+        yield self._installation.scheduler.process.engine
 
 
 class Watch(logging.Handler):
@@ -136,6 +151,7 @@ def installed() -> Iterator[Installation]:
         (os, "getpid", installation.getpid),
         (base, "getpid", installation.getpid),
         (forks, "known", forks.known),
+        (engine, "_engines", OwnEngine(installation)),
         (Daemon, "_begin", _calling(installation.start_thread)),
         (renewal, "time", SimpleNamespace(sleep=lambda seconds: current().sleep(seconds))),
         (owners, "_here", Here()),
@@ -160,7 +176,9 @@ def installed() -> Iterator[Installation]:
     events.listen(installation.hear)
     before = clock.install(installation)
     try:
-        yield installation
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".* belongs to the process that this one was forked from", RuntimeWarning)
+            yield installation
     finally:
         installation.end()
         clock.install(before)

@@ -99,6 +99,17 @@ def never_renewed(patch: Patch) -> None:
     patch.setattr(Rounds, "enter", lambda self, *args, **options: inf)
 
 
+def renewed_in_child(patch: Patch) -> None:
+    """[H18] A forked child renews what its parent held."""
+    real = Rounds.clear
+    patch.setattr(Rounds, "clear", lambda self: None if hasattr(self, "_new") else real(self))
+
+
+def released_in_child(patch: Patch) -> None:
+    """[H18] A forked child takes what its parent held for its own."""
+    patch.setattr(hold.Hold, "foreign", False)
+
+
 MUTATIONS: list[tuple[Mutation, str]] = [
     (no_token_on_release, "two hold the lock|nobody took it"),
     (no_drift, "two hold the lock|an old one"),
@@ -111,5 +122,7 @@ MUTATIONS: list[tuple[Mutation, str]] = [
     (seat_left, "waits although|fails although|waits .* no more than"),
     (no_local_queue_wakeup, "waits although"),
     (never_renewed, "nothing kept its renewal"),
+    (renewed_in_child, "forked from"),
+    (released_in_child, "forked from"),
 ]
 """Each with what the first seed that notices it may say."""

@@ -95,6 +95,8 @@ class LockRules:
         self.keys: dict[str, Key] = {}
         self.last_data_loss = -inf
         self.server_clock_moved = False
+        self.inheritance: dict[Process, set[str]] = {}
+        """By forked child: the tokens of its parent, which it must not use."""
         world.server.observers.append(self._observe)
 
     @property
@@ -111,6 +113,9 @@ class LockRules:
 
     def _observe(self, command: Command[Any], reply: Any) -> None:
         """After each command: whose the lock is now."""
+        sender = self.world.server.sender
+        if sender is not None and not self.inheritance.get(sender, frozenset()).isdisjoint(command.args):
+            self._broken(f"{sender.name} sends {command.name} for a lock of the process that it was forked from")
         if command.name == "lock/force":
             for key in {section.visit.key for section in self.sections}:
                 if place_of(key) == command.keys[0]:
@@ -279,6 +284,14 @@ class LockRules:
             if section.process is process:
                 section.waits = False
                 section.over = True
+
+    def forked(self, parent: Process, child: Process, grants: list[Grant]) -> None:
+        self.killed(parent)
+        self.inheritance[child] = {grant.hold.token for grant in grants}
+
+    def inherited(self, child: Process, grant: Grant) -> None:
+        if not grant.lost:
+            self._broken(f"{child.name} takes a lock of the process that it was forked from for its own")
 
     # What the product says.
 

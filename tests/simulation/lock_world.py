@@ -21,8 +21,10 @@ from tests.simulation.process import Process
 from tests.simulation.scheduler import Scheduler, Struck
 
 if TYPE_CHECKING:
+    from django_redis_locks import Grant
     from tests.simulation.installation import Installation
     from tests.simulation.lock_rules import Section
+    from tests.simulation.scheduler import Actor
 
 KEYS = ["a", "b"]
 
@@ -71,6 +73,8 @@ class LockWorld:
         for process in self.processes:
             if not process.dead:
                 process.kill()
+        for process in self.processes:
+            process.unwind()
         self.server.forget()
 
     def _quiet(self) -> bool:
@@ -181,6 +185,21 @@ class LockWorld:
                     await face.call(inner, "release")
         except LockBackendError as error:
             self.rules.failed(section, error)
+
+    def fork(self, process: Process, thread: Actor) -> None:
+        """The child returns what its parent held, as the end of a block does, and visits the locks itself."""
+        grants = [section.grant for section in self.rules.sections if section.process is process and section.grant]
+        child = process.fork()
+        self.processes.append(child)
+        self.rules.forked(process, child, grants)
+        child.thread("thread that forked", partial(self._give_back, child, grants)).inherit(thread)
+        self.populate(child)
+
+    def _give_back(self, child: Process, grants: list[Grant]) -> None:
+        for grant in grants:
+            self.rules.inherited(child, grant)
+            grant.release()
+        run_in_thread(self._script(child, ThreadFace, self._visits()))
 
     def force(self, process: Process) -> None:
         """What an operator does."""

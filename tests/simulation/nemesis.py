@@ -26,6 +26,7 @@ class Nemesis:
         self.kinds: dict[str, Callable[[], None]] = {
             "stop": self._stop,
             "kill": self._kill,
+            "fork": self._fork,
             "cut": self._cut,
             "restart": self._restart,
             "wipe": self._wipe,
@@ -70,6 +71,14 @@ class Nemesis:
             self._happens("kill", victim.name)
             victim.kill()
             self.world.rules.killed(victim)
+
+    def _fork(self) -> None:
+        victim = self._victim()
+        if victim is not None and not victim.stopped:
+            threads = [actor for actor in victim.living if actor and actor.name.startswith("thread")]
+            if threads:
+                self._happens("fork", victim.name)
+                self.world.fork(victim, self.random.choice(threads))
 
     def _cut(self) -> None:
         victim = self._victim() if self.random.random() < 0.7 else None

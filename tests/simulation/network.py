@@ -28,7 +28,8 @@ class Server:
     """One Redis: the memory backend's commands, a clock, and connections to it.
 
     Attributes:
-        observers: are told of each command that was carried out.
+        observers: are called with each command that was carried out, and its reply.
+        sender: the process that sent that command.
     """
 
     def __init__(self, scheduler: Scheduler, faults: Faults) -> None:
@@ -41,6 +42,7 @@ class Server:
         self.in_flight: list[Request] = []
         self.inboxes: list[SimulatedInbox] = []
         self.observers: list[Callable[[Command[Any], Any], object]] = []
+        self.sender: Process | None = None
         self.effects = 0
 
     def forget(self) -> None:
@@ -115,6 +117,7 @@ class Request:
                 self._end(LockBackendError("connection refused", passing=True))
                 self._tell()
             return
+        server.sender = self.process
         replies = [server.carry_out(command) for command in self.commands]
         if not self.over and not self.reply_lost:
             scheduler = server.scheduler

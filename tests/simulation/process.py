@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from asyncio import events
 from collections.abc import Callable, Coroutine
 from itertools import count
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from django_redis_locks import engine as engines
 from django_redis_locks.client import Locks
 from django_redis_locks.conf import AliasSettings
+from django_redis_locks.core import forks, owners
 from django_redis_locks.engine import Engine
 from tests.simulation.network import EPOCH, SimulatedBackend
 from tests.simulation.scheduler import Actor, Died
@@ -102,6 +104,33 @@ class Process:
 
     def kill(self) -> None:
         """SIGKILL: the server hears that its connections are closed, what was sent may still arrive."""
+        self._exit()
+        self.unwind()
+        engines._queues.pop(self.backend.identity, None)
+
+    def fork(self) -> Process:
+        """Fork, and exit in the parent at once, as a daemon does when it starts: its memory lives on in a child, with another
+        number, without its threads and connections."""
+        child = copy.copy(self)
+        self.scheduler.processes.append(child)
+        child.name = f"{self.name}'"
+        child.pid = 1000 + len(self.scheduler.processes)
+        child.threads, child.loops = [], []
+        self._exit()
+        self.backend.process = child
+        for inbox in self.server.inboxes:
+            if inbox.process is self:
+                inbox.process = child
+        before = self.scheduler.process
+        self.scheduler.enter(self)
+        self.scheduler.process = child
+        tokens = owners._tokens._source
+        forks._after_fork_in_child()
+        owners._tokens._source = tokens  # random ones would give one seed two stories
+        self.scheduler.enter(before)
+        return child
+
+    def _exit(self) -> None:
         self.dead = True
         for request in self.server.in_flight[:]:
             if request.process is self:
@@ -109,6 +138,10 @@ class Process:
         for inbox in self.server.inboxes:
             if inbox.process is self:
                 inbox.silence()
+
+    def unwind(self) -> None:
+        """End what the threads of a dead process have begun. After a fork that waits for the end of the simulation: the
+        child has what they had in memory."""
         before = self.scheduler.process
         self.scheduler.enter(self)
         for loop in self.loops:
@@ -116,7 +149,6 @@ class Process:
         for actor in self.threads:
             actor.end()
         self.scheduler.enter(before)
-        engines._queues.pop(self.backend.identity, None)
 
 
 class VirtualLoop(asyncio.BaseEventLoop):

@@ -42,10 +42,13 @@ class Actor(greenlet):
         self.scheduler = process.scheduler
         self.name = name
         self.ident = id(self)
+        self.owner = self
+        """As owners of locks know this thread: in a forked child the thread that forked lives on."""
         self.over = False
         self.strikes = 0
         """How many times the next wait of this thread is interrupted."""
         self.doing = "begins"
+        self._heir: Actor | None = None
         self._act = act
         self._alarm = 0
 
@@ -62,7 +65,13 @@ class Actor(greenlet):
 
     def done(self) -> bool:
         """As a task has it: owners of locks are asked."""
-        return self.over
+        return self.over if self._heir is None else self._heir.done()
+
+    def inherit(self, forked: Actor) -> None:
+        """In a forked child, be the thread that forked."""
+        self.owner, forked.owner._heir = forked.owner, self
+        if forked.gr_context is not None:
+            self.gr_context = forked.gr_context.copy()
 
     def sleep(self, seconds: float) -> None:
         """Seconds of the process's own clock."""
