@@ -1,15 +1,20 @@
-"""Five hundred callers of one process who wait for one lock."""
+"""Crowds of callers who wait for one lock."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
 
+from django_redis_locks.client import Locks
 from tests.chaos import jobs
 from tests.chaos.jobs import give, order, take
 from tests.chaos.workers import AT_ONCE, CAP, PATIENCE, Worker, connected, in_line
+from tests.proxy import Proxy
+from tests.waiting import eventually
 
 Start = Callable[..., Worker]
 
@@ -61,3 +66,25 @@ def test_two_crowds_take_turns(workers: Start, direct: redis.Redis) -> None:
         for name in ("a", "tasks"):
             assert crowd.start(order, name).result(PATIENCE) == list(range(50))
     in_line(direct, 0)
+
+
+def test_crowd_that_comes_at_once_asks_once(proxied: Locks, proxy: Proxy) -> None:
+    """[H12] [L25] While the first answer is on its way the others queue up behind who asked: one question, not as many as
+    there are threads, nor as many connections."""
+    proxy.plan("delay", "reply", of="lock/acquire")
+    begin = threading.Barrier(24)
+
+    def enter() -> None:
+        begin.wait()
+        with proxied.lock("a", wait=20):
+            pass
+
+    with ThreadPoolExecutor(24) as pool:
+        futures = [pool.submit(enter) for _ in range(24)]
+        eventually(lambda: proxy.holds)
+        threading.Event().wait(0.3)  # for all of them to have come; what is asserted is how few asked
+        asked = len(proxy.fates("lock/acquire"))
+        proxy.deliver()
+        for future in futures:
+            future.result(20)
+    assert asked == 1

@@ -94,7 +94,7 @@ def test_a_cancelled_attempt_leaves_no_lock(face: Face, alice: Caller, bob: Call
 
 @pytest.mark.usefixtures("often")
 def test_a_lock_acquired_by_a_child_task_is_renewed(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H5] [H6] `wait_for` may acquire in a task of its own, which is over at once: the grant is its parent's to keep."""
+    """[H5c] [H6] `wait_for` may acquire in a task of its own, which is over at once: the grant is its parent's to keep."""
     face.configure(EXPIRE=9)
     lock = face.lock()
 
