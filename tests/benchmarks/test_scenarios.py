@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
 
 from benchmarks.adapters.base import Adapter
-from benchmarks.jobs import Job
+from benchmarks.jobs import Job, JobFailed
 from benchmarks.scenarios import hot
 
 LONGER = (0.3, 3.0, 20.0)
@@ -32,35 +33,33 @@ def test_scenario_with_a_working_lock_has_no_overlaps(
         figures = job.measure(**arguments)
     assert figures["overlaps"] == 0
     assert not figures.get("errors")
+    assert figures.get("through") == (5 if scenario == "crowd" else None)
 
 
-def test_every_worker_of_a_crowd_acquires_the_lock(redis_url: str) -> None:
-    with Job("ours", "crowd", redis_url, None, {"workers": 5}) as job:
+def test_other_scenarios_see_tasks_renewals_and_memory(redis_url: str) -> None:
+    def figures(adapter: str, scenario: str, options: dict[str, Any], **arguments: float) -> dict[str, Any]:
+        with Job(adapter, scenario, redis_url, None, options) as job:
+            job.ready()
+            return job.measure(**arguments)
+
+    for adapter in ("raw-tasks", "ours-tasks"):
+        assert figures(adapter, "tasks", {"tasks": 3}, seconds=0.05)["pairs"] > 0, adapter
+    for adapter in ("raw-renewed", "ours", "one-by-one"):
+        renewed = figures(adapter, "renewals", {"lease": 30.0}, seconds=0.05, locks=3)
+        assert (renewed["lost"], renewed["threads"]) == (0, 1), adapter
+    memory = figures("ours", "memory", {"locks": 100})
+    assert memory["bytes"] > 0
+    assert (round(memory["keys"]), memory["left_keys"]) == (1, 0)  # and one index for all of them
+
+
+def test_worker_ends_with_its_block_or_is_raised_with_its_reason(redis_url: str) -> None:
+    with Job("raw", "uncontended", "redis://127.0.0.1:1", None, {}) as job, pytest.raises(JobFailed, match="refused"):
         job.ready()
-        assert job.measure(settle=0.1, idle=0.1)["through"] == 5
-
-
-@pytest.mark.parametrize("adapter", ["raw-tasks", "ours-tasks"])
-def test_tasks_of_a_scenario_complete_pairs(adapter: str, redis_url: str) -> None:
-    with Job(adapter, "tasks", redis_url, None, {"tasks": 3}) as job:
+    with Job("raw", "uncontended", redis_url, None, {}) as job:
         job.ready()
-        assert job.measure(seconds=0.05)["pairs"] > 0
-
-
-@pytest.mark.parametrize("adapter", ["raw-renewed", "ours", "one-by-one"])
-def test_renewed_locks_stay_held_with_one_thread(adapter: str, redis_url: str) -> None:
-    with Job(adapter, "renewals", redis_url, None, {"lease": 30.0}) as job:
-        job.ready()
-        figures = job.measure(seconds=0.05, locks=3)
-    assert (figures["lost"], figures["threads"]) == (0, 1)
-
-
-def test_held_locks_take_memory_and_leave_no_key(redis_url: str) -> None:
-    with Job("ours", "memory", redis_url, None, {"locks": 100}) as job:
-        job.ready()
-        figures = job.measure()
-    assert figures["bytes"] > 0
-    assert (round(figures["keys"]), figures["left_keys"]) == (1, 0)  # and one index for all of them
+        pid = job._process.pid
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 class NoLock(Adapter):

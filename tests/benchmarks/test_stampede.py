@@ -3,16 +3,16 @@ loader."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from benchmarks.adapters.base import Cache, TaskCache
+from benchmarks.adapters.base import Cache
 from benchmarks.jobs import Job
 from benchmarks.scenarios import hits, stampede
+from tools.redis_server import RedisServer
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* multi-threaded:DeprecationWarning")  # 3.12 on forks
 
@@ -55,6 +55,13 @@ class Refusing(OneAtATime):
         return "a wrong one"
 
 
+class Unfit(Cache):
+    """It can't work at all."""
+
+    def load(self, key: str, loader: Callable[[], Any]) -> Any:
+        raise LookupError("no such cache")
+
+
 @pytest.mark.parametrize("crowd", [THREADS, PROCESSES], ids=["threads", "processes"])
 def test_loads_are_counted_in_all_processes(crowd: dict[str, int], redis_url: str) -> None:
     figures = stampede.Scenario(NoCache, redis_url, **crowd).measure(times=2)
@@ -68,64 +75,8 @@ def test_errors_are_counted_per_stampede_by_kind(redis_url: str) -> None:
     figures = stampede.Scenario(Refusing, redis_url, processes=1, callers=6).measure(times=2)
     assert figures["errors"] == 6
     assert figures["kinds"] == {"ConnectionError": 8, "another value": 4}
-
-
-class Forgetful(Cache):
-    """One of those who ask is never answered."""
-
-    def load(self, key: str, loader: Callable[[], Any]) -> Any:
-        if "warm" not in key and threading.current_thread().name.startswith("Thread-1 "):
-            threading.Event().wait()
-        return loader()
-
-
-def test_caller_that_is_never_answered_ends_the_measurement_as_an_error(
-    redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for patience in (1.0, 20.0):  # to whom others are lost as well they are late
-        monkeypatch.setattr(stampede, "PATIENCE", patience)
-        monkeypatch.setattr(
-            threading, "_counter", iter(range(1, 100)).__next__
-        )  # threads are called Thread-1 and so on
-        try:
-            figures = stampede.Scenario(Forgetful, redis_url, processes=1, callers=3).measure(times=5)
-        except EOFError:  # a thread wasn't there when the first stampede was to begin
-            continue
-        if figures["kinds"] == {stampede.LOST: 1}:
-            break
-    assert figures["kinds"] == {stampede.LOST: 1}
-    assert figures["loads"] == 2
-
-
-class Unfit(Cache):
-    """It can't work at all."""
-
-    def load(self, key: str, loader: Callable[[], Any]) -> Any:
-        raise LookupError("no such cache")
-
-
-def test_cache_that_fails_before_the_stampede_raises(redis_url: str) -> None:
     with pytest.raises(RuntimeError, match="LookupError: no such cache"):
         stampede.Scenario(Unfit, redis_url, processes=1, callers=50)
-
-
-class Tasks(TaskCache):
-    """One loads, of all tasks of a loop."""
-
-    async def start(self) -> None:
-        self.lock = asyncio.Lock()
-        self.values: dict[str, Any] = {}
-
-    async def load(self, key: str, loader: Callable[[], Awaitable[Any]]) -> Any:
-        async with self.lock:
-            if key not in self.values:
-                self.values[key] = await loader()
-        return self.values[key]
-
-
-def test_stampede_of_tasks_counts_a_load_per_process(redis_url: str) -> None:
-    figures = stampede.Scenario(Tasks, redis_url, processes=2, callers=3).measure(times=2)
-    assert (figures["loads"], figures["errors"]) == (2, 0)
 
 
 class Getter(OneAtATime):
@@ -145,22 +96,14 @@ def test_hits_scenario_measures_hits_and_refuses_misses(redis_url: str) -> None:
             hits.Scenario(Misses, redis_url, size=size)
 
 
-@pytest.mark.parametrize(
-    ("adapter", "crowd"),
-    [("ours-load", THREADS), ("ours-guarded-load", PROCESSES), ("ours-tasks-load", PROCESSES)],
-)
-def test_our_caches_load_once_in_a_stampede(adapter: str, crowd: dict[str, int], redis_url: str) -> None:
-    with Job(adapter, "stampede", redis_url, None, crowd) as job:
-        job.ready()
-        figures = job.measure(times=2)
-    assert (figures["loads"], figures["kinds"]) == (1, {})
-
-
-@pytest.mark.parametrize(
-    ("adapter", "size"),
-    [("ours-django-get", 0), ("ours-locmem-get", 10_000), ("ours-guarded-get", 10_000), ("ours-guarded-or-set", 0)],
-)
-def test_our_caches_hit_in_the_hits_scenario(adapter: str, size: int, redis_url: str) -> None:
-    with Job(adapter, "hits", redis_url, None, {"size": size}) as job:
-        job.ready()
-        assert job.measure(seconds=0.01)["us"] > 0
+def test_our_caches_load_once_in_a_stampede_and_hit_afterwards(redis_url: str, redis_server: RedisServer) -> None:
+    for adapter, crowd in (("load", THREADS), ("guarded-load", PROCESSES), ("tasks-load", PROCESSES)):
+        redis_server.flush()
+        with Job(f"ours-{adapter}", "stampede", redis_url, None, crowd) as job:
+            job.ready()
+            figures = job.measure(times=2)
+        assert (figures["loads"], figures["kinds"]) == (1, {}), adapter
+    for adapter, size in (("django-get", 0), ("locmem-get", 10_000), ("guarded-get", 10_000), ("guarded-or-set", 0)):
+        with Job(f"ours-{adapter}", "hits", redis_url, None, {"size": size}) as job:
+            job.ready()
+            assert job.measure(seconds=0.01)["us"] > 0, adapter

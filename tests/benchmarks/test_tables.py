@@ -30,12 +30,6 @@ def test_shown_number_has_digits_groups_and_unit() -> None:
     assert shown(math.inf, 1, "") == "∞"
 
 
-def test_case_gives_medians_and_ratios_of_rounds(case: Case) -> None:
-    assert case.value("ours", "cpu") == 40
-    assert case.ratio("ours", "raw", "cpu") == 4
-    assert math.isnan(case.value("pottery", "cpu"))
-
-
 def test_table_has_a_line_per_adapter_with_failures(case: Case) -> None:
     case.failed["pottery"] = "no answer within 60 s"
     heading, ours, raw, pottery = cells(case)
@@ -46,22 +40,16 @@ def test_table_has_a_line_per_adapter_with_failures(case: Case) -> None:
     assert {len(line) for line in cells(case)} == {len(heading)}
     assert "| **django-redis-locks** | 40.0 | 4.00 × |" in markdown(cells(case))
     assert text(cells(case)).count("\n") == 3
-
-
-def test_failure_in_a_later_round_is_named_below_the_table(case: Case) -> None:
-    case.failed["ours"] = "no answer within 60 s"
+    case.failed = {"ours": "no answer within 60 s"}  # in a later round
     assert troubles(case) == ["django-redis-locks failed: no answer within 60 s"]
 
 
-def test_budget_is_met_up_to_its_limit() -> None:
+def test_budget_is_met_up_to_its_limit_and_judged_if_measured(case: Case) -> None:
     def passed(value: float, *, at_least: bool) -> bool:
         return Verdict(Budget("1", "a promise", lambda cases: value, 2.0, at_least), value).passed
 
     assert [passed(value, at_least=False) for value in (2.0, 2.01, math.inf)] == [True, False, False]
     assert [passed(value, at_least=True) for value in (2.0, 1.99)] == [True, False]
-
-
-def test_verdicts_judge_only_measured_rows(case: Case) -> None:
     (verdict,) = verdicts({"1 same": case})
     assert (verdict.budget.promise, verdict.value, verdict.passed) == ("time, fixed lease: of the raw socket", 4, False)
 
@@ -89,14 +77,8 @@ def test_fill_replaces_parts_and_keeps_the_rest() -> None:
     filled = page.fill(PAGE, {"row 1": "new\n"})
     assert filled == PAGE.replace("old", "new")
     assert page.fill(filled, {"row 1": "new\n"}) == filled
-
-
-def test_fill_without_a_place_for_a_part_raises_ValueError() -> None:
     with pytest.raises(ValueError, match="no place for: row 9"):
         page.fill(PAGE, {"row 9": ""})
-
-
-def test_performance_page_has_a_place_for_every_row() -> None:
     text = (DOCS / "explain" / "performance.md").read_text()
     page.fill(text, {**{f"row {row}": "" for row in ROWS}, "budgets": "", "machine": "", "growth machine": ""})
 
