@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -12,13 +11,17 @@ import pytest
 from example_project import buyers
 from example_project.report import (
     Outcome,
+    Visits,
     commit_explanation,
     commit_failures,
     explanation,
     failures,
     heading,
     line,
-    percentile,
+    visits_explanation,
+    visits_failures,
+    visits_heading,
+    visits_line,
 )
 
 NAIVE = Outcome("naive", 40, sold=60, left=31, finals=[200] * 60, statuses=[200] * 60, seconds=[0.1] * 60)
@@ -27,36 +30,24 @@ LOCKED = Outcome("locked", 40, 40, left=0, finals=SERVED, statuses=SERVED + [409
 WAITING = Outcome("waiting", 40, 40, left=0, finals=SERVED, statuses=SERVED, seconds=[0.05] * 60)
 
 
-def test_expected_outcomes_have_no_failures():
-    assert failures(NAIVE, LOCKED, WAITING) == []
-
-
-def test_wrong_locked_form_fails():
-    for changes, message in (
-        ({"sold": 41, "finals": [200] * 41 + [410] * 19}, "The locked form sold 41 of 40."),
-        ({"sold": 39, "left": 1, "finals": [200] * 39 + [410] * 21}, "The locked form sold 39 of 40."),
-        ({"left": 2}, "The locked form left a stock of 2."),
-        ({"statuses": [200] * 40 + [410] * 20}, "The locked form refused nobody: no lock was at work."),
-        ({"finals": [200] * 40 + [500] * 2 + [0] * 18}, "ended without 200, 409 or 410: 18 x no answer, 2 x 500."),
-        ({"finals": [200] * 39 + [410] * 21}, "The locked form told 39 buyers that they have it, and made 40 orders."),
+def test_outcome_that_shows_no_difference_or_oversells_fails():
+    """A buyer who is refused until the end is no failure."""
+    served = replace(LOCKED, finals=[200] * 40 + [410] * 19 + [409])
+    assert failures(NAIVE, LOCKED, WAITING) == failures(NAIVE, served, WAITING) == []
+    for form, changes, message in (
+        ("locked", {"sold": 41, "finals": [200] * 41 + [410] * 19}, "The locked form sold 41 of 40."),
+        ("locked", {"sold": 39, "left": 1, "finals": [200] * 39 + [410] * 21}, "The locked form sold 39 of 40."),
+        ("locked", {"left": 2}, "The locked form left a stock of 2."),
+        ("locked", {"statuses": SERVED}, "The locked form refused nobody: no lock was at work."),
+        ("locked", {"finals": [200] * 40 + [500] * 2 + [0] * 18}, "without 200, 409 or 410: 18 x no answer, 2 x 500."),
+        ("locked", {"finals": [200] * 39 + [410] * 21}, "told 39 buyers that they have it, and made 40 orders."),
+        ("waiting", {"statuses": [*SERVED, 409, 409]}, "The waiting form refused 2 requests."),
+        ("waiting", {"sold": 41, "finals": [200] * 41 + [410] * 19}, "The waiting form sold 41 of 40."),
+        ("naive", {"sold": 40, "left": 0, "finals": SERVED}, "The naive form sold 40 of 40: its race didn't show."),
     ):
-        assert any(message in found for found in failures(NAIVE, replace(LOCKED, **changes), WAITING)), message
-
-
-def test_wrong_waiting_form_fails():
-    refused = replace(WAITING, statuses=[200] * 40 + [410] * 20 + [409] * 2)
-    assert failures(NAIVE, LOCKED, refused) == ["The waiting form refused 2 requests."]
-    oversold = replace(WAITING, sold=41, finals=[200] * 41 + [410] * 19)
-    assert failures(NAIVE, LOCKED, oversold) == ["The waiting form sold 41 of 40."]
-
-
-def test_naive_form_without_a_race_fails():
-    lucky = replace(NAIVE, sold=40, left=0, finals=[200] * 40 + [410] * 20)
-    assert failures(lucky, LOCKED, WAITING) == ["The naive form sold 40 of 40: its race didn't show."]
-
-
-def test_buyer_refused_until_the_end_is_no_failure():
-    assert failures(NAIVE, replace(LOCKED, finals=[200] * 40 + [410] * 19 + [409]), WAITING) == []
+        outcomes = {"naive": NAIVE, "locked": LOCKED, "waiting": WAITING}
+        outcomes[form] = replace(outcomes[form], **changes)
+        assert any(message in found for found in failures(*outcomes.values())), message
 
 
 def test_table_has_a_number_below_every_column():
@@ -76,19 +67,27 @@ def test_forms_compared_at_commit_fail_without_a_race_or_when_oversold():
     assert commit_failures(by_hand, oversold) == ["The waiting form sold 41 of 40."]
     text = commit_explanation(by_hand, WAITING)
     assert "60 buyers paid for 40 items" in text
-    assert text.count(".") == 2
+    assert text.count(".") == explanation(NAIVE, LOCKED, WAITING).count(".") == 2
 
 
-def test_explanation_is_two_sentences():
-    text = explanation(NAIVE, LOCKED, WAITING)
-    assert "60 buyers paid for 40 items" in text
-    assert "each of the 60 requests waited for its turn" in text
-    assert text.count(".") == 2
+PLAIN = Visits("get_or_set, expired", made=80, statuses=[200] * 100, seconds=[0.7] * 100)
+EXPIRED = Visits("get_or_load, expired", made=1, statuses=[200] * 100, seconds=[0.02] * 100)
+NONE = Visits("get_or_load, none yet", made=1, statuses=[200] * 100, seconds=[0.65] * 100)
 
 
-def test_percentile_of_values_and_of_none():
-    values = [value / 1000 for value in range(1, 101)]
-    assert (percentile(values, 0.5), percentile(values, 0.99), percentile([], 0.5)) == (0.05, 0.099, 0.0)
+def test_visits_fail_unless_the_report_is_made_once_and_seen_by_all():
+    assert visits_failures(PLAIN, EXPIRED, NONE) == []
+    for made in (0, 2, 100):
+        message = f"With get_or_load, expired the report was made {made} times, and not once."
+        assert visits_failures(PLAIN, replace(EXPIRED, made=made), NONE) == [message]
+        assert len(visits_failures(PLAIN, EXPIRED, replace(NONE, made=made))) == 1
+    (found,) = visits_failures(replace(PLAIN, made=1), EXPIRED, NONE)
+    assert "its stampede didn't show" in found
+    (found,) = visits_failures(PLAIN, EXPIRED, replace(NONE, statuses=[200] * 97 + [0, 500, 500]))
+    assert found == "With get_or_load, none yet 3 visitors got no report: [0, 500]."
+    assert visits_line(PLAIN).split() == ["get_or_set,", "expired", "100", "80", "700", "700"]
+    assert len(visits_heading()) == len(visits_line(PLAIN)) == len(visits_line(NONE)) < 80
+    assert "80 of 100 visitors made a new one" in visits_explanation(PLAIN, EXPIRED, NONE)
 
 
 @pytest.fixture
@@ -99,32 +98,17 @@ def answers(monkeypatch: pytest.MonkeyPatch):
     return given
 
 
-def test_buyer_comes_back_until_answered(answers):
-    answers += [(409, 5.0), (409, 5.0), (200, 1.0), (200, 1.0)]
-    buyer = buyers.Buyer()
-    buyer.buy("http://shop", threading.Event())
-    assert buyer.statuses == [409, 409, 200]
-    assert len(buyer.seconds) == 3
+def test_buyer_comes_back_until_answered_or_so_many_retries(answers):
+    answers += [(409, 5.0), (409, 5.0), (200, 1.0), *[(409, 5.0)] * 50]
+    buyers_now = [buyers.Buyer(), buyers.Buyer()]
+    for buyer in buyers_now:
+        buyer.buy("http://shop", threading.Event())
+    assert [buyer.statuses for buyer in buyers_now] == [[409, 409, 200], [409] * 21]
+    assert len(buyers_now[0].seconds) == 3
 
 
-def test_buyer_gives_up_after_so_many_retries(answers):
-    answers += [(409, 5.0)] * 50
-    buyer = buyers.Buyer()
-    buyer.buy("http://shop", threading.Event())
-    assert buyer.statuses == [409] * 21
-
-
-def test_post_without_an_answer_returns_status_0(unused_url):
-    assert buyers.post(unused_url) == (0, 0.0)
-
-
-@pytest.fixture
-def unused_url() -> Iterator[str]:
-    """Of a port that refuses connections, because somebody has it and doesn't listen."""
+def test_post_without_an_answer_returns_status_0_and_a_pause_is_long_enough():
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{taken.getsockname()[1]}/"
-
-
-def test_pause_is_never_shorter_than_asked():
+        taken.bind(("127.0.0.1", 0))  # and doesn't listen
+        assert buyers.post(f"http://127.0.0.1:{taken.getsockname()[1]}/") == (0, 0.0)
     assert all(5 <= buyers.pause(5) <= 6.25 for _ in range(100))

@@ -48,18 +48,15 @@ def test_locked_form_is_busy_while_another_holder_has_the_key(shop: Shop, redis_
     assert shop.product()["sold"] == 2
 
 
-def test_sold_out_product_answers_410(shop: Shop):
-    assert [shop.buy("naive")[0] for _ in range(STOCK)] == [200] * STOCK
+def test_forms_sell_one_item_each_until_it_is_sold_out(shop: Shop):
+    assert [shop.buy(form)[0] for form in ("waiting", "by-hand")] == [200, 200]
+    assert [shop.buy("naive")[0] for _ in range(STOCK - 2)] == [200] * (STOCK - 2)
     assert [shop.buy(form)[0] for form in ("naive", "locked", "waiting", "by-hand")] == [410] * 4
     assert shop.product()["sold"] == STOCK
+    assert shop.buy("locked", 99)[0] == 404
 
 
-def test_waiting_forms_sell_one_item_each(shop: Shop):
-    assert [shop.buy(form, 1)[0] for form in ("waiting", "by-hand")] == [200, 200]
-    assert shop.product()["sold"] == 2
-
-
-def test_report_counts_an_order_once_it_is_placed(shop: Shop):
+def test_report_counts_an_order_until_a_restock(shop: Shop):
     """The one of before may be served for as long as the next one takes to make."""
     assert "<td>Coffee grinder<td>0<td>" in shop.report()
     assert shop.buy("locked")[0] == 200
@@ -67,52 +64,33 @@ def test_report_counts_an_order_once_it_is_placed(shop: Shop):
     while "<td>Coffee grinder<td>1<td>" not in shop.report():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-
-
-def test_unguarded_report_is_the_same_page(shop: Shop):
-    assert "<td>Coffee grinder<td>" in shop.report("reports/sales/unguarded/")
-
-
-def test_report_is_empty_again_after_a_restock(shop: Shop):
-    assert shop.buy("locked")[0] == 200
-    shop.report()
+    assert "<td>Coffee grinder<td>1<td>" in shop.report("reports/sales/unguarded/")
     assert post(f"{shop.url}/restock")[0] == 302
     assert "<td>Coffee grinder<td>0<td>" in shop.report()
 
 
-def test_unknown_product_answers_404(shop: Shop):
-    assert shop.buy("locked", 99)[0] == 404
-
-
-def test_browser_gets_the_page_with_a_message(shop: Shop):
+def test_browser_gets_the_page_with_a_message_or_403_if_forged(shop: Shop, redis_url: str):
     token = "b" * 32
     headers = {"Accept": "text/html", "Cookie": f"csrftoken={token}", "X-CSRFToken": token}
-    with urlopen(Request(f"{shop.url}/locked/1/buy", data=b"", headers=headers), timeout=PATIENCE) as response:
-        page = response.read().decode()
+
+    def post_form(**headers: str) -> tuple[int, str, str]:
+        try:
+            answer = urlopen(Request(f"{shop.url}/locked/1/buy", data=b"", headers=headers), timeout=PATIENCE)
+        except HTTPError as error:
+            answer = error
+        with answer:
+            return answer.status, answer.read().decode(), answer.headers.get("Retry-After", "")
+
+    status, page, _ = post_form(**headers)
+    assert status == 200
     assert "Coffee grinder: sold. 39 left." in page
     assert page.count("csrfmiddlewaretoken") == 3 * 3 + 1
-
-
-def test_browser_gets_the_page_when_the_checkout_is_taken(shop: Shop, redis_url: str):
-    token = "b" * 32
-    headers = {"Accept": "text/html", "Cookie": f"csrftoken={token}", "X-CSRFToken": token}
-    with (
-        override_settings(REDIS_LOCKS={"default": {"LOCATION": redis_url}}),
-        locks.lock("shop:checkout:1", expire=60),
-        pytest.raises(HTTPError) as caught,
-    ):
-        urlopen(Request(f"{shop.url}/locked/1/buy", data=b"", headers=headers), timeout=PATIENCE)
-    with caught.value as answer:
-        assert answer.code == 409
-        assert 1 <= int(answer.headers["Retry-After"]) <= 60
-        assert "Somebody is paying for this one." in answer.read().decode()
-
-
-def test_forged_forms_are_refused(shop: Shop):
-    with pytest.raises(HTTPError) as caught:
-        urlopen(Request(f"{shop.url}/locked/1/buy", data=b""), timeout=PATIENCE)
-    caught.value.close()
-    assert caught.value.code == 403
+    assert post_form()[0] == 403
+    with override_settings(REDIS_LOCKS={"default": {"LOCATION": redis_url}}), locks.lock("shop:checkout:1", expire=60):
+        status, page, retry_after = post_form(**headers)
+    assert status == 409
+    assert 1 <= int(retry_after) <= 60
+    assert "Somebody is paying for this one." in page
 
 
 def test_ctrl_c_leaves_nothing_behind(redis_url: str, tmp_path):
@@ -151,3 +129,11 @@ def test_command_named_by_the_server_shows_its_locks(redis_executable: None, tmp
         assert json.loads(told.stdout)["aliases"]["default"]["held"] == 0
     finally:
         assert close_shop(process) == 0
+
+
+def test_admin_demo_measures_pages_with_locks(redis_executable: None) -> None:
+    """Each page that it measures comes with locks on it, or it fails."""
+    command = [sys.executable, str(PROJECT / "admin_demo.py"), "--measure", "--locks", "200"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 6
