@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import threading
 import time
@@ -18,7 +19,7 @@ from ..renewal import janitors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
+    from types import FrameType, TracebackType
 
 _PACKAGE = str(Path(__file__).parent.parent)
 
@@ -205,7 +206,19 @@ class ManualClock:
 
 def _in_package(thread: int) -> bool:
     """What the thread executes is code of ours, or of the standard library on its behalf."""
-    frame = sys._current_frames().get(thread)
+    frame = _frames().get(thread)
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("threading", "asyncio"):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(_PACKAGE)
+
+
+def _frames() -> dict[int, FrameType]:
+    """What each thread executes. The garbage collector stands still meanwhile: CPython 3.11 waits for ever if it frees a
+    ``threading.local`` in this call (python/cpython#106883)."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()
+    finally:
+        if collects:
+            gc.enable()
