@@ -10,10 +10,7 @@ from typing import Any
 import pytest
 from celery import Celery, _state
 
-from celery_locks import beat
-from tests.unit.celery_locks.sent_messages import Sent
 from tests.unit.celery_locks.stepped_beats import Stage, open_stage
-from tools.redis_server import RedisServer
 
 HERE = Path(__file__).parent
 IGNORED = [
@@ -45,13 +42,3 @@ def project_app() -> Iterator[Celery]:
 def stage(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[Stage]:
     with open_stage(monkeypatch, settings) as stage:
         yield stage
-
-
-@pytest.fixture
-def sent(redis_server: RedisServer, settings: Any) -> Iterator[Sent]:
-    sent = Sent(redis_server, settings)
-    yield sent
-    beat._down.clear()
-    sent.redis.delete(sent.app.conf.task_default_queue)
-    sent.redis.close()
-    sent.app.close()

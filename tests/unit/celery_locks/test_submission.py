@@ -1,37 +1,121 @@
-"""Submissions: what is sent, what the record says, and what a duplicate is answered with."""
+"""Submissions: what is sent, what the record says, and what a duplicate is answered with; and when something fails.
+
+Real submissions to a broker that no worker listens to. Their races, and processes that die, are the simulator's.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from celery import Celery, chain, chord, group
+import redis
+from celery import Celery, chain, chord
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import connection, transaction
+from django.db import transaction
+from kombu.exceptions import EncodeError, OperationalError
 
-from celery_locks import DuplicateTask, IdempotencyKeyReused, IdempotentTask, SingletonTask, counters, submission
-from celery_locks.message import HEADER
-from django_redis_locks import LockKeyError, locks
-from tests.unit.celery_locks.sent_messages import DOWN, Sent, run_of
+from celery_locks import (
+    DuplicateTask,
+    IdempotencyKeyReused,
+    IdempotentTask,
+    SingletonTask,
+    beat,
+    counters,
+    submission,
+)
+from celery_locks.job import Job
+from celery_locks.keys import key_of
+from celery_locks.message import HEADER, Header
+from celery_locks.place import Place, place_of
+from django_redis_locks import LockBackendError, LockKeyError, locks
 from tools.redis_server import RedisServer
 
-BASES = (SingletonTask, IdempotentTask)
+DOWN = {"default": {"LOCATION": "redis://127.0.0.1:1/0", "WAIT": 0}}
 
 
-def test_duplicate_submission_returns_the_first_result_and_sends_nothing(
-    sent: Sent, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", "celery_locks")
-    for base in BASES:
-        task = sent.task(base)
-        first, second, other = task.delay(1), task.delay(x=1), task.delay(2)
-        assert sent.ids_of(task) == [first.id, other.id]
-        found = second.id, first.deduplicated, second.deduplicated, other.deduplicated
-        assert found == (first.id, False, True, False)
-        assert counters()[task.name, "duplicate_suppressed"] == 1
-        assert f"a duplicate: {first.id} is queued for " in caplog.text
+class Sent:
+    """An app on a real broker, and the messages that it sent."""
+
+    def __init__(self, server: RedisServer, settings: Any) -> None:
+        settings.REDIS_LOCKS = {"default": {"LOCATION": server.url(2)}}
+        self.app = Celery("sent", broker=server.url(0), backend="cache+memory://", set_as_current=False)
+        # without a pool each connection is closed, not left to the collector, and so to another test
+        self.app.conf.update(task_default_queue=uuid.uuid4().hex, broker_pool_limit=0)
+        self.redis = redis.Redis.from_url(server.url(0))
+
+    def task(self, base: type = IdempotentTask, body: Any = None, **options: Any) -> Any:
+        def run(x=1, y=2): ...
+
+        name = f"task{uuid.uuid4().hex[:6]}"
+        return self.app.task(body or run, base=base, name=name, shared=False, lazy=False, **options)
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        queue = self.app.conf.task_default_queue
+        return [json.loads(text)["headers"] for text in reversed(self.redis.lrange(queue, 0, -1))]
+
+    @property
+    def ids(self) -> list[str]:
+        return [message["id"] for message in self.messages]
+
+    @property
+    def headers(self) -> list[dict[str, Any]]:
+        return [message[HEADER] for message in self.messages]
+
+    def ids_of(self, task: Any) -> list[str]:
+        return [message["id"] for message in self.messages if message["task"] == task.name]
+
+    def place(self, task: Any) -> Place:
+        """Of the record of the job with the argument 1."""
+        return place_of(task, key_of(task, (1,), {}, None)[0])
+
+    def job(self, task: Any) -> Job:
+        job = self.place(task).look()
+        assert job is not None
+        return job
+
+    def broken(self, patch: pytest.MonkeyPatch, failure: BaseException, *, after: bool) -> Callable[[], None]:
+        """Let the broker fail, before it takes messages or after that, until the function returned is called."""
+        plain = self.app.send_task
+
+        def send(*args: Any, **kwargs: Any) -> Any:
+            if after:
+                plain(*args, **kwargs)
+            raise failure
+
+        patch.setattr(self.app, "send_task", send)
+        return lambda: patch.setattr(self.app, "send_task", plain)
+
+    def tick(self, task: Any) -> Any:
+        """Submit as beat does."""
+        token = beat._current.set(beat.Tick(f"entry {uuid.uuid4().hex}", task.name, 60.0, None, uuid.uuid4().hex))
+        try:
+            return task.apply_async()
+        finally:
+            beat._current.reset(token)
+
+
+def run_of(task: Any) -> Any:
+    """A run of the job with the argument 1, for ``push_request(lock_run=...)``."""
+    return SimpleNamespace(id="r", header=Header(key_of(task, (1,), {}, None)[0], "id"), heir=None)
+
+
+@pytest.fixture
+def sent(redis_server: RedisServer, settings: Any) -> Iterator[Sent]:
+    sent = Sent(redis_server, settings)
+    yield sent
+    beat._down.clear()
+    sent.redis.delete(sent.app.conf.task_default_queue)
+    sent.redis.close()
+    sent.app.close()
+
+
+# What is sent
 
 
 def test_message_carries_the_key_and_the_callers_headers(sent: Sent) -> None:
@@ -58,51 +142,62 @@ def test_adelay_sends_one_message_and_delay_in_a_loop_raises(sent: Sent) -> None
     assert {result.id for result in results} == {results[0].id}
 
 
-# lock_on_duplicate
+def test_queued_job_expires_with_its_message(sent: Sent) -> None:
+    """[C3] [C11] [C12] A message that is lost doesn't block its key for ever."""
+    for declared, options, least, most in [
+        (None, {}, 86_000, 86_400),
+        (None, {"countdown": 3600}, 89_000, 90_000),
+        (None, {"expires": 60}, 50, 60),
+        (None, {"expires": 60, "countdown": 600}, 50, 60),
+        (60, {}, 50, 60),
+        (60, {"expires": 90}, 80, 90),
+        (60, {"expires": None}, 86_000, 86_400),
+    ]:
+        task = sent.task(expires=declared)
+        task.apply_async((1,), **options)
+        assert least < sent.job(task).known.lease_left <= most, (declared, options)
 
 
-def test_duplicate_with_raise_raises_DuplicateTask_and_with_queue_is_sent(sent: Sent) -> None:
-    task = sent.task(lock_on_duplicate="raise")
-    first = task.delay()
+def test_submission_sends_no_command_that_searches(sent: Sent) -> None:
+    """[C54] However many jobs there are."""
+    task = sent.task()
+    sent.redis.config_resetstat()
+    task.delay(1)
+    task.delay(1)
+    used = {name.removeprefix("cmdstat_") for name in sent.redis.info("commandstats")}
+    assert "evalsha" in used
+    assert not {"keys", "scan", "zscan", "hscan", "smembers"} & used
+
+
+# Duplicates
+
+
+def test_duplicate_is_answered_as_lock_on_duplicate_says(sent: Sent, caplog: pytest.LogCaptureFixture) -> None:
+    """The last one that replaces counts. A job that runs isn't replaced."""
+    caplog.set_level("INFO", "celery_locks")
+    usual, stern, patient, replacing = [
+        sent.task(lock_on_duplicate=how) for how in ("existing", "raise", "queue", "replace")
+    ]
+    first, second = usual.delay(1), usual.delay(x=1)
+    assert (second.id, first.deduplicated, second.deduplicated) == (first.id, False, True)
+    assert counters()[usual.name, "duplicate_suppressed"] == 1
+    assert f"a duplicate: {first.id} is queued for " in caplog.text
+
+    first = stern.delay()
     with pytest.raises(DuplicateTask, match="is queued already") as caught:
-        task.delay()
-    assert (caught.value.task_id, caught.value.state, caught.value.name) == (first.id, "queued", task.name)
+        stern.delay()
+    assert (caught.value.task_id, caught.value.state, caught.value.name) == (first.id, "queued", stern.name)
     assert "job:" not in str(caught.value)
-    queued = sent.task(lock_on_duplicate="queue")
-    assert len({queued.delay().id for _ in range(3)}) == 3 == len(sent.ids_of(queued))
 
+    assert len({patient.delay().id for _ in range(3)}) == 3 == len(sent.ids_of(patient))
 
-def test_duplicate_with_replace_takes_the_place_of_a_queued_job(sent: Sent) -> None:
-    """The last one counts, and messages before it find themselves replaced. A job that runs isn't replaced."""
-    task = sent.task(lock_on_duplicate="replace")
-    results = [task.apply_async((1,), countdown=60) for _ in range(3)]
+    results = [replacing.apply_async((1,), countdown=60) for _ in range(3)]
     assert not any(result.deduplicated for result in results)
-    job = sent.job(task)
-    reserved = [header["reserved"] for header in sent.headers]
+    job = sent.job(replacing)
+    reserved = [header["reserved"] for header in sent.headers[-3:]]
     assert (job.id, job.first, job.reserved) == (results[2].id, reserved[0], reserved[2])
-    sent.runs(task)
-    assert task.delay(1).id == results[2].id
-
-
-# Until when a submission is a duplicate
-
-
-@pytest.mark.parametrize(
-    ("options", "outcome", "about", "duplicate"),
-    [
-        pytest.param({"idempotency_ttl": 30}, "failure", {}, False, id="[C60] failed"),
-        pytest.param({"idempotency_ttl": 30}, "success", {"ttl": 30}, True, id="answered"),
-        pytest.param({"idempotency_ttl": 0}, "success", {}, False, id="done"),
-        pytest.param({"base": SingletonTask, "lock_min_hold": 30}, "success", {"rest": 30}, True, id="[C34] min hold"),
-    ],
-)
-def test_submission_after_the_end_of_a_job(
-    sent: Sent, options: dict[str, Any], outcome: str, about: dict[str, Any], duplicate: bool
-) -> None:
-    task = sent.task(**options)
-    first = task.delay(1)
-    sent.ends(task, outcome, **about)
-    assert (task.delay(1).id == first.id) is duplicate
+    sent.place(replacing).put(job, job.turned("running", run="r"), 30)  # as a worker does at its start
+    assert replacing.delay(1).id == results[2].id
 
 
 def test_submission_after_a_start_or_a_revocation_is_a_new_job(sent: Sent) -> None:
@@ -120,25 +215,6 @@ def test_submission_after_a_start_or_a_revocation_is_a_new_job(sent: Sent) -> No
     assert not third.deduplicated
 
 
-def test_queued_job_expires_with_its_message(sent: Sent) -> None:
-    """[C3] [C11] [C12] A message that is lost doesn't block its key for ever."""
-    for declared, options, least, most in [
-        (None, {}, 86_000, 86_400),
-        (None, {"countdown": 3600}, 89_000, 90_000),
-        (None, {"expires": 60}, 50, 60),
-        (None, {"expires": 60, "countdown": 600}, 50, 60),
-        (60, {}, 50, 60),
-        (60, {"expires": 90}, 80, 90),
-        (60, {"expires": None}, 86_000, 86_400),
-    ]:
-        task = sent.task(expires=declared)
-        task.apply_async((1,), **options)
-        assert least < sent.job(task).known.lease_left <= most, (declared, options)
-
-
-# Keys
-
-
 def test_idempotency_key_with_other_arguments_raises_IdempotencyKeyReused(sent: Sent) -> None:
     task = sent.task()
     first = task.apply_async((1,), idempotency_key="order-7")
@@ -150,25 +226,14 @@ def test_idempotency_key_with_other_arguments_raises_IdempotencyKeyReused(sent: 
     assert len(sent.ids) == 2
 
 
-def test_foreign_value_under_the_key_raises_LockKeyError(sent: Sent) -> None:
-    task = sent.task(lock_key="{x}")
-    with locks.lock(f"job:{task.name}:1"), pytest.raises(LockKeyError):
-        task.delay(1)
-    assert sent.ids == []
-
-
-# Submissions from a run of the same job
-
-
 @pytest.mark.parametrize("how", ["existing", "queue"])
 def test_job_that_submits_itself_twice_has_one_successor(sent: Sent, how: str) -> None:
     """[C17] [C47] One is enough, unless each counts; a message whose id is promised is sent."""
     task = sent.task(lock_on_duplicate=how)
-    run = run_of(task, 1)
+    run = run_of(task)
     task.push_request(id="id", called_directly=False, lock_run=run)
     first, second = task.delay(1), task.delay(1)
     third = task.apply_async((1,), task_id="promised")
-    assert run.heir is not None
     assert run.heir.id == first.id
     assert second.deduplicated is (how == "existing")
     assert third.id == "promised" == sent.ids[-1]
@@ -192,37 +257,7 @@ def test_duplicate_is_no_child_of_its_submitter(sent: Sent) -> None:
     assert len(children) == 1
 
 
-# Transactions
-
-
-@pytest.mark.django_db(transaction=True)
-def test_submission_on_commit_is_sent_after_commit_and_not_after_rollback(sent: Sent) -> None:
-    """[C15] [D16] A rollback leaves no record."""
-    task = sent.task()
-    with transaction.atomic():
-        task.delay_on_commit(1)
-        transaction.set_rollback(True)
-    assert sent.ids == []
-    assert not connection.in_atomic_block
-    with transaction.atomic():
-        task.delay_on_commit(1)
-        task.apply_async_on_commit((1,))
-        assert sent.ids == []
-    assert len(sent.ids) == 1
-
-
-# Canvas
-
-
-def test_duplicates_in_a_group_are_sent_and_follow_the_first(sent: Sent) -> None:
-    """[C17] Their ids are promised."""
-    task = sent.task()
-    result = group(task.s(1) for _ in range(3)).apply_async()
-    assert sent.ids == [child.id for child in result.children]
-    assert [header.get("follow") for header in sent.headers] == [None, sent.ids[0], sent.ids[0]]
-
-
-def test_duplicate_in_a_chain_or_with_a_callback_follows_the_first(sent: Sent) -> None:
+def test_duplicate_in_a_canvas_follows_runs_or_raises_as_lock_canvas_says(sent: Sent) -> None:
     """[C19] Without results it runs after the first."""
     task, forgetful = sent.task(), sent.task(ignore_result=True)
     first = task.delay(1)
@@ -233,16 +268,28 @@ def test_duplicate_in_a_chain_or_with_a_callback_follows_the_first(sent: Sent) -
     assert forgetful.apply_async((1,), link=forgetful.si(3)).id != first.id
     assert sent.headers[-1].get("line") is True
     assert "follow" not in sent.headers[-1]
-
-
-def test_duplicate_in_a_canvas_with_lock_canvas_fail_raises_DuplicateTask(sent: Sent) -> None:
-    task = sent.task(lock_canvas="fail")
-    task.delay(1)
+    stern = sent.task(lock_canvas="fail")
+    stern.delay(1)
     with pytest.raises(DuplicateTask):
-        chord([task.s(1), task.s(1)], task.si(9)).apply_async()
+        chord([stern.s(1), stern.s(1)], stern.si(9)).apply_async()
 
 
-# Plain Celery
+# Without a lock
+
+
+@pytest.mark.django_db(transaction=True)
+def test_submission_on_commit_is_sent_after_commit_and_not_after_rollback(sent: Sent) -> None:
+    """[C15] [D16] A rollback leaves no record."""
+    task = sent.task()
+    with transaction.atomic():
+        task.delay_on_commit(1)
+        transaction.set_rollback(True)
+    assert sent.ids == []
+    with transaction.atomic():
+        task.delay_on_commit(1)
+        task.apply_async_on_commit((1,))
+        assert sent.ids == []
+    assert len(sent.ids) == 1
 
 
 def test_celerys_own_tasks_are_no_jobs(redis_server: RedisServer, settings: Any) -> None:
@@ -264,8 +311,125 @@ def test_eager_task_needs_no_server(sent: Sent, settings: Any) -> None:
     """[C48]"""
     settings.REDIS_LOCKS = DOWN
     sent.app.conf.task_always_eager = True
-    for base in BASES:
+    for base in (SingletonTask, IdempotentTask):
         task = sent.task(base, body=double)
         results = [task.delay(4), task.apply_async((4,), idempotency_key="k"), task.s(4).apply_async()]
         assert [result.get() for result in results] == [8, 8, 8]
         assert task.apply((4,)).get() == task(4) == 8
+
+
+# Failures
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_message_that_cannot_be_encoded_leaves_the_record_as_it_was(sent: Sent, replaces: bool) -> None:
+    """[C13]"""
+    task = sent.task(lock_key="k", typing=False, lock_on_duplicate="replace")
+    first = task.delay(1) if replaces else None
+    with pytest.raises(EncodeError):
+        task.delay(object())
+    job = sent.place(task).look()
+    assert (job and (job.state, job.id)) == (first and ("queued", first.id))
+    assert not task.delay(1).deduplicated
+
+
+def test_message_that_the_broker_may_have_taken_is_sent_again_with_its_id(
+    sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[C14] A worker tells it from another job by its id."""
+    failures = [OperationalError("timeout"), OSError("reset"), KeyboardInterrupt()]
+    for failure, after in [(failure, after) for failure in failures for after in (False, True)]:
+        task = sent.task()
+        repair = sent.broken(monkeypatch, failure, after=after)
+        with pytest.raises(type(failure)):
+            task.delay(1)
+        repair()
+        second = task.delay(1)
+        assert sent.ids_of(task) == [second.id] * (1 + after), failure
+        assert (sent.job(task).state, sent.job(task).id) == ("queued", second.id), failure
+        assert task.delay(1).id == second.id
+        assert len(sent.ids_of(task)) == 1 + after, failure
+
+
+def test_promised_id_replaces_the_message_that_the_broker_may_have_taken(
+    sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[C14] [C17]"""
+    task = sent.task()
+    repair = sent.broken(monkeypatch, OperationalError("timeout"), after=True)
+    with pytest.raises(OperationalError):
+        task.delay(1)
+    repair()
+    assert task.apply_async((1,), task_id="promised").id == sent.ids[-1] == "promised"
+    job = sent.job(task)
+    assert (job.id, job.first) == ("promised", sent.headers[0]["reserved"])
+
+
+def test_run_keeps_its_key_for_a_successor_only_if_that_was_sent(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[C13] Otherwise the key is free when the run ends."""
+    task = sent.task()
+    run = run_of(task)
+    repair = sent.broken(monkeypatch, OperationalError("timeout"), after=False)
+    task.push_request(id="id", called_directly=False, lock_run=run)
+    with pytest.raises(OperationalError):
+        task.delay(1)
+    assert run.heir is None
+    repair()
+    result = task.apply_async((1,), countdown=5)
+    assert (run.heir.id, run.heir.tries, run.heir.patience) == (result.id, 0, 86_405)
+
+
+def test_foreign_value_under_the_key_raises_LockKeyError(sent: Sent) -> None:
+    task = sent.task(lock_key="{x}")
+    with locks.lock(f"job:{task.name}:1"), pytest.raises(LockKeyError):
+        task.delay(1)
+    assert sent.ids == []
+
+
+def test_store_that_is_down_lets_a_singleton_be_sent_and_an_idempotent_task_raise(sent: Sent, settings: Any) -> None:
+    """[C55] The worker decides about a singleton; that a job runs once can't be promised."""
+    settings.REDIS_LOCKS = DOWN
+    result = sent.task(SingletonTask).delay()
+    assert sent.ids == [result.id]
+    assert "reserved" not in sent.headers[0]
+    with pytest.raises(LockBackendError):
+        sent.task(IdempotentTask).delay()
+    assert len(sent.ids) == 1
+
+
+def test_store_that_lost_its_scripts_or_its_data_takes_submissions(sent: Sent) -> None:
+    """[C53] As after a failover. [C52] The job's message is in the queue still, and a worker adopts it."""
+    task = sent.task()
+    first = task.delay(1)
+    sent.redis.script_flush()
+    assert task.delay(1).deduplicated
+    with redis.Redis.from_url(sent.app.conf.broker_url.rpartition("/")[0] + "/2") as store:
+        store.flushdb()
+    second = task.delay(1)
+    assert sent.ids == [first.id, second.id]
+    assert not second.deduplicated
+
+
+# Ticks of beat
+
+
+def test_tick_never_raises(sent: Sent, settings: Any) -> None:
+    """[C37] Beat would log an error, and the tick be lost."""
+    task = sent.task(lock_on_duplicate="raise", lock_on_backend_error="closed")
+    first = sent.tick(task)
+    assert sent.tick(task).id == first.id
+    with pytest.raises(DuplicateTask):
+        task.delay()
+    settings.REDIS_LOCKS = DOWN
+    sent.tick(task)
+    assert len(sent.ids) == 2
+
+
+def test_tick_that_was_not_sent_is_given_back(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[beat.Claim] = []
+    monkeypatch.setattr(beat.Claim, "give_back", lambda claim: given.append(claim))  # noqa: PLW0108 - a method
+    repair = sent.broken(monkeypatch, OperationalError("timeout"), after=False)
+    with pytest.raises(OperationalError):
+        sent.tick(sent.task())
+    repair()
+    assert len(given) == 1
