@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import freezegun
 import pytest
 from celery import Celery, _state
 
-from tests.unit.celery_locks.stepped_beats import Stage, open_stage
+from celery_locks import beat
+from tests.unit.celery_locks.stepped_beats import NOON, Stage
 
 HERE = Path(__file__).parent
 IGNORED = [
@@ -38,7 +40,13 @@ def project_app() -> Iterator[Celery]:
     _state.default_app, _state._tls.current_app = default, current
 
 
+MEMORY = {"default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "LOCATION": "beats"}}
+
+
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[Stage]:
-    with open_stage(monkeypatch, settings) as stage:
-        yield stage
+    """At noon, with a store of its own: its fences rise with the clock, which some tests move by years."""
+    monkeypatch.setattr(beat, "_down", {})
+    settings.REDIS_LOCKS = MEMORY
+    with freezegun.freeze_time(NOON) as frozen:
+        yield Stage(frozen)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 import freezegun
-import pytest
 from celery import Celery, Task
 from celery.beat import Scheduler
 from celery.result import AsyncResult
@@ -17,17 +15,7 @@ from celery.schedules import BaseSchedule, crontab, schedule
 
 from celery_locks import beat
 
-MEMORY = {"default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "LOCATION": "beats"}}
-DOWN = {"default": {"LOCATION": "redis://127.0.0.1:1/0", "WAIT": 0.05}}
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
-
-
-class Run(NamedTuple):
-    """A message that was published."""
-
-    at: float
-    by: str
-    id: str
 
 
 class ClaimingTask(Task):
@@ -35,13 +23,14 @@ class ClaimingTask(Task):
 
     name = "report"
     lock_using = "default"
-    journal: list[Run]
+    journal: list[tuple[float, str]]
+    """Seconds after noon, and the beat that published."""
     by = ""
     fan = 1
 
     def apply_async(self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any) -> Any:
         for _ in range(self.fan):
-            result = self._publish(task_id or uuid4().hex)
+            result = self._publish(uuid4().hex)
         return result
 
     def _publish(self, id: str) -> Any:
@@ -49,26 +38,25 @@ class ClaimingTask(Task):
         claim = beat.claim(self.lock_using, tick, id) if tick is not None else None
         if claim is not None and not claim.won:
             return AsyncResult(claim.winner, app=self.app)
-        self.journal.append(Run(datetime.now(UTC).timestamp(), self.by, id))
+        self.journal.append((round(stage_seconds(), 3), self.by))
         return AsyncResult(id, app=self.app)
 
 
 class Beat:
     """One beat, whose clock is off by some seconds; started again, it knows what it is given as its last run."""
 
-    def __init__(self, stage: Stage, name: str, off: float = 0.0, scheduler: type[Scheduler] = Scheduler) -> None:
+    def __init__(self, stage: Stage, name: str, off: float) -> None:
         self.stage = stage
         self.name = name
         self.off = timedelta(seconds=off)
         self.paused = False
-        self.kind = scheduler
 
     def now(self) -> datetime:
         return datetime.now(UTC) + self.off
 
     def starts(self, plan: BaseSchedule, last_run_at: datetime | None = None, **entry: Any) -> Beat:
         plan.nowfun = self.now
-        self.scheduler = self.kind(self.stage.app, lazy=True)
+        self.scheduler = Scheduler(self.stage.app, lazy=True)
         self.scheduler.add(
             **{"name": "hourly", "task": "report", "schedule": plan, "last_run_at": last_run_at, **entry}
         )
@@ -88,13 +76,13 @@ class Stage:
     def __init__(self, frozen: freezegun.api.FrozenDateTimeFactory) -> None:
         self.frozen = frozen
         self.app = Celery("beats", broker="memory://", set_as_current=False)
-        self.journal: list[Run] = []
         self.app.register_task(ClaimingTask())
         self.task = self.app.tasks["report"]
-        self.task.journal = self.journal
+        self.runs: list[tuple[float, str]] = []
+        self.task.journal = self.runs
 
-    def beat(self, name: str, off: float = 0.0, scheduler: type[Scheduler] = Scheduler) -> Beat:
-        return Beat(self, name, off, scheduler)
+    def beat(self, name: str, off: float = 0.0) -> Beat:
+        return Beat(self, name, off)
 
     def beats(self, plan: Callable[[], BaseSchedule], names: str = "ab", **entry: Any) -> list[Beat]:
         """A beat for each letter, started now."""
@@ -111,30 +99,15 @@ class Stage:
 
     def until(self, seconds: float, beats: Iterable[Beat], step: float = 1.0, at: Callable[[], object] = int) -> None:
         """Move the clock to this many seconds after noon; at each step each beat wakes up."""
-        end = NOON + timedelta(seconds=seconds)
-        while datetime.now(UTC) < end:
+        while stage_seconds() < seconds:
             self.frozen.tick(step)
             at()
             for one in beats:
                 one.step()
 
     @property
-    def runs(self) -> list[tuple[float, str]]:
-        """Seconds after noon, and the beat that published."""
-        return [(round(run.at - NOON.timestamp(), 3), run.by) for run in self.journal]
-
-    @property
     def times(self) -> list[float]:
         return [at for at, _ in self.runs]
-
-
-@contextmanager
-def open_stage(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[Stage]:
-    """At noon, with a store of its own: its fences rise with the clock, which some tests move by years."""
-    monkeypatch.setattr(beat, "_down", {})
-    settings.REDIS_LOCKS = MEMORY
-    with freezegun.freeze_time(NOON) as frozen:
-        yield Stage(frozen)
 
 
 def stage_seconds() -> float:

@@ -12,43 +12,112 @@ from celery.beat import BeatLazyFunc, Scheduler
 
 from celery_locks import SingletonTask, beat
 from django_redis_locks import clock, locks
-from tests.unit.celery_locks.stepped_beats import DOWN, MEMORY, NOON, Stage
+from tests.unit.celery_locks.stepped_beats import NOON, Stage
 
-# A schedule that changes
+DOWN = {"default": {"LOCATION": "redis://127.0.0.1:1/0", "WAIT": 0.05}}
 
+EACH_MINUTE = [60.0, 120.0, 180.0, 240.0, 300.0]
 
-def test_daily_entry_that_becomes_minutely_is_published_each_minute(stage: Stage) -> None:
-    """A claim of the daily interval doesn't cover a day of minutes."""
-    beats = stage.beats(lambda: stage.every(86400), last_run_at=NOON - timedelta(days=1))
-    stage.until(10, beats)
-    assert stage.runs == [(1.0, "a")]
-    stage.until(191, stage.beats(stage.minutely, "cd"))
-    assert stage.times == [1.0, 70.0, 130.0, 190.0]
+# Intervals
 
 
-@pytest.mark.parametrize("monthly_first", [True, False])
-def test_entry_that_changes_its_kind_is_published_each_minute(stage: Stage, monthly_first: bool) -> None:
-    old = stage.cron("0", "0", day_of_month="1") if monthly_first else stage.every(30 * 86400)
-    new = stage.minutely() if monthly_first else stage.cron()
+def test_interval_with_beats_in_one_phase_is_published_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[C34] Without claims each of the beats publishes."""
+    beats = stage.beats(stage.minutely)
+    stage.until(301, beats)
+    assert stage.times == EACH_MINUTE
+    monkeypatch.setattr(beat, "covers", lambda found, tick: False)
+    stage.until(601, beats)
+    assert len(stage.runs) == 5 + 10
+
+
+def test_interval_with_beats_in_different_phases_is_published_by_one(stage: Stage) -> None:
+    """[C35] Each counts from its own start. One of them publishes every tick, at the interval."""
+    beats = stage.beats(stage.minutely, "a")
+    stage.until(25, beats)
+    beats += stage.beats(stage.minutely, "b")
+    stage.until(601, beats)
+    assert stage.runs == [(60.0 * n, "a") for n in range(1, 11)]
+
+
+def test_slow_claim_does_not_cover_the_next_tick_of_its_beat(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store took its time, and beat reads its schedule again, so that the next tick is due before the claim ends."""
+    (one,) = stage.beats(lambda: stage.every(1), "a")
+    plain = beat._claim
+
+    def slow(*args: Any) -> Any:
+        stage.frozen.tick(0.4)
+        return plain(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(beat, "_claim", slow)
+        stage.until(1.2, [one], 0.05)
+    assert stage.times == [1.4]
+    one.scheduler._heap = None
+    stage.until(3.1, [one], 0.05)
+    assert stage.times == pytest.approx([1.4, 2.0, 3.0], abs=0.06)
+
+
+def test_relative_interval_is_due_soon_after_a_late_tick(stage: Stage) -> None:
+    """It is rounded to the minute: a tick at 12:01:50 is followed by one at 12:02:00, by either beat."""
+    a, b = beats = stage.beats(lambda: stage.every(60, relative=True))
+    b.paused = True
+    stage.frozen.tick(110)
+    a.step()
+    a.paused, b.paused = True, False
+    stage.until(181, beats)
+    assert stage.runs == [(110.0, "a"), (120.0, "b"), (180.0, "b")]
+
+
+def test_interval_is_taken_over_when_its_beat_stops(stage: Stage) -> None:
+    beats = stage.beats(stage.minutely)
+    stage.until(125, beats)
+    first = stage.runs[-1][1]
+    for one in beats:
+        one.paused = one.name == first
+    stage.until(305, beats)
+    assert stage.times == EACH_MINUTE
+    assert {by for at, by in stage.runs if at > 125} == {"a", "b"} - {first}
+
+
+def test_restarted_beat_does_not_repeat_the_tick_of_another(stage: Stage) -> None:
+    """[C36] It didn't save its last run, or counts it as overdue, and publishes at once: not what another one has."""
+    beats = stage.beats(stage.minutely)
+    stage.until(130, beats)
+    stage.until(245, [beats[0], *stage.beats(stage.minutely, "bc", last_run_at=NOON)])
+    assert stage.times == EACH_MINUTE[:4]
+
+
+def test_interval_is_independent_of_clocks_that_are_off(stage: Stage) -> None:
+    beats = [stage.beat(str(off), off).starts(stage.minutely()) for off in (-7200.0, 0.0, 55.0, 86400.0)]
+    stage.until(301, beats)
+    assert stage.times == EACH_MINUTE
+
+
+@pytest.mark.parametrize("case", ["daily to minutely", "monthly crontab to minutely", "interval to crontab"])
+def test_entry_whose_schedule_changes_is_published_each_minute(stage: Stage, case: str) -> None:
+    """A claim of a long interval doesn't cover the ticks of a short one, nor that of another kind."""
+    old, new = {
+        "daily to minutely": (stage.every(86400), stage.minutely()),
+        "monthly crontab to minutely": (stage.cron("0", "0", day_of_month="1"), stage.minutely()),
+        "interval to crontab": (stage.every(30 * 86400), stage.cron()),
+    }[case]
     stage.until(1, [stage.beat("a").starts(old, last_run_at=NOON - timedelta(days=62))])
     assert len(stage.runs) == 1
     stage.until(121, [stage.beat("b").starts(new)])
-    assert stage.times == ([1.0, 61.0, 121.0] if monthly_first else [1.0, 60.0, 120.0])
+    assert stage.times == ([1.0, 60.0, 120.0] if case == "interval to crontab" else [1.0, 61.0, 121.0])
 
 
 # Claims
 
 
-def test_lost_claim_returns_the_winners_result(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_lost_claim_returns_the_winners_result(stage: Stage) -> None:
     a, b = stage.beats(stage.minutely)
     stage.until(59, [a, b])
     stage.frozen.tick(1)
-    a.step()
-    caplog.set_level(logging.DEBUG)
-    (entry,) = b.scheduler.schedule.values()
-    result = b.scheduler.apply_async(entry, advance=False)
-    assert result.id == stage.journal[0].id
-    assert f"is published already, as task {result.id}" in caplog.text
+    first, second = (one.scheduler.apply_async(one.scheduler.schedule["hourly"], advance=False) for one in (a, b))
+    assert first.id == second.id
+    assert len(stage.runs) == 1
 
 
 def test_claim_given_back_can_be_won_again(stage: Stage) -> None:
@@ -89,36 +158,28 @@ def test_calls_by_other_tasks_than_the_entrys_are_no_ticks(stage: Stage) -> None
     assert seen[2:] == [None]
 
 
-# Names of entries
-
-
-@pytest.mark.parametrize("name", [None, "\ud800"])
-def test_entry_whose_name_is_no_key_is_published_by_each_beat(stage: Stage, name: str | None) -> None:
-    """Two of them can't be told apart, and a lost tick is worse than a repeated one."""
-    stage.until(61, stage.beats(stage.minutely, name=name))
-    assert len(stage.runs) == 2
-
-
-def test_each_entry_of_a_task_is_claimed_by_its_own_name(stage: Stage) -> None:
+def test_each_entry_is_claimed_by_its_name_and_one_without_a_key_is_published_by_each_beat(stage: Stage) -> None:
+    """A lost tick is worse than a repeated one."""
     names = ["with space {0}%", "日次", "x" * 500]
-    beats = stage.beats(stage.minutely)
+    beats = stage.beats(stage.minutely, name=None)
     for one in beats:
-        for name in names:
-            one.scheduler.add(name=name, task="report", schedule=one.scheduler.schedule["hourly"].schedule)
+        for name in [*names, "\ud800"]:
+            one.scheduler.add(name=name, task="report", schedule=one.scheduler.schedule[None].schedule)
     stage.until(61, beats)
-    assert len(stage.runs) == 1 + len(names)
+    assert len(stage.runs) == 2 + len(names) + 2
 
 
 # Failures
 
 
-def test_record_of_another_version_does_not_stop_a_tick(stage: Stage) -> None:
+def test_record_of_another_version_or_a_foreign_value_does_not_stop_a_tick(stage: Stage) -> None:
     (one,) = stage.beats(stage.minutely, "a")
     found: list[dict[str, Any]] = [{}, {"id": 3, "for": 1}, {"id": "a", "for": "long", "slot": []}, {"slot": "x"}]
     for number, fields in enumerate(found):
         one.scheduler.add(name=f"{number}", task="report", schedule=one.scheduler.schedule["hourly"].schedule)
         locks.record(f"tick:report:{number}").put(None, fields, expire=3600)
-    stage.until(121, [one])
+    with locks.lock("tick:report:hourly", expire=3600):
+        stage.until(121, [one])
     assert stage.times == [60.0] * 5 + [120.0] * 5
 
 
@@ -126,25 +187,15 @@ def test_store_that_is_down_lets_each_beat_publish_until_it_is_back(
     stage: Stage, settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The task's lock tells the copies apart. Beat waits once, not at each entry."""
-    settings.REDIS_LOCKS = DOWN
+    memory, settings.REDIS_LOCKS = settings.REDIS_LOCKS, DOWN
     beats = stage.beats(stage.minutely)
     stage.until(61, beats)
     assert stage.times == [60.0, 60.0]
     assert caplog.text.count("is published without a claim") == 1
-    settings.REDIS_LOCKS = MEMORY
+    settings.REDIS_LOCKS = memory
     beat._down.clear()  # its respite is over
     stage.until(121, beats)
     assert stage.times == [60.0, 60.0, 120.0]
-
-
-def test_claim_is_blind_while_the_store_is_down(stage: Stage, settings: Any) -> None:
-    """The submission needn't try the store itself, and delay all of beat's entries."""
-    ticks = [beat.Tick(name, "report", 60, None, "a") for name in "xyz"]
-    assert not beat.claim("default", ticks[0], "1").blind
-    settings.REDIS_LOCKS = DOWN
-    first, second = (beat.claim("default", tick, "2") for tick in ticks[1:])
-    assert (first.won, first.blind) == (second.won, second.blind) == (True, True)
-    first.give_back()
 
 
 def test_submissions_of_beat_wait_for_a_store_that_is_down_once(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,13 +215,6 @@ def test_submissions_of_beat_wait_for_a_store_that_is_down_once(settings: Any, m
     ids = {scheduler.apply_async(entry, advance=False).id for entry in list(scheduler.schedule.values())}
     assert clock.now() - begin < 10
     assert len(ids) == len(entries)
-
-
-def test_foreign_value_under_the_key_does_not_stop_a_tick(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    with locks.lock("tick:report:hourly", expire=3600):
-        stage.until(61, stage.beats(stage.minutely, "a"))
-    assert len(stage.runs) == 1
-    assert "is published without a claim" in caplog.text
 
 
 def test_schedule_that_raises_does_not_stop_a_tick(
