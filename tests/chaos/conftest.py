@@ -16,6 +16,7 @@ from tests.chaos.helpers import Async, Sync
 from tests.chaos.jobs import take
 from tests.chaos.workers import CAP, Worker
 from tests.probes.events import Event, event_listener
+from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 from tools.redis_server import RedisServer
 
@@ -68,6 +69,12 @@ def open_lock(open_both: Callable[..., list[Locks]]) -> Callable[..., list[Lock]
         return [client.lock("a", **terms) for client in open_both(url, OPTIONS=OPTIONS or {})]
 
     return open_lock
+
+
+@pytest.fixture
+def no_polling(tune: Tune) -> None:
+    """Who gets a lock within a minute was told."""
+    tune(max_poll_interval=60.0)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from django_redis_locks import Grant, Lock, LockLost, clock
 from django_redis_locks.client import Locks
 from tests.probes.events import Event, Lost, event_listener
-from tests.waiting import eventually
+from tests.waiting import BUSY, eventually
 from tools.redis_server import RedisServer
 
 KEY = "lock:{0}:k:a"
@@ -69,6 +69,15 @@ def pair(lock: Lock, timeout: float = 60.0) -> list[Future[Had | None]]:
         return had
 
     return [start(thread), start(lambda: asyncio.run(task()))]
+
+
+def told(grant: Grant, waiters: list[Future[Had | None]]) -> list[int]:
+    """Release the lock; with `no_polling` a message only lets its waiters have it so soon. The fences of all, in order."""
+    begin = clock.now()
+    grant.release()
+    passed = [waiter.result(20) for waiter in waiters]
+    assert clock.now() - begin < BUSY
+    return [grant.fence or 0, *sorted(had.fence for had in passed if had)]
 
 
 def lined_up(server: RedisServer, number: int = 2) -> None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Callable
 from concurrent.futures import Future
 from math import inf
 from typing import Any
 
 import pytest
-import redis
 
-from django_redis_locks import Lock, LockBackendError, LockLost, clock
+from django_redis_locks import LockBackendError, clock, locks
 from django_redis_locks.client import Locks
-from tests.chaos.crowd import KEY, LINE, asked, lined_up, listening, pair, start
-from tests.chaos.helpers import LEASE
+from tests.chaos.crowd import KEY, LINE, asked, lined_up, listening, pair, start, told
+from tests.chaos.helpers import LEASE, renewed
 from tests.probes.tuning import Tune
+from tests.proxy import Proxy
 from tests.waiting import BUSY, eventually
 from tools.redis_server import RedisServer
 
@@ -25,11 +25,7 @@ Open = Callable[..., Any]
 LONG = 30.0
 """Of a lock that is held, and renewed `often`, while servers come and go: each may take seconds to start, or to follow."""
 
-
-@pytest.fixture
-def no_polling(tune: Tune) -> None:
-    """Who gets a lock within a minute was told."""
-    tune(max_poll_interval=60.0)
+CAP = 0.4
 
 
 def failed(waiter: Future[object]) -> float:
@@ -39,20 +35,25 @@ def failed(waiter: Future[object]) -> float:
     return clock.now()
 
 
-def told_at_once(server: RedisServer, theirs: Lock, ours: Lock) -> None:
-    """Two wait, and are told of a neighbour's release. With `no_polling` that is the only way."""
-    grant = theirs.acquire()
-    waiters = pair(ours)
-    lined_up(server)
-    begin = clock.now()
-    grant.release()
-    assert all(waiter.result(20) for waiter in waiters)
-    assert clock.now() - begin < BUSY
+def test_unreachable_server_is_an_error_in_time(open_locks: Callable[..., Locks], make_server: Make) -> None:
+    """[F15] Without a wait at once, with one when it is over; the message names alias and way out."""
+    server = make_server()
+    server.kill()
+    lock = open_locks(server.url()).lock("a")
+    for wait in (0, 0.4):
+        for call in (lambda: lock.acquire(timeout=wait), lambda: asyncio.run(lock.aacquire(timeout=wait))):  # noqa: B023
+            begin = clock.now()
+            with pytest.raises(
+                LockBackendError, match=r"'default'.*can't reach.*Start that server, or correct LOCATION"
+            ):
+                call()
+            assert wait - 0.1 <= clock.now() - begin <= BUSY
 
 
 @pytest.mark.chaos
+@pytest.mark.usefixtures("no_polling")
 @pytest.mark.parametrize("silent", [False, True], ids=["gone", "silent"])
-def test_down_for_longer_than_they_wait(make_server: Make, open_lock: Open, no_polling: None, silent: bool) -> None:
+def test_outage_longer_than_a_wait_ends_it_with_an_error(make_server: Make, open_lock: Open, silent: bool) -> None:
     """[L22] [F15] It is told at the deadline, or one answer that doesn't come later. Afterwards the same process locks as
     ever, and the inbox is back: a release is heard of."""
     server = make_server(appendonly="yes", appendfsync="always")
@@ -69,20 +70,19 @@ def test_down_for_longer_than_they_wait(make_server: Make, open_lock: Open, no_p
         assert 1.9 < failed(waiter) - begin < 2 + (4 if silent else 0) + BUSY
     with pytest.raises(LockBackendError):
         grant.release()
-    if silent:
-        server.resume()
-    else:
-        server.restart()
+    server.resume() if silent else server.restart()
     eventually(lambda: server.command("EXISTS", KEY) == 0)
-    assert not ours.locked()
-    told_at_once(server, theirs, ours)
+    grant, waiters = theirs.acquire(), pair(ours)
+    lined_up(server)
+    told(grant, waiters)
 
 
-def test_down_while_they_go_on_waiting(make_server: Make, open_lock: Open, no_polling: None) -> None:
-    """[L22] [H10] Waiters and their inbox outlive it, and hear of the next release; what was published meanwhile isn't
+@pytest.mark.usefixtures("no_polling", "often")
+def test_outage_shorter_than_a_wait_is_waited_for(make_server: Make, open_lock: Open) -> None:
+    """[L22] [H1] [H10] [L20] Holders, waiters and their inbox outlive it, scripts and all; what was published meanwhile isn't
     missed, since everybody asks once when the inbox is back."""
     server = make_server(appendonly="yes", appendfsync="always")
-    theirs, ours = open_lock(server.url(), expire=60)
+    theirs, ours = open_lock(server.url(), expire=LONG, renew=True)
     grant = theirs.acquire()
     waiters = pair(ours)
     lined_up(server)
@@ -92,20 +92,19 @@ def test_down_while_they_go_on_waiting(make_server: Make, open_lock: Open, no_po
     server.restart(keep_data=True)
     listening(server)
     lined_up(server)
-    begin = clock.now()
-    grant.release()
-    assert all(waiter.result(20) for waiter in waiters)
-    assert clock.now() - begin < BUSY
+    renewed(grant)
+    assert not any(waiter.done() for waiter in waiters)
+    fences = told(grant, waiters)
+    assert fences == sorted(set(fences))
 
 
 def test_endless_wait_ends_when_the_server_stays_down(make_server: Make, open_lock: Open, tune: Tune) -> None:
-    """[L22] There is an end to that: TROUBLE, once for all who stand in one queue. Then the process locks as ever."""
+    """[L22] Once for all who stand in one queue."""
     cap, trouble = 0.3, 0.8
-    tune(max_poll_interval=cap)
-    tune(down_after=trouble)
+    tune(max_poll_interval=cap, down_after=trouble)
     server = make_server()
     theirs, ours = open_lock(server.url(), expire=60)
-    grant = theirs.acquire()
+    theirs.acquire()
     waiters = [*pair(ours, timeout=-1), *(start(lambda: ours.acquire(timeout=-1)) for _ in range(5))]
     lined_up(server)
     begin = clock.now()
@@ -113,15 +112,12 @@ def test_endless_wait_ends_when_the_server_stays_down(make_server: Make, open_lo
     for waiter in waiters:
         failed(waiter)
     assert trouble - cap < clock.now() - begin < cap + trouble + BUSY
-    tune(max_poll_interval=60.0)
-    server.restart()
-    with pytest.raises(LockLost):
-        grant.release()
-    told_at_once(server, theirs, ours)
 
 
 @pytest.mark.chaos
-def test_waiter_behind_the_head_fails_with_the_outage(make_server: Make, open_locks: Open, tune: Tune) -> None:
+def test_waiter_behind_the_head_fails_with_the_outage(
+    make_server: Make, open_locks: Callable[..., Locks], tune: Tune
+) -> None:
     """[H22] [F14] Only the first in a queue asks. Those behind him, whose wait ends first, don't take it for a busy lock;
     and if they would rather go on without one, they do."""
     tune(max_poll_interval=0.2)
@@ -145,18 +141,17 @@ def test_waiter_behind_the_head_fails_with_the_outage(make_server: Make, open_lo
 # Down in a way of its own
 
 
-def refused(client: Locks, why: str) -> None:
-    with pytest.raises(LockBackendError, match=why):
-        client.lock("b", expire=1).acquire(timeout=0)
+def follow(server: RedisServer, master: RedisServer) -> None:
+    """Make it a replica, and wait until it has its master's data."""
+    server.command("REPLICAOF", "127.0.0.1", master.port)
+    eventually(lambda: "master_link_status:up" in server.command("INFO", "replication"))
 
 
-@pytest.mark.usefixtures("often")
-def test_read_only_server_is_waited_for(
-    make_server: Make, open_both: Open, no_polling: None, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.usefixtures("often", "no_polling")
+def test_read_only_server_is_waited_for(make_server: Make, open_both: Open, caplog: pytest.LogCaptureFixture) -> None:
     """[L22] A server that was demoted to a replica refuses, in words that say so; waiters and renewals are patient until
     it is promoted again. What couldn't be released is released then."""
-    server, other = make_server(**REPLICATED), make_server(**REPLICATED)
+    server, other = make_server(repl_diskless_sync_delay=0), make_server(repl_diskless_sync_delay=0)
     there, here = open_both(server.url())
     grant = there.lock("a", expire=LONG, renew=True).acquire()
     left = there.lock("left", expire=60).acquire()
@@ -165,11 +160,9 @@ def test_read_only_server_is_waited_for(
     follow(other, server)
     other.command("REPLICAOF", "NO", "ONE")
     follow(server, other)
-    refused(here, "READONLY")
-    with pytest.raises(LockBackendError, match="READONLY"):
-        grant.extend(60)
-    with pytest.raises(LockBackendError, match="READONLY"):
-        left.release()
+    for attempt in (lambda: here.lock("b").acquire(timeout=0), lambda: grant.extend(60), left.release):
+        with pytest.raises(LockBackendError, match="READONLY"):
+            attempt()
     assert here.lock("a").acquire(timeout=0) is None, "busy is answered as ever"
     before = asked(server)
     patient = pair(here.lock("c"))
@@ -180,23 +173,11 @@ def test_read_only_server_is_waited_for(
     assert all(waiter.result(20) for waiter in patient)
     eventually(lambda: not server.command("EXISTS", "lock:{0}:k:left"))
     assert not any(waiter.done() for waiter in waiters)
-    begin = clock.now()
-    grant.release()
-    assert all(waiter.result(20) for waiter in waiters)
-    assert clock.now() - begin < BUSY
+    told(grant, waiters)
 
 
-REPLICATED = {"repl_diskless_sync_delay": 0}
-
-
-def follow(server: RedisServer, master: RedisServer) -> None:
-    """Make it a replica, and wait until it has its master's data."""
-    server.command("REPLICAOF", "127.0.0.1", master.port)
-    eventually(lambda: "master_link_status:up" in server.command("INFO", "replication"))
-
-
-@pytest.mark.usefixtures("often")
-def test_loading_server_is_waited_for(make_server: Make, open_both: Open, no_polling: None) -> None:
+@pytest.mark.usefixtures("often", "no_polling")
+def test_loading_server_is_waited_for(make_server: Make, open_both: Open) -> None:
     """[L22] A server that reads its data answers that it does: waiters and renewals are patient."""
     server = make_server(rdbcompression="no")
     there, here = open_both(server.url())
@@ -212,10 +193,7 @@ def test_loading_server_is_waited_for(make_server: Make, open_both: Open, no_pol
     seen.result()
     grant.ensure_held(confirm=True)
     assert not any(waiter.done() for waiter in waiters)
-    begin = clock.now()
-    grant.release()
-    assert all(waiter.result(20) for waiter in waiters)
-    assert clock.now() - begin < BUSY
+    told(grant, waiters)
 
 
 def complaint(client: Locks) -> str:
@@ -226,58 +204,62 @@ def complaint(client: Locks) -> str:
     return ""
 
 
-@contextlib.contextmanager
-def crowded(server: RedisServer) -> Iterator[None]:
-    """No more clients are let in, and those that were in are out."""
-    with redis.Redis.from_url(server.url(), single_connection_client=True) as admin:
-        admin.config_set("maxclients", 1)
-        for kind in ("normal", "pubsub"):
-            admin.client_kill_filter(_type=kind, skipme=True)
-        yield
-        admin.config_set("maxclients", 1000)
-
-
 @pytest.mark.usefixtures("often")
-def test_no_more_clients(make_server: Make, open_both: Open, no_polling: None) -> None:
-    """A server that is full of clients says so; waiters and renewals are patient, and the inbox comes back."""
-    server = make_server()
-    there, here = open_both(server.url())
-    grant = there.lock("a", expire=LEASE, renew=True).acquire()
-    waiters = pair(here.lock("a"))
-    lined_up(server)
-    with crowded(server):
-        refused(here, "max number of clients reached. Raise its maxclients")
-        with pytest.raises(LockBackendError, match="max number of clients reached"):
-            grant.extend(60)
-    listening(server)
-    grant.ensure_held(confirm=True)
-    begin = clock.now()
+def test_full_server_keeps_what_is_held(make_server: Make, open_locks: Callable[..., Locks], tune: Tune) -> None:
+    """[H11] [E5] [L24] [H3] [L43] What is held is renewed, and handed over to who waits in the holder's own home, as its first
+    write is one that a full server allows. Who comes now can't be lined up and asks at the cap; he is refused the free lock,
+    with the reason and the way out."""
+    tune(max_poll_interval=CAP)
+    server = make_server(maxmemory_policy="noeviction")
+    lock = open_locks(server.url()).lock("a", expire=LEASE, renew=True)
+    grant = lock.acquire()
+    heir = start(lambda: lock.acquire(timeout=60))
+    lined_up(server, 1)
+    server.command("CONFIG", "SET", "maxmemory", "1kb")
+    begin, before = clock.now(), asked(server)
+    task = pair(lock)[1]
+    renewed(grant)
+    eventually(lambda: asked(server) >= before + 12 and not server.command("EXISTS", LINE))
     grant.release()
-    assert all(waiter.result(20) for waiter in waiters)
-    assert clock.now() - begin < BUSY
+    inherited = heir.result(20)
+    assert inherited.fence > grant.fence
+    assert not task.done()
+    inherited.release()
+    with pytest.raises(LockBackendError, match=r"OOM.*at maxmemory; raise it"):
+        task.result(20)
+    assert clock.now() - begin < 60 - BUSY
+    assert server.command("EXISTS", KEY) == 0
+    server.command("CONFIG", "SET", "maxmemory", "0")
+    assert all(waiter.result(20) for waiter in pair(lock))
 
 
-def test_idle_connections_are_closed(make_server: Make, open_lock: Open, no_polling: None) -> None:
-    """[H24] By the server's `timeout`: nobody notices, and the inbox of those who wait isn't idle."""
+def test_half_open_subscription_is_replaced_within_two_caps(make_server: Make, open_lock: Open, tune: Tune) -> None:
+    """[H10] [L24] What is published reaches a dead connection: the waiters ask at the cap. While somebody waits the silence
+    is noticed within two caps, and the next release is heard of."""
+    tune(max_poll_interval=CAP)
     server = make_server()
-    theirs, ours = open_lock(server.url(), expire=60)
-    grant = theirs.acquire()
-    waiters = pair(ours)
-    lined_up(server)
-    server.command("CONFIG", "SET", "timeout", 1)
-    eventually(lambda: not clients(server, "normal"))
-    server.command("CONFIG", "SET", "timeout", 0)  # what comes new may stand still for longer than that
-    assert len(clients(server, "pubsub")) == 1
-    begin = clock.now()
-    grant.release()
-    assert all(waiter.result(20) for waiter in waiters)
-    assert clock.now() - begin < BUSY
 
+    def heard_by() -> int:
+        """How many connections, dead ones too, a message to the only inbox would reach."""
+        (channel,) = server.command("PUBSUB", "CHANNELS", "lock:*")
+        return int(server.command("PUBSUB", "NUMSUB", channel)[1])
 
-def clients(server: RedisServer, kind: str) -> list[str]:
-    try:
-        answer = server.command("CLIENT", "LIST", "TYPE", kind)
-    except ConnectionError:  # who asks is a client too, and may have been idle
-        answer = server.command("CLIENT", "LIST", "TYPE", kind)
-    lines = answer.splitlines()
-    return [line for line in lines if "cmd=client" not in line]
+    with Proxy(server.port) as proxy:
+        theirs, ours = open_lock(proxy.url, expire=60)
+        grant, waiters = theirs.acquire(), pair(ours)
+        lined_up(server)
+        dead = heard_by()
+        proxy.freeze("SUBSCRIBE")
+        begin = clock.now()
+        grant.release()
+        assert max(waiter.result(20).at for waiter in waiters) - begin < CAP + locks.tuning.jitter + BUSY
+
+        grant, waiters = theirs.acquire(), pair(ours)
+        assert eventually(lambda: heard_by() > dead) < 3 * CAP + BUSY
+        grant.release()
+        assert all(waiter.result(20) for waiter in waiters)
+
+        tune(max_poll_interval=60.0)
+        grant, waiters = theirs.acquire(), pair(ours)
+        lined_up(server)
+        told(grant, waiters)

@@ -1,20 +1,19 @@
-"""What a server forbids: a login, a command, a key, a channel. Everything is told with its name, and nothing stays behind."""
+"""What a server forbids: a command, a key, a channel. Everything is told with its name, and nothing stays behind."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
 
 import pytest
 
-from django_redis_locks import LockBackendError, LockKeyError, LockLost, LockNotOwned, clock, inspection, locks
+from django_redis_locks import LockBackendError, LockKeyError, LockLost, LockNotOwned, inspection
 from django_redis_locks.client import Locks
-from tests.chaos.crowd import KEY, LINE, asked, lined_up, pair
-from tests.probes.client import rights_named_when_refused, subscribe_again_now
+from tests.chaos.crowd import KEY, LINE, asked, lined_up, pair, told
+from tests.probes.client import rights_named_when_refused
 from tests.probes.tuning import Tune
-from tests.waiting import BUSY, eventually, in_thread
+from tests.waiting import eventually, in_thread
 from tools.redis_server import RedisServer
 
 Make = Callable[..., RedisServer]
@@ -28,62 +27,12 @@ FOR_WAKE_UPS = {"exists", "ping", "publish", "subscribe", "zpopmin"}
 """Without one of these nobody is refused anything: waiters ask now and then."""
 
 
-@pytest.mark.parametrize("password", ["", "wrong"])
-def test_a_wrong_password_says_so(make_server: Make, open_locks: Open, password: str) -> None:
-    """The message names the alias, the server without its password, and what to correct."""
-    server = make_server(requirepass="right")
-    login = f":{password}@" if password else ""
-    client = open_locks(f"redis://{login}127.0.0.1:{server.port}/0")
-    begin = clock.now()
-    with pytest.raises(LockBackendError) as caught:
-        client.lock("a", wait=30).acquire()
-    assert clock.now() - begin < BUSY, "it can't pass, so nobody waits for it"
-    text = str(caught.value)
-    assert "alias 'default'" in text
-    assert "password" in text
-    assert "LOCATION" in text
-    assert "wrong" not in text.replace("WRONGPASS", "")
-    with pytest.raises(LockBackendError, match="password"):
-        asyncio.run(client.lock("a", wait=5).aacquire())
-
-
 def limited(server: RedisServer, rights: list[str], channels: str = "&lock:*") -> str:
     """The URL of a user who has these rights only."""
     commands = [f"+{command}" for command in (*rights, "hello", "client")]
     words = ["reset", "on", ">pw", "~lock:*", "resetchannels", *channels.split(), "-@all", *commands]
     server.command("ACL", "SETUSER", "app", *words)
     return f"redis://app:pw@127.0.0.1:{server.port}/0"
-
-
-def test_a_user_without_script_rights_says_so(make_server: Make, open_locks: Open) -> None:
-    """The message lists what the user needs."""
-    client = open_locks(limited(make_server(), ["ping"]))
-    with pytest.raises(LockBackendError, match=r"alias 'default'.*NOPERM.*\+evalsha") as caught:
-        client.lock("a").acquire()
-    assert "pw" not in str(caught.value)
-
-
-def test_the_rights_that_the_message_lists_are_enough(
-    make_server: Make, open_both: Callable[..., list[Locks]], tune: Tune
-) -> None:
-    """Whoever follows the advice can do everything with a lock, and his waiters are woken."""
-    tune(max_poll_interval=60.0)
-    server = make_server()
-    client, other = open_both(limited(server, RIGHTS), METADATA=())
-    lock = client.lock("a")
-    with lock as grant:
-        grant.extend(60)
-        assert lock.locked()
-        assert lock.force_release()
-        with pytest.raises(LockLost):
-            grant.release()
-    grant = lock.acquire()
-    waiters = pair(other.lock("a"))
-    lined_up(server)
-    begin = clock.now()
-    grant.release()
-    assert all(waiter.result(20) for waiter in waiters)
-    assert clock.now() - begin < BUSY
 
 
 def test_a_missing_right_is_no_loss(make_server: Make, open_locks: Open) -> None:
@@ -151,41 +100,32 @@ def test_use_without_a_right_raises_an_error_that_names_it(make_server: Make, op
         server.flush()
 
 
-@pytest.mark.parametrize(
-    ("missing", "warned"),
-    [
-        ("channels", True),
-        ("subscribe", True),
-        ("ping", True),
-        ("publish", False),
-        ("zpopmin", False),
-        ("exists", False),
-    ],
-)
-def test_without_wake_ups(
+@pytest.mark.parametrize("missing", ["", "channels", "subscribe", "ping", "publish", "zpopmin", "exists"])
+def test_rights_are_enough_and_those_for_wake_ups_can_be_spared(
     make_server: Make,
     open_both: Callable[..., list[Locks]],
     tune: Tune,
     caplog: pytest.LogCaptureFixture,
     missing: str,
-    warned: bool,
 ) -> None:
-    """[L28] [H10] [E10] Nobody is refused anything: releases release, and waiters ask at the cap. Who may not listen says
-    so once, however often he finds it out."""
-    tune(max_poll_interval=CAP)
-    tune(subscriber_refused=0.0)
+    """[L28] [H10] [E10] Whoever follows the advice of the message can do everything with a lock, and his waiters are woken.
+    Without a right to listen or publish nobody is refused anything: releases release, and waiters ask at the cap. Who may
+    not listen says so once, however often he finds it out."""
+    warned = missing in {"channels", "subscribe", "ping"}
     server = make_server()
     url = limited(server, [right for right in RIGHTS if right != missing], "" if missing == "channels" else "&lock:*")
-    there, here = open_both(url)
+    there, here = open_both(url, METADATA=())
+    tune(subscriber_refused=0.0)
     for _ in range(2 if warned else 1):
+        tune(max_poll_interval=CAP if missing else 60.0)
         grant = there.lock("a", expire=30).acquire()
-        waiters = pair(here.lock("a"))
-        before = asked(server)
-        eventually(lambda before=before: asked(server) >= before + 4)
-        begin = clock.now()
-        grant.release()
-        had = [waiter.result(20) for waiter in waiters]
-        assert max(one.at for one in had) - begin < CAP + locks.tuning.jitter + BUSY
+        before, waiters = asked(server), pair(here.lock("a"))
+        if missing:
+            eventually(lambda before=before: asked(server) >= before + 4)
+        else:
+            lined_up(server)
+        told(grant, waiters)
+        tune(max_poll_interval=CAP)
         use(server, here)
     warnings = [
         record for record in caplog.records if record.levelno == logging.WARNING and "Waiters ask" in record.msg
@@ -194,36 +134,3 @@ def test_without_wake_ups(
     if warned:
         assert "&<KEY_PREFIX>:*" in warnings[0].getMessage()
         assert server.command("EXISTS", LINE) == 0, "nobody lines up who can't be told"
-
-
-def test_a_right_that_is_taken_away(
-    make_server: Make,
-    open_both: Callable[..., list[Locks]],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    tune: Tune,
-) -> None:
-    """[H10] The server closes an inbox whose channels it forbids: waiters go on asking. When it allows them again it is
-    asked again after a while, and the next release is heard of."""
-    tune(max_poll_interval=CAP)
-    server = make_server()
-    theirs, ours = (client.lock("a", expire=30) for client in open_both(limited(server, RIGHTS)))
-    grant = theirs.acquire()
-    waiters = pair(ours)
-    lined_up(server)
-    limited(server, RIGHTS, channels="")
-    eventually(lambda: "Waiters ask" in caplog.text)
-    grant.release()
-    begin = clock.now()
-    had = [waiter.result(20) for waiter in waiters]
-    assert max(one.at for one in had) - begin < CAP + locks.tuning.jitter + BUSY
-    limited(server, RIGHTS)
-    tune(max_poll_interval=60.0)
-    subscribe_again_now(ours, monkeypatch)
-    grant = theirs.acquire()
-    waiters = pair(ours)
-    lined_up(server)
-    begin = clock.now()
-    grant.release()
-    assert all(waiter.result(20) for waiter in waiters)
-    assert clock.now() - begin < BUSY

@@ -13,8 +13,6 @@ from django_redis_locks.core import owners
 from django_redis_locks.core.hold import validity
 
 if TYPE_CHECKING:
-    import pytest
-
     from django_redis_locks import Grant, Lock
     from django_redis_locks.client import Locks
 
@@ -53,11 +51,6 @@ def connections_of_this_loop(client: Locks) -> int:
 def rights_named_when_refused() -> list[str]:
     """The rights that the message to a user without them lists."""
     return [right for right in re.findall(r"\+(\w+)", HINTS["NOPERM"]) if right != "select"]
-
-
-def subscribe_again_now(lock: Lock, patch: pytest.MonkeyPatch) -> None:
-    """Let the lock's engine forget that its subscription was refused less than a minute ago."""
-    patch.setattr(lock.world._inbox, "_refused_until", 0.0)
 
 
 @contextmanager
