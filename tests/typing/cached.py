@@ -30,7 +30,6 @@ assert_type(price.refresh(1), list[int])
 assert_type(price.key(1, size="L"), str)
 assert_type(price.invalidate(1, soft=True, settle=2), None)
 assert_type(price.get_many([1, 2]), list[list[int]])
-assert_type(price.path, str)
 
 price("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 price.key("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -76,11 +75,6 @@ class Shop:
     def mean(cls, year: int) -> str:
         return ""
 
-    @staticmethod
-    @cached("sum:{year}")
-    def sum(year: int) -> bytes:
-        return b""
-
     @property
     @cached("size:{self}")
     def size(self) -> int:
@@ -90,7 +84,6 @@ class Shop:
 shop = Shop()
 assert_type(shop.total(2031), float)
 assert_type(shop.total.key(2031), str)
-assert_type(shop.total.refresh(2031), float)
 assert_type(shop.total.get_many([2031]), list[float])
 assert_type(Shop.best(2031), str)
 assert_type(shop.best.key(2031), str)
@@ -101,12 +94,9 @@ assert_type(shop.size, int)
 assert_type(Shop.total.key(shop, 2031), str)  # type: ignore[call-arg, arg-type]
 assert_type(Shop.worst(2031), bytes)  # type: ignore[call-arg]
 assert_type(shop.worst.refresh(2031), bytes)  # type: ignore[call-arg]
-assert_type(shop.sum(2031), bytes)  # type: ignore[call-arg]
 
 shop.total("2031")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 shop.total.key("2031")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-Shop.best("2031")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-shop.worst.key("2031")  # type: ignore[call-arg]  # pyright: ignore[reportArgumentType]
 
 
 @cached("told:{pk}", info=True)
@@ -121,7 +111,6 @@ async def atold(pk: int) -> str:
 
 assert_type(told(1), LoadResult)
 
-cached("price", timeout=5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 cached("price", ttl="5")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
 cached("price", refresh="later")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
 cached(5)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]

@@ -1,11 +1,14 @@
-"""What type checkers make of `locks` and grants. Nothing runs this: `make types` reads it with mypy and pyright."""
+"""What type checkers make of `locks`, grants and the helpers for tests. Nothing runs this: `make types` reads it with mypy and pyright."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import assert_type
 
+from django.test import TestCase
+
 from django_redis_locks import Grant, Holder, Lock, current_grant, locks
+from django_redis_locks.testing import assert_locked, capture_locks, hold_lock, override_locks
 
 lock = locks.lock("order:42", expire=timedelta(seconds=5), wait=3)
 assert_type(lock, Lock)
@@ -33,3 +36,29 @@ locks.lock("order", expire="5")  # type: ignore[arg-type]  # pyright: ignore[rep
 locks.lock("order", timeout=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 locks.lock("order", on_lost="raise")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 lock.acquire(timeout=5).release()  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
+
+
+# Helpers for tests
+
+with hold_lock("order:42", expire=5) as grant, capture_locks() as seen:
+    assert_type(grant, Grant)
+    assert_type(seen.acquired, list[str])
+    assert_locked("order:42")
+
+
+async def story_of_a_test() -> None:
+    async with hold_lock("order:42", using="payments") as grant:
+        assert_type(grant, Grant)
+
+
+with override_locks(WAIT=0):
+    pass
+
+
+@override_locks()
+class CheckoutTest(TestCase):
+    @override_locks(WAIT=0)
+    def test_checkout_takes_one_lock(self) -> None: ...
+
+
+hold_lock(42)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
