@@ -66,9 +66,9 @@ def of(base: type[View], **members: object) -> Any:
     return type(f"Own{base.__name__}", (base,), members).as_view()
 
 
-def decorated(base: type[View], key: str, name: str = "dispatch", **members: object) -> Any:
+def decorated(base: type[View], key: str, **members: object) -> Any:
     """A class that `method_decorator` decorates, as a view."""
-    return method_decorator(redis_lock(key), name=name)(type(f"Own{base.__name__}", (base,), members)).as_view()
+    return method_decorator(redis_lock(key), name="dispatch")(type(f"Own{base.__name__}", (base,), members)).as_view()
 
 
 class GetDirect(View):
@@ -82,36 +82,19 @@ class GetOfParent(GetDirect):
         return super().get(request)
 
 
-class Action(View):
-    """As a view set of Django REST framework calls its actions."""
-
-    action = "pay"
-
-    def get(self, request: HttpRequest) -> HttpResponse:
-        return self.pay(request)
-
-    @redis_lock("action")
-    def pay(self, request: HttpRequest) -> HttpResponse:
-        return view(request)
-
-
 SYNC_VIEWS = {
     "function": redis_lock("view")(view),
     "bare": redis_lock(view),
     "stacked": redis_lock("outer")(redis_lock("inner")(view)),
     "between-others": csrf_exempt(redis_lock("between")(never_cache(require_http_methods(["GET"])(view)))),
     "as-view": redis_lock("as view")(Plain.as_view()),
-    "as-view-bare": redis_lock(Plain.as_view()),
-    "as-view-of-get": redis_lock("as view of get")(of(Plain, get=method_decorator(redis_lock("get"))(Plain.get))),
     "as-view-of-dispatch": redis_lock("as view of dispatch")(decorated(Plain, "dispatch")),
     "dispatch": decorated(Plain, "dispatch"),
     "dispatch-direct": of(Plain, dispatch=redis_lock("dispatch direct")(View.dispatch)),
     "get": of(Plain, get=method_decorator(redis_lock("get"))(Plain.get)),
-    "get-by-name": decorated(Plain, "get by name", name="get"),
     "get-direct": GetDirect.as_view(),
     "dispatch-and-get": decorated(Plain, "dispatch of both", get=redis_lock("get of both")(Plain.get)),
     "get-of-parent": GetOfParent.as_view(),
-    "action": Action.as_view(),
 }
 ASYNC_VIEWS = {
     "async-function": redis_lock("async view")(async_view),

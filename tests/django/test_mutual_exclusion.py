@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -20,9 +20,6 @@ from tests.django.helpers import AT_ONCE, PATIENCE, held_elsewhere, in_thread
 
 __all__ = ["urlpatterns"]
 
-ON_REDIS = ("function", "dispatch", "get-direct", "stacked")
-ON_REDIS_ASYNC = ("async-function", "async-dispatch", "async-get-direct", "async-stacked")
-
 
 @pytest.fixture(autouse=True)
 def cleared() -> Iterator[None]:
@@ -35,60 +32,79 @@ def get(name: str) -> HttpResponse:
     return Client().get(f"/{name}/")
 
 
-def is_done(response: Any) -> None:
-    assert (response.status_code, response.content) == (200, b"done")
-
-
-def is_conflict(response: Any) -> None:
-    assert response.status_code == 409
-    assert 1 <= int(response["Retry-After"]) <= 60
-    assert response["Cache-Control"] == "no-store"
-
-
 async def aget(name: str) -> Any:
     return await AsyncClient().get(f"/{name}/")
 
 
-def check_overlap(name: str) -> None:
-    """The second call, made during the first, is refused; the third one isn't."""
-    refusals = []
+SYNC: dict[str, Callable[[], Any]] = {**CALLS, **{f"/{name}/": partial(get, name) for name in SYNC_VIEWS}}
+ASYNC: dict[str, Callable[[], Awaitable[Any]]] = {
+    **ASYNC_CALLS,
+    **{f"/{name}/": partial(aget, name) for name in ASYNC_VIEWS},
+}
+ON_REDIS = ("function", "method", "stacked", "reentrant", "/function/", "/dispatch/", "/get-direct/", "/stacked/")
+
+
+def judged(result: Any) -> str:
+    """Of a call or a response: "done" or "refused"."""
+    if isinstance(result, LockNotAcquired):
+        assert result.waited < AT_ONCE
+        assert 0 < result.retry_after <= 30
+        assert result.holder is not None
+        assert result.key
+        assert result.name
+        assert result.alias == "default"
+        return "refused"
+    if getattr(result, "status_code", None) == 409:
+        assert 1 <= int(result["Retry-After"]) <= 60
+        assert result["Cache-Control"] == "no-store"
+        return "refused"
+    assert result == "done" or (result.status_code, result.content) == (200, b"done")
+    return "done"
+
+
+def outcome(call: Callable[[], Any]) -> str:
+    try:
+        return judged(call())
+    except LockNotAcquired as error:
+        return judged(error)
+
+
+async def aoutcome(call: Callable[[], Awaitable[Any]]) -> str:
+    try:
+        return judged(await call())
+    except LockNotAcquired as error:
+        return judged(error)
+
+
+def fail() -> None:
+    raise LookupError
+
+
+async def afail() -> None:
+    raise LookupError
+
+
+def check_overlap(call: Callable[[], Any]) -> None:
+    """The second call, made during the first, is refused; the third one isn't, nor one after a call that raised."""
+    refused = []
 
     def call_again() -> None:
         body.act = lambda: None
-        refusals.append(in_thread(lambda: get(name)))
+        refused.append(in_thread(lambda: outcome(call)))
 
+    body.clear()
     body.act = call_again
-    is_done(get(name))
-    is_conflict(refusals[0])
-    is_done(get(name))
+    assert [outcome(call), *refused, outcome(call)] == ["done", "refused", "done"]
     assert body.runs == 2
+    body.act = fail
+    with pytest.raises(LookupError):
+        call()
+    body.clear()
+    assert in_thread(lambda: outcome(call)) == "done"
 
 
-def check_calls(name: str) -> None:
-    refused: list[Any] = []
-
-    def call_again() -> None:
-        body.act = lambda: None
-        with pytest.raises(LockNotAcquired) as raised:
-            in_thread(CALLS[name])
-        refused.append(raised.value)
-
-    body.act = call_again
-    assert CALLS[name]() == CALLS[name]() == "done"
-    assert body.runs == 2
-    (error,) = refused
-    assert error.waited < AT_ONCE
-    assert 0 < error.retry_after <= 30
-    assert error.holder is not None
-    assert error.key
-    assert error.name
-    assert error.alias == "default"
-
-
-def check_overlap_in_a_loop(
-    call: Callable[[], Any], done: Callable[[Any], None], refused: Callable[[Any], Any]
-) -> None:
-    """`refused` makes the second call, while the first one's task waits in its body."""
+def check_overlap_in_a_loop(call: Callable[[], Awaitable[Any]]) -> None:
+    """The second call is made while the first one's task waits in its body."""
 
     async def scenario() -> None:
         entered, go = asyncio.Event(), asyncio.Event()
@@ -97,63 +113,49 @@ def check_overlap_in_a_loop(
             entered.set()
             await go.wait()
 
+        body.clear()
         body.aact = hold
         async with asyncio.timeout(PATIENCE):
-            first = asyncio.create_task(call())
+            first = asyncio.create_task(aoutcome(call))
             await entered.wait()
-            await refused(call)
+            assert await aoutcome(call) == "refused"
             go.set()
-            done(await first)
-            done(await call())
+            assert [await first, await aoutcome(call)] == ["done", "done"]
+            assert body.runs == 2
+            body.aact = afail
+            with pytest.raises(LookupError):
+                await call()
+            body.clear()
+            assert await aoutcome(call) == "done"
 
     asyncio.run(scenario())
-    assert body.runs == 2
 
 
-def check_async_overlap(name: str) -> None:
-    async def refused(call: Callable[[], Any]) -> None:
-        is_conflict(await call())
+@pytest.mark.parametrize("name", SYNC)
+def test_second_call_is_refused_while_the_first_runs(name: str) -> None:
+    """[D51] A view answers with 409. The call after it isn't refused, also if the first one raised."""
+    check_overlap(SYNC[name])
 
-    check_overlap_in_a_loop(partial(aget, name), is_done, refused)
 
-
-def check_async_calls(name: str) -> None:
-    async def refused(call: Callable[[], Any]) -> None:
-        with pytest.raises(LockNotAcquired):
-            await call()
-
-    def done(result: str) -> None:
-        assert result == "done"
-
-    check_overlap_in_a_loop(ASYNC_CALLS[name], done, refused)
+@pytest.mark.parametrize("name", ASYNC)
+def test_second_call_is_refused_while_the_first_task_waits(name: str) -> None:
+    """[D43] The lock lasts as long as the body."""
+    check_overlap_in_a_loop(ASYNC[name])
 
 
 def test_second_call_is_refused_on_redis(redis_locks: str) -> None:
-    """Of views and functions, in threads and tasks. The loop's end closes its connections."""
-    functions = ("function", "method", "stacked", "reentrant")
-    for check, names in (
-        (check_overlap, ON_REDIS),
-        (check_async_overlap, ON_REDIS_ASYNC),
-        (check_calls, functions),
-        (check_async_calls, functions),
-    ):
-        for name in names:
-            check(name)
-            body.clear()
+    """The loop's end closes its connections."""
+    for name in ON_REDIS:
+        check_overlap(SYNC[name])
+        check_overlap_in_a_loop(ASYNC[name.replace("/", "/async-", 1)])
 
 
 class TestViews:
-    @pytest.mark.parametrize("name", SYNC_VIEWS)
-    def test_second_request_is_refused_while_the_first_runs(self, name: str) -> None:
-        """[D51] With 409, for every shape of a view; a request after it isn't."""
-        check_overlap(name)
-
     def test_views_run_under_wsgi_and_asgi(self) -> None:
         """Twice, each in a thread or a loop of its own, where its lock lives."""
         for name in (*SYNC_VIEWS, *ASYNC_VIEWS):
             for _ in range(2):
-                is_done(get(name))
-                is_done(asyncio.run(AsyncClient().get(f"/{name}/")))
+                assert judged(get(name)) == judged(asyncio.run(aget(name))) == "done", name
 
     def test_one_of_many_requests_in_threads_runs(self) -> None:
         """It ends only when all others were refused."""
@@ -184,20 +186,18 @@ class TestViews:
     def test_busy_inner_lock_frees_the_outer_one(self) -> None:
         """[D8] If the inner one of two stacked locks is busy, the answer is 409 and the outer one is free again."""
         with held_elsewhere("view"):
-            is_conflict(get("stacked-inner-busy"))
-        is_done(get("stacked-inner-busy"))
+            assert judged(get("stacked-inner-busy")) == "refused"
+        assert judged(get("stacked-inner-busy")) == "done"
 
     @pytest.mark.parametrize("path", ["waiting", "async-waiting"])
-    def test_second_request_with_wait_begins_when_the_first_ends(self, path: str, store: str) -> None:
-        inside = []
-        begun = threading.Event()
+    def test_second_request_with_wait_begins_when_the_first_ends(self, path: str, redis_locks: str) -> None:
+        inside: list[int] = []
         responses = []
 
         def enter() -> None:
             inside.append(len(inside))
             assert len(inside) == 1
-            if not begun.is_set():
-                begun.set()
+            if second.ident is None:
                 second.start()
             inside.pop()
 
@@ -206,39 +206,10 @@ class TestViews:
 
         second = threading.Thread(target=lambda: responses.append(get(path)), daemon=True)
         body.act, body.aact = enter, aenter
-        is_done(get(path))
+        assert judged(get(path)) == "done"
         second.join(PATIENCE)
-        is_done(responses[0])
+        assert [judged(response) for response in responses] == ["done"]
         assert body.runs == 2
-
-
-class TestAsyncViews:
-    @pytest.mark.parametrize("name", ASYNC_VIEWS)
-    def test_second_request_is_refused_while_the_first_task_waits(self, name: str) -> None:
-        """[D43] The lock lasts as long as the body."""
-        check_async_overlap(name)
-
-    def test_one_of_many_requests_in_tasks_runs(self) -> None:
-        """It ends only when all others were refused."""
-        others = 7
-        refused = asyncio.Semaphore(0)
-
-        async def wait_for_all() -> None:
-            for _ in range(others):
-                await refused.acquire()
-
-        async def work() -> int:
-            response = await AsyncClient().get("/async-function/")
-            if response.status_code == 409:
-                refused.release()
-            return int(response.status_code)
-
-        async def scenario() -> list[int]:
-            async with asyncio.timeout(PATIENCE):
-                return await asyncio.gather(*(work() for _ in range(others + 1)))
-
-        body.aact = wait_for_all
-        assert sorted(asyncio.run(scenario())) == [200] + [409] * others
 
     def test_disconnected_client_frees_the_lock(self) -> None:
         """[D27] A request whose client goes away is cancelled, and its lock is free."""
@@ -258,37 +229,27 @@ class TestAsyncViews:
                 with pytest.raises(asyncio.CancelledError):
                     await request
                 body.clear()
-                is_done(await AsyncClient().get("/async-function/"))
+                assert judged(await aget("async-function")) == "done"
 
         asyncio.run(scenario())
 
 
 class TestFunctions:
-    @pytest.mark.parametrize("name", CALLS)
-    def test_second_call_is_refused_while_the_first_runs(self, name: str) -> None:
-        """[D51] A call after it isn't."""
-        check_calls(name)
-
-    def test_call_that_raises_frees_the_lock(self) -> None:
-        """Functions and views."""
-
-        def fail() -> None:
-            raise LookupError
-
-        for call in (*CALLS.values(), *(partial(get, name) for name in SYNC_VIEWS)):
-            body.act = fail
-            with pytest.raises(LookupError):
-                call()
-            body.clear()
-            result = in_thread(call)
-            assert getattr(result, "text", result) == "done", call
-
     def test_recursive_call_raises_LockAlreadyHeld(self) -> None:
-        """[F5] At once, also if it has a wait."""
+        """[F5] At once, also if it has a wait; the message names the way out. [D42] A task that the body starts inherits
+        its context; it is refused instead of let in or left waiting."""
         for wait in (None, 5, -1):
             decorated = redis_lock("order", wait=wait)(lambda: decorated())  # noqa: B023, PLW0108 - the same call
-            with pytest.raises(LockAlreadyHeld):
+            with pytest.raises(LockAlreadyHeld, match="reentrant=True"):
                 decorated()
+
+        @redis_lock("order", wait=-1)
+        async def work(depth: int) -> None:
+            if depth:
+                await asyncio.create_task(work(depth - 1))
+
+        with pytest.raises(LockAlreadyHeld):
+            asyncio.run(work(1))
 
     def test_recursive_reentrant_call_enters_again(self) -> None:
         """With `reentrant=True` it may enter again; the last exit frees it."""
@@ -306,20 +267,17 @@ class TestFunctions:
         assert depths == [2, 1, 0]
         in_thread(lambda: work(0))
 
-    def test_calls_with_other_keys_run_beside_each_other(self) -> None:
-        @redis_lock("order:{pk}")
-        def work(pk: int) -> int:
-            return pk if pk == 0 else in_thread(lambda: work(pk - 1)) + 1
-
-        assert work(3) == 3
-
     def test_current_grant_is_that_of_the_innermost_call(self) -> None:
+        """Which may release it early."""
+
         @redis_lock("outer")
         def outer() -> tuple[str, str, str]:
             before = current_grant()
             within = inner()
             after = current_grant()
             assert before is after
+            before.release()
+            assert in_thread(redis_lock("outer")(lambda: "other")) == "other"
             return before.key, within, after.key
 
         @redis_lock("inner")
@@ -330,63 +288,3 @@ class TestFunctions:
 
         assert outer() == ("outer", "inner", "outer")
         assert current_grant() is None
-
-    def test_body_may_release_early(self) -> None:
-        @redis_lock("order")
-        def work() -> str:
-            grant = current_grant()
-            grant.release()
-            return in_thread(redis_lock("order")(lambda: "other"))
-
-        assert work() == "other"
-
-
-class TestAsyncFunctions:
-    @pytest.mark.parametrize("name", ASYNC_CALLS)
-    def test_second_call_is_refused_while_the_first_task_waits(self, name: str) -> None:
-        check_async_calls(name)
-
-    def test_call_that_raises_frees_the_lock(self) -> None:
-        """Functions and views."""
-
-        async def fail() -> None:
-            raise LookupError
-
-        async def scenario(call: Callable[[], Any]) -> None:
-            body.aact = fail
-            with pytest.raises(LookupError):
-                await call()
-            body.clear()
-            result = await call()
-            assert getattr(result, "text", result) == "done", call
-
-        for call in (*ASYNC_CALLS.values(), *(partial(aget, name) for name in ASYNC_VIEWS)):
-            asyncio.run(scenario(call))
-
-    def test_task_started_by_the_body_raises_LockAlreadyHeld(self) -> None:
-        """[D42] It inherits the context of the body; it is refused instead of let in or left waiting."""
-
-        @redis_lock("order", wait=-1)
-        async def work(depth: int) -> None:
-            if depth:
-                await asyncio.create_task(work(depth - 1))
-
-        with pytest.raises(LockAlreadyHeld):
-            asyncio.run(work(1))
-
-    def test_asynchronous_call_excludes_a_synchronous_one(self) -> None:
-        @redis_lock("order")
-        async def work() -> None:
-            with pytest.raises(LockNotAcquired):
-                await asyncio.to_thread(in_thread, redis_lock("order")(lambda: None))
-
-        asyncio.run(work())
-
-    def test_body_of_a_refused_call_does_not_begin(self) -> None:
-        async def scenario() -> None:
-            with pytest.raises(LockNotAcquired):
-                await ASYNC_CALLS["function"]()
-
-        with held_elsewhere("async function"):
-            asyncio.run(scenario())
-        assert body.runs == 0
