@@ -1,10 +1,15 @@
-"""The job's record: its fields, and what reading them refuses."""
+"""What is written of a job: its record, the header of its messages, its errors; and what reading them refuses."""
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
+import celery_locks
+from celery_locks import DuplicateTask, IdempotencyKeyReused
 from celery_locks.job import Job, read
+from celery_locks.message import HEADER, Header, header_in
 from django_redis_locks import LockKeyError, Record
 
 FULL = Job(
@@ -18,12 +23,9 @@ def test_job_written_and_read_is_unchanged(job: Job) -> None:
     assert read(record) == Job(**{**{name: getattr(job, name) for name in Job.__slots__}, "record": record})
 
 
-def test_read_without_a_record_returns_None() -> None:
-    assert read(None) is None
-
-
 def test_fields_with_defaults_are_left_out() -> None:
     assert Job("queued", "id").fields() == {"v": 1, "state": "queued", "id": "id"}
+    assert read(None) is None
 
 
 def test_read_of_another_version_raises_LockKeyError() -> None:
@@ -42,3 +44,30 @@ def test_holder_of_a_running_job_is_read_and_of_a_queued_one_is_None() -> None:
     queued = read(Record(7, Job("queued", "id").fields(), 10.0))
     assert queued is not None
     assert queued.who is None
+
+
+def test_header_written_and_read_is_unchanged() -> None:
+    header = Header("k", "id", reserved=5, after="r", follow="f", line=True, turns=3, fingerprint="p")
+    assert header_in({HEADER: header.written()}, "id") == header
+
+
+def test_header_of_another_version_or_task_counts_as_none() -> None:
+    """[C46] The message is adopted. A header inherited from another task isn't taken for the message's own."""
+    known = {"v": 1, "key": "k", "id": "id"}
+    for found in (None, "text", {}, {**known, "v": 2}, {**known, "id": "another"}, {"v": 1, "id": "id"}):
+        assert header_in({HEADER: found}, "id") is None, found
+
+
+ERRORS = {
+    DuplicateTask: DuplicateTask("text", task_id="id", state="queued", key="k", name="n", alias="default"),
+    IdempotencyKeyReused: IdempotencyKeyReused("text", key="k", name="n", alias="default"),
+}
+
+
+def test_every_public_error_pickles() -> None:
+    """[C4] An error that doesn't pickle ends a whole worker."""
+    public = [getattr(celery_locks, name) for name in celery_locks.__all__]
+    assert {item for item in public if isinstance(item, type) and issubclass(item, Exception)} == {*ERRORS}
+    for error in ERRORS.values():
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))

@@ -1,23 +1,24 @@
-"""Validation of task options: binding a task raises with every mistake at once."""
+"""Validation of task options, where a task is bound; and what they and time limits come to."""
 
 from __future__ import annotations
 
 import re
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from celery import Celery
 
 from celery_locks import IdempotentTask, SingletonTask
+from celery_locks.terms import longest
 
 
 def body() -> None: ...
 
 
-def bind(**options: object) -> None:
+def bind(base: type = SingletonTask, name: str = "bad", **options: object) -> Any:
     app = Celery("options", broker="memory://", set_as_current=False)
-    app.task(body, lazy=False, shared=False, **options)
-    app.finalize()
+    return app.task(body, base=base, name=name, lazy=False, shared=False, **options)
 
 
 WRONG: dict[str, list[object]] = {
@@ -60,20 +61,30 @@ def test_option_with_an_invalid_value_raises_ValueError_naming_task_and_option(n
     """[C50] There are named modes, and no lists of states that could have a gap."""
     for value in WRONG[name]:
         with pytest.raises(ValueError, match=rf"task bad: {name} is .*, not {re.escape(repr(value))}"):
-            bind(base=SingletonTask, name="bad", **{name: value})
+            bind(**{name: value})
 
 
 def test_contradicting_options_raise_ValueError() -> None:
     for options in CONTRADICTIONS:
         with pytest.raises(ValueError, match="|".join(options)):
-            bind(base=IdempotentTask, name="bad", **options)
-
-
-def test_several_mistakes_are_raised_in_one_error() -> None:
-    with pytest.raises(ValueError, match=r"lock_canvas.*lock_expire"):
-        bind(base=SingletonTask, name="bad", lock_canvas="x", lock_expire="y")
+            bind(IdempotentTask, **options)
+    with pytest.raises(ValueError, match=r"lock_canvas.*lock_expire"):  # every mistake at once
+        bind(lock_canvas="x", lock_expire="y")
 
 
 def test_valid_options_are_accepted() -> None:
     for options in VALID:
-        bind(base=SingletonTask, name="good", **options)
+        bind(name="good", **options)
+
+
+def test_longest_hold_is_the_time_limit_and_some_seconds_unless_lock_max_hold_is_set() -> None:
+    """[C25] A job that hangs is held for little longer than its limit."""
+    for options, limit, expected in [
+        ({}, None, -1),
+        ({"time_limit": 60}, None, 70),
+        ({"time_limit": 60}, 30, 40),
+        ({"lock_max_hold": 5, "time_limit": 60}, 30, 5),
+    ]:
+        task = bind(name="good", **options)
+        task.push_request(timelimit=(limit, None))
+        assert longest(task) == expected
