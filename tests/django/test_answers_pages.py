@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,52 +20,31 @@ from django.urls import path
 
 from django_redis_locks import LockError, current_grant, redis_lock
 from tests.django.helpers import held_elsewhere
+from tests.django.test_answers import KEY, TEXT, aview, view
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
-TEXT = b"This is being worked on by another request. Try again in a moment.\n"
 PAGE = "<p>{{ status }} {{ detail }} {{ retry_after }} {{ request.path }}</p>"
 
 
-def options_of(**options: Any) -> list[Any]:
-    @redis_lock("patient:jane-doe", **options)
-    def view(request: HttpRequest) -> HttpResponse:
-        return HttpResponse("done")
-
-    @redis_lock("patient:jane-doe", **options)
-    async def aview(request: HttpRequest) -> HttpResponse:
-        return HttpResponse("done")
-
-    return [view, aview]
+def having(**options: Any) -> Callable[[HttpRequest], HttpResponse]:
+    return redis_lock(KEY, **options)(lambda request: HttpResponse("done"))
 
 
 # A decorator that tries a view again
-
-tries: list[str] = []
 
 
 def retried(view: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
     @functools.wraps(view)
     def again(request: HttpRequest) -> HttpResponse:
-        try:
+        with pytest.raises(ConnectionError):
+            view(request)
+        with held_elsewhere("retried"):
             return view(request)
-        except ConnectionError:
-            tries.append("failed")
-            with held_elsewhere("retried"):
-                return view(request)
 
     return again
 
 
-@retried
-@redis_lock("retried")
-def retried_view(request: HttpRequest) -> HttpResponse:
-    raise ConnectionError
-
-
-@retried
-@redis_lock("outer of retried")
-@redis_lock("retried")
-def retried_stacked(request: HttpRequest) -> HttpResponse:
+def fails(request: HttpRequest) -> HttpResponse:
     raise ConnectionError
 
 
@@ -103,9 +82,6 @@ def not_found(request: HttpRequest) -> HttpResponse:
     raise Http404
 
 
-view, aview = options_of()
-
-
 def key_of(request: HttpRequest) -> str:
     return f"keyed:{asks_helper(request)['helped']}"
 
@@ -119,11 +95,11 @@ urlpatterns = [
     path("keyed/", keyed),
     path("view/", view),
     path("async-view/", aview),
-    path("locked/", options_of(status=423, retry_after=False)[0]),
-    path("server-error/", options_of(status=503)[0]),
-    path("cooling/", options_of(auto_release=False, expire=900)[0]),
-    path("retried/", retried_view),
-    path("retried-stacked/", retried_stacked),
+    path("locked/", having(status=423, retry_after=False)),
+    path("server-error/", having(status=503)),
+    path("cooling/", having(auto_release=False, expire=900)),
+    path("retried/", retried(redis_lock("retried")(fails))),
+    path("retried-stacked/", retried(redis_lock("outer of retried")(redis_lock("retried")(fails)))),
     path("rendered/", rendered),
     path("not-found/", not_found),
 ]
@@ -143,34 +119,37 @@ def pages(settings: Any) -> Callable[[dict[str, str]], None]:
 
 
 def refused(url: str, accept: str = BROWSER, method: str = "get") -> Any:
-    with held_elsewhere("patient:jane-doe", name="patient", expire=900):
+    with held_elsewhere(KEY, name="patient", expire=900):
         return getattr(Client(), method)(url, headers={"accept": accept})
 
 
+def refused_by_asgi(url: str, accept: str = BROWSER) -> Any:
+    async def ask() -> Any:
+        return await AsyncClient().get(url, headers={"accept": accept})
+
+    with held_elsewhere(KEY, expire=900):
+        return asyncio.run(ask())
+
+
 class TestPages:
-    @pytest.mark.parametrize("url", ["/view/", "/async-view/"])
-    def test_browser_gets_the_page_of_the_project(self, url: str, pages: Any) -> None:
-        """[D 2.4] With the request at hand, and neither key nor holder."""
+    def test_browser_gets_the_page_of_the_project(self, pages: Any) -> None:
+        """[D 2.4] With the request at hand, and neither key nor holder. Under ASGI it is rendered in a thread: its context
+        may ask the session and the database. The answer to HEAD has the same headers and no body."""
         pages({"redis_locks/409.html": PAGE})
-        response = refused(url)
-        assert (response.status_code, response["Content-Type"]) == (409, "text/html; charset=utf-8")
-        assert (response["Retry-After"], response["Cache-Control"]) == ("60", "no-store")
-        assert response.content.decode() == f"<p>409 {TEXT.decode().strip()} 60 {url}</p>"
-        known = repr([*response.context_data.values()])
-        assert response.context_data.keys() == {"status", "detail", "retry_after"}
-        for secret in ("patient", "jane", socket.gethostname(), str(os.getpid()), "Thread", "default"):
-            assert secret not in known
-
-    def test_page_under_asgi_is_rendered_in_a_thread(self, pages: Any) -> None:
-        """Its context may ask the session and the database."""
-        pages({"redis_locks/409.html": PAGE})
-
-        async def ask() -> Any:
-            return await AsyncClient().get("/async-view/", headers={"accept": BROWSER})
-
-        with held_elsewhere("patient:jane-doe"):
-            response = asyncio.run(ask())
-        assert (response.status_code, response.content[:7]) == (409, b"<p>409 ")
+        asks = [functools.partial(refused, url) for url in ("/view/", "/async-view/")]
+        for ask in (*asks, functools.partial(refused_by_asgi, "/async-view/")):
+            response = ask()
+            assert (response.status_code, response["Content-Type"]) == (409, "text/html; charset=utf-8")
+            assert (response["Retry-After"], response["Cache-Control"]) == ("60", "no-store")
+            assert response.content.decode() == f"<p>409 {TEXT.strip()} 60 {ask.args[0]}</p>"
+            known = repr([*response.context_data.values()])
+            assert response.context_data.keys() == {"status", "detail", "retry_after"}
+            for secret in ("patient", "jane", socket.gethostname(), str(os.getpid()), "Thread", "default"):
+                assert secret not in known
+        for accept in (BROWSER, "application/json", "text/plain"):
+            response = refused("/view/", accept, "head")
+            assert (response.status_code, response["Retry-After"], response["Cache-Control"]) == (409, "60", "no-store")
+            assert response.content == b""
 
     def test_only_clients_that_prefer_html_get_the_page(self, pages: Any) -> None:
         pages({"redis_locks/409.html": PAGE})
@@ -185,45 +164,32 @@ class TestPages:
         ):
             assert refused("/view/", accept)["Content-Type"].startswith(kind), accept
 
-    @pytest.mark.parametrize(
-        ("url", "status", "retry_after"),
-        [("/locked/", 423, [0]), ("/cooling/", 429, range(870, 901)), ("/server-error/", 503, [60])],
-    )
-    def test_template_of_the_status_is_used(
-        self, url: str, status: int, retry_after: Sequence[int], pages: Any
-    ) -> None:
-        pages({"redis_locks/409.html": "no", f"redis_locks/{status}.html": "{{ status }} {{ retry_after }}"})
-        response = refused(url)
-        assert response.status_code == status
-        assert response.content.decode() == f"{status} {response.get('Retry-After')}"
-        assert int(response.get("Retry-After", 0)) in retry_after
-
-    def test_store_that_is_down_has_the_page_503(self, pages: Any, store_down: str) -> None:
-        pages({"redis_locks/503.html": PAGE})
-        response = Client().get("/view/", headers={"accept": BROWSER})
-        assert (response.status_code, response["Retry-After"]) == (503, "5")
-        assert response.content == b"<p>503 This is not available for the moment. Try again later. 5 /view/</p>"
+    def test_template_of_the_status_is_used(self, pages: Any, request: pytest.FixtureRequest) -> None:
+        for url, status, retry_after in (
+            ("/locked/", 423, [0]),
+            ("/cooling/", 429, range(870, 901)),
+            ("/server-error/", 503, [60]),
+            ("store_down", 503, [5]),
+        ):
+            if url == "store_down":
+                request.getfixturevalue(url)
+            pages({"redis_locks/409.html": "no", f"redis_locks/{status}.html": "{{ status }} {{ retry_after }}"})
+            response = refused(url) if url != "store_down" else Client().get("/view/", headers={"accept": BROWSER})
+            assert response.status_code == status
+            assert response.content.decode() == f"{status} {response.get('Retry-After')}"
+            assert int(response.get("Retry-After", 0)) in retry_after
 
     def test_project_without_the_template_sends_the_next_type(self, pages: Any, settings: Any) -> None:
-        """Or without templates at all."""
+        """Or without templates at all. One that is broken raises."""
         pages({})
         for _ in range(2):
             for accept in (BROWSER, "text/html"):
-                assert refused("/view/", accept).content == TEXT
+                assert refused("/view/", accept).content == TEXT.encode()
             assert json.loads(refused("/view/", "text/html, application/json;q=0.9").content)["status"] == 409
             settings.TEMPLATES = []
-
-    def test_broken_template_raises(self, pages: Any) -> None:
         pages({"redis_locks/409.html": "{% nothing %}"})
         with pytest.raises(TemplateSyntaxError):
             refused("/view/")
-
-    def test_HEAD_has_the_headers_and_no_body(self, pages: Any) -> None:
-        pages({"redis_locks/409.html": PAGE})
-        for accept in (BROWSER, "application/json", "text/plain"):
-            response = refused("/view/", accept, "head")
-            assert (response.status_code, response["Retry-After"], response["Cache-Control"]) == (409, "60", "no-store")
-            assert response.content == b""
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
@@ -237,25 +203,15 @@ class TestLog:
     def test_conflict_is_no_warning(self, pages: Any, caplog: pytest.LogCaptureFixture) -> None:
         """[D26] One line of ours at INFO; Django's WARNING of each 4xx isn't written. Under WSGI and ASGI, with a page
         and without one."""
-
-        async def ask(url: str) -> None:
-            await AsyncClient().get(url)
-
-        def by_asgi(url: str) -> None:
-            with held_elsewhere("patient:jane-doe"):
-                asyncio.run(ask(url))
-
-        for url, request in (*((url, refused) for url in ("/view/", "/async-view/", "/locked/")), ("/view/", by_asgi)):
+        asks = [functools.partial(refused, url) for url in ("/view/", "/async-view/", "/locked/")]
+        asks += [functools.partial(refused_by_asgi, url) for url in ("/view/", "/async-view/")]
+        for ask in asks:
             for templates in ({}, {"redis_locks/409.html": PAGE}):
                 pages(templates)
                 caplog.clear()
                 with caplog.at_level(logging.INFO):
-                    request(url)
-                assert lines(caplog) == [OURS], url
-        caplog.clear()
-        with caplog.at_level(logging.INFO):
-            by_asgi("/async-view/")
-        assert lines(caplog) == [OURS]
+                    ask()
+                assert lines(caplog) == [OURS], ask
 
     def test_status_from_500_on_is_logged_as_an_error(
         self, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
@@ -288,11 +244,9 @@ class TestLog:
 
 
 class TestTriedAgain:
-    @pytest.mark.parametrize("url", ["/retried/", "/retried-stacked/"])
-    def test_view_that_is_tried_again_and_busy_by_then_is_409(self, url: str) -> None:
-        tries.clear()
-        assert Client().get(url).status_code == 409
-        assert tries == ["failed"]
+    def test_view_that_is_tried_again_and_busy_by_then_is_409(self) -> None:
+        for url in ("/retried/", "/retried-stacked/"):
+            assert Client().get(url).status_code == 409, url
 
     def test_helper_called_by_a_template_or_a_key_raises(self, pages: Any) -> None:
         """It is no view, although the view has returned."""
