@@ -10,22 +10,220 @@ import sys
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
+from django.http import HttpRequest, HttpResponse
 from django.test import Client, override_settings
+from django.urls import include, path
+from django.utils.decorators import method_decorator
+from rest_framework import mixins, viewsets
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.decorators import action, api_view, authentication_classes
 from rest_framework.exceptions import APIException
+from rest_framework.permissions import BasePermission, IsAuthenticated
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.routers import SimpleRouter
 from rest_framework.test import APIRequestFactory
+from rest_framework.views import APIView
 
-from django_redis_locks import LockBackendError, LockKeyError, LockNotAcquired
+from django_redis_locks import LockBackendError, LockKeyError, LockNotAcquired, answers, current_grant, redis_lock
 from django_redis_locks.contrib.drf import Locked, LocksUnavailable
 from tests import databases
 from tests.django.helpers import Events, held_elsewhere
-from tests.django.rest_views import INSIDE, OUTSIDE, OfActions, OfMethod, below, teapot, urlpatterns
 from tests.probes.django import events
-
-__all__ = ["urlpatterns"]
 
 DETAIL = "This is being worked on by another request. Try again in a moment."
 DOWN = "This is not available for the moment. Try again later."
+
+
+def teapot(request: HttpRequest, refused: LockNotAcquired) -> HttpResponse:
+    assert type(request).__module__.startswith("django.")
+    return HttpResponse("teapot", status=418)
+
+
+def of_function(request: Request) -> Response:
+    return Response("done")
+
+
+def done(self: Any, request: Request) -> Response:
+    return Response("done")
+
+
+def key_of(self: Any, request: Request) -> Response:
+    grant: Any = current_grant()
+    return Response(grant.key)
+
+
+def locked(name: str, key: str = "order", does: Any = done, **options: Any) -> Any:
+    """A method of this name, below a lock."""
+
+    def method(self: Any, request: Request) -> Response:
+        return does(self, request)
+
+    method.__name__ = name
+    return redis_lock(key, **options)(method)
+
+
+class OfMethod(APIView):
+    get = locked("get")
+    post = locked("post", status=423, retry_after=7)
+    put = locked("put", on_conflict=teapot)
+    patch = locked("patch", on_conflict="raise")
+    delete = locked("delete", retry_after=False)
+
+
+@method_decorator(redis_lock("order"), name="dispatch")
+class OfDispatch(APIView):
+    get = done
+
+
+class OfActions(viewsets.ViewSet):
+    list = locked("list")
+
+    @action(detail=True, methods=["post"])
+    @redis_lock("order:{pk}")
+    def pay(self, request: Request, pk: str) -> Response:
+        return Response(f"paid {pk}")
+
+
+@method_decorator(redis_lock("order"), name="create")
+class Generic(mixins.CreateModelMixin, viewsets.GenericViewSet):
+    def create(self, request: Request) -> Response:
+        return Response("done")
+
+
+class Unlocked(viewsets.ViewSet):
+    """As with `perform_create` of the generic views."""
+
+    def create(self, request: Request) -> Response:
+        return Response(self.perform_create(request.data))
+
+    def perform_create(self, data: object) -> str:
+        return "done"
+
+
+class Hooked(Unlocked):
+    perform_create = redis_lock("order")(Unlocked.perform_create)
+
+
+HookedByName = method_decorator(redis_lock("order"), name="perform_create")(type("HookedByName", (Unlocked,), {}))
+
+
+@redis_lock("order", on_conflict=teapot)
+def helper(request: Request) -> str:
+    return "served"
+
+
+@redis_lock("order")
+def service() -> str:
+    return "served"
+
+
+@api_view(["GET"])
+def calls_helper(request: Request) -> Response:
+    try:
+        return Response(helper(request))
+    except LockNotAcquired as refused:
+        return Response(f"caught {refused.name}", status=404)
+
+
+@api_view(["GET"])
+def answers_itself(request: Request) -> HttpResponse:
+    try:
+        return Response(service())
+    except LockNotAcquired as refused:
+        return answers.answer(request, refused)  # type: ignore[arg-type]
+
+
+@api_view(["GET"])
+def lets_helper_raise(request: Request) -> Response:
+    return Response(helper(request))
+
+
+@api_view(["GET"])
+def calls_service(request: Request) -> Response:
+    return Response(service())
+
+
+class TokenUser(BaseAuthentication):
+    """Knows users that Django's own request doesn't."""
+
+    def authenticate(self, request: Request) -> tuple[User, None] | None:
+        pk = request.headers.get("X-User")
+        return (User(pk=int(pk)), None) if pk else None
+
+
+class PerUser(APIView):
+    authentication_classes = (TokenUser,)
+    get = locked("get", "basket:{request.user.pk}", key_of)
+    post = locked("post", "basket:{self.request.user.pk}", key_of)
+
+
+@api_view(["GET"])
+@authentication_classes([TokenUser])
+@redis_lock("basket:{request.user.pk}")
+def function_per_user(request: Request) -> Response:
+    return key_of(None, request)
+
+
+@method_decorator(redis_lock("basket:{request.user.pk}"), name="dispatch")
+class PerUserOutside(APIView):
+    get = done
+
+
+class Guarded(APIView):
+    permission_classes = (IsAuthenticated,)
+    get = locked("get")
+
+
+class OfData(APIView):
+    post = locked("post", "order:{request.data[pk]}", key_of)
+
+
+class Writes(BasePermission):
+    """Writes before the view is refused."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute("INSERT INTO attempt VALUES (1)")
+        return True
+
+
+class Writing(APIView):
+    permission_classes = (Writes,)
+    get = locked("get")
+
+    def post(self, request: Request) -> Response:
+        return Response(service())
+
+
+router = SimpleRouter()
+for name, views in (("actions", OfActions), ("generic", Generic), ("hooked", Hooked), ("by-name", HookedByName)):
+    router.register(name, views, basename=name)
+
+get_view = api_view(["GET"])
+below = get_view(redis_lock("order")(of_function))
+VIEWS = {
+    "method": OfMethod.as_view(),
+    "below": below,
+    "above-and-below": redis_lock("outer")(get_view(redis_lock("order")(of_function))),
+    "lets-helper-raise": lets_helper_raise,
+    "dispatch": OfDispatch.as_view(),
+    "above": redis_lock("order")(get_view(of_function)),
+    "below-with-handler": get_view(redis_lock("order", on_conflict=teapot)(of_function)),
+    "below-skipping": get_view(redis_lock("order", on_conflict="skip")(of_function)),
+    "calls-helper": calls_helper,
+    "answers-itself": answers_itself,
+    "calls-service": calls_service,
+    "per-user": PerUser.as_view(),
+    "function-per-user": function_per_user,
+    "per-user-outside": PerUserOutside.as_view(),
+    "data": OfData.as_view(),
+    "guarded": Guarded.as_view(),
+    "writing": Writing.as_view(),
+}
+urlpatterns = [path("", include(router.urls)), *(path(f"{name}/", view) for name, view in VIEWS.items())]
 
 
 @pytest.fixture
@@ -35,9 +233,9 @@ def handled() -> Any:
         yield
 
 
-def refused(url: str, method: str = "get", key: str = "order", **headers: str) -> Any:
+def refused(url: str, method: str = "get", key: str = "order") -> Any:
     with held_elsewhere(key, name="order", expire=900):
-        return getattr(Client(), method)(url, headers={"accept": "application/json", **headers})
+        return getattr(Client(), method)(url, headers={"accept": "application/json"})
 
 
 def is_the_frameworks(response: Any, status: int = 409, retry_after: str | None = "60", detail: str = DETAIL) -> None:
@@ -49,12 +247,19 @@ def is_the_frameworks(response: Any, status: int = 409, retry_after: str | None 
 class TestInside:
     """[D 2.4] An APIException, so that the project's own handler, renderers and error format apply."""
 
-    @pytest.mark.parametrize("name", INSIDE)
-    def test_framework_answers_409_in_its_own_format(self, name: str) -> None:
-        """[D21] With `Retry-After`; then the lock is free."""
-        response = refused(f"/{name}/")
-        is_the_frameworks(response)
-        assert Client().get(f"/{name}/").status_code == 200
+    def test_framework_answers_409_in_its_own_format(self) -> None:
+        """[D21] With `Retry-After`; then the lock is free. Of an action of a view set and a method that it calls without
+        handing it the request, too."""
+        for name in ("method", "below", "above-and-below", "lets-helper-raise"):
+            response = refused(f"/{name}/")
+            is_the_frameworks(response)
+            assert response.get("Cache-Control") == (None if name == "lets-helper-raise" else "no-store")
+            response = Client().get(f"/{name}/")
+            assert (response.status_code, "Cache-Control" in response) == (200, False), name
+        is_the_frameworks(refused("/actions/"))
+        for url in ("/actions/5/pay/", "/generic/", "/hooked/", "/by-name/"):
+            is_the_frameworks(refused(url, "post", "order:5" if "5" in url else "order"))
+            assert Client().post(url).status_code == 200, url
 
     def test_request_without_permission_asks_for_no_lock(self, seen: Events) -> None:
         """[D21] Authentication and permissions come first."""
@@ -62,49 +267,25 @@ class TestInside:
         assert seen == []
         assert refused("/guarded/").status_code == 403
 
-    def test_answer_is_not_stored(self) -> None:
-        """[D 2.4]"""
-        for name in ("method", "below", "above-and-below"):
-            assert refused(f"/{name}/")["Cache-Control"] == "no-store"
-            assert "Cache-Control" not in Client().get(f"/{name}/")
-
-    @pytest.mark.parametrize(
-        ("url", "method", "key"),
-        [
-            ("/actions/", "get", "order"),
-            ("/actions/5/pay/", "post", "order:5"),
-            ("/generic/", "post", "order"),
-            ("/hooked/", "post", "order"),
-            ("/hooked-by-name/", "post", "order"),
-        ],
-    )
-    def test_action_of_a_view_set_is_answered_by_the_framework(self, url: str, method: str, key: str) -> None:
-        """[D21] And a method that it calls without handing it the request."""
-        is_the_frameworks(refused(url, method, key))
-        assert getattr(Client(), method)(url).status_code == 200
-
-    def test_status_and_retry_after_of_the_call_site_are_answered(self) -> None:
+    def test_options_of_the_call_site_are_answered(self) -> None:
+        """[D52] A handler is given Django's request; `raise` is the plain LockNotAcquired; and `skip` below `@api_view`
+        raises, since a view has to answer."""
         for method, status, retry_after in (("post", 423, "7"), ("delete", 409, None)):
             is_the_frameworks(refused("/method/", method), status, retry_after)
-
-    def test_handler_answers_and_is_given_djangos_request(self) -> None:
         for url, method in (("/method/", "put"), ("/below-with-handler/", "get")):
             assert refused(url, method).content == b"teapot"
-
-    def test_raise_is_the_plain_LockNotAcquired(self) -> None:
         with pytest.raises(LockNotAcquired) as raised:
             refused("/method/", "patch")
         assert type(raised.value) is LockNotAcquired
-
-    def test_skip_below_api_view_raises_TypeError(self) -> None:
-        """[D52] It is a view, which has to answer."""
         with pytest.raises(TypeError, match="is a view"):
             Client().get("/below-skipping/")
 
-    def test_store_that_is_down_is_503_and_one_signal(self, store_down: str, seen: Events) -> None:
-        for name in ("method", "below"):
+    def test_store_that_is_down_is_503_and_one_signal(self, handled: None, store_down: str, seen: Events) -> None:
+        """[D 2.4] Also where a service raises."""
+        for name in ("method", "below", "calls-service"):
             is_the_frameworks(Client().get(f"/{name}/"), 503, "5", DOWN)
-        assert [event.doing for event in seen.of(events.BackendFailed)] == ["acquire, answered with 503"] * 2
+        failed = [(event.name, event.doing) for event in seen.of(events.BackendFailed)]
+        assert failed == [("order", "acquire, answered with 503")] * 3
 
     def test_conflict_is_no_warning(self, caplog: pytest.LogCaptureFixture) -> None:
         """[D26] One line of ours, and no WARNING of Django's."""
@@ -125,59 +306,41 @@ class TestInside:
         assert (response.status_code, json.loads(response.content)) == (404, "caught order")
 
 
-class TestOutside:
-    @pytest.mark.parametrize("name", OUTSIDE)
-    def test_lock_outside_of_the_framework_answers_with_problem_details(self, name: str) -> None:
-        """[D21] On `dispatch` and above `@api_view` no handler of the framework would see an exception."""
+def test_lock_outside_of_the_framework_answers_with_problem_details() -> None:
+    """[D21] On `dispatch` and above `@api_view` no handler of the framework would see an exception."""
+    for name in ("dispatch", "above"):
         response = refused(f"/{name}/")
         assert (response.status_code, response["Content-Type"]) == (409, "application/problem+json")
         assert (response["Retry-After"], response["Cache-Control"]) == ("60", "no-store")
         assert Client().get(f"/{name}/").status_code == 200
 
 
-class TestServices:
-    def test_service_without_the_exception_handler_raises(self) -> None:
-        with pytest.raises(LockNotAcquired):
-            refused("/calls-service/")
-
-    def test_service_is_answered_by_the_exception_handler(
-        self, handled: None, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """[D 2.4]"""
+def test_service_raises_or_is_answered_by_the_exception_handler(
+    request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture, memory_locks: Any
+) -> None:
+    """[D 2.4] Which leaves an APIException alone. A handler of the project answers for services."""
+    with pytest.raises(LockNotAcquired):
+        refused("/calls-service/")
+    request.getfixturevalue("handled")
+    for url in ("/calls-service/", "/method/", "/below/"):
+        caplog.clear()
         with caplog.at_level(logging.INFO):
-            response = refused("/calls-service/")
+            response = refused(url)
         is_the_frameworks(response)
         assert response["Cache-Control"] == "no-store"
         assert [record.name for record in caplog.records] == ["django_redis_locks.acquire"]
-        assert Client().get("/calls-service/").content == b'"served"'
-
-    def test_store_that_is_down_is_answered_by_the_exception_handler(
-        self, handled: None, store_down: str, seen: Events
-    ) -> None:
-        """[D 2.4] And sent as a signal."""
-        is_the_frameworks(Client().get("/calls-service/"), 503, "5", DOWN)
-        (event,) = seen.of(events.BackendFailed)
-        assert (event.name, event.doing) == ("order", "acquire, answered with 503")
-
-    def test_handler_of_the_project_answers_for_services(self, handled: None, memory_locks: Any) -> None:
-        memory_locks(ON_CONFLICT=teapot)
-        assert refused("/calls-service/").content == b"teapot"
-
-    def test_APIException_is_answered_as_without_the_handler(self, handled: None) -> None:
-        for url in ("/method/", "/below/"):
-            is_the_frameworks(refused(url))
-        assert Client().post("/below/").status_code == 405
+    assert Client().get("/calls-service/").content == b'"served"'
+    assert Client().post("/below/").status_code == 405
+    memory_locks(ON_CONFLICT=teapot)
+    assert refused("/calls-service/").content == b"teapot"
 
 
 class TestKeys:
     def test_user_of_a_key_is_the_frameworks(self) -> None:
-        """[D22] The one that the framework's authentication found."""
+        """[D22] The one that the framework's authentication found. Without one it isn't one lock for all."""
         for url, method in (("/per-user/", "get"), ("/per-user/", "post"), ("/function-per-user/", "get")):
             response = getattr(Client(), method)(url, headers={"x-user": "8"})
             assert json.loads(response.content) == "basket:8"
-
-    def test_key_without_a_user_raises_LockKeyError(self) -> None:
-        """[D22] It isn't one lock for all."""
         for url in ("/per-user/", "/function-per-user/", "/per-user-outside/"):
             with pytest.raises(LockKeyError, match=r"names nothing|can't be found"):
                 Client().get(url)
@@ -194,50 +357,34 @@ class TestKeys:
             assert b"order:7" in response.content if status == 200 else "detail" in json.loads(response.content)
 
 
-class TestTransactions:
-    @pytest.fixture
-    def attempts(self, tmp_path: Any, django_db_blocker: Any) -> Any:
-        """A table, under ATOMIC_REQUESTS: how many rows it has."""
-        entry = {**databases.sqlite(tmp_path / "db.sqlite3"), "ATOMIC_REQUESTS": True}
-        with django_db_blocker.unblock(), databases.as_default(entry):
-            with connection.cursor() as cursor:
-                cursor.execute("CREATE TABLE attempt (n int)")
-
-            def count() -> int:
-                with connection.cursor() as cursor:
-                    cursor.execute("SELECT count(*) FROM attempt")
-                    return int(cursor.fetchone()[0])
-
-            yield count
-
-    def test_refusal_rolls_back_what_was_written_before(self, attempts: Any) -> None:
-        """[D 2.4] As with any exception that the framework answers."""
+def test_refusal_rolls_back_what_was_written_before(
+    tmp_path: Any, django_db_blocker: Any, handled: None, memory_locks: Any
+) -> None:
+    """[D 2.4] Under ATOMIC_REQUESTS, as with any exception that the framework answers; and whatever answers it."""
+    entry = {**databases.sqlite(tmp_path / "db.sqlite3"), "ATOMIC_REQUESTS": True}
+    with django_db_blocker.unblock(), databases.as_default(entry), connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE attempt (n int)")
         is_the_frameworks(refused("/writing/"))
-        assert attempts() == 0
-        assert Client().get("/writing/").status_code == 200
-        assert attempts() == 1
-
-    def test_refusal_of_a_service_rolls_back(self, attempts: Any, handled: None, memory_locks: Any) -> None:
-        """[D 2.4] Whatever answers it."""
         assert refused("/writing/", "post").status_code == 409
         memory_locks(ON_CONFLICT=teapot)
         assert refused("/writing/", "post").status_code == 418
-        assert attempts() == 0
+        assert cursor.execute("SELECT count(*) FROM attempt").fetchone() == (0,)
+        assert Client().get("/writing/").status_code == 200
+        assert cursor.execute("SELECT count(*) FROM attempt").fetchone() == (1,)
 
 
-class TestExceptions:
-    def test_exceptions_are_those_of_the_lock_and_of_the_framework(self) -> None:
-        """They pickle; the log sees the lock's name, the client doesn't."""
-        plain = LockNotAcquired("lock 'order' is busy", waited=0.5, retry_after=3.2, key="order:5", name="order")
-        locked: Any = pickle.loads(pickle.dumps(Locked(plain)))
-        assert isinstance(locked, LockNotAcquired)
-        assert isinstance(locked, APIException)
-        assert (locked.status_code, locked.wait, locked.get_codes(), str(locked.detail)) == (409, 4, "locked", DETAIL)
-        assert (locked.key, locked.waited, locked.retry_after) == ("order:5", 0.5, 3.2)
-        assert str(locked) == "lock 'order' is busy"
-        down: Any = LocksUnavailable(LockBackendError("refused", name="order", alias="default"))
-        assert isinstance(down, LockBackendError)
-        assert (down.status_code, down.wait, down.get_codes()) == (503, 5, "locks_unavailable")
+def test_exceptions_are_those_of_the_lock_and_of_the_framework() -> None:
+    """They pickle; the log sees the lock's name, the client doesn't."""
+    plain = LockNotAcquired("lock 'order' is busy", waited=0.5, retry_after=3.2, key="order:5", name="order")
+    locked: Any = pickle.loads(pickle.dumps(Locked(plain)))
+    assert isinstance(locked, LockNotAcquired)
+    assert isinstance(locked, APIException)
+    assert (locked.status_code, locked.wait, locked.get_codes(), str(locked.detail)) == (409, 4, "locked", DETAIL)
+    assert (locked.key, locked.waited, locked.retry_after) == ("order:5", 0.5, 3.2)
+    assert str(locked) == "lock 'order' is busy"
+    down: Any = LocksUnavailable(LockBackendError("refused", name="order", alias="default"))
+    assert isinstance(down, LockBackendError)
+    assert (down.status_code, down.wait, down.get_codes()) == (503, 5, "locks_unavailable")
 
 
 def test_framework_is_imported_by_contrib_drf_only() -> None:
@@ -252,7 +399,7 @@ from django.http import HttpResponse
 from django.test import RequestFactory
 from django_redis_locks import middleware, redis_lock, locks
 view = redis_lock("order")(lambda request: HttpResponse())
-view(RequestFactory().get("/"))
+assert view(RequestFactory().get("/")).status_code == 200
 import threading
 holder = threading.Thread(target=lambda: locks.lock("order").acquire())
 holder.start(); holder.join()
