@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
+import redis
 
 from django_redis_locks import LockBackendError, clock
 from django_redis_locks.client import Locks
 from tests.chaos.helpers import Async, Sync
-from tests.chaos.tls import Certificates, encrypting
+from tests.servers import unavailable
 from tests.waiting import BUSY, eventually, in_thread
 from tools.redis_server import RedisServer
 
@@ -22,6 +26,62 @@ Open = Callable[..., Locks]
 Face = Sync | Async
 
 PATIENT = {"socket_timeout": 10, "socket_connect_timeout": 10}
+
+
+class Certificates:
+    """Two authorities; one has signed a server's certificate and a client's, the other one what a stranger has."""
+
+    def __init__(self, folder: Path) -> None:
+        if shutil.which("openssl") is None:
+            unavailable("needs the program openssl")
+        self._folder = folder
+        for authority in ("ca", "other-ca"):
+            self._make(authority, "-subj", f"/CN={authority}", "-addext", "keyUsage=critical,keyCertSign,cRLSign")
+        here, there = "DNS:localhost,IP:127.0.0.1", "DNS:locks.example"
+        for name, authority, hosts in (
+            ("server", "ca", here),
+            ("elsewhere", "ca", there),
+            ("client", "ca", there),
+            ("stranger", "other-ca", there),
+        ):
+            signed = ["-CA", self.path(authority), "-CAkey", self.key(authority)]
+            about = ["-addext", "basicConstraints=critical,CA:FALSE", "-addext", f"subjectAltName={hosts}"]
+            self._make(name, "-subj", f"/CN={name}", *signed, *about)
+
+    def path(self, name: str) -> str:
+        return str(self._folder / f"{name}.pem")
+
+    def key(self, name: str) -> str:
+        return str(self._folder / f"{name}.key")
+
+    def _make(self, name: str, *more: str) -> None:
+        curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+        files = ["-keyout", self.key(name), "-out", self.path(name)]
+        subprocess.run(["openssl", "req", "-x509", *curve, *more, *files], check=True, capture_output=True)
+
+
+def encrypting(
+    make_server: Make, certificates: Certificates, *, clients: bool = False, name: str = "server"
+) -> tuple[RedisServer, int]:
+    """A server, and the port on which it encrypts; ``clients`` must have a certificate of their own, or needn't."""
+    try:
+        server = make_server(
+            tls_port="0",
+            tls_cert_file=certificates.path(name),
+            tls_key_file=certificates.key(name),
+            tls_ca_cert_file=certificates.path("ca"),
+            tls_auth_clients="yes" if clients else "no",
+        )
+    except Exception as error:  # noqa: BLE001 - a server without TLS doesn't know the directives
+        unavailable(f"needs a server with TLS: {error}")
+    with redis.Redis.from_url(server.url()) as plain:
+        for port in range(22_000, 23_000):
+            try:
+                plain.config_set("tls-port", port)
+            except redis.ResponseError:
+                continue
+            return server, port
+    raise AssertionError("there is no free port")
 
 
 @pytest.fixture(scope="session")
@@ -42,18 +102,6 @@ def urls(redis_executable: None, certificates: Certificates) -> Iterator[list[st
         yield [f"rediss://127.0.0.1:{port}/0" for port in ports]
 
 
-@pytest.fixture
-def url(urls: list[str]) -> str:
-    """Any client may come."""
-    return urls[0]
-
-
-@pytest.fixture
-def strict_url(urls: list[str]) -> str:
-    """Only who has a certificate."""
-    return urls[1]
-
-
 def whole_life(client: Locks, face: Face) -> None:
     lock = client.lock("a", expire=30)
     for _ in range(2):
@@ -65,18 +113,14 @@ def whole_life(client: Locks, face: Face) -> None:
     assert not lock.locked()
 
 
-def test_tls_connection_speaks_both_protocols(
-    url: str, open_locks: Open, certificates: Certificates, face: Face
+def test_tls_connection_speaks_both_protocols_and_sends_its_certificate(
+    urls: list[str], open_locks: Open, certificates: Certificates, face: Face
 ) -> None:
-    """[L2] Encrypted as plain."""
+    """[L2] Encrypted as plain; a certificate may stand in LOCATION or in OPTIONS."""
+    url, strict_url = urls
     for protocol in (2, 3):
         options = {"ssl_ca_certs": certificates.path("ca"), "protocol": protocol, "socket_timeout": 10}
         whole_life(open_locks(url, OPTIONS=options), face)
-
-
-def test_client_certificate_from_location_or_options_is_sent(
-    strict_url: str, open_locks: Open, certificates: Certificates, face: Face
-) -> None:
     files = {
         "ssl_ca_certs": certificates.path("ca"),
         "ssl_certfile": certificates.path("client"),
@@ -87,9 +131,9 @@ def test_client_certificate_from_location_or_options_is_sent(
     whole_life(open_locks(strict_url, OPTIONS={"socket_timeout": 10, **files}), face)
 
 
-def test_many_tasks_share_one_tls_connection(url: str, open_locks: Open, certificates: Certificates) -> None:
+def test_many_tasks_share_one_tls_connection(urls: list[str], open_locks: Open, certificates: Certificates) -> None:
     """[H20] What one turn of the loop sends, and what comes back at once, is cut into records, not into answers."""
-    client = open_locks(url, OPTIONS={"ssl_ca_certs": certificates.path("ca"), **PATIENT})
+    client = open_locks(urls[0], OPTIONS={"ssl_ca_certs": certificates.path("ca"), **PATIENT})
 
     async def one(number: int) -> None:
         for _ in range(5):
@@ -140,67 +184,28 @@ def test_silent_tls_server_fails_requests_after_the_socket_timeout(
 # Certificates that don't fit
 
 
-def error_of(client: Locks, face: Face, wait: float = 0) -> str:
-    begin = clock.now()
-    with pytest.raises(LockBackendError) as caught:
-        face.acquire(client.lock("a"), timeout=wait)
-    assert clock.now() - begin < wait + PATIENT["socket_timeout"] + BUSY
-    text = str(caught.value)
-    assert "alias 'default'" in text
-    assert "127.0.0.1" in text
-    return text
-
-
-def test_server_of_an_unknown_authority_is_refused_with_a_hint(
-    url: str, open_locks: Open, certificates: Certificates, face: Face
+def test_connection_with_a_certificate_that_does_not_fit_is_refused_with_a_hint(
+    make_server: Make, urls: list[str], redis_url: str, open_locks: Open, certificates: Certificates, face: Face
 ) -> None:
-    """The message says what failed, and which option names the right one."""
-    for options in ({}, {"ssl_ca_certs": certificates.path("other-ca")}):
-        text = error_of(open_locks(url, OPTIONS={"socket_timeout": 10, **options}), face)
-        assert "certificate verify failed" in text, options
-        assert "ssl_ca_certs" in text, options
-        assert "Start that server" not in text, options
-
-
-def test_certificate_of_another_host_is_refused_with_a_hint(
-    make_server: Make, open_locks: Open, certificates: Certificates, face: Face
-) -> None:
-    """The certificate is right, and not that of the host in LOCATION."""
-    port = encrypting(make_server, certificates, name="elsewhere")[1]
-    options = {"ssl_ca_certs": certificates.path("ca"), "ssl_check_hostname": True, "socket_timeout": 10}
-    text = error_of(open_locks(f"rediss://127.0.0.1:{port}/0", OPTIONS=options), face)
-    assert "mismatch" in text
-    assert "LOCATION" in text
-
-
-def test_client_without_the_right_certificate_raises_with_a_hint(
-    strict_url: str, open_locks: Open, certificates: Certificates, face: Face
-) -> None:
-    """The server closes the connection during the handshake, or right behind it."""
+    """The message says what failed, and which option or which part of LOCATION to correct."""
+    url, strict_url = urls
+    elsewhere = f"rediss://127.0.0.1:{encrypting(make_server, certificates, name='elsewhere')[1]}/0"
+    ours = {"ssl_ca_certs": certificates.path("ca")}
     stranger = {"ssl_certfile": certificates.path("stranger"), "ssl_keyfile": certificates.key("stranger")}
-    for files in ({}, stranger):
-        options = {"ssl_ca_certs": certificates.path("ca"), "socket_timeout": 10, **files}
-        assert "ssl_certfile" in error_of(open_locks(strict_url, OPTIONS=options), face), files
-
-
-def test_plain_connection_to_a_tls_port_raises(url: str, open_locks: Open, face: Face) -> None:
-    """`redis://` where `rediss://` is spoken."""
-    text = error_of(open_locks(url.replace("rediss", "redis"), OPTIONS={"socket_timeout": 10}), face)
-    assert "can't reach" in text or "no answer" in text
-
-
-def test_tls_connection_to_a_plain_port_raises_with_a_hint(redis_url: str, open_locks: Open, face: Face) -> None:
-    """And the other way round: the message says which of the two it is."""
-    text = error_of(
-        open_locks(
-            redis_url.replace("redis:", "rediss:"), OPTIONS={"socket_timeout": 0.5, "socket_connect_timeout": 0.5}
-        ),
-        face,
-    )
-    assert "redis://" in text
-
-
-def test_missing_certificate_file_is_named(url: str, open_locks: Open, face: Face) -> None:
-    """Said by its name."""
-    text = error_of(open_locks(url, OPTIONS={"ssl_ca_certs": "/nowhere/ca.pem", "socket_timeout": 10}), face)
-    assert "No such file" in text
+    brief = {"socket_timeout": 0.5, "socket_connect_timeout": 0.5}
+    for location, options, expected in (
+        (url, {}, "certificate verify failed.*ssl_ca_certs"),
+        (url, {"ssl_ca_certs": certificates.path("other-ca")}, "certificate verify failed.*ssl_ca_certs"),
+        (url, {"ssl_ca_certs": "/nowhere/ca.pem"}, "No such file"),
+        (elsewhere, {**ours, "ssl_check_hostname": True}, "mismatch.*LOCATION"),
+        (strict_url, ours, "ssl_certfile"),
+        (strict_url, ours | stranger, "ssl_certfile"),
+        (url.replace("rediss", "redis"), {}, "can't reach|no answer"),
+        (redis_url.replace("redis:", "rediss:"), brief, "redis://"),
+    ):
+        begin = clock.now()
+        with pytest.raises(LockBackendError, match=f"(?s)alias 'default'.*({expected})") as caught:
+            face.acquire(open_locks(location, OPTIONS=PATIENT | options).lock("a"), timeout=0)
+        assert clock.now() - begin < PATIENT["socket_timeout"] + BUSY, expected
+        assert "127.0.0.1" in str(caught.value), expected
+        assert "verify failed" not in expected or "Start that server" not in str(caught.value)
