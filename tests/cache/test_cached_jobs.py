@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.core.cache import caches
 
 from django_redis_locks.cache import Job, cached
@@ -88,30 +88,20 @@ def test_invalidation_before_the_job_wins() -> None:
     assert called == [2031]
 
 
-def test_job_of_a_coroutine_function_is_carried_out() -> None:
-    async def story() -> None:
-        await areport(2031)
-        await asyncio.to_thread(grow_old, areport.key(2031))
-        assert await areport(2031) == "2031 1"
-
-    asyncio.run(story())
-    (job,) = jobs
-    assert in_thread(lambda: carry_out(job))
-    assert asyncio.run(areport(2031)) == "2031 2"
-
-
-def test_job_of_a_method_is_carried_out() -> None:
+def test_job_of_a_method_or_coroutine_function_is_carried_out() -> None:
     shop = Shop(5)
-    for call in (shop.total, Market.best):
+    for call in (shop.total, Market.best, async_to_sync(areport)):
+        key = getattr(call, "key", areport.key)(2031)
         call(2031)
-        grow_old(call.key(2031))
+        grow_old(key)
         call(2031)
-    of_shop, of_class = jobs
+    of_shop, of_class, _ = jobs
     assert (of_shop.path, of_shop.args) == (f"{__name__}:Shop.total", (shop, 2031))
     assert (of_class.path, of_class.args) == (f"{__name__}:Market.best", (2031,))
-    assert carry_out(of_shop)
-    assert carry_out(of_class)
-    assert [shop.total(2031), Market.best(2031)] == ["5 2031 3", "Market 2031 4"]
+    for job in jobs:
+        assert in_thread(lambda job=job: carry_out(job)), job.path
+    found = [shop.total(2031), Market.best(2031), async_to_sync(areport)(2031)]
+    assert found == ["5 2031 4", "Market 2031 5", "2031 6"]
 
 
 def test_job_of_a_function_that_is_not_found_raises() -> None:

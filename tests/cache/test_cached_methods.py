@@ -25,11 +25,6 @@ def nothing_called(redis_cache: None) -> None:
     calls.clear()
 
 
-@cached("price:{pk}:{size}", ttl=60)
-def price(pk: int, size: str = "M") -> str:
-    return f"{pk}{size}"
-
-
 class Shop:
     def __init__(self, pk: int = 1) -> None:
         self.pk = pk
@@ -105,19 +100,6 @@ def test_method_has_values_for_each_object() -> None:
     assert calls["total"] == 6
 
 
-def test_coroutine_method_has_values_for_each_object() -> None:
-    shop = Shop(1)
-
-    async def story() -> None:
-        assert await shop.atotal(2031) == await shop.atotal(2031) == "1 2031"
-        await shop.atotal.ainvalidate(2031)
-        assert await shop.atotal(2031) == "1 2031"
-        assert await Market.anothing() == "Market"
-
-    asyncio.run(story())
-    assert calls["atotal"] == 2
-
-
 def test_class_method_has_values_for_each_class() -> None:
     assert [Shop.best(1), Shop().best(1), Market.best(1), Market().best(1)] == ["Shop 1"] * 2 + ["Market 1"] * 2
     assert calls["best"] == 2
@@ -186,33 +168,35 @@ def test_method_of_another_object_needs_a_template() -> None:
     assert Report.of_all() == "Report"
 
 
-def test_decorated_function_has_name_doc_and_signature() -> None:
-    for found in (Shop.total, Shop().total):
-        assert found.__name__ == "total"
-        assert found.__qualname__ == "Shop.total"
-        assert found.__module__ == __name__
-        assert inspect.getdoc(found) == "Of a year."
-    assert list(inspect.signature(Shop.total).parameters) == ["self", "year"]
-    assert list(inspect.signature(Shop().total).parameters) == ["year"]
-    assert list(inspect.signature(price).parameters) == ["pk", "size"]
-    assert price.path == f"{__name__}:price"
-    assert Shop().total.path == f"{__name__}:Shop.total"
-    assert "price" in repr(price)
-    assert "total" in repr(Shop().total)
-
-
-def test_decorated_function_can_be_copied_compared_and_pickled() -> None:
+def test_decorated_function_has_name_doc_and_signature_and_can_be_copied() -> None:
     shop = Shop(1)
-    assert copy.deepcopy(price) is price
+    for found in (Shop.total, shop.total):
+        assert (found.__name__, found.__qualname__, found.__module__) == ("total", "Shop.total", __name__)
+        assert inspect.getdoc(found) == "Of a year."
+        assert found.path == f"{__name__}:Shop.total"
+        assert "total" in repr(found)
+    assert list(inspect.signature(Shop.total).parameters) == ["self", "year"]
+    assert list(inspect.signature(shop.total).parameters) == ["year"]
     assert shop.total == shop.total
     assert hash(shop.total) == hash(shop.total)
     assert shop.total != Shop(1).total
-    assert price.__reduce__() == "price"  # as functions are pickled: by where they are
+    assert copy.deepcopy(Shop.worst) is Shop.worst
+    assert Shop.worst.__reduce__() == "Shop.worst"  # as functions are pickled: by where they are
 
 
-def test_coroutine_method_stays_one() -> None:
-    for function in (Shop().atotal, Shop.atotal, Shop.anothing):
+def test_coroutine_method_stays_one_and_has_values_for_each_object() -> None:
+    shop = Shop(1)
+
+    async def story() -> None:
+        assert await shop.atotal(2031) == await shop.atotal(2031) == "1 2031"
+        await shop.atotal.ainvalidate(2031)
+        assert await shop.atotal(2031) == "1 2031"
+        assert await Market.anothing() == "Market"
+
+    asyncio.run(story())
+    assert calls["atotal"] == 2
+    for function in (shop.atotal, Shop.atotal, Shop.anothing):
         assert inspect.iscoroutinefunction(function)
         assert iscoroutinefunction(function)
-    for plain in (Shop().total, Shop.best):
+    for plain in (shop.total, Shop.best):
         assert not inspect.iscoroutinefunction(plain)
