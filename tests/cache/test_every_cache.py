@@ -13,7 +13,6 @@ from django_redis_locks.cache import LoadFailed, get_or_load_many, invalidate, r
 from tests.cache.backends import HERE, THERE, at
 from tests.cache.callers import EACH_CACHE, STALE, Callers, Loader
 from tests.contract.matrix import PATIENCE, eventually
-from tests.probes.cache import clear_guard, write_guard
 
 pytestmark = EACH_CACHE
 
@@ -54,26 +53,6 @@ def test_invalidation_during_load_wins(callers: Callers, counted: Any) -> None:
         assert caches[HERE].get(cache) == "new", cache
         assert callers.value(cache, "later") == "new", cache
         assert counted()["fenced"] == number
-
-
-def test_write_during_load_wins(callers: Callers) -> None:
-    """[S4]"""
-    for cache in (HERE, THERE):
-        loading = callers.begin("loaded", key=cache)
-        with write_guard(cache, **at(cache)):
-            caches[at(cache)["cache"]].set(cache, "written")
-        assert loading.finish() == "loaded"
-        assert caches[HERE].get(cache) == "written", cache
-
-
-def test_clear_during_load_leaves_nothing(callers: Callers) -> None:
-    """[S31] ``clear()`` begins a new generation: what was being loaded isn't stored."""
-    for cache in (HERE, THERE):
-        loading = callers.begin("old")
-        with clear_guard(**at(cache)):
-            caches[at(cache)["cache"]].clear()
-        assert loading.finish() == "old"
-        assert caches[HERE].get("k") is None, cache
 
 
 def test_none_is_a_value(callers: Callers) -> None:

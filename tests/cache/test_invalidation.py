@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import Any
 
 from django.core.cache import caches
 
@@ -14,14 +13,6 @@ from tests.contract.matrix import PATIENCE, eventually
 from tests.probes.cache import clear_guard, write_guard
 
 
-def test_invalidation_without_readers_leaves_nothing(callers: Callers) -> None:
-    """[S1]"""
-    loading = callers.begin("old")
-    callers.call(invalidate, "k", **at(HERE))
-    loading.finish()
-    assert caches[HERE].get("k") is None
-
-
 def test_follower_of_an_invalidated_load_loads_again(callers: Callers) -> None:
     """[S3] What it joined was older than the invalidation: it isn't shared."""
     loading = callers.begin("old", "new")
@@ -30,14 +21,6 @@ def test_follower_of_an_invalidated_load_loads_again(callers: Callers) -> None:
     assert loading.finish() == "old"
     assert following.result(PATIENCE).value == "new"
     assert caches[HERE].get("k") == "new"
-
-
-def test_caller_after_an_invalidation_does_not_join_the_load(callers: Callers) -> None:
-    """[S3] Go's Forget."""
-    loading = callers.begin("old")
-    callers.call(invalidate, "k", **at(HERE))
-    assert callers.value("k", "new") == "new"
-    loading.finish()
 
 
 def test_caller_during_a_write_gets_what_is_written(callers: Callers) -> None:
@@ -77,30 +60,6 @@ def test_invalidation_during_refresh_of_stale_value_wins(callers: Callers) -> No
     assert callers.value("k", "x", **STALE) == "new"
 
 
-def test_invalidation_during_background_refresh_wins(callers: Callers, counted: Any) -> None:
-    """[S2] FusionCache #628: its claim was made before."""
-    callers.make_stale()
-    loader = Loader("older", gate=True)
-    callers.load("k", loader, **STALE, refresh="thread")
-    loader.wait()
-    callers.call(invalidate, "k", **at(THERE))
-    callers.load("k", "new", cache=THERE, **STALE)
-    loader.gate.set()
-    eventually(lambda: counted()["fenced"] == 1)
-    assert callers.value("k", "x", **STALE) == "new"
-
-
-def test_load_that_began_between_two_writers_is_void(callers: Callers) -> None:
-    """[S12] The first of two writers ends last: what was loaded since the other one ended is older than its value."""
-    with write_guard("k", **at(HERE)):
-        with write_guard("k", **at(THERE)):
-            caches[HERE].delete("k")
-        loading = callers.begin("loaded", cache=THERE)
-        caches[HERE].set("k", "written")
-    loading.finish()
-    assert caches[HERE].get("k") in ("written", None)
-
-
 def test_refresh_that_began_during_a_write_is_void(callers: Callers) -> None:
     loader = Loader("loaded", gate=True)
     with write_guard("k", **at(HERE)):
@@ -115,17 +74,10 @@ def test_refresh_that_began_during_a_write_is_void(callers: Callers) -> None:
 def test_invalidation_with_stale_keeps_the_old_value_for_it(callers: Callers) -> None:
     """A caller that takes stale values is served the old one, while one loads."""
     callers.load("k", "old", **STALE)
-    callers.call(invalidate, "k", cache=HERE, stale=600)
+    callers.call(invalidate, "unknown", "k", cache=HERE, stale=600)
     loading = callers.begin("new", **STALE)
     assert callers.value("k", "x", cache=THERE, **STALE) == "old"
     assert loading.finish() == "new"
-
-
-@ON_REDIS
-def test_invalidation_removes_known_and_unknown_keys(callers: Callers) -> None:
-    callers.load("k", 1)
-    callers.call(invalidate, "k", "unknown", cache=THERE)
-    assert caches[HERE].get("k") is None
 
 
 def test_settle_keeps_what_is_loaded_only_briefly(callers: Callers) -> None:
@@ -138,13 +90,3 @@ def test_settle_keeps_what_is_loaded_only_briefly(callers: Callers) -> None:
             break
     eventually(lambda: caches[HERE].get("k") is None)
     assert callers.value("k", "new", ttl=600) == "new"
-
-
-@ON_REDIS
-def test_settle_does_not_make_a_value_stale(callers: Callers) -> None:
-    """[S7] Its end is near only because it settles: it isn't loaded again and again."""
-    callers.call(invalidate, "k", cache=HERE, settle=30)
-    loader = Loader("a", "b")
-    for cache in (HERE, HERE, THERE):
-        assert callers.value("k", loader, cache=cache, ttl=600, stale=600) == "a"
-    assert loader.calls == 1

@@ -1,4 +1,4 @@
-"""For how long a value is kept: ttl, none_ttl, what the loader says, jitter."""
+"""For how long a value is kept: ttl, none_ttl, what the loader says, jitter, early refreshes; and of failures."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from datetime import timedelta
 from time import monotonic
 from typing import Any
 
+import pytest
 from django.core.cache import caches
 
-from django_redis_locks.cache import LoadContext, get_or_load
+from django_redis_locks.cache import get_or_load
 from tests.cache.backends import HERE, THERE, at
 from tests.cache.callers import Callers, Loader
 from tests.contract.matrix import PATIENCE, eventually
+from tests.probes.cache import is_fused, seconds_learned
 
 
 def unstored(context: Any) -> str:
@@ -19,22 +21,22 @@ def unstored(context: Any) -> str:
     return "unstored"
 
 
-def test_none_is_kept_for_none_ttl(callers: Callers) -> None:
+def test_none_is_kept_for_none_ttl_and_no_longer_than_a_value(callers: Callers) -> None:
     """[S16]"""
-    loader = Loader(None, "now it exists")
-    callers.load("k", loader, ttl=600, none_ttl=0.05, jitter=0)
-    eventually(lambda: callers.value("k", loader) == "now it exists")
+    for none_ttl in (0, 0.05):
+        loader = Loader(None, "now it exists")
+        assert callers.value(f"k{none_ttl}", loader, ttl=600, none_ttl=none_ttl, jitter=0) is None
+        eventually(lambda key=f"k{none_ttl}", loader=loader: callers.value(key, loader) == "now it exists")
+    assert callers.load("k", None, ttl=30, none_ttl=600, jitter=0).fresh_for == 30
 
 
-def test_none_is_kept_no_longer_than_a_value(cache_pair: str) -> None:
-    found = get_or_load("k", lambda: None, **at(HERE), ttl=30, none_ttl=600, jitter=0, info=True)
-    assert (found.value, found.fresh_for) == (None, 30)
+def test_loader_sets_the_ttl_of_its_value(callers: Callers) -> None:
+    def load(context: Any) -> str:
+        context.ttl = timedelta(milliseconds=50)
+        return "brief"
 
-
-def test_none_with_none_ttl_of_zero_is_not_kept(callers: Callers) -> None:
-    loader = Loader(None, "now it exists")
-    assert callers.value("k", loader, ttl=600, none_ttl=0) is None
-    assert callers.value("k", loader) == "now it exists"
+    assert callers.load("k", load, ttl=600, jitter=0).fresh_for == 0.05
+    eventually(lambda: caches[HERE].get("k") is None)
 
 
 def test_value_without_a_ttl_is_shared_and_not_stored(callers: Callers) -> None:
@@ -45,24 +47,6 @@ def test_value_without_a_ttl_is_shared_and_not_stored(callers: Callers) -> None:
         assert callers.value("k", "theirs", ttl=ttl, cache=THERE) == "theirs", ttl
         assert loading.finish() == following.result(PATIENCE).value == "value", ttl
         assert caches[HERE].get("k") is None, ttl
-
-
-def test_loader_sets_the_ttl_of_its_value(callers: Callers) -> None:
-    def brief(context: Any) -> str:
-        context.ttl = 0.05
-        return "brief"
-
-    assert callers.value("k", brief, ttl=600) == "brief"
-    eventually(lambda: caches[HERE].get("k") is None)
-
-
-def test_loader_sets_the_ttl_as_a_timedelta(cache_pair: str) -> None:
-    def loader(context: LoadContext) -> str:
-        context.ttl = timedelta(minutes=1)
-        return "value"
-
-    found = get_or_load("k", loader, **at(HERE), jitter=0, info=True)
-    assert (found.value, found.fresh_for) == ("value", 60)
 
 
 def test_value_that_the_loader_does_not_store_is_not_waited_for(callers: Callers) -> None:
@@ -83,3 +67,25 @@ def test_jitter_ends_values_earlier_and_never_later(redis_pair: str, direct: Any
     assert max(ends) <= 150_000
     assert min(ends) + passed > 129_900
     assert len({end // 1000 for end in ends}) > 5
+
+
+def test_early_fraction_lets_one_caller_load(callers: Callers) -> None:
+    options: dict[str, Any] = {"ttl": 60, "jitter": 0, "early": 0.0001, "stale": 0}
+    # an envelope tells the age of a value in a cache that doesn't
+    callers.load("k", "old", **(options if not is_fused(**at(HERE)) else {"jitter": 0}))
+    begin = monotonic()
+    eventually(lambda: monotonic() - begin > 0.03)  # 6 ms are a ten-thousandth of the ttl
+    loading = callers.begin("new", **options)
+    found = callers.load("k", "other", cache=THERE, **options)
+    assert (found.value, found.source) == ("old", "hit")
+    assert loading.finish() == "new"
+    assert loading.loader.calls == 1
+
+
+def test_duration_of_a_failed_load_is_not_learned(redis_pair: str) -> None:
+    """[S51] Only what a loader took that brought a value."""
+    with pytest.raises(ValueError, match="x"):
+        get_or_load("slow:1", Loader(ValueError("x")), cache=HERE)
+    assert seconds_learned("slow") is None
+    get_or_load("slow:2", Loader("v"), cache=HERE)
+    assert (seconds_learned("slow") or PATIENCE) < PATIENCE

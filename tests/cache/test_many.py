@@ -53,17 +53,6 @@ def test_many_in_opposite_orders_do_not_deadlock(cache_pair: str) -> None:
     assert sorted(loads) == sorted(keys)
 
 
-def test_many_share_a_failure(callers: Callers) -> None:
-    """[S13]"""
-
-    def loader(keys: list[str]) -> dict[str, str]:
-        raise ValueError("no rates today")
-
-    with pytest.raises(ValueError, match="no rates today"):
-        callers.call(get_or_load_many, ["a", "b"], loader, **at(HERE), ttl=60, error_ttl=0)
-    assert callers.call(get_or_load_many, ["a"], dict.fromkeys, **at(THERE), ttl=60) == {"a": None}
-
-
 def test_write_of_one_of_many_during_their_load_wins(callers: Callers) -> None:
     """[S1] [S17] Each value is stored under a claim of its own."""
 

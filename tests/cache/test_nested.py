@@ -14,7 +14,7 @@ from django_redis_locks.cache import get_or_load, get_or_load_many
 from tests.cache.backends import HERE, THERE, at
 from tests.cache.callers import Callers
 from tests.contract.matrix import PATIENCE, eventually
-from tests.probes.cache import followers, hold_before_waiting, interrupt_follow, loads_in_flight
+from tests.probes.cache import followers, hold_before_waiting
 
 
 def ask(key: str, loader: Callable[[], Any], cache: str = HERE, wait: float = PATIENCE) -> Any:
@@ -101,30 +101,3 @@ def test_wait_of_an_inner_load_counts_as_the_outer_ones(
 
     assert in_threads(lambda: ask("a", of_a), lambda: ask("b", of_b)) == ["inner a"] * 2
     assert (counted()["nested"], counted()["timeouts"]) == (1, 0)
-
-
-def test_interrupted_wait_within_a_load_is_forgotten(cache_pair: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[S18] Others may wait for that load again."""
-    b_loads, go = threading.Event(), threading.Event()
-    left: list[Any] = []
-
-    def of_a() -> str:
-        with pytest.raises(TimeoutError):
-            ask("b", lambda: "mine")
-        (load,) = (load for key, load in loads_in_flight(**at(HERE)).items() if "a" in str(key))
-        left.append(load.waits_for)
-        return "a"
-
-    def of_b() -> str:
-        b_loads.set()
-        assert go.wait(PATIENCE)
-        return "b"
-
-    with ThreadPoolExecutor(1) as pool:
-        loading = pool.submit(ask, "b", of_b)
-        assert b_loads.wait(PATIENCE)
-        interrupt_follow(monkeypatch, TimeoutError(), **at(HERE))  # as a time limit does, wherever it strikes
-        assert ask("a", of_a) == "a"
-        go.set()
-        assert loading.result(PATIENCE) == "b"
-    assert left == [[]]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -32,7 +30,8 @@ def no_retry(tune: Tune) -> None:
 
 @PROXIED
 def test_each_process_loads_once_while_the_store_is_down(callers: Callers, proxy: Proxy, counted: Any) -> None:
-    """[S45] And no error: a cache that is down is slow, not broken."""
+    """[S45] [S17] And no error: a cache that is down is slow, not broken. It isn't asked each time, as each question might take
+    as long as it takes to give up. An invalidation raises: its caller must know that it didn't happen."""
     proxy.down()
     loading = callers.begin("value")
     following = callers.follow(loading, 4)
@@ -41,23 +40,14 @@ def test_each_process_loads_once_while_the_store_is_down(callers: Callers, proxy
     assert {(result.value, result.source) for result in results} == {("value", "unlocked")}
     assert loading.loader.calls == 1
     assert counted()["down"] >= 1
-
-
-@PROXIED
-def test_many_are_loaded_while_the_store_is_down(callers: Callers, proxy: Proxy) -> None:
-    """[S45] [S17]"""
-    proxy.down()
-    found = callers.call(get_or_load_many, ["a", "b"], lambda keys: dict.fromkeys(keys, 1), cache=HERE, ttl=60)
-    assert found == {"a": 1, "b": 1}
-
-
-@PROXIED
-def test_store_that_is_down_is_not_asked_each_time(callers: Callers, proxy: Proxy, counted: Any) -> None:
-    """[S45] Each question might take as long as it takes to give up."""
-    proxy.down()
+    down = counted()["down"]
     for _ in range(5):
         callers.load("k", "value")
-    assert counted()["down"] == 1
+    assert counted()["down"] == down
+    found = callers.call(get_or_load_many, ["a", "b"], lambda keys: dict.fromkeys(keys, 1), cache=HERE, ttl=60)
+    assert found == {"a": 1, "b": 1}
+    with pytest.raises(LockBackendError):
+        callers.call(invalidate, "k", cache=HERE)
 
 
 @PROXIED
@@ -78,15 +68,6 @@ def test_store_that_goes_down_during_a_load_costs_no_value(callers: Callers, pro
 
 
 @PROXIED
-def test_invalidation_that_is_lost_raises(callers: Callers, proxy: Proxy) -> None:
-    """Its caller must know that it didn't happen."""
-    callers.load("k", "old")
-    proxy.down()
-    with pytest.raises(LockBackendError):
-        callers.call(invalidate, "k", cache=HERE)
-
-
-@PROXIED
 def test_invalidation_whose_answer_is_lost_is_repeated(callers: Callers, proxy: Proxy, tune: Tune) -> None:
     tune(invalidation_timeout=PATIENCE)
     callers.load("k", "old")
@@ -97,21 +78,15 @@ def test_invalidation_whose_answer_is_lost_is_repeated(callers: Callers, proxy: 
 
 @PROXIED
 def test_claim_whose_answer_is_lost_is_given_up(callers: Callers, proxy: Proxy) -> None:
-    """The load goes on without it; the next one isn't held up for a lease."""
+    """The load goes on without it; the next one isn't held up for a lease. A value whose store isn't answered is returned."""
     callers.load("warm", "x")
+    proxy.plan("cut", "reply", of="load/store")
+    assert callers.value("stored", "value") == "value"
     proxy.plan("cut", "reply", of="load/claim", times=9)
     assert callers.value("k", "value", expire=PATIENCE * 3, wait=0) == "value"
     proxy.reset()
     with redis.Redis.from_url(proxy.url) as client:
         eventually(lambda: not client.exists(LEASE))
-
-
-@PROXIED
-def test_store_whose_answer_is_lost_costs_no_value(callers: Callers, proxy: Proxy) -> None:
-    """It may be stored, or not."""
-    callers.load("warm", "x")
-    proxy.plan("cut", "reply", of="load/store")
-    assert callers.value("k", "value") == "value"
 
 
 @PROXIED
@@ -132,26 +107,19 @@ def test_connection_that_was_closed_while_idle_is_no_outage(callers: Callers, pr
 
 
 @pytest.fixture
-def leases_down(settings: Any, tmp_path: Any) -> Iterator[None]:
-    with socket.socket() as taken:  # a port that is bound, and refuses connections because nothing listens
-        taken.bind(("127.0.0.1", 0))
-        settings.REDIS_LOCKS = redis_locks(f"redis://127.0.0.1:{taken.getsockname()[1]}/0")
-        settings.CACHES = {HERE: {"BACKEND": FILES, "LOCATION": str(tmp_path)}}
-        yield
-
-
-def test_write_goes_on_without_the_store_of_leases(leases_down: None) -> None:
-    """[S45]"""
-    with write_guard("k", **at(HERE)):
-        caches[HERE].set("k", "written")
-    assert get_or_load("k", lambda: "x", **at(HERE)) == "written"
+def leases_down(settings: Any, tmp_path: Any) -> None:
+    settings.REDIS_LOCKS = redis_locks("redis://127.0.0.1:1/0")
+    settings.CACHES = {HERE: {"BACKEND": FILES, "LOCATION": str(tmp_path)}}
 
 
 @ON_REDIS
 def test_values_are_kept_without_the_store_of_leases(callers: Callers, leases_down: None) -> None:
-    """[S45] Or every request would load. What is invalidated in this process is noticed."""
+    """[S45] Or every request would load. Writes go on, and what is invalidated in this process is noticed."""
     assert callers.load("k", "value").source == "unlocked"
     assert callers.load("k", "other").source == "hit"
+    with write_guard("k", **at(HERE)):
+        caches[HERE].set("k", "written")
+    assert callers.value("k", "x") == "written"
     loading = callers.begin("old", key="j")
     with pytest.raises(LockBackendError):
         callers.call(invalidate, "j", **at(HERE))
@@ -162,32 +130,21 @@ def test_values_are_kept_without_the_store_of_leases(callers: Callers, leases_do
 # Forks
 
 
-@pytest.fixture
-def loading_parent(redis_pair: str) -> Iterator[None]:
-    """A load of "k" that is under way."""
+def test_child_joins_and_frees_no_load_of_its_parent(redis_pair: str) -> None:
+    """[S39] [H18] A fork in the middle of a load: the child waits in the store."""
     loader = Loader("parent's", gate=True)
-    loading = threading.Thread(target=get_or_load, args=("k", loader), kwargs={"cache": HERE, "ttl": 60})
-    loading.start()
-    loader.wait()
-    yield
-    loader.gate.set()
-    loading.join(PATIENCE)
-    assert caches[HERE].get("k") == "parent's"
-
-
-def test_child_joins_no_load_of_its_parent(loading_parent: None) -> None:
-    """[S39] A fork in the middle of a load: the child waits in the store."""
+    options: dict[str, Any] = {"wait": 0.1, "on_conflict": "default", "default": 0}
 
     def child() -> None:
         assert not loads_in_flight(**at(HERE))
-        assert get_or_load("k", lambda: "child's", **at(HERE), wait=0.1, on_conflict="default", default=0) == 0
+        assert get_or_load("k", lambda: "child's", **at(HERE), **options) == 0
         assert get_or_load("other", lambda: "child's", **at(HERE), ttl=60) == "child's"
 
-    in_child(child)
-    assert get_or_load("other", lambda: "x", **at(THERE)) == "child's"
-
-
-def test_child_that_ends_frees_no_load_of_its_parent(loading_parent: None) -> None:
-    """[S39] [H18]"""
-    in_child(lambda: None)
-    assert get_or_load("k", lambda: "x", cache=THERE, wait=0.05, on_conflict="default", default=0) == 0
+    with ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(get_or_load, "k", loader, cache=HERE, ttl=60)
+        loader.wait()
+        in_child(child)
+        assert get_or_load("other", lambda: "x", **at(THERE)) == "child's"
+        assert get_or_load("k", lambda: "x", cache=THERE, **options) == 0
+        loader.gate.set()
+        assert loading.result(PATIENCE) == caches[HERE].get("k") == "parent's"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+from time import monotonic
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from django.core.cache import caches
 from django.core.cache.backends.locmem import LocMemCache
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 
@@ -76,6 +79,17 @@ def test_cache_that_keeps_nothing_is_not_waited_for(settings: Any, backend: str)
     """[S40] Even if it doesn't say so."""
     settings.CACHES = {"default": {"BACKEND": backend, "LOCATION": "keeps nothing"}}
     assert rendered_together(lambda _, number: HttpResponse("page"), "/", 3).rendered == 5
+
+
+def test_page_that_the_cache_refuses_raises_for_each_request(pages: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None waits for the one before."""
+    monkeypatch.setattr(type(caches["default"]), "set", Mock(side_effect=OSError("no such disk")))
+    view = Site().view()
+    begin = monotonic()
+    for _ in range(2):
+        with pytest.raises(OSError, match="no such disk"):
+            view(get())
+    assert monotonic() - begin < 8
 
 
 def test_page_without_a_timeout_is_not_waited_for(pages: None) -> None:

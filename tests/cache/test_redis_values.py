@@ -5,15 +5,16 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Callable
-from time import monotonic
 from typing import Any
 
 import pytest
 import redis
 from django.core.cache import caches
+from django.core.cache.backends.base import InvalidCacheBackendError
 
-from django_redis_locks.cache import XFetch, get_or_load, get_or_load_many
-from tests.cache.backends import DUMMY, HERE, REDIS, THERE, at, redis_caches
+from django_redis_locks import InvalidLockBackend
+from django_redis_locks.cache import XFetch, get_or_load, get_or_load_many, invalidate
+from tests.cache.backends import DUMMY, FILES, HERE, REDIS, THERE, at, redis_caches
 from tests.cache.callers import ON_REDIS, PROXIED, Callers, Loader
 from tests.contract.matrix import PATIENCE, eventually
 from tests.probes.cache import lease_key, readers_waiting, record_load_commands, waiters_key
@@ -98,20 +99,6 @@ def test_lease_has_a_key_of_its_own_and_ends_with_the_load(redis_pair: str, dire
     assert caches[HERE].get("k") == {"n": 1}
 
 
-def test_integer_is_stored_as_django_stores_it(redis_pair: str, direct: redis.Redis) -> None:
-    """So that ``incr`` works."""
-    get_or_load("k", lambda: 41, cache=HERE, ttl=60)
-    assert direct.get(":1:k") == b"41"
-    assert caches[HERE].incr("k") == 42
-    assert get_or_load("k", lambda: 0, cache=HERE) == 42
-
-
-def test_value_that_others_set_is_a_hit(redis_pair: str) -> None:
-    caches[HERE].set("k", ["theirs"], None)
-    found = get_or_load("k", lambda: "mine", cache=THERE, info=True, stale=60)
-    assert (found.value, found.source, found.fresh_for) == (["theirs"], "hit", None)
-
-
 def test_lease_is_in_the_slot_of_its_value() -> None:
     """[S29] A key's own hash tag counts."""
     leases = {
@@ -142,13 +129,6 @@ def test_leases_are_apart_by_prefix_and_version(redis_url: str, settings: Any) -
     loading.join(PATIENCE)
     assert caches[HERE].get_many(["k"]) == {"k": "here"}
     assert caches[HERE].get("k", version=8) == "other version"
-
-
-def test_cache_on_redis_needs_no_redis_locks(settings: Any, redis_url: str) -> None:
-    settings.REDIS_LOCKS = {}
-    settings.CACHES = {"default": {"BACKEND": REDIS, "LOCATION": redis_url}}
-    assert get_or_load("k", lambda: 1, ttl=60) == 1
-    assert caches["default"].get("k") == 1
 
 
 @ON_REDIS
@@ -188,44 +168,12 @@ def test_full_server_refuses_the_value_and_not_the_caller(callers: Callers, make
 
 
 @ON_REDIS
-def test_large_value_is_read_as_it_was_stored(callers: Callers) -> None:
-    """[S50] In many pieces, with all bytes."""
-    value = bytes(range(256)) * 20_000
-    callers.load("k", value)
-    assert callers.value("k", "x", cache=THERE) == value
-    assert caches[HERE].get("k") == value
-
-
-@ON_REDIS
 def test_value_that_cannot_be_read_is_loaded_again(callers: Callers, direct: redis.Redis, caplog: Any) -> None:
     """Its class is gone since the last release."""
     direct.set(":1:k", b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00\x8c\x02no\x94\x8c\x03Cls\x94\x93\x94.")
     assert callers.value("k", "again") == "again"
     assert "can't be read" in caplog.text
     assert caches[HERE].get("k") == "again"
-
-
-@ON_REDIS
-def test_lease_key_of_another_type_does_not_prevent_a_load(callers: Callers, direct: redis.Redis) -> None:
-    direct.rpush(LEASE, "a list")
-    assert callers.value("k", "value") == "value"
-
-
-@ON_REDIS
-@pytest.mark.usefixtures("often")
-def test_renewed_load_outlives_its_lease(callers: Callers, direct: redis.Redis) -> None:
-    """[S9] [V6] No other caller begins."""
-    loading = callers.begin("slow", expire=9)
-    waiting = callers.wait_for()
-
-    def ends() -> float:
-        now = monotonic()
-        return now + direct.pttl(LEASE) / 1000
-
-    before = ends()
-    eventually(lambda: ends() > before + 0.5)
-    assert not waiting.future.done()
-    assert loading.finish() == waiting.finish() == "slow"
 
 
 @ON_REDIS
@@ -241,9 +189,28 @@ def test_load_that_outlives_its_lease_gives_its_caller_the_value(
     assert counted()["fenced"] == 1
 
 
-@ON_REDIS
-def test_load_is_not_renewed_beyond_max_hold(callers: Callers) -> None:
-    """A loader that never returns."""
-    loading = callers.begin("endless", expire=0.3, max_hold=0.3)
-    assert callers.value("k", "other", cache=THERE, wait=20) == "other"
-    loading.finish()
+def test_value_that_others_set_is_a_hit_and_an_integer_can_be_counted(redis_pair: str) -> None:
+    """What is stored is as Django stores it, in all its bytes."""
+    caches[HERE].set("k", ["theirs"], None)
+    found = get_or_load("k", lambda: "mine", cache=THERE, info=True, stale=60)
+    assert (found.value, found.source, found.fresh_for) == (["theirs"], "hit", None)
+    for cache in (HERE, THERE):
+        assert get_or_load("large", lambda: bytes(range(256)) * 20_000, cache=cache) == bytes(range(256)) * 20_000
+    get_or_load("number", lambda: 41, cache=HERE, ttl=60)
+    assert caches[HERE].incr("number") == 42
+    assert get_or_load("number", lambda: 0, cache=HERE) == 42
+
+
+def test_cache_on_redis_needs_no_redis_locks_and_another_one_does(settings: Any, redis_url: str, tmp_path: Any) -> None:
+    """Leases have to be somewhere."""
+    settings.REDIS_LOCKS = {}
+    settings.CACHES = {"default": {"BACKEND": REDIS, "LOCATION": redis_url}}
+    assert get_or_load("k", lambda: 1, ttl=60, cache=caches["default"]) == caches["default"].get("k") == 1
+    settings.CACHES = {"default": {"BACKEND": FILES, "LOCATION": str(tmp_path)}}
+    for call in (lambda: get_or_load("k", lambda: 1), lambda: invalidate("k")):
+        with pytest.raises(InvalidLockBackend, match="There is no alias 'default' in REDIS_LOCKS"):
+            call()
+    with pytest.raises(InvalidCacheBackendError, match="There is no cache 'nowhere'"):
+        get_or_load("k", lambda: 1, cache="nowhere")
+    with pytest.raises(TypeError, match="cache is an alias of CACHES"):
+        get_or_load("k", lambda: 1, cache=5)

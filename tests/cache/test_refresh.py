@@ -18,11 +18,6 @@ from tests.contract.matrix import eventually
 from tests.probes.cache import limit_background_loads
 
 
-def make_stale(key: str = "k") -> None:
-    get_or_load(key, lambda: "old", cache=HERE, **STALE)
-    caches[HERE].touch(key, 500)  # on Redis: less than `stale` is left
-
-
 def test_job_of_a_callable_carries_the_claim(cache_pair: str) -> None:
     """[S37] It is handed over, and run by a thread; it runs once."""
     get_or_load("k", lambda: "old", **at(HERE), ttl=0.01, jitter=0, stale=600)
@@ -60,14 +55,14 @@ def test_broker_that_is_down_lets_the_caller_load(redis_pair: str) -> None:
     def refuse(job: Any) -> None:
         raise ConnectionError("no broker")
 
-    make_stale()
+    caches[HERE].set("k", "old", 500)  # on Redis: less than `stale` is left
     assert get_or_load("k", lambda: "new", cache=HERE, **STALE, refresh=refuse) in ("old", "new")
     eventually(lambda: caches[HERE].get("k") == "new")
 
 
 def test_thread_has_the_context_of_its_caller(redis_pair: str) -> None:
     """[S38] The language, and all else in the caller's context."""
-    make_stale()
+    caches[HERE].set("k", "old", 500)
 
     def ask() -> Any:
         with translation.override("de"):

@@ -17,7 +17,7 @@ from django_redis_locks.cache import aget_or_load, arefresh, get_or_load, get_or
 from tests.cache.backends import HERE, THERE, at
 from tests.cache.callers import Loader
 from tests.contract.matrix import PATIENCE, eventually
-from tests.probes.cache import cancel_first_task, followers, loads_in_flight
+from tests.probes.cache import followers, loads_in_flight
 
 
 def load(loader: Any, key: str = "k", cache: str = HERE) -> Any:
@@ -95,19 +95,6 @@ def test_loop_that_ends_frees_the_load(cache_pair: str) -> None:
     assert not loads_in_flight(**at(HERE))
 
 
-def test_loop_that_ends_before_its_leader_began_frees_the_load(
-    cache_pair: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """[S24]"""
-    cancel_first_task(monkeypatch)
-
-    async def ask() -> None:
-        await asyncio.wait_for(aload(lambda: 1), PATIENCE)
-
-    asyncio.run(ask())
-    assert not loads_in_flight(**at(HERE))
-
-
 @pytest.mark.parametrize("crowd", [("thread", "task"), ("task", "thread"), ("task", "task")], ids="-".join)
 def test_threads_and_tasks_of_several_loops_share_a_load(cache_pair: str, crowd: tuple[str, str]) -> None:
     """[S22] Each may lead."""
@@ -137,27 +124,6 @@ def test_waiting_tasks_leave_loop_and_thread_to_others(cache_pair: str) -> None:
         return [await leader, *await asyncio.gather(*tasks)]
 
     assert asyncio.run(story()) == ["value"] * 6
-
-
-def test_synchronous_loader_runs_in_the_thread_of_synchronous_code(redis_pair: str) -> None:
-    """[S22] In Django's thread, with its database connections."""
-
-    async def story() -> tuple[Any, Any]:
-        usual = await sync_to_async(threading.get_ident, thread_sensitive=True)()
-        return usual, await aload(threading.get_ident)
-
-    usual, found = asyncio.run(story())
-    assert usual == found
-
-
-def test_synchronous_views_and_tasks_of_one_loop_share_a_load(redis_pair: str) -> None:
-    """[S22] A synchronous view under an asynchronous server, which loads while another request waits."""
-
-    async def story() -> list[Any]:
-        view = sync_to_async(lambda: load(lambda: "value"), thread_sensitive=True)
-        return await asyncio.gather(*(view() for _ in range(5)), *(aload(lambda: "value") for _ in range(5)))
-
-    assert asyncio.run(story()) == ["value"] * 10
 
 
 async def leader_needs_the_thread_that_waits(loader: Any, leads: Any) -> list[Any]:
@@ -205,10 +171,13 @@ def test_thread_that_waits_for_a_task_whose_loader_needs_it_does_not_hang(cache_
 
 
 def test_asynchronous_loader_is_refused_by_synchronous_code(cache_pair: str) -> None:
-    """[S23] [V2] At once, before anything is stored."""
+    """[S23] [V2] At once, before anything is stored. A task takes it, also from a function that returns it."""
 
     async def loader() -> int:
         return 1
+
+    def hides() -> Any:
+        return loader()
 
     for function in (get_or_load, refresh):
         with pytest.raises(TypeError, match="aget_or_load"):
@@ -216,33 +185,23 @@ def test_asynchronous_loader_is_refused_by_synchronous_code(cache_pair: str) -> 
     with pytest.raises(TypeError, match="aget_or_load"):
         get_or_load_many(["k"], loader, **at(HERE))
     with pytest.raises(TypeError, match="awaitable"):
-        get_or_load("k", lambda: loader(), **at(HERE), error_ttl=0)  # noqa: PLW0108 - it hides what it is
+        get_or_load("k", hides, **at(HERE), error_ttl=0)
     assert caches[HERE].get("k") is None
     assert get_or_load("k", lambda: "value", **at(HERE)) == "value"
-
-
-def test_function_that_returns_an_awaitable_is_an_asynchronous_loader(cache_pair: str) -> None:
-    """[S23]"""
-
-    async def loader() -> int:
-        return 1
-
-    assert asyncio.run(aload(lambda: loader())) == 1  # noqa: PLW0108 - it hides what it is
-    assert asyncio.run(arefresh("k", lambda: loader(), **at(HERE))) == 1  # noqa: PLW0108
-
-
-def test_loader_that_is_no_callable_raises_type_error() -> None:
-    for loader in (None, "value", 5):
+    assert asyncio.run(aload(hides, "other")) == asyncio.run(arefresh("k", hides, **at(HERE))) == 1
+    for wrong in (None, "value"):
         with pytest.raises(TypeError, match="the loader is a callable"):
-            get_or_load("k", loader)  # type: ignore[arg-type]
+            get_or_load("k", wrong)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="the loader is a callable"):
-            asyncio.run(aget_or_load("k", loader))  # type: ignore[arg-type]
+            asyncio.run(aget_or_load("k", wrong))  # type: ignore[arg-type]
 
 
-def test_synchronous_call_in_a_loop_raises_djangos_error(redis_pair: str) -> None:
-    """It would block the loop."""
+def test_synchronous_code_of_a_loop_has_djangos_thread(redis_pair: str) -> None:
+    """[S22] With its database connections. A synchronous call in the loop's own would block it."""
 
     async def story() -> None:
+        usual = await sync_to_async(threading.get_ident, thread_sensitive=True)()
+        assert await aload(threading.get_ident) == usual
         with pytest.raises(SynchronousOnlyOperation, match="a-twin"):
             get_or_load("k", lambda: 1, cache=HERE)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from tests.cache.backends import DUMMY, HERE, LOCMEM, THERE, at, redis_caches
 from tests.cache.callers import Loader
 from tests.contract.matrix import PATIENCE, eventually
 from tests.django.helpers import in_thread
-from tests.probes.cache import clear_guard, has_pending_stores, waiters_in_store
+from tests.probes.cache import has_pending_stores, waiters_in_store
 from tests.proxy import Proxy
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -61,34 +62,27 @@ def rolled_back(first: Callable[[], Any]) -> None:
         fails()
 
 
-def loads_once_the_claim_is_dropped() -> None:
-    gc.collect()
-    eventually(lambda: ask("true", wait=0.05, on_conflict="default", default=None) == "true")
-
-
 def test_load_is_stored_when_its_transaction_commits(cache_pair: str) -> None:
-    """[S6] What others can't see yet isn't in the cache either; a savepoint counts as its transaction."""
+    """[S6] [S17] What others can't see yet isn't in the cache either; a savepoint counts as its transaction."""
     with transaction.atomic():
         with transaction.atomic():
             assert ask("uncommitted") == "uncommitted"
         assert stored() is None
         assert ask("again") == "uncommitted"  # this transaction's own
-    assert stored() == "uncommitted"
+        many = get_or_load_many(["k", "l"], lambda keys: dict.fromkeys(keys, 1), **at(HERE), ttl=60)
+        assert many == {"k": "uncommitted", "l": 1}
+        assert caches[HERE].get_many(["k", "l"]) == {}
+    assert caches[HERE].get_many(["k", "l"]) == many
     assert ask("later") == "uncommitted"
 
 
-def test_load_in_a_transaction_that_is_rolled_back_is_dropped(cache_pair: str) -> None:
-    """[S6] cacheops' dirty transactions."""
-    rolled_back(lambda: ask("uncommitted", expire=600))
-    loads_once_the_claim_is_dropped()
-    assert stored() == "true"
-
-
-def test_load_in_a_savepoint_that_is_rolled_back_is_dropped(cache_pair: str) -> None:
-    """[S6] The transaction goes on."""
-    with transaction.atomic():
+@pytest.mark.parametrize("outer", [nullcontext, transaction.atomic], ids=["transaction", "savepoint"])
+def test_load_in_a_transaction_that_is_rolled_back_is_dropped(cache_pair: str, outer: Any) -> None:
+    """[S6] cacheops' dirty transactions. Of a savepoint, the transaction goes on."""
+    with outer():
         rolled_back(lambda: ask("uncommitted", expire=600))
-        loads_once_the_claim_is_dropped()
+        gc.collect()
+        eventually(lambda: ask("true", wait=0.05, on_conflict="default", default=None) == "true")
     assert stored() == "true"
 
 
@@ -129,24 +123,18 @@ def test_store_in_atomic_stores_at_once_or_never(cache_pair: str) -> None:
 
 
 def test_invalidation_waits_for_the_commit(cache_pair: str) -> None:
-    """[S5] Until then another process would load the old row again, and keep it."""
+    """[S5] Until then another process would load the old row again, and keep it. One that is rolled back changes nothing; an
+    immediate one doesn't wait."""
     ask("old")
+    rolled_back(lambda: invalidate("k", **at(HERE)))
+    assert stored() == "old"
     with transaction.atomic():
         invalidate("k", **at(HERE))
         assert elsewhere(lambda: get_or_load("k", lambda: "old row", **at(THERE), ttl=60)) == "old"
     assert stored() is None
-    assert ask("new") == "new"
-
-
-def test_invalidation_that_is_rolled_back_changes_nothing(cache_pair: str) -> None:
-    """[S5]"""
-    ask("old")
-    rolled_back(lambda: invalidate("k", **at(HERE)))
-    assert stored() == "old"
-
-
-def test_immediate_invalidation_does_not_wait_for_the_commit(cache_pair: str) -> None:
-    ask("old")
+    with transaction.atomic():
+        assert refresh("k", Loader("new"), **at(HERE), ttl=60) == "new"
+        assert ask("other") == "new"
     with transaction.atomic():
         invalidate("k", **at(HERE), immediate=True)
         assert stored() is None
@@ -161,30 +149,6 @@ def test_invalidation_of_what_the_transaction_has_loaded_wins(cache_pair: str) -
     assert stored() is None
 
 
-def test_clear_forgets_what_the_transaction_has_loaded(cache_pair: str) -> None:
-    with transaction.atomic():
-        assert ask("before") == "before"
-        with clear_guard(**at(HERE)):
-            caches[HERE].clear()
-        assert ask("after") == "after"
-
-
-def test_refresh_in_a_transaction_is_what_it_sees_from_then_on(cache_pair: str) -> None:
-    assert ask("old") == "old"
-    with transaction.atomic():
-        assert refresh("k", Loader("new"), **at(HERE), ttl=60) == "new"
-        assert ask("other") == "new"
-
-
-def test_many_are_stored_when_their_transaction_commits(cache_pair: str) -> None:
-    """[S6] [S17]"""
-    with transaction.atomic():
-        found = get_or_load_many(["a", "b"], lambda keys: dict.fromkeys(keys, 1), **at(HERE), ttl=60)
-        assert caches[HERE].get_many(["a", "b"]) == {}
-        assert get_or_load_many(["a", "b"], lambda keys: dict.fromkeys(keys, 2), **at(HERE), ttl=60) == found
-    assert caches[HERE].get_many(["a", "b"]) == {"a": 1, "b": 1}
-
-
 @pytest.mark.parametrize("face", ["sync", "async"])
 def test_load_by_a_task_inside_of_a_transaction_is_not_stored(cache_pair: str, face: str) -> None:
     """[S6] async_to_sync() within atomic(): its synchronous code runs in this thread, and sees what isn't committed."""
@@ -192,23 +156,6 @@ def test_load_by_a_task_inside_of_a_transaction_is_not_stored(cache_pair: str, f
     aloader: Any = loader if face == "sync" else loader.asynchronously
     rolled_back(lambda: async_to_sync(aget_or_load)("k", aloader, **at(HERE), ttl=60))
     assert ask("right") == "right"
-
-
-def unreadable() -> None:
-    raise TypeError("it can't be read")
-
-
-class Odd:
-    """It can be pickled, but not read again."""
-
-    def __reduce__(self) -> Any:
-        return unreadable, ()
-
-
-def test_value_that_cannot_be_read_again_is_returned_by_its_transaction(cache_pair: str) -> None:
-    with transaction.atomic():
-        first = get_or_load("k", Odd, **at(HERE), ttl=60)
-        assert get_or_load("k", Odd, **at(HERE), ttl=60) is first
 
 
 def test_store_that_is_down_at_the_commit_does_not_undo_it(proxy: Proxy, settings: Any) -> None:

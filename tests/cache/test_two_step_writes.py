@@ -3,8 +3,7 @@ moment, and the check after the write takes it out again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,20 +11,14 @@ from django.core.cache import caches
 
 from django_redis_locks import LockBackendError
 from django_redis_locks.cache import get_or_load, invalidate
-from tests.cache.backends import DUMMY, FILES, HERE, THERE, at, redis_locks
+from tests.cache import backends
+from tests.cache.backends import HERE, THERE
 from tests.probes.cache import fail_command, settle
 
-pytestmark = pytest.mark.usefixtures("files")
-
-
-@pytest.fixture
-def files(settings: Any, redis_url: str, tmp_path: Path) -> Iterator[None]:
-    """A cache in files; its leases are on a server of Redis, which two processes reach."""
-    entry = {"BACKEND": FILES, "LOCATION": str(tmp_path)}
-    settings.REDIS_LOCKS = redis_locks(redis_url)
-    settings.CACHES = {"default": {"BACKEND": DUMMY}, HERE: entry}
-    yield
-    caches.close_all()
+pytestmark = [
+    pytest.mark.parametrize("cache_pair", [backends.files], indirect=True),
+    pytest.mark.usefixtures("cache_pair"),
+]
 
 
 class Steps:
@@ -50,60 +43,38 @@ class Steps:
         patch.setattr(cache, "delete", removed)
 
 
-def nothing() -> None:
-    pass
+SEEN = {"load": [None], "before": [None, "old", "old"], "after": ["old", "old", None]}
+"""What the invalidation removes, what is written, and what is taken out again: all that was in the cache at such a moment."""
 
 
-def invalidated() -> None:
-    """By another process."""
-    invalidate("k", **at(THERE))
+@pytest.mark.parametrize("when", SEEN)
+def test_invalidation_around_the_check_and_the_write_leaves_no_old_value(
+    monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """[S1] The old value was there for the time of two steps at most, and is gone when the load has ended."""
 
+    def at(moment: str) -> None:
+        if moment == when:
+            invalidate("k", **backends.at(THERE))  # by another process
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_invalidation_between_check_and_write_removes_the_value(monkeypatch: pytest.MonkeyPatch, when: str) -> None:
-    """[S1] The old value was there for the time of two steps, and is gone when the load has ended."""
-    steps = Steps(
-        monkeypatch, invalidated if when == "before" else nothing, invalidated if when == "after" else nothing
-    )
-    result = get_or_load("k", lambda: "old", **at(HERE), ttl=60, info=True)
-    assert (result.value, result.source) == ("old", "loaded")  # to its own caller
-    # What the invalidation removes, what is written, what is taken out again:
-    assert steps.seen == ([None, "old", "old"] if when == "before" else ["old", "old", None])
-    assert caches[HERE].get("k") is None
-    assert get_or_load("k", lambda: "new", **at(HERE), ttl=60) == "new"
-
-
-def test_invalidation_before_the_check_prevents_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[S1] It isn't written at all."""
-    steps = Steps(monkeypatch, nothing, nothing)
+    steps = Steps(monkeypatch, lambda: at("before"), lambda: at("after"))
 
     def load() -> str:
-        invalidated()
+        at("load")
         return "old"
 
-    assert get_or_load("k", load, **at(HERE), ttl=60) == "old"
-    assert "old" not in steps.seen
-
-
-def test_newer_value_removed_by_an_older_load_is_loaded_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A load that removes its own value can't tell it from a newer one: that costs a load, and never shows an old value."""
-
-    def overtaken() -> None:
-        monkeypatch.undo()
-        invalidated()
-        assert get_or_load("k", lambda: "new", cache=HERE, using=THERE, ttl=60) == "new"
-
-    Steps(monkeypatch, overtaken, nothing)
-    assert get_or_load("k", lambda: "old", **at(HERE), ttl=60) == "old"
+    assert get_or_load("k", load, **backends.at(HERE), ttl=60) == "old"  # to its own caller
+    assert steps.seen == SEEN[when]
     assert caches[HERE].get("k") is None
+    assert get_or_load("k", lambda: "new", **backends.at(HERE), ttl=60) == "new"
 
 
 @pytest.mark.parametrize("name", ["load/store", "load/renew"])
 def test_check_without_an_answer_leaves_neither_value_nor_claim(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """It isn't known whether the claim was still in force."""
-    fail_command(monkeypatch, name, LockBackendError("no answer", unanswered=True, passing=True), **at(HERE))
-    assert get_or_load("k", lambda: "old", **at(HERE), ttl=60) == "old"
+    fail_command(monkeypatch, name, LockBackendError("no answer", unanswered=True, passing=True), **backends.at(HERE))
+    assert get_or_load("k", lambda: "old", **backends.at(HERE), ttl=60) == "old"
     monkeypatch.undo()
     assert caches[HERE].get("k") is None
-    settle(**at(HERE))
-    assert get_or_load("k", lambda: "new", cache=HERE, using=THERE, ttl=60, wait=0, on_conflict="raise") == "new"
+    settle(**backends.at(HERE))
+    assert get_or_load("k", lambda: "new", **backends.at(THERE), ttl=60, wait=0, on_conflict="raise") == "new"

@@ -1,4 +1,4 @@
-"""Waiting for another's load: how long, and what a caller gets whose wait is over."""
+"""Waiting for another's load: how long, what a caller gets whose wait is over, and what those get that share a load."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.core.cache import caches
 
-from django_redis_locks.cache import LoadTimeout
+from django_redis_locks.cache import LoadTimeout, invalidate
 from tests.cache.backends import HERE, THERE, at
 from tests.cache.callers import PROXIED, STALE, Callers, Loader
 from tests.contract.matrix import PATIENCE, eventually
@@ -30,12 +30,14 @@ def test_short_wait_lets_one_more_caller_load(callers: Callers, counted: Any) ->
 
 
 def test_wait_that_ends_raises_or_gives_the_default_by_on_conflict(callers: Callers) -> None:
-    """[S12]"""
+    """[S12] The default is the caller's own object."""
     loading = callers.begin("slow")
     with pytest.raises(LoadTimeout, match="stale="):
         callers.load("k", "mine", wait=0.05, on_conflict="raise")
-    found = callers.load("k", "mine", wait=0.05, on_conflict="default", default=[])
-    assert (found.value, found.source) == ([], "default")
+    for default in (1, True, []):
+        found = callers.load("k", "mine", wait=0.05, on_conflict="default", default=default)
+        assert found.value is default
+        assert found.source == "default"
     loading.finish()
 
 
@@ -57,3 +59,39 @@ def test_waiter_has_no_question_open(callers: Callers, proxy: Proxy) -> None:
     eventually(lambda: proxy.fates("load/claim")[1:] and proxy.unanswered == 0)
     assert not waiting.future.done()
     assert loading.finish() == waiting.finish() == "value"
+
+
+def test_follower_gets_a_copy_of_its_own_or_the_same_object_with_share(callers: Callers) -> None:
+    """[S48] What one caller changes isn't changed for the others; large values that no caller changes aren't copied."""
+    loading = callers.begin(lambda: {"items": []})
+    (following,) = callers.follow(loading)
+    loading.finish()["items"].append(1)
+    assert following.result(PATIENCE).value == {"items": []}
+    callers.call(invalidate, "k", **at(HERE))
+    loading = callers.begin(lambda: {"items": []}, share=True)
+    (following,) = callers.follow(loading, share=True)
+    assert loading.finish() is following.result(PATIENCE).value
+
+
+def test_followers_get_the_exception_of_the_loader(callers: Callers) -> None:
+    """[S13] As each of them would have raised it."""
+    loading = callers.begin(ValueError("no rates today"))
+    for future in [loading.future, *callers.follow(loading, 3)]:
+        loading.loader.gate.set()
+        with pytest.raises(ValueError, match="no rates today"):
+            future.result(PATIENCE)
+    assert loading.loader.calls == 1
+
+
+class Odd:
+    """It can be pickled, but not read again."""
+
+    def __reduce__(self) -> Any:
+        return int, ("it can't be read",)
+
+
+def test_follower_gets_the_leaders_object_if_it_cannot_be_read_again(callers: Callers) -> None:
+    """What was loaded is never turned into an exception."""
+    loading = callers.begin(Odd, ttl=0)
+    (following,) = callers.follow(loading, ttl=0)
+    assert loading.finish() is following.result(PATIENCE).value

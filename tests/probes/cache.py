@@ -18,41 +18,11 @@ from django_redis_locks.backends.redis.backend import RedisBackend
 from django_redis_locks.backends.redis.scripts import script
 from django_redis_locks.cache import background, commits, early, fences, roads, values
 from django_redis_locks.cache.decorated import find
-from django_redis_locks.cache.flights import Flight, Landing
+from django_redis_locks.cache.flights import Flight
 from django_redis_locks.cache.roads import Road, road_of
 from django_redis_locks.core import clock
 from django_redis_locks.core.effects import Command
 from django_redis_locks.core.keys import waiters_of
-
-__all__ = [
-    "cancel_first_task",
-    "clear_guard",
-    "coordinator",
-    "delay_copies",
-    "disconnect_caches",
-    "fail_command",
-    "find_cached_function",
-    "followers",
-    "forget_state",
-    "has_pending_stores",
-    "hold_before_waiting",
-    "interrupt_follow",
-    "is_down",
-    "is_envelope",
-    "is_fused",
-    "lease_key",
-    "limit_background_loads",
-    "load_scripts",
-    "loads_in_flight",
-    "pass_wall_time",
-    "readers_waiting",
-    "record_load_commands",
-    "seconds_learned",
-    "settle",
-    "waiters_in_store",
-    "waiters_key",
-    "write_guard",
-]
 
 
 def coordinator(cache: Any, using: str | None = None) -> Road:
@@ -223,17 +193,6 @@ def fail_command(
     patch.setitem(handlers, Command, lose)
 
 
-def delay_copies(patch: pytest.MonkeyPatch, wait: Callable[[], object]) -> None:
-    """Followers copy the value of a load only when ``wait`` has returned."""
-    copy = Landing.copy
-
-    def late(self: Landing) -> Any:
-        wait()
-        return copy(self)
-
-    patch.setattr(Landing, "copy", late)
-
-
 def hold_before_waiting(patch: pytest.MonkeyPatch, wait: Callable[[], object]) -> None:
     """A caller inside a load calls ``wait`` before it checks whether to wait for another load is safe."""
     needs = Flight.needs
@@ -243,26 +202,3 @@ def hold_before_waiting(patch: pytest.MonkeyPatch, wait: Callable[[], object]) -
         return needs(flight, others)
 
     patch.setattr(Flight, "needs", held)
-
-
-def interrupt_follow(patch: pytest.MonkeyPatch, failure: BaseException, cache: Any, using: str | None = None) -> None:
-    """Waiting for another load of this process raises."""
-
-    def struck(*args: Any, **kwargs: Any) -> Any:
-        raise failure
-
-    patch.setattr(road_of(cache, using).flights, "follow", struck)
-
-
-def cancel_first_task(patch: pytest.MonkeyPatch) -> None:
-    """The first load that is led by a task is cancelled before it begins."""
-    in_task, begun = background.in_task, []  # type: ignore[var-annotated]
-
-    def cancelled(work: Any) -> Any:
-        task = in_task(work)
-        if not begun:
-            task.cancel()
-        begun.append(task)
-        return task
-
-    patch.setattr(background, "in_task", cancelled)

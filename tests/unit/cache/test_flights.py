@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -128,6 +129,15 @@ def test_leader_interrupted_while_it_packs_still_wakes_followers(crowd: Crowd, m
     with pytest.raises(KeyboardInterrupt):
         crowd.land()
     assert crowd.all_have_it()
+
+
+def test_follower_does_not_see_what_the_leader_changes_after_landing(crowd: Crowd) -> None:
+    codec: Any = pickle
+    crowd.landing = Landing(["value"], values=codec)
+    crowd.flight.followed = True
+    crowd.land()
+    crowd.landing.value.append("changed")
+    assert crowd.landing.copy() == ["value"]
 
 
 def test_one_of_many_concurrent_calls_leads() -> None:
