@@ -1,10 +1,28 @@
-"""What happened to locks, for the tests of programs."""
+"""A scene whose clock stands still, and what happened to its locks."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from django_redis_locks.core import events
+from django_redis_locks.core import clock, events
+from tests.unit.primitives.scene import Scene, StoppedClock
+
+
+@pytest.fixture
+def time() -> Iterator[StoppedClock]:
+    time = StoppedClock()
+    clock.install(time)
+    yield time
+    clock.install(clock.SYSTEM)
+
+
+@pytest.fixture
+def scene(time: StoppedClock) -> Iterator[Scene]:
+    scene = Scene(time)
+    yield scene
+    scene.forget()
 
 
 @pytest.fixture

@@ -1,0 +1,222 @@
+"""A process and its neighbour on one memory store, in a time that only their waits move, and what goes wrong on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+from django_redis_locks import LockBackendError, engine
+from django_redis_locks.backends.memory import MemoryBackend
+from django_redis_locks.backends.memory import backend as memory
+from django_redis_locks.client import Locks
+from django_redis_locks.conf import AliasSettings
+from django_redis_locks.core import owners
+from django_redis_locks.core.effects import Command, Leave, Seat, Wait
+from django_redis_locks.core.hold import Hold, State
+from django_redis_locks.core.runner import run
+from django_redis_locks.primitives.lock import Lock
+from django_redis_locks.primitives.wishes import Ask
+
+_numbers = itertools.count()
+
+
+class StoppedClock:
+    """Whoever sleeps moves it."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def now(self) -> float:
+        return self.time
+
+    def wall(self) -> float:
+        return self.time
+
+    def wait(self, lock: Any, seconds: float) -> None:
+        if not lock.acquire(blocking=False):
+            self.time += seconds
+
+
+class FaultyBackend(MemoryBackend):
+    """``fates`` are those of the next commands with a name: "ok", "lost", "dropped", "late", "down", "stale" or
+    "refused"."""
+
+    def __init__(self, location: str, time: StoppedClock) -> None:
+        super().__init__(location)
+        self.fates: dict[str, list[str]] = {}
+        self.delays: list[float] = []
+        """Seconds that the next answers take."""
+        self._late: list[Command[Any]] = []
+        self._time = time
+
+    def call(self, command: Command[Any]) -> Any:
+        fates = self.fates.get(command.name)
+        fate = fates.pop(0) if fates else "ok"
+        if fate in {"down", "refused"}:
+            raise LockBackendError(f"it is {fate}", passing=fate == "down")
+        reply = super().call(command) if fate in {"ok", "lost"} else None
+        if fate == "late":
+            self._late.append(command)
+        self._time.time += self.delays.pop(0) if self.delays else 0.0
+        if fate != "ok":
+            raise LockBackendError("no answer", unanswered=True, passing=True, stale=fate == "stale")
+        return reply
+
+    def carry_out_late(self) -> None:
+        """The copies of requests that were given up arrive."""
+        while self._late:
+            super().call(self._late.pop())
+
+    def call_many(self, commands: Any, timeout: float) -> list[Any]:
+        return [MemoryBackend.call(self, command) for command in commands]
+
+
+class Process:
+    """An engine without a maintenance thread. Its effects are noted, and an exception may strike at one of them.
+
+    Attributes:
+        effects: their kinds, and the names of commands.
+        strike: the number of the effect, whether it is carried out before, and what is raised.
+        waits: what happens when a caller begins to wait, the first time, the second time, …
+    """
+
+    def __init__(self, location: str, time: StoppedClock) -> None:
+        self.backend = FaultyBackend(location, time)
+        self.time = time
+        self.engine = engine.Engine(self.backend)
+        del engine._queues[self.backend.identity]  # each process has its own
+        self._janitor = self.engine._janitor
+        self._janitor._daemon.start = lambda: None  # type: ignore[method-assign]
+        settings = ("default", MemoryBackend, location, {}, "lock", 10_000, 3.0, 60.0, False, True, (), "answer")
+        self.locks = Locks(AliasSettings(*settings), self.engine)
+        self.effects: list[str] = []
+        self.renewed: list[Hold] = []
+        self.strike: tuple[int, bool, BaseException] | None = None
+        self.waits: list[Callable[[], object]] = []
+        self._aside = False
+        """Somebody else of this process acts."""
+        watch, unwatch = self.engine.watch, self.engine.unwatch
+        self.engine.watch = lambda hold, *about: self._noting(watch, "watch", hold, *about)
+        self.engine.unwatch = lambda hold: self._noting(unwatch, "unwatch", hold)
+        self.engine.alarm = self._alarm  # type: ignore[method-assign, assignment]
+        handlers, ahandlers = self.engine.handlers, self.engine.ahandlers
+        for kind, perform in list(handlers.items()):
+            handlers[kind] = lambda effect, perform=perform: self._noting(perform, self._name(effect), effect)
+        for kind, perform in list(ahandlers.items()):
+            ahandlers[kind] = lambda effect, perform=perform: self._anoting(perform, self._name(effect), effect)
+
+    def _alarm(self, at: float, ring: Callable[[], object]) -> Callable[[], object]:
+        """Of a task: time passes unless something wakes it within a few turns of its loop."""
+        loop = asyncio.get_running_loop()
+        handles: list[asyncio.Handle] = []
+
+        def turn(left: int) -> None:
+            if left:
+                handles[:] = [loop.call_soon(turn, left - 1)]
+            else:
+                self.time.time = max(self.time.time, at)
+                ring()
+
+        def cancel() -> None:
+            handles[0].cancel()
+
+        turn(8)
+        return cancel
+
+    def _name(self, effect: Any) -> str:
+        if isinstance(effect, Wait) and self.waits:
+            self.waits.pop(0)()
+        return effect.name if isinstance(effect, Command) else type(effect).__name__
+
+    def _begin(self, name: str, hold: Any) -> bool:
+        if self._aside:
+            return False
+        if name == "watch":
+            self.renewed.append(hold)
+        here = self.strike is not None and len(self.effects) == self.strike[0]
+        self.effects.append(name)
+        if here and not self.strike[1]:  # type: ignore[index]
+            raise self.strike[2]  # type: ignore[index]
+        return here
+
+    def _noting(self, perform: Any, name: str, *about: Any) -> Any:
+        here = self._begin(name, about[0])
+        try:
+            return perform(*about)
+        finally:
+            if here:
+                raise self.strike[2]  # type: ignore[index]
+
+    async def _anoting(self, perform: Any, name: str, *about: Any) -> Any:
+        here = self._begin(name, about[0])
+        try:
+            return await perform(*about)
+        finally:
+            if here:
+                raise self.strike[2]  # type: ignore[index]
+
+    def lock(self, **options: Any) -> Lock:
+        return self.locks.rlock("a", **options) if options.pop("reentrant", False) else self.locks.lock("a", **options)
+
+    def hold(self, home: Any = None, **options: Any) -> Hold:
+        """Somebody else of this process acquires the lock."""
+        hold = self._else(self.lock(**options).acquiring(Ask(0.0, owners.me(), home)))
+        assert isinstance(hold, Hold)
+        return hold
+
+    def free(self, hold: Hold) -> bool:
+        """And gives it back."""
+        assert hold.leave(next(iter(hold.inside)))
+        return self._else(self.lock().releasing(hold, hold.home))
+
+    def _else(self, program: Any) -> Any:
+        self._aside = True
+        try:
+            return run(program, self.engine)
+        finally:
+            self._aside = False
+
+    def sit(self, home: Any = None) -> Seat:
+        """Somebody else of this process waits."""
+        lock = self.lock()
+        seat = Seat(lock.place, home, lock.keys.inbox, 10_000)
+        self.engine._queues._join(seat, self.engine)
+        return seat
+
+    def stand(self, seat: Seat) -> None:
+        self.engine._queues.leave(Leave(seat, 0.0), self.engine)
+
+    def settle(self) -> None:
+        """Late copies arrive, and the janitor does what was left to it."""
+        self.backend.carry_out_late()
+        while self._janitor._jobs:
+            self._janitor._jobs.popleft()()
+        while self._janitor._errands._due:
+            self._janitor._errands.run(inf, inf)
+
+
+class Scene:
+    def __init__(self, time: StoppedClock) -> None:
+        self.location = f"scene {next(_numbers)}"
+        self.time = time
+        self.process, self.other = Process(self.location, time), Process(self.location, time)
+
+    def forget(self) -> Any:
+        return memory._stores.pop(self.location, None)
+
+    def left_behind(self) -> list[str]:
+        """What remains when the others are gone too, and the janitor has done its work."""
+        self.process.strike = None
+        for wait in self.process.waits:
+            wait()
+        left = [f"renewal of {hold.token}" for hold in self.process.renewed if hold.state is State.HELD]
+        left += ["a queue"] * len(self.process.engine._queues)
+        self.process.settle()
+        store = self.forget()
+        left += [f"in the store: {record.token}" for record in store.records.values()]
+        left += [f"in line: {name}" for line in store.lines.values() for name in line]
+        grants = owners.registry._at(self.process.lock().place)
+        return left + [f"a grant: {grant}" for grant in grants if grant.hold.live or not grant.given_back]
