@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.dispatch import Signal
 
 from django_redis_locks import current_grant, signals
@@ -158,6 +159,7 @@ def database(
         else:
             entry = stack.enter_context(databases.new_database(database_server(request.param)))
         stack.enter_context(databases.as_default(entry))
+        assert connection.vendor == {"mariadb": "mysql"}.get(request.param, request.param)
         yield str(request.param)
 
 

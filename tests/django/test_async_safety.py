@@ -18,107 +18,74 @@ def decorated() -> str:
     return "done"
 
 
-def enter(lock: Lock) -> None:
-    with lock:
-        pytest.fail("it was let in")
-
-
 CALLS: dict[str, Callable[[Lock], object]] = {
-    "acquire": lambda lock: lock.acquire(),
-    "acquire-for-ever": lambda lock: lock.acquire(timeout=-1),
-    "acquire-with-timeout": lambda lock: lock.acquire(timeout=0.5),
+    "acquire": lambda lock: lock.acquire(timeout=-1),
     "acquire-non-blocking": lambda lock: lock.acquire(blocking=False),
-    "with": enter,
+    "with": lambda lock: lock.__enter__(),
     "locked": lambda lock: lock.locked(),
     "holder": lambda lock: lock.holder(),
     "force_release": lambda lock: lock.force_release(),
     "decorated": lambda lock: decorated(),
 }
-ON_A_GRANT: dict[str, Callable[[Lock], object]] = {
-    "extend": lambda lock: current_grant().extend(60),  # type: ignore[union-attr]
-    "ensure_held": lambda lock: current_grant().ensure_held(confirm=True),  # type: ignore[union-attr]
+ON_A_GRANT: dict[str, Callable[[Any], object]] = {
+    "extend": lambda grant: grant.extend(60),
+    "ensure_held": lambda grant: grant.ensure_held(confirm=True),
+    "release": lambda grant: grant.release(),  # which comes last: it ends the hold all the same
 }
 
 
-def in_loop(call: Callable[[], Any]) -> Any:
-    async def story() -> Any:
-        return call()
+def test_synchronous_call_in_a_loop_raises_and_names_its_async_twin(redis_locks: str) -> None:
+    """[F17] Every one that asks the store; nothing is left locked."""
 
-    return asyncio.run(story())
-
-
-@pytest.mark.usefixtures("store")
-class TestInALoop:
-    def test_synchronous_call_in_a_loop_raises_and_names_its_async_twin(self) -> None:
-        """[F17] Every one that asks the store; nothing is left locked."""
+    async def of_a_lock() -> None:
         for name, call in CALLS.items():
             lock = locks.lock("order")
             with pytest.raises(SynchronousOnlyOperation, match=r"async context - use the a-twin .*acquire: aacquire"):
-                in_loop(lambda: call(lock))  # noqa: B023 - called at once
-            assert in_thread(lambda: lock.acquire(timeout=PATIENCE).release()) is None, name  # noqa: B023
+                pytest.fail(f"{name} returned {call(lock)!r}")
 
-    def test_synchronous_call_of_a_grant_in_a_loop_raises(self) -> None:
-        """[F17] The grant stays held, and its a-methods work."""
-
-        async def scenario(call: Callable[[Lock], object]) -> None:
-            lock = locks.lock("order")
-            async with lock as grant:
-                with pytest.raises(SynchronousOnlyOperation):
-                    call(lock)
-                await grant.aextend(60)
-                await grant.aensure_held(confirm=True)
-                assert await lock.alocked()
-
-        for call in ON_A_GRANT.values():
-            asyncio.run(scenario(call))
-
-    def test_synchronous_release_in_a_loop_raises_and_frees_the_lock(self) -> None:
-        """[F17]"""
-
-        async def scenario(release: Callable[..., object]) -> None:
-            lock = locks.lock("order")
-            grant = await lock.aacquire()
+    async def of_a_grant() -> None:
+        lock = locks.lock("order")
+        grant = await lock.aacquire()
+        for name, call in ON_A_GRANT.items():
+            assert await lock.alocked(), name
             with pytest.raises(SynchronousOnlyOperation):
-                release(lock, grant)
-            await grant.arelease()
+                call(grant)
+        await grant.arelease()
 
-        for release in (lambda lock, grant: lock.release(), lambda lock, grant: grant.release()):
-            asyncio.run(scenario(release))
-            in_thread(lambda: locks.lock("order").acquire(timeout=PATIENCE).release())
-
-    def test_synchronous_call_without_io_or_in_a_thread_is_allowed(self) -> None:
-        """[F5] [F17] A task that holds the lock gets LockAlreadyHeld without a question to the store."""
-
-        async def story() -> None:
-            lock = locks.lock("order")
-            async with lock as grant:
-                assert lock.owned()
-                assert grant.remaining() > 0
-                assert not grant.lost
-                grant.ensure_held()
-                assert current_grant() is grant
-                assert "order" in repr(lock)
-                with pytest.raises(LockAlreadyHeld):
-                    lock.acquire()
-            assert await asyncio.to_thread(decorated) == "done"
-
+    for story in (of_a_lock, of_a_grant):
         asyncio.run(story())
+        in_thread(lambda: locks.lock("order").acquire(timeout=PATIENCE).release())
 
 
-@pytest.mark.usefixtures("store")
+def test_synchronous_call_without_io_or_in_a_thread_is_allowed(redis_locks: str) -> None:
+    """[F5] [F17] A task that holds the lock gets LockAlreadyHeld without a question to the store."""
+
+    async def story() -> None:
+        lock = locks.lock("order")
+        async with lock as grant:
+            assert lock.owned()
+            assert grant.remaining() > 0
+            assert not grant.lost
+            grant.ensure_held()
+            assert current_grant() is grant
+            assert "order" in repr(lock)
+            with pytest.raises(LockAlreadyHeld):
+                lock.acquire()
+        assert await asyncio.to_thread(decorated) == "done"
+
+    asyncio.run(story())
+
+
 def test_DJANGO_ALLOW_ASYNC_UNSAFE_lets_synchronous_calls_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """[F17] As in notebooks; if it isn't empty, as for Django itself."""
 
-    def story() -> str:
-        lock = locks.lock("order")
-        with lock as grant:
+    async def story() -> str:
+        with locks.lock("order") as grant:
             grant.extend(60)
-            assert lock.locked()
-        assert not lock.locked()
         return decorated()
 
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "")
     with pytest.raises(SynchronousOnlyOperation):
-        in_loop(decorated)
+        asyncio.run(story())
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
-    assert in_loop(story) == "done"
+    assert asyncio.run(story()) == "done"

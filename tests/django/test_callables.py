@@ -7,14 +7,13 @@ import copy
 import functools
 import inspect
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.core.management import BaseCommand, call_command
 
 from django_redis_locks import LockNotAcquired, current_grant, redis_lock
-from tests.django.helpers import held_elsewhere, in_thread
+from tests.django.helpers import held_elsewhere
 
 try:
     from django.tasks import default_task_backend, task
@@ -80,88 +79,47 @@ class AsyncWork:
         return key_now()
 
 
-class TestMethods:
-    def test_decorated_function_is_bound_as_a_method(self) -> None:
-        """Of an instance, of the class, of a subclass that calls super(), below property, cached_property and
-        partialmethod, whose arguments are in the key; not where it is set on an instance."""
-        order: Any = Order(5)
-        assert order.ship.__self__ is order
-        assert order.ship() == Order.ship(order) == "order:5:all"
-        assert Special(5).ship("a") == "special order:5:a"
-        assert asyncio.run(order.aship()) == "order:5"
-        assert (order.total, order.price, order.ship_half()) == ("total:5", "price:5", "order:5:half")
-        order.work = by_name
-        assert order.work() == "by name"
-        bound = Order(7).ship.__wrapped__.__get__(Order(7))  # type: ignore[attr-defined]
-        assert redis_lock("bound:{self.pk}:{part}")(bound)("x") == "bound:7:x"
+def test_decorated_function_is_bound_as_a_method() -> None:
+    """Of an instance, of the class, of a subclass that calls super(), below property, cached_property and
+    partialmethod, whose arguments are in the key; not where it is set on an instance."""
+    order: Any = Order(5)
+    assert order.ship.__self__ is order
+    assert order.ship() == Order.ship(order) == "order:5:all"
+    assert Special(5).ship("a") == "special order:5:a"
+    assert asyncio.run(order.aship()) == "order:5"
+    assert (order.total, order.price, order.ship_half()) == ("total:5", "price:5", "order:5:half")
+    order.work = by_name
+    assert order.work() == "by name"
+    bound = Order(7).ship.__wrapped__.__get__(Order(7))  # type: ignore[attr-defined]
+    assert redis_lock("bound:{self.pk}:{part}")(bound)("x") == "bound:7:x"
 
 
-class TestObjects:
-    def test_object_or_its_call_method_may_be_decorated(self) -> None:
-        assert Work()(5) == "call:5"
-        assert redis_lock("object:{x}")(AsyncLess())(5) == "object:5"
-
-    def test_object_with_an_async_call_becomes_a_coroutine_function(self) -> None:
-        decorated = redis_lock("object:{x}")(AsyncWork())
-        assert inspect.iscoroutinefunction(decorated)
-        assert asyncio.run(decorated(5)) == "object:5"
-        partial = redis_lock("object:{x}")(functools.partial(AsyncWork(), 6))
-        assert asyncio.run(partial()) == "object:6"
-
-    def test_object_with_an_async_call_is_an_async_key_callable(self) -> None:
-        class Key:
-            async def __call__(self, x: int) -> str:
-                return f"made:{x}"
-
-        async def work(x: int) -> str:
-            return key_now()
-
-        assert asyncio.run(redis_lock(key=Key())(work)(5)) == "made:5"
-        with pytest.raises(TypeError, match="an async key callable needs an async function"):
-            redis_lock(key=Key())(lambda x: None)
-
-    def test_arguments_of_a_partial_are_in_the_key(self) -> None:
-        def work(a: int, b: int) -> str:
-            return key_now()
-
-        assert redis_lock("{a}:{b}")(functools.partial(work, 1))(2) == "1:2"
-        assert redis_lock("{a}:{b}")(functools.partial(work, b=2))(1) == "1:2"
-        assert functools.partial(redis_lock("{a}:{b}")(work), 1)(2) == "1:2"
-
-    def test_builtin_has_a_signature_or_a_constant_key(self) -> None:
-        assert redis_lock("sorted:{reverse}")(sorted)([2, 1]) == [1, 2]  # type: ignore[arg-type]
-        assert redis_lock("max")(max)(1, 2) == 2
-
-    def test_lru_cache_and_singledispatch_work_on_either_side(self) -> None:
-        @functools.lru_cache
-        @redis_lock("cached:{x}")
-        def cached(x: int) -> str:
-            return key_now()
-
-        assert cached(5) == cached(5) == "cached:5"
-        assert cached.cache_info().hits == 1
-
-        @redis_lock("kind:{x}")
-        @functools.singledispatch
-        def kind(x: object) -> str:
-            return "other " + key_now()
-
-        kind.register(int, lambda x: "int " + key_now())
-        assert (kind(5), kind("a")) == ("int kind:5", "other kind:a")
+def test_object_or_its_call_method_may_be_decorated() -> None:
+    """One with an async call becomes a coroutine function; a builtin has a signature."""
+    assert Work()(5) == "call:5"
+    decorated = redis_lock("object:{x}")(AsyncWork())
+    assert inspect.iscoroutinefunction(decorated)
+    assert asyncio.run(decorated(5)) == "object:5"
+    partial = redis_lock("object:{x}")(functools.partial(AsyncWork(), 6))
+    assert asyncio.run(partial()) == "object:6"
+    assert redis_lock("sorted:{reverse}")(sorted)([2, 1]) == [1, 2]  # type: ignore[arg-type]
 
 
-class AsyncLess:
-    def __call__(self, x: int) -> str:
+def test_arguments_of_a_partial_are_in_the_key() -> None:
+    def work(a: int, b: int) -> str:
         return key_now()
 
+    assert redis_lock("{a}:{b}")(functools.partial(work, 1))(2) == "1:2"
+    assert redis_lock("{a}:{b}")(functools.partial(work, b=2))(1) == "1:2"
+    assert functools.partial(redis_lock("{a}:{b}")(work), 1)(2) == "1:2"
 
-class TestByReference:
-    def test_decorated_function_pickles_and_copies_by_name(self) -> None:
-        """For pools of processes. A bound one pickles with its object."""
-        for function in (by_name, aby_name, Order.ship, Order.aship):
-            assert pickle.loads(pickle.dumps(function)) is function
-            assert copy.deepcopy(function) is function
-        assert pickle.loads(pickle.dumps(Order(5).ship))("x") == "order:5:x"
+
+def test_decorated_function_pickles_and_copies_by_name() -> None:
+    """For pools of processes. A bound one pickles with its object."""
+    for function in (by_name, aby_name, Order.ship, Order.aship):
+        assert pickle.loads(pickle.dumps(function)) is function
+        assert copy.deepcopy(function) is function
+    assert pickle.loads(pickle.dumps(Order(5).ship))("x") == "order:5:x"
 
 
 class Command(BaseCommand):
@@ -176,30 +134,14 @@ class Command(BaseCommand):
         return key_now()
 
 
-class TestCommands:
-    def test_arguments_of_a_command_are_in_the_key(self) -> None:
-        """A second one at the same time is refused."""
-        assert call_command(Command(), 2031) == "close:2031:main"
-        assert call_command(Command(), "2031", "--shop", "a:b") == "close:2031:a%3Ab"
-        with held_elsewhere("close:2031:main"):
-            with pytest.raises(LockNotAcquired):
-                call_command(Command(), 2031)
-            assert call_command(Command(), 2032) == "close:2032:main"
-
-
-class TestGenerators:
-    def test_lock_inside_a_generator_is_held_until_its_last_item(self) -> None:
-        """As the refusal of generators advises."""
-        from django_redis_locks import locks
-
-        def rows() -> Iterator[str]:
-            with locks.lock("rows"):
-                yield key_now()
-
-        items = rows()
-        assert next(items) == "rows"
-        assert in_thread(lambda: locks.lock("rows").locked())
-        assert list(items) == []
+def test_arguments_of_a_command_are_in_the_key() -> None:
+    """A second one at the same time is refused."""
+    assert call_command(Command(), 2031) == "close:2031:main"
+    assert call_command(Command(), "2031", "--shop", "a:b") == "close:2031:a%3Ab"
+    with held_elsewhere("close:2031:main"):
+        with pytest.raises(LockNotAcquired):
+            call_command(Command(), 2031)
+        assert call_command(Command(), 2032) == "close:2032:main"
 
 
 if task is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from http import HTTPStatus
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from django.utils.decorators import method_decorator
 from django.utils.functional import cached_property
 from django.views import View
 
-from django_redis_locks import LockNotAcquired, redis_lock
+from django_redis_locks import LockNotAcquired, locks, redis_lock
 from tests.django.helpers import held_elsewhere
 
 
@@ -55,31 +55,19 @@ class CeleryTask:
     def delay(self) -> None: ...
 
 
-class DjangoTask:
-    """Looks like a task of django.tasks."""
-
-    def enqueue(self) -> None: ...
-
-    def __call__(self) -> None: ...
-
-
 NOT_FUNCTIONS: list[tuple[object, str]] = [
     (Shop, "decorate the class Shop: put it on a method, or for a view write @method_decorator(redis_lock"),
     (OwnView, '@method_decorator(redis_lock(...), name="dispatch")'),
     (classmethod(lambda cls: None), "below @classmethod: write @classmethod first, then @redis_lock"),
     (staticmethod(lambda: None), "below @staticmethod: write @staticmethod first"),
     (property(lambda self: None), "can't decorate a property: decorate a method that it calls"),
-    (functools.cached_property(lambda self: None), "can't decorate a property"),
     (cached_property(lambda self: None), "can't decorate a property"),
     (functools.partialmethod(Shop.sell), "a partialmethod: decorate the method that it is made of"),
     (Rows(), "the generator Rows: the lock would be free before"),
     (generator, "the generator generator: the lock would be free before the first item"),
     (async_generator, "the generator async_generator: the lock would be free before"),
-    (functools.partial(generator), "the lock would be free before the first item"),
     (CeleryTask(), "goes below the task decorator"),
-    (DjangoTask(), "goes below the task decorator"),
     (5, "decorates functions, not 5; a key is given as key=..."),
-    (["order"], "decorates functions, not ['order']"),
 ]
 DECORATORS: list[Any] = [redis_lock, redis_lock(), redis_lock("order"), redis_lock(key="o:{pk}", expire=5)]
 
@@ -92,95 +80,79 @@ class TestRefusals:
                 with pytest.raises(TypeError, match=re.escape(message)):
                     decorate(target)
 
-    def test_wrong_template_raises_TypeError(self) -> None:
-        """Before there is a function."""
+    def test_wrong_key_raises_TypeError(self) -> None:
+        """A template before there is a function, its arguments with it."""
         for template, message in (
             ("order:{}", "every {} of a key template names an argument"),
-            ("order:{0}", "every {} of a key template names an argument"),
             ("order:{pk:upper}", "knows {pk:hash} and {pk:lower}, not :upper"),
-            ("order:{pk!r}", "knows {pk!n}, not !r"),
-            ("order:{pk", "is no key template"),
             ("", "the key of a lock is empty"),
         ):
-            for options in ((template,), ()):
+            for give in (lambda: redis_lock(template), lambda: redis_lock(key=template)):  # noqa: B023 - called at once
                 with pytest.raises(TypeError, match=re.escape(message)):
-                    redis_lock(*options, **({} if options else {"key": template}))
-
-    def test_template_with_an_unknown_argument_raises_TypeError(self) -> None:
+                    give()
         for template in ("order:{order}", "order:{self.pk}", "{request.user.pk}:{pk}"):
             with pytest.raises(TypeError, match=r"takes no argument '(order|self|request)'"):
                 redis_lock(template)(lambda pk: None)
-        with pytest.raises(TypeError, match="takes no argument 'order'"):
-
-            class Wrong(View):
-                @redis_lock("order:{order}")
-                def get(self, request: HttpRequest) -> None: ...
-
-    def test_key_that_is_no_text_or_callable_raises_TypeError(self) -> None:
         key: Any
-        for key in (5, b"order", ["order"], ("order",), True, object()):
+        for key in (5, b"order", ["order"], True, object()):
             with pytest.raises(TypeError, match="the key of @redis_lock is a text or a callable"):
                 redis_lock(key=key)
 
-    def test_wrong_on_lost_or_on_backend_error_raises_ValueError_at_the_first_call(self) -> None:
-        options: dict[str, Any]
-        for options, message in (
-            ({"on_lost": "raise"}, 'on_lost is None, "cancel" or a callable'),
-            ({"on_lost": 5}, 'on_lost is None, "cancel" or a callable'),
-            ({"on_backend_error": "opened"}, 'on_backend_error is "closed" or "open"'),
-            ({"on_backend_error": True}, 'on_backend_error is "closed" or "open"'),
+    def test_wrong_value_of_an_option_raises_ValueError(self) -> None:
+        """[F2] At decoration, or at the first call if the settings have a say; the message says what is right."""
+        status, retry_after = "400 to 599 such as 409, 423 or 429", "True, False or a whole number of seconds from 1 on"
+        for option, values, message in (
+            ("expire", (0, -1, inf, True, "5"), "expire must be"),
+            ("wait", (-2, nan, True, "5"), "wait must be"),
+            ("status", (200, 399, 600, True, "409", 409.0), f"status is the status of a refusal, {status}, not "),
+            ("retry_after", (0, -1, 1.5, "5", timedelta(seconds=5)), f"retry_after is {retry_after}, not "),
+            ("reentrant", (1,), "reentrant is True or False, not 1"),
+            ("auto_release", ("no",), "auto_release is True or False, not 'no'"),
+        ):
+            for value in values:
+                with pytest.raises(ValueError, match=re.escape(message)):
+                    pytest.fail(f"{option}={value!r} was taken by {redis_lock('order', **{option: value})}")
+        for option, value, message in (
+            ("on_lost", "raise", 'on_lost is None, "cancel" or a callable'),
+            ("on_lost", 5, 'on_lost is None, "cancel" or a callable'),
+            ("on_backend_error", "opened", 'on_backend_error is "closed" or "open"'),
+            ("on_backend_error", True, 'on_backend_error is "closed" or "open"'),
         ):
             with pytest.raises(ValueError, match=message):
-                redis_lock("order", **options)(lambda: pytest.fail("it ran"))()
-
-    def test_wrong_answer_option_raises_ValueError(self) -> None:
-        """At decoration, and the message says what is right."""
-        statuses = (0, -409, 200, 302, 399, 600, True, "409", 409.0)
-        seconds = (0, -1, 1.5, "5", timedelta(seconds=5))
-        status, retry_after = "400 to 599 such as 409, 423 or 429", "True, False or a whole number of seconds from 1 on"
-        for option, value, message in (
-            *(("status", value, f"status is the status of a refusal, {status}, not {value!r}") for value in statuses),
-            *(("retry_after", value, f"retry_after is {retry_after}, not {value!r}") for value in seconds),
-            ("reentrant", 1, "reentrant is True or False, not 1"),
-            ("auto_release", "no", "auto_release is True or False, not 'no'"),
-        ):
-            with pytest.raises(ValueError, match=re.escape(message)):
-                redis_lock("order", **{option: value})
+                redis_lock("order", **{option: value})(lambda: pytest.fail("it ran"))()
 
     def test_unknown_option_raises_TypeError_with_the_right_word(self) -> None:
+        """Of the decorator and of a lock: redis-py's `timeout` is the lease, ours is a wait."""
         for option, hint in (
             ("timeout", "did you mean expire="),
             ("blocking_timeout", "did you mean wait="),
             ("method", "did you mean methods="),
-            ("on_failure", "did you mean on_conflict="),
             ("failure_handler", "did you mean on_conflict="),
             ("colour", "there are key, expire"),
         ):
             with pytest.raises(TypeError, match=f"@redis_lock has no argument '{option}'; {hint}"):
                 redis_lock("order", **{option: 5})
+        for make in (locks.lock, locks.rlock, locks["default"].lock):
+            for option, hint in (("timeout", "expire"), ("ttl", "expire"), ("waits", "wait")):
+                with pytest.raises(TypeError, match=f"no argument '{option}'; did you mean {hint}="):
+                    make("a", **{option: 5})
 
 
-class TestResults:
-    """A sync call that returns something to be awaited would free its lock before that runs."""
+def test_awaitable_of_a_synchronous_call_raises_TypeError() -> None:
+    """[D43] The net under all shapes: a call that returns something to be awaited would free its lock before that runs.
+    Nothing stays locked."""
 
-    def test_awaitable_of_a_synchronous_call_raises_TypeError(self) -> None:
-        """[D43] The net under all shapes; nothing stays locked."""
+    class Later:
+        def __await__(self) -> Any:
+            yield
 
-        class Later:
-            def __await__(self) -> Any:
-                yield
+    async def body() -> None: ...
 
-        async def body() -> None: ...
-
-        loop = asyncio.new_event_loop()
-        try:
-            for make in (body, loop.create_future, Later):
-                work = redis_lock("order")(lambda: make())  # noqa: B023, PLW0108 - called at once, and not seen through
-                for _ in range(2):
-                    with pytest.raises(TypeError, match="returned an awaitable to a synchronous @redis_lock"):
-                        work()
-        finally:
-            loop.close()
+    for make in (body, Later):
+        work = redis_lock("order")(lambda: make())  # noqa: B023, PLW0108 - called at once, and not seen through
+        for _ in range(2):
+            with pytest.raises(TypeError, match="returned an awaitable to a synchronous @redis_lock"):
+                work()
 
 
 def marked(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -214,38 +186,36 @@ def test_decorated_function_looks_like_its_own(function: Callable[..., Any]) -> 
         assert vars(function) == before
 
 
-class TestViews:
-    @pytest.mark.parametrize("decorate", [redis_lock, redis_lock("order")])
-    def test_decorated_class_based_view_stays_async_or_not(self, decorate: Any) -> None:
-        """[D43] As Django sees it."""
+@pytest.mark.parametrize("decorate", [redis_lock, redis_lock("order")])
+def test_decorated_class_based_view_stays_async_or_not(decorate: Any) -> None:
+    """[D43] As Django sees it."""
 
-        class Async(View):
-            async def get(self, request: HttpRequest) -> None: ...
+    class Async(View):
+        async def get(self, request: HttpRequest) -> None: ...
 
-        class Direct(View):
-            @decorate
-            async def get(self, request: HttpRequest) -> None: ...
+    class Direct(View):
+        @decorate
+        async def get(self, request: HttpRequest) -> None: ...
 
-        class Sync(View):
-            @decorate
-            def get(self, request: HttpRequest) -> None: ...
+    class Sync(View):
+        @decorate
+        def get(self, request: HttpRequest) -> None: ...
 
-        assert Direct.view_is_async
-        assert not Sync.view_is_async
-        assert iscoroutinefunction(Direct.as_view())
-        assert not iscoroutinefunction(Sync.as_view())
-        assert iscoroutinefunction(decorate(Async.as_view()))
-        assert iscoroutinefunction(method_decorator(decorate, name="dispatch")(Async).as_view())
+    assert Direct.view_is_async
+    assert not Sync.view_is_async
+    assert iscoroutinefunction(Direct.as_view())
+    assert not iscoroutinefunction(Sync.as_view())
+    assert iscoroutinefunction(decorate(Async.as_view()))
+    assert iscoroutinefunction(method_decorator(decorate, name="dispatch")(Async).as_view())
 
-    def test_one_decorator_serves_many_functions(self) -> None:
-        """[D45] Each with a lock or a key of its own. The status may be any of a refusal."""
-        for status in (400, 409, 423, 429, 503, 599, HTTPStatus.LOCKED):
-            decorate = redis_lock("order:{pk}", status=status)
-            first, second = decorate(lambda pk: pk), decorate(lambda pk, other=1: pk)
-            with held_elsewhere("order:1"):
-                for function in (first, second):
-                    with pytest.raises(LockNotAcquired):
-                        function(1)
-                    assert function(2) == 2
-        for value in (None, 0, "", [], HttpResponse()):
-            assert redis_lock("order")(lambda: value)() is value  # noqa: B023 - called at once
+
+def test_one_decorator_serves_many_functions() -> None:
+    """[D45] Each with a lock or a key of its own. The status may be any of a refusal."""
+    for status in (400, 503, HTTPStatus.LOCKED):
+        decorate = redis_lock("order:{pk}", status=status)
+        first, second = decorate(lambda pk: pk), decorate(lambda pk, other=1: pk)
+        with held_elsewhere("order:1"):
+            for function in (first, second):
+                with pytest.raises(LockNotAcquired):
+                    function(1)
+                assert function(2) == 2

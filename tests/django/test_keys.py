@@ -19,7 +19,7 @@ from django.utils.functional import SimpleLazyObject
 from django.views import View
 
 from django_redis_locks import LockKeyError, current_grant, redis_lock
-from tests.django.helpers import held_elsewhere, in_thread
+from tests.django.helpers import held_elsewhere
 
 
 def key_now() -> str:
@@ -145,13 +145,14 @@ class TestViews:
             client.post("/by-header/", headers={"Idempotency-Key": "k:1"})
 
     def test_anonymous_user_in_a_key_raises(self, rf: RequestFactory) -> None:
-        """[D22] It isn't one lock for all visitors."""
+        """[D22] It isn't one lock for all visitors; the message names the way out."""
         request = rf.get("/by-user/")
         request.user = lazy(User(pk=7, username="jane"))
         assert by_user(request).content == b"user:7:/by-user/"
         request.user = lazy(AnonymousUser())
-        with pytest.raises(LockKeyError, match="it is None"):
+        with pytest.raises(LockKeyError, match=r"it is None.*@login_required above @redis_lock") as raised:
             by_user(request)
+        assert (raised.value.name, raised.value.alias) == ("user:{request.user.pk}:{request.path}", "default")
 
     @pytest.mark.parametrize("status", [302, 409])
     def test_visitor_without_a_login_meets_the_lock_only_if_it_is_above(self, status: int, rf: RequestFactory) -> None:
@@ -225,16 +226,10 @@ class TestCallables:
             return f"{x} {key_now()}"
 
         options: dict[str, Any]
-        for options in ({"expire": 5}, {"using": "default"}, {"reentrant": True}, {"name": "n"}):
+        for options in ({}, {"expire": 5}, {"using": "default"}, {"name": "n"}):
             assert redis_lock(key=lambda: "mine", **options)(key_now)() == "mine"
             assert redis_lock(work, **options)(5).startswith("5 ")
-        assert redis_lock(key=lambda: "mine")(key_now)() == "mine"
-
-    def test_positional_callable_with_a_key_is_the_function(self) -> None:
-        def work(x: int) -> str:
-            return key_now()
-
-        assert redis_lock(work, key="order:{x}")(5) == "order:5"
+        assert redis_lock(work, key="order:{x}")(5) == "5 order:5"
         with pytest.raises(TypeError, match="two keys"):
             redis_lock("order", key="order")  # type: ignore[call-overload]
         with pytest.raises(TypeError, match="key=lambda"):
@@ -265,11 +260,8 @@ class TestCallables:
             for key in (akey, lambda pk: pk):
                 with nullcontext() if value == "order:5" else pytest.raises(LockKeyError, match="must return a text"):
                     assert asyncio.run(redis_lock(key=key)(akey_now)(value)) == value == "order:5"
-
-    def test_async_callable_of_a_plain_function_raises_TypeError(self) -> None:
-        """At decoration."""
         with pytest.raises(TypeError, match="an async key callable needs an async function"):
-            redis_lock(key=akey_now)(lambda pk: None)
+            redis_lock(key=akey)(lambda pk: None)
 
     def test_exception_of_a_callable_is_raised_with_a_note(self) -> None:
         """[D24] Also of one that takes other arguments. And nothing is held."""
@@ -311,8 +303,6 @@ class TestWithoutAKey:
         """[D49] One lock for all calls of the function; a renamed one has another. A name may have braces."""
         assert bare() == f"{__name__}.bare"
         assert redis_lock(name="a{b}")(key_now)() == "a{b}"
-
-    def test_decorator_called_without_a_key_means_the_same(self) -> None:
         for decorate in (redis_lock(), redis_lock(expire=5), redis_lock(key=None)):
             assert decorate(key_now)() == f"{__name__}.key_now"
 
@@ -341,19 +331,3 @@ class TestWithoutAKey:
         assert redis_lock(functools.partial(answer, 5))().content.decode() == f"{__name__}.answer"
         assert redis_lock(Shop())() == prefix
         assert Shop().close() == f"{prefix}.close"
-
-    def test_LockKeyError_has_name_and_alias_of_the_lock(self) -> None:
-        decorate = redis_lock("order:{pk}")
-        for call in (decorate(lambda pk: None), lambda pk: asyncio.run(decorate(akey_now)(pk))):
-            for value in (None, {}, object(), "\ud800"):
-                with pytest.raises(LockKeyError) as raised:
-                    call(value)
-                assert (raised.value.name, raised.value.alias) == ("order:{pk}", "default")
-
-    def test_two_functions_have_two_locks(self) -> None:
-        @redis_lock
-        def outer() -> tuple[str, str]:
-            return key_now(), bare()
-
-        first, second = outer()
-        assert first != second == bare() == in_thread(bare)

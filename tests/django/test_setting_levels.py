@@ -17,14 +17,12 @@ from django_redis_locks import (
     Lock,
     LockAlreadyHeld,
     LockBackendError,
-    LockLost,
     LockNotAcquired,
     current_grant,
     locks,
     redis_lock,
 )
-from django_redis_locks.testing import ManualClock, override_locks
-from tests.django.helpers import AT_ONCE, MEMORY, held_elsewhere, in_thread
+from tests.django.helpers import MEMORY, held_elsewhere, in_thread
 
 FIELDS = ("host", "pid", "thread", "name")
 
@@ -66,135 +64,119 @@ def current_lease(pk: int) -> int:
     return current_grant().hold.lease // 1000
 
 
-class TestNames:
-    def test_name_of_a_lock_is_its_key_up_to_the_first_colon(self, memory_locks: Any) -> None:
-        """Or the one that is given."""
-        memory_locks(LOCKS={"order": {"EXPIRE": 20}})
-        for key, name, lease in (
-            ("order:5", None, 20_000),
-            ("order", None, 20_000),
-            ("orders:5", None, 30_000),
-            ("cart:5", "order", 20_000),
-            ("order:5", "cart", 30_000),
-            ("a:order", None, 30_000),
-        ):
-            assert locks.lock(key, name=name).terms.lease == lease, (key, name)
+def test_name_of_a_lock_or_call_selects_its_entry_of_LOCKS(memory_locks: Any) -> None:
+    """Of a lock: given, or its key up to the first colon; of a call: given, or its template, or its function."""
+    function = f"{__name__}.current_lease"
+    leases = {"order:{pk}": 20, "cart": 10, function: 5, "order": 1}
+    memory_locks(LOCKS={name: {"EXPIRE": lease} for name, lease in leases.items()})
+    for key, name, lease in (
+        ("order:5", None, 1),
+        ("orders:5", None, 30),
+        ("a:order", None, 30),
+        ("order:5", "cart", 10),
+    ):
+        assert locks.lock(key, name=name).terms.lease == lease * 1000, (key, name)
+    options: dict[str, Any]
+    for options, lease in (
+        ({"key": "order:{pk}"}, 20),
+        ({"key": "order:{pk}", "name": "cart"}, 10),
+        ({"name": "cart"}, 10),
+        ({}, 5),
+    ):
+        assert redis_lock(**options)(current_lease)(7) == lease, options
 
-    def test_name_of_a_call_is_given_or_template_or_function(self, memory_locks: Any) -> None:
-        function = f"{__name__}.current_lease"
-        leases = {"order:{pk}": 20, "cart": 10, function: 5, "order": 1}
-        memory_locks(LOCKS={name: {"EXPIRE": lease} for name, lease in leases.items()})
-        options: dict[str, Any]
-        for options, lease in (
-            ({"key": "order:{pk}"}, 20),
-            ({"key": "order:{pk}", "name": "cart"}, 10),
-            ({"name": "cart"}, 10),
-            ({}, 5),
-        ):
-            assert redis_lock(**options)(current_lease)(7) == lease, options
+
+def test_None_is_the_default_at_every_call() -> None:
+    """[F2]"""
+    for make in (locks.lock, locks.rlock, locks["default"].lock):
+        lock = make("order", expire=None, wait=None, renew=None, on_lost=None, on_backend_error=None, name=None)
+        assert lock.terms == locks.lock("order").terms
+        assert lock.name == "order"
+        for timeout in (None, -1):
+            grant = lock.acquire(timeout=timeout)
+            assert grant is not None
+            assert in_thread(lambda: locks.lock("order").acquire(False, timeout)) is None  # noqa: B023 - called at once
+            grant.release()
+    assert redis_lock("order", expire=None, wait=None)(current_lease)(1) == 30
 
 
 def is_renewed() -> bool:
     return bool(current_grant().hold.renew_until)
 
 
-class TestRenewal:
-    @pytest.mark.parametrize(
-        ("entry", "site", "renewed"),
-        [
-            ({}, {}, True),
-            ({"EXPIRE": 5}, {}, True),
-            ({"LOCKS": {"order": {"EXPIRE": 5}}}, {}, True),
-            ({}, {"expire": 5}, False),
-            ({"EXPIRE": 5}, {"expire": 5}, False),
-            ({}, {"expire": 5, "renew": True}, True),
-            ({}, {"renew": False}, False),
-            ({"EXPIRE": 5}, {"renew": False}, False),
-            ({"LOCKS": {"order": {"RENEW": False}}}, {}, False),
-            ({"LOCKS": {"order": {"RENEW": False}}}, {"renew": True}, True),
-            ({"LOCKS": {"order": {"RENEW": True}}}, {"expire": 5}, True),
-            ({"LOCKS": {"order": {"RENEW": True}}}, {"expire": 5, "renew": False}, False),
-            ({"LOCKS": {"order": {"EXPIRE": 5}}}, {"expire": 7}, False),
-            ({}, {"wait": 3}, True),
-        ],
-    )
-    def test_only_expire_at_the_call_site_turns_renewal_off(
-        self, memory_locks: Any, entry: dict[str, Any], site: dict[str, Any], renewed: bool
-    ) -> None:
-        """[F8] Unless `renew` says otherwise there or in LOCKS; for lock objects and the decorator."""
+RENEWED: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
+    ({}, {}, True),
+    ({"EXPIRE": 5}, {}, True),
+    ({"LOCKS": {"order": {"EXPIRE": 5}}}, {}, True),
+    ({"EXPIRE": 5}, {"expire": 5}, False),
+    ({}, {"expire": 5, "renew": True}, True),
+    ({"EXPIRE": 5}, {"renew": False}, False),
+    ({"LOCKS": {"order": {"RENEW": False}}}, {}, False),
+    ({"LOCKS": {"order": {"RENEW": False}}}, {"renew": True}, True),
+    ({"LOCKS": {"order": {"RENEW": True}}}, {"expire": 5}, True),
+    ({"LOCKS": {"order": {"RENEW": True}}}, {"expire": 5, "renew": False}, False),
+    ({"LOCKS": {"order": {"EXPIRE": 5}}}, {"expire": 7}, False),
+]
+
+
+def test_only_expire_at_the_call_site_turns_renewal_off(memory_locks: Any) -> None:
+    """[F8] Unless `renew` says otherwise there or in LOCKS; for lock objects and the decorator."""
+    for entry, site, renewed in RENEWED:
         memory_locks(**entry)
         with locks.lock("order:5", **site) as grant:
-            assert bool(grant.hold.renew_until) is renewed
-        assert redis_lock("order:5", name="order", **site)(is_renewed)() is renewed
+            assert bool(grant.hold.renew_until) is renewed, (entry, site)
+        assert redis_lock("order:5", name="order", **site)(is_renewed)() is renewed, (entry, site)
 
-    def test_max_hold_of_LOCKS_limits_renewal_that_the_call_site_turns_on(self, memory_locks: Any) -> None:
-        """The call site has no max_hold of its own."""
-        memory_locks(MAX_HOLD=1800, LOCKS={"order": {"MAX_HOLD": 900, "RENEW": False}})
-        assert locks.lock("order").terms.renew_for == 0.0
-        assert locks.lock("order", renew=True).terms.renew_for == 900.0
-        assert locks.lock("order", expire=5, renew=True).terms.renew_for == 900.0
-        assert locks.lock("cart", expire=5, renew=True).terms.renew_for == 1800.0
-        with pytest.raises(TypeError, match="max_hold"):
-            locks.lock("order", max_hold=5)  # type: ignore[call-arg]
 
-    def test_lease_of_the_settings_is_renewed_and_that_of_the_call_site_is_not(self) -> None:
-        """[F8]"""
-        with override_locks(EXPIRE=9), ManualClock() as clock, locks.lock("renewed") as renewed:
-            fixed = locks.lock("fixed", expire=9).acquire()
-            clock.advance(10)
-            assert fixed.lost
-            assert not locks.lock("fixed").locked()
-            renewed.ensure_held(confirm=True)
-            with pytest.raises(LockLost):
-                fixed.release()
+def test_max_hold_of_LOCKS_limits_renewal_that_the_call_site_turns_on(memory_locks: Any) -> None:
+    """The call site has no max_hold of its own."""
+    memory_locks(MAX_HOLD=1800, LOCKS={"order": {"MAX_HOLD": 900, "RENEW": False}})
+    assert locks.lock("order").terms.renew_for == 0.0
+    assert locks.lock("order", expire=5, renew=True).terms.renew_for == 900.0
+    assert locks.lock("cart", expire=5, renew=True).terms.renew_for == 1800.0
+    with pytest.raises(TypeError, match="max_hold"):
+        locks.lock("order", max_hold=5)  # type: ignore[call-arg]
 
 
 async def anything() -> None:
     pass
 
 
-class TestWaitOfADecorator:
-    def test_wait_comes_from_LOCKS_or_the_call_site_only(
-        self, memory_locks: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """[F9] A call fails at once otherwise: the alias's WAIT is for lock objects."""
-        waits = []
-        acquire, aacquire = Lock.acquire, Lock.aacquire
+def test_wait_of_a_call_comes_from_LOCKS_or_the_call_site_only(
+    memory_locks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[F9] A call fails at once otherwise: the alias's WAIT is for lock objects."""
+    waits = []
+    acquire, aacquire = Lock.acquire, Lock.aacquire
 
-        def spy(lock: Lock) -> Grant | None:
-            waits.append(lock.terms.wait)
-            return acquire(lock)
+    def spy(lock: Lock) -> Grant | None:
+        waits.append(lock.terms.wait)
+        return acquire(lock)
 
-        async def aspy(lock: Lock) -> Grant | None:
-            waits.append(lock.terms.wait)
-            return await aacquire(lock)
+    async def aspy(lock: Lock) -> Grant | None:
+        waits.append(lock.terms.wait)
+        return await aacquire(lock)
 
-        monkeypatch.setattr(Lock, "acquire", spy)
-        monkeypatch.setattr(Lock, "aacquire", aspy)
-        entry: Any
-        site: Any
-        for entry, site, expected in (
-            ({}, {}, 0.0),
-            ({"WAIT": 7}, {}, 0.0),
-            ({"WAIT": 7, "LOCKS": {"order": {"WAIT": 3}}}, {}, 3.0),
-            ({"LOCKS": {"order": {"WAIT": -1}}}, {}, inf),
-            ({"LOCKS": {"order": {"WAIT": 0}}}, {"wait": 5}, 5.0),
-            ({"LOCKS": {"order": {"WAIT": 3}}}, {"wait": 0}, 0.0),
-            ({"LOCKS": {"order": {"EXPIRE": 3}}}, {}, 0.0),
-            ({"LOCKS": {"cart": {"WAIT": 3}}}, {}, 0.0),
-            ({}, {"wait": timedelta(seconds=2)}, 2.0),
-            ({}, {"wait": -1}, inf),
-        ):
-            memory_locks(**entry)
-            waits.clear()
-            decorate = redis_lock("order:5", name="order", **site)
-            asyncio.run(decorate(anything)())
-            decorate(lambda: None)()
-            assert waits == [expected, expected], (entry, site)
-        memory_locks(WAIT=-1)
-        with held_elsewhere("order"), pytest.raises(LockNotAcquired) as raised:
-            redis_lock("order")(lambda: None)()
-        assert raised.value.waited < AT_ONCE
+    monkeypatch.setattr(Lock, "acquire", spy)
+    monkeypatch.setattr(Lock, "aacquire", aspy)
+    entry: Any
+    site: Any
+    for entry, site, expected in (
+        ({"WAIT": 7}, {}, 0.0),
+        ({"WAIT": 7, "LOCKS": {"order": {"WAIT": 3}}}, {}, 3.0),
+        ({"LOCKS": {"order": {"WAIT": -1}}}, {}, inf),
+        ({"LOCKS": {"order": {"WAIT": 0}}}, {"wait": 5}, 5.0),
+        ({"LOCKS": {"order": {"WAIT": 3}}}, {"wait": 0}, 0.0),
+        ({"LOCKS": {"order": {"EXPIRE": 3}, "cart": {"WAIT": 3}}}, {}, 0.0),
+        ({}, {"wait": timedelta(seconds=2)}, 2.0),
+        ({}, {"wait": -1}, inf),
+    ):
+        memory_locks(**entry)
+        waits.clear()
+        decorate = redis_lock("order:5", name="order", **site)
+        asyncio.run(decorate(anything)())
+        decorate(lambda: None)()
+        assert waits == [expected, expected], (entry, site)
 
 
 def weekday(*args: object) -> bool:
@@ -216,27 +198,21 @@ DECORATOR_OPTIONS: list[tuple[str, Any, Any, Any, dict[str, Any]]] = [
 class TestDecoratorOptions:
     """What only the decorator has: built-in < LOCKS[name] < call site."""
 
-    @pytest.mark.parametrize(("option", "named", "meant", "site", "more"), DECORATOR_OPTIONS)
-    def test_call_site_wins_over_LOCKS(
-        self, memory_locks: Any, option: str, named: Any, meant: Any, site: Any, more: dict[str, Any]
-    ) -> None:
-        """[D53] Each level wins over those before it, and another name isn't touched by LOCKS."""
-        memory_locks(LOCKS={"order": {option.upper(): named, **more}})
+    def test_call_site_wins_over_LOCKS(self, memory_locks: Any) -> None:
+        """[D53] Each level wins over those before it, and another name isn't touched by LOCKS, nor a lock object."""
 
-        def chosen(name: str, **options: Any) -> Any:
+        def chosen(option: str, name: str, **options: Any) -> Any:
             plan = redis_lock("order:5", **options).keywords["plan"]  # type: ignore[attr-defined]
             return getattr(plan.calls_of(locks["default"], name), option)
 
-        assert chosen("cart") is None
-        assert chosen("order") == meant
-        assert chosen("order", **{option: site}) == chosen("cart", **{option: site}) == site
-
-    def test_lock_object_ignores_options_of_the_decorator(self, memory_locks: Any) -> None:
-        options = {"REENTRANT": True, "AUTO_RELEASE": True, "METHODS": ["POST"], "CONDITION": weekday}
-        memory_locks(LOCKS={"order": options})
+        for option, named, meant, site, more in DECORATOR_OPTIONS:
+            memory_locks(LOCKS={"order": {option.upper(): named, **more}})
+            assert chosen(option, "cart") is None, option
+            assert chosen(option, "order") == meant, option
+            assert chosen(option, "order", **{option: site}) == chosen(option, "cart", **{option: site}) == site, option
+        memory_locks(LOCKS={"order": {"REENTRANT": True, "METHODS": ["POST"], "CONDITION": weekday}})
         with locks.lock("order"), pytest.raises(LockAlreadyHeld):
             locks.lock("order").acquire()
-        assert not locks.lock("order").locked()
 
     def test_changed_settings_take_effect_at_the_next_call(self, memory_locks: Any, rf: RequestFactory) -> None:
         view = redis_lock("order")(lambda request: HttpResponse())
@@ -255,52 +231,38 @@ class TestDecoratorOptions:
             assert view(rf.get("/")).status_code == 200
 
 
-class TestEffects:
-    def test_only_the_fields_of_METADATA_are_stored(self, memory_locks: Any) -> None:
-        """[F18]"""
-        memory_locks(METADATA=["pid"], LOCKS={"order": {"METADATA": ["host", "name"]}, "cart": {"METADATA": []}})
-        found = {}
-        for key in ("x:1", "order:1", "cart:1"):
-            with locks.lock(key) as grant:
-                holder = locks.lock(key).holder()
-                assert holder.fence == grant.fence
-                found[key] = {field for field in FIELDS if getattr(holder, field) is not None}
-        assert found == {"x:1": {"pid"}, "order:1": {"host", "name"}, "cart:1": set()}
+def test_only_the_fields_of_METADATA_are_stored(memory_locks: Any) -> None:
+    """[F18]"""
+    memory_locks(METADATA=["pid"], LOCKS={"order": {"METADATA": ["host", "name"]}, "cart": {"METADATA": []}})
+    for key, expected in (("x:1", {"pid"}), ("order:1", {"host", "name"}), ("cart:1", set())):
+        with locks.lock(key) as grant:
+            holder = locks.lock(key).holder()
+            assert holder.fence == grant.fence
+            assert {field for field in FIELDS if getattr(holder, field) is not None} == expected
 
-    @pytest.mark.parametrize(
-        ("entry", "site", "opened"),
-        [
-            ({"ON_BACKEND_ERROR": "open"}, {}, True),
-            ({"ON_BACKEND_ERROR": "open", "LOCKS": {"order": {"ON_BACKEND_ERROR": "closed"}}}, {}, False),
-            ({"LOCKS": {"order": {"ON_BACKEND_ERROR": "open"}}}, {"on_backend_error": "closed"}, False),
-            ({}, {"on_backend_error": "open"}, True),
-        ],
-    )
-    def test_open_goes_on_without_a_lock_and_closed_raises(
-        self, settings: Any, closed_port: int, entry: dict[str, Any], site: dict[str, Any], opened: bool
-    ) -> None:
-        """[F14] The grant of a section without a lock says so."""
-        settings.REDIS_LOCKS = {"default": {"LOCATION": f"redis://127.0.0.1:{closed_port}/0", **entry}}
-        lock = locks.lock("order:5", wait=0, **site)
 
-        def section() -> tuple[bool, object]:
-            with lock as grant:
-                with pytest.raises(LockBackendError, match="there is no lock"):
-                    grant.ensure_held()
-                return grant.held, grant.fence
+def test_open_goes_on_without_a_lock_and_closed_raises(settings: Any, store_down: str) -> None:
+    """[F14] The grant of a section without a lock says so."""
 
-        if opened:
-            assert in_thread(section) == (False, None)
-        else:
-            with pytest.raises(LockBackendError, match="can't reach"):
-                in_thread(section)
+    def section(**site: Any) -> tuple[bool, object]:
+        with locks.lock("order:5", wait=0, **site) as grant:
+            with pytest.raises(LockBackendError, match="there is no lock"):
+                grant.ensure_held()
+            return grant.held, grant.fence
 
-    def test_key_prefix_begins_every_key_of_the_store(self, settings: Any, redis_url: str) -> None:
-        """An INDEX lists the held locks, or not."""
-        for index in (True, False):
-            settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url, "KEY_PREFIX": f"shop{index}", "INDEX": index}}
-            with locks.lock("order:5"), redis.Redis.from_url(redis_url) as client:
-                keys = client.keys()
-                assert f"shop{index}:{{0}}:k:order:5".encode() in keys
-                assert bool(client.exists(f"shop{index}:{{0}}:index")) is index
-                assert all(key.startswith(b"shop") for key in keys)
+    opened: dict[str, Any] = {"LOCKS": {"order": {"ON_BACKEND_ERROR": "open"}}}
+    settings.REDIS_LOCKS = {"default": {"LOCATION": store_down, **opened}}
+    assert section() == (False, None)
+    with pytest.raises(LockBackendError, match="can't reach"):
+        section(on_backend_error="closed")
+
+
+def test_key_prefix_begins_every_key_of_the_store(settings: Any, redis_url: str) -> None:
+    """An INDEX lists the held locks, or not."""
+    for index in (True, False):
+        settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url, "KEY_PREFIX": f"shop{index}", "INDEX": index}}
+        with locks.lock("order:5"), redis.Redis.from_url(redis_url) as client:
+            keys = client.keys()
+            assert f"shop{index}:{{0}}:k:order:5".encode() in keys
+            assert bool(client.exists(f"shop{index}:{{0}}:index")) is index
+            assert all(key.startswith(b"shop") for key in keys)
