@@ -55,6 +55,7 @@ def uncollected() -> Iterator[None]:
 
 @pytest.fixture(params=["memory", "redis"])
 def client(request: pytest.FixtureRequest, settings: Any) -> Locks:
+    """With scripts loaded, and a connection."""
     entry = {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "LOCATION": request.node.name}
     if request.param == "redis":
         entry = {"LOCATION": request.getfixturevalue("redis_url")}
@@ -133,62 +134,39 @@ def nothing_left(client: Locks, where: str) -> None:
     assert queue_count(client) == 0, where
 
 
-INTERRUPTIONS = pytest.mark.parametrize("error", [KeyboardInterrupt, SoftTimeLimitExceeded])
+def calls(client: Locks, strike: Strike) -> None:
+    with strike:
+        client.lock("a").acquire().release()
 
 
-@INTERRUPTIONS
-def test_interrupted_acquire_leaves_nothing(client: Locks, error: type[BaseException]) -> None:
-    """[L16] [E7] Interrupted, it has left nothing; uninterrupted, it has the lock."""
-
-    def story(strike: Strike) -> None:
-        with strike:
-            grant = client.lock("a").acquire()
-        grant.release()
-
-    at_every_line(client, error, story)
+def block(client: Locks, strike: Strike) -> None:
+    with strike, client.lock("a"):
+        pass
 
 
-@INTERRUPTIONS
-def test_interrupted_release_is_completed_in_the_background(client: Locks, error: type[BaseException]) -> None:
-    """[L15] [H15] Interrupted anywhere, the lock is free a moment later: the janitor brings it to its end."""
-
-    def story(strike: Strike) -> None:
-        grant = client.lock("a").acquire()
-        with strike:
-            grant.release()
-
-    at_every_line(client, error, story)
-
-
-@INTERRUPTIONS
-def test_interrupted_with_block_leaves_nothing(client: Locks, error: type[BaseException]) -> None:
-    """[L16] [L4] At its edges too."""
-    lock = client.lock("a")
-
-    def story(strike: Strike) -> None:
-        with strike, lock:
-            pass
-
-    at_every_line(client, error, story)
-
-
-@INTERRUPTIONS
-def test_interrupted_re_entry_leaves_the_outer_block_held(client: Locks, error: type[BaseException]) -> None:
-    """[H17] What interrupts the inner block leaves the outer one held."""
+def reentry(client: Locks, strike: Strike) -> None:
+    """What interrupts the inner block leaves the outer one held."""
     lock = client.rlock("a")
-
-    def story(strike: Strike) -> None:
-        with lock as outer:
-            try:
-                with strike, lock:
-                    pass
-            finally:
-                outer.ensure_held(confirm=True)
-
-    at_every_line(client, error, story)
+    with lock as outer:
+        try:
+            with strike, lock:
+                pass
+        finally:
+            outer.ensure_held(confirm=True)
 
 
-@pytest.mark.parametrize("where", ["here", "elsewhere"])
+@pytest.mark.parametrize("story", [calls, block, reentry])
+def test_interrupted_call_or_block_leaves_nothing(
+    client: Locks, story: Callable[[Locks, Strike], None], request: pytest.FixtureRequest
+) -> None:
+    """[L15] [L16] [E7] [L4] [H15] [H17] An acquire has left nothing; a release is brought to its end by the janitor a moment
+    later. Calls and blocks run the same lines, each with the other one of the two exceptions."""
+    on_redis = client.settings.location.startswith("redis://")
+    error = KeyboardInterrupt if on_redis is (story is block) else SoftTimeLimitExceeded
+    at_every_line(client, error, lambda strike: story(client, strike))
+
+
+@pytest.mark.parametrize(("client", "where"), [("memory", "here"), ("redis", "elsewhere")], indirect=["client"])
 def test_interrupted_waiter_passes_the_lock_on(client: Locks, where: str) -> None:
     """[H3] [H9] [L29] Woken, or handed the lock, or neither: it is passed on, and nobody is registered any more."""
 
@@ -250,12 +228,12 @@ class Cancelling:
             suspensions += 1
 
 
-@pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("contended", [False, True])
-def test_a_task_that_is_cancelled_at_every_await(client: Locks, times: int, contended: bool) -> None:
-    """[L16] [H3] Once, and again while the first cancellation is under way."""
+def test_task_cancelled_at_every_await_leaves_nothing(client: Locks, contended: bool) -> None:
+    """[L16] [H3] [E7] [D40] Once, and again while the first cancellation is under way; in acquire, in release and in the
+    queue."""
 
-    async def story(at: int) -> bool:
+    async def story(at: int, times: int) -> bool:
         held, free = asyncio.Event(), asyncio.Event()
 
         async def hold() -> None:
@@ -267,31 +245,29 @@ def test_a_task_that_is_cancelled_at_every_await(client: Locks, times: int, cont
             async with client.lock("a"):
                 pass
 
+        async def cancelled() -> None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await cancelling
+
         holder = asyncio.create_task(hold()) if contended else None
         if holder is not None:
             await held.wait()
             asyncio.get_running_loop().call_later(0.002, free.set)
         cancelling = Cancelling(work(), at, times)
-        task = asyncio.create_task(run_in_task(cancelling))
+        task = asyncio.create_task(cancelled())
         await asyncio.wait([task])
         assert cancelling.struck or task.exception() is None
         if holder is not None:
             await holder
         return cancelling.struck
 
-    number = 0
     with asyncio.Runner() as runner:
-        while runner.run(story(number)):
-            nothing_left(client, f"suspension {number}")
-            number += 1
-    assert number or not contended, "it was never suspended"
-
-
-async def run_in_task(cancelling: Cancelling) -> None:
-    try:
-        await cancelling
-    except asyncio.CancelledError:
-        pass
+        for times in (1, 2):
+            number = 0
+            while runner.run(story(number, times)):
+                nothing_left(client, f"suspension {number}")
+                number += 1
+            assert number or not contended, "it was never suspended"
 
 
 @pytest.fixture
@@ -314,7 +290,8 @@ def struck() -> Iterator[Callable[[float], None]]:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a socket that was just being made
-def test_a_timer_that_strikes_within_system_calls(client: Locks, struck: Callable[[float], None]) -> None:
+@pytest.mark.parametrize("client", ["redis"], indirect=True)
+def test_timer_that_strikes_within_system_calls_leaves_nothing(client: Locks, struck: Callable[[float], None]) -> None:
     """[H21] [L16] Where no line of Python runs: in send, recv, and in the sleep of a waiter."""
     rest = threading.Event()
     end = clock.now() + 1.5

@@ -158,7 +158,7 @@ def test_renewal_outlives_the_absence_of_a_user(
     """[L22] As long as a lease lasts it is tried again; the warnings name no password."""
     grant = open_locks(login(server), EXPIRE=LEASE).lock("a").acquire()
     server.command("ACL", "DELUSER", "locks")
-    eventually(lambda: "couldn't be renewed" in caplog.text)
+    eventually(lambda: "Lock a couldn't be renewed" in caplog.text)
     assert "WRONGPASS" in caplog.text
     assert OLD not in caplog.text
     server.command("ACL", "SETUSER", "locks", "on", f">{OLD}", "~*", "&*", "+@all")
@@ -193,6 +193,8 @@ def test_provider_that_fails_is_a_server_that_is_not_reached(server: RedisServer
     face.sleep(0.06)
     with pytest.raises(LockBackendError, match=r"alias 'default'.*WRONGPASS"):
         face.acquire(lock, timeout=5)
+    server.command("ACL", "SETUSER", "locks", f">{OLD}")
+    face.release(kept)
 
 
 def test_provider_is_not_asked_by_checks_and_refused_beside_a_login(
