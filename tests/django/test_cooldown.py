@@ -49,7 +49,7 @@ cool = redis_lock("sms", expire=20, auto_release=False)
 @BOTH
 class TestCalls:
     def test_second_call_is_refused_until_the_lease_ends(self, function: Callable[..., Any], store: str) -> None:
-        """In the same thread too, and with LockNotAcquired, not LockAlreadyHeld."""
+        """In the same thread too, and with LockNotAcquired, not LockAlreadyHeld. The end of a thread frees nothing."""
         decorated = cool(function)
         assert outcome(decorated) == "sent"
         for call in (lambda: outcome(decorated), lambda: in_thread(lambda: outcome(decorated))):
@@ -58,14 +58,11 @@ class TestCalls:
             assert 5 < raised.value.retry_after <= 20
         holder = locks.lock("sms").holder()
         assert 5 < holder.lease_left <= 20
-
-    def test_second_call_in_one_task_is_refused(self, function: Callable[..., Any]) -> None:
-        async def twice() -> None:
-            await cool(asms)()
-            await cool(asms)()
-
-        with pytest.raises(LockNotAcquired):
-            asyncio.run(twice())
+        locks.lock("sms").force_release()
+        in_thread(lambda: outcome(decorated))
+        gc.collect()
+        locks["default"].engine.settle(5)
+        assert locks.lock("sms").locked()
 
     def test_call_with_a_wait_waits_for_the_end_of_the_lease(self, function: Callable[..., Any], store: str) -> None:
         """In this process too, although the thread that took it lives and RENEW says otherwise."""
@@ -104,12 +101,6 @@ class TestCalls:
         assert seen.kinds() == ["Acquired"]
         assert lost == []
 
-    def test_end_of_the_thread_frees_nothing(self, function: Callable[..., Any]) -> None:
-        in_thread(lambda: outcome(cool(function)))
-        gc.collect()
-        locks["default"].engine.settle(5)
-        assert locks.lock("sms").locked()
-
     def test_open_call_without_a_store_has_nothing_to_cool_down(
         self, function: Callable[..., Any], store_down: str
     ) -> None:
@@ -120,26 +111,25 @@ class TestCalls:
 
 
 class TestInside:
-    def test_grant_of_the_call_has_a_fixed_lease(self) -> None:
-        @cool
-        def work() -> None:
-            grant = current_grant()
-            grant.ensure_held(confirm=True)
-            assert grant.fence
-            assert not grant.hold.renew_until
-
-        work()
-
     def test_release_inside_of_the_call_ends_the_cool_down(self) -> None:
         work = cool(lambda: current_grant().release())
         work()
         work()
         assert not locks.lock("sms").locked()
 
-    def test_grant_after_the_call_holds_nothing(self) -> None:
+    def test_grant_of_the_call_has_a_fixed_lease_and_holds_nothing_afterwards(self) -> None:
         """It can't free what cools down."""
         kept: list[Any] = []
-        redis_lock("sms", expire=20, auto_release=False)(lambda: kept.append(current_grant()))()
+
+        @cool
+        def work() -> None:
+            grant = current_grant()
+            grant.ensure_held(confirm=True)
+            assert grant.fence
+            assert not grant.hold.renew_until
+            kept.append(grant)
+
+        work()
         (grant,) = kept
         assert grant.remaining() == 0.0
         assert not grant.lost
@@ -179,35 +169,25 @@ class TestAnswers:
             assert refused["Cache-Control"] == "no-store"
             locks.lock("sms").force_release()
 
-    def test_async_view_answers_429_as_json(self, rf: RequestFactory) -> None:
+    def test_refused_call_answers_by_its_own_options(self, rf: RequestFactory) -> None:
+        """It can't know whether the holder releases."""
+
         @cool
         async def view(request: HttpRequest) -> HttpResponse:
-            return HttpResponse("sent")
+            return HttpResponse()
 
-        def post() -> Any:
-            return outcome(view, rf.post("/", headers={"accept": "application/json"}))
-
-        assert post().text == "sent"
-        refused = post()
+        with held_elsewhere("sms", expire=900):
+            refused = outcome(view, rf.post("/", headers={"accept": "application/json"}))
+            own = redis_lock("sms", expire=900, auto_release=False, status=403, retry_after=5)(
+                lambda request: HttpResponse()
+            )(rf.get("/"))
+        assert int(refused["Retry-After"]) > 60
         problem = {"type": "about:blank", "title": "Too Many Requests", "status": 429, "detail": TEXT}
         assert json.loads(refused.content) == problem
-
-    def test_status_and_retry_after_of_the_call_site_win(self, rf: RequestFactory) -> None:
-        cooling = redis_lock("sms", expire=900, auto_release=False, status=403, retry_after=5)
-        view = cooling(lambda request: HttpResponse())
-        view(rf.get("/"))
-        refused = view(rf.get("/"))
-        assert (refused.status_code, refused["Retry-After"]) == (403, "5")
-
-    def test_refused_call_answers_by_its_own_option(self, rf: RequestFactory) -> None:
-        """It can't know whether the holder releases."""
-        with held_elsewhere("sms", expire=900):
-            refused = cool(lambda request: HttpResponse())(rf.get("/"))
-        assert refused.status_code == 429
-        assert int(refused["Retry-After"]) > 60
+        assert (own.status_code, own["Retry-After"]) == (403, "5")
 
 
-class TestRefusals:
+class TestOptions:
     def test_cool_down_without_a_fixed_lease_raises_TypeError(self) -> None:
         """It needs a lease that nothing renews and no call enters again."""
         options: dict[str, Any]
@@ -215,17 +195,9 @@ class TestRefusals:
             with pytest.raises(TypeError, match=r"stays until its lease ends: give it an expire=, and neither"):
                 redis_lock("sms", auto_release=False, **options)
 
-    def test_auto_release_true_releases(self) -> None:
-        decorated = redis_lock("sms", auto_release=True)(sms)
-        assert decorated() == decorated() == "sent"
-
-
-class TestInTheSettings:
-    def test_cool_down_of_LOCKS_is_used(self, settings: Any, rf: RequestFactory) -> None:
-        """AUTO_RELEASE and EXPIRE; RENEW elsewhere doesn't count for it."""
-        settings.REDIS_LOCKS = {
-            "default": {"BACKEND": MEMORY, "LOCKS": {"sms": {"AUTO_RELEASE": False, "EXPIRE": 900}}}
-        }
+    def test_cool_down_of_LOCKS_is_used_unless_the_call_site_releases(self, settings: Any, rf: RequestFactory) -> None:
+        entry = {"AUTO_RELEASE": False, "EXPIRE": 900}
+        settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY, "LOCKS": {"sms": entry}}}
         view = redis_lock("sms")(lambda request: HttpResponse())
         assert view(rf.get("/")).status_code == 200
         assert 870 < int(view(rf.get("/"))["Retry-After"]) <= 900

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from django.utils.functional import SimpleLazyObject
 from django.views import View
 
 from django_redis_locks import LockNotAcquired, current_grant, locks, redis_lock
-from tests.django.helpers import held_elsewhere, in_thread
+from tests.django.helpers import held_elsewhere
 
 CHANGES = ("POST", "PUT", "PATCH", "DELETE")
 READS = ("GET", "HEAD", "OPTIONS", "TRACE")
@@ -68,16 +69,12 @@ class AsyncMethod(View):
 class Rest(View):
     """Django REST framework hands its handlers a request of its own."""
 
-    class Request:
-        def __init__(self, request: HttpRequest) -> None:
-            self._request = request
-
     @changing
     def put(self, request: Any) -> HttpResponse:
         return locked_now()
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        return self.put(self.Request(request))
+        return self.put(SimpleNamespace(_request=request))
 
 
 def of(base: type[View], **members: object) -> Any:
@@ -116,14 +113,9 @@ def calls_service(request: HttpRequest) -> HttpResponse:
         return HttpResponse("refused", status=418)
 
 
-async def acalls_service(request: HttpRequest) -> HttpResponse:
-    return await asyncio.to_thread(calls_service, request)
-
-
 urlpatterns = [path(f"{name}/", view) for name, view in {**VIEWS, **HANDLERS, "rest": Rest.as_view()}.items()]
 urlpatterns += [
     path("calls-service/", changing(calls_service)),
-    path("acalls-service/", changing(acalls_service)),
     path("stacked/", redis_lock("outer", methods=["POST"])(changing(Plain.as_view()))),
 ]
 
@@ -152,7 +144,6 @@ class TestMethods:
                 assert response.text == expected, verb
 
     def test_decorated_handler_of_several_verbs_locks_the_named_ones(self) -> None:
-        """The request of REST framework has a verb, too."""
         with held_elsewhere("order"):
             for name, verb in (*((name, "POST") for name in HANDLERS), ("rest", "PUT")):
                 assert ask(name, "GET").text == "locked False", name
@@ -161,9 +152,8 @@ class TestMethods:
     def test_helper_of_an_unlocked_request_raises(self) -> None:
         """The view's body runs, locked or not: what it calls with the request is a helper and raises."""
         with held_elsewhere("service"):
-            for name in ("calls-service", "acalls-service"):
-                for verb in ("GET", "POST"):
-                    assert ask(name, verb).content == b"refused", name
+            for verb in ("GET", "POST"):
+                assert ask("calls-service", verb).content == b"refused", verb
 
     def test_stacked_decorators_have_verbs_of_their_own(self) -> None:
         for key, refused in (("outer", {"POST"}), ("order", {"POST", "PUT"})):
@@ -172,10 +162,10 @@ class TestMethods:
                     assert ask("stacked", verb).status_code == (409 if verb in refused else 200)
 
     def test_any_collection_of_verbs_is_taken(self, rf: RequestFactory) -> None:
-        """In capitals or not; verbs of WebDAV are verbs."""
-        for verbs in ({"POST"}, frozenset({"post"}), ["Post"], ("POST", "PROPFIND"), {"REPORT", "POST"}):
-            locked = redis_lock("order", methods=verbs)(view)
-            assert locked(rf.post("/")).text == "locked True", verbs
+        """In capitals or not; verbs of WebDAV are verbs. A request that needs no lock has no key made."""
+        for verbs in (frozenset({"post"}), ["Post"], ("POST", "PROPFIND"), {"REPORT", "POST"}):
+            locked = redis_lock("order:{request.POST[pk]}", methods=verbs)(view)
+            assert locked(rf.post("/", {"pk": 5})).text == "locked True", verbs
             assert locked(rf.get("/")).text == "locked False", verbs
 
     def test_wrong_verb_raises_ValueError_at_decoration(self) -> None:
@@ -184,29 +174,21 @@ class TestMethods:
         for verbs, message in (
             ("POST", 'is a set of verbs such as {"POST", "PUT"}, not \'POST\''),
             ([], "is a set of verbs"),
-            ({5}, "is a set of verbs"),
-            ({"POST": True}, "is a set of verbs"),
             ({"PSOT"}, "'PSOT' is no verb of HTTP; did you mean 'POST'"),
             ({"get", "putt"}, "'PUTT' is no verb of HTTP; did you mean 'PUT'"),
-            ({"POST, PUT"}, "'POST, PUT' is no verb of HTTP"),
             ({""}, "'' is no verb of HTTP"),
         ):
             with pytest.raises(ValueError, match=r"^methods") as raised:
                 redis_lock("order", methods=verbs)
             assert message in str(raised.value)
 
-    @pytest.mark.parametrize("function", ["pay", "apay"])
-    def test_call_without_a_request_raises_TypeError(self, function: str) -> None:
+    def test_call_without_a_request_raises_TypeError(self) -> None:
         """It has no verb. The function isn't called."""
         called: list[int] = []
-        with pytest.raises(TypeError, match=r"called without a request.*there is condition="):
-            outcome(changing({"pay": called.append, "apay": apay}[function]), 5)
+        for function in (called.append, apay):
+            with pytest.raises(TypeError, match=r"called without a request.*there is condition="):
+                outcome(changing(function), 5)
         assert called == []
-
-    def test_key_of_a_request_that_needs_no_lock_is_not_made(self, rf: RequestFactory) -> None:
-        view = redis_lock("order:{request.POST[pk]}", methods={"POST"})(lambda request: locked_now())
-        assert view(rf.get("/")).text == "locked False"
-        assert view(rf.post("/", {"pk": 5})).text == "locked True"
 
 
 def big(amount: int, *, urgent: bool = False) -> bool:
@@ -255,7 +237,7 @@ class TestConditions:
                 return current_grant() is not None
 
         account = Account()
-        for value, locked in ((1, True), ("x", True), (0, False), (None, False), ([], False)):
+        for value, locked in ((1, True), ("x", True), (None, False), ([], False)):
             for function in (pay, apay):
                 decorated = redis_lock("pay", condition=lambda amount: value)(function)  # noqa: B023 - called at once
                 assert outcome(decorated, 5) is locked, value
@@ -275,8 +257,12 @@ class TestConditions:
             assert note == "@redis_lock gave the arguments of a call to the condition of payment, which raised this"
             assert not locks.lock("pay").locked()
 
-    def test_async_condition_of_a_plain_function_raises_TypeError(self) -> None:
-        """[D43] At decoration where it can be seen, else at the call."""
+    def test_condition_that_is_async_or_no_callable_raises_TypeError(self) -> None:
+        """[D43] An async one of a plain function: at decoration where it can be seen, else at the call."""
+        condition: Any
+        for condition in (True, "big"):
+            with pytest.raises(TypeError, match="the condition of @redis_lock is a callable, not "):
+                redis_lock("pay", condition=condition)
         with pytest.raises(TypeError, match="an async condition needs an async function"):
             redis_lock("pay", condition=abig)(pay)
         with pytest.raises(TypeError, match="an async condition needs an async function"):
@@ -290,8 +276,7 @@ class TestConditions:
         lock = redis_lock("order", condition=signed)
         view = method_decorator(lock, name="dispatch")(type("Signed", (AsyncPlain,), {})).as_view()
         for url, locked in (("/", False), ("/?signed", True)):
-            response: Any = asyncio.run(view(RequestFactory().get(url)))
-            assert response.text == f"locked {locked}"
+            assert outcome(view, RequestFactory().get(url)).text == f"locked {locked}"
 
     def test_condition_of_an_async_view_may_use_request_user(self, rf: RequestFactory) -> None:
         """[D23] `request.user` asks the database synchronously otherwise."""
@@ -311,12 +296,6 @@ class TestConditions:
         locked = redis_lock("order", condition=lambda request: request.user.is_staff)(aview)
         assert asyncio.run(locked(request)).text == "locked True"
 
-    def test_condition_that_is_no_callable_raises_TypeError(self) -> None:
-        condition: Any
-        for condition in (True, False, "big", 5):
-            with pytest.raises(TypeError, match="the condition of @redis_lock is a callable, not "):
-                redis_lock("pay", condition=condition)
-
     def test_verb_is_asked_before_the_condition(self, rf: RequestFactory) -> None:
         def condition(request: HttpRequest) -> bool:
             assert request.method == "POST"
@@ -326,12 +305,3 @@ class TestConditions:
         assert view(rf.get("/")).text == "locked False"
         assert view(rf.post("/")).text == "locked False"
         assert view(rf.post("/", {"pk": 1})).text == "locked True"
-
-    def test_holder_may_make_a_call_that_needs_no_lock(self) -> None:
-        @redis_lock("pay", condition=lambda amount: amount > 0)
-        def work(amount: int) -> bool:
-            return work(-amount) if amount > 0 else current_grant() is not None
-
-        assert work(5) is True  # the outer grant is seen
-        with held_elsewhere("pay"):
-            assert in_thread(lambda: work(-5)) is False
