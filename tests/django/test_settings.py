@@ -37,20 +37,15 @@ Problem = tuple[str, dict[Any, Any], str, str]
 IN_ALIAS_ONLY: list[Problem] = [
     ("E001", {"LOCATON": URL}, "unknown key 'LOCATON'", "Did you mean 'LOCATION'?"),
     ("E001", {"TIMEOUT": 5}, "unknown key", "Did you mean 'EXPIRE'?"),
-    ("E001", {"BLOCKING_TIMEOUT": 5}, "unknown key", "Did you mean 'WAIT'?"),
-    ("E001", {"EXPIRES": 5}, "unknown key", "Did you mean 'EXPIRE'?"),
     ("E001", {"location": URL}, "unknown key 'location'", "Did you mean 'LOCATION'?"),
     ("E001", {"COLOUR": 1}, "unknown key 'COLOUR'", "Known are BACKEND, LOCATION"),
     ("E001", {5: 1}, "unknown key 5", "Known are"),
     ("E001", {"RENEW": True}, "unknown key 'RENEW'", "Known are"),
     ("E002", {"BACKEND": "nowhere.Backend"}, "BACKEND can't be imported", ""),
-    ("E002", {"BACKEND": f"{MEMORY}s"}, "BACKEND can't be imported", ""),
     ("E002", {"BACKEND": None}, "BACKEND can't be imported", ""),
     ("E003", {"BACKEND": "pathlib.Path"}, "'pathlib.Path' is no lock backend", ""),
-    ("E003", {"BACKEND": CORE_CACHE}, "is no lock backend", ""),
     ("E005", {"LOCATION": "localhost:6379"}, "is no URL of a Redis server", ""),
     ("E005", {"LOCATION": "http://h/0"}, "is no URL of a Redis server", ""),
-    ("E005", {"LOCATION": ""}, "is no URL of a Redis server", ""),
     ("E005", {"LOCATION": 6379}, "LOCATION is a URL, not int", ""),
     ("E005", {}, "is no URL of a Redis server", ""),
     ("E006", {"LOCATION": [URL]}, "LOCATION is one URL", "come in a later version"),
@@ -61,17 +56,13 @@ IN_ALIAS_ONLY: list[Problem] = [
     ("E009", {"CACHE": "default"}, "CACHE 'default' isn't a plain Redis", "Set LOCATION"),
     ("E011", {"LOCATION": URL, "KEY_PREFIX": ""}, "KEY_PREFIX is a text", ""),
     ("E011", {"LOCATION": URL, "KEY_PREFIX": "{x}"}, "without braces", ""),
-    ("E011", {"LOCATION": URL, "KEY_PREFIX": "a b"}, "KEY_PREFIX", ""),
     ("E011", {"LOCATION": URL, "KEY_PREFIX": "a\n"}, "KEY_PREFIX", ""),
-    ("E011", {"LOCATION": URL, "KEY_PREFIX": "50%"}, "KEY_PREFIX", ""),
     ("E011", {"LOCATION": URL, "KEY_PREFIX": None}, "KEY_PREFIX", ""),
     ("E016", {"LOCATION": URL, "MAX_HOLD": 20}, "MAX_HOLD is shorter than EXPIRE", ""),
-    ("E016", {"LOCATION": URL, "EXPIRE": 7200}, "MAX_HOLD is shorter", ""),
     ("E027", {"LOCATION": URL, "INDEX": 1}, "INDEX is True or False, not 1", ""),
     ("E031", {"LOCATION": URL, "LOCKS": ["order"]}, "LOCKS must be a dict of dicts", ""),
     ("E031", {"LOCATION": URL, "LOCKS": {"a": 5}}, "['LOCKS']['a'] must be a dict", ""),
     ("E032", {"LOCATION": URL, "OPTIONS": [1]}, "OPTIONS must be a dict, not list", ""),
-    ("E032", {"LOCATION": URL, "OPTIONS": {"sokcet": 1}}, "argument 'sokcet'", ""),
     ("E032", {"LOCATION": URL, "OPTIONS": {"socket_timout": 1}}, "did you mean 'socket_timeout'?", ""),
     ("E032", {"BACKEND": MEMORY, "OPTIONS": {"db": 1}}, "no option 'db'", ""),
     ("E034", {"LOCATION": URL, "HISTORY": 100}, "comes in a later version", "Leave it at 0"),
@@ -88,13 +79,10 @@ AT_BOTH_LEVELS: list[Problem] = [
     ("E025", {"ON_BACKEND_ERROR": True}, "is 'closed' or 'open', not True", ""),
     ("E022", {"ON_CONFLICT": "rise"}, "'rise'; did you mean 'raise'?", ""),
     ("E022", {"ON_CONFLICT": None}, "ON_CONFLICT is 'answer', 'raise', a handler", ""),
-    ("E022", {"ON_CONFLICT": dict}, "ON_CONFLICT is 'answer', 'raise'", ""),
     ("E022", {"ON_CONFLICT": "skip"}, "ON_CONFLICT can't be 'skip' for all", ""),
     ("E029", {"METADATA": "host"}, "METADATA is a list of names", ""),
     ("E029", {"METADATA": ["hots"]}, "unknown METADATA 'hots'", "host, pid, thread, name"),
     ("E034", {"METADATA": ["path"]}, "'path' comes in a later version", "Leave it out"),
-    ("E034", {"METADATA": ["user"]}, "'user' comes in a later version", "Leave it out"),
-    ("E034", {"METADATA": ["task_id"]}, "'task_id' comes in a later version", "Leave it"),
     ("W014", {"EXPIRE": 0.5}, "EXPIRE is below one second", "pause of the process"),
     ("W018", {"WAIT": 26}, "WAIT is longer than 25 seconds", "kill a worker after 30"),
     ("W018", {"WAIT": -1}, "WAIT is longer than 25 seconds", "kill a worker after 30"),
@@ -105,14 +93,10 @@ IN_LOCKS_ONLY: list[Problem] = [
     ("E031", {"EXPIER": 5}, "unknown key 'EXPIER'", "Did you mean 'EXPIRE'?"),
     ("E031", {"LOCATION": URL}, "unknown key 'LOCATION'", "Known are EXPIRE, WAIT"),
     ("E031", {"FAILURE_HANDLER": "a.b"}, "unknown key", "Did you mean 'ON_CONFLICT'?"),
-    ("E031", {"FAILURE_STATUS": 423}, "unknown key", "Did you mean 'STATUS'?"),
     ("E021", {"HOLD": "forever"}, "HOLD is 'call', 'transaction' or 'response'", ""),
     ("E023", {"STATUS": 200}, "STATUS is the status of a refusal, 400 to 599", ""),
-    ("E023", {"STATUS": "409"}, "STATUS is the status of a refusal", ""),
     ("E024", {"RETRY_AFTER": -1}, "RETRY_AFTER is True, False or a whole number", ""),
     ("E027", {"REENTRANT": 1}, "REENTRANT is True or False, not 1", ""),
-    ("E027", {"AUTO_RELEASE": 0}, "AUTO_RELEASE is True or False, not 0", ""),
-    ("E031", {"METHOD": ["POST"]}, "unknown key 'METHOD'", "Did you mean 'METHODS'?"),
     ("E037", {"METHODS": "POST"}, "METHODS is a set of verbs", ""),
     ("E037", {"METHODS": ["POTS"]}, "'POTS' is no verb of HTTP; did you mean 'POST'", ""),
     ("E038", {"CONDITION": "shop.no_such"}, "CONDITION can't be imported", ""),
@@ -134,18 +118,14 @@ class TestProblems:
         assert hint in (found.hint or ""), entry
         assert bool(hint) == bool(found.hint), entry
 
-    def test_wrong_alias_gives_one_message_with_id_alias_and_hint(self, settings: Any) -> None:
+    def test_wrong_entry_gives_one_message_with_id_place_and_hint(self, settings: Any) -> None:
+        """[D53] An entry of LOCKS is checked as strictly as an alias; options of later versions are named as such."""
         for id, entry, message, hint in IN_ALIAS_ONLY:
             if "LOCATION" not in entry and id in ("E001", "E002", "E003", "E016"):
                 entry = {"LOCATION": URL, **entry}  # noqa: PLW2901
             self.check(settings, entry, "REDIS_LOCKS['payments']", id, message, hint)
-
-    def test_option_of_both_levels_is_checked_in_alias(self, settings: Any) -> None:
         for id, entry, message, hint in AT_BOTH_LEVELS:
             self.check(settings, {"LOCATION": URL, **entry}, "REDIS_LOCKS['payments']: ", id, message, hint)
-
-    def test_entry_of_LOCKS_is_checked_and_named(self, settings: Any) -> None:
-        """[D53] An entry of LOCKS is checked as strictly; options of later versions are named as such."""
         where = "REDIS_LOCKS['payments']['LOCKS']['order']"
         for id, entry, message, hint in [*AT_BOTH_LEVELS, *IN_LOCKS_ONLY]:
             self.check(settings, {"LOCATION": URL, "LOCKS": {"order": entry}}, where, id, message, hint)
@@ -160,14 +140,14 @@ class TestProblems:
 
     def test_setting_or_alias_that_is_no_dict_is_E001(self, settings: Any) -> None:
         """Or misses: `locks.x` is `locks["default"].x`, so an alias of that name is needed."""
-        for entry in (None, 5, "redis://h", [URL], MEMORY):
+        for entry in (None, [URL], MEMORY):
             settings.REDIS_LOCKS = {"default": {"LOCATION": URL}, "payments": entry}
             message = only(messages())
             assert message.id == "redis_locks.E001"
             assert message.msg == f"REDIS_LOCKS['payments'] must be a dict, not {type(entry).__name__}."
             with pytest.raises(InvalidLockBackend, match="must be a dict"):
                 locks["payments"]
-        for table in ([], "redis://h", 5):
+        for table in ([], 5):
             settings.REDIS_LOCKS = table
             assert only(messages()).msg == "REDIS_LOCKS must be a dict of aliases."
             with pytest.raises(InvalidLockBackend, match="must be a dict of aliases"):
@@ -199,10 +179,6 @@ class TestRightSettings:
             assert messages() == [], entry
             locks.lock("order:1")
 
-    def test_settings_of_these_tests_give_W004_only(self) -> None:
-        found = [message.id for message in run_checks()]
-        assert [id for id in found if id.startswith("redis_locks.")] == ["redis_locks.W004"]
-
     def test_check_command_finds_the_checks_by_tag(self, settings: Any) -> None:
         settings.REDIS_LOCKS = {"default": {"LOCATION": URL, "EXPIRE": 0}}
         with pytest.raises(SystemCheckError, match=r"\(redis_locks\.E013\)"):
@@ -211,7 +187,7 @@ class TestRightSettings:
 
 class TestWarnings:
     def test_memory_backend_is_W004_per_alias(self, settings: Any) -> None:
-        """It hides no error of another alias, and is silent under DEBUG."""
+        """Silent under DEBUG."""
         memory = {"here": {"BACKEND": MEMORY}, "too": {"BACKEND": MEMORY}}
         settings.REDIS_LOCKS = {"default": {"LOCATION": URL}, **memory}
         found = messages()
@@ -220,8 +196,6 @@ class TestWarnings:
             ("redis_locks.W004", "REDIS_LOCKS['too']"),
         ]
         assert "Other processes don't see them" in (found[0].hint or "")
-        settings.REDIS_LOCKS = {"default": {"LOCATION": URL, "EXPIRE": 0}, **memory}
-        assert "redis_locks.E013" in [message.id for message in messages()]
         settings.DEBUG, settings.REDIS_LOCKS = True, {"default": {"LOCATION": URL}, **memory}
         assert messages() == []
 
@@ -290,32 +264,23 @@ class TestWithoutTheSetting:
                 use()
 
 
-class TestFirstUse:
-    def test_wrong_alias_raises_message_and_hint(self, settings: Any) -> None:
-        """[F19] A wrong alias raises at its first use; the others work."""
-        for _, entry, message, hint in [*AT_BOTH_LEVELS[:1], *IN_ALIAS_ONLY[:2], *IN_ALIAS_ONLY[5:10]]:
-            settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY}, "payments": {"LOCATION": URL, **entry}}
-            locks.lock("order")
-            with pytest.raises(InvalidLockBackend) as raised:
-                locks["payments"]
-            assert message in str(raised.value)
-            assert hint in str(raised.value)
-
-    def test_unknown_alias_raises_and_lists_the_known_ones(self, settings: Any) -> None:
-        """A warning doesn't raise."""
-        settings.REDIS_LOCKS = {
-            "default": {"BACKEND": MEMORY, "EXPIRE": 0.5, "WAIT": -1},
-            "payments": {"BACKEND": MEMORY},
-        }
-        assert locks.lock("order").terms.wait == inf
-        message = "no alias 'payment' in REDIS_LOCKS; there is 'default', 'payments'"
-        with pytest.raises(InvalidLockBackend, match=message):
-            locks["payment"]
+def test_wrong_or_unknown_alias_raises_at_its_first_use(settings: Any) -> None:
+    """[F19] With message and hint; the others work. A warning doesn't raise."""
+    for _, entry, message, hint in [*AT_BOTH_LEVELS[:1], *IN_ALIAS_ONLY[:2], *IN_ALIAS_ONLY[5:10]]:
+        settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY}, "payments": {"LOCATION": URL, **entry}}
+        locks.lock("order")
+        with pytest.raises(InvalidLockBackend) as raised:
+            locks["payments"]
+        assert message in str(raised.value)
+        assert hint in str(raised.value)
+    memory = {"BACKEND": MEMORY}
+    settings.REDIS_LOCKS = {"default": {**memory, "EXPIRE": 0.5, "WAIT": -1}, "payments": memory}
+    assert locks.lock("order").terms.wait == inf
+    with pytest.raises(InvalidLockBackend, match="no alias 'payment' in REDIS_LOCKS; there is 'default', 'payments'"):
+        locks["payment"]
 
 
 class TestPasswords:
-    """[D54] A password stands in no message and no repr."""
-
     def test_password_is_in_no_message(self, settings: Any) -> None:
         """[D54] Neither a check nor the exception shows it."""
         url = f"redis://user:{PASSWORD}@host/0"
