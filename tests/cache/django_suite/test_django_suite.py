@@ -71,91 +71,69 @@ def _path(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-class TestComparison:
-    PASSED = "passed"
+PASSED, FAILED = "passed", "Traceback"
 
-    def test_what_only_plain_passes_is_broken(self) -> None:
-        result = compare({"a": "passed", "b": "passed"}, {"a": "passed", "b": "Traceback"}, {})
-        assert result.broken == {"b": "Traceback"}
-        assert not result.good
-
-    def test_what_was_not_run_is_broken(self) -> None:
-        assert compare({"a": "passed"}, {}, {}).broken == {"a": "wasn't run"}
-        assert compare({"a": "passed"}, {"a": "skipped: no server"}, {}).broken
-
-    def test_an_excuse(self) -> None:
-        result = compare(
-            {"x.a": "passed", "b": "passed"}, {"x.a": "Traceback", "b": "passed"}, {"*.a": "says what it is"}
-        )
-        assert result.excused == {"x.a": "says what it is"}
-        assert result.good
-
-    def test_an_excuse_that_nothing_needs(self) -> None:
-        """The file can't rot: a test that passes, or that a newer Django hasn't, leaves it."""
-        assert compare({"a": "passed"}, {"a": "passed"}, {"a": "why"}).stale == ["a"]
-        assert compare({"a": "passed"}, {"a": "passed"}, {"gone": "why"}).stale == ["gone"]
-        assert not compare({"a": "passed"}, {"a": "passed"}, {"gone": "why"}, narrowed=True).stale
-
-    def test_what_fails_without_us(self) -> None:
-        result = compare({"a": "Traceback", "b": "skipped: no memcached", "c": "passed"}, {"c": "passed"}, {})
-        assert result.plain_trouble == {"a": "Traceback"}
-        assert not result.broken
-
-    def test_nothing_is_not_good(self) -> None:
-        assert not compare({}, {}, {}).good
-
-    def test_every_excuse_has_a_reason(self) -> None:
-        read_skips(SKIPS.read_text(encoding="utf-8"))
-        assert read_skips("# why\n\ncache.tests.A.b: it can't\n") == {"cache.tests.A.b": "it can't"}
-        with pytest.raises(ValueError, match="Line 1 has no reason"):
-            read_skips("cache.tests.A.b")
+COMPARISONS: list[tuple[dict[str, str], dict[str, str], dict[str, str], dict[str, Any]]] = [
+    ({"a": PASSED, "b": PASSED}, {"a": PASSED, "b": FAILED}, {}, {"broken": {"b": FAILED}, "good": False}),
+    ({"a": PASSED}, {}, {}, {"broken": {"a": "wasn't run"}}),
+    ({"a": PASSED}, {"a": "skipped: no server"}, {}, {"good": False}),
+    ({"x.a": PASSED, "b": PASSED}, {"b": PASSED}, {"*.a": "why"}, {"excused": {"x.a": "why"}, "good": True}),
+    ({"a": PASSED}, {"a": PASSED}, {"a": "why"}, {"stale": ["a"]}),  # an excuse that nothing needs
+    ({"a": PASSED}, {"a": PASSED}, {"gone": "why"}, {"stale": ["gone"]}),
+    ({"a": FAILED, "c": PASSED}, {"c": PASSED}, {}, {"plain_trouble": {"a": FAILED}, "broken": {}}),
+    ({}, {}, {}, {"good": False}),
+]
 
 
-class TestSourceArchive:
-    def archive(self, folder: Path, *names: str) -> Path:
-        path = folder / "django-9.9.tar.gz"
-        file = folder / "file"
-        file.write_text("# Django's\n")
-        with tarfile.open(path, "w:gz") as archive:
-            for name in names:
-                archive.add(file, name)
-        return path
+def test_comparison_of_plain_and_wrapped_results() -> None:
+    for plain, wrapped, excuses, expected in COMPARISONS:
+        result = compare(plain, wrapped, excuses)
+        assert {name: getattr(result, name) for name in expected} == expected, (plain, wrapped, excuses)
+    assert not compare({"a": PASSED}, {"a": PASSED}, {"gone": "why"}, narrowed=True).stale
 
-    def test_only_the_folder_of_the_cache_tests(self, tmp_path: Path) -> None:
-        names = (
-            "tests/cache/tests.py",
-            "tests/cache/__init__.py",
-            "tests/cache_more/tests.py",
-            "tests/cache/../../evil.py",
-        )
-        unpack(self.archive(tmp_path, *(f"django-9.9/{name}" for name in names)), tmp_path / "made")
-        made = sorted(str(path.relative_to(tmp_path / "made")) for path in (tmp_path / "made").rglob("*.py"))
-        assert made == ["cache/__init__.py", "cache/tests.py"]
 
-    def test_an_archive_without_them(self, tmp_path: Path) -> None:
-        with pytest.raises(tarfile.TarError, match=r"has no tests/cache/tests\.py"):
-            unpack(self.archive(tmp_path, "django-9.9/setup.py"), tmp_path / "made")
+def test_every_excuse_has_a_reason() -> None:
+    read_skips(SKIPS.read_text(encoding="utf-8"))
+    assert read_skips("# why\n\ncache.tests.A.b: it can't\n") == {"cache.tests.A.b": "it can't"}
+    with pytest.raises(ValueError, match="Line 1 has no reason"):
+        read_skips("cache.tests.A.b")
 
-    def test_without_a_network_it_says_what_to_do(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def fail(command: list[str], **_: object) -> None:
-            raise subprocess.CalledProcessError(1, command, stderr="No matching distribution found for django==9.9")
 
-        monkeypatch.setattr(django_sdist.subprocess, "run", fail)
-        with pytest.raises(
-            TestsNotFound, match=r"(?s)Django 9\.9.*couldn't be had from PyPI.*No matching distribution"
-        ):
-            django_tests("9.9", cache=tmp_path)
+def archive(folder: Path, *names: str) -> Path:
+    path = folder / "django-9.9.tar.gz"
+    file = folder / "file"
+    file.write_text("# Django's\n")
+    with tarfile.open(path, "w:gz") as archive:
+        for name in names:
+            archive.add(file, name)
+    return path
 
-    def test_it_is_fetched_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        fetched = []
 
-        def download(command: list[str], **_: object) -> None:
-            fetched.append(command[-1])
-            (destination,) = [word.removeprefix("--dest=") for word in command if word.startswith("--dest=")]
-            self.archive(Path(destination), "django-9.9/tests/cache/tests.py")
+def test_source_archive_is_unpacked_in_the_folder_of_the_cache_tests(tmp_path: Path) -> None:
+    names = ("cache/tests.py", "cache/__init__.py", "cache_more/tests.py", "cache/../../evil.py")
+    unpack(archive(tmp_path, *(f"django-9.9/tests/{name}" for name in names)), tmp_path / "made")
+    made = sorted(str(path.relative_to(tmp_path / "made")) for path in (tmp_path / "made").rglob("*.py"))
+    assert made == ["cache/__init__.py", "cache/tests.py"]
+    with pytest.raises(tarfile.TarError, match=r"has no tests/cache/tests\.py"):
+        unpack(archive(tmp_path, "django-9.9/setup.py"), tmp_path / "other")
 
-        monkeypatch.setattr(django_sdist.subprocess, "run", download)
-        found = [django_tests("9.9", cache=tmp_path) for _ in range(2)]
-        assert found == [tmp_path / "tests-9.9"] * 2
-        assert (found[0] / "cache" / "tests.py").exists()
-        assert fetched == ["django==9.9"]
+
+def test_source_archive_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a network the error says what to do."""
+    fetched = []
+
+    def fail(command: list[str], **_: object) -> None:
+        raise subprocess.CalledProcessError(1, command, stderr="No matching distribution found for django==9.9")
+
+    def download(command: list[str], **_: object) -> None:
+        fetched.append(command[-1])
+        (destination,) = [word.removeprefix("--dest=") for word in command if word.startswith("--dest=")]
+        archive(Path(destination), "django-9.9/tests/cache/tests.py")
+
+    monkeypatch.setattr(django_sdist.subprocess, "run", fail)
+    with pytest.raises(TestsNotFound, match=r"(?s)Django 9\.9.*couldn't be had from PyPI.*No matching distribution"):
+        django_tests("9.9", cache=tmp_path)
+    monkeypatch.setattr(django_sdist.subprocess, "run", download)
+    assert [django_tests("9.9", cache=tmp_path) for _ in range(2)] == [tmp_path / "tests-9.9"] * 2
+    assert (tmp_path / "tests-9.9" / "cache" / "tests.py").exists()
+    assert fetched == ["django==9.9"]

@@ -1,13 +1,15 @@
-"""When a value that is still fresh is due for an early refresh."""
+"""When a value that is still fresh is due for an early refresh, and the threads that load in the background."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from django_redis_locks.cache import XFetch, early
+from django_redis_locks.cache import XFetch, background, early
+from tests.contract.matrix import PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +49,15 @@ def test_xfetch_refuses_a_beta_that_is_no_positive_number() -> None:
             XFetch(beta)
 
 
-def test_xfetch_is_equal_by_its_beta() -> None:
-    assert XFetch(2.0) == XFetch(2.0) != XFetch()
-    assert hash(XFetch()) == hash(XFetch())
+def test_job_runs_even_if_its_context_cannot_be_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[S38] Others wait for it: a load that never begins would never end."""
+
+    def fail(*args: Any) -> Any:
+        raise RuntimeError("not ready")
+
+    for owner, name in ((background.translation, "override"), (background, "close_old_connections")):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, fail)
+            done = threading.Event()
+            background.in_thread(done.set)
+            assert done.wait(PATIENCE), name
