@@ -1,9 +1,12 @@
-"""Which calls leave their lock to a transaction, and what is said about it."""
+"""Which calls leave their lock to a transaction, what is logged about it; and the lock between the end of such a call and
+the end of its transaction: it is held, and its thread may enter again."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import threading
 from typing import Any
 
 import pytest
@@ -11,8 +14,12 @@ from asgiref.sync import async_to_sync
 from django.db import connection, connections, transaction
 from django.test import TestCase
 
-from django_redis_locks import redis_lock
-from tests.django.transaction_log import TransactionLog, is_busy, service
+from django_redis_locks import LockAlreadyHeld, LockNotAcquired, current_grant, locks, redis_lock
+from django_redis_locks.testing import ManualClock
+from tests.django.helpers import LEASE, MEMORY, PATIENCE, Events, until
+from tests.django.transaction_log import TransactionLog, is_busy, rolled_back, service
+from tests.forks import in_child
+from tests.probes.django import events, maintenance_thread_runs
 
 pytestmark = [pytest.mark.usefixtures("log"), pytest.mark.databases("sqlite")]
 
@@ -45,16 +52,12 @@ class TestCalls:
 
     def test_HOLD_of_LOCKS_is_used_where_the_call_site_has_none(self, log: TransactionLog, settings: Any) -> None:
         entry = settings.REDIS_LOCKS["default"]
-        settings.REDIS_LOCKS = {"default": {**entry, "LOCKS": {"service": {"HOLD": "call"}, "until the call": {}}}}
+        table = {"service": {"HOLD": "call"}, "until the call": {"HOLD": "transaction"}}
+        settings.REDIS_LOCKS = {"default": {**entry, "LOCKS": table}}
         with transaction.atomic():
-            service()
-            assert log[-1] == "release service"
-        settings.REDIS_LOCKS = {"default": {**entry, "LOCKS": {"until the call": {"HOLD": "transaction"}}}}
-        with transaction.atomic():
-            only_for_the_call()
-            assert log[-1] == "release until the call"
-
-    def test_wrong_hold_raises_ValueError_at_decoration(self) -> None:
+            for call, key in ((service, "service"), (only_for_the_call, "until the call")):
+                call()
+                assert log[-1] == f"release {key}"
         for hold in ("forever", "Call", 1, ["call"]):
             with pytest.raises(ValueError, match="hold is 'call', 'transaction' or 'response'"):
                 redis_lock("key", hold=hold)
@@ -62,13 +65,23 @@ class TestCalls:
     def test_transaction_inside_the_call_ends_before_the_lock(
         self, log: TransactionLog, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """[D2] [D3] And is not warned of."""
+        """[D2] [D3] [D11] And is not warned of. A closed connection has no transaction."""
         own()
         log.equals("acquire own", "BEGIN default", "COMMIT default", "release own")
+        connections.close_all()
+        del connections["default"]
+        assert connections["default"].connection is None
+        service()
         assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
-    def test_autocommit_off_is_warned_of_once(self, log: TransactionLog, caplog: pytest.LogCaptureFixture) -> None:
-        """[D11] The moment of a commit by hand can't be known."""
+    def test_lock_inside_a_transaction_or_without_autocommit_is_warned_of_once(
+        self, log: TransactionLog, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """[D3] [D11] [D12] The snapshot may be older than the lock; the moment of a commit by hand can't be known."""
+        for _ in range(2):
+            with transaction.atomic():
+                service()
+                service()
         transaction.set_autocommit(False)
         try:
             service()
@@ -77,31 +90,12 @@ class TestCalls:
         finally:
             transaction.rollback()
             transaction.set_autocommit(True)
-        (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-        assert record.name == "django_redis_locks"
-        assert "autocommit is off" in record.getMessage()
+        found = [record for record in caplog.records if record.levelno == logging.WARNING]
+        for record, message in zip(found, ("inside an open transaction", "autocommit is off"), strict=True):
+            assert record.name == "django_redis_locks"
+            assert "Lock service" in record.getMessage()
+            assert message in record.getMessage()
 
-    def test_closed_connection_has_no_transaction(self, caplog: pytest.LogCaptureFixture) -> None:
-        """[D11]"""
-        connections.close_all()
-        del connections["default"]
-        assert connections["default"].connection is None
-        service()
-        assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
-
-    def test_lock_inside_a_transaction_is_warned_of_once_per_name(self, caplog: pytest.LogCaptureFixture) -> None:
-        """[D3] [D12] The snapshot may be older than the lock."""
-        for _ in range(2):
-            with transaction.atomic():
-                service()
-                service()
-        (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-        assert record.name == "django_redis_locks"
-        assert "inside an open transaction" in record.getMessage()
-        assert "service" in record.getMessage()
-
-
-class TestsOfUsers:
     def test_transaction_of_a_TestCase_is_ignored(self, log: TransactionLog) -> None:
         """[D10] `TestCase` has one around each test, which isn't the user's."""
         entered = TestCase._enter_atomics()  # type: ignore[attr-defined]
@@ -113,3 +107,162 @@ class TestsOfUsers:
             assert not is_busy()
         finally:
             TestCase._rollback_atomics(entered)  # type: ignore[attr-defined]
+
+    def test_call_that_leaves_nothing_locked_leaves_nothing_to_commit(
+        self, log: TransactionLog, request: pytest.FixtureRequest
+    ) -> None:
+        """[D2] A cool-down stays until its lease ends; a release inside of a re-entrant call is that of the outer lock; and
+        with `on_backend_error="open"` there is no lock while the store is down."""
+
+        @redis_lock("cooling", expire=20, auto_release=False)
+        def cooling() -> None: ...
+
+        release = lambda: current_grant().release()  # noqa: E731
+        with transaction.atomic():
+            cooling()
+            with pytest.raises(LockNotAcquired):
+                cooling()
+            redis_lock("own")(release)()
+            assert log[-1] == "release own"
+            with locks.rlock("outer"):
+                redis_lock("outer", reentrant=True)(release)()
+            assert log[-1] == "release outer"
+            assert connection.run_on_commit == []
+        assert "release cooling" not in log
+        assert locks.lock("cooling").force_release()
+        request.getfixturevalue("store_down")
+        with transaction.atomic():
+            redis_lock("open", on_backend_error="open")(lambda: None)()
+            assert connection.run_on_commit == []
+
+
+class TestMeanwhile:
+    def test_next_call_in_the_transaction_enters_again(self, log: TransactionLog) -> None:
+        """[D2] The grant of the call that ended isn't the current one. A loop of calls leaves one callback."""
+        with transaction.atomic():
+            grant = redis_lock("service")(current_grant)()
+            assert current_grant() is None
+            assert grant.given_back
+            grant.release()
+            for _ in range(3):
+                with transaction.atomic():
+                    assert redis_lock("service")(is_busy)()
+            assert len(connection.run_on_commit) == 1
+            assert is_busy()
+        assert log[-2:] == ["COMMIT default", "release service"]
+        assert log.count("release service") == 1
+        assert not is_busy()
+
+    def test_call_waits_for_a_cleanup_that_has_begun(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """[D4]"""
+        engine = locks["default"].engine
+        settle, call_many = engine.settle, engine.backend.call_many
+        at_it, go = threading.Event(), threading.Event()
+
+        def slowly(*args: Any) -> Any:
+            at_it.set()
+            go.wait(0.5)
+            return call_many(*args)
+
+        def settled(seconds: float) -> None:
+            go.set()
+            settle(seconds)
+
+        with rolled_back():
+            service()
+            monkeypatch.setattr(engine.backend, "call_many", slowly)
+            monkeypatch.setattr(engine, "settle", settled)
+        assert at_it.wait(PATIENCE)
+        assert service() == "served"
+
+    def test_maintenance_thread_runs_before_a_finalizer_needs_it(self, settings: Any) -> None:
+        """[H13] A finalizer must start no thread; a fixed lease alone needs none."""
+        settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY, "LOCATION": "a new one"}}
+        with rolled_back():
+            redis_lock("fixed", expire=30)(lambda: None)()
+            assert maintenance_thread_runs()
+
+    def test_callback_in_a_forked_child_frees_nothing(self) -> None:
+        """[D37] Called or dropped."""
+
+        def call() -> None:
+            connection.run_on_commit[0][1]()
+            drop()
+
+        def drop() -> None:
+            connection.run_on_commit.clear()
+            gc.collect()
+            locks["default"].engine.settle(PATIENCE)
+
+        with transaction.atomic():
+            service()
+            for scenario in (call, drop):
+                in_child(scenario)
+                assert is_busy()
+        assert not is_busy()
+
+    def test_transaction_on_another_database_counts(self, log: TransactionLog) -> None:
+        """[D2] An outer one from the next call on."""
+        with transaction.atomic():
+            service()
+            with transaction.atomic(using="other"):
+                service()
+            assert is_busy()
+        assert log[-2:] == ["COMMIT default", "release service"]
+        with transaction.atomic(using="other"):
+            with transaction.atomic():
+                service()
+            service()
+            assert is_busy()
+        assert log[-2:] == ["COMMIT other", "release service"]
+
+    def test_lock_that_would_wait_for_itself_raises(self) -> None:
+        """Inside of the call, or for its own commit, whether or not an earlier call left it held. A re-entrant one enters."""
+
+        @redis_lock("service")
+        def nested() -> None:
+            with pytest.raises(LockAlreadyHeld):
+                service()
+
+        with transaction.atomic():
+            nested()
+            nested()
+            with pytest.raises(LockAlreadyHeld):
+                locks.lock("service", wait=PATIENCE).acquire()
+            with locks.rlock("service"):
+                pass
+            assert is_busy()
+
+    def test_reentrant_call_inside_the_call_changes_nothing(self, log: TransactionLog) -> None:
+        @redis_lock("service", reentrant=True)
+        def nested(depth: int) -> None:
+            if depth:
+                nested(depth - 1)
+            assert current_grant() is not None
+
+        with transaction.atomic():
+            nested(2)
+            assert is_busy()
+        assert log == ["BEGIN default", *["acquire service"] * 3, "COMMIT default", "release service"]
+
+    def test_lease_is_renewed_until_commit(self, manual_clock: ManualClock) -> None:
+        """[D14] The transaction may take longer than the lease."""
+        with transaction.atomic():
+            service()
+            manual_clock.advance(100)
+            assert is_busy()
+        assert not is_busy()
+
+    def test_loss_before_commit_is_sent_and_on_lost_is_called(self, seen: Events) -> None:
+        """[D30] The next call is a new hold."""
+        lost: list[Any] = []
+        with transaction.atomic():
+            decorated = redis_lock("short", expire=LEASE, wait=PATIENCE, on_lost=lost.append)
+            first = decorated(lambda: current_grant().fence)()
+            until(lambda: not locks.lock("short").locked())
+            second = redis_lock("short", expire=30)(lambda: current_grant().fence)()
+            assert second > first
+        assert [event.fence for event in seen.of(events.Lost)] == [first]
+        assert [event.fence for event in seen.of(events.Released)] == [second]
+        until(lambda: lost)
+        assert lost[0].lost

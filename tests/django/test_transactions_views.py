@@ -7,24 +7,27 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import connections
-from django.http import HttpRequest
+from django.db import connections, transaction
+from django.http import HttpRequest, HttpResponse
 from django.test import Client, RequestFactory
+from django.urls import path
+from django.utils.decorators import method_decorator
+from django.views import View
 
-from django_redis_locks import locks
-from tests.django.helpers import in_thread
-from tests.django.transaction_log import get, recorded
-from tests.django.transaction_views import ASYNC, BODY, helper, log, plain, service, urlpatterns
-
-__all__ = ["urlpatterns"]
+from django_redis_locks import current_grant, locks, redis_lock
+from tests.django.helpers import held_elsewhere, in_thread
+from tests.django.transaction_log import TransactionLog, recorded
 
 pytestmark = pytest.mark.databases("sqlite")
 
+log = TransactionLog()
+
+BODY = "body default other"
 BEGIN = ["BEGIN other", "BEGIN default"]
 COMMIT = ["COMMIT default", "COMMIT other"]
-ROLLBACK = ["ROLLBACK default", "ROLLBACK other"]
 INSIDE = [*BEGIN, BODY, *COMMIT]
-UNDONE = [*BEGIN, BODY, *ROLLBACK]
+UNDONE = [*BEGIN, BODY, "ROLLBACK default", "ROLLBACK other"]
+OTHER = ["BEGIN other", "body other", "COMMIT other"]
 
 
 @pytest.fixture(autouse=True)
@@ -35,103 +38,299 @@ def atomic_requests(two_databases: object) -> Iterator[None]:
         yield
 
 
-SHAPES = {
+def view(request: HttpRequest | None = None, key: str | None = None) -> HttpResponse:
+    """It logs which transactions it is in; its lock is busy for other threads."""
+    inside = [alias for alias in ("default", "other") if connections[alias].in_atomic_block]
+    log.append(" ".join(["body", *inside]))
+    assert not any(connections[alias].savepoint_ids for alias in inside), "begun twice"
+    if key is not None:
+        assert in_thread(lambda: locks.lock(key).acquire(timeout=0)) is None
+    return HttpResponse("done")
+
+
+def failing(request: HttpRequest) -> HttpResponse:
+    view()
+    raise LookupError("the view failed")
+
+
+def opted_out(view: Any) -> Any:
+    """Neither database has a transaction for this view."""
+    return transaction.non_atomic_requests(transaction.non_atomic_requests(using="other")(view))
+
+
+class Plain(View):
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return view()
+
+
+class Fails(View):
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return failing(request)
+
+
+def of(base: type[View], **members: object) -> Any:
+    """A class with these members, as a view."""
+    return type(f"Own{base.__name__}", (base,), members).as_view()
+
+
+def dispatched(base: type[View], *decorators: Any, **members: object) -> Any:
+    """A class whose `dispatch` is decorated by `method_decorator`, by the last of these first, as a view."""
+    cls = type(f"Own{base.__name__}", (base,), members)
+    for decorator in reversed(decorators):
+        cls = method_decorator(decorator, name="dispatch")(cls)
+    return cls.as_view()
+
+
+plain = redis_lock("plain")(lambda request: view(key="plain"))
+
+
+@redis_lock("service")
+def service() -> HttpResponse:
+    return view(key="service")
+
+
+def calls_service(request: HttpRequest) -> HttpResponse:
+    response = service()
+    assert current_grant() is None
+    log.append("back in the view")
+    return response
+
+
+@redis_lock("helper")
+def helper(request: HttpRequest) -> HttpResponse:
+    return view()
+
+
+def calls_helper(request: HttpRequest) -> HttpResponse:
+    return helper(request)
+
+
+class CallsHelper(View):
+    @redis_lock("dispatch")
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        return self.help(request)
+
+    @method_decorator(redis_lock("helper"))
+    def help(self, request: HttpRequest) -> HttpResponse:
+        return view()
+
+
+@redis_lock("retried")
+def retried(request: HttpRequest) -> HttpResponse:
+    return failing(request) if BODY not in log else view()
+
+
+def twice(request: HttpRequest) -> HttpResponse:
+    """A decorator above, written out: it calls the view once more."""
+    try:
+        return retried(request)
+    except LookupError:
+        return retried(request)
+
+
+twice.__dict__.update(retried.__dict__)
+
+
+class Rest(View):
+    """As a view of Django REST framework: its handlers get a request that wraps Django's, and what they raise is an
+    answer, before which the transactions are marked for a rollback."""
+
+    class Request:
+        def __init__(self, request: HttpRequest) -> None:
+            self._request = request
+            self.method = request.method
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().dispatch(self.Request(request), *args, **kwargs)  # type: ignore[arg-type]
+        except LookupError:
+            for connection in connections.all():
+                if connection.settings_dict["ATOMIC_REQUESTS"] and connection.in_atomic_block:
+                    connection.set_rollback(True)
+            return HttpResponse("answered", status=404)
+
+
+changing = redis_lock("order", methods={"POST"})
+
+SHAPES: dict[str, tuple[Any, list[str]]] = {
     # [D1] acquired before BEGIN, released after COMMIT
-    "plain": ["acquire plain", *INSIDE, "release plain"],
-    "dispatch": ["acquire dispatch", *INSIDE, "release dispatch"],
-    "dispatch-direct": ["acquire dispatch", *INSIDE, "release dispatch"],
-    "as-view": ["acquire as view", *INSIDE, "release as view"],
+    "plain": (plain, ["acquire plain", *INSIDE, "release plain"]),
+    "dispatch": (dispatched(Plain, redis_lock("dispatch")), ["acquire dispatch", *INSIDE, "release dispatch"]),
+    "dispatch-direct": (
+        of(Plain, dispatch=redis_lock("dispatch")(View.dispatch)),
+        ["acquire dispatch", *INSIDE, "release dispatch"],
+    ),
+    "as-view": (redis_lock("as view")(Plain.as_view()), ["acquire as view", *INSIDE, "release as view"]),
     # [D8] one transaction inside of both locks, which end in the other order
-    "stacked": ["acquire outer", "acquire inner", *INSIDE, "release inner", "release outer"],
-    "dispatch-twice": ["acquire first", "acquire second", *INSIDE, "release second", "release first"],
-    "as-view-of-dispatch": ["acquire as view", "acquire dispatch", *INSIDE, "release dispatch", "release as view"],
-    "dispatch-and-get": [
-        *["acquire dispatch", *BEGIN, "acquire get", BODY, *COMMIT, "release get", "release dispatch"]
-    ],
+    "stacked": (
+        redis_lock("outer")(redis_lock("inner")(lambda request: view(key="outer"))),
+        ["acquire outer", "acquire inner", *INSIDE, "release inner", "release outer"],
+    ),
+    "dispatch-twice": (
+        dispatched(Plain, [redis_lock("first"), redis_lock("second")]),
+        ["acquire first", "acquire second", *INSIDE, "release second", "release first"],
+    ),
+    "as-view-of-dispatch": (
+        redis_lock("as view")(dispatched(Plain, redis_lock("dispatch"))),
+        ["acquire as view", "acquire dispatch", *INSIDE, "release dispatch", "release as view"],
+    ),
+    "dispatch-and-get": (
+        dispatched(Plain, redis_lock("dispatch"), get=redis_lock("get")(Plain.get)),
+        ["acquire dispatch", *BEGIN, "acquire get", BODY, *COMMIT, "release get", "release dispatch"],
+    ),
     # [D7] a view that opted out gets no transaction, above the lock or below; each alias counts for itself
-    "opted-out-above": ["acquire optout", "body", "release optout"],
-    "opted-out-below": ["acquire optout", "body", "release optout"],
-    "opted-out-of-one-above": ["acquire optout", "BEGIN other", "body other", "COMMIT other", "release optout"],
-    "opted-out-of-one-below": ["acquire optout", "BEGIN other", "body other", "COMMIT other", "release optout"],
-    "dispatch-opted-out-above": ["acquire dispatch", "BEGIN other", "body other", "COMMIT other", "release dispatch"],
+    "opted-out-above": (opted_out(redis_lock("optout")(view)), ["acquire optout", "body", "release optout"]),
+    "opted-out-below": (
+        redis_lock("optout")(opted_out(lambda request: view())),
+        ["acquire optout", "body", "release optout"],
+    ),
+    "opted-out-of-one": (
+        redis_lock("optout")(transaction.non_atomic_requests(lambda request: view())),
+        ["acquire optout", *OTHER, "release optout"],
+    ),
+    "dispatch-opted-out-above": (
+        dispatched(Plain, transaction.non_atomic_requests, redis_lock("dispatch")),
+        ["acquire dispatch", *OTHER, "release dispatch"],
+    ),
     # `method_decorator` puts the user's own set before ours: Django begins the other alias, around the lock
-    "dispatch-opted-out-below": ["BEGIN other", "acquire dispatch", "body other", "COMMIT other", "release dispatch"],
+    "dispatch-opted-out-below": (
+        dispatched(Plain, redis_lock("dispatch"), transaction.non_atomic_requests),
+        ["BEGIN other", "acquire dispatch", "body other", "COMMIT other", "release dispatch"],
+    ),
     # [D3] a transaction that began before the lock ends before it
-    "get": [*BEGIN, "acquire get", BODY, *COMMIT, "release get"],
-    "get-direct": [*BEGIN, "acquire get", BODY, *COMMIT, "release get"],
+    "get": (
+        of(Plain, get=method_decorator(redis_lock("get"))(Plain.get)),
+        [*BEGIN, "acquire get", BODY, *COMMIT, "release get"],
+    ),
     # [D2] a function that a view calls holds its lock until COMMIT, though it returned long ago
-    "calls-service": [*BEGIN, "acquire service", BODY, "back in the view", *COMMIT, "release service"],
-    "calls-helper": [*BEGIN, "acquire helper", BODY, *COMMIT, "release helper"],
-    "calls-helper-opted-out": ["acquire helper", "body", "release helper"],
+    "calls-service": (
+        calls_service,
+        [*BEGIN, "acquire service", BODY, "back in the view", *COMMIT, "release service"],
+    ),
+    "calls-helper": (calls_helper, [*BEGIN, "acquire helper", BODY, *COMMIT, "release helper"]),
     # [D8] the view's transaction is the helper's too, and [D7] a helper begins none for a view that opted out
-    "locked-calls-helper": [
-        *["acquire view", *BEGIN, "acquire helper", BODY, *COMMIT, "release helper", "release view"]
-    ],
-    "locked-calls-helper-opted-out": [*["acquire view", "acquire helper", "body", "release helper", "release view"]],
-    "method-calls-helper": [
-        *["acquire dispatch", *BEGIN, "acquire helper", BODY, *COMMIT, "release helper", "release dispatch"]
-    ],
+    "locked-calls-helper": (
+        redis_lock("view")(calls_helper),
+        ["acquire view", *BEGIN, "acquire helper", BODY, *COMMIT, "release helper", "release view"],
+    ),
+    "locked-calls-helper-opted-out": (
+        opted_out(redis_lock("view")(calls_helper)),
+        ["acquire view", "acquire helper", "body", "release helper", "release view"],
+    ),
+    "method-calls-helper": (
+        CallsHelper.as_view(),
+        ["acquire dispatch", *BEGIN, "acquire helper", BODY, *COMMIT, "release helper", "release dispatch"],
+    ),
     # [D1] a view that is called again, by a decorator that tries twice, has a transaction again
-    "twice": ["acquire retried", *UNDONE, "release retried", "acquire retried", *INSIDE, "release retried"],
+    "twice": (twice, ["acquire retried", *UNDONE, "release retried", "acquire retried", *INSIDE, "release retried"]),
+    # [D1] [D20] a request that needs no lock runs in the transactions, which Django left to the decorator
+    "methods": (changing(lambda request: view()), INSIDE),
+    "methods-as-view": (changing(Plain.as_view()), INSIDE),
+    "methods-dispatch": (dispatched(Plain, changing), INSIDE),
+    "methods-stacked": (
+        redis_lock("outer")(changing(lambda request: view())),
+        ["acquire outer", *INSIDE, "release outer"],
+    ),
+    "condition": (redis_lock("order", condition=lambda request: False)(lambda request: view()), INSIDE),
 }
-FAILURES = {
+FAILURES: dict[str, tuple[Any, int, list[str]]] = {
     # [D4] an exception rolls back, and then the lock is released
-    "function-fails": (500, ["acquire fails", *UNDONE, "release fails"]),
+    "function-fails": (redis_lock("fails")(failing), 500, ["acquire fails", *UNDONE, "release fails"]),
     # the same of a lock inside Django's transaction, though Django calls nothing back
-    "get-fails": (500, [*BEGIN, "acquire get", BODY, *ROLLBACK, "release get"]),
+    "get-fails": (
+        of(Fails, get=redis_lock("get")(Fails.get)),
+        500,
+        [*BEGIN, "acquire get", *UNDONE[2:], "release get"],
+    ),
     # an exception that REST framework answers: its `set_rollback` finds the transactions that the lock began
-    "rest-get-fails": (404, [*BEGIN, "acquire rest", BODY, *ROLLBACK, "release rest"]),
-    "rest-dispatch-fails": (404, ["acquire rest", *UNDONE, "release rest"]),
+    "rest-get-fails": (
+        of(Rest, get=redis_lock("rest")(Fails.get)),
+        404,
+        [*BEGIN, "acquire rest", *UNDONE[2:], "release rest"],
+    ),
+    "rest-dispatch-fails": (
+        dispatched(Rest, redis_lock("rest"), get=Fails.get),
+        404,
+        ["acquire rest", *UNDONE, "release rest"],
+    ),
 }
+
+
+async def async_view(request: HttpRequest) -> HttpResponse:
+    return view()
+
+
+class AsyncPlain(View):
+    async def get(self, request: HttpRequest) -> HttpResponse:
+        return view()
+
+
+ASYNC = {
+    "async-function": redis_lock("async")(async_view),
+    "async-as-view": redis_lock("async")(AsyncPlain.as_view()),
+    "async-dispatch": dispatched(AsyncPlain, redis_lock("async")),
+    "async-as-view-of-dispatch": redis_lock("outer")(dispatched(AsyncPlain, redis_lock("async"))),
+}
+VIEWS = {
+    **{name: view for name, (view, *_) in (SHAPES | FAILURES).items()},
+    **ASYNC,
+    "dispatch-bare": dispatched(Plain, redis_lock),
+    "cool-down": redis_lock("order", expire=20, auto_release=False)(lambda request: view()),
+}
+urlpatterns = [path(f"{name}/", view) for name, view in VIEWS.items()]
+
+
+def get(name: str) -> Any:
+    """A request whose exceptions are answered with 500, as a server does."""
+    return Client(raise_request_exception=False).get(f"/{name}/")
 
 
 def is_done(name: str) -> None:
-    response = get(f"/{name}/")
+    response = get(name)
     assert (response.status_code, response.content) == (200, b"done")
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_lock_of_a_view_outlives_its_transactions(name: str) -> None:
     """[D1] [D2] [D3] [D7] [D8]"""
-    is_done(name)
-    log.equals(*SHAPES[name])
+    with held_elsewhere("order"):
+        log.clear()
+        is_done(name)
+        log.equals(*SHAPES[name][1])
 
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_lock_of_a_view_that_fails_outlives_the_rollback(name: str) -> None:
     """[D1] [D4]"""
-    status, expected = FAILURES[name]
-    assert get(f"/{name}/").status_code == status
-    log.equals(*expected)
+    assert get(name).status_code == FAILURES[name][1]
+    log.equals(*FAILURES[name][2])
 
 
 @pytest.mark.databases("postgresql", "mariadb")
 def test_lock_outlives_transactions_on_a_server() -> None:
     """[D1] [D2] [D3] [D4]"""
-    for name in ("plain", "get", "calls-service"):
-        is_done(name)
-        log.equals(*SHAPES[name])
-        log.clear()
-    for name in ("function-fails", "get-fails"):
-        assert get(f"/{name}/").status_code == 500
-        log.equals(*FAILURES[name][1])
+    for name in ("plain", "get", "calls-service", "function-fails", "get-fails"):
+        assert get(name).status_code == (500 if name in FAILURES else 200)
+        log.equals(*(SHAPES | FAILURES)[name][-1])
         log.clear()
 
 
 def test_refused_request_begins_no_transaction() -> None:
     """[D1] A request that waits for the lock, or is refused, occupies none."""
-    grant = in_thread(locks.lock("plain").acquire)
-    assert get("/plain/").status_code == 409
-    grant.release()
+    with held_elsewhere("plain"):
+        assert get("plain").status_code == 409
     log.equals("acquire plain", "release plain")
 
 
-def test_method_decorator_of_the_bare_decorator_begins_one_transaction() -> None:
-    """[D45] `method_decorator(redis_lock)` has neither the same function nor the same plan for each request."""
+def test_cool_down_and_bare_decorator_begin_one_transaction() -> None:
+    """[D1] [D45] `method_decorator(redis_lock)` has neither the same function nor the same plan for each request."""
     is_done("dispatch-bare")
-    assert log[0].startswith("acquire ")
+    assert [entry.split()[0] for entry in (log[0], log[-1])] == ["acquire", "release"]
     assert log[1:-1] == INSIDE
-    assert log[-1].startswith("release ")
+    log.clear()
+    is_done("cool-down")
+    log.equals("acquire order", *INSIDE)
+    locks.lock("order").force_release()
 
 
 class AsksHelper:
@@ -151,7 +350,7 @@ def test_helper_of_a_middleware_leaves_the_views_transaction_alone(settings: Any
     """[D2] It neither begins nor takes it."""
     settings.MIDDLEWARE = [f"{__name__}.AsksHelper"]
     is_done("plain")
-    log.equals("acquire helper", "body", "release helper", *SHAPES["plain"])
+    log.equals("acquire helper", "body", "release helper", *SHAPES["plain"][1])
 
 
 def test_asynchronous_view_is_refused_by_django() -> None:
@@ -160,9 +359,6 @@ def test_asynchronous_view_is_refused_by_django() -> None:
         with pytest.raises(RuntimeError, match="You cannot use ATOMIC_REQUESTS with async views"):
             Client().get(f"/{name}/")
         assert log == []
-
-
-# Elsewhere
 
 
 def test_call_outside_of_a_request_begins_no_transaction() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 from django.db import connections, transaction
 from django.db.utils import ConnectionHandler
-from django.test import Client
 
 from django_redis_locks import LockNotAcquired, redis_lock, signals
 from tests.databases import ALIAS
@@ -74,11 +73,6 @@ def _logged(call: Callable[..., Any], log: TransactionLog, what: str) -> Callabl
         log.append(what)
 
     return logged
-
-
-def get(path: str, **headers: str) -> Any:
-    """A request whose exceptions are answered with 500, as a server does."""
-    return Client(raise_request_exception=False).get(path, headers=headers)
 
 
 @contextmanager
