@@ -4,10 +4,11 @@ The docstrings say what differs from ``threading.Lock`` and ``threading.RLock``.
 object; ``acquire`` returns a ``Grant``, which is true, or None; an owner is a thread or a task, and its context; ``lock``
 has an owner too, as ``rlock`` does.
 
-Three of CPython's tests have no equivalent. ``test_release_save_unacquired`` is of ``_release_save`` and
-``_acquire_restore``, which ``threading.Condition`` uses: there is no Condition over a store. ``test_at_fork_reinit`` is of
-``_at_fork_reinit``, which frees a lock in a forked child: here it stays its parent's (``test_ownership.py``).
-``test_recursion_count`` reads a number that is private here; this one counts releases.
+Some are elsewhere: ``test_acquire_release``, ``test_try_acquire``, ``test_try_acquire_contended`` and ``test_reacquire`` of
+LockTests in ``test_lock.py``, ``test_reacquire`` of RLockTests and ``test_recursion_count`` in ``test_rlock.py``. Two have no
+equivalent. ``test_release_save_unacquired`` is of ``_release_save`` and ``_acquire_restore``, which ``threading.Condition``
+uses: there is no Condition over a store. ``test_at_fork_reinit`` is of ``_at_fork_reinit``, which frees a lock in a forked
+child: here it stays its parent's (``test_ownership.py``).
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ from datetime import timedelta
 
 import pytest
 
-from django_redis_locks import Lock, LockAlreadyHeld, LockNotOwned, current_grant
-from tests.contract.matrix import PATIENCE, Caller, Face, eventually, inside, threads_only
+from django_redis_locks import Lock, LockNotOwned, current_grant
+from tests.contract.matrix import BACKENDS, PATIENCE, Caller, Face, eventually, inside, threads_only
+
+pytestmark = pytest.mark.parametrize("backend", BACKENDS[:2], indirect=True)
+"""A cluster differs in its keys only."""
 
 Make = Callable[..., Lock]
 
@@ -58,60 +62,17 @@ def test_constructor(face: Face, make: Make, alice: Caller, bob: Caller) -> None
     assert bob(make().acquire, False) is None
 
 
-def test_repr(face: Face, make: Make) -> None:
-    """Names the lock, and not whether it is free: the store would have to say."""
-    with face.commands() as commands:
-        assert repr(make()) == "<Lock 'thing' of 'default'>"
-    assert commands == []
-
-
 def test_locked_repr(face: Face, make: Make, alice: Caller) -> None:
-    """The same while it is held. The grant's repr has the state, as far as the process knows."""
+    """Names the lock, and not whether it is held: the store would have to say. The grant's has the state, as far as the
+    process knows."""
     lock = make()
-    free = repr(lock)
     grant = alice(lock.acquire)
     with face.commands() as commands:
-        assert repr(lock) == free
+        assert repr(lock) == "<Lock 'thing' of 'default'>"
         assert re.fullmatch(r"<Grant 'thing' fence=\d+ held>", repr(grant))
     assert commands == []
     alice(grant.release)
     assert re.fullmatch(r"<Grant 'thing' fence=\d+ released>", repr(grant))
-
-
-def test_acquire_destroy(make: Make, alice: Caller, bob: Caller) -> None:
-    """The lock stays held, and another object of its key frees it."""
-    lock = make()
-    alice(lock.acquire)
-    del lock
-    alice(nothing)
-    gc.collect()
-    assert bob(make().acquire, False) is None
-    alice(make().release)
-    assert bob(make().acquire, False)
-
-
-def test_acquire_release(make: Make, alice: Caller) -> None:
-    """The answer isn't True but a grant, which is true."""
-    lock = make()
-    assert alice(lock.acquire)
-    assert alice(lock.locked)
-    alice(lock.release)
-    assert not alice(lock.locked)
-
-
-def test_try_acquire(make: Make, alice: Caller) -> None:
-    lock = make()
-    assert alice(lock.acquire, False)
-    alice(lock.release)
-
-
-def test_try_acquire_contended(make: Make, alice: Caller, bob: Caller) -> None:
-    """The answer isn't False but None."""
-    lock = make()
-    alice(lock.acquire)
-    assert bob(lock.acquire, False) is None
-    alice(lock.release)
-    assert bob(lock.acquire, False)
 
 
 def test_acquire_contended(face: Face, make: Make, alice: Caller) -> None:
@@ -201,34 +162,24 @@ def test_timeout(face: Face, make: Make, alice: Caller, bob: Caller) -> None:
     assert 0.15 <= time.monotonic() - begin < 8
 
 
-def test_weakref_exists(make: Make) -> None:
-    lock = make()
-    assert weakref.ref(lock)() is lock
-
-
-def test_weakref_deleted(make: Make, alice: Caller) -> None:
-    """As soon as it isn't held: a grant refers to its lock."""
+def test_weakref_deleted(make: Make, alice: Caller, bob: Caller) -> None:
+    """As soon as it isn't held: a grant refers to its lock. And ``test_acquire_destroy``: another object of its key frees
+    it."""
     lock = make()
     ref = weakref.ref(lock)
     alice(lock.acquire)
-    alice(lock.release)
     del lock
     alice(nothing)
     gc.collect()
+    assert bob(make().acquire, False) is None
+    alice(make().release)
+    alice(nothing)
+    gc.collect()
     assert ref() is None
+    assert bob(make().acquire, False)
 
 
 # The mutex: LockTests
-
-
-def test_reacquire_lock(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F5] A caller that would wait for itself raises LockAlreadyHeld instead."""
-    lock = face.lock(wait=1)
-    grant = alice(lock.acquire)
-    with pytest.raises(LockAlreadyHeld):
-        alice(lock.acquire)
-    bob(grant.release)
-    assert alice(lock.acquire)
 
 
 def test_different_thread_lock(face: Face, alice: Caller, bob: Caller) -> None:
@@ -258,19 +209,6 @@ def test_state_after_timeout(make: Make, alice: Caller, bob: Caller) -> None:
 # The re-entrant one: RLockTests
 
 
-def test_reacquire_rlock(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F4]"""
-    lock = face.rlock()
-    alice(lock.acquire)
-    alice(lock.acquire)
-    alice(lock.release)
-    alice(lock.acquire)
-    alice(lock.release)
-    assert bob(lock.acquire, False) is None
-    alice(lock.release)
-    assert bob(lock.acquire, False)
-
-
 def test_release_unacquired(make: Make, face: Face, alice: Caller) -> None:
     """A RuntimeError: LockNotOwned. Nothing is sent."""
     lock = make()
@@ -284,32 +222,6 @@ def test_release_unacquired(make: Make, face: Face, alice: Caller) -> None:
             alice(lock.acquire)
         for _ in range(entries):
             alice(lock.release)
-
-
-def test_recursion_count(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F4] The number of releases that the owner has left."""
-    lock = face.rlock()
-
-    def count(caller: Caller) -> int:
-        """Release until it raises."""
-        for releases in range(10):
-            try:
-                caller(lock.release)
-            except LockNotOwned:
-                return releases
-        pytest.fail("there is always one more release")
-
-    assert count(alice) == 0
-    for entries in (1, 3):
-        grants = [alice(lock.acquire) for _ in range(entries)]
-        assert count(bob) == 0
-        assert bob(lock.locked)
-        assert not any(grant.given_back for grant in grants)
-        assert count(alice) == entries
-        assert not bob(lock.locked)
-    grants = [alice(lock.acquire) for _ in range(3)]
-    alice(grants[1].release)
-    assert count(alice) == 2
 
 
 def test_different_thread_rlock(face: Face, alice: Caller, bob: Caller) -> None:
