@@ -1,52 +1,75 @@
-"""Records: compare-and-set with a lease, and waiting for a change."""
+"""Records: compare-and-set with a lease, waiting for a change, the index that lists them, and their renewal."""
 
 from __future__ import annotations
 
 import datetime as dt
+import gc
+import threading
+import weakref
+from queue import SimpleQueue
+from typing import Any
 
 import pytest
 
-from django_redis_locks import LockBackendError, LockKeyError
-from tests.contract.matrix import PATIENCE, Caller, Face, eventually
-from tests.probes.engine import index_entries, lose_one_reply
+from django_redis_locks import LockBackendError, LockKeyError, RecordRef, locks
+from django_redis_locks.testing import ManualClock
+from tests.contract.matrix import (
+    PATIENCE,
+    Caller,
+    Face,
+    eventually,
+    on_memory,
+    threads_only,
+    wait_until_prolonged,
+)
+from tests.probes.engine import Event, Lost, forget_ended_entries, hold_of, index_entries, lose_one_reply
 
 
-def test_put_of_an_absent_record_is_found_by_get(face: Face, alice: Caller) -> None:
-    record = face.record()
-    assert alice(record.get) is None
-    written = alice(record.put, None, {"state": "running", "tries": 1})
-    assert written
-    assert written.record.fields == {"state": "running", "tries": 1}
-    found = alice(record.get)
-    assert (found.version, found.fields) == (written.record.version, written.record.fields)
+@pytest.fixture
+def record(face: Face) -> RecordRef:
+    return face.record()
+
+
+@pytest.fixture
+def listed(face: Face) -> RecordRef:
+    """A record of an alias with an index of its own."""
+    face.isolate()
+    return face.record()
+
+
+# Compare and set
 
 
 @pytest.mark.exact("counts commands")
-def test_put_that_comes_second_returns_the_present_record(face: Face, alice: Caller, bob: Caller) -> None:
+def test_put_that_comes_second_returns_the_present_record(
+    face: Face, record: RecordRef, alice: Caller, bob: Caller
+) -> None:
     """In one round trip."""
-    record = face.record()
-    mine = alice(record.put, None, {"by": "alice"})
+    assert alice(record.get) is None
+    mine = alice(record.put, None, {"by": "alice", "n": 1})
     with face.commands() as commands:
         theirs = bob(record.put, None, {"by": "bob"})
     assert commands == ["record/put"]
-    assert not theirs
-    assert theirs.record.fields == {"by": "alice"}
-    assert theirs.record.version == mine.record.version
+    assert (mine.ok, theirs.ok) == (True, False)
+    found = bob(record.get)
+    for one in (mine.record, theirs.record, found):
+        assert (one.version, one.fields) == (found.version, {"by": "alice", "n": 1})
 
 
-def test_put_over_an_old_version_is_refused(face: Face, alice: Caller, bob: Caller) -> None:
-    record = face.record()
+@pytest.mark.exact("absent, after an answer that was lost, is what a drop's success looks like")
+def test_put_touch_and_drop_of_an_old_version_are_refused(record: RecordRef, alice: Caller, bob: Caller) -> None:
     first = alice(record.put, None, {"n": 1}).record
-    second = bob(record.put, first, {"n": 2})
-    assert second
-    stale = alice(record.put, first, {"n": 3})
-    assert not stale
-    assert stale.record.fields == {"n": 2}
+    second = bob(record.put, first, {"n": 2}).record
+    for refused in (alice(record.put, first, {"n": 3}), bob(record.drop, first), alice(record.touch, first, 90)):
+        assert (refused.ok, refused.record.fields) == (False, {"n": 2})
+    assert bob(record.drop, second)
+    assert alice(record.get) is None
+    again = bob(record.drop, second)
+    assert (again.ok, again.record) == (False, None)
 
 
-def test_versions_rise_after_a_drop(face: Face, alice: Caller) -> None:
+def test_versions_rise_after_a_drop(record: RecordRef, alice: Caller) -> None:
     """[H19b] So a stale write doesn't hit the new record."""
-    record = face.record()
     versions = []
     for _ in range(3):
         written = alice(record.put, None, {}).record
@@ -58,56 +81,25 @@ def test_versions_rise_after_a_drop(face: Face, alice: Caller) -> None:
     assert alice(record.get).version == new.version
 
 
-@pytest.mark.exact("absent, after an answer that was lost, is what a drop's success looks like")
-def test_drop_of_an_old_version_is_refused(face: Face, alice: Caller, bob: Caller) -> None:
-    record = face.record()
-    first = alice(record.put, None, {"n": 1}).record
-    second = alice(record.put, first, {"n": 2}).record
-    refused = bob(record.drop, first)
-    assert (refused.ok, refused.record.fields) == (False, {"n": 2})
-    assert bob(record.drop, second)
-    assert alice(record.get) is None
-    again = bob(record.drop, second)
-    assert (again.ok, again.record) == (False, None)
-
-
-def test_a_record_is_absent_after_its_lease(face: Face, alice: Caller) -> None:
-    record = face.record()
+def test_a_record_is_absent_after_its_lease(record: RecordRef, alice: Caller) -> None:
     alice(record.put, None, {"n": 1}, expire=0.1)
     eventually(lambda: alice(record.get) is None)
     assert alice(record.put, None, {"n": 2})
 
 
-def test_touch_shortens_a_lease_only_with_shorten(face: Face, alice: Caller) -> None:
-    """[H19] A late copy must not cut a lease; an operator may."""
-    record = face.record()
-    written = alice(record.put, None, {}, expire=60).record
-    assert alice(record.touch, written, 5)
-    assert alice(record.get).lease_left > 50
-    assert alice(record.touch, written, 90)
-    assert alice(record.get).lease_left > 80
-    assert alice(record.touch, written, 25, shorten=True)
-    assert alice(record.get).lease_left <= 25
-    other = alice(record.put, written, {"n": 2}).record
-    assert not alice(record.touch, written, 90)
-    assert alice(record.touch, other, dt.timedelta(seconds=90))
-
-
 @pytest.mark.parametrize("method", ["put", "touch", "drop"])
 def test_a_request_repeated_after_a_lost_reply_succeeds(
-    face: Face, alice: Caller, monkeypatch: pytest.MonkeyPatch, method: str
+    listed: RecordRef, alice: Caller, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     """[H19a] The store finds the nonce of the same request. The record is listed once, or not at all."""
-    face.isolate()
-    record = face.record()
-    known = None if method == "put" else alice(record.put, None, {}, listed=True).record
+    known = None if method == "put" else alice(listed.put, None, {}, listed=True).record
     lose_one_reply(monkeypatch, f"record/{method}")
     if method == "put":
-        written = alice(record.put, None, {"mine": True}, listed=True)
+        written = alice(listed.put, None, {"mine": True}, listed=True)
         assert (written.ok, written.record.fields) == (True, {"mine": True})
     else:
-        assert alice(record.touch, known, 90) if method == "touch" else alice(record.drop, known)
-    assert list(index_entries(record)) == ([] if method == "drop" else ["held"])
+        assert alice(listed.touch, known, 90) if method == "touch" else alice(listed.drop, known)
+    assert list(index_entries(listed)) == ([] if method == "drop" else ["held"])
 
 
 def test_an_unanswered_first_put_is_dropped(face: Face, alice: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,63 +112,9 @@ def test_an_unanswered_first_put_is_dropped(face: Face, alice: Caller, monkeypat
     eventually(lambda: alice(record.get) is None)
 
 
-# Waiting for a change
-
-
-@pytest.mark.usefixtures("no_polling")
-@pytest.mark.exact("counts on wake-ups")
-def test_wait_for_change_returns_each_change(face: Face, alice: Caller, bob: Caller) -> None:
-    record = face.record()
-    first = alice(record.put, None, {"n": 1}).record
-    change = face.start_watching(bob, record, first, 2 * PATIENCE)
-    second = alice(record.put, first, {"n": 2}).record
-    assert change.result(PATIENCE).version == second.version
-    change = face.start_watching(bob, record, second, 2 * PATIENCE)
-    alice(record.drop, second)
-    assert change.result(PATIENCE) is None
-    change = face.start_watching(bob, record, None, 2 * PATIENCE)
-    alice(record.put, None, {"n": 3})
-    assert change.result(PATIENCE).fields == {"n": 3}
-
-
-@pytest.mark.usefixtures("no_polling")
-@pytest.mark.exact("counts on wake-ups")
-def test_wait_for_change_of_all_waiters_returns_the_change(face: Face, alice: Caller) -> None:
-    record = face.record()
-    first = alice(record.put, None, {"n": 1}).record
-    changes = [face.start_watching(face.caller(), record, first, 2 * PATIENCE) for _ in range(5)]
-    alice(record.put, first, {"n": 2})
-    assert [change.result(PATIENCE).fields for change in changes] == [{"n": 2}] * 5
-
-
-def test_wait_for_change_after_a_change_returns_at_once(face: Face, alice: Caller) -> None:
-    record = face.record()
-    first = alice(record.put, None, {"n": 1}).record
-    alice(record.put, first, {"n": 2})
-    assert alice(record.wait_for_change, first, 10).fields == {"n": 2}
-    assert alice(record.wait_for_change, None, 0).fields == {"n": 2}
-
-
-def test_wait_for_change_without_a_change_returns_the_record(face: Face, alice: Caller) -> None:
-    record = face.record()
-    first = alice(record.put, None, {"n": 1}).record
-    assert alice(record.wait_for_change, first, 0.05).version == first.version
-    assert face.queued(record) == 0
-
-
-def test_wait_for_change_returns_None_after_the_lease(face: Face, alice: Caller) -> None:
-    record = face.record()
-    first = alice(record.put, None, {"n": 1}, expire=0.2).record
-    assert alice(record.wait_for_change, first, 10) is None
-
-
-# Locks of the same key
-
-
 @pytest.mark.exact("a force whose answer was lost may have freed something")
-def test_a_lock_of_the_same_key_raises_LockKeyError(face: Face, alice: Caller) -> None:
+def test_a_lock_of_the_same_key_raises_LockKeyError(face: Face, record: RecordRef, alice: Caller) -> None:
     """[L45] It names what it found, and overwrites nothing."""
-    record = face.record()
     grant = alice(face.lock().acquire)
     for call in [(record.get,), (record.put, None, {})]:
         with pytest.raises(LockKeyError, match="a lock of kind lock"):
@@ -186,3 +124,177 @@ def test_a_lock_of_the_same_key_raises_LockKeyError(face: Face, alice: Caller) -
     with pytest.raises(LockKeyError, match="a record"):
         alice(face.lock().acquire)
     assert not alice(face.lock().force_release)
+
+
+# Waiting for a change
+
+
+@pytest.mark.usefixtures("no_polling")
+@pytest.mark.exact("counts on wake-ups")
+def test_wait_for_change_returns_each_change_to_all_waiters(face: Face, record: RecordRef, alice: Caller) -> None:
+    now = None
+    callers = [face.caller() for _ in range(3)]
+    for step in (1, 2, "drop", 3):
+        changes = [face.start_watching(caller, record, now, 2 * PATIENCE) for caller in callers]
+        was, now = now, None
+        if step == "drop":
+            alice(record.drop, was)
+        else:
+            now = alice(record.put, was, {"n": step}).record
+        found = [change.result(PATIENCE) for change in changes]
+        assert [one and one.fields for one in found] == [now and now.fields] * 3, step
+
+
+def test_wait_for_change_without_a_wait_returns_the_record(face: Face, record: RecordRef, alice: Caller) -> None:
+    """After a change, and when its time is over."""
+    first = alice(record.put, None, {"n": 1}).record
+    assert alice(record.wait_for_change, first, 0.05).version == first.version
+    alice(record.put, first, {"n": 2})
+    assert alice(record.wait_for_change, first, 10).fields == {"n": 2}
+    assert alice(record.wait_for_change, None, 0).fields == {"n": 2}
+    assert face.queued(record) == 0
+
+
+def test_wait_for_change_returns_None_after_the_lease(record: RecordRef, alice: Caller) -> None:
+    first = alice(record.put, None, {"n": 1}, expire=0.2).record
+    assert alice(record.wait_for_change, first, 10) is None
+
+
+# The index
+
+
+@threads_only
+def test_each_put_says_which_index_lists_it(listed: RecordRef, alice: Caller, bob: Caller) -> None:
+    """Whichever process wrote before: the store knows where the record is listed. A drop removes it, and a put that is
+    refused lists nothing."""
+    was = None
+    for place, expected in [
+        (False, []),
+        (True, ["held"]),
+        (True, ["held"]),
+        ("queued", ["queued"]),
+        (True, ["held"]),
+        (False, []),
+        ("queued", ["queued"]),
+    ]:
+        alice(listed.put, was, {"listed": place}, listed=place)
+        was = bob(listed.get)
+        assert list(index_entries(listed)) == expected
+        assert not alice(listed.put, None, {}, listed=place != "queued")
+        assert list(index_entries(listed)) == expected
+    alice(listed.drop, was)
+    assert index_entries(listed) == {}
+
+
+@threads_only
+def test_an_entry_ends_with_the_lease_that_touch_shortens_only_with_shorten(listed: RecordRef, alice: Caller) -> None:
+    """[H19] A late copy must not cut a lease; an operator may."""
+    written = alice(listed.put, None, {}, 60, listed="queued").record
+    for how, least, most in (
+        (None, 40, 60),
+        ({"expire": 30}, 40, 60),
+        ({"expire": dt.timedelta(seconds=90)}, 70, 90),
+        ({"expire": 30, "shorten": True}, 10, 30),
+    ):
+        assert how is None or alice(listed.touch, written, **how)
+        assert least < index_entries(listed)["queued"] <= most, how
+        assert least < alice(listed.get).lease_left <= most, how
+    unlisted = alice(listed.put, written, {}).record
+    alice(listed.touch, unlisted, 90)
+    assert index_entries(listed) == {}
+
+
+@threads_only
+def test_without_INDEX_nothing_is_listed(face: Face, alice: Caller) -> None:
+    face.isolate(INDEX=False)
+    record = face.record()
+    written = alice(record.put, None, {}, listed=True).record
+    assert index_entries(record) == {}
+    assert alice(record.drop, alice(record.touch, written, 90).record)
+
+
+@on_memory  # test_wire_format.py has it for Redis
+@threads_only
+def test_a_put_removes_old_entries(listed: RecordRef, alice: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[H16] Jobs that died leave entries; where there are only jobs no acquire removes them."""
+    forget_ended_entries(monkeypatch)
+    dead = [locks.record(f"dead:{n}") for n in range(3)]
+    for one in dead:
+        alice(one.put, None, {}, 0.01, listed=True)
+    eventually(lambda: all(alice(one.get) is None for one in dead))
+    was = alice(listed.put, None, {}, listed=True).record
+    while was.version % 10:
+        was = alice(listed.put, was, {}, listed=True).record
+    assert [index_entries(one) for one in dead] == [{}, {}, {}]
+
+
+# Renewal
+
+
+@pytest.mark.usefixtures("often")
+def test_renewal_goes_on_while_the_record_is_reachable(listed: RecordRef, alice: Caller, bob: Caller) -> None:
+    """As that of a lock: while its writer lives, too. Its entry moves, or an operator would see the lease of a living job
+    end."""
+    kept = [alice(listed.put, None, {}, expire=9, renew=True, listed=True).record]
+    wait_until_prolonged(lambda: bob(listed.get).lease_left, lambda: index_entries(listed)["held"])
+    assert not kept[0].lost
+    hold = weakref.ref(hold_of(kept.pop()))
+    for caller in (alice, bob):
+        caller(listed.get)  # a task's frame keeps its last call
+    eventually(lambda: [gc.collect(), hold()][1] is None)  # the renewal may be looking at it just now
+    alice(listed.touch, alice(listed.get), 0.3, shorten=True)
+    eventually(lambda: alice(listed.get) is None)
+
+
+@on_memory
+def test_renewal_ends_after_the_records_own_max_hold(
+    face: Face, alice: Caller, happened: list[Event], manual_clock: ManualClock
+) -> None:
+    """[F13] Shorter or longer than the alias's, or for ever."""
+    face.configure(EXPIRE=30, MAX_HOLD=60)
+    usual, short, long, endless = [
+        alice(locks.record(f"{face.key}:{how}").put, None, {}, 30, renew=True, **how).record
+        for how in ({}, {"max_hold": 40}, {"max_hold": 600}, {"max_hold": -1})
+    ]
+    manual_clock.advance(39)
+    assert not short.lost
+    manual_clock.advance(81)
+    assert [one.lost for one in (usual, short, long, endless)] == [True, True, False, False]
+    assert [event.why for event in happened if isinstance(event, Lost)] == ["max_hold"] * 2
+
+
+@pytest.mark.usefixtures("often")
+def test_a_renewed_record_that_is_overwritten_is_lost(
+    face: Face, record: RecordRef, alice: Caller, bob: Caller
+) -> None:
+    """[F11] on_lost is called once, with what was written, also if a touch returned another value since: in the maintenance
+    thread, or in the loop of the task that wrote."""
+    lost: SimpleQueue[Any] = SimpleQueue()
+
+    def on_lost(seen: Any) -> None:
+        lost.put((seen.version, seen.fields, seen.lost, threading.current_thread().name))
+
+    mine = alice(record.put, None, {"n": 1}, 9, renew=True, on_lost=on_lost).record
+    mine = alice(record.touch, mine, 10).record
+    for caller in (alice, bob):
+        caller(record.get)  # a task's frame keeps its last call
+    gc.collect()
+    bob(record.put, bob(record.get), {"by": "bob"})
+    thread = "tests' loop" if face.is_async else "django-redis-locks janitor"
+    assert lost.get(timeout=PATIENCE) == (mine.version, {"n": 1}, True, thread)
+    assert mine.lost
+    assert lost.empty()
+
+
+@on_memory
+def test_on_lost_is_not_called_for_ones_own_put_or_drop(
+    record: RecordRef, alice: Caller, manual_clock: ManualClock
+) -> None:
+    lost: SimpleQueue[Any] = SimpleQueue()
+    first = alice(record.put, None, {}, 30, renew=True, on_lost=lost.put).record
+    second = alice(record.put, first, {}, 30, renew=True, on_lost=lost.put).record
+    manual_clock.advance(60)
+    assert not second.lost
+    alice(record.drop, second)
+    manual_clock.advance(60)
+    assert lost.empty()
