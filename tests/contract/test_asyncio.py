@@ -110,7 +110,7 @@ def test_a_lock_acquired_by_a_child_task_is_renewed(face: Face, alice: Caller, b
 
 
 def test_each_function_of_inspection_and_its_twin_return_the_same(face: Face, alice: Caller) -> None:
-    """Both run one program; test_inspection.py, test_job_inspection.py and test_fence.py meet it in threads."""
+    """Both run one program; test_inspection.py and test_fence.py meet it in threads."""
     face.isolate()
     for n in range(5):
         alice(face.lock(f"order:{n}", expire=60 - 10 * n).acquire)

@@ -1,15 +1,19 @@
-"""Inspection lists the locks of an alias, finds one, and frees the one that was meant."""
+"""Inspection lists the locks and jobs of an alias, finds one, and frees the one that was meant."""
 
 from __future__ import annotations
 
+from queue import SimpleQueue
+from typing import Any
+
 import pytest
 
-from django_redis_locks import Grant, LockLost, inspection
+from django_redis_locks import Grant, LockLost, Record, inspection, locks
 from tests.contract.matrix import PATIENCE, Caller, Face, eventually, threads_only
 from tests.probes.engine import set_page_size
 
 HOSTILE = ["order 1", "a:b{c}%20", "<b>x</b>", "line\nbreak", "\x00", "é" * 300, "x" * 400 + "%~", "*", "%~" + "0" * 32]
 
+HOLDER = ["web-3", 4711, "MainThread", "shop.tasks.export"]
 
 pytestmark = threads_only  # test_asyncio.py compares the faces
 
@@ -26,8 +30,31 @@ def five(face: Face, alice: Caller) -> list[Grant]:
     return [alice(face.lock(f"order:{n}", expire=60 - 10 * n).acquire) for n in range(5)]
 
 
+def fields_of(task: str, state: str, **more: Any) -> dict[str, Any]:
+    return {"v": 1, "state": state, "id": task, **more}
+
+
+def queue(caller: Caller, task: str, state: str = "queued", expire: float = 60) -> Record:
+    record: Record = caller(
+        locks.record(f"job:export:{task}").put, None, fields_of(task, state), expire, listed="queued"
+    ).record
+    return record
+
+
+def begin(caller: Caller, task: str, was: Record | None = None, **how: Any) -> Record:
+    fields = fields_of(task, "running", holder=HOLDER)
+    written: Any = caller(locks.record(f"job:export:{task}").put, was, fields, **{"expire": 60, "listed": True} | how)
+    assert written
+    record: Record = written.record
+    return record
+
+
 def keys_of(page: inspection.Page) -> list[str]:
     return [row.key for row in page.rows]
+
+
+def tasks_of(page: inspection.Page) -> list[str | None]:
+    return [row.task_id for row in page.rows]
 
 
 # One lock
@@ -53,11 +80,10 @@ def test_a_held_lock_has_its_holder_lease_and_waiters(face: Face, alice: Caller,
 
 
 def test_the_name_is_that_of_the_lock_if_METADATA_has_it(face: Face, alice: Caller) -> None:
-    alice(face.lock("order:42", name="payments").acquire)
-    assert alice(inspection.held).rows[0].name == "payments"
-    face.isolate(METADATA=[])
-    alice(face.lock("order:42", name="payments").acquire)
-    assert alice(inspection.held).rows[0].name == "order"
+    for name in ("payments", "order"):
+        alice(face.lock("order:42", name="payments").acquire)
+        assert alice(inspection.held).rows[0].name == name
+        face.isolate(METADATA=[])
 
 
 def test_a_lease_that_ended_without_a_release_is_expired(face: Face, alice: Caller) -> None:
@@ -74,13 +100,18 @@ def test_a_lease_that_ended_without_a_release_is_expired(face: Face, alice: Call
     assert alice(inspection.counts) == inspection.Counts(held=1, expired=1)
 
 
-def test_a_lock_held_beyond_its_MAX_HOLD_is_overdue(face: Face, alice: Caller) -> None:
-    """[F13]"""
-    face.isolate(LOCKS={"short": {"MAX_HOLD": 0.02, "RENEW": False, "EXPIRE": 0.02}})
+def test_a_lock_held_beyond_its_MAX_HOLD_is_overdue_and_a_running_job_is_not(face: Face, alice: Caller) -> None:
+    """[F13] MAX_HOLD is for locks."""
+    face.isolate(EXPIRE=0.01, MAX_HOLD=0.01, LOCKS={"long": {"MAX_HOLD": 60, "EXPIRE": 30}})
+    begin(alice, "t1")
     alice(face.lock("short:1", expire=60).acquire)
     alice(face.lock("long:1").acquire)
     eventually(lambda: keys_of(alice(inspection.held, state="overdue")) == ["short:1"])
-    assert {row.state for row in alice(inspection.held).rows} == {"held", "overdue"}
+    assert {row.key: row.state for row in alice(inspection.held).rows} == {
+        "short:1": "overdue",
+        "long:1": "held",
+        "job:export:t1": "held",
+    }
 
 
 def test_an_entry_of_a_free_lock_is_not_shown(face: Face, alice: Caller) -> None:
@@ -102,40 +133,158 @@ def test_another_kind_of_value_is_foreign_and_never_freed(face: Face, alice: Cal
     assert alice(inspection.force_release, face.key) is False
 
 
+# One job
+
+
+def test_a_running_job_has_its_task_and_worker(alice: Caller) -> None:
+    record = begin(alice, "t1")
+    (row,) = alice(inspection.held).rows
+    assert (row.alias, row.key, row.name, row.kind) == ("default", "job:export:t1", "shop.tasks.export", "job")
+    assert (row.state, row.task_id, row.fence) == ("held", "t1", record.version)
+    assert (row.holder.host, row.holder.pid, row.holder.thread) == ("web-3", 4711, "MainThread")
+    assert str(row.holder) == "web-3 pid 4711 MainThread"
+    assert 40 < row.lease_left <= 60
+    assert 0 <= row.held_for < 10
+    assert row.since.timestamp() == pytest.approx(record.version / 1e6)
+    assert (row.waiting, row.foreign) == (0, "")
+    found = alice(inspection.find, "job:export:t1")
+    assert (found.state, found.task_id, found.fence, found.holder.host) == ("held", "t1", record.version, "web-3")
+
+
+def test_a_waiting_job_is_queued_and_not_held(face: Face, alice: Caller) -> None:
+    """It has no holder."""
+    for word in ("reserved", "unsure", "queued"):
+        face.isolate()
+        queue(alice, "t1", word)
+        assert (tasks_of(alice(inspection.held)), alice(inspection.held).total) == ([], 0), word
+        page = alice(inspection.held, state="queued")
+        (row,) = page.rows
+        assert (page.total, row.kind, row.state, row.task_id, row.holder) == (1, "job", "queued", "t1", None), word
+        assert row.name == "export"
+        assert row.fence is not None
+        assert 0 <= row.held_for < 10
+
+
+def test_a_finished_job_is_found_and_not_listed(alice: Caller) -> None:
+    """Until its record goes."""
+    record = locks.record("job:export:t1")
+    alice(record.put, begin(alice, "t1"), fields_of("t1", "done"), 60)
+    assert alice(inspection.held, state="all").rows == []
+    found = alice(inspection.find, "job:export:t1")
+    assert (found.state, found.kind, found.task_id, found.holder) == ("done", "job", "t1", None)
+    assert (found.fence, found.version) == (None, alice(record.get).version)  # nothing to free
+    assert alice(inspection.force_release, "job:export:t1") is False
+
+
+def test_a_record_that_is_no_job_is_listed_as_a_record(face: Face, alice: Caller) -> None:
+    """Where its writer listed it."""
+    for fields in (
+        {},
+        {"state": "ready"},
+        {"state": "running"},
+        {"state": ["running"], "id": "t1"},
+        {"state": "running", "id": 7},
+        {"id": "t1", "holder": HOLDER},
+    ):
+        for listed, state in ((True, "held"), ("queued", "queued")):
+            face.isolate()
+            written = alice(locks.record("report:1").put, None, fields, 60, listed=listed).record
+            (row,) = alice(inspection.held, state=state).rows
+            shown = (row.kind, row.state, row.name, row.task_id, row.holder)
+            assert shown == ("record", state, "report", None, None), fields
+            assert row.fence == written.version
+
+
+def test_a_job_with_any_value_as_holder_is_shown(alice: Caller) -> None:
+    was = None
+    for holder in (None, "web-3", {}, [], [1, [], None], ["web-3"]):
+        fields = fields_of("t1", "running", holder=holder)
+        was = alice(locks.record("job:export:t1").put, was, fields, listed=True).record
+        (row,) = alice(inspection.held).rows
+        assert (row.state, row.task_id) == ("held", "t1"), holder
+        assert (row.holder is None) == (not isinstance(holder, list)), holder
+        str(row.holder)
+
+
+def test_a_job_that_begins_between_index_and_record_is_not_shown_as_queued(
+    alice: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record counts; the job is on no page twice."""
+    record = queue(alice, "t1")
+    looks = inspection.looks
+
+    def late(keys: Any) -> Any:
+        if not alice(inspection.counts).held:
+            begin(alice, "t1", record)
+        return looks(keys)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(inspection, "looks", late)
+        page = inspection.held(state="queued")  # the test's own thread reads
+    assert (page.rows, page.total) == ([], 1)
+    assert tasks_of(inspection.held(state="all")) == ["t1"]
+
+
+def test_a_job_that_begins_while_both_indexes_are_read_is_shown_once(
+    alice: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither missed by both, nor found in both."""
+    record = queue(alice, "t1")
+    entries = inspection.entries
+    reads = []
+
+    def moving(*how: Any, **more: Any) -> Any:
+        page = yield from entries(*how, **more)
+        reads.append(how)
+        if len(reads) == len(locks["default"].listings):  # one part is read
+            begin(alice, "t1", record)
+        return page
+
+    monkeypatch.setattr(inspection, "entries", moving)
+    page = inspection.held(state="all")  # the test's own thread reads
+    assert (tasks_of(page), [row.state for row in page.rows], page.total) == (["t1"], ["held"], 1)
+
+
+def test_a_job_whose_lease_ended_is_expired(alice: Caller) -> None:
+    """[H16] As a lock is."""
+    begin(alice, "t1", expire=0.05)
+    eventually(lambda: alice(inspection.find, "job:export:t1").state == "free")
+    eventually(lambda: alice(inspection.counts) == inspection.Counts(held=0, expired=1))
+    (row,) = alice(inspection.held, state="expired").rows
+    assert (row.key, row.state, row.fence) == ("job:export:t1", "expired", None)
+
+
 # Lists
 
 
 @pytest.mark.usefixtures("five")
 def test_held_is_sorted_by_its_order(alice: Caller) -> None:
-    for order, expected in (
-        ("lease_left", "43210"),
-        ("key", "01234"),
-        ("fence", "01234"),
-        ("name", ""),
-        ("held_for", ""),
-        ("waiting", ""),
-        ("holder", ""),
-    ):
-        found = [key[-1] for key in keys_of(alice(inspection.held, order=order))]
-        assert found == list(expected or found), order
-        assert len(found) == 5, order
-        if expected:
-            found = [key[-1] for key in keys_of(alice(inspection.held, order=f"-{order}"))]
-            assert found == list(reversed(expected)), order
+    for order, expected in (("lease_left", "43210"), ("key", "01234"), ("fence", "01234")):
+        assert [key[-1] for key in keys_of(alice(inspection.held, order=order))] == list(expected), order
+        found = [key[-1] for key in keys_of(alice(inspection.held, order=f"-{order}"))]
+        assert found == list(reversed(expected)), order
+    for order in ("name", "held_for", "waiting", "holder"):
+        assert len(alice(inspection.held, order=order).rows) == 5, order
 
 
-@pytest.mark.usefixtures("five")
-def test_each_lock_is_on_one_page(alice: Caller) -> None:
-    for how in ({}, {"order": "key"}, {"order": "fence"}, {"match": "order"}):
-        seen, cursor = [], 0
-        while cursor is not None:
-            page = alice(inspection.held, limit=2, cursor=cursor, **how)
-            assert page.total == 5
-            assert not page.partial
-            assert len(page.rows) <= 2
-            seen += keys_of(page)
-            cursor = page.next
-        assert sorted(seen) == [f"order:{n}" for n in range(5)], how
+def test_each_lock_and_job_is_on_one_page_of_its_state(face: Face, alice: Caller) -> None:
+    """Totals and cursors count what is shown: queued jobs aren't among the held ones."""
+    for n in range(5):
+        queue(alice, f"q{n}", expire=60 + n)
+        begin(alice, f"r{n}", expire=60 + n)
+        alice(face.lock(f"lock:{n}", expire=60 + n).acquire)
+    for state, total in [("held", 10), ("queued", 5), ("all", 15), ("expired", 0)]:
+        for how in ({}, {"order": "key"}, {"order": "-held_for"}, {"order": "fence", "match": "o"}):
+            seen: list[str] = []
+            cursor: int | None = 0
+            while cursor is not None:
+                page = alice(inspection.held, state=state, limit=3, cursor=cursor, **how)
+                assert (page.total, page.partial, len(page.rows)) == (total, False, min(3, total - cursor)), how
+                seen += keys_of(page)
+                cursor = page.next
+            assert len(set(seen)) == len(seen) == total, how
+    assert alice(inspection.counts) == inspection.Counts(held=10, expired=0, queued=5)
+    assert tasks_of(alice(inspection.held, state="queued", match="Q3")) == ["q3"]
 
 
 def test_match_is_a_part_of_the_key_or_a_pattern(face: Face, alice: Caller) -> None:
@@ -154,24 +303,19 @@ def test_match_is_a_part_of_the_key_or_a_pattern(face: Face, alice: Caller) -> N
         assert sorted(keys_of(alice(inspection.held, match=match))) == sorted(expected), match
 
 
-def test_held_of_more_locks_than_are_sorted_is_partial(
+def test_held_of_many_locks_reads_several_replies_and_sorts_some(
     face: Face, alice: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inspection, "MOST", 2)
-    for n in range(3):
-        alice(face.lock(f"order:{n}").acquire)
-    assert alice(inspection.held, order="key").partial
-    assert not alice(inspection.held).partial
-    assert alice(inspection.held).total == 3
-
-
-def test_held_of_many_locks_reads_several_replies(face: Face, alice: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     """And has each lock once."""
     set_page_size(monkeypatch, entries=3, looks=2)
     for n in range(7):
         alice(face.lock(f"order:{n}").acquire)
     for order in ("lease_left", "key", "fence"):
         assert sorted(keys_of(alice(inspection.held, order=order))) == [f"order:{n}" for n in range(7)]
+    monkeypatch.setattr(inspection, "MOST", 2)
+    assert alice(inspection.held, order="key").partial
+    assert not alice(inspection.held).partial
+    assert alice(inspection.held).total == 7
 
 
 # Forced releases
@@ -202,3 +346,52 @@ def test_force_release_frees_only_the_hold_that_was_shown(face: Face, alice: Cal
     assert alice(inspection.force_release, "order:1", fence=row.fence) is False
     bob(second.ensure_held, confirm=True)
     bob(second.release)
+
+
+@pytest.mark.usefixtures("often")
+def test_force_release_of_a_running_job_calls_its_on_lost(alice: Caller, bob: Caller) -> None:
+    """[D58] [F11] The renewal finds out, as for a lock, and the next run may begin."""
+    lost: SimpleQueue[Any] = SimpleQueue()
+    mine = begin(alice, "t1", expire=9, renew=True, on_lost=lost.put)
+    row = bob(inspection.find, "job:export:t1")
+    assert bob(inspection.force_release, "job:export:t1", fence=row.fence, reason="hangs") is True
+    assert bob(inspection.find, "job:export:t1").state == "free"
+    assert alice(inspection.counts) == inspection.Counts(held=0, expired=0)
+    assert lost.get(timeout=PATIENCE).version == mine.version
+    assert mine.lost
+    begin(bob, "t1")
+    assert not alice(locks.record("job:export:t1").put, mine, fields_of("t1", "done"))
+
+
+@pytest.mark.exact("a force whose answer was lost may have freed something")
+def test_force_release_frees_only_the_version_that_was_shown(alice: Caller, bob: Caller) -> None:
+    """[D58] The job may have begun since."""
+    record = queue(alice, "t1")
+    assert alice(inspection.counts) == inspection.Counts(held=0, expired=0, queued=1)
+    running = begin(bob, "t1", record)
+    assert alice(inspection.counts) == inspection.Counts(held=1, expired=0)
+    for fence in (record.version, running.version - 1, running.version + 1):  # records reserve no fences
+        assert alice(inspection.force_release, "job:export:t1", fence=fence) is False
+    assert bob(locks.record("job:export:t1").get).version == running.version
+    assert alice(inspection.force_release, "job:export:t1") is True
+    queued = queue(alice, "t1")
+    assert alice(inspection.force_release, "job:export:t1", fence=queued.version) is True
+    assert alice(inspection.counts) == inspection.Counts(held=0, expired=0)
+
+
+@pytest.mark.exact("a force whose answer was lost may have freed something")
+def test_force_release_of_an_unlisted_record_frees_nothing(alice: Caller) -> None:
+    """[L45] Its writer didn't offer it to operators; it may not be ours."""
+    alice(locks.record("report:1").put, None, fields_of("t1", "running"), 60)
+    assert alice(inspection.force_release, "report:1") is False
+    assert alice(locks.record("report:1").get) is not None
+
+
+@pytest.mark.usefixtures("no_polling")
+@pytest.mark.exact("counts on wake-ups")
+def test_force_release_of_a_job_ends_waits_for_its_change(face: Face, alice: Caller, bob: Caller) -> None:
+    record = locks.record("job:export:t1")
+    mine = begin(alice, "t1")
+    changes = [face.start_watching(face.caller(), record, mine, 2 * PATIENCE) for _ in range(2)]
+    bob(inspection.force_release, "job:export:t1")
+    assert [change.result(PATIENCE) for change in changes] == [None, None]

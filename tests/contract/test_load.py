@@ -14,69 +14,47 @@ pytestmark = threads_only  # test_load_waiting.py meets both faces
 # Claims
 
 
-def test_the_first_claim_is_ours(any_load: LoadCalls, alice: Caller) -> None:
-    claim = alice(any_load.claim, MINE)
-    assert (claim.verdict, claim.value_left, claim.value) == (OURS, -2, None)
-    assert 50 < claim.lease_left <= 60
-
-
-def test_a_second_claim_is_busy_until_the_lease_ends(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """[S32] On the store's clock."""
-    alice(any_load.claim, MINE)
+def test_a_claim_is_ours_and_busy_for_others_until_its_lease_ends(
+    any_load: LoadCalls, alice: Caller, bob: Caller
+) -> None:
+    """[S32] On the store's clock. A repeated one is ours, as after a lost reply."""
+    for _ in range(2):
+        claim = alice(any_load.claim, MINE)
+        assert (claim.verdict, claim.value_left, claim.value) == (OURS, -2, None)
+        assert 50 < claim.lease_left <= 60
     claim = bob(any_load.claim, THEIRS)
     assert claim.verdict == BUSY
     assert 50 < claim.lease_left <= 60
-
-
-def test_a_repeated_claim_is_ours(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """As after a lost reply."""
-    assert alice(any_load.claim, MINE).verdict == alice(any_load.claim, MINE).verdict == OURS
-    assert bob(any_load.claim, THEIRS).verdict == BUSY
     assert alice(any_load.store, MINE)
 
 
-def test_a_claim_of_a_stored_value_returns_it(load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """In the same step: nothing can be stored between the read and the claim."""
+def test_a_claim_returns_the_stored_value(load: LoadCalls, alice: Caller, bob: Caller) -> None:
+    """In the same step: nothing can be stored between the read and the claim. Also a stale one, for callers that must not
+    wait."""
     alice(load.claim, MINE)
     assert alice(load.store, MINE, b"value")
     claim = bob(load.claim, THEIRS)
     assert (claim.verdict, claim.value) == (FRESH, b"value")
     assert 50_000 < claim.value_left <= MINUTE
-    assert alice(load.claim, NEXT, fresh_above=-1).verdict == OURS  # it was free
-
-
-def test_a_value_without_expiry_is_fresh(load: LoadCalls, alice: Caller) -> None:
-    alice(load.claim, MINE)
+    ours = alice(load.claim, MINE, fresh_above=MINUTE)
+    theirs = bob(load.claim, THEIRS, fresh_above=MINUTE)
+    assert (ours.verdict, ours.value) == (OURS, b"value")
+    assert (theirs.verdict, theirs.value) == (BUSY, b"value")
     alice(load.store, MINE, b"value", -1)
     claim = alice(load.claim, THEIRS, fresh_above=10**12)
     assert (claim.verdict, claim.value_left) == (FRESH, -1)
 
 
-def test_a_claim_returns_the_stale_value(load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """For callers that must not wait."""
-    alice(load.claim, MINE)
-    alice(load.store, MINE, b"value")
-    ours = alice(load.claim, MINE, fresh_above=MINUTE)
-    theirs = bob(load.claim, THEIRS, fresh_above=MINUTE)
-    assert (ours.verdict, ours.value) == (OURS, b"value")
-    assert (theirs.verdict, theirs.value) == (BUSY, b"value")
-
-
 def test_a_claim_with_take_voids_the_first_one(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """Its value may be older than a change that the second loader knows of."""
+    """Its value may be older than a change that the second loader knows of. A fresh value doesn't count either."""
     alice(any_load.claim, MINE)
     assert bob(any_load.claim, THEIRS, take=True).verdict == OURS
     assert not alice(any_load.store, MINE, b"old")
     assert bob(any_load.store, THEIRS, b"new")
+    assert alice(any_load.claim, MINE, take=True).verdict == OURS
 
 
-def test_a_claim_with_take_ignores_a_fresh_value(load: LoadCalls, alice: Caller) -> None:
-    alice(load.claim, MINE)
-    alice(load.store, MINE)
-    assert alice(load.claim, THEIRS, take=True).verdict == OURS
-
-
-def test_one_extra_loader_per_lease_loads_without_storing(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
+def test_one_extra_loader_at_a_time_loads_without_storing(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
     """[S12] nginx's proxy_cache_lock_age."""
     alice(any_load.claim, MINE)
     assert bob(any_load.claim, THEIRS, extra=MINUTE).verdict == EXTRA
@@ -84,13 +62,10 @@ def test_one_extra_loader_per_lease_loads_without_storing(any_load: LoadCalls, a
     assert bob(any_load.claim, NEXT, extra=MINUTE).verdict == BUSY
     assert not bob(any_load.store, THEIRS, b"extra")
     assert alice(any_load.store, MINE)
-
-
-def test_another_extra_loader_is_let_in_later(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """[S12]"""
-    alice(any_load.claim, MINE)
-    assert bob(any_load.claim, THEIRS, extra=50).verdict == EXTRA
-    eventually(lambda: bob(any_load.claim, NEXT, extra=50).verdict == EXTRA)
+    other = any_load.sibling("later")
+    alice(other.claim, MINE)
+    assert bob(other.claim, THEIRS, extra=50).verdict == EXTRA
+    eventually(lambda: bob(other.claim, NEXT, extra=50).verdict == EXTRA)
 
 
 def test_an_extra_loader_does_not_prolong_the_lease(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
@@ -109,18 +84,13 @@ def test_an_extra_loader_does_not_prolong_the_lease(any_load: LoadCalls, alice: 
 
 
 def test_a_stored_value_has_its_lifetime(load: LoadCalls, alice: Caller) -> None:
-    alice(load.claim, MINE)
-    assert alice(load.store, MINE, b"value")
-    left, value = alice(load.read)
-    assert value == b"value"
-    assert 50_000 < left <= MINUTE
-
-
-def test_a_number_is_stored_as_its_digits(load: LoadCalls, alice: Caller) -> None:
-    """So that a cache's ``incr`` works."""
-    alice(load.claim, MINE)
-    alice(load.store, MINE, 7)
-    assert alice(load.read)[1] == b"7"
+    """A number is stored as its digits, so that a cache's ``incr`` works."""
+    for value, expected in (b"value", b"value"), (7, b"7"):
+        alice(load.claim, MINE, take=True)
+        assert alice(load.store, MINE, value)
+        left, found = alice(load.read)
+        assert found == expected
+        assert 50_000 < left <= MINUTE
 
 
 def test_a_store_ends_the_claim(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
@@ -130,16 +100,11 @@ def test_a_store_ends_the_claim(any_load: LoadCalls, alice: Caller, bob: Caller)
 
 
 def test_a_store_without_a_claim_is_refused(load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """[S10] Its token must be that of the claim."""
+    """[S10] Its token must be that of the claim. [S9] Whose lease hasn't ended, however long its loader took."""
     assert not alice(load.store, MINE, b"never claimed")
     bob(load.claim, THEIRS)
     assert not alice(load.store, MINE, b"another caller's")
-    assert alice(load.read) == (-2, None)
-    assert bob(load.store, THEIRS)
-
-
-def test_a_store_after_the_lease_is_refused(load: LoadCalls, alice: Caller) -> None:
-    """[S9] However long its loader took."""
+    bob(load.give_up, THEIRS)
     alice(load.claim, MINE, lease=0.05)
     eventually(lambda: not alice(load.check, MINE, 1)[0])
     assert not alice(load.store, MINE)
@@ -149,8 +114,11 @@ def test_a_store_after_the_lease_is_refused(load: LoadCalls, alice: Caller) -> N
 # Failures
 
 
-def test_a_load_that_is_given_up_is_free(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
+def test_a_load_that_is_given_up_by_its_loader_is_free(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
+    """[S10] Another caller's is neither renewed nor given up."""
     alice(any_load.claim, MINE)
+    assert bob(any_load.check, THEIRS) == (False, 0)
+    assert not bob(any_load.give_up, THEIRS, MINUTE, "not mine")
     assert alice(any_load.give_up, MINE)
     assert bob(any_load.claim, THEIRS).verdict == OURS
     assert not alice(any_load.give_up, MINE)
@@ -158,40 +126,132 @@ def test_a_load_that_is_given_up_is_free(any_load: LoadCalls, alice: Caller, bob
 
 
 def test_a_failure_is_returned_for_its_time(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """[S13] Waiters needn't repeat it one after the other."""
-    alice(any_load.claim, MINE)
-    assert alice(any_load.give_up, MINE, MINUTE, "OSError: no rates ünd so on")
-    claim = bob(any_load.claim, THEIRS)
-    assert (claim.verdict, claim.said) == (FAILED, "OSError: no rates ünd so on")
-    assert 0 < claim.lease_left <= 60
+    """[S13] Waiters needn't repeat it one after the other. Its reason is any text, cut to 500 letters."""
+    for why in ("OSError: no rates ünd so on", "", " ", "a" * 2000, "\n\x00", "\ud800"):
+        alice(any_load.claim, MINE, take=True)
+        assert alice(any_load.give_up, MINE, MINUTE, why), repr(why)
+        claim = bob(any_load.claim, THEIRS)
+        assert (claim.verdict, claim.said) == (FAILED, why.encode(errors="replace").decode()[:500])
+        assert 0 < claim.lease_left <= 60
     assert alice(any_load.claim, MINE, take=True).verdict == OURS
     assert alice(any_load.give_up, MINE, 100, "and not yet")
     eventually(lambda: bob(any_load.claim, THEIRS).verdict == OURS)
 
 
-def test_a_failure_may_have_any_reason(load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """Cut to 500 letters."""
-    for why in ("", " ", "a" * 2000, "\n\x00", "\ud800"):
-        alice(load.claim, MINE, take=True)
-        assert alice(load.give_up, MINE, MINUTE, why), repr(why)
-        claim = bob(load.claim, THEIRS)
-        assert claim.verdict == FAILED
-        assert claim.said == why.encode(errors="replace").decode()[:500]
-
-
-def test_another_callers_load_is_neither_renewed_nor_given_up(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """[S10]"""
-    alice(any_load.claim, MINE)
-    assert bob(any_load.check, THEIRS) == (False, 0)
-    assert not bob(any_load.give_up, THEIRS, MINUTE, "not mine")
-    assert alice(any_load.store, MINE)
-
-
-@pytest.mark.parametrize("end", ["invalidate", "clear", "take"])
-def test_a_failure_is_forgotten(any_load: LoadCalls, alice: Caller, bob: Caller, end: str) -> None:
+def test_a_failure_is_forgotten(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
     """By an invalidation, by a new generation, and by a claim with take."""
+    for end in ("invalidate", "take", "clear"):
+        load = any_load.sibling(end)
+        alice(load.claim, MINE)
+        alice(load.give_up, MINE, MINUTE, "why")
+        if end != "take":
+            bob(getattr(load, end))
+        assert bob(load.claim, THEIRS, take=end == "take").verdict == OURS, end
+
+
+# Invalidation
+
+
+@pytest.mark.exact("a second copy of an invalidation comes later")
+def test_a_load_that_is_invalidated_stores_nothing(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
+    """[S1] [V7] [V15] Only loads that began before it are void."""
     alice(any_load.claim, MINE)
-    alice(any_load.give_up, MINE, MINUTE, "why")
-    if end != "take":
-        bob(getattr(any_load, end))
-    assert bob(any_load.claim, THEIRS, take=end == "take").verdict == OURS
+    bob(any_load.invalidate)
+    assert alice(any_load.check, MINE) == (False, 0)
+    assert not alice(any_load.store, MINE, b"old")
+    assert bob(any_load.claim, THEIRS).verdict == OURS
+    assert not alice(any_load.store, MINE, b"old")
+    assert bob(any_load.store, THEIRS, b"new")
+
+
+def test_an_invalidation_deletes_the_value_or_shortens_its_life(load: LoadCalls, alice: Caller) -> None:
+    """[S1] A soft one: the value never lives longer for it, and a load stores nothing either."""
+    alice(load.claim, MINE)
+    alice(load.store, MINE, b"old")
+    alice(load.claim, THEIRS, fresh_above=-1)
+    alice(load.invalidate, 30_000)
+    assert not alice(load.store, THEIRS, b"older")
+    left, value = alice(load.read)
+    assert value == b"old"
+    assert 20_000 < left <= 30_000
+    alice(load.invalidate, MINUTE)
+    assert alice(load.read)[0] <= 30_000
+    assert alice(load.invalidate) is True
+    assert alice(load.read) == (-2, None)
+    assert alice(load.invalidate) is False
+
+
+# Replicas that lag
+
+
+def test_a_value_stored_while_replicas_lag_lives_no_longer_than_the_lag(load: LoadCalls, alice: Caller) -> None:
+    """[S7] A replica may still have the old value. It is fresh, else each caller would load meanwhile."""
+    alice(load.invalidate, 0, 30_000)
+    for keep in (MINUTE, -1):
+        alice(load.claim, MINE, fresh_above=-1)
+        assert alice(load.store, MINE, b"maybe old", keep)
+        assert 20_000 < alice(load.read)[0] <= 30_000
+    assert alice(load.claim, THEIRS, fresh_above=50_000).verdict == FRESH
+    alice(load.claim, MINE, fresh_above=-1)
+    alice(load.store, MINE, b"short", 1000)
+    assert alice(load.read)[0] <= 1000
+
+
+def test_check_returns_the_lag(any_load: LoadCalls, alice: Caller) -> None:
+    """[S7]"""
+    alice(any_load.claim, MINE)
+    assert alice(any_load.check, MINE) == (True, 0)
+    alice(any_load.invalidate, 0, 30_000)
+    alice(any_load.claim, THEIRS)
+    ours, settling = alice(any_load.check, THEIRS)
+    assert ours
+    assert 20_000 < settling <= 30_000
+
+
+# Writers
+
+
+def test_a_writer_blocks_claims_and_stores_of_all_its_keys(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
+    """[S4] Until it is done. [S10] The first of two writers doesn't unblock the second."""
+    other = any_load.sibling("v2")
+    alice(any_load.claim, MINE)
+    alice(other.claim, MINE)
+    bob(any_load.block, THEIRS, other)
+    for each in (any_load, other):
+        assert not alice(each.store, MINE, b"old")
+        assert alice(each.claim, NEXT).verdict == BUSY
+    alice(any_load.block, MINE)
+    bob(any_load.unblock, THEIRS, other)
+    assert alice(any_load.claim, NEXT).verdict == BUSY
+    alice(any_load.unblock, MINE)
+    for each in (any_load, other):
+        assert alice(each.claim, NEXT).verdict == OURS
+
+
+def test_the_end_of_a_write_voids_a_load_that_was_claimed_meanwhile(
+    any_load: LoadCalls, alice: Caller, bob: Caller
+) -> None:
+    """[S4] It may have read what was there before the write."""
+    alice(any_load.block, MINE)
+    assert bob(any_load.claim, THEIRS, take=True).verdict == OURS
+    alice(any_load.unblock, MINE)
+    assert not bob(any_load.store, THEIRS, b"maybe old")
+    assert bob(any_load.claim, NEXT).verdict == OURS
+
+
+# Generations
+
+
+def test_a_new_generation_voids_all_loads(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
+    """[S31] A cache is cleared. No generation comes twice: a later one revives no load."""
+    other = any_load.sibling("v2")
+    alice(any_load.claim, MINE)
+    alice(other.claim, MINE)
+    for _ in range(3):
+        bob(any_load.clear)
+        for each in (any_load, other):
+            assert alice(each.check, MINE) == (False, 0)
+            assert not alice(each.store, MINE, b"old")
+    for each in (any_load, other):
+        assert bob(each.claim, THEIRS).verdict == OURS
+        assert bob(each.store, THEIRS, b"new")

@@ -16,7 +16,6 @@ from tests.probes.load import BUSY, FAILED, FRESH, MINUTE, OURS, LoadCalls, is_h
 MINE, THEIRS, NEXT = "mine-token", "their-token", "next-token"
 
 counts_on_wake_ups = pytest.mark.exact("counts on wake-ups")
-one_reply_is_lost = pytest.mark.exact("loses one reply by itself")
 
 
 class Killed(BaseException):
@@ -81,13 +80,12 @@ def test_a_wait_that_ends_is_busy(any_load: LoadCalls, alice: Caller, bob: Calle
     assert alice(any_load.store, MINE)
 
 
-def test_a_waiter_claims_after_the_lease_of_a_dead_loader(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
+def test_a_waiter_claims_after_the_lease_of_a_dead_loader_or_writer(
+    any_load: LoadCalls, alice: Caller, bob: Caller
+) -> None:
     """[S11] [S36]"""
     alice(any_load.claim, MINE, lease=0.2)
     assert bob(any_load.claim, THEIRS, wait=10).verdict == OURS
-
-
-def test_a_waiter_claims_after_the_lease_of_a_dead_writer(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
     alice(any_load.block, MINE, lease=200)
     assert bob(any_load.claim, THEIRS, wait=10).verdict == OURS
 
@@ -159,20 +157,11 @@ def test_renewal_ends_after_max_hold(
 # Lost replies
 
 
-@one_reply_is_lost
-def test_an_unanswered_claim_is_given_up(load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """[S11] Its caller has raised, so it neither loads nor ends it."""
-    with lost_replies(), pytest.raises(LockBackendError):
-        alice(load.claim, MINE)
-    engine().settle(10)
-    assert bob(load.claim, THEIRS).verdict == OURS
-
-
-@one_reply_is_lost
-def test_an_unanswered_store_ends_the_claim(load: LoadCalls, alice: Caller, bob: Caller) -> None:
-    """[S9] Whether or not the value was stored."""
-    alice(load.claim, MINE)
-    with lost_replies(), pytest.raises(LockBackendError):
-        alice(load.store, MINE)
-    engine().settle(10)
-    assert bob(load.claim, THEIRS, fresh_above=-1).verdict == OURS
+@pytest.mark.exact("loses one reply by itself")
+def test_an_unanswered_claim_or_store_ends_the_claim(load: LoadCalls, alice: Caller, bob: Caller) -> None:
+    """[S11] [S9] Its caller has raised, so it neither loads nor ends it; whether or not the value was stored."""
+    for call in (load.claim, load.store):
+        with lost_replies(), pytest.raises(LockBackendError):
+            alice(call, MINE)
+        engine().settle(10)
+        assert bob(load.claim, MINE, fresh_above=-1).verdict == OURS
