@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[2]
 
 
 class TestSettings:
-    def test_settings_are_read_again_under_override_settings(self) -> None:
-        """[D53] By lock objects and decorated functions."""
+    def test_settings_are_read_again_under_override_settings(self, settings: Any) -> None:
+        """[D53] By lock objects and decorated functions; those of a borrowed cache, too."""
         work = redis_lock("order")(lambda: locks.lock("order").holder().lease_left)
         for _ in range(2):
             assert locks.lock("order").terms.lease == 30_000
@@ -29,59 +29,47 @@ class TestSettings:
             with override_settings(REDIS_LOCKS={"default": {"BACKEND": MEMORY, "EXPIRE": 100}}):
                 assert locks.lock("order").terms.lease == 100_000
                 assert 30 < work() <= 100
-
-    def test_borrowed_cache_is_read_again_under_override_settings(self, settings: Any) -> None:
-        """[D53]"""
         backend = "django.core.cache.backends.redis.RedisCache"
         settings.REDIS_LOCKS = {"default": {"CACHE": "default"}}
-        for database in (1, 2):
-            url = f"redis://127.0.0.1/{database}"
+        for url in ("redis://127.0.0.1/1", "redis://127.0.0.1/2"):
             settings.CACHES = {"default": {"BACKEND": backend, "LOCATION": url}}
             assert locks["default"].settings.location == url
 
-    def test_held_lock_outlives_a_change_of_settings(self) -> None:
+    def test_held_lock_outlives_a_change_of_settings(self, redis_locks: str) -> None:
+        """And `close_all()`, after which locks work on."""
         with override_settings(REDIS_LOCKS={"default": {"BACKEND": MEMORY, "KEY_PREFIX": "other"}}):
             grant = locks.lock("order").acquire()
         with locks.lock("order"):
             assert not grant.lost
+            locks.close_all()
         grant.release()
         assert grant.remaining() == 0.0
+        locks.close_all()
+        with locks.lock("order") as grant:
+            assert grant.held
 
     def test_alias_has_one_client_and_a_server_one_engine(self, settings: Any) -> None:
-        """[D35] Nothing is made per thread or request."""
+        """[D35] Nothing is made per thread or request. `locks.x` is `locks["default"].x`."""
         settings.REDIS_LOCKS = {name: {"LOCATION": "redis://127.0.0.1/1"} for name in ("default", "same")}
+        assert list(locks) == ["default", "same"]
+        assert (locks.lock("a").alias, locks["same"].lock("a").alias) == ("default", "same")
+        assert locks.rlock("a").reentrant
         assert locks["default"] is locks["default"] is in_thread(lambda: locks["default"])
         assert locks["default"].engine is locks["same"].engine
         before = locks["default"].engine
         settings.REDIS_LOCKS = {"default": {"LOCATION": "redis://127.0.0.1/1", "EXPIRE": 5}}
         assert locks["default"].engine is before
 
-    def test_iteration_gives_the_aliases(self, settings: Any) -> None:
-        """`locks.x` is `locks["default"].x`."""
-        settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY}, "payments": {"BACKEND": MEMORY}}
-        assert list(locks) == ["default", "payments"]
-        assert locks.lock("a").alias == "default"
-        assert locks.rlock("a").reentrant
-        assert locks["payments"].lock("a").alias == "payments"
-
-    def test_locks_work_on_after_close_all(self, redis_locks: str) -> None:
-        with locks.lock("order"):
-            locks.close_all()
-        locks.close_all()
-        with locks.lock("order") as grant:
-            assert grant.held
-
 
 @pytest.fixture(params=["memory", "redis"])
-def twins(request: pytest.FixtureRequest, settings: Any) -> str:
+def twins(request: pytest.FixtureRequest, settings: Any) -> None:
     """Aliases a and b on one server, c beside them with a prefix of its own."""
     here: dict[str, Any] = {"BACKEND": MEMORY}
     there = here
     if request.param == "redis":
-        url = request.getfixturevalue("redis_url")
-        here, there = {"LOCATION": url}, {"LOCATION": url, "OPTIONS": {"socket_timeout": 20}}
+        here = {"LOCATION": request.getfixturevalue("redis_url")}
+        there = {**here, "OPTIONS": {"socket_timeout": 20}}
     settings.REDIS_LOCKS = {"default": here, "a": here, "b": there, "c": {**here, "KEY_PREFIX": "other"}}
-    return str(request.param)
 
 
 @pytest.mark.usefixtures("twins")
@@ -98,44 +86,33 @@ class TestTwoAliasesOfOneServer:
         with locks["a"].rlock("order") as outer, locks["b"].rlock("order") as inner:
             assert inner.fence == outer.fence
 
-    def test_another_thread_is_excluded_through_either_alias(self) -> None:
+    def test_another_thread_is_excluded_through_either_alias_and_woken(self) -> None:
         """[F23]"""
+        outcome: list[Grant] = []
+        waiter = threading.Thread(target=lambda: outcome.append(locks["b"].lock("order", wait=PATIENCE).acquire()))
         with locks["a"].lock("order"):
             for alias in ("a", "b"):
                 with pytest.raises(LockNotAcquired):
                     in_thread(locks[alias].lock("order", wait=0).acquire)
-        in_thread(lambda: locks["b"].lock("order", wait=0).acquire().release())
-
-    def test_waiter_at_one_alias_is_woken_by_a_release_at_the_other(self) -> None:
-        """[F23]"""
-        import threading
-
-        holder = locks["a"].lock("order").acquire()
-        outcome: list[Grant] = []
-        waiter = threading.Thread(target=lambda: outcome.append(locks["b"].lock("order", wait=PATIENCE).acquire()))
-        waiter.start()
-        holder.release()
+            waiter.start()
         waiter.join(PATIENCE)
-        assert len(outcome) == 1
-        outcome[0].release()
+        (grant,) = outcome
+        grant.release()
 
 
-def python(script: str, **environment: str) -> str:
-    """Run a script with the project on its path and no Django settings; what it prints."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    if "DJANGO_SETTINGS_MODULE" not in environment or environment["DJANGO_SETTINGS_MODULE"] == "":
-        environment.pop("DJANGO_SETTINGS_MODULE", None)
+def python(script: str, *arguments: str) -> list[str]:
+    """Run a script with the project on its path and no Django settings; the lines that it prints."""
+    environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
     finished = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(script)],
-        env=environment,
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(script), *arguments],
+        env={**environment, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert finished.returncode == 0, finished.stderr
-    assert not finished.stderr, finished.stderr
-    return finished.stdout.strip()
+    assert (finished.returncode, finished.stderr) == (0, "")
+    return finished.stdout.splitlines()
 
 
 class TestWithoutDjango:
@@ -153,7 +130,7 @@ class TestWithoutDjango:
                 work(1)
             except InvalidLockBackend as error:
                 print(error)
-            locks.configure({"default": {"LOCATION": sys.argv[1] if sys.argv[1:] else URL}})
+            locks.configure({"default": {"LOCATION": sys.argv[1]}})
             print(work(1) > 0, locks.lock("order:1").locked())
             locks.configure({"default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "EXPIRE": 7}})
             print(locks.lock("x").terms.lease)
@@ -163,9 +140,9 @@ class TestWithoutDjango:
             except InvalidLockBackend:
                 print("none")
         """
-        shown = python(script.replace("URL", repr(redis_url)), DJANGO_SETTINGS_MODULE="").splitlines()
-        assert "There is no alias 'default' in REDIS_LOCKS" in shown[0]
-        assert shown[1:] == ["True False", "7000", "none"]
+        missing, *shown = python(script, redis_url)
+        assert "There is no alias 'default' in REDIS_LOCKS" in missing
+        assert shown == ["True False", "7000", "none"]
 
     def test_settings_win_over_configure(self) -> None:
         """[F20] Which is checked as they are."""
@@ -180,64 +157,52 @@ class TestWithoutDjango:
                 handler["default"]
 
 
-NO_NETWORK = """
-    import socket, threading
+def test_start_of_django_does_no_io() -> None:
+    """At import, in `ready()`, in the checks, and when lock objects and decorators are made: neither a connection nor a
+    thread."""
+    script = """
+        import socket, threading
 
-    tried = []
+        tried = []
 
-    def refuse(*args):
-        tried.append(args)
-        raise OSError("nobody may connect here")
+        def refuse(*args):
+            tried.append(args)
+            raise OSError("nobody may connect here")
 
-    for name in ("connect", "connect_ex", "sendto"):
-        setattr(socket.socket, name, refuse)
-    socket.getaddrinfo = refuse
-"""
+        for name in ("connect", "connect_ex", "sendto"):
+            setattr(socket.socket, name, refuse)
+        socket.getaddrinfo = refuse
 
-
-class TestStart:
-    """Import, `django.setup()` and the checks neither connect nor start threads."""
-
-    def test_start_of_django_does_no_io(self) -> None:
-        """At import, in `ready()`, in the checks, and when lock objects and decorators are made."""
-        shown = python(
-            NO_NETWORK
-            + """
-    import django
-    from django.conf import settings
-    url = "redis://user:hunter2@example.org/1"
-    settings.configure(
-        INSTALLED_APPS=["django_redis_locks"],
-        CACHES={"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": url}},
-        REDIS_LOCKS={"default": {"LOCATION": url}, "borrowed": {"CACHE": "default"}},
-    )
-    django.setup()
-    from django.core.management import call_command
-    from django.core.checks import run_checks
-    from django_redis_locks import LockBackendError, locks, redis_lock
-
-    print([message.id for message in run_checks(tags=["redis_locks"])])
-
-    @redis_lock("order:{pk}", expire=5)
-    def work(pk): ...
-
-    lock = locks["borrowed"].lock("order:1")
-    print(lock.owned(), threading.active_count(), len(tried))
-    try:
-        lock.acquire(timeout=0)
-    except LockBackendError:
-        print(len(tried) > 0)
-        """,
-            DJANGO_SETTINGS_MODULE="",
+        import django
+        from django.conf import settings
+        url = "redis://user:hunter2@example.org/1"
+        settings.configure(
+            INSTALLED_APPS=["django_redis_locks"],
+            CACHES={"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": url}},
+            REDIS_LOCKS={"default": {"LOCATION": url}, "borrowed": {"CACHE": "default"}},
         )
-        assert shown.splitlines() == ["['redis_locks.W010', 'redis_locks.W010']", "False 1 0", "True"]
+        django.setup()
+        from django.core.checks import run_checks
+        from django_redis_locks import LockBackendError, locks, redis_lock
+
+        print([message.id for message in run_checks(tags=["redis_locks"])])
+
+        @redis_lock("order:{pk}", expire=5)
+        def work(pk): ...
+
+        lock = locks["borrowed"].lock("order:1")
+        print(lock.owned(), threading.active_count(), len(tried))
+        try:
+            lock.acquire(timeout=0)
+        except LockBackendError:
+            print(len(tried) > 0)
+    """
+    assert python(script) == ["['redis_locks.W010', 'redis_locks.W010']", "False 1 0", "True"]
 
 
 def test_helper_held_elsewhere_excludes_while_it_holds() -> None:
     """The helper of these tests does hold: a second try is refused while it does, and not afterwards."""
-    lock: Callable[[], Grant | None] = lambda: locks.lock("order").acquire(blocking=False)  # noqa: E731
     with held_elsewhere("order"):
-        assert lock() is None
-    grant = lock()
-    assert grant
-    grant.release()
+        assert locks.lock("order").acquire(blocking=False) is None
+    with locks.lock("order", wait=0) as grant:
+        assert grant.held
