@@ -22,6 +22,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_redis_locks import Grant, LockBackendError, LockLost, LockNotOwned, StaleGrant, locks
 from django_redis_locks.fencing import afenced_update, fenced_update
+from django_redis_locks.testing import override_locks
 from tests.databases import elsewhere
 from tests.django.account_models import Account, Branch, Pooled, Savings, Till, before_update, create_tables, stored
 from tests.django.helpers import PATIENCE
@@ -98,35 +99,23 @@ def test_holder_may_write_more_than_once(account: Account, grant: Grant, write: 
     write(account, grant)
     write(account, grant)
     assert stored() == (0, grant.fence)
-
-
-def test_write_of_a_deleted_row_raises_StaleGrant(account: Account, grant: Grant) -> None:
     ONE.delete()
-    for write in (save, update):
-        with pytest.raises(StaleGrant, match=r"there is no such accounts.Account$") as caught:
-            write(account, grant)
-        assert caught.value.stored is None
+    with pytest.raises(StaleGrant, match=r"there is no such accounts.Account$") as caught:
+        write(account, grant)
+    assert caught.value.stored is None
 
 
 @pytest.mark.databases("sqlite")
-def test_write_with_a_released_grant_raises_LockLost(account: Account) -> None:
-    """Without a query: another process may hold the lock by now, and have read the row."""
-    with locks.lock("account:1") as grant:
+def test_write_with_a_released_grant_or_one_without_fence_raises(account: Account, store_down: str) -> None:
+    """Without a query. [F14] A section may go on without a lock, but no fenced row is written in it."""
+    with override_locks(), locks.lock("account:1") as released:
         pass
-    for write in (save, update):
-        with CaptureQueriesContext(connection) as queries, pytest.raises(LockLost, match="released"):
-            write(account, grant)
-        assert len(queries) == 0
-
-
-@pytest.mark.databases("sqlite")
-def test_write_with_a_grant_without_fence_raises_LockBackendError(account: Account, store_down: str) -> None:
-    """[F14] The section may go on without a lock, but no fenced row is written in it."""
-    with locks.lock("account:1", wait=0, on_backend_error="open") as grant:
-        assert not grant.held
-        for write in (save, update):
-            with pytest.raises(LockBackendError):
-                write(account, grant)
+    with locks.lock("account:1", wait=0, on_backend_error="open") as opened:
+        for grant, error in ((released, LockLost), (opened, LockBackendError)):
+            for write in (save, update):
+                with CaptureQueriesContext(connection) as queries, pytest.raises(error):
+                    write(account, grant)
+                assert len(queries) == 0
     assert stored() == (100, 0)
 
 
@@ -204,14 +193,6 @@ def test_save_of_a_row_read_before_another_holder_wrote_it_raises_StaleGrant(acc
 
 
 @pytest.mark.databases("sqlite")
-def test_two_instances_of_one_holder_are_both_written(account: Account, grant: Grant) -> None:
-    """What the same grant has written meanwhile isn't another holder's."""
-    twin = Account.objects.get()
-    save(twin, grant)
-    save(account, grant)
-
-
-@pytest.mark.databases("sqlite")
 def test_save_uses_the_lock_that_the_caller_holds(account: Account) -> None:
     """Also inside a re-entry."""
     lock = locks.rlock("account:1")
@@ -271,7 +252,8 @@ def test_save_of_fields_of_an_unread_row_compares_the_stored_fence(account: Acco
 
 @pytest.mark.databases("sqlite")
 def test_update_fields_or_loaded_fields_and_the_fence_are_written(account: Account, grant: Grant) -> None:
-    some = Account.objects.only("balance").get()
+    """Also of another instance, and of a proxy model: what the same grant has written meanwhile isn't another holder's."""
+    some = Pooled.objects.only("balance").get()
     ONE.update(note="by hand")
     account.balance = F("balance") - 1
     account.save(update_fields=["balance"])
@@ -308,13 +290,6 @@ def test_parent_without_a_fence_is_written_with_its_child_or_not_at_all(account:
     assert Branch.objects.get().town == "Bern"
 
 
-@pytest.mark.databases("sqlite")
-def test_proxy_model_is_written_as_its_model(account: Account, grant: Grant) -> None:
-    save(Pooled.objects.get(), grant)
-    fenced_update(Pooled.objects.filter(pk=1), grant, balance=3)
-    assert stored() == (3, grant.fence)
-
-
 def test_save_that_the_database_refuses_leaves_the_fence_alone(account: Account, grant: Grant) -> None:
     account.branch_id = 99
     account.balance = None
@@ -322,12 +297,7 @@ def test_save_that_the_database_refuses_leaves_the_fence_alone(account: Account,
         account.save()
     assert account.fence == 0
     assert stored() == (100, 0)
-    account.balance = account.branch_id = None
-    account.balance = 1
-    account.save()
-
-
-def test_save_costs_two_updates(account: Account, grant: Grant) -> None:
+    account.branch_id, account.balance = None, 1
     with CaptureQueriesContext(connection) as queries:
         account.save()
     assert [query["sql"].split()[0] for query in queries if "UPDATE" in query["sql"]] == ["UPDATE", "UPDATE"]
@@ -338,19 +308,15 @@ def test_save_costs_two_updates(account: Account, grant: Grant) -> None:
 
 
 def test_fenced_update_writes_all_rows_or_none(account: Account, grant: Grant) -> None:
+    """A condition is part of the write."""
     other = Account.objects.create()
-    assert fenced_update(Account.objects.all(), grant, balance=F("balance") - 1) == 2
+    with pytest.raises(StaleGrant, match="no such"):
+        fenced_update(ONE.filter(balance__gte=500), grant, balance=F("balance") - 500)
+    assert fenced_update(Account.objects.filter(balance__gte=50), grant, balance=F("balance") - 1) == 2
     later_holder_writes()
     with pytest.raises(StaleGrant):
         fenced_update(Account.objects.all(), grant, balance=0)
     assert stored(other.pk) == (99, grant.fence)
-
-
-def test_condition_of_a_fenced_update_is_part_of_the_write(account: Account, grant: Grant) -> None:
-    with pytest.raises(StaleGrant, match="no such"):
-        fenced_update(ONE.filter(balance__gte=500), grant, balance=F("balance") - 500)
-    assert fenced_update(ONE.filter(balance__gte=50), grant, balance=F("balance") - 60) == 1
-    assert stored() == (40, grant.fence)
 
 
 def test_fenced_update_without_values_claims_the_row(account: Account) -> None:
@@ -383,14 +349,6 @@ def test_fenced_update_of_two_tables_raises_ValueError(account: Account, grant: 
         assert len(queries) == 0
 
 
-@pytest.mark.databases("sqlite")
-def test_plain_update_compares_no_fence(account: Account, grant: Grant) -> None:
-    """Neither compared nor noted."""
-    save(account, grant)
-    ONE.update(balance=77)
-    assert stored() == (77, grant.fence)
-
-
 # Tasks
 
 
@@ -416,7 +374,4 @@ def test_asynchronous_writes_of_a_late_holder_raise_StaleGrant(account: Account)
 
 def test_each_key_has_fences_of_its_own() -> None:
     """[F21] Those of two keys can't be compared; there is no grant on several keys at once."""
-    with locks.lock("a") as first, locks.lock("b") as second:
-        assert isinstance(first.fence, int)
-        assert isinstance(second.fence, int)
     assert not hasattr(locks, "multi_lock")
