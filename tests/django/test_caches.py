@@ -35,39 +35,26 @@ class TestWhatIsBorrowed:
             assert borrow(settings, BACKEND=backend, LOCATION=location).location == URL, location
 
     def test_options_of_the_alias_win_over_those_of_the_cache(self, settings: Any, backend: str) -> None:
-        settings.CACHES = {
-            "default": {
-                "BACKEND": backend,
-                "LOCATION": URL,
-                "OPTIONS": {"client_name": "cache"}
-                if backend == CORE
-                else {"CONNECTION_POOL_KWARGS": {"client_name": "cache"}},
-            }
-        }
-        settings.REDIS_LOCKS = {"default": {"CACHE": "default"}}
-        assert locks["default"].settings.options == {"client_name": "cache"}
+        options = {"client_name": "cache"}
+        options = options if backend == CORE else {"CONNECTION_POOL_KWARGS": options}
+        assert borrow(settings, BACKEND=backend, LOCATION=URL, OPTIONS=options).options == {"client_name": "cache"}
         own = {"client_name": "locks", "socket_timeout": 1}
-        settings.REDIS_LOCKS = {"default": {"CACHE": "default", "OPTIONS": own}}
-        assert locks["default"].settings.options == {"client_name": "locks", "socket_timeout": 1}
+        settings.REDIS_LOCKS = {"default": {"CACHE": "shared", "OPTIONS": own}}
+        assert locks["default"].settings.options == own
 
-    def test_lock_over_a_borrowed_connection_excludes_others(self, settings: Any, backend: str, redis_url: str) -> None:
-        """With W010; django-redis needn't be installed."""
-        settings.CACHES = {"default": {"BACKEND": LOCMEM}, "shared": {"BACKEND": backend, "LOCATION": redis_url}}
-        settings.REDIS_LOCKS = {"default": {"CACHE": "shared"}}
+    def test_lock_over_a_borrowed_connection_excludes_others(
+        self, settings: Any, backend: str, make_server: Callable[..., RedisServer]
+    ) -> None:
+        """With W010; django-redis needn't be installed. A password among the options is borrowed, too. [D36] The pool isn't:
+        it may have one connection only, and two locks at a time work all the same."""
+        server = make_server(requirepass="hunter2")
+        pool = {"pool_class": "redis.BlockingConnectionPool", "timeout": 1, "max_connections": 1}
+        options = {"password": "hunter2", **pool} if backend == CORE else {"PASSWORD": "hunter2"}
+        borrow(settings, BACKEND=backend, LOCATION=f"redis://127.0.0.1:{server.port}/0", OPTIONS=options)
         assert [message.id for message in run_checks(tags=["redis_locks"])] == ["redis_locks.W010"]
         with locks.lock("order:1"):
             assert in_thread(lambda: locks.lock("order:1").acquire(blocking=False)) is None
-
-    def test_password_in_the_options_of_the_cache_is_borrowed(
-        self, settings: Any, backend: str, make_server: Callable[..., RedisServer]
-    ) -> None:
-        server = make_server(requirepass="hunter2")
-        options = {"password": "hunter2"} if backend == CORE else {"PASSWORD": "hunter2"}
-        url = f"redis://127.0.0.1:{server.port}/0"
-        settings.CACHES = {"default": {"BACKEND": backend, "LOCATION": url, "OPTIONS": options}}
-        settings.REDIS_LOCKS = {"default": {"CACHE": "default"}}
-        with locks.lock("order:1") as grant:
-            assert grant.held
+            in_thread(lambda: locks.lock("order:2").acquire().release())
         assert "hunter2" not in repr(locks["default"])
 
 
@@ -95,20 +82,12 @@ class TestOptions:
         ):
             assert borrow(settings, BACKEND=DJANGO_REDIS, LOCATION=URL, OPTIONS=options).options == expected
 
-    def test_pool_of_the_cache_is_not_used(self, settings: Any, redis_url: str) -> None:
-        """[D36] It may have one connection only: two locks at a time work all the same."""
-        options = {"pool_class": "redis.BlockingConnectionPool", "timeout": 1, "max_connections": 1}
-        settings.CACHES = {"default": {"BACKEND": CORE, "LOCATION": redis_url, "OPTIONS": options}}
-        settings.REDIS_LOCKS = {"default": {"CACHE": "default"}}
-        with locks.lock("a"):
-            in_thread(lambda: locks.lock("b").acquire().release())
-
 
 class OwnCache(RedisCache):
     """A project's own cache, on Django's."""
 
 
-class TestWhatIsRefused:
+class TestRefusals:
     def test_cache_that_is_no_plain_redis_is_refused(self, settings: Any) -> None:
         """Where a sharded client would put a lock can't be known."""
         clients = [f"django_redis.client.{name}" for name in ("ShardClient", "SentinelClient", "HerdClient")]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from django.db import transaction
 
-from django_redis_locks import LockNotAcquired, locks, redis_lock
+from django_redis_locks import LockNotAcquired, locks
 from tests.databases import elsewhere
 from tests.django.account_models import Account, create_tables
 from tests.django.helpers import PATIENCE
@@ -17,19 +15,13 @@ from tests.django.helpers import PATIENCE
 ONE = Account.objects.filter(pk=1)
 
 
-@redis_lock("account:1")
-def decorated() -> None:
-    pytest.fail("it ran beside the holder")
-
-
-def by_hand() -> None:
+def take() -> None:
     with locks.lock("account:1", wait=0.05):
         pytest.fail("it ran beside the holder")
 
 
 @pytest.mark.usefixtures("database")
-@pytest.mark.parametrize("take", [decorated, by_hand])
-def test_deadlock_of_row_and_lock_ends_with_the_wait(take: Callable[[], Any]) -> None:
+def test_deadlock_of_row_and_lock_ends_with_the_wait() -> None:
     """[D13] One has the row and wants the lock, the other has the lock and wants the row: the wait for a lock ends, its
     transaction is rolled back, and the other one goes on."""
     create_tables()

@@ -74,19 +74,6 @@ def test_next_holder_reads_what_was_committed(level: str) -> None:
     assert next_holder.result(PATIENCE) == 90
 
 
-def test_lock_released_before_commit_lets_the_next_holder_read_old_values(level: str) -> None:
-    """The test above can fail: this is what happens when a lock is freed inside of the transaction."""
-
-    def second() -> int:
-        with locks.lock(LOCK), transaction.atomic():
-            return balance()
-
-    with transaction.atomic():
-        with locks.lock(LOCK):
-            ONE.update(balance=90)
-        assert elsewhere(second).result(PATIENCE) == 100
-
-
 def test_write_from_a_snapshot_older_than_the_lock_is_refused(level: str, database: str) -> None:
     """The transaction began, and read something, before the lock was acquired: under the lock it reads what was
     before. The fence refuses the write, or the database itself."""
@@ -161,19 +148,6 @@ def test_late_write_that_waits_for_the_row_is_refused(level: str, database: str)
     assert balance() == 1
     with pytest.raises(LockLost):
         grant.release()
-
-
-@pytest.mark.databases("mariadb")
-def test_write_without_a_fence_stores_a_stale_read_on_mariadb(level: str) -> None:
-    """The test above can fail: MariaDB writes over what it didn't show. The others have no such hole."""
-    if level != "REPEATABLE READ":
-        pytest.skip("reads what is committed")
-    with transaction.atomic():
-        assert balance() == 100
-        elsewhere(withdraw).result(PATIENCE)
-        with locks.lock(LOCK):
-            ONE.update(balance=balance() - 50)
-    assert balance() == 50  # 40 would be right
 
 
 def test_save_of_a_row_read_before_a_late_commit_raises_StaleGrant(level: str) -> None:

@@ -29,8 +29,7 @@ def open_view(request: HttpRequest) -> HttpResponse:
 urlpatterns = [path("view/", view), path("async-view/", aview), path("open-view/", open_view)]
 
 
-@pytest.mark.parametrize("path", ["/view/", "/async-view/"])
-@pytest.mark.parametrize("accept", ["text/plain", "application/json"])
+@pytest.mark.parametrize(("path", "accept"), [("/view/", "text/plain"), ("/async-view/", "application/json")])
 def test_view_answers_503_at_once(path: str, accept: str, store_down: str, seen: Events) -> None:
     begin = clock.now()
     response = Client().get(path, headers={"accept": accept})
@@ -50,8 +49,9 @@ def test_view_answers_503_at_once(path: str, accept: str, store_down: str, seen:
     assert "hunter2" not in event.problem
 
 
-def test_call_raises_LockBackendError_with_lock_alias_and_address(store_down: str) -> None:
-    """And what to do, but no password and no key."""
+def test_call_or_lock_raises_LockBackendError_in_time(settings: Any, store_down: str) -> None:
+    """With name, alias, address and what to do, but no password and no key. Another alias isn't harmed."""
+    begin = clock.now()
     with pytest.raises(LockBackendError) as raised:
         in_thread(lambda: work(5))
     error = raised.value
@@ -61,13 +61,7 @@ def test_call_raises_LockBackendError_with_lock_alias_and_address(store_down: st
     assert "Start that server, or correct LOCATION in REDIS_LOCKS" in message
     assert "hunter2" not in f"{error!r} {message}"
     assert "order:5" not in message
-
-
-def test_lock_object_raises_LockBackendError_in_time(settings: Any, store_down: str) -> None:
-    """Another alias isn't harmed."""
-    begin = clock.now()
     for ask in (
-        lambda: locks.lock("order:5", wait=0).acquire(),
         lambda: locks.lock("order:5").acquire(timeout=0.1),
         lambda: locks.lock("order:5").acquire(blocking=False),
         lambda: locks.lock("order:5").locked(),
