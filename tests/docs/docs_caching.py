@@ -10,7 +10,7 @@ from django.test import RequestFactory, override_settings
 from django.utils.module_loading import import_string
 
 from django_redis_locks.cache import StampedeCache, get_or_load
-from tests.docs.examples import Names, after, given, problems_of
+from tests.docs.examples import Names, after, after_each, given, problems_of
 
 
 @given(
@@ -27,11 +27,6 @@ def empty() -> Names:
 @given("README:cache")
 def _() -> Names:
     return {**empty(), "make_report": lambda: {"coffee": 40}}
-
-
-@after("howto/caching:usual")
-def _(names: Names) -> None:
-    assert names["report"] == cache.get("sales") == {"coffee": 40}
 
 
 @after("howto/caching:stale")
@@ -91,11 +86,10 @@ def _(names: Names) -> None:
     assert [import_string(name).__name__ for name in pair] == ["StampedeUpdateMiddleware", "StampedeFetchMiddleware"]
 
 
-@after("howto/caching:pages")
-def _(names: Names) -> None:
-    assert names["sales"](RequestFactory().get("/sales/")).text == "40 sold"
-
-
-@after("howto/caching:context")
-def _(names: Names) -> None:
-    assert names["euro"] == 1.08
+after_each(
+    {
+        "howto/caching:usual": lambda names: names["report"] == cache.get("sales") == {"coffee": 40},
+        "howto/caching:pages": lambda names: names["sales"](RequestFactory().get("/sales/")).text == "40 sold",
+        "howto/caching:context": lambda names: names["euro"] == 1.08,
+    }
+)

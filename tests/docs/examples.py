@@ -42,6 +42,12 @@ def after(*examples: str) -> Callable[[Callable[[Names], object]], Callable[[Nam
     return register
 
 
+def after_each(results: dict[str, Callable[[Names], object]]) -> None:
+    """By example, what mustn't be False."""
+    assert AFTER.keys().isdisjoint(results), results
+    AFTER.update(results)
+
+
 def hold_elsewhere(key: str) -> Grant:
     """A grant of another thread."""
     with ThreadPoolExecutor(1) as pool:

@@ -66,7 +66,7 @@ def test_example_of_a_page_runs(
             names[block.name.rpartition(".")[2]] = module
         else:
             run(block, names)
-    AFTER.get(example, lambda names: None)(names)
+    assert AFTER.get(example, lambda names: None)(names) is not False
     names.clear()
     assert current_grant() is None
 
