@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import connections, transaction
+from django.db import connections
+from django.db.transaction import non_atomic_requests
 from django.http import HttpRequest, HttpResponse
 from django.test import Client, RequestFactory
 from django.urls import path
@@ -23,11 +24,23 @@ pytestmark = pytest.mark.databases("sqlite")
 log = TransactionLog()
 
 BODY = "body default other"
-BEGIN = ["BEGIN other", "BEGIN default"]
-COMMIT = ["COMMIT default", "COMMIT other"]
-INSIDE = [*BEGIN, BODY, *COMMIT]
-UNDONE = [*BEGIN, BODY, "ROLLBACK default", "ROLLBACK other"]
-OTHER = ["BEGIN other", "body other", "COMMIT other"]
+WORDS = {
+    "[": ["BEGIN other", "BEGIN default"],
+    "]": ["COMMIT default", "COMMIT other"],
+    "]!": ["ROLLBACK default", "ROLLBACK other"],
+    "(": ["BEGIN other"],
+    ")": ["COMMIT other"],
+    "body": [BODY],
+    "half": ["body other"],
+    "bare": ["body"],
+    "back": ["back in the view"],
+}
+
+
+def entries(story: str) -> list[str]:
+    """Of the log: "+a [ body ] -a" is a lock outside of both transactions."""
+    locks = {"+": "acquire", "-": "release"}
+    return [line for word in story.split() for line in WORDS.get(word) or [f"{locks[word[0]]} {word[1:]}"]]
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +68,7 @@ def failing(request: HttpRequest) -> HttpResponse:
 
 def opted_out(view: Any) -> Any:
     """Neither database has a transaction for this view."""
-    return transaction.non_atomic_requests(transaction.non_atomic_requests(using="other")(view))
+    return non_atomic_requests(non_atomic_requests(using="other")(view))
 
 
 class Plain(View):
@@ -152,107 +165,53 @@ class Rest(View):
 
 changing = redis_lock("order", methods={"POST"})
 
-SHAPES: dict[str, tuple[Any, list[str]]] = {
+SHAPES: dict[str, tuple[Any, str]] = {
     # [D1] acquired before BEGIN, released after COMMIT
-    "plain": (plain, ["acquire plain", *INSIDE, "release plain"]),
-    "dispatch": (dispatched(Plain, redis_lock("dispatch")), ["acquire dispatch", *INSIDE, "release dispatch"]),
-    "dispatch-direct": (
-        of(Plain, dispatch=redis_lock("dispatch")(View.dispatch)),
-        ["acquire dispatch", *INSIDE, "release dispatch"],
-    ),
-    "as-view": (redis_lock("as view")(Plain.as_view()), ["acquire as view", *INSIDE, "release as view"]),
+    "plain": (plain, "+plain [ body ] -plain"),
+    "dispatch": (dispatched(Plain, redis_lock("dispatch")), "+dispatch [ body ] -dispatch"),
+    "dispatch-direct": (of(Plain, dispatch=redis_lock("direct")(View.dispatch)), "+direct [ body ] -direct"),
+    "as-view": (redis_lock("as-view")(Plain.as_view()), "+as-view [ body ] -as-view"),
     # [D8] one transaction inside of both locks, which end in the other order
-    "stacked": (
-        redis_lock("outer")(redis_lock("inner")(lambda request: view(key="outer"))),
-        ["acquire outer", "acquire inner", *INSIDE, "release inner", "release outer"],
-    ),
-    "dispatch-twice": (
-        dispatched(Plain, [redis_lock("first"), redis_lock("second")]),
-        ["acquire first", "acquire second", *INSIDE, "release second", "release first"],
-    ),
-    "as-view-of-dispatch": (
-        redis_lock("as view")(dispatched(Plain, redis_lock("dispatch"))),
-        ["acquire as view", "acquire dispatch", *INSIDE, "release dispatch", "release as view"],
-    ),
+    "stacked": (redis_lock("a")(redis_lock("b")(lambda request: view(key="a"))), "+a +b [ body ] -b -a"),
+    "dispatch-twice": (dispatched(Plain, [redis_lock("a"), redis_lock("b")]), "+a +b [ body ] -b -a"),
+    "as-view-of-dispatch": (redis_lock("a")(dispatched(Plain, redis_lock("b"))), "+a +b [ body ] -b -a"),
     "dispatch-and-get": (
-        dispatched(Plain, redis_lock("dispatch"), get=redis_lock("get")(Plain.get)),
-        ["acquire dispatch", *BEGIN, "acquire get", BODY, *COMMIT, "release get", "release dispatch"],
+        dispatched(Plain, redis_lock("a"), get=redis_lock("get")(Plain.get)),
+        "+a [ +get body ] -get -a",
     ),
     # [D7] a view that opted out gets no transaction, above the lock or below; each alias counts for itself
-    "opted-out-above": (opted_out(redis_lock("optout")(view)), ["acquire optout", "body", "release optout"]),
-    "opted-out-below": (
-        redis_lock("optout")(opted_out(lambda request: view())),
-        ["acquire optout", "body", "release optout"],
-    ),
-    "opted-out-of-one": (
-        redis_lock("optout")(transaction.non_atomic_requests(lambda request: view())),
-        ["acquire optout", *OTHER, "release optout"],
-    ),
-    "dispatch-opted-out-above": (
-        dispatched(Plain, transaction.non_atomic_requests, redis_lock("dispatch")),
-        ["acquire dispatch", *OTHER, "release dispatch"],
-    ),
+    "opted-out-above": (opted_out(redis_lock("a")(view)), "+a bare -a"),
+    "opted-out-below": (redis_lock("a")(opted_out(lambda request: view())), "+a bare -a"),
+    "opted-out-of-one": (redis_lock("a")(non_atomic_requests(lambda request: view())), "+a ( half ) -a"),
+    "dispatch-opted-out-above": (dispatched(Plain, non_atomic_requests, redis_lock("a")), "+a ( half ) -a"),
     # `method_decorator` puts the user's own set before ours: Django begins the other alias, around the lock
-    "dispatch-opted-out-below": (
-        dispatched(Plain, redis_lock("dispatch"), transaction.non_atomic_requests),
-        ["BEGIN other", "acquire dispatch", "body other", "COMMIT other", "release dispatch"],
-    ),
+    "dispatch-opted-out-below": (dispatched(Plain, redis_lock("a"), non_atomic_requests), "( +a half ) -a"),
     # [D3] a transaction that began before the lock ends before it
-    "get": (
-        of(Plain, get=method_decorator(redis_lock("get"))(Plain.get)),
-        [*BEGIN, "acquire get", BODY, *COMMIT, "release get"],
-    ),
+    "get": (of(Plain, get=method_decorator(redis_lock("get"))(Plain.get)), "[ +get body ] -get"),
     # [D2] a function that a view calls holds its lock until COMMIT, though it returned long ago
-    "calls-service": (
-        calls_service,
-        [*BEGIN, "acquire service", BODY, "back in the view", *COMMIT, "release service"],
-    ),
-    "calls-helper": (calls_helper, [*BEGIN, "acquire helper", BODY, *COMMIT, "release helper"]),
+    "calls-service": (calls_service, "[ +service body back ] -service"),
+    "calls-helper": (calls_helper, "[ +helper body ] -helper"),
     # [D8] the view's transaction is the helper's too, and [D7] a helper begins none for a view that opted out
-    "locked-calls-helper": (
-        redis_lock("view")(calls_helper),
-        ["acquire view", *BEGIN, "acquire helper", BODY, *COMMIT, "release helper", "release view"],
-    ),
-    "locked-calls-helper-opted-out": (
-        opted_out(redis_lock("view")(calls_helper)),
-        ["acquire view", "acquire helper", "body", "release helper", "release view"],
-    ),
-    "method-calls-helper": (
-        CallsHelper.as_view(),
-        ["acquire dispatch", *BEGIN, "acquire helper", BODY, *COMMIT, "release helper", "release dispatch"],
-    ),
+    "locked-calls-helper": (redis_lock("a")(calls_helper), "+a [ +helper body ] -helper -a"),
+    "locked-calls-helper-opted-out": (opted_out(redis_lock("a")(calls_helper)), "+a +helper bare -helper -a"),
+    "method-calls-helper": (CallsHelper.as_view(), "+dispatch [ +helper body ] -helper -dispatch"),
     # [D1] a view that is called again, by a decorator that tries twice, has a transaction again
-    "twice": (twice, ["acquire retried", *UNDONE, "release retried", "acquire retried", *INSIDE, "release retried"]),
+    "twice": (twice, "+retried [ body ]! -retried +retried [ body ] -retried"),
     # [D1] [D20] a request that needs no lock runs in the transactions, which Django left to the decorator
-    "methods": (changing(lambda request: view()), INSIDE),
-    "methods-as-view": (changing(Plain.as_view()), INSIDE),
-    "methods-dispatch": (dispatched(Plain, changing), INSIDE),
-    "methods-stacked": (
-        redis_lock("outer")(changing(lambda request: view())),
-        ["acquire outer", *INSIDE, "release outer"],
-    ),
-    "condition": (redis_lock("order", condition=lambda request: False)(lambda request: view()), INSIDE),
+    "methods": (changing(lambda request: view()), "[ body ]"),
+    "methods-as-view": (changing(Plain.as_view()), "[ body ]"),
+    "methods-dispatch": (dispatched(Plain, changing), "[ body ]"),
+    "methods-stacked": (redis_lock("a")(changing(lambda request: view())), "+a [ body ] -a"),
+    "condition": (redis_lock("order", condition=lambda request: False)(lambda request: view()), "[ body ]"),
 }
-FAILURES: dict[str, tuple[Any, int, list[str]]] = {
+FAILURES: dict[str, tuple[Any, int, str]] = {
     # [D4] an exception rolls back, and then the lock is released
-    "function-fails": (redis_lock("fails")(failing), 500, ["acquire fails", *UNDONE, "release fails"]),
+    "function-fails": (redis_lock("a")(failing), 500, "+a [ body ]! -a"),
     # the same of a lock inside Django's transaction, though Django calls nothing back
-    "get-fails": (
-        of(Fails, get=redis_lock("get")(Fails.get)),
-        500,
-        [*BEGIN, "acquire get", *UNDONE[2:], "release get"],
-    ),
+    "get-fails": (of(Fails, get=redis_lock("get")(Fails.get)), 500, "[ +get body ]! -get"),
     # an exception that REST framework answers: its `set_rollback` finds the transactions that the lock began
-    "rest-get-fails": (
-        of(Rest, get=redis_lock("rest")(Fails.get)),
-        404,
-        [*BEGIN, "acquire rest", *UNDONE[2:], "release rest"],
-    ),
-    "rest-dispatch-fails": (
-        dispatched(Rest, redis_lock("rest"), get=Fails.get),
-        404,
-        ["acquire rest", *UNDONE, "release rest"],
-    ),
+    "rest-get-fails": (of(Rest, get=redis_lock("get")(Fails.get)), 404, "[ +get body ]! -get"),
+    "rest-dispatch-fails": (dispatched(Rest, redis_lock("a"), get=Fails.get), 404, "+a [ body ]! -a"),
 }
 
 
@@ -296,14 +255,14 @@ def test_lock_of_a_view_outlives_its_transactions(name: str) -> None:
     with held_elsewhere("order"):
         log.clear()
         is_done(name)
-        log.equals(*SHAPES[name][1])
+        log.equals(*entries(SHAPES[name][1]))
 
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_lock_of_a_view_that_fails_outlives_the_rollback(name: str) -> None:
     """[D1] [D4]"""
     assert get(name).status_code == FAILURES[name][1]
-    log.equals(*FAILURES[name][2])
+    log.equals(*entries(FAILURES[name][2]))
 
 
 @pytest.mark.databases("postgresql", "mariadb")
@@ -311,7 +270,7 @@ def test_lock_outlives_transactions_on_a_server() -> None:
     """[D1] [D2] [D3] [D4]"""
     for name in ("plain", "get", "calls-service", "function-fails", "get-fails"):
         assert get(name).status_code == (500 if name in FAILURES else 200)
-        log.equals(*(SHAPES | FAILURES)[name][-1])
+        log.equals(*entries((SHAPES | FAILURES)[name][-1]))
         log.clear()
 
 
@@ -326,10 +285,10 @@ def test_cool_down_and_bare_decorator_begin_one_transaction() -> None:
     """[D1] [D45] `method_decorator(redis_lock)` has neither the same function nor the same plan for each request."""
     is_done("dispatch-bare")
     assert [entry.split()[0] for entry in (log[0], log[-1])] == ["acquire", "release"]
-    assert log[1:-1] == INSIDE
+    assert log[1:-1] == entries("[ body ]")
     log.clear()
     is_done("cool-down")
-    log.equals("acquire order", *INSIDE)
+    log.equals(*entries("+order [ body ]"))
     locks.lock("order").force_release()
 
 
@@ -350,7 +309,7 @@ def test_helper_of_a_middleware_leaves_the_views_transaction_alone(settings: Any
     """[D2] It neither begins nor takes it."""
     settings.MIDDLEWARE = [f"{__name__}.AsksHelper"]
     is_done("plain")
-    log.equals("acquire helper", "body", "release helper", *SHAPES["plain"][1])
+    log.equals(*entries("+helper bare -helper +plain [ body ] -plain"))
 
 
 def test_asynchronous_view_is_refused_by_django() -> None:
@@ -364,10 +323,10 @@ def test_asynchronous_view_is_refused_by_django() -> None:
 def test_call_outside_of_a_request_begins_no_transaction() -> None:
     """[D2] [D11] Of a view that no URL found, or a function; the look at open transactions opens no connection."""
     plain(RequestFactory().get("/"))
-    log.equals("acquire plain", "body", "release plain")
+    log.equals(*entries("+plain bare -plain"))
     log.clear()
     service()
-    log.equals("acquire service", "body", "release service")
+    log.equals(*entries("+service bare -service"))
     connections.close_all()
     service()
     assert connections["default"].connection is None
