@@ -10,8 +10,7 @@ from django.contrib.admin.models import LogEntry
 
 from django_redis_locks import Record, inspection, locks
 from tests.django.admin_site import LIST, RELEASE, VIEW, detail, keys, text, urlpatterns, visitor
-from tests.django.test_admin_list import columns
-from tests.django.test_admin_release import confirmed
+from tests.django.test_admin_pages import columns, confirmed
 from tests.django.test_console import call
 
 __all__ = ["urlpatterns"]
