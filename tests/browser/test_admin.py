@@ -160,28 +160,6 @@ def test_lock_is_released_with_the_keyboard_alone(admin: Any, site: str, held: N
     assert page.problems == []
 
 
-def test_several_locks_are_released_with_the_keyboard_alone(admin: Any, site: str, held: None) -> None:
-    """With the checkboxes and the action."""
-    page = admin()
-    page.goto(f"{site}{LIST}?q=order:4")
-    tab_to(page, "[name=action]")
-    page.press("ArrowDown")
-    assert page.evaluate("document.activeElement.value") == "force_release"
-    page.evaluate("document.activeElement.blur()")
-    tab_to(page, "#action-toggle")
-    page.press(" ")
-    assert page.evaluate("document.querySelector('.action-counter').innerText") == "2 of 2 selected"
-    page.evaluate("document.activeElement.blur()")
-    tab_to(page, "button[name=index]")
-    page.press("Enter", loads=True)
-    tab_to(page, "[name=reason]")
-    page.type("both hang")
-    page.press("Enter", loads=True)
-    assert page.evaluate("document.querySelector('.messagelist').innerText").startswith("2 locks were released: ")
-    assert [inspection.find(key).state for key in ("order:42", "order:43")] == ["free", "free"]
-    assert page.problems == []
-
-
 def test_selecting_a_full_page_offers_no_selection_of_all_pages(admin: Any, site: str, held: None) -> None:
     """[D59] What would be refused isn't offered."""
     more = [in_thread(locks.lock(f"more:{number}", expire=600).acquire) for number in range(60)]
