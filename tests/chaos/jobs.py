@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
 import time
 from typing import NamedTuple
@@ -70,13 +69,6 @@ async def agive(key: str) -> float:
     return now
 
 
-def through(key: str) -> Pass:
-    """Take and give at once."""
-    asked = clock.now()
-    with _lock(key) as grant:
-        return Pass(asked, clock.now(), grant.fence or 0, "")
-
-
 def queued(key: str) -> int:
     """How many callers of this process wait for the lock, in all its homes."""
     return waiting_callers(locks["default"], _lock(key))
@@ -106,30 +98,13 @@ async def block(gate: str, cancels: int | None = None, later: bool = False) -> N
             cancel()
 
 
-def abandon(key: str, gate: str, known: bool) -> None:
-    """Close a loop in which a task waits for the lock, when the gate is lifted. ``known``: somebody has a reference to
-    the task; otherwise it is collected, which closes its coroutine."""
+def abandon(key: str, gate: str) -> None:
+    """Close a loop in which a task waits for the lock, when the gate is lifted."""
     loop = asyncio.new_event_loop()
-    tasks = [loop.create_task(_lock(key).aacquire(timeout=LEASE))]
-    loop.run_until_complete(asyncio.to_thread(lifted, gate))
-    loop.run_until_complete(loop.shutdown_asyncgens())
-    loop.run_until_complete(loop.shutdown_default_executor())
-    loop.close()
-    if known:
-        workers.tasks[-1] = tasks[0]
-    tasks.clear()
-    gc.collect()
-
-
-def bequeath(key: str, gate: str) -> None:
-    """When the gate is lifted hand the lock over to a task that waits for it, and close the loop before that goes on."""
-    loop = asyncio.new_event_loop()
-    grant = loop.run_until_complete(_lock(key).aacquire())
     workers.tasks[-1] = loop.create_task(_lock(key).aacquire(timeout=LEASE))
     loop.run_until_complete(asyncio.to_thread(lifted, gate))
     loop.run_until_complete(loop.shutdown_default_executor())
-    loop.run_until_complete(grant.arelease())
-    loop.close()  # one round more, and the heir would have asked
+    loop.close()
 
 
 # Many.
@@ -172,18 +147,18 @@ def gather(key: str, size: int) -> None:
             time.sleep(0.0002)
 
 
-async def agather(key: str, size: int, name: str | None = None) -> None:
-    """The same with tasks. ``name`` is what ``order`` calls them, if not like the lock."""
-    crowds[name or key] = crowd = Crowd(key, size)
+async def agather(key: str, size: int) -> None:
+    """The same with tasks."""
+    crowds[key] = crowd = Crowd(key, size)
     crowd.tasks = [asyncio.create_task(crowd.awork(number)) for number in range(size)]
     while queued(key) < crowd.before + size:  # noqa: ASYNC110 - the queue has no event for it
         await asyncio.sleep(0)
 
 
-def order(name: str) -> list[int]:
+def order(key: str) -> list[int]:
     """The order in which they went through, as soon as all have."""
-    crowds[name].through.wait(workers.PATIENCE)
-    return crowds[name].order
+    crowds[key].through.wait(workers.PATIENCE)
+    return crowds[key].order
 
 
 passed: list[Pass] = []

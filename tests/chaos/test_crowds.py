@@ -12,7 +12,7 @@ import redis
 from django_redis_locks.client import Locks
 from tests.chaos import jobs
 from tests.chaos.jobs import give, order, take
-from tests.chaos.workers import AT_ONCE, CAP, PATIENCE, Worker, connected, in_line
+from tests.chaos.workers import AT_ONCE, CAP, Worker, connected, in_line
 from tests.proxy import Proxy
 from tests.waiting import eventually
 
@@ -39,6 +39,7 @@ def test_a_crowd_costs_one_process_next_to_nothing(
     crowd.call(gather, "a", SIZE)
     in_line(direct, 1)
     before = scripts(direct)
+    threading.Event().wait(0.7)  # in which they could poll
     assert crowd.call(jobs.queued, "a") == SIZE
     assert connected(direct, "crowd") <= 3
     assert scripts(direct) - before <= 5, "an earlier test's janitor may still be sweeping"
@@ -49,23 +50,6 @@ def test_a_crowd_costs_one_process_next_to_nothing(
     assert crowd.call(jobs.queued, "a") == 0
     in_line(direct, 0)
     assert holder.call(take, "a", timeout=AT_ONCE)
-
-
-def test_two_crowds_take_turns(workers: Start, direct: redis.Redis) -> None:
-    """[H4] [X1] Two processes of fifty threads and fifty tasks each: everybody once, and each home in its order,
-    although the lock goes from home to home."""
-    holder = workers("holder", max_poll_interval=CAP)
-    assert holder.call(take, "a")
-    crowds = [workers(f"crowd{number}", max_poll_interval=CAP) for number in range(2)]
-    for crowd in crowds:
-        crowd.call(jobs.gather, "a", 50)
-        crowd.call(jobs.agather, "a", 50, "tasks")
-    in_line(direct, 4)
-    holder.call(give, "a")
-    for crowd in crowds:
-        for name in ("a", "tasks"):
-            assert crowd.start(order, name).result(PATIENCE) == list(range(50))
-    in_line(direct, 0)
 
 
 def test_crowd_that_comes_at_once_asks_once(proxied: Locks, proxy: Proxy) -> None:

@@ -6,30 +6,23 @@ The cap is a minute here, as is the lease: nothing but a message ends a sleep wi
 from __future__ import annotations
 
 import signal
-import threading
-from collections.abc import Callable, Iterator
+from asyncio import CancelledError
+from collections.abc import Callable
 from concurrent.futures import Future
 
 import pytest
 import redis
 
 from tests.chaos import jobs
-from tests.chaos.jobs import agive, atake, give, take
+from tests.chaos.jobs import agive, atake, give, lift, lifted, take
 from tests.chaos.workers import AT_ONCE, CAP, LINE, PATIENCE, Worker, connected, in_line
 from tests.waiting import eventually
 
 Start = Callable[..., Worker]
 
-FACES = {"thread": (take, give), "task": (atake, agive)}
-
-
-@pytest.fixture(params=FACES)
-def face(request: pytest.FixtureRequest) -> tuple[Callable[..., object], Callable[..., object]]:
-    """What the waiter does: to take the lock, and to give it back."""
-    return FACES[request.param]
-
 
 @pytest.mark.chaos
+@pytest.mark.parametrize("face", [(take, give), (atake, agive)], ids=["thread", "task"])
 def test_each_release_wakes_a_waiter_of_another_process(
     workers: Start, face: tuple[Callable[..., object], ...], direct: redis.Redis
 ) -> None:
@@ -60,65 +53,7 @@ def in_milliseconds(
     return sorted(delays)[190] < 0.05 + sorted(switches)[190]
 
 
-@pytest.fixture
-def monitored(direct: redis.Redis) -> Iterator[list[dict[str, object]]]:
-    """Every command that the server is given."""
-    commands: list[dict[str, object]] = []
-    begun = threading.Event()
-
-    def listen() -> None:
-        with direct.monitor() as monitor:
-            begun.set()
-            for command in monitor.listen():
-                commands.append(command)
-                if "that is all" in command["command"]:
-                    return
-
-    thread = threading.Thread(target=listen)
-    thread.start()
-    assert begun.wait(20)
-    yield commands
-    direct.echo("that is all")
-    thread.join(PATIENCE)
-
-
-@pytest.mark.chaos
-def test_a_waiter_is_silent(
-    workers: Start,
-    face: tuple[Callable[..., object], ...],
-    holder: Worker,
-    direct: redis.Redis,
-    monitored: list[dict[str, object]],
-) -> None:
-    """[L27] Not one command from any connection of its process, between the one that lines it up and its wake-up."""
-    waiter = workers("waiter", max_poll_interval=CAP)
-    waiting = waiter.start(face[0], "a")
-    in_line(direct, 1)
-    direct.echo("it is in line")
-    addresses = {client["addr"] for client in direct.client_list() if client["name"] == "waiter"}
-    with pytest.raises(TimeoutError):
-        waiting.result(0.7)
-    direct.echo("it will be woken")
-    holder.call(give, "a")
-    assert waiting.result(AT_ONCE)
-    direct.echo("it has the lock")
-    eventually(lambda: any("it has the lock" in command["command"] for command in monitored))
-
-    def between(first: str, last: str) -> list[str]:
-        said = [str(command["command"]) for command in monitored]
-        begin, end = (next(n for n, text in enumerate(said) if mark in text) for mark in (first, last))
-        return [
-            str(command["command"]).split()[0]
-            for command in monitored[begin:end]
-            if f"{command['client_address']}:{command['client_port']}" in addresses
-        ]
-
-    assert len(addresses) == 2, "one that asks, and the inbox"
-    assert between("it is in line", "it will be woken") == []
-    assert between("it will be woken", "it has the lock") == ["EVALSHA"]
-
-
-def test_a_dead_waiter_is_passed_over(workers: Start, holder: Worker, direct: redis.Redis) -> None:
+def test_dead_waiter_is_passed_over(workers: Start, holder: Worker, direct: redis.Redis) -> None:
     """[H10] [L29] Killed while it stands first in line: nobody hears the message, so the release wakes the next."""
     dead, alive = workers("dead", max_poll_interval=CAP), workers("alive", max_poll_interval=CAP)
     dead.start(take, "a")
@@ -132,37 +67,35 @@ def test_a_dead_waiter_is_passed_over(workers: Start, holder: Worker, direct: re
     assert waiting.result(AT_ONCE)
 
 
-def test_a_stopped_waiter_costs_no_more_than_the_cap(workers: Start, holder: Worker, direct: redis.Redis) -> None:
-    """[H8] SIGSTOP: its connection takes the message, and nobody goes on. The next one asks when the cap is over, and
-    who was stopped gets the lock later."""
-    stopped, other = (
-        workers("stopped", max_poll_interval=CAP),
-        workers("other", max_poll_interval=0.5),
-    )  # its place is kept for two caps
-    first = stopped.start(take, "a")
+@pytest.mark.parametrize("how", ["SIGSTOP", "a blocked loop"])
+def test_woken_waiter_that_does_not_run_costs_others_no_more_than_the_cap(
+    workers: Start, holder: Worker, direct: redis.Redis, how: str
+) -> None:
+    """[H8] [H12] Its connection takes the message, and nobody goes on. The next one asks when the cap is over, and who was
+    stopped gets the lock later."""
+    stopped = workers("stopped", max_poll_interval=CAP)  # its place is kept for two caps
+    other = workers("other", max_poll_interval=0.5)
+    first = stopped.start(take if how == "SIGSTOP" else atake, "a")
     in_line(direct, 1)
-    stopped.signal(signal.SIGSTOP)
+    stopped.signal(signal.SIGSTOP) if how == "SIGSTOP" else blocked(stopped)
     second = other.start(take, "a")
     in_line(direct, 2)
     released = holder.call(give, "a")
     assert second.result(PATIENCE).got - released < 0.5 + AT_ONCE
     other.call(give, "a")
-    stopped.signal(signal.SIGCONT)
+    stopped.signal(signal.SIGCONT) if how == "SIGSTOP" else stopped.call(lift, "loop")
     assert first.result(AT_ONCE)
 
 
-@pytest.mark.parametrize("company", [0, 2], ids=["alone", "in company"])
-def test_waiter_that_gives_up_is_unregistered(
-    workers: Start, face: tuple[Callable[..., object], ...], holder: Worker, direct: redis.Redis, company: int
-) -> None:
-    """[H9] [L33] His process is taken out of the line, so that the next release wakes somebody who waits."""
+def test_waiters_that_give_up_are_unregistered(workers: Start, holder: Worker, direct: redis.Redis) -> None:
+    """[H9] [L33] Their process is taken out of the line, so that the next release wakes somebody who waits."""
     hasty, patient = workers("hasty", max_poll_interval=CAP), workers("patient", max_poll_interval=CAP)
     given_up: list[Future[object]] = []
     while not (place := direct.zrange(LINE, 0, -1)):
         if all(future.done() for future in given_up):  # not yet, or a busy machine was too slow
-            given_up = [hasty.start(face[0], "a", timeout=1 + 0.01 * number) for number in range(1 + company)]
+            given_up = [hasty.start(take, "a", timeout=1 + 0.01 * number) for number in range(3)]
     waiting = patient.start(take, "a")
-    assert [future.result(PATIENCE) for future in given_up] == [None] * (1 + company)
+    assert [future.result(PATIENCE) for future in given_up] == [None] * 3
     eventually(lambda: direct.zcard(LINE) == 1 and direct.zrange(LINE, 0, -1) != place)
     holder.call(give, "a")
     assert waiting.result(AT_ONCE)
@@ -170,24 +103,63 @@ def test_waiter_that_gives_up_is_unregistered(
     assert not direct.exists(LINE)
 
 
-def test_waiter_that_gives_up_leaves_its_place_to_its_process(
-    workers: Start, face: tuple[Callable[..., object], ...], holder: Worker, direct: redis.Redis
+# Loops that are blocked, or end
+
+
+def blocked(process: Worker, **then: object) -> None:
+    """Block the loop of a process."""
+    process.start(jobs.block, "loop", **then)
+    assert process.call(lifted, "loop is blocked")
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["before it hears", "when it has heard"])
+def test_task_cancelled_while_woken_passes_the_wake_up_on(
+    workers: Start, holder: Worker, direct: redis.Redis, later: bool
 ) -> None:
-    """[H9] A place belongs to the process: while others wait there it isn't given up, and is kept."""
-    process = workers("process", max_poll_interval=CAP)
-    hasty = process.start(face[0], "a", timeout=0.5)
-    while not direct.zcard(LINE):
-        if hasty.done():  # a busy machine was too slow
-            hasty = process.start(face[0], "a", timeout=0.5)
-    waiting = process.start(face[0], "a")
-    eventually(lambda: process.call(jobs.queued, "a") == 2 - hasty.done())
+    """[H9] [L29] [E21] The wake-up came while the loop was blocked, and with it the end of the task."""
+    woken, next_one = workers("woken", max_poll_interval=CAP), workers("next", max_poll_interval=CAP)
+    cancelled = woken.start(atake, "a")
     in_line(direct, 1)
-    later = workers("later", max_poll_interval=CAP).start(take, "a")
+    waiting = next_one.start(take, "a")
     in_line(direct, 2)
-    first, second = direct.zrange(LINE, 0, -1)
-    assert hasty.result(PATIENCE) is None
+    blocked(woken, cancels=woken.number(cancelled), later=later)
+    holder.call(give, "a")
+    in_line(direct, 1)
+    woken.call(lift, "loop")
+    with pytest.raises(CancelledError):
+        cancelled.result(AT_ONCE)
+    assert waiting.result(AT_ONCE)
+
+
+def test_loop_that_was_closed_passes_its_wake_up_on(workers: Start, holder: Worker, direct: redis.Redis) -> None:
+    """[H9] [H12] Its tasks were never cancelled, and still have their place in line."""
+    closed, alive = workers("closed", max_poll_interval=CAP), workers("alive", max_poll_interval=CAP)
+    closing = closed.start(jobs.abandon, "a", "loop")
+    in_line(direct, 1)
+    waiting = alive.start(take, "a")
+    in_line(direct, 2)
+    closed.call(lift, "loop")
+    closing.result(PATIENCE)
     holder.call(give, "a")
     assert waiting.result(AT_ONCE)
-    assert direct.zrange(LINE, 0, -1) == [second] != [first]
-    process.call(face[1], "a")
-    assert later.result(AT_ONCE)
+    alive.call(give, "a")
+    assert closed.call(take, "a")
+
+
+def test_blocked_loop_holds_up_no_thread(workers: Start, holder: Worker, direct: redis.Redis) -> None:
+    """[H12] A thread of the process has a place of its own in the line, and is woken whether or not the loop moves; so
+    is who comes meanwhile. The loop's task gets the lock when it moves again."""
+    process = workers("process", max_poll_interval=CAP)
+    waiting = process.start(take, "a")
+    in_line(direct, 1)
+    task = process.start(atake, "a")
+    in_line(direct, 2)
+    blocked(process)
+    holder.call(give, "a")
+    assert waiting.result(AT_ONCE)
+    process.call(give, "a")
+    for worker in (process, holder):
+        assert worker.call(take, "a", timeout=AT_ONCE), "it is free, and the loop was told"
+        worker.call(give, "a")
+    process.call(lift, "loop")
+    assert task.result(AT_ONCE)

@@ -66,7 +66,7 @@ class Worker:
         self._reader.start()
 
     def start(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Future[Any]:
-        """Have it do a job. ``cancel`` takes what is returned."""
+        """Have it do a job."""
         future: Future[Any] = Future()
         with self._mutex:
             self._futures.append(future)
@@ -76,10 +76,6 @@ class Worker:
     def call(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Have it do a job, and return what that returns."""
         return self.start(job, *args, **kwargs).result(PATIENCE)
-
-    def cancel(self, future: Future[Any]) -> None:
-        """Cancel the task that does this job."""
-        self.call(_cancel, self.number(future))
 
     def number(self, future: Future[Any]) -> int:
         """What a job is called in its process."""
@@ -128,11 +124,6 @@ def connected(direct: redis.Redis, name: str) -> int:
 
 tasks: dict[int, asyncio.Task[Any]] = {}
 """The jobs that are tasks, by their numbers."""
-
-
-def _cancel(number: int) -> None:
-    task = tasks[number]
-    task.get_loop().call_soon_threadsafe(task.cancel)
 
 
 def _main(pipe: Connection, url: str, name: str, tuning: dict[str, Any]) -> None:
