@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 
-from tests.chaos.fuzz.checker import Rules, check
+from tests.chaos.fuzz.checker import check
 from tests.chaos.fuzz.history import (
     BEGIN,
     END,
@@ -73,39 +73,26 @@ def line(time: float, line: Line) -> Lines:
     return [Record(time, line)]
 
 
-def violations(*parts: Lines, end: float = 3.0, pace: float = 0.0) -> list[str]:
+def violations(*parts: Lines, end: float = 3.0) -> list[str]:
     records = sorted(chain(*parts, line(0.0, Mark(BEGIN)), line(end, Mark(END))), key=lambda record: record.time)
-    return check(records, Rules(LEASE, pace)).violations
+    return check(records, LEASE).violations
 
 
 STALE = {"lost": True, "outcome": LOST}
 """The report to a holder that was stopped for too long."""
 
 RIGHT = {
-    "one after the other": [visit(1, 11, 0.1, 0.2), visit(2, 12, 1.0, 1.1), visit(3, 13, 2.0, 2.1)],
     "the lease of the dead runs out": [visit(1, 11, 0.1, None), killed(1, 0.2), visit(2, 12, 1.2, 1.3)],
-    "killed before it was told": [visit(1, 11, 0.1, 0.2, outcome=None), killed(1, 0.3), visit(2, 12, 1.2, 1.3)],
     "stopped, overtaken and told": [
         visit(1, 11, 0.1, 2.1, **STALE),
         stopped(1, 0.2, 2.0),
         visit(2, 12, 1.2, 1.3),
         visit(3, 13, 1.4, 1.5),
     ],
-    "stopped for a moment": [
-        visit(1, 11, 0.1, 0.6),
-        stopped(1, 0.2, 0.5),
-        visit(2, 12, 0.7, 0.8),
-        visit(3, 13, 2, 2.1),
-    ],
     "the machine stood still while it was inside": [
         visit(1, 11, 0.1, 2.1, **STALE),
         line(1.9, Stall(0.2, 1.9)),
         visit(2, 12, 2.0, 2.05),
-    ],
-    "the machine stood still while nobody was inside": [
-        visit(1, 11, 0.1, 0.2),
-        line(2.0, Stall(0.3, 2.0)),
-        visit(2, 12, 2.1, 2.2),
     ],
     "it alone had no turn while it was inside": [
         visit(1, 11, 0.1, 2.1, **STALE),
@@ -117,11 +104,6 @@ RIGHT = {
         line(2.0, Stall(0.3, 2.0, 2)),
         line(2.05, Stall(1.9, 2.05)),
         visit(2, 12, 2.1, 2.2),
-    ],
-    "the machine was often late for a moment": [
-        visit(1, 11, 0.1, 0.2),
-        *(line(at + 0.15, Stall(at, at + 0.15, worker)) for worker, at in ((1, 0.5), (2, 0.8), (3, 1.1))),
-        visit(2, 12, 1.8, 1.9),
     ],
     "its entry is written late": [
         visit(1, 11, 0.1, 2.1, written=2.0, **STALE),
@@ -159,20 +141,8 @@ def test_correct_history_has_no_violation() -> None:
 
 WRONG = {
     "two inside": ([visit(1, 11, 0.1, 0.3), visit(2, 12, 0.2, 0.4)], "before the end of hold"),
-    "two inside, said the second one later": (
-        [visit(1, 11, 0.1, 0.3), visit(2, 12, 0.2, 0.5, written=0.4)],
-        "before the end of hold",
-    ),
     "the dead are robbed": (
         [visit(1, 11, 0.1, None), killed(1, 0.2), visit(2, 12, 0.9, 1.1)],
-        "before the lease of hold 1 of caller 1.0, fence 11 was over",
-    ),
-    "the stopped are robbed": (
-        [visit(1, 11, 0.1, 0.9), stopped(1, 0.2, 0.8), visit(2, 12, 0.7, 0.75)],
-        "before the lease of hold 1 of caller 1.0, fence 11 was over",
-    ),
-    "robbed on the way out": (
-        [visit(1, 11, 0.1, 0.2, exited=0.9, outcome=LOST), stopped(1, 0.3, 0.8), visit(2, 12, 0.7, 0.75)],
         "before the lease of hold 1 of caller 1.0, fence 11 was over",
     ),
     "robbed before it could write": (
@@ -181,10 +151,6 @@ WRONG = {
     ),
     "not told": (
         [visit(1, 11, 0.1, 2.1), stopped(1, 0.2, 2.0), visit(2, 12, 1.2, 1.3)],
-        "outlived its lease by 1.010 s without notice",
-    ),
-    "told by the release only": (
-        [visit(1, 11, 0.1, 2.1, outcome=LOST), stopped(1, 0.2, 2.0), visit(2, 12, 1.2, 1.3)],
         "outlived its lease by 1.010 s without notice",
     ),
     "told before, not by the release": (
@@ -199,16 +165,8 @@ WRONG = {
         [visit(1, 11, 0.1, 0.2, lost=True, outcome=RELEASED), stopped(1, 0.2, 0.3)],
         "was reported lost 0.890 s before",
     ),
-    "a release that fails out of the blue": (
-        [visit(1, 11, 0.1, 0.2, outcome=LOST), stopped(1, 0.2, 0.3)],
-        "was reported lost 0.890 s before",
-    ),
     "a lease that ends while its process runs": (
         [visit(1, 11, 0.1, 1.2, **STALE)],
-        "lost its lock although its process ran on",
-    ),
-    "a lease that ends while another process has no turn": (
-        [visit(1, 11, 0.1, 1.2, **STALE), line(1.1, Stall(0.2, 1.1, 2))],
         "lost its lock although its process ran on",
     ),
     "a lease that ends although the machine was late for a moment only": (
@@ -221,28 +179,14 @@ WRONG = {
     ),
     "a store that is down only for an acquire": ([line(0.3, Refused(1, 0, 0.1, 0.3, "no"))], "ran on: no"),
     "the same fence": ([visit(1, 11, 0.1, 0.2), visit(2, 11, 0.3, 0.4)], "has the fence of"),
-    "a smaller fence": (
-        [visit(1, 12, 0.1, 0.2), visit(2, 11, 0.3, 0.4)],
-        "before the lease of hold 1 of caller 2.0, fence 11 was over",
-    ),
     "a lease longer than asked for": ([visit(1, 11, 0.1, 0.2, until=1.2)], "believed in a lease of 1.100 s"),
-    "a renewed lease longer than asked for": ([visit(1, 11, 0.1, 0.2, renewed=1.4)], "believed in a lease of 1.200 s"),
-    "leases shorter than asked for": (
-        [visit(1, 11, 0.1, 0.2, until=0.5), visit(2, 12, 0.3, 0.4, until=0.8)],
-        "half of the callers believed in a lease of less than",
-    ),
     "somebody who isn't heard of again": ([visit(1, 11, 0.1, None)], "has no end although its process wasn't killed"),
-    "a release that isn't heard of again": (
-        [visit(1, 11, 0.1, 0.2, outcome=None)],
-        "has no end although its process wasn't killed",
-    ),
     "an exception": ([line(0.1, Failed(1, 0, "ValueError"))], "caller 1.0 failed:\nValueError"),
     "a line that is written twice": (
         [visit(1, 11, 0.1, 0.2), line(0.15, Exit(1, 0, 1, 0.15, 1.09, False, 0.15))],
         "doesn't follow",
     ),
     "a lock that stays with the dead": ([visit(1, 11, 0.1, None), killed(1, 0.2)], "no entry for 2.300 s"),
-    "a lock that nobody is told of": ([visit(1, 11, 0.1, 0.2), visit(2, 12, 1.8, 1.9)], "no entry for 1.600 s"),
     "a bystander's death is no excuse": (
         [visit(1, 11, 0.1, None), killed(1, 0.2), killed(2, 1.2, hit=False), visit(3, 13, 1.8, 1.9)],
         "no entry for 1.600 s",
@@ -267,44 +211,11 @@ def test_wrong_history_is_a_violation() -> None:
 
 def test_gap_after_two_signals_to_holders_is_no_violation() -> None:
     """The second one kills a holder that had no time to write its entry."""
-    timeline = [visit(1, 11, 0.1, None), killed(1, 0.2), killed(2, 1.2), LATER]
-    assert violations(*timeline) == []
-
-
-def test_history_with_few_entries_is_a_violation() -> None:
-    assert violations(visit(1, 11, 1.0, 1.1), end=2.0, pace=2) == ["only 1 entries in 2.0 s"]
-
-
-def test_history_without_a_begin_is_a_violation() -> None:
-    assert check([], Rules()).violations == ["the fuzz has no begin or no end"]
+    assert violations(visit(1, 11, 0.1, None), killed(1, 0.2), killed(2, 1.2), LATER) == []
 
 
 def test_history_without_entries_is_a_violation() -> None:
     assert violations(end=2.0) == ["no entry for 2.000 s, until end"]
-
-
-def many(worker: int, entries: int, begin: float) -> Lines:
-    """Entries every two milliseconds; the fences are the time."""
-    times = [begin + number / 500 for number in range(entries)]
-    return [
-        Record(time + later, line)
-        for number, time in enumerate(times, 1)
-        for later, line in (
-            (0.0, Entry(worker, 0, number, int(time * 1e6), time, time, time + VALID)),
-            (0.001, Exit(worker, 0, number, time + 0.001, time + VALID, False, time + 0.001)),
-            (0.001, Outcome(worker, 0, number, RELEASED, time + 0.001)),
-        )
-    ]
-
-
-def test_starved_waiter_is_a_violation() -> None:
-    """Others enter again and again; who was stopped, who is dead and who hasn't begun isn't waiting."""
-    timeline = [many(1, 1, 0.1), many(2, 1200, 0.2), many(1, 0, 2.7)]
-    late = many(3, 1, 2.7)
-    assert violations(*timeline, late) == ["worker 1 waited for 1201 entries of others"]
-    assert violations(*timeline, late, stopped(1, 0.15, 2.0, hit=False)) == []
-    assert violations(*timeline, late, killed(1, 0.15, hit=False)) == []
-    assert violations(*timeline, late, line(1.0, Stall(0.15, 1.0, 1))) == []
 
 
 def test_decoded_line_equals_the_encoded_one() -> None:

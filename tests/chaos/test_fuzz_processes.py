@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
-from math import inf
 from pathlib import Path
 from time import monotonic as now
 
@@ -21,7 +20,7 @@ import pytest
 
 from django_redis_locks.client import Locks
 from tests.chaos.fuzz.broken_locks import LOCKS
-from tests.chaos.fuzz.checker import PACE, Result, Rules, check
+from tests.chaos.fuzz.checker import Result, check
 from tests.chaos.fuzz.history import History
 from tests.chaos.fuzz.nemesis import Nemesis, Scenario, WorkerFailed
 from tests.chaos.fuzz.worker import LEASE, Config
@@ -33,8 +32,6 @@ LONG = SECONDS >= 30
 """In a short run a few unlucky signals are a large part of it."""
 
 VARIANTS = [("threads", "fixed"), ("tasks", "renewed"), ("threads", "renewed"), ("tasks", "fixed")]
-
-FLAWS = ["Brief", "Careless", "Eager", "Open", "Silent"]
 
 Run = Callable[..., Result]
 
@@ -48,16 +45,16 @@ def history(make_server: Callable[..., RedisServer]) -> Iterator[History]:
 
 @pytest.fixture
 def run(history: History, tmp_path: Path) -> Run:
-    """`run(scenario, holder, rules)`: the result of the checker, printed with the seed."""
+    """`run(scenario, holder)`: the result of the checker, printed with the seed."""
 
-    def run(scenario: Scenario, holder: Callable[[], int | None], rules: Rules) -> Result:
+    def run(scenario: Scenario, holder: Callable[[], int | None]) -> Result:
         violations = []
         with (tmp_path / "stderr").open("wb") as stderr, Nemesis(scenario, history, holder, stderr) as nemesis:
             try:
                 nemesis.run()
             except WorkerFailed as failure:
                 violations.append(str(failure))
-        result = check(history.records(), rules)
+        result = check(history.records(), LEASE)
         result.violations[:0] = violations
         print(f"FUZZ_SEED={scenario.seed}", result, sep="\n")  # noqa: T201 - shown if the test fails
         print((tmp_path / "stderr").read_text()[-3000:])  # noqa: T201
@@ -80,7 +77,7 @@ def test_processes_killed_and_stopped_keep_mutual_exclusion(
         found = lock.holder()
         return found.pid if found else None
 
-    result = run(Scenario(config, SECONDS, seed), holder, Rules(LEASE, PACE if LONG else PACE / 20))
+    result = run(Scenario(config, SECONDS, seed), holder)
     assert not result.violations
     assert result.counts["hits"] >= SECONDS / 10 or not LONG, "the signals missed the holders"
 
@@ -91,22 +88,10 @@ def test_processes_killed_and_stopped_keep_mutual_exclusion(
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("name", FLAWS if LONG else FLAWS[:1])
-def test_broken_lock_has_violations(name: str, run: Run, history: History, redis_url: str) -> None:
-    """The fuzz can fail."""
-    assert run(*plain(name, redis_url, history)).violations
-
-
-@pytest.mark.chaos
-def test_plain_lock_has_no_violations(run: Run, history: History, redis_url: str) -> None:
-    """The broken ones fail by their defects only."""
-    assert not run(*plain("PlainLock", redis_url, history)).violations
-
-
-def plain(name: str, url: str, history: History) -> tuple[Scenario, Callable[[], int | None], Rules]:
-    """Few processes, stopped often and for longer than the lease. Some flaws show only when one goes on."""
-    config = Config(0, url, history.url, "threads", callers=2, broken=name)
-    seconds = 6.0 if LONG else 2.0
+@pytest.mark.parametrize("name", LOCKS if LONG else ["Brief", "PlainLock"])
+def test_only_a_broken_lock_has_violations(name: str, run: Run, history: History, redis_url: str) -> None:
+    """The fuzz can fail, and by a lock's defects only. Few processes, stopped often and for longer than the lease."""
+    config = Config(0, redis_url, history.url, "threads", callers=2, broken=name)
     signals = {"pause": (0.1, 0.3), "aimed": 1.0, "kills": 0.0, "long_stops": 1.0}
-    scenario = Scenario(config, seconds, random.getrandbits(32), workers=4, **signals)
-    return scenario, LOCKS[name](url).holder, Rules(LEASE, pace=0, bypass=inf)
+    scenario = Scenario(config, 6.0 if LONG else 2.5, random.getrandbits(32), workers=4, **signals)
+    assert bool(run(scenario, LOCKS[name](redis_url).holder).violations) is (name != "PlainLock")

@@ -72,16 +72,6 @@ class PlainGrant:
             raise LockLost("lost")
 
 
-class Open(PlainLock):
-    """Grants each request."""
-
-    def take(self, token: str) -> int | None:
-        return self.client.incr(f"{KEY}:fence")
-
-    def free(self, token: str) -> bool:
-        return True
-
-
 class Brief(PlainLock):
     """The server's lease is shorter than its holder believes: no longer than the section."""
 
@@ -95,21 +85,4 @@ class Careless(PlainLock):
         return bool(self.client.delete(KEY))
 
 
-class Silent(PlainLock):
-    """Doesn't report that the lease is over."""
-
-    def free(self, token: str) -> bool:
-        super().free(token)
-        return True
-
-
-class Eager(PlainLock):
-    """Takes the lock over in the second half of a lease."""
-
-    def take(self, token: str) -> int | None:
-        if 0 < self.client.pttl(KEY) < 1000 * LEASE / 2:
-            self.client.delete(KEY)
-        return super().take(token)
-
-
-LOCKS = {lock.__name__: lock for lock in (PlainLock, Open, Brief, Careless, Silent, Eager)}
+LOCKS = {lock.__name__: lock for lock in (PlainLock, Brief, Careless)}
