@@ -1,11 +1,14 @@
-"""Other threads, other holders, and recorded events."""
+"""Other threads, other holders, requests, and recorded events."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
+
+from django.test import AsyncClient, Client
 
 from django_redis_locks import Grant, clock, locks
 from tests.probes.django import events
@@ -59,6 +62,21 @@ def held_elsewhere(key: str, using: str = "default", **terms: Any) -> Iterator[G
         yield grant
     finally:
         grant.release()
+
+
+def ask(url: str, method: str = "get", *, asgi: bool = False, **headers: str) -> Any:
+    """What a request of the test client is answered."""
+
+    async def answer() -> Any:
+        return await getattr(AsyncClient(), method)(url, headers=headers)
+
+    return asyncio.run(answer()) if asgi else getattr(Client(), method)(url, headers=headers)
+
+
+def refused(url: str, method: str = "get", *, key: str = "order", asgi: bool = False, **headers: str) -> Any:
+    """What a request is answered whose lock is busy for the next 900 s."""
+    with held_elsewhere(key, expire=900):
+        return ask(url, method, asgi=asgi, **headers)
 
 
 def until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:

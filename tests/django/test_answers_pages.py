@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import json
 import logging
 import os
 import socket
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template import TemplateSyntaxError
 from django.template.response import TemplateResponse
-from django.test import AsyncClient, Client
 from django.urls import path
 
 from django_redis_locks import LockError, current_grant, redis_lock
-from tests.django.helpers import held_elsewhere
+from tests.django import helpers
+from tests.django.helpers import ask, held_elsewhere
 from tests.django.test_answers import KEY, TEXT, aview, view
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
@@ -118,17 +118,8 @@ def pages(settings: Any) -> Callable[[dict[str, str]], None]:
     return have
 
 
-def refused(url: str, accept: str = BROWSER, method: str = "get") -> Any:
-    with held_elsewhere(KEY, name="patient", expire=900):
-        return getattr(Client(), method)(url, headers={"accept": accept})
-
-
-def refused_by_asgi(url: str, accept: str = BROWSER) -> Any:
-    async def ask() -> Any:
-        return await AsyncClient().get(url, headers={"accept": accept})
-
-    with held_elsewhere(KEY, expire=900):
-        return asyncio.run(ask())
+def refused(url: str, accept: str = BROWSER, method: str = "get", *, asgi: bool = False) -> Any:
+    return helpers.refused(url, method, key=KEY, asgi=asgi, accept=accept)
 
 
 class TestPages:
@@ -136,12 +127,11 @@ class TestPages:
         """[D 2.4] With the request at hand, and neither key nor holder. Under ASGI it is rendered in a thread: its context
         may ask the session and the database. The answer to HEAD has the same headers and no body."""
         pages({"redis_locks/409.html": PAGE})
-        asks = [functools.partial(refused, url) for url in ("/view/", "/async-view/")]
-        for ask in (*asks, functools.partial(refused_by_asgi, "/async-view/")):
-            response = ask()
+        for url, asgi in (("/view/", False), ("/async-view/", False), ("/async-view/", True)):
+            response = refused(url, asgi=asgi)
             assert (response.status_code, response["Content-Type"]) == (409, "text/html; charset=utf-8")
             assert (response["Retry-After"], response["Cache-Control"]) == ("60", "no-store")
-            assert response.content.decode() == f"<p>409 {TEXT.strip()} 60 {ask.args[0]}</p>"
+            assert response.content.decode() == f"<p>409 {TEXT.strip()} 60 {url}</p>"
             known = repr([*response.context_data.values()])
             assert response.context_data.keys() == {"status", "detail", "retry_after"}
             for secret in ("patient", "jane", socket.gethostname(), str(os.getpid()), "Thread", "default"):
@@ -174,7 +164,7 @@ class TestPages:
             if url == "store_down":
                 request.getfixturevalue(url)
             pages({"redis_locks/409.html": "no", f"redis_locks/{status}.html": "{{ status }} {{ retry_after }}"})
-            response = refused(url) if url != "store_down" else Client().get("/view/", headers={"accept": BROWSER})
+            response = refused(url) if url != "store_down" else ask("/view/", accept=BROWSER)
             assert response.status_code == status
             assert response.content.decode() == f"{status} {response.get('Retry-After')}"
             assert int(response.get("Retry-After", 0)) in retry_after
@@ -203,15 +193,13 @@ class TestLog:
     def test_conflict_is_no_warning(self, pages: Any, caplog: pytest.LogCaptureFixture) -> None:
         """[D26] One line of ours at INFO; Django's WARNING of each 4xx isn't written. Under WSGI and ASGI, with a page
         and without one."""
-        asks = [functools.partial(refused, url) for url in ("/view/", "/async-view/", "/locked/")]
-        asks += [functools.partial(refused_by_asgi, url) for url in ("/view/", "/async-view/")]
-        for ask in asks:
+        for url, asgi in product(("/view/", "/async-view/", "/locked/"), (False, True)):
             for templates in ({}, {"redis_locks/409.html": PAGE}):
                 pages(templates)
                 caplog.clear()
                 with caplog.at_level(logging.INFO):
-                    ask()
-                assert lines(caplog) == [OURS], ask
+                    refused(url, asgi=asgi)
+                assert lines(caplog) == [OURS], url
 
     def test_status_from_500_on_is_logged_as_an_error(
         self, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
@@ -222,15 +210,15 @@ class TestLog:
             assert lines(caplog) == [OURS, ("django.request", "ERROR")]
             caplog.clear()
             request.getfixturevalue("store_down")
-            Client().get("/view/")
+            ask("/view/")
         assert lines(caplog) == [("django_redis_locks.backend", "ERROR"), ("django.request", "ERROR")]
 
     def test_other_4xx_are_still_warned_of(self, caplog: pytest.LogCaptureFixture) -> None:
         """[D26] Also of a view that was refused first."""
         refused("/view/")
         caplog.clear()
-        Client().get("/no-such-page/")
-        Client().get("/not-found/")
+        ask("/no-such-page/")
+        ask("/not-found/")
         assert [line for line in lines(caplog) if line[0] == "django.request"] == [("django.request", "WARNING")] * 2
 
     def test_log_filter_is_installed_once(self) -> None:
@@ -246,13 +234,13 @@ class TestLog:
 class TestTriedAgain:
     def test_view_that_is_tried_again_and_busy_by_then_is_409(self) -> None:
         for url in ("/retried/", "/retried-stacked/"):
-            assert Client().get(url).status_code == 409, url
+            assert ask(url).status_code == 409, url
 
     def test_helper_called_by_a_template_or_a_key_raises(self, pages: Any) -> None:
         """It is no view, although the view has returned."""
         pages({"helped.html": "{{ helped }}", "redis_locks/409.html": "{{ helped }}"})
-        assert Client().get("/rendered/").content == b"served"
+        assert ask("/rendered/").content == b"served"
         with held_elsewhere("helper"):
-            assert Client().get("/rendered/").content == b"refused"
+            assert ask("/rendered/").content == b"refused"
             assert refused("/view/").content == b"refused"
-            assert Client().get("/keyed/").content == b"keyed:refused"
+            assert ask("/keyed/").content == b"keyed:refused"

@@ -18,10 +18,8 @@ from django.test import AsyncClient
 from django.urls import path
 
 from django_redis_locks import LockAlreadyHeld, clock, locks, redis_lock
-from tests.django.helpers import PATIENCE, in_thread, until
+from tests.django.helpers import PATIENCE, until
 from tests.probes.django import waiters
-from tests.proxy import Proxy
-from tools.redis_server import RedisServer
 
 DONE = (200, "done")
 
@@ -246,43 +244,6 @@ class TestDisconnect:
         assert body.never_begins()
         body.go.set()
         assert waiter.answer() == DONE
-
-
-def test_call_that_is_cancelled_twice_frees_its_lock(redis_server: RedisServer, redis_url: str, settings: Any) -> None:
-    """[D40] A group cancels a call because its sibling failed, and is cancelled itself while that call gives its lock
-    back: it is free all the same, long before its lease ends."""
-    with Proxy(redis_server.port) as proxy:
-        settings.REDIS_LOCKS = {"default": {"LOCATION": proxy.url, "OPTIONS": {"socket_timeout": 3}}}
-        in_thread(lambda: locks.lock("visit").acquire().release())  # the server knows the scripts
-        proxy.calls.clear()
-
-        async def scenario() -> None:
-            entered = asyncio.Event()
-
-            @redis_lock("visit", expire=600)
-            async def section() -> None:
-                entered.set()
-                await asyncio.Event().wait()
-
-            async def fails() -> None:
-                await entered.wait()
-                proxy.plan("delay", "request", of="lock/free")
-                raise LookupError
-
-            async def group() -> None:
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(section())
-                    tasks.create_task(fails())
-
-            task = asyncio.create_task(group())
-            await asyncio.to_thread(until, lambda: "delay request" in proxy.fates("lock/free"))
-            task.cancel()
-            with pytest.raises((asyncio.CancelledError, ExceptionGroup)):
-                await task
-
-        asyncio.run(scenario())
-        until(lambda: not locks.lock("visit").locked())
-        proxy.reset()
 
 
 class TestOneThreadForAll:

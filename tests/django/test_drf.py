@@ -30,6 +30,7 @@ from rest_framework.views import APIView
 from django_redis_locks import LockBackendError, LockKeyError, LockNotAcquired, answers, current_grant, redis_lock
 from django_redis_locks.contrib.drf import Locked, LocksUnavailable
 from tests import databases
+from tests.django import helpers
 from tests.django.helpers import Events, held_elsewhere
 from tests.probes.django import events
 
@@ -234,8 +235,7 @@ def handled() -> Any:
 
 
 def refused(url: str, method: str = "get", key: str = "order") -> Any:
-    with held_elsewhere(key, name="order", expire=900):
-        return getattr(Client(), method)(url, headers={"accept": "application/json"})
+    return helpers.refused(url, method, key=key, accept="application/json")
 
 
 def is_the_frameworks(response: Any, status: int = 409, retry_after: str | None = "60", detail: str = DETAIL) -> None:

@@ -1,4 +1,5 @@
-"""`on_conflict=`: a handler, "raise" or "skip" for a call whose lock is busy; built-in < alias < LOCKS[name] < call site."""
+"""`on_conflict=`: a handler, "raise" or "skip" for a call whose lock is busy, built-in < alias < LOCKS[name] < call site;
+and LockMiddleware, which answers for what has no lock of its own."""
 
 from __future__ import annotations
 
@@ -16,12 +17,22 @@ from django.core import checks
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.db import connection
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.test import AsyncClient, Client, RequestFactory, override_settings
+from django.test import RequestFactory, override_settings
 from django.urls import path
 from django.views import View
 
-from django_redis_locks import LockBackendError, LockNotAcquired, answers, locks, redis_lock
-from tests.django.helpers import MEMORY, held_elsewhere, in_thread
+from django_redis_locks import (
+    LockAlreadyHeld,
+    LockBackendError,
+    LockKeyError,
+    LockNotAcquired,
+    answers,
+    locks,
+    redis_lock,
+)
+from tests import databases
+from tests.django.helpers import MEMORY, Events, ask, held_elsewhere, in_thread, refused
+from tests.probes.django import events
 
 
 def teapot(request: HttpRequest, refused: LockNotAcquired) -> HttpResponse:
@@ -121,7 +132,59 @@ def skipping_helper(request: HttpRequest) -> str:
     return "served"
 
 
+# Views without a lock of their own
+
+
+@redis_lock("order", status=423, retry_after=7)
+def special() -> str:
+    return "served"
+
+
+@redis_lock("cooling", auto_release=False, expire=900)
+def cooling() -> str:
+    return "served"
+
+
+@redis_lock("order", on_conflict="raise")
+def raising(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("served")
+
+
+def unlocked(request: HttpRequest) -> HttpResponse:
+    with locks.lock("order", wait=0):
+        return HttpResponse("served")
+
+
+async def aunlocked(request: HttpRequest) -> HttpResponse:
+    async with locks.lock("order", wait=0):
+        return HttpResponse("served")
+
+
+def writes(request: HttpRequest) -> HttpResponse:
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO attempt VALUES (1)")
+    return unlocked(request)
+
+
+def twice(request: HttpRequest) -> HttpResponse:
+    with locks.lock("order"), locks.lock("order"):
+        return HttpResponse("never")
+
+
+def no_key(request: HttpRequest) -> HttpResponse:
+    with locks.lock(""):
+        return HttpResponse("never")
+
+
 urlpatterns = [
+    path("unlocked/", unlocked),
+    path("async-unlocked/", aunlocked),
+    path("raising/", raising),
+    path("special/", lambda request: HttpResponse(special())),
+    path("cooling/", lambda request: HttpResponse(cooling())),
+    path("writes/", writes),
+    path("twice/", twice),
+    path("no-key/", no_key),
     path("view/", decorated(on_conflict=teapot)),
     path("async-view/", adecorated(on_conflict=teapot)),
     path("async-handler/", adecorated(on_conflict=ateapot)),
@@ -136,21 +199,13 @@ urlpatterns = [
 ]
 
 
-def refused(path: str, method: str = "get") -> Any:
-    with held_elsewhere("order", name="order"):
-        return getattr(Client(), method)(path)
-
-
-def refused_by_asgi(path: str, method: str = "get") -> Any:
-    async def ask() -> Any:
-        return await getattr(AsyncClient(), method)(path)
-
-    with held_elsewhere("order"):
-        return asyncio.run(ask())
-
-
 def outcome(result: Any) -> Any:
     return asyncio.run(result) if asyncio.iscoroutine(result) else result
+
+
+@pytest.fixture
+def installed(settings: Any) -> None:
+    settings.MIDDLEWARE = ["django.middleware.common.CommonMiddleware", "django_redis_locks.middleware.LockMiddleware"]
 
 
 class TestHandler:
@@ -169,10 +224,11 @@ class TestHandler:
         """[D26] [D41] An asynchronous one of a synchronous method too, in its thread under ASGI. A synchronous one runs
         where Django's own synchronous code does, and may ask the database. Django warns of none of these answers."""
         with caplog.at_level(logging.INFO):
-            for url in ("/view/", "/async-view/", "/async-handler/", "/class/"):
-                assert refused(url).status_code == refused_by_asgi(url).status_code == 418, url
-            assert refused("/class/", "post").status_code == refused_by_asgi("/class/", "post").status_code == 418
-            assert refused_by_asgi("/database/").status_code == 418
+            for asgi in (False, True):
+                for url in ("/view/", "/async-view/", "/async-handler/", "/class/"):
+                    assert refused(url, asgi=asgi).status_code == 418, url
+                assert refused("/class/", "post", asgi=asgi).status_code == 418
+            assert refused("/database/", asgi=True).status_code == 418
         assert {record.name for record in caplog.records} == {"django_redis_locks.acquire"}
 
     def test_handler_is_given_status_retry_after_and_cool_down(self, rf: RequestFactory) -> None:
@@ -209,7 +265,7 @@ class TestHandler:
                 with held_elsewhere("order"), pytest.raises(LockNotAcquired):
                     outcome(redis_lock("order", on_conflict=handler)(function)())
             with held_elsewhere("helper"):
-                assert Client().get("/undecorated/").content == b"LockNotAcquired"
+                assert ask("/undecorated/").content == b"LockNotAcquired"
 
 
 class TestBadHandler:
@@ -273,14 +329,14 @@ class TestSkip:
             assert outcome(work()) == 5
             runs.clear()
         with held_elsewhere("helper"):
-            assert Client().get("/skipping-helper/").content == b"None"
-        assert Client().get("/skipping-helper/").content == b"served"
+            assert ask("/skipping-helper/").content == b"None"
+        assert ask("/skipping-helper/").content == b"served"
 
     def test_skip_of_a_view_raises_TypeError(self) -> None:
         """[D52] At its first request, whether the lock is busy or not."""
         for url in ("/skip/", "/async-skip/"):
             with pytest.raises(TypeError, match='is a view and has on_conflict="skip", which returns None'):
-                Client().get(url)
+                ask(url)
             in_thread(lambda: locks.lock("order", wait=0).acquire().release())
 
 
@@ -359,3 +415,63 @@ def test_wrong_on_conflict_raises_ValueError_at_decoration() -> None:
     ):
         with pytest.raises(ValueError, match=hint):
             redis_lock("order", on_conflict=how)
+
+
+@pytest.mark.parametrize("asgi", [False, True], ids=["wsgi", "asgi"])
+@pytest.mark.usefixtures("installed")
+class TestMiddleware:
+    """`LockMiddleware` answers for services that raise, in views without a lock of their own."""
+
+    def test_LockNotAcquired_is_answered_as_by_a_view(self, asgi: bool, caplog: pytest.LogCaptureFixture) -> None:
+        """[D 2.4] Of a lock object, or of a view that raises it; with the status, the retry and the cool-down of a
+        service."""
+        for url in ("/unlocked/", "/async-unlocked/", "/raising/", "/special/"):
+            caplog.clear()
+            with caplog.at_level(logging.INFO):
+                response = refused(url, asgi=asgi)
+            expected = (423, "7") if url == "/special/" else (409, "60")
+            assert (response.status_code, response["Retry-After"]) == expected
+            assert response["Cache-Control"] == "no-store"
+            assert [record.name for record in caplog.records] == ["django_redis_locks.acquire"]
+            assert ask(url).content == b"served"
+        assert ask("/cooling/").status_code == 200
+        response = ask("/cooling/", asgi=asgi)
+        assert (response.status_code, 870 < int(response["Retry-After"]) <= 900) == (429, True)
+        locks.lock("cooling").force_release()
+
+    def test_handler_of_the_settings_answers(self, asgi: bool, memory_locks: Any) -> None:
+        """[D52] One that returns no response raises, with the conflict as its cause; "raise" is answered."""
+        for handler in (teapot, ateapot, f"{teapot.__module__}.teapot"):
+            entry = {"ON_CONFLICT": handler}
+            for table in (entry, {"ON_CONFLICT": "raise", "LOCKS": {"order": entry}}):
+                memory_locks(**table)
+                response = refused("/unlocked/", asgi=asgi)
+                assert (response.status_code, response.content) == (418, b"teapot order 409")
+        memory_locks(ON_CONFLICT=wrong)
+        with pytest.raises(TypeError, match="a handler returns an HttpResponse, not str") as raised:
+            refused("/unlocked/", asgi=asgi)
+        assert isinstance(raised.value.__cause__, LockNotAcquired)
+        memory_locks(ON_CONFLICT="raise")
+        assert refused("/unlocked/", asgi=asgi).status_code == 409
+
+    def test_store_that_is_down_is_503(self, asgi: bool, store_down: str, seen: Events) -> None:
+        """[D 2.4] And a signal."""
+        response = ask("/async-unlocked/" if asgi else "/unlocked/", asgi=asgi)
+        assert (response.status_code, response["Retry-After"]) == (503, "5")
+        (event,) = seen.of(events.BackendFailed)
+        assert (event.name, event.alias, event.doing) == ("order", "default", "acquire, answered with 503")
+
+    def test_mistake_of_the_program_stays_500(self, asgi: bool) -> None:
+        for url, kind in (("/twice/", LockAlreadyHeld), ("/no-key/", LockKeyError)):
+            with pytest.raises(kind):
+                ask(url, asgi=asgi)
+
+
+def test_middleware_answers_after_the_rollback(installed: None, tmp_path: Any, django_db_blocker: Any) -> None:
+    """[D4] Under ATOMIC_REQUESTS, before it is answered."""
+    entry = {**databases.sqlite(tmp_path / "db.sqlite3"), "ATOMIC_REQUESTS": True}
+    with django_db_blocker.unblock(), databases.as_default(entry), connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE attempt (n int)")
+        assert refused("/writes/").status_code == 409
+        cursor.execute("SELECT count(*) FROM attempt")
+        assert cursor.fetchone() == (0,)
