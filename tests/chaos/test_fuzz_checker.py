@@ -214,6 +214,11 @@ def test_gap_after_two_signals_to_holders_is_no_violation() -> None:
     assert violations(visit(1, 11, 0.1, None), killed(1, 0.2), killed(2, 1.2), LATER) == []
 
 
+def test_gap_after_the_end_is_no_violation() -> None:
+    """A process that was started late enters when all others have left."""
+    assert violations(visit(1, 11, 0.1, 0.2), visit(2, 12, 1.2, 1.3), visit(3, 13, 4.0, 4.1), end=1.1) == []
+
+
 def test_history_without_entries_is_a_violation() -> None:
     assert violations(end=2.0) == ["no entry for 2.000 s, until end"]
 

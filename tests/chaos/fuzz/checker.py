@@ -190,7 +190,9 @@ def _gaps(timeline: Timeline, pairs: list[Pair]) -> Iterator[tuple[float, str]]:
         if (isinstance(line, Entry) and hold not in late) or isinstance(line, Mark):
             if since is not None:
                 yield timeline.running_time(since, time), str(hold) if hold else line.what
-            since = None if line == Mark(END) else time
+            if line == Mark(END):
+                return  # callers leave now, and the first entry of a process that is still starting ends no gap
+            since = time
         elif since is None:
             continue
         elif isinstance(line, Signal):

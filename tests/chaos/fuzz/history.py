@@ -186,6 +186,7 @@ def watch(history: History, over: threading.Event, worker: int = 0) -> None:
     """Write down whenever this process gets no turn: neither a late entry nor the end of a lease is the lock's fault then."""
     last = now()
     while not over.wait(0.02):
-        if now() - last > LATE:
-            history.write(Stall(last, now(), worker))
-        last = now()
+        woke = now()
+        if woke - last > LATE:
+            history.write(Stall(last, woke, worker))
+        last = woke  # before the write, which a machine without turns delays too
