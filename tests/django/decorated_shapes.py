@@ -26,18 +26,16 @@ class Body:
 
     def clear(self) -> None:
         self.runs = 0
-        self.act: Callable[[], object] = lambda: None
-        self.aact: Callable[[], Awaitable[object]] = functools.partial(asyncio.sleep, 0)
+        self.act: Callable[[], str | None] = lambda: None
+        self.aact: Callable[[], Awaitable[str | None]] = functools.partial(asyncio.sleep, 0)
 
     def call(self, *_: object) -> str:
         self.runs += 1
-        self.act()
-        return "done"
+        return self.act() or "done"
 
     async def acall(self, *_: object) -> str:
         self.runs += 1
-        await self.aact()
-        return "done"
+        return await self.aact() or "done"
 
 
 body = Body()
@@ -55,10 +53,14 @@ class Plain(View):
     def get(self, request: HttpRequest) -> HttpResponse:
         return view(request)
 
+    head = options = trace = post = put = patch = delete = get
+
 
 class AsyncPlain(View):
     async def get(self, request: HttpRequest) -> HttpResponse:
         return await async_view(request)
+
+    head = options = trace = post = put = patch = delete = get
 
 
 def of(base: type[View], **members: object) -> Any:
@@ -66,9 +68,10 @@ def of(base: type[View], **members: object) -> Any:
     return type(f"Own{base.__name__}", (base,), members).as_view()
 
 
-def decorated(base: type[View], key: str, **members: object) -> Any:
+def decorated(base: type[View], lock: Any, **members: object) -> Any:
     """A class that `method_decorator` decorates, as a view."""
-    return method_decorator(redis_lock(key), name="dispatch")(type(f"Own{base.__name__}", (base,), members)).as_view()
+    lock = redis_lock(lock) if isinstance(lock, str) else lock
+    return method_decorator(lock, name="dispatch")(type(f"Own{base.__name__}", (base,), members)).as_view()
 
 
 class GetDirect(View):

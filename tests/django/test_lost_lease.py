@@ -57,9 +57,9 @@ def raises(*_: object) -> None:
     raise LookupError
 
 
-@pytest.mark.parametrize("kind", ["coroutine", "view", "exception", "block"])
+@pytest.mark.parametrize("kind", ["coroutine", "view", "exception", "block", "end"])
 def test_result_or_exception_outlives_the_loss(kind: str, manual_clock: ManualClock, rf: RequestFactory) -> None:
-    """[D30] [L4] Of a call, of a view its own answer; an exception isn't masked."""
+    """[D30] [L4] Of a call, of a view its own answer; an exception isn't masked, and the end of a block raises one."""
 
     def slow(request: HttpRequest) -> HttpResponse:
         manual_clock.advance(31)
@@ -76,13 +76,10 @@ def test_result_or_exception_outlives_the_loss(kind: str, manual_clock: ManualCl
     elif kind == "exception":
         with pytest.raises(LookupError):
             order(slow)(rf.get("/"))
-    else:
+    elif kind == "block":
         with pytest.raises(LookupError), locks.lock("order", expire=30):
             raises(manual_clock.advance(31))
-
-
-def test_with_block_raises_LockLost_at_its_end(manual_clock: ManualClock) -> None:
-    """[L4]"""
-    with pytest.raises(LockLost) as raised, locks.lock("order", expire=30):
-        manual_clock.advance(31)
-    assert (raised.value.key, raised.value.name, raised.value.alias) == ("order", "order", "default")
+    else:
+        with pytest.raises(LockLost) as raised, locks.lock("order", expire=30):
+            manual_clock.advance(31)
+        assert (raised.value.key, raised.value.name, raised.value.alias) == ("order", "order", "default")

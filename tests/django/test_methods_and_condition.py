@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,11 +11,11 @@ import pytest
 from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient, Client, RequestFactory
 from django.urls import path
-from django.utils.decorators import method_decorator
 from django.utils.functional import SimpleLazyObject
 from django.views import View
 
 from django_redis_locks import LockNotAcquired, current_grant, locks, redis_lock
+from tests.django.decorated_shapes import AsyncPlain, Plain, async_view, body, decorated, of, view
 from tests.django.helpers import held_elsewhere
 
 CHANGES = ("POST", "PUT", "PATCH", "DELETE")
@@ -24,81 +24,46 @@ READS = ("GET", "HEAD", "OPTIONS", "TRACE")
 changing = redis_lock("order", methods=set(CHANGES))
 
 
-def locked_now() -> HttpResponse:
-    return HttpResponse(f"locked {current_grant() is not None}")
+def locked_now() -> str:
+    return f"locked {current_grant() is not None}"
 
 
-def view(request: HttpRequest) -> HttpResponse:
+async def alocked_now() -> str:
     return locked_now()
 
 
-async def aview(request: HttpRequest) -> HttpResponse:
-    return locked_now()
-
-
-class Plain(View):
-    def answer(self, request: HttpRequest) -> HttpResponse:
-        return locked_now()
-
-    get = head = options = trace = post = put = patch = delete = answer
-
-
-class AsyncPlain(View):
-    async def answer(self, request: HttpRequest) -> HttpResponse:
-        return locked_now()
-
-    get = head = options = trace = post = put = patch = delete = answer
-
-
-class Method(View):
-    @changing
-    def post(self, request: HttpRequest) -> HttpResponse:
-        return locked_now()
-
-    get = post
-
-
-class AsyncMethod(View):
-    @changing
-    async def post(self, request: HttpRequest) -> HttpResponse:
-        return locked_now()
-
-    get = post
+@pytest.fixture(autouse=True)
+def answers() -> Iterator[None]:
+    body.act, body.aact = locked_now, alocked_now
+    yield
+    body.clear()
 
 
 class Rest(View):
     """Django REST framework hands its handlers a request of its own."""
 
-    @changing
-    def put(self, request: Any) -> HttpResponse:
-        return locked_now()
+    put = changing(Plain.put)
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         return self.put(SimpleNamespace(_request=request))
 
 
-def of(base: type[View], **members: object) -> Any:
-    """A class with these members, as a view."""
-    return type(f"Own{base.__name__}", (base,), members).as_view()
-
-
-def dispatched(base: type[View]) -> Any:
-    return method_decorator(changing, name="dispatch")(type(f"Own{base.__name__}", (base,), {})).as_view()
-
-
 VIEWS: dict[str, Callable[..., Any]] = {
     "function": changing(view),
     "as-view": changing(Plain.as_view()),
-    "dispatch": dispatched(Plain),
+    "dispatch": decorated(Plain, changing),
     "dispatch-direct": of(Plain, dispatch=changing(View.dispatch)),
-    "async-function": changing(aview),
+    "async-function": changing(async_view),
     "async-as-view": changing(AsyncPlain.as_view()),
-    "async-dispatch": dispatched(AsyncPlain),
+    "async-dispatch": decorated(AsyncPlain, changing),
     "async-dispatch-direct": of(AsyncPlain, dispatch=changing(View.dispatch)),
 }
 """Views for which the verb isn't known before there is a request."""
 
-HANDLERS = {"method": Method.as_view(), "async-method": AsyncMethod.as_view()}
+HANDLERS = {
+    "method": of(View, get=(both := changing(Plain.post)), post=both),
+    "async-method": of(View, get=(aboth := changing(AsyncPlain.post)), post=aboth),
+}
 
 
 def service(request: HttpRequest) -> HttpResponse:
@@ -274,7 +239,7 @@ class TestConditions:
             return "signed" in request.GET
 
         lock = redis_lock("order", condition=signed)
-        view = method_decorator(lock, name="dispatch")(type("Signed", (AsyncPlain,), {})).as_view()
+        view = decorated(AsyncPlain, lock)
         for url, locked in (("/", False), ("/?signed", True)):
             assert outcome(view, RequestFactory().get(url)).text == f"locked {locked}"
 
@@ -293,7 +258,7 @@ class TestConditions:
 
         request: Any = rf.get("/")
         request.user, request.auser = SimpleLazyObject(ask_database), auser
-        locked = redis_lock("order", condition=lambda request: request.user.is_staff)(aview)
+        locked = redis_lock("order", condition=lambda request: request.user.is_staff)(async_view)
         assert asyncio.run(locked(request)).text == "locked True"
 
     def test_verb_is_asked_before_the_condition(self, rf: RequestFactory) -> None:
@@ -301,7 +266,7 @@ class TestConditions:
             assert request.method == "POST"
             return "pk" in request.POST
 
-        view = redis_lock("order", methods={"POST"}, condition=condition)(lambda request: locked_now())
-        assert view(rf.get("/")).text == "locked False"
-        assert view(rf.post("/")).text == "locked False"
-        assert view(rf.post("/", {"pk": 1})).text == "locked True"
+        checked = redis_lock("order", methods={"POST"}, condition=condition)(view)
+        assert checked(rf.get("/")).text == "locked False"
+        assert checked(rf.post("/")).text == "locked False"
+        assert checked(rf.post("/", {"pk": 1})).text == "locked True"

@@ -54,14 +54,6 @@ def _(names: Names) -> None:
     is_one_lock(lambda: view(post(), pk=5), "order:5")
 
 
-@after("howto/views:one-method")
-def _(names: Names) -> None:
-    view = names["OrderView"].as_view()
-    is_one_lock(lambda: view(post(), pk=5), "order:5")
-    with hold_elsewhere("order:5"):
-        assert view(get(), pk=5).status_code == 200
-
-
 @after("howto/views:methods")
 def _(names: Names) -> None:
     with hold_elsewhere("account:7"), pytest.raises(LockNotAcquired):
@@ -102,7 +94,7 @@ def _(names: Names) -> None:
     is_one_lock(call, "team:3")
 
 
-@after("howto/views:verbs")
+@after("howto/views:one-method", "howto/views:verbs")
 def _(names: Names) -> None:
     view = names["OrderView"].as_view()
     is_one_lock(lambda: view(post(), pk=5), "order:5")
