@@ -47,11 +47,10 @@ def message(call: Callable[[Any], Any], value: Any) -> str:
 def test_acquire_with_a_wrong_wait_raises_ValueError(face: Face, alice: Caller) -> None:
     """[F2] ``acquire(5)`` is no wait of five seconds. Also for a caller that wouldn't wait: the owner, at re-entry."""
     lock, rlock = face.lock(), face.rlock()
-    for asked in (lock, rlock):
-        refuse(face, NO_WAITS, r"timeout|blocking", lambda how, asked=asked: alice(asked.acquire, **how))
-    grant = alice(rlock.acquire)
-    for asked in (lock, rlock):
-        refuse(face, NO_WAITS, r"timeout|blocking", lambda how, asked=asked: alice(asked.acquire, **how))
+    for held in (False, True):
+        grant = alice(rlock.acquire) if held else None
+        for asked in (lock, rlock):
+            refuse(face, NO_WAITS, r"timeout|blocking", lambda how, asked=asked: alice(asked.acquire, **how))
     alice(grant.release)
     assert not alice(lock.locked)
 
@@ -72,19 +71,9 @@ def test_force_release_with_a_wrong_fence_raises_ValueError(face: Face, alice: C
     alice(grant.ensure_held, confirm=True)
 
 
-def test_put_with_a_wrong_lease_raises_ValueError(face: Face, alice: Caller) -> None:
+def test_put_with_a_wrong_argument_raises(face: Face, alice: Caller) -> None:
     record = face.record()
     refuse(face, [*NO_TIMES, 0, -1], r"^expire", lambda expire: alice(record.put, None, {}, expire=expire))
-
-
-def test_put_with_fields_that_are_no_JSON_object_raises_TypeError(face: Face, alice: Caller) -> None:
-    for fields in ({"a": object()}, {1: 2}, ["a"], "text", {"a": math.nan}, None):
-        with face.commands() as commands, pytest.raises(TypeError, match="field"):
-            alice(face.record().put, None, fields)
-        assert commands == [], repr(fields)
-
-
-def test_put_with_contradicting_options_raises_ValueError(face: Face, alice: Caller) -> None:
     for wrong, message in (
         ({"max_hold": 5}, "renew=True"),
         ({"on_lost": print}, "renew=True"),
@@ -94,10 +83,15 @@ def test_put_with_contradicting_options_raises_ValueError(face: Face, alice: Cal
         ({"listed": "held"}, 'listed is True, False or "queued"'),
         ({"listed": 1}, 'listed is True, False or "queued"'),
     ):
-        refuse(face, [wrong], message, lambda wrong: alice(face.record().put, None, {}, **wrong))
+        refuse(face, [wrong], message, lambda wrong: alice(record.put, None, {}, **wrong))
+    for fields in ({"a": object()}, {1: 2}, ["a"], "text", {"a": math.nan}, None):
+        with face.commands() as commands, pytest.raises(TypeError, match="field"):
+            alice(record.put, None, fields)
+        assert commands == [], repr(fields)
 
 
-def test_held_with_wrong_arguments_raises_ValueError(face: Face, alice: Caller) -> None:
+def test_inspection_or_diagnosis_with_a_wrong_argument_raises(face: Face, alice: Caller) -> None:
+    """Beyond 2**53 Lua gives the same fence twice."""
     for wrong, message in (
         ({"order": "age"}, "order is one of lease_left, key"),
         ({"state": "stuck"}, "state is one of held, overdue"),
@@ -106,18 +100,11 @@ def test_held_with_wrong_arguments_raises_ValueError(face: Face, alice: Caller) 
         ({"cursor": -1}, "cursor is a whole number from 0 on"),
     ):
         refuse(face, [wrong], message, lambda wrong: alice(inspection.held, **wrong))
-
-
-def test_find_without_a_key_raises_LockKeyError(face: Face, alice: Caller) -> None:
     for call in (inspection.find, inspection.force_release):
         with pytest.raises(LockKeyError):
             alice(call, "")
-
-
-def test_raise_fences_to_what_is_no_fence_raises_ValueError(face: Face, alice: Caller) -> None:
-    """Beyond 2**53 Lua gives the same fence twice."""
-    wrong = [-1, 2**52 + 1, 10**30, True, 1.5, "5", None]
-    refuse(face, wrong, "a fence is a whole number from 0 to", lambda least: alice(diagnosis.raise_fences, least))
+    fences = [-1, 2**52 + 1, 10**30, True, 1.5, "5", None]
+    refuse(face, fences, "a fence is a whole number from 0 to", lambda least: alice(diagnosis.raise_fences, least))
 
 
 # Where the lock is made

@@ -20,14 +20,12 @@ def isolated(face: Face) -> None:
     face.isolate()
 
 
-def test_fences_of_an_unused_store_are_its_clock(alice: Caller) -> None:
+def test_fences_shows_the_last_one_and_moves_nothing(face: Face, alice: Caller) -> None:
+    """Of an unused store, its clock."""
     (counter,) = alice(diagnosis.fences)
     assert (counter.bucket, counter.last) == (0, 0)
     assert counter.clock > 10**15
     assert counter.next == counter.clock
-
-
-def test_fences_shows_the_last_one_and_moves_nothing(face: Face, alice: Caller) -> None:
     grant = alice(face.lock("a").acquire)
     (counter,) = alice(diagnosis.fences)
     assert 0 <= counter.last - grant.fence < RESERVED_FENCES
