@@ -57,6 +57,10 @@ def test_a_held_lock_is_three_keys(lock: Lock, direct: redis.Redis) -> None:
     assert direct.ttl(FENCE) == -1
     assert direct.zrange(INDEX, 0, -1, withscores=True) == [(LOCK, fence // 1000 + 30_000)]
 
+    before = time.time() * 1000
+    grant.extend(60)  # [H16] [L31] its score is the end of the lease in ms on the server's clock
+    assert before + 60_000 - 1 <= direct.zscore(INDEX, LOCK) <= time.time() * 1000 + 60_000 + 1
+
     grant.release()
     assert direct.keys() == [FENCE]
 
@@ -74,18 +78,6 @@ def test_the_token_is_a_secret_of_fixed_kind(lock: Lock, direct: redis.Redis) ->
             assert not any(token.encode() in value for value in stored)
     assert len(set(tokens)) == 3
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{12}[0-9a-f]+", token) for token in tokens)
-
-
-def test_the_index_follows_the_lease(lock: Lock, direct: redis.Redis) -> None:
-    """[H16] [L31] Its score is the end of the lease in ms on the server's clock, also after an extension."""
-    grant = lock.acquire()
-    first = direct.zscore(INDEX, LOCK)
-    before = time.time() * 1000
-    grant.extend(60)
-    assert before + 60_000 - 1 <= direct.zscore(INDEX, LOCK) <= time.time() * 1000 + 60_000 + 1
-    grant.extend(1)
-    assert direct.zscore(INDEX, LOCK) > first
-    assert direct.pttl(LOCK) > 40_000
 
 
 def test_the_index_forgets_old_entries_twenty_at_a_time(lock: Lock, direct: redis.Redis) -> None:
@@ -132,7 +124,7 @@ def waiting(lock: Lock, direct: redis.Redis) -> Iterator[Future[float]]:
         yield future
 
 
-def test_a_wait_queue_is_one_key(waiting: Future[float], direct: redis.Redis) -> None:
+def test_a_wait_queue_is_one_key(waiting: Future[float], lock: Lock, direct: redis.Redis) -> None:
     """[H9] The address of each queue, scored with its arrival in µs on the server's clock; it ends four seconds after the
     last registration."""
     assert sorted(direct.keys()) == [FENCE, INDEX, LOCK, WAITERS]
@@ -143,6 +135,10 @@ def test_a_wait_queue_is_one_key(waiting: Future[float], direct: redis.Redis) ->
     eventually(lambda: 3_000 < direct.pttl(WAITERS) <= 4_000)  # at each registration
     channel = address.rpartition(b" ")[0]
     assert direct.pubsub_numsub(channel) == [(channel, 1)]
+    lock.release()
+    assert waiting.result(PATIENCE)
+    eventually(lambda: direct.keys() == [FENCE])  # the last waiter deletes it
+    lock.acquire()  # for the end of the fixture
 
 
 def test_a_message_is_the_number_of_a_queue_and_the_key_of_the_lock(direct: redis.Redis, lock: Lock) -> None:
@@ -160,14 +156,6 @@ def test_a_message_is_the_number_of_a_queue_and_the_key_of_the_lock(direct: redi
         assert message["data"] == b"7f " + LOCK
         assert inbox.get_message(timeout=0.05) is None
         assert direct.zrange(WAITERS, 0, -1) == [f"{name} 80".encode()]
-
-
-def test_the_last_waiter_deletes_the_wait_queue(waiting: Future[float], lock: Lock, direct: redis.Redis) -> None:
-    """[H9]"""
-    lock.release()
-    assert waiting.result(PATIENCE)
-    eventually(lambda: direct.keys() == [FENCE])
-    lock.acquire()  # for the end of the fixture
 
 
 @pytest.fixture
@@ -218,33 +206,6 @@ def test_listed_records_forget_old_entries(record: RecordRef, direct: redis.Redi
     assert {12, 2} <= set(left) <= {32, 12, 2}  # the very first write may be the one in ten
     record.put(was, {}, listed=True)
     assert direct.zrange(QUEUED, 0, -1) == [b"lock:{0}:k:young"]
-
-
-@pytest.mark.parametrize("listed", [False, True])
-def test_a_write_costs_more_commands_only_if_it_is_listed(record: RecordRef, direct: redis.Redis, listed: bool) -> None:
-    known = record.put(None, {}, listed=listed).record
-    assert known is not None
-    record.drop(record.touch(known, 60).record or known)  # the scripts are known
-
-    def calls() -> dict[str, int]:
-        stats = direct.info("commandstats")
-        return {name.removeprefix("cmdstat_"): about["calls"] for name, about in stats.items()}
-
-    def used() -> dict[str, int]:
-        before = calls()
-        written = record.put(None, {}, expire=30, listed=listed).record
-        assert written is not None
-        record.touch(written, 60)
-        after = calls()
-        used = {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name)}
-        used.pop("info")
-        used.pop("zrangebyscore", None)  # one in ten removes old entries
-        record.drop(written)
-        return used
-
-    expected = {"evalsha": 2, "get": 2, "time": 1, "set": 2, "zpopmin": 1, "pttl": 1, "pexpire": 1}
-    extra = {"zadd": 2, "time": 2} if listed else {}
-    assert expected | extra in [used() for _ in range(3)]  # an engine of another test may clean up meanwhile
 
 
 # Fences
