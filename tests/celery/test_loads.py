@@ -135,24 +135,6 @@ def test_load_of_a_killed_worker_is_claimed_again_when_its_lease_ends(workers: C
     eventually(lambda: held(who) == second.run)
 
 
-def test_invalidation_during_a_workers_load_wins(
-    workers: Callable[..., Cell], who: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """[S2] The value loaded is not stored."""
-    cell = workers()
-    sent = Sent(cell, monkeypatch)
-    make_stale(held, who)
-    assert held(who) == "old"
-    (body,) = cell.journal.wait(who, "begin")
-    held.invalidate(who)
-    cell.journal.open_gate(who)
-    sent.done(sent.results[0])
-    assert caches["default"].get(held.key(who)) is None
-    new = held(who)
-    assert new != body.run
-    assert held(who) == new
-
-
 def test_repeated_message_is_loaded_once_by_two_workers(
     workers: Callable[..., Cell], who: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

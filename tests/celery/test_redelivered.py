@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.celery.conftest import Cell
+from tests.celery.conftest import Cell, new_job
 from tests.probes import celery as probe
 
 
@@ -43,21 +43,29 @@ def test_copies_do_not_multiply_with_a_visibility_timeout_that_is_too_short(
 
 
 @pytest.mark.chaos
-def test_copy_of_a_run_whose_node_dies_runs(make_cell: Callable[..., Cell], help_comes, who: str) -> None:
-    """[C28] [C31] That copy is the only one that is left."""
+@pytest.mark.parametrize("ack", ["late", "early"])
+def test_job_whose_node_dies_runs_again_when_its_lease_ends(
+    make_cell: Callable[..., Cell], help_comes, who: str, ack: str
+) -> None:
+    """[C28] [C31] The copy that came while it ran is the only one that is left: it waits, and is neither skipped nor lost.
+    A job that was acknowledged early can be submitted again."""
     cell = make_cell()
     cell.start(concurrency=1)
-    task, result, body = cell.begin("once.late.brief", who)
+    task, result, body = cell.begin(f"once.{ack}.brief", who)
     help_comes()
     probe.shorten_lease(task, who, seconds=2)  # so that the copy comes again soon
-    cell.redeliver(result.id)
-    cell.journal.wait(who, "postrun")
+    if ack == "late":
+        cell.redeliver(result.id)
+        cell.journal.wait(who, "postrun")
     cell.kill_node(body)
-    cell.journal.wait(who, "begin", count=2)
+    assert task.delay(who).id == result.id
+    second = result if ack == "late" else new_job(cell, task, who, result, 20)
     cell.journal.open_gate(who)
-    assert result.get(timeout=10)
+    assert second.get(timeout=20)
+    begins = cell.journal.entries(who, "begin")
+    assert [begin.id for begin in begins] == [result.id, second.id]
+    assert begins[1].fence > begins[0].fence
     assert cell.journal.crowd(who) == 1
-    assert len(cell.journal.entries(who, "begin")) == 2
 
 
 def test_copies_held_by_workers_until_their_time_run_once(cell: Cell, who: str) -> None:

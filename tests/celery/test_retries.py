@@ -40,13 +40,3 @@ def test_retry_begins_after_the_run_that_asked_for_it_has_ended(cell: Cell, who:
     cell.journal.open_gate(who)
     result.get(timeout=20)
     assert [entry.what for entry in cell.journal.entries(who, "begin", "end")] == ["begin", "end"] * 2
-
-
-def test_many_retries_at_once_on_two_workers_all_run(cell: Cell, who: str) -> None:
-    """[C2] [C41] No run meets its own predecessor and gives up."""
-    tasks = [cell.task(f"{kind}.{ack}.flaky") for kind in ("single", "once") for ack in ("late", "early")]
-    results = [task.delay(who, failures) for task in tasks for failures in (1, 2, 3)]
-    for result in results:
-        result.get(timeout=30)
-        assert cell.journal.crowd(who, id=result.id) == 1
-    assert len(cell.journal.entries(who, "begin")) == len(tasks) * (2 + 3 + 4)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 
 from tests.celery.conftest import Cell, new_job
-from tests.probes import celery as probe
 
 pytestmark = pytest.mark.chaos
 
@@ -68,39 +67,3 @@ def test_jobs_prefetched_by_a_worker_that_shuts_down_run_elsewhere(
     assert len(set(runs)) == 4
     assert len(cell.journal.entries(who, "begin")) == 4
     worker.ended()
-
-
-def test_late_job_of_a_killed_worker_runs_again_when_its_lease_ends(
-    make_cell: Callable[..., Cell], help_comes, who: str
-) -> None:
-    """[C31] The message is back before that: it waits, and is neither skipped nor lost."""
-    cell = make_cell()
-    cell.start(concurrency=1)
-    task, result, body = cell.begin("single.late.brief", who)
-    help_comes()
-    cell.kill_node(body)
-    probe.shorten_lease(task, who, seconds=2)
-    cell.redeliver(result.id)
-    assert task.delay(who).id == result.id
-    _, second = cell.journal.wait(who, "begin", count=2)
-    assert second.id == result.id
-    assert second.fence > body.fence
-    cell.journal.open_gate(who)
-    assert result.get(timeout=10) == second.run
-    assert cell.journal.crowd(who) == 1
-
-
-def test_early_job_of_a_killed_worker_can_be_submitted_again_when_its_lease_ends(
-    make_cell: Callable[..., Cell], help_comes, who: str
-) -> None:
-    """[C31]"""
-    cell = make_cell()
-    cell.start(concurrency=1)
-    task, first, body = cell.begin("once.early.brief", who)
-    help_comes()
-    cell.kill_node(body)
-    assert task.delay(who).id == first.id
-    probe.shorten_lease(task, who, seconds=0.5)
-    second = new_job(cell, task, who, first, 20)
-    cell.journal.wait(who, "begin", id=second.id, seconds=10)
-    assert cell.journal.crowd(who) == 1

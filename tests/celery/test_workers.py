@@ -16,29 +16,17 @@ def test_plain_jobs_are_shared_by_two_workers(cell: Cell, who: str) -> None:
     assert {result.get(timeout=10) for result in results} == {begin.run for begin in begins}
 
 
-def test_plain_job_redelivered_while_it_runs_runs_twice(cell: Cell, who: str) -> None:
-    """[C28]"""
+def test_plain_job_delivered_again_runs_again(cell: Cell, who: str) -> None:
+    """[C28] [C30] While it runs, and after its end."""
     _, result, _ = cell.begin("plain.late.hold", who)
+    copy = cell.unacked(result.id)
     cell.redeliver(result.id)
     cell.journal.wait(who, "begin", count=2, id=result.id)
     assert cell.journal.crowd(who) == 2
-
-
-def test_plain_job_delivered_after_its_end_runs_again(cell: Cell, who: str) -> None:
-    """[C30]"""
-    _, result, _ = cell.begin("plain.late.hold", who)
-    copy = cell.unacked(result.id)
     cell.journal.open_gate(who)
-    cell.journal.wait(who, "end")
+    cell.journal.wait(who, "end", count=2)
     cell.deliver(copy)
-    cell.journal.wait(who, "begin", count=2, id=result.id)
-
-
-def test_plain_retry_begins_before_its_first_run_ends(cell: Cell, who: str) -> None:
-    """[C2]"""
-    cell.task("plain.early.lingering").delay(who)
-    cell.journal.wait(who, "begin", count=2)
-    assert cell.journal.crowd(who) == 2
+    cell.journal.wait(who, "begin", count=3, id=result.id)
 
 
 def test_plain_job_of_a_killed_child_runs_again(cell: Cell, who: str) -> None:
