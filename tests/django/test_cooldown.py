@@ -138,18 +138,6 @@ class TestInside:
         grant.release()
         assert locks.lock("sms").locked()
 
-    def test_inner_rlock_neither_frees_nor_renews(self, manual_clock: ManualClock) -> None:
-        @cool
-        def work() -> None:
-            with locks.rlock("sms", expire=20, renew=True):
-                pass
-
-        work()
-        manual_clock.advance(19)
-        assert locks.lock("sms").locked()
-        manual_clock.advance(2)
-        assert not locks.lock("sms").locked()
-
     def test_call_that_outlasts_its_lease_is_a_loss(self, seen: Events, manual_clock: ManualClock) -> None:
         """[D30] It may run beside another one, and a signal is sent."""
         redis_lock("sms", expire=20, auto_release=False)(lambda: manual_clock.advance(21))()

@@ -40,32 +40,23 @@ Problem = tuple[str, dict[Any, Any], str, str]
 IN_ALIAS_ONLY: list[Problem] = [
     ("E001", {"LOCATON": URL}, "unknown key 'LOCATON'", "Did you mean 'LOCATION'?"),
     ("E001", {"TIMEOUT": 5}, "unknown key", "Did you mean 'EXPIRE'?"),
-    ("E001", {"location": URL}, "unknown key 'location'", "Did you mean 'LOCATION'?"),
     ("E001", {"COLOUR": 1}, "unknown key 'COLOUR'", "Known are BACKEND, LOCATION"),
-    ("E001", {5: 1}, "unknown key 5", "Known are"),
-    ("E001", {"RENEW": True}, "unknown key 'RENEW'", "Known are"),
     ("E002", {"BACKEND": "nowhere.Backend"}, "BACKEND can't be imported", ""),
-    ("E002", {"BACKEND": None}, "BACKEND can't be imported", ""),
     ("E003", {"BACKEND": "pathlib.Path"}, "'pathlib.Path' is no lock backend", ""),
     ("E005", {"LOCATION": "localhost:6379"}, "is no URL of a Redis server", ""),
-    ("E005", {"LOCATION": "http://h/0"}, "is no URL of a Redis server", ""),
     ("E005", {"LOCATION": 6379}, "LOCATION is a URL, not int", ""),
-    ("E005", {}, "is no URL of a Redis server", ""),
     ("E006", {"LOCATION": [URL]}, "LOCATION is one URL", "come in a later version"),
     ("E006", {"LOCATION": (URL, URL)}, "LOCATION is one URL", "come in a later version"),
     ("E007", {"LOCATION": URL, "CACHE": "default"}, "LOCATION and CACHE", "Keep one"),
     ("E008", {"CACHE": "nowhere"}, "CACHE 'nowhere' isn't in CACHES", "Set LOCATION"),
     ("E008", {"CACHE": ["default"]}, "isn't in CACHES", "Set LOCATION"),
     ("E009", {"CACHE": "default"}, "CACHE 'default' isn't a plain Redis", "Set LOCATION"),
-    ("E011", {"LOCATION": URL, "KEY_PREFIX": ""}, "KEY_PREFIX is a text", ""),
     ("E011", {"LOCATION": URL, "KEY_PREFIX": "{x}"}, "without braces", ""),
     ("E011", {"LOCATION": URL, "KEY_PREFIX": "a\n"}, "KEY_PREFIX", ""),
-    ("E011", {"LOCATION": URL, "KEY_PREFIX": None}, "KEY_PREFIX", ""),
     ("E016", {"LOCATION": URL, "MAX_HOLD": 20}, "MAX_HOLD is shorter than EXPIRE", ""),
     ("E027", {"LOCATION": URL, "INDEX": 1}, "INDEX is True or False, not 1", ""),
     ("E031", {"LOCATION": URL, "LOCKS": ["order"]}, "LOCKS must be a dict of dicts", ""),
     ("E031", {"LOCATION": URL, "LOCKS": {"a": 5}}, "['LOCKS']['a'] must be a dict", ""),
-    ("E032", {"LOCATION": URL, "OPTIONS": [1]}, "OPTIONS must be a dict, not list", ""),
     ("E032", {"LOCATION": URL, "OPTIONS": {"socket_timout": 1}}, "did you mean 'socket_timeout'?", ""),
     ("E032", {"BACKEND": MEMORY, "OPTIONS": {"db": 1}}, "no option 'db'", ""),
     ("E034", {"LOCATION": URL, "HISTORY": 100}, "comes in a later version", "Leave it at 0"),
@@ -73,37 +64,27 @@ IN_ALIAS_ONLY: list[Problem] = [
 
 AT_BOTH_LEVELS: list[Problem] = [
     ("E013", {"EXPIRE": 0}, "EXPIRE must be between", ""),
-    ("E013", {"EXPIRE": "5"}, "EXPIRE must be seconds or a timedelta", ""),
-    ("E016", {"MAX_HOLD": -1}, "MAX_HOLD must be between", ""),
     ("E016", {"EXPIRE": 60, "MAX_HOLD": 59}, "MAX_HOLD is shorter than EXPIRE", ""),
     ("E017", {"WAIT": -2}, "WAIT must be 0 or more seconds, or -1", ""),
-    ("E017", {"WAIT": inf}, "WAIT must be finite", ""),
     ("E025", {"ON_BACKEND_ERROR": "opened"}, "is 'closed' or 'open', not 'opened'", ""),
-    ("E025", {"ON_BACKEND_ERROR": True}, "is 'closed' or 'open', not True", ""),
     ("E022", {"ON_CONFLICT": "rise"}, "'rise'; did you mean 'raise'?", ""),
-    ("E022", {"ON_CONFLICT": None}, "ON_CONFLICT is 'answer', 'raise', a handler", ""),
     ("E022", {"ON_CONFLICT": "skip"}, "ON_CONFLICT can't be 'skip' for all", ""),
     ("E029", {"METADATA": "host"}, "METADATA is a list of names", ""),
     ("E029", {"METADATA": ["hots"]}, "unknown METADATA 'hots'", "host, pid, thread, name"),
     ("E034", {"METADATA": ["path"]}, "'path' comes in a later version", "Leave it out"),
     ("W014", {"EXPIRE": 0.5}, "EXPIRE is below one second", "pause of the process"),
     ("W018", {"WAIT": 26}, "WAIT is longer than 25 seconds", "kill a worker after 30"),
-    ("W018", {"WAIT": -1}, "WAIT is longer than 25 seconds", "kill a worker after 30"),
 ]
 
 IN_LOCKS_ONLY: list[Problem] = [
     ("E027", {"RENEW": "yes"}, "RENEW is True or False, not 'yes'", ""),
     ("E031", {"EXPIER": 5}, "unknown key 'EXPIER'", "Did you mean 'EXPIRE'?"),
-    ("E031", {"LOCATION": URL}, "unknown key 'LOCATION'", "Known are EXPIRE, WAIT"),
     ("E031", {"FAILURE_HANDLER": "a.b"}, "unknown key", "Did you mean 'ON_CONFLICT'?"),
     ("E021", {"HOLD": "forever"}, "HOLD is 'call', 'transaction' or 'response'", ""),
     ("E023", {"STATUS": 200}, "STATUS is the status of a refusal, 400 to 599", ""),
     ("E024", {"RETRY_AFTER": -1}, "RETRY_AFTER is True, False or a whole number", ""),
-    ("E027", {"REENTRANT": 1}, "REENTRANT is True or False, not 1", ""),
-    ("E037", {"METHODS": "POST"}, "METHODS is a set of verbs", ""),
     ("E037", {"METHODS": ["POTS"]}, "'POTS' is no verb of HTTP; did you mean 'POST'", ""),
     ("E038", {"CONDITION": "shop.no_such"}, "CONDITION can't be imported", ""),
-    ("E038", {"CONDITION": "math.pi"}, "CONDITION is a callable or the dotted path", ""),
     ("E039", {"AUTO_RELEASE": False}, "stays until its lease ends", "Give it an EXPIRE"),
     ("E039", {"AUTO_RELEASE": False, "EXPIRE": 5, "RENEW": True}, "stays until", "neither"),
     ("E039", {"AUTO_RELEASE": False, "EXPIRE": 5, "REENTRANT": True}, "stays until", "neither"),
@@ -229,9 +210,7 @@ class TestWarnings:
             assert message.msg.startswith("REDIS_LOCKS['cache']")
             assert "without a lock while the store is down" in message.msg
             assert "'closed'" in (message.hint or "")
-
-    def test_deployment_check_of_wrong_settings_is_silent(self, settings: Any) -> None:
-        for table in (None, 5, {"default": 5}, {"default": {"LOCKS": 5}}, {"default": {"LOCKS": {"a": 5}}}):
+        for table in (None, 5, {"default": 5}, {"default": {"LOCKS": {"a": 5}}}):
             settings.REDIS_LOCKS = table
             assert "redis_locks.W026" not in [message.id for message in messages(deploy=True)], table
 

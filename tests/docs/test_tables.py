@@ -1,4 +1,4 @@
-"""Tables of the documentation are complete: what they list is what `tests/public_api.txt` lists."""
+"""Tables of the documentation are complete: what they list is what `tests/public_api.txt` lists. Links lead somewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from django.http import HttpResponse
 
 from django_redis_locks import redis_lock
 from tests.docs.examples import get, hold_elsewhere
-from tests.docs.pages import BLOCKS, public, rows, text_of
+from tests.docs.pages import BLOCKS, DOCS, PAGES, anchors, page_id, public, rows, text_of, without_code
+from tools.public_api import ROOT
 
 
 def words_of(text: str) -> set[str]:
@@ -187,3 +188,22 @@ def test_answers_page_shows_the_json_of_a_refused_request(memory: None) -> None:
         response = view(get(accept="application/json"))
     assert response["Content-Type"] == "application/problem+json"
     assert json.loads(response.content) == shown
+
+
+# Links
+
+
+def test_links_between_pages_lead_to_a_file_and_heading() -> None:
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)\s]+)\)", without_code(page)):
+            path, _, anchor = link.partition("#")
+            target = (page.parent / path).resolve() if path else page
+            if "://" not in link:
+                assert target.is_relative_to(ROOT), f"{page_id(page)}: {link}"
+                assert target.exists(), f"{page_id(page)}: {link}"
+                assert not anchor or anchor in anchors(target), f"{page_id(page)}: {link}"
+
+
+def test_index_links_to_every_page() -> None:
+    linked = set(re.findall(r"\]\(([^)#\s]+)", text_of("README.md")))
+    assert {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} - linked == {"README.md"}
