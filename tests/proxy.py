@@ -75,7 +75,6 @@ class Proxy:
         *,
         of: str | None = None,
         times: int = 1,
-        seconds: float | None = None,
         behind: str | None = None,
         data: bytes = b"",
     ) -> None:
@@ -89,13 +88,12 @@ class Proxy:
                 "pass" lets it through.
             direction: "request": on its way to the server, which doesn't get it; "reply": on the way back.
             of: the name of a command or script, or a message's kind; None is any script call.
-            seconds: "delay" is over by itself after so long.
             behind: what is delayed, and a late copy, goes by itself right behind the next request of that name: it is
                 carried out before that one's answer is passed on.
             data: what the client gets in the place of the reply, also before a "cut" or a "freeze"; "{reply}" in it stands
                 for the true one.
         """
-        self._plans.extend([Fault(action, direction, of, seconds, behind, data)] * times)
+        self._plans.extend([Fault(action, direction, of, behind, data)] * times)
 
     def insist(self, fault: Fault) -> None:
         """This happens to everything that it is meant for, until ``reset``."""

@@ -1,21 +1,39 @@
-"""What is installed."""
+"""What is installed, what is public, and what the jobs of CI name."""
 
 from __future__ import annotations
 
+import re
+import subprocess
 from importlib import metadata, resources
 
 import pytest
 
+from tools import public_api
+from tools.public_api import PACKAGES, ROOT
 
-def test_one_distribution_has_both_packages() -> None:
-    """[F24] `pip install django-redis-locks` brings the Django app and its Celery companion."""
+
+def test_one_distribution_has_both_packages_with_their_types() -> None:
+    """[F24] `pip install django-redis-locks` brings the Django app and its Celery companion; type checkers read the
+    annotations of a package only where it says so."""
     assert metadata.metadata("django-redis-locks")["License-Expression"] == "MIT"
     packages = metadata.packages_distributions()
-    for package in ("django_redis_locks", "celery_locks"):
+    for package in PACKAGES:
         assert set(packages.get(package, ["django-redis-locks"])) == {"django-redis-locks"}
+        assert resources.files(package).joinpath("py.typed").is_file()
 
 
-@pytest.mark.parametrize("package", ["django_redis_locks", "celery_locks"])
-def test_both_packages_are_typed(package: str) -> None:
-    """Type checkers read the annotations of a package only where it says so."""
-    assert resources.files(package).joinpath("py.typed").is_file()
+def test_public_api_equals_the_reviewed_file() -> None:
+    """[Y 17] An addition, a removal or a changed signature is a decision: its line changes in the file, and is reviewed."""
+    found = public_api.difference()
+    assert not found, f"the public API differs from the reviewed one:\n{found}\nIf that is meant: make public-api"
+
+
+@pytest.mark.skipif(not (ROOT / ".ci").exists(), reason="the source archive has no CI")
+def test_ci_jobs_name_only_files_that_exist() -> None:
+    """Else a file that is renamed would stop CI alone, and late."""
+    scripts = "\n".join(path.read_text() for path in (ROOT / ".ci").iterdir())
+    patterns = set(re.findall(r"\btests/[\w/{},*.]+|\btools/\w+\.py", scripts))
+    command = ["bash", "-c", "printf '%s\n' " + " ".join(patterns)]  # bash expands {a,b} and *
+    names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+    assert len(names) > len(patterns)
+    assert [name for name in names if not (ROOT / name).exists()] == []

@@ -163,13 +163,6 @@ def test_deliver_waits_for_a_reply_on_its_way(proxy: Proxy, client: Client) -> N
     assert client.hear() == 1
 
 
-def test_delay_with_seconds_ends_by_itself(proxy: Proxy, client: Client) -> None:
-    for first, direction in ((1, "request"), (3, "reply")):
-        proxy.plan("delay", direction, of="INCR", seconds=0.01)
-        client.send("INCR n", "INCR n")
-        assert [client.hear(), client.hear()] == [first, first + 1], direction
-
-
 def test_fault_behind_another_call_is_executed_before_its_reply(
     proxy: Proxy, client: Client, other: Client, direct: redis.Redis
 ) -> None:
