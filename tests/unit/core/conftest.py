@@ -1,9 +1,8 @@
-"""Queues to sit in, and threads to sleep in."""
+"""Queues to sit in, and a clock that stands still."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -13,16 +12,10 @@ from tests.unit.core.queue_fixtures import Line
 
 
 @pytest.fixture
-def line(monkeypatch: pytest.MonkeyPatch) -> Line:
+def line(monkeypatch: pytest.MonkeyPatch, virtual_time: ManualClock) -> Line:
     """Queues without the spread of their retries."""
     monkeypatch.setattr(queues, "random", lambda: 0.0)
     return Line()
-
-
-@pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(8) as executor:
-        yield executor
 
 
 @pytest.fixture

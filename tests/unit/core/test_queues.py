@@ -1,35 +1,24 @@
-"""Who waits for what in this process: turns, wake-ups that are never lost, and deadlines."""
+"""Who waits for what in this process: turns, wake-ups that are never lost, deadlines, and what the last one leaves behind."""
 
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from django_redis_locks.core import clock, queues
-from django_redis_locks.core.effects import Place, Seat, Turn, Wait
+from django_redis_locks.core.effects import HandOver, LineUp, Place, Seat, Standing, Turn, Wait
+from django_redis_locks.core.hold import State
 from django_redis_locks.core.tuning import DEFAULT
-from tests.unit.core.queue_fixtures import NEVER, OTHER, PLACE, SOON, Line, in_loop
+from django_redis_locks.testing import ManualClock
+from tests.unit.core.holds import LEASE
+from tests.unit.core.queue_fixtures import NEVER, NOWHERE, OTHER, PLACE, SOON, Line, address, handed_over_lock
 
-
-def test_first_waiter_has_its_turn_at_once(line: Line) -> None:
-    """Nobody asked before it, so there is nothing to wait for."""
-    assert line.turn(line.sit(), NEVER) is True
-
-
-def test_waiter_behind_the_head_sleeps_until_the_head_leaves(line: Line, threads: ThreadPoolExecutor) -> None:
-    """[L27] Those behind cost nothing until the head leaves."""
-    first, second = line.asked(), line.sit()
-    waiting = line.sleeping(threads, Wait(second, NEVER))
-    line.free()
-    assert not waiting.done()
-    line.stand(first)
-    assert waiting.result(20)
+# Turns
 
 
 def test_turns_follow_the_order_of_arrival(line: Line) -> None:
-    """First come, first served; who leaves from the middle changes nothing for the others."""
+    """[L27] First come, first served; who leaves from the middle changes nothing for the others."""
     seats = [line.sit() for _ in range(4)]
     line.stand(seats.pop(1))
     for seat in seats:
@@ -38,20 +27,38 @@ def test_turns_follow_the_order_of_arrival(line: Line) -> None:
         line.stand(seat)
 
 
-def test_wake_up_ends_the_heads_sleep(line: Line, threads: ThreadPoolExecutor) -> None:
-    """A release in this process is heard at once."""
-    waiting = line.sleeping(threads, Wait(line.asked(), NEVER, 60))
-    line.free(OTHER)
-    assert not waiting.done()
-    line.free()
-    assert waiting.result(20)
+def test_head_is_woken_by_a_release_and_a_wake_up_of_its_own(line: Line) -> None:
+    """[H9] [H10] [H12] [L19] And by a lost connection; threads and tasks each have a head. Another key's news, and another
+    queue's number, wake none of them; nor is anybody woken who isn't head, until the head leaves."""
+    loop = asyncio.new_event_loop()
+    head, behind, task = line.asked(), line.sit(), line.asked(loop)
+    line.asleep(behind)
+    line.asleep(task)
+    for wake, expected in (
+        (lambda: line.free(OTHER), (False, False)),
+        (line.free, (True, True)),
+        (lambda: line.wake(PLACE, head.queue.number), (True, False)),
+        (lambda: line.wake(PLACE, task.queue.number), (False, True)),
+        (lambda: line.wake(OTHER, head.queue.number), (False, False)),
+        (lambda: line.wake(PLACE, "0"), (False, False)),
+        (line.wake_all, (True, True)),
+    ):
+        line.asleep(head)
+        before = task.queue.wakes
+        wake()
+        assert (line.woken(head), task.queue.wakes > before) == expected
+        assert not line.woken(behind)
+    line.stand(head, 0.0)
+    assert line.woken(behind)
+    loop.close()
 
 
-@pytest.mark.usefixtures("virtual_time")
 def test_turn_of_the_head_comes_at_its_time(line: Line) -> None:
     """[L24] [L30] The wake-up is only a hint: the pause ends every sleep, and there is a turn at the deadline, not before
     and not later. [H8] [L23] A wake-up between the question and the sleep isn't lost, and is good for one attempt."""
-    seat = line.asked()
+    seat = line.sit()
+    line.free()
+    assert line.timed(seat) == (True, 0), "the first turn uses what came before it"
     assert line.timed(seat, pause=SOON) == (True, SOON)
     assert line.timed(seat, clock.now() + SOON, 60) == (True, SOON)
     line.free()
@@ -60,138 +67,59 @@ def test_turn_of_the_head_comes_at_its_time(line: Line) -> None:
     assert line.timed(seat, pause=SOON) == (True, SOON)
 
 
-@pytest.mark.usefixtures("virtual_time")
-def test_wake_up_before_the_first_attempt_is_used_by_it(line: Line) -> None:
-    """[H8] Who asked since doesn't ask again because of it."""
-    seat = line.sit()
-    line.free()
-    line.ask(seat)
-    assert line.timed(seat, pause=SOON) == (True, SOON)
-
-
-@pytest.mark.usefixtures("virtual_time")
 def test_next_head_inherits_the_time_of_the_next_attempt(line: Line) -> None:
-    """[H12] It belongs to the queue: a new head doesn't ask what the last one has just heard."""
-    first, second = line.asked(), line.sit()
-    assert line.timed(first, clock.now() + SOON, 60) == (True, SOON), "one last try at the deadline"
-    line.stand(first)
-    assert line.timed(second, clock.now() + SOON) == (True, SOON)
+    """[H12] A new head doesn't ask what the last one has just heard; who got the lock has it wait for the release."""
+    for pause in (None, 2 * SOON):
+        first, second = line.asked(), line.sit()
+        assert line.timed(first, clock.now() + SOON, SOON) == (True, SOON)
+        line.asleep(first, SOON)
+        line.stand(first, pause)
+        assert line.timed(second) == (True, pause or SOON)
+        line.stand(second)
 
 
-@pytest.mark.usefixtures("virtual_time")
-def test_leaving_waiter_may_set_the_time_of_the_next_attempt(line: Line) -> None:
-    """The one who got the lock has the next head wait for its release, not poll."""
-    first, second = line.asked(), line.sit()
-    line.stand(first, SOON)
-    assert line.timed(second) == (True, SOON)
-
-
-@pytest.mark.usefixtures("virtual_time")
 def test_waiter_behind_the_head_ends_without_a_turn(line: Line) -> None:
-    """[H22] Its deadline is its own, and the head has asked for the process."""
-    line.asked()
-    assert line.timed(line.sit(), clock.now() + SOON) == (False, SOON)
-
-
-def test_waiter_that_becomes_head_at_its_deadline_has_a_turn(line: Line) -> None:
-    """[L30] The head's right to a last try comes with the head's place."""
+    """[H22] Its deadline is its own; [L30] the right to a last try comes with the head's place."""
     first, second = line.asked(), line.sit()
+    assert line.timed(second, clock.now() + SOON) == (False, SOON)
     line.stand(first, 60)
     assert line.turn(second, clock.now() - 1) is True
 
 
-def test_empty_queue_is_dropped(line: Line) -> None:
-    """A process that locks a million keys keeps no queue of any; leaving twice is leaving once, also for the next one."""
+def test_process_keeps_nothing_of_keys_that_nobody_waits_for(line: Line) -> None:
+    """However many it locks; leaving twice is leaving once, also for the next one."""
     seats = [line.sit(), line.sit(), line.sit(place=OTHER)]
     for seat in seats * 2:
         line.stand(seat)
-    assert line._queues == {}
     line.stand(Seat(PLACE, None, "inbox:"))  # one that never joined
-    line.free()
-    line.asked()
-    line.stand(seats[0])
-    assert line.turn(line.sit(), clock.now() - 1) is False
+    assert line._queues == {}
+    for number in range(3 * queues.MANY):
+        place = Place("store", f"lock:{number}")
+        line.stand(line.sit(place=place))
+        line.free(place, woke=True)
+    assert 0 < len(line._hot) <= queues.MANY
+    assert 0 < len(line._polite) <= queues.MANY
+    assert line._queues == {}
 
 
-def test_threads_and_each_loop_have_a_queue_of_their_own(line: Line, threads: ThreadPoolExecutor) -> None:
-    """[H12] A loop at the head holds up no thread: both ask, and a wake-up reaches both."""
-    thread = line.sleeping(threads, Wait(line.asked(), NEVER, 60))
-
-    async def story(loop: asyncio.AbstractEventLoop) -> None:
-        seat = line.sit(loop)
-        assert await line.aturn(seat, NEVER) is True
-        task = asyncio.create_task(line.aturn(seat, NEVER, 60))
-        await asyncio.sleep(0)
-        assert not task.done()
-        line.free()
-        assert await asyncio.wait_for(task, 20) is True
-        line.stand(seat)
-
-    in_loop(story)
-    assert thread.result(20)
-
-
-def test_tasks_take_turns_as_threads_do(line: Line) -> None:
-    """[L27] As threads do: hand-over, pause, last try and the end of one who isn't head."""
-
-    async def story(loop: asyncio.AbstractEventLoop) -> None:
-        first, second = line.sit(loop), line.sit(loop)
-        assert await line.aturn(first, NEVER) is True
-        begin = clock.now()
-        assert await line.aturn(second, begin + SOON) is False
-        assert clock.now() - begin >= SOON
-        task = asyncio.create_task(line.aturn(second, NEVER))
-        await asyncio.sleep(0)
-        line.stand(first)
-        assert await asyncio.wait_for(task, 20) is True
-        begin = clock.now()
-        assert await line.aturn(second, NEVER, SOON) is True
-        assert clock.now() - begin >= SOON
-
-    in_loop(story)
-
-
-def test_wake_up_before_a_task_sleeps_is_not_lost(line: Line) -> None:
-    """[H8] From another thread, before the task slept."""
-
-    async def story(loop: asyncio.AbstractEventLoop) -> None:
-        seat = line.sit(loop)
-        assert await line.aturn(seat, NEVER) is True
-        await asyncio.to_thread(line.free)
-        assert await asyncio.wait_for(line.aturn(seat, NEVER, 60), 20) is True
-
-    in_loop(story)
-
-
-def test_cancelled_task_cancels_its_timer(line: Line) -> None:
+def test_cancelled_task_cancels_its_alarm(line: Line) -> None:
     """Nothing rings for somebody who isn't there any more."""
     taken_back: list[bool] = []
-    line.outside.alarm = lambda at, ring: lambda: taken_back.append(True)
+    line.outside.alarm = lambda at, ring: lambda: taken_back.append(True)  # type: ignore[method-assign]
 
-    async def story(loop: asyncio.AbstractEventLoop) -> None:
-        seat = line.sit(loop)
-        await line.aturn(seat, NEVER)
-        task = asyncio.create_task(line.aturn(seat, NEVER, 60))
+    async def main() -> None:
+        seat = line.asked(asyncio.get_running_loop())
+        task = asyncio.create_task(line.await_(Wait(seat, NEVER, 60), line.outside))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        line.stand(seat)
 
-    in_loop(story)
+    asyncio.run(main())
     assert taken_back == [True]
-    assert line._queues == {}
 
 
-def test_closed_loop_does_not_stop_a_wake_up(line: Line, threads: ThreadPoolExecutor) -> None:
-    """[H3] [H12] A waiter whose loop is gone can't be told; that harms nobody else."""
-    loop = asyncio.new_event_loop()
-    line.sit(loop)
-    line.sit(loop)
-    loop.close()
-    waiting = line.sleeping(threads, Wait(line.asked(), NEVER, 60))
-    line.free()
-    assert waiting.result(20)
+# Where all is calm
 
 
 def calm(line: Line, place: Place = PLACE) -> bool:
@@ -200,19 +128,15 @@ def calm(line: Line, place: Place = PLACE) -> bool:
     return line.calm(seat) and line.cool(seat)
 
 
-def test_key_is_uncontended_without_waiters_now_and_lately(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_is_uncontended_without_waiters_now_and_lately(line: Line, virtual_time: ManualClock) -> None:
     """[H4] [H12] Whoever comes then needn't queue up to ask. One who was told to go first is not overtaken either."""
-    now = clock.now()
-    monkeypatch.setattr(clock, "now", lambda: now)
     assert calm(line)
     seat = line.sit()
-    assert not calm(line)
-    assert calm(line, OTHER)
+    assert (calm(line), calm(line, OTHER)) == (False, True)
     line.stand(seat)
+    virtual_time.advance(DEFAULT.contention_memory / 2)
     assert not calm(line), "somebody did lately"
-    now += DEFAULT.contention_memory / 2
-    assert not calm(line)
-    now += DEFAULT.contention_memory
+    virtual_time.advance(DEFAULT.contention_memory)
     assert calm(line)
     line.free(woke=True)
     assert not calm(line), "somebody of another process does"
@@ -221,57 +145,222 @@ def test_key_is_uncontended_without_waiters_now_and_lately(line: Line, monkeypat
 
 
 def test_uncontended_attempt_is_the_head_of_later_waiters(line: Line) -> None:
-    """[H12] Of a crowd that comes at once one asks, and is the head of those who came while he did."""
+    """[H12] Of a crowd that comes at once one asks, and is the head of those who came while he did; a loop doesn't wait for
+    a thread's answer. [H9] [L16] Given up, it leaves the key uncontended, unless others came: then it is their turn."""
     first, late = Seat(PLACE, None, "inbox:"), Seat(PLACE, None, "inbox:")
+    for end in (lambda: line.cool(first), lambda: line.stand(first, 0, None)):
+        assert line.calm(first)
+        assert not line.calm(late), "he is asking"
+        end()
+        assert calm(line)
     assert line.calm(first)
-    assert not line.calm(late), "he is asking"
-    assert line.begin(Wait(late, NEVER), line.outside) == NEVER, "not his turn"
+    loop = asyncio.new_event_loop()
+    line.stand(line.asked(loop))
+    loop.close()
+    line.asleep(late, None)
+    assert not line.cool(first)
     assert isinstance(line.begin(Wait(first, NEVER), line.outside), Turn)
     line.stand(first, None, None)
     assert isinstance(line.go_on(Wait(late, NEVER), line.outside), Turn)
     line.stand(late)
-
-
-def test_uncontended_attempt_leaves_no_queue_unless_others_came(line: Line) -> None:
-    """[H9] But if others came meanwhile it is their turn. [L16] Given up, it leaves the key uncontended."""
-    first, late = Seat(PLACE, None, "inbox:"), Seat(PLACE, None, "inbox:")
-    for end in (lambda: line.cool(first), lambda: line.stand(first, 0, None)):
-        assert line.calm(first)
-        end()
-        assert calm(line)
-    assert line.calm(first)
-    line.begin(Wait(late, NEVER), line.outside)
-    assert not line.cool(first)
-    line.stand(first, 2)
-    assert list(late.queue.seats) == [late]
-    line.stand(late)
     assert line._queues == {}
 
 
-def test_loop_does_not_wait_for_a_threads_uncontended_attempt(line: Line) -> None:
-    """[H12] A loop doesn't wait for a thread's answer."""
-    first = Seat(PLACE, None, "inbox:")
-    assert line.calm(first)
+# After a release
 
-    async def main() -> None:
-        seat = Seat(PLACE, asyncio.get_running_loop(), "inbox:")
-        assert isinstance(line.begin(Wait(seat, NEVER), line.outside), Turn)
+
+def test_waiter_yields_to_the_process_that_was_woken(line: Line, virtual_time: ManualClock) -> None:
+    """[H4] [H12] It needs a message and a round trip, and would always lose. A try that is due keeps its time, and who is in
+    the store's line waits for the store."""
+    polite = DEFAULT.yield_time
+    line.free(woke=True)
+    line.free(OTHER)
+    seat = line.sit()
+    assert line.timed(seat) == (True, polite)
+    line.stand(seat)
+    for me, pause, standing, expected in (
+        ("", 60, NOWHERE, polite),
+        ("", 0, NOWHERE, 0),
+        ("me", 2 * polite, Standing(7), 2 * polite),
+    ):
+        line = Line()
+        line.outside.me = me
+        seat = line.asked()
+        line.turn(seat, clock.now() - 1, pause, standing)
+        line.free(woke=True)
+        assert line.timed(seat) == (True, expected), me
+
+
+# Hand-overs
+
+
+def test_handover_needs_a_waiter_in_the_same_home(line: Line) -> None:
+    """[H3] [H12] For this very lock; a busy loop's tasks are no heirs of a thread."""
+    handed, loop = handed_over_lock(), asyncio.new_event_loop()
+    seats = line.sit(place=OTHER), line.sit(loop)
+    assert not line.hand_over(HandOver(handed, None))
+    assert not line.hand_over(HandOver(handed, object()))
+    assert line.hand_over(HandOver(handed, loop))
+    for seat in (*seats, line.sit()):
+        line.stand(seat)
+    assert not line.hand_over(HandOver(handed, None)), "he has left"
+    loop.close()
+
+
+def test_handover_is_the_queues_until_an_attempt_is_answered(line: Line) -> None:
+    """[H3] [H8] [H15] It wakes the head, however patient that was; the last token is the one in the store; the next head has
+    it if this one leaves, in doubt if his attempt wasn't answered, and the janitor if there is none."""
+    first, second, third = line.asleep(line.asked(), 60, Standing(7)), line.sit(), line.sit()
+    given = line.pass_on()
+    assert given.hold.state is State.GONE
+    assert line.woken(first)
+    handed = line.pass_on()
+    assert line.ask(first, Standing(7)) == Turn(address(first), 7, True, handed)
+    assert not handed.doubtful
+    line.stand(second, None, None)  # from the middle
+    line.stand(first, 60, None)
+    for whose, why in ((handed, None), (given, "taken")):
+        whose.gone()
+        assert (whose.doubtful, whose.hold.lost_why) == (why is None, why)
+    line.pass_on()
+    assert line.timed(third) == (True, 0)
+    assert line.ask(third, NOWHERE).handed is None
+    assert line.left == []
+    last = line.pass_on()
+    line.stand(third, 0.0, NOWHERE)
+    assert line.left == [(PLACE, "", last)]
+    assert not last.doubtful
+
+
+def test_waiter_takes_over_with_a_reserved_fence_unless_the_store_must_be_asked(line: Line) -> None:
+    """[H3] It gets what the store would give: a fence of its own, and the lease it asks for; the store was asked lately,
+    without news since; and the previous holder is through with the lock."""
+    for what in ("", "no fence", "no lease", "another lease", "an extension", "time", "the deadline", "state", "news"):
+        seat = line.sit(lease=0 if what == "no lease" else LEASE + (what == "another lease"))
+        handed = line.pass_on(spare=0 if what == "no fence" else 3)
+        hold = handed.hold
+        match what:
+            case "an extension":
+                hold.prolong(clock.now(), 2 * LEASE)
+            case "time":
+                hold.asked = clock.now() - DEFAULT.local_reuse_window
+            case "the deadline":
+                hold.deadline = clock.now()
+            case "news":
+                line.free()
+            case "state":
+                hold.state = State.RELEASING
+        turn = line.ask(seat)
+        assert (turn.taken if what == "" else turn.handed) is handed, what
         line.stand(seat)
 
-    asyncio.run(main())
-    assert line.cool(first)
+
+def test_waiter_that_fails_after_taking_over_gives_the_lock_back(line: Line) -> None:
+    """[H3] Whether he entered nobody knows: the next one asks the store. Confirmed, it is his to clear away."""
+    for confirmed in (True, False):
+        first, second = line.sit(), line.sit()
+        handed = line.pass_on(spare=3)
+        assert line.ask(first).taken is handed
+        if confirmed:
+            line.stand(first, 0.0)
+        for _ in range(2):
+            line.stand(first, 0.0, None)
+            assert first.gave_back is not confirmed
+            assert line.ask(second).handed is (None if confirmed else handed)
+        assert not handed.doubtful
+        line.stand(second)
 
 
-def test_memory_of_contended_keys_is_bounded(line: Line) -> None:
-    """A process that locks a million keys keeps no list of them."""
-    for number in range(3 * queues.MANY):
-        line.stand(line.sit(place=Place("store", f"lock:{number}")))
-    assert len(line._hot) <= queues.MANY
+# The place in the store's line
 
 
-def test_forked_child_has_empty_queues(line: Line) -> None:
-    """[H18] The queues are empty and the mutex is new, in whatever state the parent's was."""
-    line.sit()
-    with line._mutex:
-        line.clear()
-    assert line.turn(line.sit(), clock.now() - 1) is True
+def test_registration_belongs_to_the_queue_and_not_to_its_head(line: Line) -> None:
+    """[H4] [H7] [H9] Whoever is head asks with the first arrival, until the store takes the queue out of the line; nothing is
+    named while nobody listens, and a queue whose process had its share gives its arrival up."""
+    first, second = line.asked(), line.sit()
+    assert line.ask(first, Standing(7)) == Turn(address(first), 7, True, None)
+    line.stand(first, 0.0, Standing(7, others=True))
+    line.outside.me = ""
+    assert line.ask(second) == Turn("", 7, False, None)
+    assert line.line_up(LineUp(PLACE, None), line.outside) == address(second)
+    line.outside.me = "me"
+    assert line.ask(second, NOWHERE) == Turn(address(second), 7, False, None)
+    assert line.line_up(LineUp(PLACE, None), line.outside) == address(second)
+    assert line.ask(second).arrival == 0
+    for place, home in ((OTHER, None), (PLACE, asyncio)):
+        assert line.line_up(LineUp(place, home), line.outside) == ""
+    line.stand(second)
+    other = line.asked()
+    assert other.queue.number != second.queue.number, "what an earlier queue left in the line is taken away later"
+
+
+def test_last_waiter_leaves_what_counts_on_its_queue_to_the_janitor(line: Line) -> None:
+    """[H8] [H9] [L29] A place in line, perhaps; a wake-up that no answered attempt has used. Twice is once."""
+    for asked, woken, again, standing, left in (
+        (False, False, False, None, []),
+        (True, False, False, NOWHERE, []),
+        (True, False, False, None, ["its own"]),
+        (True, False, False, Standing(7), ["its own"]),
+        (True, True, False, None, [""]),
+        (True, True, False, NOWHERE, [""]),
+        (True, True, True, NOWHERE, []),
+        (True, True, True, None, ["its own"]),
+    ):
+        seat, other = line.asked() if asked else line.sit(), line.sit()
+        if woken:
+            assert line.wake(PLACE, seat.queue.number)
+        if again:
+            line.ask(seat, Standing(7))
+        line.stand(other, None, None)
+        assert line.left == []
+        line.stand(seat, None, standing)
+        line.stand(seat, None, None)
+        assert line.left == [(PLACE, where and address(seat), None) for where in left]
+        assert not line.wake(PLACE, seat.queue.number), "whoever brings it passes it on"
+        line.left.clear()
+
+
+def test_wake_up_of_a_head_that_leaves_goes_to_the_next(line: Line) -> None:
+    """[H8] [L29] It asks at once, although it was told to be patient."""
+    first, second = line.asked(), line.sit()
+    line.wake(PLACE, first.queue.number)
+    line.stand(first, 60, Standing(7))
+    assert line.timed(second) == (True, 0)
+    assert line.left == []
+
+
+def test_registration_of_a_queue_without_waiters_goes_to_the_janitor(line: Line) -> None:
+    """[H4] [H9] Its last one left before the release that lined it up was carried out."""
+    seat = line.sit()
+    where = line.line_up(LineUp(PLACE, None), line.outside)
+    line.free(woke=True, address=where)
+    assert line.left == [], "somebody waits there"
+    line.stand(seat)
+    line.sit()  # in a queue with another number
+    line.free(woke=True, address=where)
+    line.free(woke=True)
+    assert line.left == [(PLACE, where, None)] * 2
+
+
+def test_closed_loop_leaves_its_queue_to_the_janitor(line: Line) -> None:
+    """[L25] [H3] [H9] [H12] None of its tasks will ever leave: no wake-up reaches them, and the next one who joins or leaves
+    leaves what they had to the janitor, once."""
+    for asked, handing, leaving in (
+        (True, False, False),
+        (True, True, False),
+        (True, False, True),
+        (False, False, True),
+    ):
+        mine = line.sit() if leaving else None
+        seat = line.closed(asked=asked)
+        handed = line.pass_on(seat.home) if handing else None
+        assert not line.wake(PLACE, seat.queue.number)
+        if mine is not None:
+            line.stand(mine, 0.0)
+        else:
+            mine = line.sit()
+            line.sit(mine.home)
+        assert line.left == [(PLACE, address(seat), handed)] * asked
+        assert seat.home not in line._queues.get(PLACE, {})
+        line.left.clear()
+        line._queues.clear()

@@ -17,7 +17,6 @@ import pytest
 from django_redis_locks.core import clock, queues
 from django_redis_locks.core.effects import HandOver, Leave, Seat, Standing, Wait
 from django_redis_locks.core.hold import State
-from tests.unit.core.holds import LEASE
 from tests.unit.core.queue_fixtures import NEVER, PLACE, Line, address, handed_over_lock
 
 pytestmark = pytest.mark.skipif(
@@ -100,10 +99,7 @@ def test_interrupted_join_leaves_no_waiter(home: str, others: str) -> None:
         before = line.sit(mine) if others == "one before" else None
         told: list[Any] = []
         if others == "a closed loop":
-            closed = asyncio.new_event_loop()
-            stale = line.sit(closed)
-            closed.run_until_complete(line.aturn(stale, NEVER))
-            closed.close()
+            stale = line.closed()
             told = [(PLACE, address(stale), None)]
         seat = Seat(PLACE, mine, "inbox:")
         line.outside.me = ""  # so that there is nothing to tell of its own question
@@ -201,7 +197,7 @@ def test_interrupted_takeover_has_one_owner() -> None:
     """[H3] [H21] Either the queue has it, for the next one, or he has, and clears it away: never both, and never nobody."""
     for strike in strikes():
         line = Line()
-        first, second = line.sit(lease=LEASE), line.sit(lease=LEASE)
+        first, second = line.sit(), line.sit()
         handed = line.pass_on(spare=3)
         with strike:
             line.begin(Wait(first, NEVER), line.outside)
@@ -219,7 +215,7 @@ def test_interrupted_handover_is_not_reused_unasked() -> None:
     """[H3] [H21] While his release may go on, and has the janitor free the lock, nobody goes on with it unasked."""
     for strike in strikes():
         line = Line()
-        seat = line.sit(lease=LEASE)
+        seat = line.sit()
         handed = handed_over_lock(spare=3)
         handed.hold.state = State.RELEASING
         with strike:

@@ -9,7 +9,7 @@ import pytest
 from django_redis_locks.core import clock
 from django_redis_locks.core.wakeup import TaskEvent, ThreadEvent
 from django_redis_locks.testing import ManualClock
-from tests.unit.core.queue_fixtures import SOON, alarm, in_loop
+from tests.unit.core.queue_fixtures import SOON
 
 
 def test_thread_event_set_twice_ends_one_wait(virtual_time: ManualClock) -> None:
@@ -24,8 +24,9 @@ def test_thread_event_set_twice_ends_one_wait(virtual_time: ManualClock) -> None
 
 
 def test_task_event_set_before_a_wait_ends_it() -> None:
-    async def scenario(loop: asyncio.AbstractEventLoop) -> None:
-        event = TaskEvent(loop, alarm)
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        event = TaskEvent(loop, lambda at, ring: loop.call_later(at - clock.now(), ring).cancel)
         event.set()
         await asyncio.sleep(0)
         await asyncio.wait_for(event.wait(60), 20)
@@ -33,4 +34,4 @@ def test_task_event_set_before_a_wait_ends_it() -> None:
         await asyncio.wait_for(event.wait(SOON), 20)
         assert clock.now() - begin >= SOON * 0.9
 
-    in_loop(scenario)
+    asyncio.run(main())

@@ -11,7 +11,7 @@ from django_redis_locks.core import events
 from django_redis_locks.core.effects import Standing
 from django_redis_locks.core.hold import Hold, State, validity
 from django_redis_locks.core.runner import run
-from django_redis_locks.core.tuning import DEFAULT
+from django_redis_locks.core.tuning import DEFAULT, RESERVED_FENCES
 from django_redis_locks.primitives.lock import read_verdict
 from django_redis_locks.primitives.wishes import Busy, Foreign, Granted
 from tests.unit.primitives.scene import Scene
@@ -81,6 +81,29 @@ def test_acquire_without_an_answer_raises_and_sweeps_what_it_may_have_taken(
     assert scene.time.time == pytest.approx(NOW + seconds)
     assert ("Sweep" in scene.process.effects) is unanswered
     assert scene.left_behind() == []
+
+
+def test_answer_ends_the_trouble_of_an_outage(scene: Scene) -> None:
+    """The thirty seconds of the next one begin anew."""
+    scene.other.hold(expire=50)
+    scene.process.backend.fates["lock/acquire"] = ["down", *["ok"] * 20, "down"]
+    acquire(scene, -1)
+    assert scene.process.effects.count("Pause") == 2
+
+
+def test_open_lock_without_a_store_grants_without_protection(scene: Scene) -> None:
+    """[F14] Open is about a store that is down at the beginning only."""
+    scene.process.backend.fates["lock/acquire"] = ["down"]
+    grant = acquire(scene, 0, on_backend_error="open")
+    assert (grant.held, grant.fence) == (False, None)
+    with pytest.raises(LockBackendError, match="no lock"):
+        grant.ensure_held()
+    grant.release()
+    assert "lock/free" not in scene.process.effects
+    grant = acquire(scene, 0, on_backend_error="open")
+    scene.other.lock().force_release()
+    with pytest.raises(LockLost):
+        grant.release()
 
 
 def test_acquire_that_is_busy_after_a_lost_answer_takes_a_new_token(scene: Scene) -> None:
@@ -282,6 +305,19 @@ def test_lock_reused_locally_keeps_token_and_lease_and_takes_a_reserved_fence(sc
     assert (hold_of_heir.asked, hold_of_heir.since) == (NOW, NOW + 0.01)
     assert hold_of_heir.deadline == NOW + 0.01 + validity(10_000)
     assert (hold_of_heir.spare, hold_of_heir.hand_overs) == (2, 2)
+
+
+def test_handover_count_rises_only_while_other_processes_wait(scene: Scene) -> None:
+    """[H4] A lock that no other process waits for stays as long as it likes, and its heir may go on unasked."""
+    for others in (True, False):
+        scene = Scene(scene.time)
+        hold = scene.process.hold()
+        hold.hand_overs = 7
+        if others:
+            scene.process.backend._store.line_up(scene.process.lock().keys.waiters, "another process's 1", 0)
+        heir = wait_behind(scene, hold).hold
+        assert (heir.hand_overs, heir.spare) == ((8, 0) if others else (0, RESERVED_FENCES))
+        scene.forget()
 
 
 def test_reply_of_acquire_is_parsed() -> None:
