@@ -57,11 +57,13 @@ def test_inbox_passes_on_queue_number_and_lock_key(inbox: RedisInbox, owner: Inb
 def test_inbox_opened_many_times_subscribes_once(
     inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis, proxy: Proxy
 ) -> None:
-    """[L25] However many waiters ask for it, at once and later: one thread, one connection, one subscription."""
+    """[L25] However many waiters ask for it, at once and later: one thread, one connection, one subscription. [H7] Before it
+    is confirmed the inbox has no name, and is answered by nothing: registered it would be passed over as dead."""
     proxy.plan("delay", "reply", of="SUBSCRIBE")
     first = begin(inbox)
     thread = thread_of(inbox)
-    eventually(lambda: proxy.fates("SUBSCRIBE"))
+    eventually(lambda: subscriptions(direct, inbox))
+    assert (inbox.hears(LOCKS), first.calls) == ("", 0)
     with ThreadPoolExecutor(8) as threads:
         results = [first, *threads.map(lambda _: begin(inbox), range(16))]
     proxy.deliver()
@@ -72,19 +74,6 @@ def test_inbox_opened_many_times_subscribes_once(
     assert subscriptions(direct, inbox) == 1
     assert proxy.fates("SUBSCRIBE") == ["delay reply"]
     assert owner.gaps == 1
-
-
-def test_inbox_before_the_confirmed_subscription_has_no_name(
-    inbox: RedisInbox, direct: redis.Redis, proxy: Proxy
-) -> None:
-    """[H7] Registered earlier it would be passed over as dead. The callback is called then, and not before."""
-    proxy.plan("delay", "reply", of="SUBSCRIBE")
-    asked = begin(inbox)
-    eventually(lambda: subscriptions(direct, inbox))
-    assert inbox.hears(LOCKS) == ""
-    assert asked.calls == 0
-    proxy.deliver()
-    assert asked.wait() == inbox.hears(LOCKS) != ""
 
 
 def test_inbox_without_waiters_sends_no_ping(inbox: RedisInbox, owner: InboxOwner, proxy: Proxy) -> None:
@@ -159,10 +148,11 @@ def test_waiter_that_arrives_while_the_inbox_closes_is_woken(
 
 
 def test_second_prefix_shares_the_connection(
-    inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis, proxy: Proxy
+    inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis, proxy: Proxy, tune: Tune
 ) -> None:
-    """[H7] [L25] Two aliases of one server: both channels on one connection, and whoever has the second one opened is
-    answered when it is heard, as the first one was."""
+    """[H7] [L25] Two aliases of one server: both channels on one connection. The thread that listens is interrupted, and
+    whoever has the second one opened is answered when it is heard, as the first one was."""
+    tune(max_poll_interval=30.0)
     name = opened(inbox)
     other = opened(inbox, SHOP)
     assert other == SHOP + name.removeprefix(LOCKS)
@@ -172,13 +162,6 @@ def test_second_prefix_shares_the_connection(
     eventually(lambda: owner.messages == [("1", name), ("1", other)])
     assert len({call.link for call in proxy.calls if call.name == "message"}) == 1
     assert owner.gaps == 2, "what was published meanwhile is lost"
-
-
-def test_second_prefix_interrupts_the_listening_thread(inbox: RedisInbox, tune: Tune) -> None:
-    """[H7] The thread that listens is interrupted."""
-    tune(max_poll_interval=30.0)
-    opened(inbox)
-    assert opened(inbox, SHOP)
 
 
 def test_second_prefix_during_the_first_confirmation_is_answered(inbox: RedisInbox, owner: InboxOwner) -> None:
@@ -205,23 +188,21 @@ def test_second_prefix_before_the_first_confirmation_is_answered(inbox: RedisInb
     assert second.name
 
 
-def test_closed_inbox_opens_again_under_its_name(inbox: RedisInbox, direct: redis.Redis) -> None:
-    """As the locks of an alias may: its thread and its connection end, its name stays."""
-    name = opened(inbox)
-    thread = thread_of(inbox)
+def test_closed_inbox_opens_again_under_its_name(
+    inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis, proxy: Proxy
+) -> None:
+    """Who waits for the subscription is answered at once; the thread that ends takes neither the next one's connection nor its
+    name."""
+    proxy.plan("delay", "reply", of="SUBSCRIBE")
+    asked = begin(inbox)
+    eventually(lambda: proxy.fates("SUBSCRIBE"))
     inbox.close()
-    inbox.close()
-    assert inbox.hears(LOCKS) == ""
-    eventually(lambda: not (thread.is_alive() or subscriptions(direct, inbox)))
-    assert opened(inbox) == name
-    assert subscriptions(direct, inbox) == 1
-
-
-def test_inbox_opened_right_after_a_close_listens(inbox: RedisInbox, direct: redis.Redis, owner: InboxOwner) -> None:
-    """The thread that ends must not take the new one's connection, nor its name."""
+    assert asked.calls == 1
     for _ in range(20):
         name = opened(inbox)
         inbox.close()
+        inbox.close()
+        assert inbox.hears(LOCKS) == ""
         assert opened(inbox) == name != ""
     eventually(lambda: subscriptions(direct, inbox) == 1)
     direct.publish(name, "1 lock")
@@ -250,12 +231,3 @@ def test_thread_that_ends_late_leaves_the_next_one_alone(
     assert inbox.hears(LOCKS) == name
     inbox.close()
     eventually(lambda: not subscriptions(direct, inbox))
-
-
-def test_close_answers_waiters_for_the_subscription(inbox: RedisInbox, proxy: Proxy) -> None:
-    """Before its timeout."""
-    proxy.plan("delay", "reply", of="SUBSCRIBE")
-    asked = begin(inbox)
-    eventually(lambda: proxy.fates("SUBSCRIBE"))
-    inbox.close()
-    assert asked.calls == 1

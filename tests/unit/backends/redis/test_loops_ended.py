@@ -67,23 +67,6 @@ def test_release_at_the_end_of_a_loop_leaks_no_connection(
     assert not [home for home in client.engine.backend._awire._homes.values() if home.stream]
 
 
-def test_ended_loop_is_collected(open_locks: Open, redis_url: str) -> None:
-    """[H20] What we keep for a loop must not keep the loop: a process may run thousands."""
-    client = open_locks(redis_url)
-    loops: list[weakref.ref[Any]] = []
-
-    async def main() -> None:
-        loops.append(weakref.ref(asyncio.get_running_loop()))
-        async with client.lock("a"):
-            pass
-
-    for _ in range(3):
-        asyncio.run(main())
-    gc.collect()
-    assert [loop() for loop in loops] == [None] * 3
-    assert not client.engine.backend._awire._homes
-
-
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # Python's, of transports that outlive their loop
 def test_closed_loop_is_forgotten_by_the_next_one(open_locks: Open, own_url: str, clients: Callable[[], int]) -> None:
     """[H20] A loop without the end that `asyncio.run` gives it: its connections go when another loop comes."""
