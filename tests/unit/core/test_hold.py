@@ -23,11 +23,13 @@ def hold(virtual_time: ManualClock) -> Hold:
     return a_hold(PLACE, clock.now())
 
 
-def test_hold_that_is_being_released_is_not_entered(hold: Hold) -> None:
+def test_hold_that_is_being_released_is_neither_entered_nor_lost(hold: Hold) -> None:
     assert hold.leave(1)
     assert hold.state is State.RELEASING
     assert not hold.enter(2)
     assert not hold.inside
+    assert not hold.leave(1), "another thread is at it"
+    assert not hold.lose("expired"), "its owner hears from the release"
 
 
 def test_loss_noted_before_a_prolongation_is_out_of_date(hold: Hold) -> None:

@@ -86,7 +86,7 @@ def test_waiter_behind_the_head_ends_without_a_turn(line: Line) -> None:
     assert line.turn(second, clock.now() - 1) is True
 
 
-def test_process_keeps_nothing_of_keys_that_nobody_waits_for(line: Line) -> None:
+def test_key_without_waiters_is_forgotten(line: Line) -> None:
     """However many it locks; leaving twice is leaving once, also for the next one."""
     seats = [line.sit(), line.sit(), line.sit(place=OTHER)]
     for seat in seats * 2:
