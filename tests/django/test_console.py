@@ -12,7 +12,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from django_redis_locks import LockLost, diagnosis, inspection, locks, signals
-from tests.django.helpers import MEMORY, Events, held_elsewhere, seconds
+from tests.django.helpers import MEMORY, Events, seconds
 from tests.probes.django import RESERVED_FENCES, console_actor
 from tools.redis_server import RedisServer
 
@@ -71,19 +71,12 @@ def test_list_shows_the_locks_of_all_aliases(two: None) -> None:
         assert [lock["key"] for lock in json.loads(out.getvalue())["locks"]] == ["card:2"]
 
 
-def test_list_without_locks_ends_with_1(redis_locks: str) -> None:
-    """As with grep, so that a script may wait for it."""
-    ended = call("list")
-    assert (ended.code, ended.out) == (1, "0 locks\n")
-    assert call("list", "--json").document["locks"] == []
-
-
 HOSTILE = ["a\nb", "\x1b[2J\x1b[31mowned", "\x9b31m", "abc\u202edef", "nul\x00\x7f", "  spaces  ", r"back\slash"]
 HOSTILE += ["'\"; <script>", "注文:四十二", "%41", "{}", "-rf"]
 
 
-def test_hostile_key_is_escaped_in_text_and_exact_in_json(redis_locks: str) -> None:
-    """[D57] Nothing that a terminal acts on; JSON has the very key, which show and release take."""
+def test_hostile_key_is_escaped_in_text_and_exact_in_json(redis_locks: str, caplog: pytest.LogCaptureFixture) -> None:
+    """[D57] Nothing that a terminal acts on, in the log neither; JSON has the very key, which show and release take."""
     for key in HOSTILE:
         grant = locks.lock(key, expire=30).acquire()
         document = call("list", "--json")
@@ -97,6 +90,9 @@ def test_hostile_key_is_escaped_in_text_and_exact_in_json(redis_locks: str) -> N
         assert not locks.lock(key).locked()
         with pytest.raises(LockLost):
             grant.release()
+    logged = [record.getMessage() for record in caplog.records]
+    assert any(r"Lock \x1b[2J\x1b[31mowned was released by force" in message for message in logged)
+    assert all(message.isprintable() for message in logged)
 
 
 def test_limit_beyond_a_page_lists_several_pages(memory_locks: Any) -> None:
@@ -184,31 +180,21 @@ def test_release_shows_the_holder_and_sends_actor_and_reason(store: str, seen: E
     assert "@" in event.actor
 
 
-def test_release_without_terminal_and_yes_is_refused(redis_locks: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script that forgot --yes doesn't hang, and frees nothing; nor does a daemon, which has no stdin."""
-    with held_elsewhere("order:1"):
-        for stdin in (io.StringIO("y\n"), None):
-            monkeypatch.setattr("sys.stdin", stdin)
-            ended = call("release", "order:1")
-            assert ended.code == 2, stdin
-            assert "--yes" in ended.err
-            assert locks.lock("order:1").locked()
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
 
 def test_release_asks_at_a_terminal_and_takes_only_a_yes(redis_locks: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of the input is a no."""
-    for typed, code in (("y\n", 0), ("YES\n", 0), (" y \n", 0), ("\n", 1), ("n\n", 1), ("", 1), ("yy\n", 1)):
-        monkeypatch.setattr("sys.stdin", Terminal(typed))
+    """The end of the input is a no. Without a terminal, as in a script that forgot --yes or a daemon without stdin, it
+    doesn't hang, and frees nothing."""
+    answers = [(" y \n", 0), ("YES\n", 0), ("\n", 1), ("n\n", 1), ("", 1), ("yy\n", 1)]
+    for stdin, code in (*((Terminal(typed), code) for typed, code in answers), (None, 2), (io.StringIO("y\n"), 2)):
+        monkeypatch.setattr("sys.stdin", stdin)
         grant = locks.lock("order:1", expire=30).acquire()
         ended = call("release", "order:1")
-        assert ended.code == code, typed
-        assert "Release it? [y/N] " in ended.err
-        assert locks.lock("order:1").locked() == bool(code)
+        assert (ended.code, locks.lock("order:1").locked()) == (code, code != 0), stdin
+        assert ("--yes" if code == 2 else "Release it? [y/N] ") in ended.err
         with pytest.raises(LockLost) if code == 0 else nullcontext():
             grant.release()
 
@@ -234,29 +220,22 @@ def test_release_leaves_a_new_holder_alone(redis_locks: str, monkeypatch: pytest
     second[0].release()
 
 
-def test_forged_or_old_fence_releases_nothing(redis_locks: str) -> None:
-    with held_elsewhere("order:1") as grant:
-        assert grant.fence is not None
-        for off in (-1, RESERVED_FENCES + 1, -(10**15), 10**15):
-            ended = call("release", "order:1", "--yes", "--fence", str(grant.fence + off))
-            assert ended.code == 1
-            assert f"the fence {grant.fence + off}" in ended.out
-            assert str(grant.fence) in ended.out
-            assert locks.lock("order:1").locked()
-
-
-def test_release_frees_once(redis_locks: str, redis_server: RedisServer) -> None:
-    """By its fence; as one JSON document, which asks nothing; and a lock without expiry."""
+def test_release_by_fence_or_without_expiry_frees_once(redis_locks: str, redis_server: RedisServer) -> None:
+    """A forged or old fence frees nothing. As one JSON document it asks nothing."""
     grants = {key: locks.lock(key).acquire() for key in ("fenced", "json", "endless")}
-    fenced = ("release", "fenced", "--yes", "--fence", str(grants["fenced"].fence))
-    assert call(*fenced).code == 0
-    ended = call(*fenced)
+    fence = grants["fenced"].fence or 0
+    for off in (-1, RESERVED_FENCES + 1, -(10**15), 10**15):
+        ended = call("release", "fenced", "--yes", "--fence", str(fence + off))
+        assert (ended.code, f"the fence {fence + off}" in ended.out) == (1, True)
+        assert str(fence) in ended.out
+    assert call("release", "fenced", "--yes", "--fence", str(fence)).code == 0
+    ended = call("release", "fenced", "--yes", "--fence", str(fence))
     assert (ended.code, "Nobody holds it" in ended.out) == (1, True)
     assert call("release", "json", "--json").code == 2
-    released = call("release", "json", "--json", "--yes").document
-    assert (released["released"], released["lock"]["fence"]) == (True, grants["json"].fence)
-    ended = call("release", "json", "--json", "--yes")
-    assert (ended.code, ended.document["released"]) == (1, False)
+    for code in (0, 1):
+        ended = call("release", "json", "--json", "--yes")
+        assert (ended.code, ended.document["released"]) == (code, code == 0)
+        assert (ended.document["lock"]["fence"] == grants["json"].fence) == (code == 0)
     redis_server.command("PERSIST", "lock:{0}:k:endless")
     assert call("release", "endless", "--yes").code == 0
     for grant in grants.values():

@@ -87,6 +87,7 @@ def test_exit_codes_are_0_to_3_without_a_traceback(start: Start, down: Any) -> N
         found, out, err = ended(process)
         assert (found, message in err) == (code, True), process.args
         assert "Traceback" not in err
+        assert code != 1 or out == "0 locks\n"
         assert "hunter2" not in out + err
 
 
@@ -143,17 +144,6 @@ def test_watch_ends_when_its_reader_is_gone(start: Start) -> None:
     process.stdout.close()
     assert process.wait(30) == 0
     assert process.stderr.read() == b""
-
-
-def test_log_line_escapes_a_hostile_name(start: Start) -> None:
-    """Where logging isn't configured Python writes warnings to stderr."""
-    grant = locks.lock("\x1b[31mred", expire=60).acquire()
-    code, out, err = ended(start("release", "--yes", "\x1b[31mred"))
-    assert code == 0
-    assert r"Lock \x1b[31mred was released by force" in err
-    assert (out + err).replace("\n", "").isprintable()
-    with pytest.raises(LockLost):
-        grant.release()
 
 
 def test_letter_that_the_terminal_lacks_is_escaped(start: Start) -> None:
