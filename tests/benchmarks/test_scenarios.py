@@ -75,20 +75,3 @@ class NoLock(Adapter):
 def test_lock_without_exclusion_is_counted_as_overlaps(redis_url: str) -> None:
     scenario = hot.Scenario(NoLock, redis_url, workers=4, processes=False, section=0.001)
     assert any(scenario.measure(seconds=seconds)["overlaps"] for seconds in LONGER)
-
-
-class Broken(NoLock):
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        self.calls = 0
-
-    def acquire(self, key: str) -> None:
-        self.calls += 1
-        if self.calls > 1:
-            raise ConnectionError
-
-
-def test_errors_of_a_library_are_counted_by_kind(redis_url: str) -> None:
-    scenario = hot.Scenario(Broken, redis_url, workers=2, processes=False, section=0.0)
-    figures = (scenario.measure(seconds=seconds) for seconds in LONGER)
-    assert next(each["kinds"].keys() for each in figures if each["errors"]) == {"ConnectionError"}

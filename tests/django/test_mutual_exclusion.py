@@ -157,32 +157,6 @@ class TestViews:
             for _ in range(2):
                 assert judged(get(name)) == judged(asyncio.run(aget(name))) == "done", name
 
-    def test_one_of_many_requests_in_threads_runs(self) -> None:
-        """It ends only when all others were refused."""
-        others = 7
-        refused = threading.Semaphore(0)
-        barrier = threading.Barrier(others + 1, timeout=PATIENCE)
-        responses = []
-
-        def wait_for_all() -> None:
-            for _ in range(others):
-                assert refused.acquire(timeout=PATIENCE)
-
-        def work() -> None:
-            barrier.wait()
-            response = get("function")
-            responses.append(response.status_code)
-            if response.status_code == 409:
-                refused.release()
-
-        body.act = wait_for_all
-        threads = [threading.Thread(target=work, daemon=True) for _ in range(others + 1)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(PATIENCE)
-        assert sorted(responses) == [200] + [409] * others
-
     def test_busy_inner_lock_frees_the_outer_one(self) -> None:
         """[D8] If the inner one of two stacked locks is busy, the answer is 409 and the outer one is free again."""
         with held_elsewhere("view"):
