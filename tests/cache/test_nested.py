@@ -43,10 +43,15 @@ def test_load_within_its_own_load_is_carried_out(callers: Callers) -> None:
 
 
 @pytest.mark.parametrize("there", [HERE, THERE], ids=["one-process", "two-processes"])
-def test_two_loads_that_need_each_other_both_end(cache_pair: str, counted: Any, there: str) -> None:
-    """[S18] A within B and B within A: in one process that is noticed, in two the wait ends it."""
-    both = threading.Barrier(2)
+def test_two_loads_that_need_each_other_both_end(
+    cache_pair: str, counted: Any, there: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[S18] A within B and B within A: in one process that is noticed, also if both check at once whether to wait; in two the
+    wait ends it."""
+    both, about_to_check = threading.Barrier(2), threading.Barrier(2)
     wait = PATIENCE if there == HERE else 0.3
+    if there == HERE:
+        hold_before_waiting(monkeypatch, lambda: about_to_check.wait(PATIENCE))
 
     def outer(other: str, cache: str) -> Callable[[], Any]:
         def load() -> Any:
@@ -58,24 +63,7 @@ def test_two_loads_that_need_each_other_both_end(cache_pair: str, counted: Any, 
     found = in_threads(lambda: ask("a", outer("b", HERE)), lambda: ask("b", outer("a", there), there))
     assert set(found) <= {"inner a", "inner b"}
     assert counted()["nested"] >= (there == HERE)
-
-
-def test_two_that_check_at_once_whether_to_wait_do_not_both_wait(
-    cache_pair: str, counted: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """[S18] If both checked first, and waited then, neither would see the other one."""
-    begun, about_to_check = threading.Barrier(2), threading.Barrier(2)
-    hold_before_waiting(monkeypatch, lambda: about_to_check.wait(PATIENCE))
-
-    def outer(other: str) -> Callable[[], Any]:
-        def load() -> Any:
-            begun.wait(PATIENCE)
-            return ask(other, lambda: f"inner {other}")
-
-        return load
-
-    assert set(in_threads(lambda: ask("a", outer("b")), lambda: ask("b", outer("a")))) <= {"inner a", "inner b"}
-    assert counted()["timeouts"] == 0
+    assert counted()["timeouts"] == 0 or there == THERE
 
 
 @pytest.mark.parametrize("within", [ask, ask_many], ids=["one", "many"])

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.cache import caches
+from django.core.cache import cache, caches
 
 from django_redis_locks.cache import get_or_load_many, invalidate
-from tests.cache.backends import DUMMY, HERE, THERE, WRAPPER, at, redis_caches
+from tests.cache.backends import HERE, THERE, WRAPPER, at, redis_caches
 from tests.cache.callers import ON_REDIS, Callers, Loader
+from tests.cache.loading import WRITES, write
 from tests.contract.matrix import PATIENCE, eventually
-from tests.probes.cache import forget_state, load_scripts
+from tests.probes.cache import forget_state
+from tests.probes.scripts import NAMES, commands_of
 from tests.probes.tuning import Tune
 from tools.redis_server import RedisServer
 
@@ -48,8 +50,7 @@ def server(make_server: Callable[..., RedisServer], settings: Any) -> Iterator[R
     server = make_server()
     server.command(*shown())
     caches_of = redis_caches(f"redis://cache:secret@127.0.0.1:{server.port}/0", KEY_PREFIX="shop")
-    guard = {"BACKEND": WRAPPER, "LOCATION": HERE}
-    settings.CACHES = {"default": {"BACKEND": DUMMY}, **caches_of, "guard": guard}
+    settings.CACHES = {**caches_of, "default": {"BACKEND": WRAPPER, "LOCATION": HERE}}
     yield server
     caches.close_all()
 
@@ -61,8 +62,8 @@ def denied(server: RedisServer) -> set[str]:
 
 
 def test_rights_of_the_page_are_those_of_the_scripts() -> None:
-    used = {word.lower() for text in load_scripts() for word in re.findall(r"redis\.p?call\('(\w+)'", text)}
-    assert used
+    scripts = ["queue/leave", *(name for name in NAMES if name.startswith("load/"))]
+    used = {command.lower() for name in scripts for command in commands_of(name)}
     assert rights_of_loads() == used | {"eval", "evalsha", "get", "ping", "subscribe"}
 
 
@@ -93,22 +94,11 @@ def test_rights_of_the_page_are_enough_for_loads(
 def test_rights_of_the_page_are_enough_for_a_wrapped_cache(server: RedisServer, counted: Any) -> None:
     """Writes of a wrapped cache are fenced."""
     server.command("ACL", "SETUSER", "cache", *(f"+{right}" for right in rights_of_django()))
-    cache = caches["guard"]
-    assert cache.get_or_set("k", 1) == 1
-    cache.set("k", 2, 60)
-    assert cache.add("l", 1)
-    cache.set_many({"m": 1, "n": 2}, 60)
-    assert cache.get_many(["m", "n"]) == {"m": 1, "n": 2}
-    assert cache.incr("m") == 2
-    assert cache.touch("m", 30)
-    assert cache.touch("m", None)
-    assert "m" in cache
-    assert cache.delete("m")
-    cache.incr_version("n")
-    cache.delete_many(["l", "n"])
-    assert cache.get("k") == 2
-    cache.clear()
-    assert cache.get("k") is None
+    for name in WRITES:
+        assert cache.get_or_set("k", 1)
+        write(name)
+    assert cache.touch("k", None) == ("k" in cache)
+    assert cache.get_many(["a", "k"]) == {"k": cache.get("k")}
     assert denied(server) == set()
     assert counted()["down"] == 0
 

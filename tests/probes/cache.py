@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.cache import caches
 
-from django_redis_locks.backends.redis import backend as redis_backend
 from django_redis_locks.backends.redis.backend import RedisBackend
-from django_redis_locks.backends.redis.scripts import script
 from django_redis_locks.cache import background, commits, early, fences, roads, values
 from django_redis_locks.cache.decorated import find
 from django_redis_locks.cache.flights import Flight
@@ -89,12 +86,6 @@ def waiters_key(lease: str) -> str:
 def is_envelope(value: object) -> bool:
     """Whether it is a value with the time until which it is fresh."""
     return isinstance(value, values.Kept)
-
-
-def load_scripts() -> list[str]:
-    """The sources of the scripts that loads run on Redis."""
-    folder = Path(redis_backend.__file__).parent / "lua" / "load"
-    return [script(step).source for step in ("queue/leave", *(f"load/{path.stem}" for path in folder.glob("*.lua")))]
 
 
 def has_pending_stores() -> bool:
