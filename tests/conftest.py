@@ -12,7 +12,7 @@ from contextlib import ExitStack
 import freezegun
 import pytest
 
-from tests.probes.process import forget_locks
+from tests.probes.client import forget_locks
 from tests.probes.tuning import Tune
 from tests.servers import needs_version, unavailable
 from tests.simulation.summary import pytest_terminal_summary

@@ -16,7 +16,7 @@ import redis
 from django_redis_locks import LockBackendError, LockLost, clock, locks
 from django_redis_locks.client import Locks
 from tests.chaos.helpers import LEASE, renewed
-from tests.probes import maintenance
+from tests.probes import client as probes
 from tests.probes.events import Event, Lost, Released
 from tests.waiting import eventually, in_thread
 
@@ -68,7 +68,7 @@ def test_failing_code_of_a_user_leaves_renewal_running(memory: Locks, caplog: py
         bad = memory.lock(f"bad:{number}", expire=LEASE, renew=True, on_lost=on_lost).acquire()
         if on_lost is None:
             log.addFilter(broken)
-        maintenance.run_in_background(memory, lambda: 1 / 0)
+        probes.run_in_background(memory, lambda: 1 / 0)
         memory.lock(f"bad:{number}").force_release()
         eventually(lambda bad=bad: bad.lost)
         renewed(*good)
@@ -163,7 +163,7 @@ def test_collector_inside_the_tables_ends_with_blocks_and_runs_jobs(memory: Lock
             self.cycle = self, of
 
         def __del__(self) -> None:
-            maintenance.run_in_background(memory, done.set)
+            probes.run_in_background(memory, done.set)
 
     def work() -> Iterator[None]:
         with memory.lock("a"):
@@ -173,7 +173,7 @@ def test_collector_inside_the_tables_ends_with_blocks_and_runs_jobs(memory: Lock
     next(running)
     cycle = [Cycle(running)]
     del running
-    with maintenance.engine_mutexes_held(memory):
+    with probes.mutexes_held(memory):
         cycle.clear()
         gc.collect()
     assert done.wait(20)
@@ -202,18 +202,18 @@ def test_timers_of_released_locks_are_forgotten(memory: Locks) -> None:
         with memory.lock("a", expire=3600, on_lost=print):
             pass
     memory.engine.settle(20)
-    assert maintenance.timer_count(memory) < 300
+    assert probes.timer_count(memory) < 300
 
 
 def test_connections_of_a_rush_are_closed_one_by_one(open_locks: Open, redis_url: str) -> None:
     """[H24] The last one in is the first one out: what lies below would stay open for ever, with its old password."""
     client = open_locks(redis_url, OPTIONS={"max_connection_age": 0.3})
-    maintenance.add_idle_connections(client, 10)
+    probes.add_idle_connections(client, 10)
     time.sleep(0.4)
     for _ in range(12):
         with client.lock("a", expire=5):
             pass
-    assert maintenance.idle_connection_count(client) == 1
+    assert probes.idle_connection_count(client) == 1
 
 
 @pytest.mark.usefixtures("often")

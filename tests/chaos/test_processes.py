@@ -18,7 +18,7 @@ from tests.chaos.conftest import SILENCE
 from tests.chaos.helpers import LEASE, renewed
 from tests.chaos.workers import Worker
 from tests.forks import in_child
-from tests.probes import maintenance
+from tests.probes import client as probes
 from tests.probes.client import mutexes_held, queue_count, token_prefix
 from tests.proxy import Proxy
 from tests.waiting import eventually
@@ -78,7 +78,7 @@ def test_child_opens_an_alias_that_its_parent_was_opening(redis_url: str, open_l
     held, done = threading.Event(), threading.Event()
 
     def opening() -> None:
-        with maintenance.aliases_mutex_held():
+        with probes.aliases_mutex_held():
             held.set()
             done.wait(60)
 
@@ -87,7 +87,7 @@ def test_child_opens_an_alias_that_its_parent_was_opening(redis_url: str, open_l
     assert held.wait(20)
 
     def child() -> None:
-        maintenance.forget_aliases()
+        probes.forget_aliases()
         assert locks["default"]
 
     try:

@@ -17,7 +17,7 @@ import redis
 from django_redis_locks import LockLost, clock
 from django_redis_locks.client import Locks
 from tests.chaos.helpers import LEASE
-from tests.probes import maintenance
+from tests.probes import client as probes
 from tests.probes.events import Event, Lost
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
@@ -79,7 +79,7 @@ def test_renewal_that_crosses_a_release_reports_no_loss(
     client = open_locks(redis_url)
     crossing = threading.Event()
     released = threading.Event()
-    maintenance.call_before_each_renewal_result(monkeypatch, lambda: crossing.set() or released.wait(20))
+    probes.call_before_each_renewal_result(monkeypatch, lambda: crossing.set() or released.wait(20))
     grant = client.lock("a", expire=LEASE, renew=True).acquire()
     assert crossing.wait(20)
     grant.release()

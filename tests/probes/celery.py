@@ -14,18 +14,7 @@ from celery_locks.place import run_place_of
 from celery_locks.slots import INTERVAL_SHARE
 from django_redis_locks.cache.roads import lease_of
 
-__all__ = [
-    "INTERVAL_SHARE",
-    "claim_tick",
-    "current_tick",
-    "drop_record",
-    "end_load_lease",
-    "lease_left",
-    "load_lease_left",
-    "pass_key_on",
-    "running_job",
-    "shorten_lease",
-]
+__all__ = ["INTERVAL_SHARE", "claim_tick", "current_tick"]
 
 
 def running_job(task: Any, *args: Any) -> Job | None:

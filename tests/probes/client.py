@@ -1,18 +1,24 @@
-"""What a client of one alias keeps in this process: its queues of waiters, its holds, its mutexes."""
+"""What a client of one alias keeps in this process: queues of waiters, holds, mutexes, idle connections, maintenance."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
+from django_redis_locks import clock, locks, renewal
+from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.redis.refusals import HINTS
 from django_redis_locks.core import owners
-from django_redis_locks.core.hold import validity
+from django_redis_locks.core.hold import State, validity
+from django_redis_locks.core.owners import registry
+from django_redis_locks.renewal import Janitor
 
 if TYPE_CHECKING:
+    import pytest
+
     from django_redis_locks import Grant, Lock
     from django_redis_locks.client import Locks
 
@@ -30,7 +36,7 @@ def waiting_callers(client: Locks, lock: Lock) -> int:
 
 def is_registered(lock: Lock) -> bool:
     """Whether this process knows of a grant of the lock."""
-    return owners.registry.knows(lock.place)
+    return registry.knows(lock.place)
 
 
 def token_prefix() -> str:
@@ -55,6 +61,63 @@ def rights_named_when_refused() -> list[str]:
 
 @contextmanager
 def mutexes_held(client: Locks) -> Iterator[None]:
-    """As if another thread were inside the engine, at a fork for example."""
-    with client.engine._janitor._mutex, client.engine._queues._mutex:
+    """Meanwhile this thread is inside each table of the engine and of a memory store."""
+    engine = client.engine
+    with ExitStack() as stack:
+        for table in (registry, engine._queues, engine._janitor):
+            stack.enter_context(table._mutex)
+        if hasattr(engine.backend, "_store"):
+            stack.enter_context(engine.backend._store.mutex)
         yield
+
+
+@contextmanager
+def aliases_mutex_held() -> Iterator[None]:
+    with locks._mutex:
+        yield
+
+
+def forget_aliases() -> None:
+    """Let the next access open each alias again."""
+    locks._clients.clear()
+
+
+def run_in_background(client: Locks, job: Callable[[], object]) -> None:
+    client.engine._janitor.put(job)
+
+
+def timer_count(client: Locks) -> int:
+    return len(client.engine._janitor._timers)
+
+
+def call_before_each_renewal_result(patch: pytest.MonkeyPatch, wait: Callable[[], object]) -> None:
+    """Let the maintenance thread call ``wait`` between the reply to a renewal and its effect."""
+    note = Janitor._renewed
+
+    def late(self: Janitor, *result: Any) -> None:
+        wait()
+        note(self, *result)
+
+    patch.setattr(Janitor, "_renewed", late)
+
+
+def add_idle_connections(client: Locks, number: int) -> None:
+    wire = client.engine.backend._wire
+    for line in [wire._connect() for _ in range(number)]:
+        wire.push(line, clock.now())
+
+
+def idle_connection_count(client: Locks) -> int:
+    return len(client.engine.backend._wire._idle)
+
+
+def forget_locks() -> None:
+    """Nothing is held any more: no grant is released, renewed or reported as lost later, and memory stores are empty."""
+    for grant in list(registry._grants.values()):
+        registry.forget(grant)
+        grant.hold.state = State.GONE
+    for store in memory._stores.values():
+        store.records.clear()
+        store.listings.clear()
+    for janitor in renewal.janitors():
+        janitor.wake()  # it may have looked at a clock that was the test's, and sleep accordingly

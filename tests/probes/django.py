@@ -15,22 +15,7 @@ from django_redis_locks.core.owners import registry
 from django_redis_locks.core.tuning import RESERVED_FENCES
 from django_redis_locks.decorators import transactions
 
-__all__ = [
-    "RESERVED_FENCES",
-    "admin_id",
-    "commands_asked_for",
-    "console_actor",
-    "events",
-    "free_holds",
-    "holds_of_dead_processes",
-    "holds_of_this_process",
-    "keys_held_in_memory",
-    "maintenance_thread_runs",
-    "repeat_warnings",
-    "report_server",
-    "run_in_maintenance_thread",
-    "waiters",
-]
+__all__ = ["RESERVED_FENCES", "admin_id", "console_actor", "events"]
 
 
 def keys_held_in_memory() -> list[str]:

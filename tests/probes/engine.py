@@ -14,7 +14,7 @@ from django_redis_locks.backends.memory import store as memory_store
 from django_redis_locks.backends.redis import threads
 from django_redis_locks.core import events
 from django_redis_locks.core.effects import Command, Place, Seat
-from django_redis_locks.core.events import Acquired, Contended, Event, ForceReleased, Lost, Released
+from django_redis_locks.core.events import Event, ForceReleased, Lost
 from django_redis_locks.core.queues import Queues
 from django_redis_locks.core.runner import run
 from django_redis_locks.core.tuning import RESERVED_FENCES
@@ -23,15 +23,7 @@ from django_redis_locks.primitives import listing
 from django_redis_locks.primitives.listing import entries
 from django_redis_locks.primitives.record_values import queued_in
 
-__all__ = [
-    "RESERVED_FENCES",
-    "Acquired",
-    "Contended",
-    "Event",
-    "ForceReleased",
-    "Lost",
-    "Released",
-]
+__all__ = ["RESERVED_FENCES", "Event", "ForceReleased", "Lost"]
 
 
 class Waitable(Protocol):
