@@ -38,20 +38,17 @@ def cache_entry(request: pytest.FixtureRequest, kind: str) -> dict[str, Any]:
     return {"BACKEND": kind, "LOCATION": str(request.getfixturevalue(PLACES[kind]))}
 
 
-def redis_caches(url: str, **entry: Any) -> dict[str, Any]:
-    """One database of one server under two names."""
-    return {
-        name: {"BACKEND": REDIS, **entry, "LOCATION": url.replace("127.0.0.1", host)}
-        for name, host in ((HERE, "127.0.0.1"), (THERE, "localhost"))
-    }
-
-
 def redis_locks(url: str, **entry: Any) -> dict[str, Any]:
-    """One server of locks under two names."""
+    """One server under two names: entries of locks."""
     return {
-        name: {"LOCATION": url.replace("127.0.0.1", host), **entry}
+        name: {**entry, "LOCATION": url.replace("127.0.0.1", host)}
         for name, host in ((HERE, "127.0.0.1"), (THERE, "localhost"))
     }
+
+
+def redis_caches(url: str, **entry: Any) -> dict[str, Any]:
+    """One database of one server under two names: entries of caches."""
+    return redis_locks(url, **{"BACKEND": REDIS, **entry})
 
 
 def at(name: str) -> dict[str, str]:

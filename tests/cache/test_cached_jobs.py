@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync
 from django.core.cache import caches
 
 from django_redis_locks.cache import Job, cached
@@ -28,32 +27,6 @@ def report(year: int, size: str = "M") -> str:
     return f"{year} {len(called)}"
 
 
-@cached("areport:{year}", ttl=60, stale=600, refresh=jobs.append)
-async def areport(year: int) -> str:
-    called.append(year)
-    return f"{year} {len(called)}"
-
-
-class Shop:
-    def __init__(self, pk: int) -> None:
-        self.pk = pk
-
-    @cached("total:{self.pk}:{year}", ttl=60, stale=600, refresh=jobs.append)
-    def total(self, year: int) -> str:
-        called.append(year)
-        return f"{self.pk} {year} {len(called)}"
-
-    @cached("best:{cls.__name__}:{year}", ttl=60, stale=600, refresh=jobs.append)
-    @classmethod
-    def best(cls, year: int) -> str:
-        called.append(year)
-        return f"{cls.__name__} {year} {len(called)}"
-
-
-class Market(Shop):
-    pass
-
-
 def grow_old(key: str) -> None:
     assert caches["default"].touch(key, 500)  # less than `stale` is left
 
@@ -74,34 +47,6 @@ def test_worker_finds_the_function_and_carries_the_job_out_once() -> None:
     assert report(2031) == "2031 2"
     assert not in_thread(lambda: carry_out(job))
     assert len(called) == 2
-
-
-def test_invalidation_before_the_job_wins() -> None:
-    """[S2] The claim is of then, not of when the worker comes."""
-    report(2031, size="L")
-    grow_old(report.key(2031, "L"))
-    report(2031, size="L")
-    report.invalidate(2031, "L")
-    (job,) = jobs
-    assert job.kwargs == {"size": "L"}
-    assert not in_thread(lambda: carry_out(job))
-    assert called == [2031]
-
-
-def test_job_of_a_method_or_coroutine_function_is_carried_out() -> None:
-    shop = Shop(5)
-    for call in (shop.total, Market.best, async_to_sync(areport)):
-        key = getattr(call, "key", areport.key)(2031)
-        call(2031)
-        grow_old(key)
-        call(2031)
-    of_shop, of_class, _ = jobs
-    assert (of_shop.path, of_shop.args) == (f"{__name__}:Shop.total", (shop, 2031))
-    assert (of_class.path, of_class.args) == (f"{__name__}:Market.best", (2031,))
-    for job in jobs:
-        assert in_thread(lambda job=job: carry_out(job)), job.path
-    found = [shop.total(2031), Market.best(2031), async_to_sync(areport)(2031)]
-    assert found == ["5 2031 4", "Market 2031 5", "2031 6"]
 
 
 def test_job_of_a_function_that_is_not_found_raises() -> None:

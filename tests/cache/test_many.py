@@ -8,13 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from django.core.cache import caches
 
 from django_redis_locks.cache import get_or_load_many
 from tests.cache.backends import HERE, THERE, at
 from tests.cache.callers import STALE, Callers
 from tests.contract.matrix import PATIENCE, eventually
-from tests.probes.cache import write_guard
 
 
 def test_many_wait_for_a_key_that_another_loads(callers: Callers) -> None:
@@ -51,18 +49,6 @@ def test_many_in_opposite_orders_do_not_deadlock(cache_pair: str) -> None:
         first, second = pool.submit(ask, keys, HERE), pool.submit(ask, keys[::-1], THERE)
         assert first.result(PATIENCE) == second.result(PATIENCE) == {key: key for key in keys}
     assert sorted(loads) == sorted(keys)
-
-
-def test_write_of_one_of_many_during_their_load_wins(callers: Callers) -> None:
-    """[S1] [S17] Each value is stored under a claim of its own."""
-
-    def loader(keys: list[str]) -> dict[str, str]:
-        with write_guard("a", **at(HERE)):
-            caches[HERE].delete("a")
-        return dict.fromkeys(keys, "old")
-
-    assert callers.call(get_or_load_many, ["a", "b"], loader, **at(HERE), ttl=60) == {"a": "old", "b": "old"}
-    assert caches[HERE].get_many(["a", "b"]) == {"b": "old"}
 
 
 def test_many_load_missing_and_stale_values_together(callers: Callers) -> None:

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-import redis
 from django.core.cache import caches
 
 from django_redis_locks import LockBackendError
@@ -74,19 +73,6 @@ def test_invalidation_whose_answer_is_lost_is_repeated(callers: Callers, proxy: 
     proxy.plan("cut", "reply", of="load/fence")
     callers.call(invalidate, "k", cache=HERE)
     assert caches[HERE].get("k") is None
-
-
-@PROXIED
-def test_claim_whose_answer_is_lost_is_given_up(callers: Callers, proxy: Proxy) -> None:
-    """The load goes on without it; the next one isn't held up for a lease. A value whose store isn't answered is returned."""
-    callers.load("warm", "x")
-    proxy.plan("cut", "reply", of="load/store")
-    assert callers.value("stored", "value") == "value"
-    proxy.plan("cut", "reply", of="load/claim", times=9)
-    assert callers.value("k", "value", expire=PATIENCE * 3, wait=0) == "value"
-    proxy.reset()
-    with redis.Redis.from_url(proxy.url) as client:
-        eventually(lambda: not client.exists(LEASE))
 
 
 @PROXIED

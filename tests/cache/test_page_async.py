@@ -3,25 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from tests.cache.site import Site, get, happens, template_response, text, waiting
 from tests.django.helpers import PATIENCE
-
-
-def test_concurrent_tasks_render_one_page(pages: None) -> None:
-    """[S22] They wait without a thread, and the loop goes on."""
-    site = Site(closed=True)
-    view = site.aview()
-
-    async def story() -> list[Any]:
-        tasks = [asyncio.create_task(view(get())) for _ in range(200)]
-        await happens(lambda: site.rendered and waiting())
-        site.go.set()
-        return await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
-
-    assert {text(page) for page in asyncio.run(story())} == {"page 1"}
-    assert site.rendered == 1
 
 
 def test_cancelled_request_is_not_waited_for(pages: None) -> None:

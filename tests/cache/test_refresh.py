@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import threading
 from typing import Any
 
@@ -13,7 +12,7 @@ from freezegun import freeze_time
 
 from django_redis_locks.cache import get_or_load
 from tests.cache.backends import HERE, LOCMEM, THERE, at
-from tests.cache.callers import ON_REDIS, STALE, Callers, Loader
+from tests.cache.callers import STALE, Callers, Loader
 from tests.contract.matrix import eventually
 from tests.probes.cache import limit_background_loads
 
@@ -38,15 +37,6 @@ def test_job_of_a_callable_carries_the_claim(cache_pair: str) -> None:
     assert (ask(), loader.calls, len(jobs), done) == ("new", 1, 1, [True])
     assert jobs[0].run() is False
     assert get_or_load("k", lambda: "later", **at(THERE)) == "new"
-
-
-def test_job_that_is_lost_costs_its_lease(cache_pair: str) -> None:
-    """[S36] [S37] The broker forgot it: the next caller claims when the lease is over."""
-    get_or_load("k", lambda: "old", **at(HERE), ttl=0.01, jitter=0, stale=600)
-    lost: list[Any] = []
-    eventually(lambda: get_or_load("k", lambda: "x", **at(HERE), **STALE, refresh=lost.append, expire=0.2) and lost)
-    eventually(lambda: get_or_load("k", lambda: "new", **at(HERE), **STALE) == "new")
-    assert lost[0].run() is False  # and comes late
 
 
 def test_broker_that_is_down_lets_the_caller_load(redis_pair: str) -> None:
@@ -78,14 +68,6 @@ def test_refresh_without_a_free_thread_is_done_by_the_caller(callers: Callers, m
         callers.make_stale(key)
         callers.load(key, loader, **STALE, refresh="thread")
         eventually(lambda key=key: callers.value(key, "x", **STALE) == "new")
-
-
-@ON_REDIS
-def test_staleness_follows_the_servers_clock(callers: Callers) -> None:
-    """[S32] No clock of this machine decides, where values are on Redis."""
-    callers.load("k", "old", **STALE, jitter=0)
-    with freeze_time(dt.timedelta(hours=1)):
-        assert callers.load("k", "new", **STALE).source == "hit"
 
 
 def test_staleness_in_locmem_follows_the_wall_clock(settings: Any) -> None:
