@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import monotonic
+from typing import Any
 
+import pytest
 from django.core.cache import caches
 
-from django_redis_locks.cache import invalidate, refresh
+from django_redis_locks import LockBackendError
+from django_redis_locks.cache import get_or_load, invalidate, refresh
+from tests.cache import backends
 from tests.cache.backends import HERE, THERE, at
 from tests.cache.callers import ON_REDIS, STALE, Callers, Loader, Running
 from tests.contract.matrix import PATIENCE, eventually
-from tests.probes.cache import clear_guard, write_guard
+from tests.probes.cache import clear_guard, fail_command, settle, write_guard
 
 
 def test_follower_of_an_invalidated_load_loads_again(callers: Callers) -> None:
@@ -82,11 +87,81 @@ def test_invalidation_with_stale_keeps_the_old_value_for_it(callers: Callers) ->
 
 def test_settle_keeps_what_is_loaded_only_briefly(callers: Callers) -> None:
     """[S7] What is loaded right after an invalidation may be what a replica still has."""
-    for settle in (0.3, 3.0, 20.0):  # what is loaded later than that may be kept
+    for seconds in (0.3, 3.0, 20.0):  # what is loaded later than that may be kept
         begin = monotonic()
-        callers.call(invalidate, "k", **at(HERE), settle=settle)
+        callers.call(invalidate, "k", **at(HERE), settle=seconds)
         assert callers.value("k", "replica's", ttl=600, cache=THERE) == "replica's"
-        if monotonic() < begin + settle:
+        if monotonic() < begin + seconds:
             break
     eventually(lambda: caches[HERE].get("k") is None)
     assert callers.value("k", "new", ttl=600) == "new"
+
+
+# A cache that isn't on Redis is written in two steps: what is invalidated between the check and the write comes back for a
+# moment, and the check after the write takes it out again
+
+
+in_files = pytest.mark.parametrize("cache_pair", [backends.files], ids=["files"], indirect=True)
+
+
+class Steps:
+    """A cache that lets others go first, just before and just after it is written."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, before: Callable[[], object], after: Callable[[], object]) -> None:
+        self.seen: list[Any] = []
+        cache = caches[HERE]
+        write, remove = cache.set, cache.delete
+
+        def stepped(key: str, value: Any, *args: Any, **kwargs: Any) -> None:
+            before()
+            write(key, value, *args, **kwargs)
+            self.seen.append(cache.get(key))
+            after()
+
+        def removed(key: str, *args: Any, **kwargs: Any) -> Any:
+            self.seen.append(cache.get(key))
+            return remove(key, *args, **kwargs)
+
+        patch.setattr(cache, "set", stepped)
+        patch.setattr(cache, "delete", removed)
+
+
+SEEN = {"load": [None], "before": [None, "old", "old"], "after": ["old", "old", None]}
+"""What the invalidation removes, what is written, and what is taken out again: all that was in the cache at such a moment."""
+
+
+@in_files
+@pytest.mark.parametrize("when", SEEN)
+def test_invalidation_around_the_check_and_the_write_leaves_no_old_value(
+    cache_pair: str, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """[S1] The old value was there for the time of two steps at most, and is gone when the load has ended."""
+
+    def moment(name: str) -> None:
+        if name == when:
+            invalidate("k", **at(THERE))  # by another process
+
+    steps = Steps(monkeypatch, lambda: moment("before"), lambda: moment("after"))
+
+    def load() -> str:
+        moment("load")
+        return "old"
+
+    assert get_or_load("k", load, **at(HERE), ttl=60) == "old"  # to its own caller
+    assert steps.seen == SEEN[when]
+    assert caches[HERE].get("k") is None
+    assert get_or_load("k", lambda: "new", **at(HERE), ttl=60) == "new"
+
+
+@in_files
+@pytest.mark.parametrize("name", ["load/store", "load/renew"])
+def test_check_without_an_answer_leaves_neither_value_nor_claim(
+    cache_pair: str, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """It isn't known whether the claim was still in force."""
+    fail_command(monkeypatch, name, LockBackendError("no answer", unanswered=True, passing=True), **at(HERE))
+    assert get_or_load("k", lambda: "old", **at(HERE), ttl=60) == "old"
+    monkeypatch.undo()
+    assert caches[HERE].get("k") is None
+    settle(**at(HERE))
+    assert get_or_load("k", lambda: "new", **at(THERE), ttl=60, wait=0, on_conflict="raise") == "new"

@@ -1,7 +1,8 @@
-"""`cached_page` and kinds of views: templates, classes, the REST framework, and what isn't a view."""
+"""`cached_page` and kinds of views: templates, classes, the REST framework, asynchronous ones, and what isn't a view."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from time import monotonic
 from typing import Any
@@ -14,7 +15,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from django_redis_locks.cache import cached_page
-from tests.cache.site import Boom, Site, ask, get, is_waiting, template_response, text
+from tests.cache.site import Boom, Site, ask, get, happens, is_waiting, template_response, text, waiting
 from tests.django.helpers import PATIENCE
 
 
@@ -106,3 +107,38 @@ def test_wrong_option_or_target_raises(redis_cache: None) -> None:
 
     with pytest.raises(TypeError, match="decorate the async handler"):
         cached_page(300, key_prefix="mistakes")(dispatches)(get())
+
+
+def test_cancelled_request_is_not_waited_for(pages: None) -> None:
+    """[S21] The client of the request that renders hangs up: the next one renders."""
+    site = Site(closed=True)
+    view = site.aview()
+
+    async def story() -> str:
+        first = asyncio.create_task(view(get()))
+        await happens(lambda: site.rendered)
+        second = asyncio.create_task(view(get()))
+        await happens(waiting)
+        third = asyncio.create_task(view(get()))
+        await asyncio.sleep(0)
+        third.cancel()
+        first.cancel()
+        site.go.set()
+        return text(await asyncio.wait_for(second, PATIENCE))
+
+    assert asyncio.run(story()) == "page 2"
+
+
+def test_template_of_an_asynchronous_view_is_rendered_before_others_go_on(pages: None) -> None:
+    """Django renders it in a thread, where the lease ends."""
+    view = Site(template_response).aview()
+
+    async def story() -> list[str]:
+        first = await view(get())
+        second = asyncio.create_task(view(get()))
+        await happens(lambda: waiting() or second.done())
+        assert not second.done()
+        await asyncio.to_thread(first.render)
+        return [text(first), text(await asyncio.wait_for(second, PATIENCE))]
+
+    assert asyncio.run(story()) == ["page 1"] * 2

@@ -13,8 +13,7 @@ from django.core.cache import cache, caches
 
 from django_redis_locks.cache import get_or_load_many, invalidate
 from tests.cache.backends import HERE, THERE, WRAPPER, at, redis_caches
-from tests.cache.callers import ON_REDIS, Callers, Loader
-from tests.cache.loading import WRITES, write
+from tests.cache.callers import ON_REDIS, WRITES, Callers, Loader, write
 from tests.contract.matrix import PATIENCE, eventually
 from tests.probes.cache import forget_state
 from tests.probes.scripts import NAMES, commands_of

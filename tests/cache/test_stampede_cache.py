@@ -12,7 +12,7 @@ import redis
 from django.core.cache import cache, caches
 
 from tests.cache.backends import FILES, LOCMEM, MEMCACHED, REDIS, WRAPPER
-from tests.cache.loading import WRITES, loading, write
+from tests.cache.callers import WRITES, loading, write
 from tests.django.helpers import PATIENCE
 from tests.probes.cache import coordinator, is_envelope
 from tools.redis_server import RedisServer

@@ -12,7 +12,7 @@ from django.core.cache.backends.base import BaseCache
 
 from django_redis_locks.cache import StampedeCache
 from tests.cache.backends import FILES, LOCMEM, MEMCACHED, REDIS, WRAPPER
-from tests.cache.loading import WRITES, aloading, awrite, write
+from tests.cache.callers import WRITES, aloading, awrite, write
 
 every_kind = pytest.mark.parametrize("wrapped", [REDIS, LOCMEM, FILES, MEMCACHED], indirect=True)
 
