@@ -4,8 +4,8 @@ The docstrings say what differs from ``threading.Lock`` and ``threading.RLock``.
 object; ``acquire`` returns a ``Grant``, which is true, or None; an owner is a thread or a task, and its context; ``lock``
 has an owner too, as ``rlock`` does.
 
-Some are elsewhere: ``test_acquire_release``, ``test_try_acquire``, ``test_try_acquire_contended`` and ``test_reacquire`` of
-LockTests in ``test_lock.py``, ``test_reacquire`` of RLockTests and ``test_recursion_count`` in ``test_rlock.py``. Two have no
+Some are elsewhere: ``test_acquire_release``, ``test_acquire_contended``, ``test_try_acquire``, ``test_try_acquire_contended``
+and ``test_reacquire`` of LockTests in ``test_lock.py``, ``test_reacquire`` of RLockTests and ``test_recursion_count`` in ``test_rlock.py``. Two have no
 equivalent. ``test_release_save_unacquired`` is of ``_release_save`` and ``_acquire_restore``, which ``threading.Condition``
 uses: there is no Condition over a store. ``test_at_fork_reinit`` is of ``_at_fork_reinit``, which frees a lock in a forked
 child: here it stays its parent's (``test_ownership.py``).
@@ -73,20 +73,6 @@ def test_locked_repr(face: Face, make: Make, alice: Caller) -> None:
     assert commands == []
     alice(grant.release)
     assert re.fullmatch(r"<Grant 'thing' fence=\d+ released>", repr(grant))
-
-
-def test_acquire_contended(face: Face, make: Make, alice: Caller) -> None:
-    """Waits for ever only with ``wait=-1``."""
-    lock = make(wait=PATIENCE)
-    alice(lock.acquire)
-    callers = [face.caller() for _ in range(5)]
-    waiting = [face.start_waiting(caller, lock) for caller in callers]
-    after = [caller.start(lock.release) for caller in callers]
-    assert not any(future.done() for future in waiting)
-    alice(lock.release)
-    assert all(future.result(PATIENCE) for future in waiting)
-    assert [future.result(PATIENCE) for future in after] == [None] * 5
-    assert not alice(lock.locked)
 
 
 def test_with(make: Make, alice: Caller, bob: Caller) -> None:
@@ -179,17 +165,18 @@ def test_weakref_deleted(make: Make, alice: Caller, bob: Caller) -> None:
     assert bob(make().acquire, False)
 
 
-# The mutex: LockTests
+# LockTests and RLockTests
 
 
-def test_different_thread_lock(face: Face, alice: Caller, bob: Caller) -> None:
+def test_different_thread(make: Make, alice: Caller, bob: Caller) -> None:
     """[F4] [H5] [L1] Another thread releases it by the grant, not by the lock, which may have another holder by then."""
-    lock = face.lock()
-    grant = alice(lock.acquire)
-    with pytest.raises(LockNotOwned):
-        bob(lock.release)
-    assert bob(lock.locked)
-    bob(grant.release)
+    lock = make()
+    grants = [alice(lock.acquire) for _ in range(2 if lock.reentrant else 1)]
+    for grant in grants:
+        with pytest.raises(LockNotOwned):
+            bob(lock.release)
+        assert bob(lock.acquire, False) is None
+        bob(grant.release)
     assert not alice(lock.owned)
     assert bob(lock.acquire, timeout=0)
     with pytest.raises(LockNotOwned):
@@ -206,9 +193,6 @@ def test_state_after_timeout(make: Make, alice: Caller, bob: Caller) -> None:
     assert bob(lock.acquire, blocking=False)
 
 
-# The re-entrant one: RLockTests
-
-
 def test_release_unacquired(make: Make, face: Face, alice: Caller) -> None:
     """A RuntimeError: LockNotOwned. Nothing is sent."""
     lock = make()
@@ -222,19 +206,6 @@ def test_release_unacquired(make: Make, face: Face, alice: Caller) -> None:
             alice(lock.acquire)
         for _ in range(entries):
             alice(lock.release)
-
-
-def test_different_thread_rlock(face: Face, alice: Caller, bob: Caller) -> None:
-    """[F4]"""
-    lock = face.rlock()
-    for _ in range(2):
-        alice(lock.acquire)
-        with pytest.raises(RuntimeError):
-            bob(lock.release)
-    for _ in range(2):
-        assert bob(lock.acquire, False) is None
-        alice(lock.release)
-    assert bob(lock.acquire, False)
 
 
 def test__is_owned(make: Make, alice: Caller, bob: Caller) -> None:

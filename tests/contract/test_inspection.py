@@ -41,8 +41,8 @@ def queue(caller: Caller, task: str, state: str = "queued", expire: float = 60) 
     return record
 
 
-def begin(caller: Caller, task: str, was: Record | None = None, **how: Any) -> Record:
-    fields = fields_of(task, "running", holder=HOLDER)
+def begin(caller: Caller, task: str, was: Record | None = None, *, holder: Any = HOLDER, **how: Any) -> Record:
+    fields = fields_of(task, "running", holder=holder)
     written: Any = caller(locks.record(f"job:export:{task}").put, was, fields, **{"expire": 60, "listed": True} | how)
     assert written
     record: Record = written.record
@@ -87,17 +87,20 @@ def test_the_name_is_that_of_the_lock_if_METADATA_has_it(face: Face, alice: Call
 
 
 def test_a_lease_that_ended_without_a_release_is_expired(face: Face, alice: Caller) -> None:
-    """[H16] It is listed for an hour; a lock that was released isn't."""
+    """[H16] It is listed for an hour; a lock that was released isn't. So is a job."""
     alice(face.lock("lives").acquire)
     alice(alice(face.lock("released").acquire).release)
     alice(face.lock("died", expire=0.05).acquire)
-    eventually(lambda: not alice(face.lock("died").locked))
+    begin(alice, "died", expire=0.05)
+    eventually(lambda: alice(inspection.counts) == inspection.Counts(held=1, expired=2))
+    assert alice(inspection.find, "job:export:died").state == "free"
     assert keys_of(alice(inspection.held)) == ["lives"]
-    (row,) = alice(inspection.held, state="expired").rows
-    assert (row.key, row.state, row.holder, row.held_for) == ("died", "expired", None, None)
-    assert row.lease_left <= 0
-    assert keys_of(alice(inspection.held, state="all")) == ["died", "lives"]
-    assert alice(inspection.counts) == inspection.Counts(held=1, expired=1)
+    for row, key in zip(
+        alice(inspection.held, state="expired", order="key").rows, ("died", "job:export:died"), strict=True
+    ):
+        assert (row.key, row.state, row.holder, row.held_for, row.fence) == (key, "expired", None, None, None)
+        assert row.lease_left <= 0
+    assert sorted(keys_of(alice(inspection.held, state="all"))) == ["died", "job:export:died", "lives"]
 
 
 def test_a_lock_held_beyond_its_MAX_HOLD_is_overdue_and_a_running_job_is_not(face: Face, alice: Caller) -> None:
@@ -176,8 +179,8 @@ def test_a_finished_job_is_found_and_not_listed(alice: Caller) -> None:
     assert alice(inspection.force_release, "job:export:t1") is False
 
 
-def test_a_record_that_is_no_job_is_listed_as_a_record(face: Face, alice: Caller) -> None:
-    """Where its writer listed it."""
+def test_a_record_with_any_fields_is_shown(face: Face, alice: Caller) -> None:
+    """One that is no job where its writer listed it, a job with whatever holder."""
     for fields in (
         {},
         {"state": "ready"},
@@ -193,36 +196,13 @@ def test_a_record_that_is_no_job_is_listed_as_a_record(face: Face, alice: Caller
             shown = (row.kind, row.state, row.name, row.task_id, row.holder)
             assert shown == ("record", state, "report", None, None), fields
             assert row.fence == written.version
-
-
-def test_a_job_with_any_value_as_holder_is_shown(alice: Caller) -> None:
-    was = None
     for holder in (None, "web-3", {}, [], [1, [], None], ["web-3"]):
-        fields = fields_of("t1", "running", holder=holder)
-        was = alice(locks.record("job:export:t1").put, was, fields, listed=True).record
+        face.isolate()
+        begin(alice, "t1", holder=holder)
         (row,) = alice(inspection.held).rows
         assert (row.state, row.task_id) == ("held", "t1"), holder
         assert (row.holder is None) == (not isinstance(holder, list)), holder
         str(row.holder)
-
-
-def test_a_job_that_begins_between_index_and_record_is_not_shown_as_queued(
-    alice: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The record counts; the job is on no page twice."""
-    record = queue(alice, "t1")
-    looks = inspection.looks
-
-    def late(keys: Any) -> Any:
-        if not alice(inspection.counts).held:
-            begin(alice, "t1", record)
-        return looks(keys)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(inspection, "looks", late)
-        page = inspection.held(state="queued")  # the test's own thread reads
-    assert (page.rows, page.total) == ([], 1)
-    assert tasks_of(inspection.held(state="all")) == ["t1"]
 
 
 def test_a_job_that_begins_while_both_indexes_are_read_is_shown_once(
@@ -243,15 +223,6 @@ def test_a_job_that_begins_while_both_indexes_are_read_is_shown_once(
     monkeypatch.setattr(inspection, "entries", moving)
     page = inspection.held(state="all")  # the test's own thread reads
     assert (tasks_of(page), [row.state for row in page.rows], page.total) == (["t1"], ["held"], 1)
-
-
-def test_a_job_whose_lease_ended_is_expired(alice: Caller) -> None:
-    """[H16] As a lock is."""
-    begin(alice, "t1", expire=0.05)
-    eventually(lambda: alice(inspection.find, "job:export:t1").state == "free")
-    eventually(lambda: alice(inspection.counts) == inspection.Counts(held=0, expired=1))
-    (row,) = alice(inspection.held, state="expired").rows
-    assert (row.key, row.state, row.fence) == ("job:export:t1", "expired", None)
 
 
 # Lists
