@@ -3,72 +3,23 @@ backend run on the frozen clock, so that ``freezer.tick()`` ends them."""
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 from freezegun import freeze_time
 
-from django_redis_locks import Grant, Lock, LockNotAcquired, locks
-from tests.contract.matrix import Caller, Face, eventually, on_memory
+from django_redis_locks import LockNotAcquired
+from tests.contract.matrix import PATIENCE, Caller, Face, eventually, on_memory
 
 BUSY = 0.1
-"""Seconds of computing from which on a wait wasn't spent asleep; four of them share the half second."""
-
-MEMORY = "django_redis_locks.backends.memory.MemoryBackend"
+"""Seconds of computing from which on a wait wasn't spent asleep."""
 
 
-def spent() -> tuple[float, float]:
-    """Seconds that passed, by a clock that freezegun doesn't stop, and seconds that this thread has computed."""
-    return time.clock_gettime(time.CLOCK_MONOTONIC), time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)
-
-
-def check_wait(begin: tuple[float, float]) -> None:
-    """It took half a second, asleep."""
-    passed, computed = (after - before for before, after in zip(begin, spent(), strict=True))
-    assert 0.4 < passed < 8
-    assert computed < BUSY
-
-
-def wait_for_renewals(grant: Grant) -> None:
-    end = grant.hold.deadline
-    eventually(lambda: grant.hold.deadline > end + 0.8)
-
-
-def use_in_threads(lock: Lock) -> None:
-    with ThreadPoolExecutor(1) as other:
-        grant = other.submit(lock.acquire).result()
-        begin = spent()
-        with pytest.raises(LockNotAcquired):
-            lock.acquire()
-        check_wait(begin)
-        wait_for_renewals(grant)
-        grant.ensure_held(confirm=True)
-        assert not grant.lost
-        waiting = other.submit(lock.acquire, timeout=20)
-        grant.release()
-        waiting.result().release()
-
-
-def use_in_tasks(lock: Lock) -> None:
-    async def use() -> None:
-        grant = await asyncio.create_task(lock.aacquire())
-        begin = spent()
-        with pytest.raises(LockNotAcquired):
-            await lock.aacquire()
-        check_wait(begin)
-        await asyncio.get_running_loop().run_in_executor(None, wait_for_renewals, grant)
-        await grant.aensure_held(confirm=True)
-        assert not grant.lost
-        waiting = asyncio.create_task(lock.aacquire(timeout=20))
-        await grant.arelease()
-        await (await waiting).arelease()
-
-    asyncio.run(use())
+def computed() -> float:
+    """Seconds that this thread has computed, by a clock that freezegun doesn't stop."""
+    return time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)
 
 
 @pytest.fixture
@@ -81,16 +32,23 @@ def uncollected() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("often", "uncollected")
-def test_locks_are_waited_for_and_renewed_while_time_is_frozen(redis_url: str, settings: Any) -> None:
-    """[H14] On each backend and behind each face; a wait costs no CPU. All at once, because real seconds pass."""
-    settings.REDIS_LOCKS = {"memory": {"BACKEND": MEMORY}, "redis": {"LOCATION": redis_url}}
-    uses = [(alias, use) for alias in ("memory", "redis") for use in (use_in_threads, use_in_tasks)]
-    with freeze_time("2012-01-14"), ThreadPoolExecutor(len(uses)) as threads:
-        ends = [
-            threads.submit(use, locks[alias].lock(use.__name__, expire=9, renew=True, wait=0.5)) for alias, use in uses
-        ]
-        for end in ends:
-            end.result()
+@pytest.mark.exact("measures time")
+def test_locks_are_waited_for_and_renewed_while_time_is_frozen(face: Face, alice: Caller, bob: Caller) -> None:
+    """[H14] A wait costs no CPU."""
+    lock = face.lock(expire=9, renew=True, wait=0.5)
+    with freeze_time("2012-01-14"):
+        grant = alice(lock.acquire)
+        begin, before = time.clock_gettime(time.CLOCK_MONOTONIC), bob(computed)
+        with pytest.raises(LockNotAcquired):
+            bob(lock.acquire)
+        assert bob(computed) - before < BUSY
+        assert 0.4 < time.clock_gettime(time.CLOCK_MONOTONIC) - begin < 8
+        end = grant.hold.deadline
+        eventually(lambda: grant.hold.deadline > end + 0.8)
+        alice(grant.ensure_held, confirm=True)
+        waiting = face.start_waiting(bob, lock, timeout=20)
+        alice(grant.release)
+        bob(waiting.result(PATIENCE).release)
 
 
 @on_memory
