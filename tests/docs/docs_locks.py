@@ -40,7 +40,7 @@ def _() -> Names:
     apps.clear_cache()
     shop: Any = ModuleType("shop.models")
     shop.Account = Account
-    return {"shop.models": shop, "fixtures": ["accounts"]}
+    return {"shop.models": shop}
 
 
 @after("howto/locks:fence")
@@ -52,11 +52,6 @@ def _(names: Names) -> None:
         for fence, rows in ((account.fence, 1), (account.fence - 1, 0)):
             cursor.execute(sql.replace(":fence", "%(fence)s"), {"fence": fence})
             assert cursor.rowcount == rows
-
-
-@given("howto/fencing:model")
-def _() -> Names:
-    return {"fixtures": ["bank"]}
 
 
 @after("howto/fencing:model")
@@ -165,11 +160,6 @@ def _(names: Names) -> None:
 def _(names: Names) -> None:
     names["test_a_crashed_import_can_be_repeated"]()
     names["test_the_import_gives_up_after_ten_minutes"]()
-
-
-@given("howto/testing:down")
-def _() -> Names:
-    return {"fixtures": ["settings"]}
 
 
 after_each(

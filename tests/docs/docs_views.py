@@ -261,11 +261,6 @@ def _(names: Names) -> None:
     assert owned == [True]
 
 
-@given("howto/answers:handler")
-def _() -> Names:
-    return {"fixtures": ["settings"]}
-
-
 @after("howto/answers:handler")
 def _(names: Names) -> None:
     templates = {"shop/please_wait.html": "Wait {{ seconds }} s.", "redis_locks/409.html": THE_PAGE, "base.html": BASE}
@@ -282,11 +277,6 @@ def _(names: Names) -> None:
 
 THE_PAGE = next(block.code for block in BLOCKS if block.language == "django")
 BASE = "{% block content %}{% endblock %}"
-
-
-@given("howto/answers:shop")
-def _() -> Names:
-    return {"fixtures": ["settings"]}
 
 
 @after("howto/answers:shop")
@@ -308,11 +298,6 @@ def _(names: Names) -> None:
     assert names["done"] == 42
     with hold_elsewhere("nightly"):
         assert names["nightly"]() is None
-
-
-@given("howto/answers:middleware")
-def _() -> Names:
-    return {"fixtures": ["settings"]}
 
 
 @after("howto/answers:middleware")

@@ -21,7 +21,7 @@ AFTER: dict[str, Callable[[Names], object]] = {}
 
 
 def given(*examples: str) -> Callable[[Callable[[], Names]], Callable[[], Names]]:
-    """The function returns the names that these examples find; of `fixtures`, the names of pytest's."""
+    """The function returns the names that these examples find."""
 
     def register(function: Callable[[], Names]) -> Callable[[], Names]:
         assert GIVEN.keys().isdisjoint(examples), examples

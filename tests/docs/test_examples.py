@@ -39,6 +39,16 @@ DATABASE = {
 }
 
 
+FIXTURES = {
+    "howto/answers:handler": "settings",
+    "howto/answers:middleware": "settings",
+    "howto/answers:shop": "settings",
+    "howto/fencing:model": "bank",
+    "howto/locks:fence": "accounts",
+    "howto/testing:down": "settings",
+}
+
+
 def marked(example: str) -> object:
     return pytest.param(example, marks=[pytest.mark.django_db(transaction=True)] if example in DATABASE else [])
 
@@ -53,10 +63,10 @@ def test_example_of_a_page_runs(
     for key, value in GIVEN.get(example, dict)().items():
         if isinstance(value, ModuleType):
             vars(modules(key)).update(vars(value))
-        elif key == "fixtures":
-            names.update({name: request.getfixturevalue(name) for name in value})
         else:
             names[key] = value
+    if example in FIXTURES:
+        names[FIXTURES[example]] = request.getfixturevalue(FIXTURES[example])
     for block in EXAMPLES[example]:
         assert block.name is not None
         if "." in block.name:
@@ -85,7 +95,7 @@ def test_every_python_block_is_part_of_an_example() -> None:
         f"{page_id(block.page)}:{block.line}" for block in BLOCKS if block.language == "python" and not block.name
     ]
     assert [place for place in unnamed if not place.startswith("README")] == []
-    assert {*GIVEN, *AFTER, *ALONE, *DATABASE} <= set(EXAMPLES)
+    assert {*GIVEN, *AFTER, *ALONE, *DATABASE, *FIXTURES} <= set(EXAMPLES)
 
 
 def test_example_without_django_runs_in_a_process_without_settings(redis_url: str) -> None:

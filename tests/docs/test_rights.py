@@ -73,16 +73,3 @@ def test_shown_rights_are_enough_for_every_operation_of_a_lock(
         assert waiting.result(30)
     denied = [dict(zip(entry[::2], entry[1::2], strict=True)) for entry in redis_server.command("ACL", "LOG")]
     assert {entry["object"] for entry in denied} <= {"client", "client|setinfo"}  # 6.2 names no subcommand
-    asyncio.run(release_from_a_thread_wakes_a_task(redis_server))
-
-
-async def release_from_a_thread_wakes_a_task(server: RedisServer) -> None:
-    """They queue apart, so it is the server that notifies the task."""
-    lock = locks.lock("order:42", expire=30)
-    grant = await asyncio.to_thread(lock.acquire)
-    waiter = asyncio.create_task(lock.aacquire(timeout=20))
-    while not server.command("ZCARD", "lock:{0}:w:order:42"):
-        assert not waiter.done()
-        await asyncio.sleep(0.01)
-    await asyncio.to_thread(grant.release)
-    await (await asyncio.wait_for(waiter, 20)).arelease()
