@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
-from http.client import HTTPResponse
-from typing import Any, Self
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from http.client import HTTPConnection
+from typing import Any
 
 import pytest
 import uvicorn
@@ -24,52 +25,13 @@ from tests.probes.django import waiters
 DONE = (200, "done")
 
 
-class AsgiServer:
-    """Django behind uvicorn, in a thread of its own, on a free port; with the settings of the test that runs."""
-
-    def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        config = uvicorn.Config(ASGIHandler(), lifespan="off", ws="none", loop="asyncio", log_config=None)
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, args=([self._listener],), daemon=True)
-        self._visitors: list[Visitor] = []
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        until(lambda: self._server.started)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        body.end()
-        for visitor in self._visitors:
-            visitor.leave()
-        self._server.should_exit = True
-        self._thread.join(PATIENCE)
-        self._listener.close()
-        assert not self._thread.is_alive()
-
-    def ask(self, path: str) -> Visitor:
-        visitor = Visitor(self._listener.getsockname()[1], path)
-        self._visitors.append(visitor)
-        return visitor
-
-
-class Visitor:
-    """A client that has asked for a page."""
-
-    def __init__(self, port: int, path: str) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
-        self._socket.sendall(f"GET {path} HTTP/1.1\r\nHost: testserver\r\nConnection: close\r\n\r\n".encode())
+class Visitor(HTTPConnection):
+    """A client that has asked for a page. `close()` hangs up."""
 
     def answer(self) -> tuple[int, str]:
         """Status and body, when they are there."""
-        with self._socket as connection, HTTPResponse(connection) as response:
-            response.begin()
+        with self.getresponse() as response:
             return response.status, response.read().decode()
-
-    def leave(self) -> None:
-        """Hang up."""
-        self._socket.close()
 
 
 class Body:
@@ -77,19 +39,15 @@ class Body:
 
     def __init__(self) -> None:
         self.began = threading.Semaphore(0)
-        self.go = threading.Event()
-        self.cancelled = threading.Event()
-        self.tidied = threading.Event()
-        """Set by the test: a cancelled one may end."""
+        self.go, self.cancelled, self.tidied = threading.Event(), threading.Event(), threading.Event()
 
     def run(self) -> None:
         self.began.release()
         assert self.go.wait(PATIENCE)
 
     async def arun(self) -> None:
-        self.began.release()
         try:
-            assert await asyncio.to_thread(self.go.wait, PATIENCE)
+            await asyncio.to_thread(self.run)
         except asyncio.CancelledError:
             self.cancelled.set()
             await asyncio.to_thread(self.tidied.wait, PATIENCE)
@@ -105,6 +63,8 @@ class Body:
         self.go.set()
         self.tidied.set()
 
+
+Visit = Callable[[str], Visitor]
 
 body = Body()
 
@@ -171,21 +131,40 @@ def new_body() -> Iterator[None]:
 
 
 @pytest.fixture
-def server(redis_locks: str) -> Iterator[AsgiServer]:
-    with AsgiServer() as running:
-        yield running
+def visit(redis_locks: str) -> Iterator[Visit]:
+    """`visit("/sync/")` asks Django behind uvicorn, in a thread of its own, with the settings of the test that runs."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(ASGIHandler(), lifespan="off", ws="none", loop="asyncio", log_config=None)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    thread.start()
+    until(lambda: server.started)
+    with ExitStack() as visitors:
+
+        def ask(path: str) -> Visitor:
+            visitor = Visitor("127.0.0.1", listener.getsockname()[1], timeout=PATIENCE)
+            visitors.callback(visitor.close)
+            visitor.request("GET", path, headers={"Host": "testserver"})
+            return visitor
+
+        yield ask
+        body.end()
+    server.should_exit = True
+    thread.join(PATIENCE)
+    listener.close()
+    assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("first", ["sync", "async", "needs-the-thread"])
 @pytest.mark.parametrize("second", ["sync", "async"])
-def test_waiting_client_is_served_after_the_holder(server: AsgiServer, first: str, second: str) -> None:
+def test_waiting_client_is_served_after_the_holder(visit: Visit, first: str, second: str) -> None:
     """[D41] Whichever of them is asynchronous: a waiter blocks nothing, least of all the holder. Behind a server each
     request has a thread of its own."""
-    holder = server.ask(f"/{first}/")
+    holder = visit(f"/{first}/")
     body.begins()
-    waiter = server.ask(f"/{second}/")
+    waiter = visit(f"/{second}/")
     until(lambda: waiters("visit") == 1)
-    assert server.ask("/at-once/").answer()[0] == 409
+    assert visit("/at-once/").answer()[0] == 409
     assert body.never_begins()
     body.go.set()
     assert holder.answer() == DONE
@@ -193,15 +172,15 @@ def test_waiting_client_is_served_after_the_holder(server: AsgiServer, first: st
 
 
 class TestDisconnect:
-    def test_client_that_leaves_while_waiting_leaves_the_queue(self, server: AsgiServer) -> None:
+    def test_client_that_leaves_while_waiting_leaves_the_queue(self, visit: Visit) -> None:
         """[D27] Its view never begins, and the next one gets the lock; which is free at last."""
-        holder = server.ask("/async/")
+        holder = visit("/async/")
         body.begins()
-        leaver = server.ask("/async/")
+        leaver = visit("/async/")
         until(lambda: waiters("visit") == 1)
-        waiter = server.ask("/async/")
+        waiter = visit("/async/")
         until(lambda: waiters("visit") == 2)
-        leaver.leave()
+        leaver.close()
         until(lambda: waiters("visit") == 1)
         body.go.set()
         assert [holder.answer(), waiter.answer()] == [DONE, DONE]
@@ -209,37 +188,37 @@ class TestDisconnect:
         assert body.never_begins()
         until(lambda: not locks.lock("visit").locked())
 
-    def test_thread_of_a_client_that_leaves_goes_on_waiting(self, server: AsgiServer) -> None:
+    def test_thread_of_a_client_that_leaves_goes_on_waiting(self, visit: Visit) -> None:
         """[D27] It gets its turn, and the next one comes after it."""
-        holder = server.ask("/async/")
+        holder = visit("/async/")
         body.begins()
-        leaver = server.ask("/sync/")
+        leaver = visit("/sync/")
         until(lambda: waiters("visit") == 1)
-        leaver.leave()
-        waiter = server.ask("/sync/")
+        leaver.close()
+        waiter = visit("/sync/")
         until(lambda: waiters("visit") == 2)
         body.go.set()
         assert [holder.answer(), waiter.answer()] == [DONE, DONE]
         body.begins()
         body.begins()
 
-    def test_client_that_leaves_while_holding_frees_the_lock_with_its_body(self, server: AsgiServer) -> None:
+    def test_client_that_leaves_while_holding_frees_the_lock_with_its_body(self, visit: Visit) -> None:
         """[D27] The task is cancelled; the lock is free when the body has ended, not before."""
-        holder = server.ask("/async/")
+        holder = visit("/async/")
         body.begins()
-        holder.leave()
+        holder.close()
         assert body.cancelled.wait(PATIENCE)
-        assert server.ask("/at-once/").answer()[0] == 409
+        assert visit("/at-once/").answer()[0] == 409
         body.tidied.set()
         until(lambda: not locks.lock("visit").locked())
-        assert server.ask("/at-once/").answer() == DONE
+        assert visit("/at-once/").answer() == DONE
 
-    def test_thread_of_a_client_that_leaves_holds_until_its_end(self, server: AsgiServer) -> None:
+    def test_thread_of_a_client_that_leaves_holds_until_its_end(self, visit: Visit) -> None:
         """[D27]"""
-        holder = server.ask("/sync/")
+        holder = visit("/sync/")
         body.begins()
-        holder.leave()
-        waiter = server.ask("/async/")
+        holder.close()
+        waiter = visit("/async/")
         until(lambda: waiters("visit") == 1)
         assert body.never_begins()
         body.go.set()
