@@ -1,9 +1,8 @@
-"""Signals and the log: events and their values; and receivers that fail, which change nothing."""
+"""Signals: events and their values; and receivers that fail, which change nothing."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -18,14 +17,6 @@ from tests.django.conftest import SIGNALS
 from tests.django.helpers import AT_ONCE, LEASE, PATIENCE, Events, held_elsewhere, in_thread, until
 from tests.probes.django import events
 
-LOGGERS = {
-    events.Acquired: ("django_redis_locks.acquire", "DEBUG"),
-    events.Contended: ("django_redis_locks.acquire", "INFO"),
-    events.Released: ("django_redis_locks.release", "DEBUG"),
-    events.Lost: ("django_redis_locks.lost", "ERROR"),
-    events.ForceReleased: ("django_redis_locks.release", "WARNING"),
-    events.BackendFailed: ("django_redis_locks.backend", "ERROR"),
-}
 ABOUT = {"key": "order:5", "name": "order", "alias": "default"}
 
 
@@ -54,7 +45,7 @@ def connect() -> Iterator[Any]:
 class TestEvents:
     def test_each_kind_of_event_has_one_signal(self) -> None:
         kinds = {kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, events.Event)}
-        assert set(SIGNALS) == kinds - {events.Event} == set(LOGGERS)
+        assert set(SIGNALS) == kinds - {events.Event}
         public = {value for value in vars(signals).values() if isinstance(value, Signal)}
         assert public == set(SIGNALS.values())
 
@@ -142,21 +133,6 @@ class TestEvents:
         (record,) = [record for record in caplog.records if record.name == "django_redis_locks.backend"]
         assert (record.levelname, record.__dict__["lock_doing"]) == ("ERROR", failed.doing)
         assert not any(secret in failed.problem + record.getMessage() for secret in ("order:5", "hunter2"))
-
-    def test_each_event_is_one_log_line_with_its_values(self, caplog: pytest.LogCaptureFixture, seen: Events) -> None:
-        """At its level, so that a section is silent at INFO; extras have `lock_` before their names."""
-        with caplog.at_level(logging.DEBUG, "django_redis_locks"):
-            with held_elsewhere("order:5"):
-                assert lock().acquire(blocking=False) is None
-            lose_by_force()
-        ours = [record for record in caplog.records if record.name.startswith("django_redis_locks")]
-        assert {type(event) for event in seen} == set(LOGGERS) - {events.BackendFailed}
-        for record, event in zip(ours, seen, strict=True):
-            assert (record.name, record.levelname) == LOGGERS[type(event)]
-            extras = {name: value for name, value in vars(record).items() if name.startswith("lock_")}
-            assert extras == {f"lock_{field}": value for field, value in asdict(event).items()}
-            assert "order" in record.getMessage()
-            assert "order:5" not in record.getMessage()
 
 
 class TestReceivers:
