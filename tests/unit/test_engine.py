@@ -5,27 +5,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.core.exceptions import SynchronousOnlyOperation
 
 from django_redis_locks.backends.base import Backend, Inbox, Listener
 from django_redis_locks.core import clock, effects
 from django_redis_locks.core.effects import (
     Command,
     Effect,
-    Freed,
-    Handed,
-    HandOver,
-    Leave,
-    LineUp,
     Listen,
     Place,
     Seat,
-    Turn,
-    Wait,
 )
 from django_redis_locks.engine import Engine
 from tests.forks import in_child
@@ -112,71 +103,6 @@ async def aperform(engine: Engine, effect: Effect[Any]) -> Any:
     return await engine.ahandlers[type(effect)](effect)
 
 
-def sent(engine: Engine, store: Notes) -> list[tuple[Any, ...]]:
-    """What the janitor has sent."""
-    engine.settle(20)
-    return store.sent
-
-
-@pytest.mark.parametrize("which", ["its number", "all"])
-def test_engine_is_notified_by_its_inbox(engine: Engine, store: Notes, which: str) -> None:
-    """[H9] A wake-up reaches the queue of that number; [H10] after a reconnect every head asks."""
-    assert store.told is engine
-    seat = sit(engine)
-    turn = perform(engine, Wait(seat, clock.now() - 1))
-    assert turn == Turn(f"inbox:me {seat.queue.number}")
-    if which == "all":
-        engine.missed()
-    else:
-        engine.told(seat.queue.number, LOCK)
-    begin = clock.now()
-    assert perform(engine, Wait(seat, begin + 60, 60.0))
-    assert clock.now() - begin < BUSY
-    assert sent(engine, store) == []
-
-
-def test_wake_up_without_a_waiter_is_passed_on(engine: Engine, store: Notes) -> None:
-    """[H9] The store has taken that queue out of the line already; the next one is notified if the lock is free."""
-    engine.told("7f", LOCK)
-    assert sent(engine, store) == [("queue/leave", (LOCK, WAITERS), "")]
-
-
-def test_last_waiter_is_unregistered_by_cleanup(engine: Engine, store: Notes) -> None:
-    """[H9] By the janitor: nothing is asked while a program unwinds. [L25] The inbox is closed when none waits."""
-    assert not engine.waiting()
-    seat = sit(engine)
-    assert engine.waiting()
-    turn = perform(engine, Wait(seat, clock.now() - 1))
-    assert turn is not None
-    perform(engine, Leave(seat))
-    assert not engine.waiting()
-    assert sent(engine, store) == [("queue/leave", (LOCK, WAITERS), turn.address)]
-
-
-def test_handover_without_a_taker_is_freed_by_cleanup(engine: Engine, store: Notes) -> None:
-    """[H3] [H9] By the janitor too, and before it passes anything on."""
-    seat = sit(engine)
-    hold: Any = SimpleNamespace(place=seat.place, token="secret", lease=1000)
-    handed = Handed(hold, lambda token: Command("lock/free", (LOCK, WAITERS, "index"), (token,), int), lambda: None)
-    assert perform(engine, HandOver(handed, None))
-    perform(engine, Leave(seat))
-    assert sent(engine, store)[:2] == [
-        ("lock/free", (LOCK, WAITERS, "index"), "secret"),
-        ("queue/leave", (LOCK, WAITERS), ""),
-    ]
-
-
-def test_requeued_queue_without_waiters_is_unregistered_by_cleanup(engine: Engine, store: Notes) -> None:
-    """[H4] [H9] Its last one left while the release was on its way."""
-    seat = sit(engine)
-    address = perform(engine, LineUp(seat.place, None))
-    assert address == f"inbox:me {seat.queue.number}"
-    perform(engine, Leave(seat, None, None))
-    before = len(sent(engine, store))
-    perform(engine, Freed(seat.place, True, address))
-    assert sent(engine, store)[before:] == [("queue/leave", (LOCK, WAITERS), address)]
-
-
 # Listening
 
 
@@ -195,25 +121,16 @@ both = pytest.mark.parametrize("listen", [listen, alisten], ids=["sync", "async"
 
 
 @both
-@pytest.mark.parametrize("name", ["me", ""])
 def test_listen_returns_whether_the_inbox_is_confirmed(
-    engine: Engine, store: Notes, listen: Callable[[Engine, float], bool], name: str
+    engine: Engine, store: Notes, listen: Callable[[Engine, float], bool]
 ) -> None:
-    """[H7] When the inbox answers, whatever it answers."""
-    store.ear.name = name
-    begin = clock.now()
-    assert listen(engine, 60) is bool(name)
-    assert clock.now() - begin < BUSY
-    assert store.ear.asked == ["inbox:"]
-
-
-@both
-def test_listen_ends_at_its_timeout(engine: Engine, store: Notes, listen: Callable[[Engine, float], bool]) -> None:
-    """[L19] [L30] An inbox that doesn't answer isn't waited for."""
-    store.ear.answers, store.ear.name = False, ""
-    begin = clock.now()
-    assert listen(engine, 0.05) is False
-    assert 0.05 <= clock.now() - begin < BUSY
+    """[H7] When the inbox answers, whatever it answers; [L19] [L30] one that doesn't isn't waited for."""
+    for name, answers, seconds in (("me", True, 60), ("", True, 60), ("", False, 0.05)):
+        store.ear.name, store.ear.answers = name, answers
+        begin = clock.now()
+        assert listen(engine, seconds) is bool(name)
+        assert (0 if answers else seconds) <= clock.now() - begin < BUSY
+    assert store.ear.asked == ["inbox:"] * 3
 
 
 # Who performs what
@@ -225,19 +142,6 @@ def test_engine_performs_every_effect(engine: Engine) -> None:
     kinds = {kind for kind in values if issubclass(kind, Effect) and kind is not Effect}
     assert set(engine.handlers) == kinds
     assert set(engine.ahandlers) == {kind for kind in kinds if not kind.local}
-
-
-def test_sync_wait_in_a_running_loop_raises(engine: Engine) -> None:
-    """[F17] Neither with a command nor in a queue: the caller is told of the a-twin."""
-
-    async def main() -> None:
-        seat = Seat(Place(engine.backend.identity, LOCK), None, "inbox:")
-        for effect in (Command("lock/free", (LOCK,), ("token",), int), Wait(seat, clock.now() + 5, 5.0)):
-            with pytest.raises(SynchronousOnlyOperation, match="aacquire"):
-                perform(engine, effect)
-        perform(engine, Leave(seat))
-
-    asyncio.run(main())
 
 
 # Its end, and its children
@@ -259,4 +163,4 @@ def test_forked_child_has_an_engine_without_state(engine: Engine, store: Notes) 
 
     in_child(child)
     assert store.events == store.ear.events == []
-    assert engine.waiting()
+    assert engine.waiting(), "[L25] the inbox is closed when nobody does"

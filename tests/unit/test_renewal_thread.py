@@ -39,6 +39,8 @@ def test_a_lease_that_cannot_be_renewed_is_not_granted(memory: Locks, monkeypatc
         patch.setattr(threading.Thread, "start", refused)
         with pytest.raises(LockBackendError, match=r"lock 'a', alias 'default'.*limit of threads") as caught:
             lock.acquire()
+        with pytest.raises(LockBackendError, match="limit of threads"):
+            asyncio.run(lock.aacquire())
         assert (caught.value.key, caught.value.name, caught.value.alias) == ("a", "a", "default")
         assert not lock.owned()
         with memory.lock("fixed", expire=5):
@@ -47,18 +49,6 @@ def test_a_lease_that_cannot_be_renewed_is_not_granted(memory: Locks, monkeypatc
         eventually(lambda: not lock.locked())
     with lock as grant:
         grant.ensure_held(confirm=True)
-
-
-def test_acquire_in_a_task_without_a_maintenance_thread_raises(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same for tasks."""
-
-    async def main() -> None:
-        with pytest.raises(LockBackendError, match="limit of threads"):
-            await memory.lock("a", expire=60, renew=True).aacquire()
-
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refused)
-        asyncio.run(main())
 
 
 def test_a_failing_store_stays_the_error_that_is_seen(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:

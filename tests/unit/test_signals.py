@@ -56,18 +56,6 @@ def test_receiver_that_disconnects_leaves_the_others(fresh: ModuleType) -> None:
     assert [type(event) for event in heard] == [Released]
 
 
-def test_listener_that_raises_is_logged_and_harms_no_lock(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(event: Event) -> None:
-        raise LookupError
-
-    monkeypatch.setattr(events, "_listeners", [fail, *events._listeners])
-    with locks.lock("order:5") as grant:
-        assert grant.held
-    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [LookupError] * 2
-
-
 def test_setting_django_up_again_listens_once() -> None:
     events.listen(signals.send)
     before = list(events._listeners)

@@ -51,15 +51,6 @@ def refused(lock: Lock, why: str) -> None:
         lock.release()
 
 
-async def arefused(lock: Lock, why: str) -> None:
-    assert not lock.owned()
-    assert await lock.aacquire(blocking=False) is None
-    with pytest.raises(LockAlreadyHeld, match=why):
-        await lock.aacquire(timeout=-1)
-    with pytest.raises(LockNotOwned):
-        await lock.arelease()
-
-
 # Strangers and owners
 
 
@@ -88,40 +79,6 @@ def test_two_requests_in_one_thread_are_different_owners(rlock: Lock, thread: Th
     assert grant.given_back
 
 
-def test_child_task_is_another_owner(rlock: Lock) -> None:
-    """[H5b] It inherits the context, and runs beside its parent."""
-
-    async def main() -> None:
-        async with rlock as grant:
-            await asyncio.create_task(arefused(rlock, "started this one"))
-            assert current_grant() is grant
-            async with rlock as inner:
-                assert inner.hold is grant.hold
-
-    asyncio.run(main())
-
-
-def test_thread_of_to_thread_is_another_owner(rlock: Lock) -> None:
-    """[H5b] It inherits the context too, of a task or of a thread."""
-
-    async def main() -> None:
-        async with rlock:
-            await asyncio.to_thread(refused, rlock, "started this one")
-
-    asyncio.run(main())
-    with rlock:
-        context = contextvars.copy_context()
-        worker = ThreadPoolExecutor(1)
-        worker.submit(context.run, refused, rlock, "started this one").result()
-        worker.shutdown()
-
-
-def test_other_thread_waits_for_the_lock(rlock: Lock, thread: ThreadPoolExecutor) -> None:
-    """[H5] With neither context nor identity it is anybody: busy, and no reproach."""
-    with rlock:
-        assert thread.submit(rlock.acquire, timeout=0).result() is None
-
-
 def test_sync_hops_of_one_request_are_one_owner(rlock: Lock) -> None:
     """[H5] sync_to_async brings the context there and back: acquire in one hop, re-enter and release in others."""
 
@@ -136,37 +93,6 @@ def test_sync_hops_of_one_request_are_one_owner(rlock: Lock) -> None:
             assert outer.given_back
 
     asyncio.run(request())
-
-
-def test_sync_hops_of_two_requests_are_different_owners(rlock: Lock) -> None:
-    """[F3] [H5a] Outside Django's per-request context all their synchronous code shares one thread."""
-
-    async def first(held: asyncio.Event, done: asyncio.Event) -> None:
-        await sync_to_async(rlock.acquire)()
-        held.set()
-        await done.wait()
-        await sync_to_async(rlock.release)()
-
-    async def second(held: asyncio.Event, done: asyncio.Event) -> None:
-        await held.wait()
-        await sync_to_async(refused)(rlock, "share an executor's thread")
-        done.set()
-
-    async def main() -> None:
-        events = asyncio.Event(), asyncio.Event()
-        await asyncio.gather(first(*events), second(*events))
-
-    asyncio.run(main())
-    assert rlock.acquire(timeout=0)
-    rlock.release()
-
-
-def test_with_block_belongs_to_its_context(lock: Lock, thread: ThreadPoolExecutor) -> None:
-    """[H5] Its end in another context gives back nothing that was begun here."""
-    with lock as grant:
-        with pytest.raises(LockNotOwned):
-            thread.submit(lock.__exit__, None, None, None).result()
-        assert not grant.given_back
 
 
 # The registry

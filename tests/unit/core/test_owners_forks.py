@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import threading
 import warnings
 from collections.abc import Callable
@@ -15,7 +14,8 @@ import pytest
 
 from django_redis_locks import Lock, locks
 from django_redis_locks.core import forks, owners
-from django_redis_locks.core.owners import mint_token, registry
+from django_redis_locks.core.owners import mint_token
+from tests.forks import in_child
 
 _numbers = count()
 
@@ -45,55 +45,24 @@ def _put() -> None:
     locks.record(f"unseen:{next(_numbers)}").put(None, {})
 
 
-def in_child(function: Callable[[], Any]) -> Any:
-    """What it returns in a forked child; its exception as text."""
-    reader, writer = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns that there are threads
-        child = os.fork()
-    if child == 0:
-        try:
-            os.close(reader)
-            try:
-                result = function()
-            except BaseException as error:  # noqa: BLE001 - it is told
-                result = repr(error)
-            with os.fdopen(writer, "wb") as pipe:
-                pickle.dump(result, pipe)
-        finally:
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        result = pickle.load(pipe)
-    os.waitpid(child, 0)
-    return result
-
-
 def test_forked_child_holds_no_lock_of_its_parent(lock: Lock) -> None:
-    """[H18] [F16] [L47] Lost, not owned, released without a word to the store; and one warning."""
+    """[H18] [F16] [L47] Lost, not owned, released without a word to the store; and one warning. Its tokens are its own."""
+    ours = mint_token()
 
-    def look() -> Any:
+    def look() -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             with grant:
-                seen = [grant.lost, grant.remaining(), lock.owned(), repr(grant)[-5:-1]]
+                assert [grant.lost, grant.remaining(), lock.owned(), repr(grant)[-5:-1]] == [True, 0.0, False, "lost"]
             grant.release()
             lock.__exit__(None, None, None)
-        return seen, [(warning.category, "forked" in str(warning.message)) for warning in caught]
+        assert [(warning.category, "forked" in str(warning.message)) for warning in caught] == [(RuntimeWarning, True)]
+        assert mint_token()[:12] != ours[:12]
 
     with lock as grant:
-        seen, caught = in_child(look)
+        in_child(look)
         grant.ensure_held(confirm=True)
         assert lock.owned()
-    assert seen == [True, 0.0, False, "lost"]
-    assert caught == [(RuntimeWarning, True)]
-
-
-def test_forked_child_has_tokens_of_its_own() -> None:
-    """[H18] No token of the child is one of the parent, whoever mints first."""
-    theirs = in_child(lambda: [mint_token() for _ in range(3)])
-    ours = [mint_token() for _ in range(3)]
-    assert not {token[:12] for token in theirs} & {token[:12] for token in ours}
 
 
 @pytest.fixture
@@ -159,15 +128,3 @@ def test_threads_of_an_unseen_child_use_no_token_of_the_parent(
         both = [*mine, *ours.result(20), *begin()]
     assert theirs[:12] not in {token[:12] for token in both}
     assert len(set(both)) == 9
-
-
-def test_forked_child_has_mutexes_of_its_own(lock: Lock) -> None:
-    """[H18] Although another thread held the registry's mutex when the process forked."""
-
-    def use() -> Any:
-        other = locks.lock(f"{lock.key}/child", expire=30)
-        with other as grant:
-            return grant.lost, other.owned(), other.locked()
-
-    with registry._mutex:
-        assert in_child(use) == (False, True, True)

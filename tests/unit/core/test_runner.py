@@ -1,197 +1,152 @@
-"""The two runners do the same: send replies, throw failures in, and let a program unwind."""
+"""Whatever an effect raises, and wherever a signal strikes, the program hears of it, and clears up. What real programs do
+then: tests/unit/primitives/test_interruptions.py."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import inspect
+import signal
 from collections.abc import Callable
-from typing import Any
+from itertools import repeat
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 
-from django_redis_locks.core import effects
-from django_redis_locks.core.effects import Command, Effect, Leave, LineUp, Listen, Pause, Place, Program, Seat, Wait
+from django_redis_locks.core.effects import Command, Effect, Freed, Place, Program
 from django_redis_locks.core.runner import arun, run, surely
 
-SEAT = Seat(Place("store", "lock"), None, "inbox:")
 COMMAND = Command("lock/free", ("lock", "index"), ("token",), bool)
-LOOK = LineUp(SEAT.place, None)
-"""Something local that has a reply."""
-
-BLOCKING = [Command, Wait, Listen, Pause]
-LOCAL = [LineUp, Leave]
+LOCAL = Freed(Place("store", "lock"), woke=False)
 
 
-class World:
-    """Performs effects by a list of outcomes: replies, or exceptions to raise."""
+class Raises:
+    """A world in which every effect fails with this, as far as a coroutine can."""
 
-    def __init__(self, *outcomes: Any) -> None:
-        self._outcomes = list(outcomes)
-        self.handlers = dict.fromkeys([*BLOCKING, *LOCAL], self._perform)
-        self.ahandlers = dict.fromkeys(BLOCKING, self._aperform)
-        self.performed: list[Effect[Any]] = []
-        self.awaited: list[Effect[Any]] = []
+    def __init__(self, failure: BaseException) -> None:
+        self._failure = failure
+        self.handlers = dict.fromkeys([Command, Freed], self._perform)
+        self.ahandlers = {Command: self._aperform}
 
     def _perform(self, effect: Effect[Any]) -> Any:
-        self.performed.append(effect)
-        outcome = self._outcomes.pop(0)
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return outcome
+        raise self._failure
 
     async def _aperform(self, effect: Effect[Any]) -> Any:
-        self.awaited.append(effect)
-        await asyncio.sleep(0)
-        return self._perform(effect)
+        raise self._failure
 
 
-def run_as_task(program: Program[Any], world: World) -> Any:
+def run_as_task(program: Program[Any], world: Any) -> Any:
     return asyncio.run(arun(program, world))
 
 
 both = pytest.mark.parametrize("drive", [run, run_as_task], ids=["sync", "async"])
-Drive = Callable[[Program[Any], World], Any]
-
-
-def story() -> Program[str]:
-    """Waits and sends a command, and gives its seat up when that fails."""
-    begin = yield from LOOK
-    try:
-        turn = yield from Wait(SEAT, begin + 1)
-        reply = yield from COMMAND
-    except BaseException:
-        yield from Leave(SEAT)
-        raise
-    return f"{begin} {turn} {reply}"
+Drive = Callable[[Program[Any], Any], Any]
 
 
 @both
-def test_replies_are_sent_back_and_the_result_is_returned(drive: Drive) -> None:
-    """Each reply arrives at its own yield; what the program returns is the outcome."""
-    world = World(5.0, True, False)
-    assert drive(story(), world) == "5.0 True False"
-    assert world.performed == [LOOK, Wait(SEAT, 6.0), COMMAND]
+@pytest.mark.parametrize("effect", [LOCAL, COMMAND], ids=["local", "store"])
+def test_StopIteration_of_an_effect_does_not_end_the_program(drive: Drive, effect: Effect[Any]) -> None:
+    """A StopIteration out of a user's parser or listener isn't the program's result: a lock would be granted by it."""
+    heard: list[BaseException] = []
 
+    def program() -> Program[str]:
+        try:
+            yield from effect
+        except BaseException as failure:
+            heard.append(failure)
+            raise
+        return "done"
 
-def test_both_runners_perform_the_same_effects() -> None:
-    """One program, two worlds: the list of effects doesn't tell which; only those that may block are awaited."""
-    outcomes = [5.0, True, OSError(), None]
-    worlds = World(*outcomes), World(*outcomes)
-    for drive, world in zip((run, run_as_task), worlds, strict=True):
-        with pytest.raises(OSError):  # noqa: PT011 - this very one, which has no text
-            drive(story(), world)
-    assert worlds[0].performed == worlds[1].performed
-    assert worlds[0].awaited == []
-    assert worlds[1].awaited == [Wait(SEAT, 6.0), COMMAND]
-    assert not any(effect.local for effect in worlds[1].awaited)
-
-
-@both
-def test_failure_is_thrown_into_the_program_which_unwinds(drive: Drive) -> None:
-    """[X2] Whatever interrupts an effect, the program names what is left, and the very error goes on."""
-    for failure in (OSError("down"), KeyboardInterrupt(), SystemExit(1), MemoryError()):
-        world = World(5.0, True, failure, None)
-        with pytest.raises(type(failure)) as caught:
-            drive(story(), world)
-        assert caught.value is failure
-        assert world.performed[-1] == Leave(SEAT)
-        begun = World(failure)
-        with pytest.raises(type(failure)):
-            drive(story(), begun)
-        assert begun.performed == [LOOK], "nothing was begun, so nothing is left behind"
+    with pytest.raises(RuntimeError):
+        drive(program(), Raises(StopIteration("granted")))
+    assert len(heard) == 1, "it was thrown in"
 
 
 @both
-def test_program_may_go_on_after_a_failure(drive: Drive) -> None:
-    """A failure that the program understands is a reply like any other."""
+def test_program_may_go_on_after_StopIteration(drive: Drive) -> None:
+    """Its own end is its result as ever, also in the moment in which it is told."""
 
-    def retrying() -> Program[str]:
-        for _ in range(3):
-            try:
-                return (yield from COMMAND)
-            except OSError:
-                yield from Pause(0.1)
+    def program() -> Program[str]:
+        try:
+            yield LOCAL
+        except StopIteration:
+            return "went on"
         return "never"
 
-    world = World(OSError(), None, OSError(), None, "at last")
-    assert drive(retrying(), world) == "at last"
-    assert world.performed == [COMMAND, Pause(0.1), COMMAND, Pause(0.1), COMMAND]
-
-
-@both
-def test_error_of_the_program_itself_is_raised_once(drive: Drive) -> None:
-    """It isn't thrown into the program that raised it, and nothing more is performed."""
-    seen: list[BaseException] = []
-
-    def failing() -> Program[None]:
-        yield from LOOK
-        try:
-            raise ZeroDivisionError
-        except ZeroDivisionError as error:
-            seen.append(error)
-            raise
-
-    world = World(5.0)
-    with pytest.raises(ZeroDivisionError) as caught:
-        drive(failing(), world)
-    assert seen == [caught.value]
-    assert world.performed == [LOOK]
-
-
-@both
-def test_failure_while_unwinding_replaces_the_first(drive: Drive) -> None:
-    """The later error goes on, and tells the earlier one as its context."""
-    first, second = OSError("first"), KeyboardInterrupt()
-    with pytest.raises(KeyboardInterrupt) as caught:
-        drive(story(), World(5.0, True, first, second))
-    assert caught.value is second
-    assert second.__context__ is first
-
-
-class Asleep(World):
-    """Never comes back from what may block."""
-
-    async def _aperform(self, effect: Effect[Any]) -> Any:
-        self.awaited.append(effect)
-        await asyncio.Event().wait()
-
-
-def test_cancelled_task_unwinds_without_awaiting() -> None:
-    """[L16] Cancellation is thrown in; the clean-up is local, so a second one can't cut it short."""
-
-    async def main(world: Asleep) -> None:
-        task = asyncio.create_task(arun(story(), world))
-        await asyncio.sleep(0)
-        task.cancel()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    world = Asleep(5.0, None)
-    asyncio.run(main(world))
-    assert world.performed == [LOOK, Leave(SEAT)]
-    assert world.awaited == [Wait(SEAT, 6.0)]
+    assert drive(program(), Raises(StopIteration("granted"))) == "went on"
 
 
 def test_coroutine_that_is_closed_unwinds() -> None:
-    """A task whose loop is gone is closed by the garbage collector: its seat is given up all the same."""
-    world = Asleep(5.0, None)
-    coroutine = arun(story(), world)
+    """A task whose loop is gone is closed by the garbage collector: the program names what is left all the same."""
+    performed: list[Effect[Any]] = []
+
+    async def for_ever(effect: Effect[Any]) -> None:
+        await asyncio.Event().wait()
+
+    def program() -> Program[None]:
+        try:
+            yield from COMMAND
+        finally:
+            yield from LOCAL
+
+    world: Any = SimpleNamespace(handlers={Freed: performed.append}, ahandlers={Command: for_ever})
+    coroutine = arun(program(), world)
     loop = asyncio.new_event_loop()
     task = loop.create_task(coroutine)
     loop.call_soon(loop.stop)
     loop.run_forever()
-    assert world.awaited == [Wait(SEAT, 6.0)]
     coroutine.close()
-    assert world.performed == [LOOK, Leave(SEAT)]
+    assert performed == [LOCAL]
     task._log_destroy_pending = False
     loop.close()
 
 
-def test_only_commands_and_sleeps_may_block() -> None:
-    """[F25] Everything else is local: a program may ask for it while it unwinds."""
-    kinds = {kind for kind in vars(effects).values() if isinstance(kind, type) and issubclass(kind, Effect)}
-    assert {kind for kind in kinds if not kind.local} == {Command, Wait, Listen, Pause}
-    assert len(kinds) > 9
+class Strike(BaseException):
+    """What a signal handler raises."""
+
+
+class Silent:
+    """Performs nothing, without a single line of Python in which a signal could strike."""
+
+    handlers: ClassVar[Any] = {type(None): {}.get}
+    ahandlers = handlers
+
+
+def test_signal_between_two_steps_is_thrown_into_the_program() -> None:
+    """[L16] [E7] A program that is just dropped can't name what it leaves behind. The strikes hit where they please; not
+    one may pass the program by."""
+    unwound = 0
+
+    def program() -> Program[None]:
+        nonlocal unwound
+        try:
+            yield from repeat(None)
+        except Strike:
+            unwound += 1
+            raise
+
+    def strike(*_: object) -> None:
+        if aimed:
+            raise Strike
+
+    before = signal.signal(signal.SIGALRM, strike)
+    passed_by = 0
+    try:
+        for number in range(400):
+            endless = program()
+            with contextlib.suppress(Strike):
+                aimed = True
+                # once more, if the first one struck where Python swallows it, such as in a finalizer; not while it is handled
+                signal.setitimer(signal.ITIMER_REAL, 0.0003 + number * 1e-6, 1.0)
+                run(endless, Silent)
+            aimed = False
+            passed_by += inspect.getgeneratorstate(endless) == inspect.GEN_SUSPENDED
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert unwound > 200
+    assert passed_by == 0
 
 
 def test_surely_runs_each_step_once_more_after_a_signal() -> None:

@@ -86,7 +86,7 @@ def test_acquire_without_an_answer_raises_and_sweeps_what_it_may_have_taken(
 def test_answer_ends_the_trouble_of_an_outage(scene: Scene) -> None:
     """The thirty seconds of the next one begin anew."""
     scene.other.hold(expire=50)
-    scene.process.backend.fates["lock/acquire"] = ["down", *["ok"] * 20, "down"]
+    scene.process.backend.fates["lock/acquire"] = ["ok", "down", *["ok"] * 20, "down"]
     acquire(scene, -1)
     assert scene.process.effects.count("Pause") == 2
 
