@@ -12,7 +12,7 @@ from django.utils.functional import lazystr
 from django_redis_locks.cache import LoadFailed, get_or_load_many, invalidate, refresh
 from tests.cache.backends import HERE, THERE, at
 from tests.cache.callers import EACH_CACHE, STALE, Callers, Loader
-from tests.contract.matrix import PATIENCE, eventually
+from tests.contract.matrix import PATIENCE
 
 pytestmark = EACH_CACHE
 
@@ -133,16 +133,3 @@ def test_stale_value_is_served_while_one_loads(callers: Callers) -> None:
     assert loading.finish() == "new"
     assert callers.load("k", "other", cache=THERE, **STALE).source == "hit"
     assert loading.loader.calls == 1
-
-
-def test_stale_value_is_refreshed_in_background(callers: Callers) -> None:
-    """[S37] The caller that finds it stale is served it, too."""
-    callers.make_stale()
-    loader = Loader("new", gate=True)
-    options = {**STALE, "refresh": "thread"}
-    assert callers.value("k", loader, **options) == "old"
-    loader.wait()
-    assert callers.value("k", "other", cache=THERE, **options) == "old"
-    loader.gate.set()
-    eventually(lambda: callers.value("k", "other", **options) == "new")
-    assert loader.calls == 1

@@ -68,24 +68,6 @@ def test_view_of_the_rest_framework_is_cached_when_it_is_rendered(redis_cache: N
     assert rendered == [1]
 
 
-def test_method_and_class_are_decorated_with_method_decorator(redis_cache: None) -> None:
-    class Shop(View):
-        rendered = 0
-
-        @method_decorator(cached_page(300))
-        def get(self, request: HttpRequest) -> HttpResponse:
-            Shop.rendered += 1
-            return HttpResponse(f"page {Shop.rendered}")
-
-    @method_decorator(cached_page(300), name="dispatch")
-    class Decorated(Shop):
-        pass
-
-    for name, view in (("shop", Shop.as_view()), ("decorated", Decorated.as_view())):
-        assert text(view(get(f"/{name}/"))) == text(view(get(f"/{name}/")))
-    assert Shop.rendered == 2
-
-
 def test_wrong_option_or_target_raises(redis_cache: None) -> None:
     for options in ({"stale": -1}, {"wait": -5}):
         with pytest.raises(ValueError, match=next(iter(options))):

@@ -31,7 +31,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
 
 @ON_REDIS
 def test_hit_costs_one_round_trip_and_a_load_three(callers: Callers, asked: Callable[[], list[str]]) -> None:
-    """[S24] A follower none."""
+    """[S24] [S17] A follower none; many cost one read."""
     callers.load("k", "v")
     assert asked() == ["load/get", "load/claim", "load/store"]
     callers.load("k", "v")
@@ -47,6 +47,10 @@ def test_hit_costs_one_round_trip_and_a_load_three(callers: Callers, asked: Call
     for future in following:
         future.result(PATIENCE)
     assert asked() == ["load/store"]
+    keys = [f"k{number}" for number in range(20)]
+    for expected in (["load/read", *["load/claim"] * 20, *["load/store"] * 20], ["load/read"]):
+        callers.call(get_or_load_many, keys, lambda keys: dict.fromkeys(keys, 1), cache=HERE, ttl=60)
+        assert asked() == expected
 
 
 @PROXIED
@@ -65,18 +69,6 @@ def test_concurrent_reads_share_a_round_trip(callers: Callers, asked: Callable[[
     proxy.deliver()
     assert {future.result(PATIENCE).value for future in others} == {"v"}
     assert asked() == ["load/get"] * 2
-
-
-@ON_REDIS
-def test_many_cost_one_read_and_one_write_of_claims_and_values(
-    callers: Callers, asked: Callable[[], list[str]]
-) -> None:
-    """[S17]"""
-    keys = [f"k{number}" for number in range(20)]
-    callers.call(get_or_load_many, keys, lambda keys: dict.fromkeys(keys, 1), cache=HERE, ttl=60)
-    assert asked() == ["load/read", *["load/claim"] * 20, *["load/store"] * 20]
-    callers.call(get_or_load_many, keys, dict.fromkeys, cache=HERE, ttl=60)
-    assert asked() == ["load/read"]
 
 
 def test_lease_has_a_key_of_its_own_and_ends_with_the_load(redis_pair: str, direct: redis.Redis) -> None:

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.cache import caches
-from django.core.cache.backends.base import BaseCache
 
 from tests.servers import unavailable
 from tools import django_sdist
@@ -27,48 +25,15 @@ def tests_of_django(redis_executable: None) -> None:
         unavailable(str(error))
 
 
-class Careless(BaseCache):
-    """A wrapper that forgets to pass the version on."""
-
-    def __init__(self, location: str, params: dict[str, Any]) -> None:
-        self._alias = location
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(caches[self._alias], name)
-
-    def get(self, key: str, default: Any = None, version: int | None = None) -> Any:
-        return caches[self._alias].get(key, default)
-
-    def set(self, key: str, value: Any, timeout: Any = 300, version: int | None = None) -> None:
-        caches[self._alias].set(key, value, timeout)
-
-    def clear(self) -> None:
-        caches[self._alias].clear()
-
-
 @pytest.mark.chaos
-@pytest.mark.usefixtures("tests_of_django")
-class TestRuns:
-    def test_wrapped_caches_pass_what_plain_ones_pass(self) -> None:
-        """The tests of every backend, as the authors of the installed Django wrote them."""
-        result = run()
-        assert not result.plain_trouble
-        assert not result.broken
-        assert not result.stale, "these need no excuse in django_skips.txt"
-        assert {name for name in CLASSES for test in result.passed if f".{name}." in test} == set(CLASSES)
-        assert len(result.passed) > 400
-
-    def test_a_wrapper_that_breaks_something_is_caught(self) -> None:
-        result = run(
-            ["LocMemCacheTests.test_cache_versioning_get", "LocMemCacheTests.test_simple"], wrapper=_path(Careless)
-        )
-        assert "cache.tests.LocMemCacheTests.test_simple" in result.passed
-        assert "cache.tests.LocMemCacheTests.test_cache_versioning_get_set" in result.broken
-        assert not result.good
-
-
-def _path(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+def test_wrapped_caches_pass_what_plain_ones_pass(tests_of_django: None) -> None:
+    """The tests of every backend, as the authors of the installed Django wrote them."""
+    result = run()
+    assert not result.plain_trouble
+    assert not result.broken
+    assert not result.stale, "these need no excuse in django_skips.txt"
+    assert {name for name in CLASSES for test in result.passed if f".{name}." in test} == set(CLASSES)
+    assert len(result.passed) > 400
 
 
 PASSED, FAILED = "passed", "Traceback"
