@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from django_redis_locks.backends.memory import backend as memory
-from django_redis_locks.core.effects import Handed, Seat, Standing, Turn
+from django_redis_locks.core.effects import Seat, Standing, Turn
 from django_redis_locks.core.queues import Queues, _Queue
 from django_redis_locks.engine import Engine
 from django_redis_locks.primitives import base, waiting
@@ -23,6 +23,7 @@ from django_redis_locks.primitives.lock import Lock
 from django_redis_locks.primitives.programs import Programs
 from django_redis_locks.primitives.wishes import Granted
 from tests.probes.tuning import Tune
+from tests.simulation.lock_mutations import no_doubt, wakeup_forgotten
 from tests.unit.interleavings import process
 from tests.unit.interleavings.explorer import Failure, explore
 from tests.unit.interleavings.moments import world
@@ -172,11 +173,6 @@ def given_back_and_freed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Seat, "gave_back", False)
 
 
-def no_doubt(patch: pytest.MonkeyPatch) -> None:
-    """[H3] What isn't there any more was stolen, although an heir before this one wasn't answered."""
-    patch.setattr(Handed, "doubtful", property(lambda self: False, lambda self, doubt: None))
-
-
 def no_limit(patch: pytest.MonkeyPatch) -> None:
     """[H4] The lock is handed over as often as anybody waits for it."""
     Tune()(hand_overs=inf)
@@ -185,17 +181,6 @@ def no_limit(patch: pytest.MonkeyPatch) -> None:
 def named_too_early(patch: pytest.MonkeyPatch) -> None:
     """[H7] A process is registered before it listens."""
     patch.setattr(process._Inbox, "hears", lambda self, channel: channel + process.ME)
-
-
-def counter_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """[H8] A wake-up that overtakes the answer "busy" is forgotten with it."""
-    real = _Queue.told
-
-    def told(self: _Queue, *args: Any) -> None:
-        real(self, *args)
-        self.seen = self.answered = self.wakes
-
-    patch.setattr(_Queue, "told", told)
 
 
 def only_if(patch: pytest.MonkeyPatch, unsettled: Callable[[_Queue], bool]) -> None:
@@ -257,7 +242,7 @@ MUTATIONS: list[tuple[Mutation, str, Case]] = [
     (no_doubt, "lost the lock", case((A, A, A), faults=1, kinds={"cancel"})),
     (no_limit, "stays within a process", case((TWICE, TWICE), (A,), hand_overs=1)),
     (named_too_early, "sleeps", case((A,), (A,))),
-    (counter_forgotten, "sleeps", case((A,), (A,))),
+    (wakeup_forgotten, "sleeps", case((A,), (A,))),
     (left_behind, "stays in line", case((TOO_LONG,), (A,), faults=1, kinds={"cancel"})),
     (kept_to_itself, "sleeps", case((A,), (A,), (A,), faults=1, kinds={"cancel"})),
     (told_in_vain, "sleeps", case((A,), (A,), (A,), faults=1, kinds={"cancel"})),

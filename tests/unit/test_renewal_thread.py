@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks import LockBackendError, LockLost, clock, locks
+from django_redis_locks import LockBackendError, clock, locks
 from django_redis_locks.client import Locks
 from django_redis_locks.core.hold import Hold
 from tests.chaos.helpers import LEASE, renewed
@@ -124,27 +124,6 @@ def test_two_threads_find_the_fork_out_at_once(memory: Locks, monkeypatch: pytes
     assert rung.acquire(timeout=20)
     assert rung.acquire(timeout=20)
     assert times == 1
-
-
-@pytest.mark.parametrize("step", ["extend", "ensure_held"])
-def test_an_extension_that_comes_after_the_news_of_the_loss_is_none(
-    memory: Locks, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
-    """[L2] [L3] The store has prolonged the lease, and before the answer is there its holder was told that it's over. He
-    hears so from that call too, and doesn't go on with a grant that is lost."""
-    backend, call = memory.engine.backend, memory.engine.backend.call
-    told = threading.Event()
-    grant = memory.lock("a", expire=1, on_lost=lambda grant: told.set()).acquire()
-
-    def late(command: Any) -> Any:
-        reply = call(command)
-        assert told.wait(20)
-        return reply
-
-    monkeypatch.setattr(backend, "call", late)
-    with pytest.raises(LockLost, match="expired"):
-        grant.extend(60) if step == "extend" else grant.ensure_held(confirm=True)
-    assert grant.lost
 
 
 def test_the_news_of_a_loss_that_comes_after_an_extension_is_none(

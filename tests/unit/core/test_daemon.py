@@ -81,15 +81,21 @@ def test_start_at_the_limit_of_threads_raises_and_names_it(
     assert work.begun.acquire(timeout=20)
 
 
-def test_signal_before_the_start_leaves_it_to_the_next_caller(
-    daemon: Daemon, work: Work, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("when", ["before", "during", "after"])
+def test_signal_around_the_start_leaves_one_thread(
+    daemon: Daemon, work: Work, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """Python counts the thread among the others by then, but it never runs: all renewals of the process would be over."""
-    unborn: list[threading.Thread] = []
+    """Python may count the thread among the others although it never runs: all renewals of the process would be over. What was
+    given up before its first step takes none, and what works already has no second one beside it."""
+    threads: list[threading.Thread] = []
 
     def struck(thread: threading.Thread) -> None:
-        unborn.append(thread)
-        threading._limbo[thread] = thread
+        threads.append(thread)
+        if when == "before":
+            threading._limbo[thread] = thread
+        elif when == "after":
+            start(thread)
+            assert work.begun.acquire(timeout=20)
         raise Strike
 
     monkeypatch.setattr(threading.Thread, "start", struck)
@@ -97,45 +103,12 @@ def test_signal_before_the_start_leaves_it_to_the_next_caller(
         with pytest.raises(Strike):
             daemon.start()
         monkeypatch.undo()
-        assert unborn[0] in threading.enumerate()
+        assert daemon.runs is (when == "after")
         daemon.start()
-        assert work.begun.acquire(timeout=20)
+        assert when == "after" or work.begun.acquire(timeout=20)
+        if when == "during":
+            threads[0].start()
+            threads[0].join(20)
+        assert work.workers == 1
     finally:
-        threading._limbo.pop(unborn[0])
-
-
-def test_signal_after_the_start_starts_no_second_thread(
-    daemon: Daemon, work: Work, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It works already: no second one beside it."""
-
-    def struck(thread: threading.Thread) -> None:
-        start(thread)
-        assert work.begun.acquire(timeout=20)
-        raise Strike
-
-    monkeypatch.setattr(threading.Thread, "start", struck)
-    with pytest.raises(Strike):
-        daemon.start()
-    assert daemon.runs
-    daemon.start()
-    assert work.workers == 1
-
-
-def test_signal_during_the_start_starts_one_thread(daemon: Daemon, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was given up before its first step, so it takes none."""
-    late: list[threading.Thread] = []
-
-    def struck(thread: threading.Thread) -> None:
-        late.append(thread)
-        raise Strike
-
-    monkeypatch.setattr(threading.Thread, "start", struck)
-    with pytest.raises(Strike):
-        daemon.start()
-    monkeypatch.undo()
-    daemon.start()
-    assert work.begun.acquire(timeout=20)
-    late[0].start()
-    late[0].join(20)
-    assert work.workers == 1
+        threading._limbo.pop(threads[0], None)

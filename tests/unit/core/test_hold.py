@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from django_redis_locks import LockLost
 from django_redis_locks.core import clock, owners
 from django_redis_locks.core.effects import Place
 from django_redis_locks.core.grant import Grant
@@ -51,6 +52,18 @@ def test_grant_is_lost_when_its_lease_is_over(hold: Hold, virtual_time: ManualCl
     assert not grant.lost
     virtual_time.advance(LEASE / 1000)
     assert grant.lost
+
+
+def test_grant_of_an_inner_entry_that_is_given_back_is_not_held(hold: Hold) -> None:
+    """Although the outer entry still holds the lock."""
+    keeper: Any = None
+    outer, inner = Grant(hold, keeper, 1), Grant(hold, keeper, 2)
+    assert hold.enter(2)
+    assert not hold.leave(2)
+    assert outer.remaining() > inner.remaining() == 0.0
+    outer.ensure_held()
+    with pytest.raises(LockLost, match="released"):
+        inner.ensure_held()
 
 
 def test_owner_that_is_a_finished_task_is_not_alive() -> None:

@@ -1,9 +1,8 @@
 """A signal handler may raise between any two statements of a queue: whoever made a seat gives it up once more, and nothing
-is left."""
+is left. Whole calls, at each line of the package: tests/chaos/test_interrupts.py."""
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import linecache
 import sys
@@ -14,7 +13,7 @@ from typing import Any, Self
 
 import pytest
 
-from django_redis_locks.core import clock, queues
+from django_redis_locks.core import queues
 from django_redis_locks.core.effects import HandOver, Leave, Seat, Standing, Wait
 from django_redis_locks.core.hold import State
 from tests.unit.core.queue_fixtures import NEVER, PLACE, Line, address, handed_over_lock
@@ -88,33 +87,6 @@ def ended(line: Line) -> None:
     assert line._queues == {}
 
 
-@pytest.mark.parametrize("home", ["threads", "loop"])
-@pytest.mark.parametrize("others", ["nobody", "one before", "a closed loop"])
-def test_interrupted_join_leaves_no_waiter(home: str, others: str) -> None:
-    """[L16] [H9] The seat may be in the queue or not; given up, it is gone, and the others are as they were."""
-    for strike in strikes():
-        line = Line()
-        loop = asyncio.new_event_loop()
-        mine = loop if home == "loop" else None
-        before = line.sit(mine) if others == "one before" else None
-        told: list[Any] = []
-        if others == "a closed loop":
-            stale = line.closed()
-            told = [(PLACE, address(stale), None)]
-        seat = Seat(PLACE, mine, "inbox:")
-        line.outside.me = ""  # so that there is nothing to tell of its own question
-        with strike:
-            line.begin(Wait(seat, NEVER), line.outside)
-        give_up(line, seat)
-        if before is not None:
-            assert list(before.queue.seats) == [before]
-            line.stand(before)
-        line.stand(line.sit())  # who comes next finds the closed loop, if it is still there
-        assert line.left[:1] == told
-        ended(line)
-        loop.close()
-
-
 @pytest.mark.parametrize("standing", [None, Standing(7), Standing()], ids=["no answer", "in line", "nowhere"])
 @pytest.mark.parametrize("asked", [True, False])
 def test_interrupted_leave_of_the_last_waiter_loses_nothing(standing: Standing | None, asked: bool) -> None:
@@ -159,37 +131,6 @@ def test_interrupted_leave_of_the_head_gives_the_next_its_turn(standing: Standin
         assert turn.handed is handed
         assert not handed.doubtful, "nobody has asked for it"
         line.stand(heir)
-        ended(line)
-
-
-def test_interrupted_leave_behind_the_head_leaves_it_alone() -> None:
-    """[L29] The head has lost nothing."""
-    for strike in strikes():
-        line = Line()
-        head, seat = line.asked(), line.sit()
-        with strike:
-            line.leave(Leave(seat), line.outside)
-        give_up(line, seat)
-        assert list(head.queue.seats) == [head]
-        assert line.left == []
-        line.stand(head)
-        ended(line)
-
-
-def test_interrupted_handover_is_whole_or_not_at_all() -> None:
-    """[H3] Whoever gives may have given: the heir has it or not, and asks or sleeps on; nothing in between."""
-    for strike in strikes():
-        line = Line()
-        seat = line.asked()
-        line.turn(seat, clock.now() - 1, 60, Standing(7))
-        handed = handed_over_lock()
-        with strike:
-            line.hand_over(HandOver(handed, None))
-        free(line)
-        given = seat.queue.handed is handed
-        assert given or strike.struck
-        line.stand(seat, None, None)
-        assert line.left == [(PLACE, address(seat), handed if given else None)]
         ended(line)
 
 

@@ -49,14 +49,15 @@ def test_holds_are_due_in_the_order_of_their_leases(rounds: Rounds) -> None:
     assert due(rounds, 300.0) == []
 
 
-def test_hold_entered_again_goes_to_the_end_of_the_round(rounds: Rounds) -> None:
-    """[L10] Python gives the address of a dead hold to a new one: its entry goes to the end of the round."""
-    reborn, other = a_hold(), a_hold()
+def test_hold_entered_again_or_late_is_due_by_its_own_time(rounds: Rounds) -> None:
+    """[L10] Python gives the address of a dead hold to a new one: its entry goes to the end of the round. One whose answer took
+    long is due first all the same. [H6] The janitor's is not the reference that keeps a hold."""
+    reborn, slow = a_hold(), a_hold()
     rounds.enter(reborn, PROLONG, 30_000, 100.0, 10.0)
-    rounds.enter(other, PROLONG, 30_000, 101.0, 10.0)
+    rounds.enter(a_hold(), PROLONG, 30_000, 105.0, 10.0)
     rounds.enter(reborn, PROLONG, 30_000, 109.0, 10.0)
-    assert due(rounds, 111.0) == [other]
-    assert due(rounds, 119.0) == [reborn]
+    rounds.enter(slow, PROLONG, 30_000, 100.0, 10.0)
+    assert [due(rounds, now) for now in (112.0, 115.0, 119.0)] == [[slow], [None], [reborn]]
 
 
 def test_released_hold_is_never_due(rounds: Rounds) -> None:
@@ -69,32 +70,6 @@ def test_released_hold_is_never_due(rounds: Rounds) -> None:
     for hold in (late, new, new):
         rounds.remove(hold)
     assert due(rounds, 200.0) == []
-
-
-def test_many_holds_are_due_in_batches(rounds: Rounds) -> None:
-    """A thousand leases aren't one write that holds up the server."""
-    holds = [a_hold() for _ in range(BATCH + 1)]
-    for hold in holds:
-        rounds.enter(hold, PROLONG, 30_000, 100.0, 10.0)
-    first, second = due(rounds, 110.0), due(rounds, 110.0)
-    assert (len(first), len(second)) == (BATCH, 1)
-    assert {*first, *second} == {*holds}
-
-
-def test_unreachable_hold_is_not_kept(rounds: Rounds) -> None:
-    """[H6] The janitor's is not the reference that keeps it."""
-    rounds.enter(a_hold(), PROLONG, 30_000, 100.0, 10.0)
-    assert due(rounds, 200.0) == [None]
-
-
-def test_hold_whose_answer_took_long_is_due_by_its_own_time(rounds: Rounds) -> None:
-    """[L10] Taken before another one, and entered after it: it is due first all the same."""
-    fast, slow = a_hold(), a_hold()
-    rounds.enter(fast, PROLONG, 30_000, 105.0, 10.0)
-    rounds.enter(slow, PROLONG, 30_000, 100.0, 10.0)
-    assert rounds.first() == 110.0
-    assert due(rounds, 112.0) == [slow]
-    assert due(rounds, 115.0) == [fast]
 
 
 # A release or an acquire within the same thread: a signal handler's, or of a generator that the collector ends. The mutex
@@ -209,13 +184,16 @@ def test_error_of_a_signal_handler_is_raised(rounds: Rounds) -> None:
 
 
 def test_leases_that_end_together_are_due_together(rounds: Rounds) -> None:
-    """[L10] Within a sixtieth of their length; from then on they are due at once."""
-    holds = [a_hold() for _ in range(10)]
+    """[L10] Within a sixtieth of their length; from then on they are due at once, in batches: a thousand leases aren't one
+    write that holds up the server."""
+    holds = [a_hold() for _ in range(BATCH + 1)]
     for number, hold in enumerate(holds):
-        rounds.enter(hold, PROLONG, 30_000, 100.0 + number / 20, 10.0)
+        rounds.enter(hold, PROLONG, 30_000, 100.0 + number / (3 * BATCH), 10.0)
     assert rounds.first() == 110.0
     assert due(rounds, 109.9) == []
-    assert set(due(rounds, 110.0)) == set(holds)
+    first, second = due(rounds, 110.0), due(rounds, 110.0)
+    assert (len(first), len(second)) == (BATCH, 1)
+    assert {*first, *second} == {*holds}
     assert rounds.first() == inf
 
 

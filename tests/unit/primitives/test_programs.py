@@ -220,6 +220,25 @@ def test_extend_without_an_answer_changes_nothing(scene: Scene) -> None:
         run(scene.process.lock().extending(grant.hold, 60_000), scene.process.engine)
 
 
+def test_confirmation_of_a_lost_lock_raises_LockLost_once(scene: Scene, heard: list[events.Event]) -> None:
+    """[L3] With the reason."""
+    grant = acquire(scene)
+    scene.other.lock().force_release()
+    for _ in range(2):
+        with pytest.raises(LockLost, match="taken"):
+            grant.ensure_held(confirm=True)
+    assert losses(heard) == ["taken"]
+
+
+def test_with_block_ends_without_error_when_the_store_is_down(scene: Scene, heard: list[events.Event]) -> None:
+    """[F12] What was protected until now is fine, and the release goes on in the background."""
+    scene.process.backend.fates["lock/free"] = ["down"]
+    with scene.process.lock():
+        heard.clear()
+    assert [type(event) for event in heard] == [events.BackendFailed]
+    assert scene.left_behind() == []
+
+
 def test_force_release_after_a_lost_answer_wakes_local_waiters(scene: Scene) -> None:
     """[L24] [H3] It may have freed the lock."""
     for fate, freed in (("stale", True), ("ok", False)):

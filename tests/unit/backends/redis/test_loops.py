@@ -78,21 +78,6 @@ def say_when(event: threading.Event, answer: bytes) -> Callable[[ScriptedServer,
     return say
 
 
-def test_many_tasks_share_one_connection(make: Make, server: ScriptedServer) -> None:
-    """[H20] Also those that come first, all at once; each gets its own answer."""
-    server.say(*[b":%d\r\n" % number for number in range(600)])
-
-    async def main() -> None:
-        wire = make()
-        for _ in range(6):
-            replies = await asyncio.gather(*[ask(wire) for _ in range(100)])
-            assert len(set(replies)) == 100
-            assert replies == sorted(replies)
-
-    asyncio.run(main())
-    assert len(server.links) == 1
-
-
 def test_cancelled_request_keeps_its_slot(make: Make, server: ScriptedServer) -> None:
     """[H20] Its reply still comes, and is dropped."""
     come = threading.Event()
