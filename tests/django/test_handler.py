@@ -14,7 +14,7 @@ import pytest
 from django.test import override_settings
 
 from django_redis_locks import Grant, InvalidLockBackend, LockAlreadyHeld, LockNotAcquired, locks, redis_lock
-from tests.django.helpers import MEMORY, PATIENCE, held_elsewhere, in_thread
+from tests.django.helpers import MEMORY, PATIENCE, in_thread
 
 ROOT = Path(__file__).parents[2]
 
@@ -198,11 +198,3 @@ def test_start_of_django_does_no_io() -> None:
             print(len(tried) > 0)
     """
     assert python(script) == ["['redis_locks.W010', 'redis_locks.W010']", "False 1 0", "True"]
-
-
-def test_helper_held_elsewhere_excludes_while_it_holds() -> None:
-    """The helper of these tests does hold: a second try is refused while it does, and not afterwards."""
-    with held_elsewhere("order"):
-        assert locks.lock("order").acquire(blocking=False) is None
-    with locks.lock("order", wait=0) as grant:
-        assert grant.held
