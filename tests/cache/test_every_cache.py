@@ -83,7 +83,7 @@ def test_key_that_is_no_str_is_taken_as_by_django(callers: Callers) -> None:
 
 
 def test_value_that_cannot_be_pickled_raises_for_all(callers: Callers) -> None:
-    """[S46] The cache's own error; it isn't loaded again and again."""
+    """[S46] [S13] The cache's own error; it isn't loaded again and again. Followers get it as a loader's own."""
     loading = callers.begin(threading.Lock)
     (following,) = callers.follow(loading)
     with pytest.raises(TypeError, match="cannot pickle"):

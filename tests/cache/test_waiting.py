@@ -76,16 +76,6 @@ def test_follower_gets_a_copy_of_its_own_or_the_same_object_with_share(callers: 
     assert loading.finish() is following.result(PATIENCE).value
 
 
-def test_followers_get_the_exception_of_the_loader(callers: Callers) -> None:
-    """[S13] As each of them would have raised it."""
-    loading = callers.begin(ValueError("no rates today"))
-    for future in [loading.future, *callers.follow(loading, 3)]:
-        loading.loader.gate.set()
-        with pytest.raises(ValueError, match="no rates today"):
-            future.result(PATIENCE)
-    assert loading.loader.calls == 1
-
-
 class Odd:
     """It can be pickled, but not read again."""
 

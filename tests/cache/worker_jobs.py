@@ -11,15 +11,13 @@ import django
 from django.core.cache import caches
 from django.test import override_settings
 
-from django_redis_locks.cache import get_or_load, invalidate, load_finished
+from django_redis_locks.cache import get_or_load, invalidate
 from tests.cache.backends import REDIS, WRAPPER
 from tests.chaos.workers import PATIENCE, Gates
-from tests.probes.cache import followers, waiters_in_store
+from tests.probes.cache import followers, loads_in_flight, waiters_in_store
 
 loads: Counter[str] = Counter()
 """How often this process's loaders ran, by value."""
-ended: Counter[str] = Counter()
-"""Loads that are over, by name."""
 gates = Gates()
 _mutex = threading.Lock()
 
@@ -43,13 +41,6 @@ def lifted(gate: str) -> bool:
 
 def loaded() -> dict[str, int]:
     return dict(loads)
-
-
-def _note(*, name: str, **about: Any) -> None:
-    ended[name] += 1
-
-
-load_finished.connect(_note)
 
 
 def load(key: str, value: str, gate: str = "", **options: Any) -> tuple[Any, str]:
@@ -107,4 +98,4 @@ def following() -> int:
 
 def flying() -> int:
     """How many loads of this process are under way."""
-    return sum(loads.values()) - sum(ended.values())
+    return len(loads_in_flight("default"))

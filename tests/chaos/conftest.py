@@ -15,7 +15,7 @@ from django_redis_locks.client import Locks
 from tests.chaos.helpers import Async, Sync
 from tests.chaos.jobs import take
 from tests.chaos.workers import CAP, Worker
-from tests.probes.events import Event, event_listener
+from tests.probes.engine import Event, event_listener
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 from tools.redis_server import RedisServer

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from django_redis_locks import Grant, Lock, LockLost, clock
 from django_redis_locks.client import Locks
-from tests.probes.events import Event, Lost, event_listener
+from tests.probes.engine import Event, Lost, event_listener
 from tests.waiting import BUSY, eventually
 from tools.redis_server import RedisServer
 

@@ -17,7 +17,7 @@ from django_redis_locks import LockBackendError, LockLost, clock, locks
 from django_redis_locks.client import Locks
 from tests.chaos.helpers import LEASE, renewed
 from tests.probes import client as probes
-from tests.probes.events import Event, Lost, Released
+from tests.probes.engine import Event, Lost, Released
 from tests.waiting import eventually, in_thread
 
 Open = Callable[..., Locks]

@@ -10,7 +10,7 @@ from django_redis_locks.client import Locks
 from tests.chaos.conftest import SILENCE
 from tests.chaos.helpers import Async, Sync
 from tests.probes.client import lease_began
-from tests.probes.events import BackendFailed, Event, ForceReleased, Released
+from tests.probes.engine import BackendFailed, Event, ForceReleased, Released
 from tests.proxy import Proxy
 from tests.waiting import eventually
 

@@ -18,7 +18,7 @@ from django_redis_locks import LockLost, clock
 from django_redis_locks.client import Locks
 from tests.chaos.helpers import LEASE
 from tests.probes import client as probes
-from tests.probes.events import Event, Lost
+from tests.probes.engine import Event, Lost
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 from tests.waiting import BUSY, eventually, in_thread

@@ -14,7 +14,7 @@ from django_redis_locks.backends.memory import store as memory_store
 from django_redis_locks.backends.redis import threads
 from django_redis_locks.core import events
 from django_redis_locks.core.effects import Command, Place, Seat
-from django_redis_locks.core.events import Event, ForceReleased, Lost
+from django_redis_locks.core.events import BackendFailed, Event, ForceReleased, Lost, Released
 from django_redis_locks.core.queues import Queues
 from django_redis_locks.core.runner import run
 from django_redis_locks.core.tuning import RESERVED_FENCES
@@ -23,7 +23,7 @@ from django_redis_locks.primitives import listing
 from django_redis_locks.primitives.listing import entries
 from django_redis_locks.primitives.record_values import queued_in
 
-__all__ = ["RESERVED_FENCES", "Event", "ForceReleased", "Lost"]
+__all__ = ["RESERVED_FENCES", "BackendFailed", "Event", "ForceReleased", "Lost", "Released"]
 
 
 class Waitable(Protocol):
@@ -217,3 +217,12 @@ def record_events(patch: pytest.MonkeyPatch, wanted: Callable[[Event], bool]) ->
 
     patch.setattr(events, "_listeners", [*events._listeners, note])
     return log
+
+
+@contextmanager
+def event_listener(listener: Callable[[Event], object]) -> Iterator[None]:
+    events.listen(listener)
+    try:
+        yield
+    finally:
+        events._listeners.remove(listener)
