@@ -253,12 +253,15 @@ def test_save_of_fields_of_an_unread_row_compares_the_stored_fence(account: Acco
 @pytest.mark.databases("sqlite")
 def test_update_fields_or_loaded_fields_and_the_fence_are_written(account: Account, grant: Grant) -> None:
     """Also of another instance, and of a proxy model: what the same grant has written meanwhile isn't another holder's."""
-    some = Pooled.objects.only("balance").get()
+    some, twin = Account.objects.only("balance").get(), Pooled.objects.get()
     ONE.update(note="by hand")
     account.balance = F("balance") - 1
     account.save(update_fields=["balance"])
     account.refresh_from_db()
     assert (account.balance, account.note, account.fence) == (99, "by hand", grant.fence)
+    save(twin, grant)
+    assert stored() == (0, grant.fence)
+    ONE.update(note="by hand")
     save(some, grant)
     assert ONE.values_list("balance", "note", "fence").get() == (0, "by hand", grant.fence)
 
