@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from celery import Celery, Task
 
+from celery_locks import IdempotentTask, SingletonTask
 from tests.celery import declarations, tasks
 from tests.celery.journal import Journal
-from tests.celery.naive import NaiveTask
 
 MODULE = "tests.celery.worker"
 
@@ -17,22 +16,12 @@ Config = dict[str, Any]
 """What a worker must know, as JSON: broker, results, journal, locks (an entry of REDIS_LOCKS), transport, more."""
 
 
-def bases() -> dict[str, type[Task]]:
-    """What is tested; or something that is worse, to see these tests fail."""
-    match os.environ.get("CELERY_TESTS_BASE"):
-        case "plain":
-            return {"single": Task, "once": Task, "plain": Task}
-        case "naive":
-            return {"single": NaiveTask, "once": NaiveTask, "plain": Task}
-    from celery_locks import IdempotentTask, SingletonTask
-
-    return {"single": SingletonTask, "once": IdempotentTask, "plain": Task}
+KINDS: dict[str, type[Task]] = {"single": SingletonTask, "once": IdempotentTask, "plain": Task}
 
 
 def make_app(config: Config, *, redis_locks: bool = True) -> Celery:
     """``redis_locks``: the app says where the locks are, as in a program without Django's settings."""
-    kinds = bases()
-    app = Celery("tests", set_as_current=False, task_cls=kinds["single"])  # Celery's own tasks have it then, too
+    app = Celery("tests", set_as_current=False, task_cls=SingletonTask)  # Celery's own tasks have it then, too
     app.conf.update(
         broker_url=config["broker"],
         result_backend=config.get("results"),
@@ -42,6 +31,6 @@ def make_app(config: Config, *, redis_locks: bool = True) -> Celery:
         **{"worker_prefetch_multiplier": 1, **config.get("conf", {})},
     )
     app.journal = Journal(config["journal"])
-    tasks.declare(app, kinds)
-    declarations.declare(app, kinds)
+    tasks.declare(app, KINDS)
+    declarations.declare(app)
     return app

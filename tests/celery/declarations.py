@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from celery import Celery, Task, shared_task
+from celery import Celery, shared_task
 
+from celery_locks import SingletonTask
 from tests.celery.tasks import hold
 
 FORMS = ["class", "app.task", "shared_task", "task_cls"]
 
 
-def declare(app: Celery, bases: dict[str, type[Task]]) -> None:
-    base = bases["single"]
-
-    class Held(base):  # type: ignore[misc, valid-type]
+def declare(app: Celery) -> None:
+    class Held(SingletonTask):
         name = "form.class"
 
         def run(self, who: str, *rest: Any) -> str:
             return hold(self, who, *rest)
 
     app.register_task(Held())
-    app.task(hold, name="form.app.task", base=base, bind=True)
-    shared_task(hold, name="form.shared_task", base=base, bind=True)
+    app.task(hold, name="form.app.task", base=SingletonTask, bind=True)
+    shared_task(hold, name="form.shared_task", base=SingletonTask, bind=True)
     app.task(hold, name="form.task_cls", bind=True)  # it is the default class of this app

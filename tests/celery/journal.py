@@ -19,9 +19,8 @@ import redis
 
 from django_redis_locks import LockNotOwned
 
-PATIENCE = 5.0 if os.environ.get("CELERY_TESTS_BASE") else 30.0
-"""Seconds after which a body leaves a gate that nobody opens, and a test gives up: far more than anything takes, unless this is
-to fail."""
+PATIENCE = 30.0
+"""Seconds after which a body leaves a gate that nobody opens, and a test gives up: far more than anything takes."""
 
 STREAM = "journal"
 EVERY_GATE = "gate:*"

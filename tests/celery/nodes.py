@@ -39,23 +39,11 @@ class Node:
         environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
         environment |= {"CELERY_TESTS": json.dumps(self.config), "PYTHONUNBUFFERED": "1", **config.get("environ", {})}
         environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING"]
-        command = [
-            "-m",
-            "celery",
-            "-A",
-            MODULE,
-            "worker",
-            "-P",
-            pool,
-            "-c",
-            str(concurrency),
-            "-n",
-            f"{self.name}@test",
-        ]
+        command = f"celery -A {MODULE} worker -P {pool} -c {concurrency} -n {self.host} -l WARNING"
+        quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*with_parent(), sys.executable, *command, *quiet, *options],
+                [*with_parent(), sys.executable, "-m", *command.split(), *quiet, *options],
                 cwd=ROOT,
                 env=environment,
                 stdin=subprocess.DEVNULL,

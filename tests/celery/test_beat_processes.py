@@ -48,11 +48,11 @@ class Beats:
         self.environment.pop("DJANGO_SETTINGS_MODULE", None)
 
     def python(self, *arguments: str) -> list[str]:
-        return [*with_parent(), sys.executable, *arguments]
+        return [*with_parent(), sys.executable, "-m", *arguments]
 
     def starts(self, *arguments: str) -> subprocess.Popen[bytes]:
         log = self.stack.enter_context((self.folder / f"{time.monotonic_ns()}.log").open("wb"))
-        command = self.python("-m", "celery", "-A", "tests.celery.beat_app", *arguments)
+        command = self.python("celery", "-A", "tests.celery.beat_app", *arguments)
         process = subprocess.Popen(
             command, cwd=self.folder, env=self.environment, stdout=log, stderr=log, start_new_session=True
         )
@@ -122,7 +122,7 @@ def test_each_tick_is_published_by_one_beat(beats: Beats, scheduler: str) -> Non
             "BEAT_DATABASE": str(beats.folder / "schedule.sqlite3"),
             "BEAT_INTERVAL": "1",  # in whole seconds
         }
-        subprocess.run(beats.python("-m", "django", "migrate", "-v0"), env=beats.environment, check=True, cwd=ROOT)
+        subprocess.run(beats.python("django", "migrate", "-v0"), env=beats.environment, check=True, cwd=ROOT)
     for name in "ab":
         extra = {"persistent": ["-s", f"schedule-{name}"], "embedded": ["-s", f"schedule-{name}", "-n", f"{name}@here"]}
         pid = [] if scheduler == "embedded" else ["--pidfile", ""]

@@ -55,31 +55,6 @@ def make_stale(function: Any, *args: Any) -> None:
     caches["default"].set(function.key(*args), "old", 500)  # less than `stale`
 
 
-class Sent:
-    """What is sent from now on: arguments and results."""
-
-    def __init__(self, cell: Cell, patch: pytest.MonkeyPatch) -> None:
-        self.cell = cell
-        self.arguments: list[Any] = []
-        self.results: list[Any] = []
-        self.task = cell.task("celery_locks.load")
-        self._plain = self.task.apply_async
-        patch.setattr(self.task, "apply_async", self._send)
-
-    def _send(self, arguments: Any, **how: Any) -> Any:
-        self.arguments.append(arguments)
-        self.results.append(self._plain(arguments, **how))
-        return self.results[-1]
-
-    def again(self) -> Any:
-        """A copy of the last one."""
-        return self._send(self.arguments[-1])
-
-    def done(self, result: Any) -> None:
-        """A worker is done with it."""
-        self.cell.journal.wait(self.arguments[-1][0], "postrun", id=result.id)
-
-
 def lease_left(who: str) -> int:
     return probe.load_lease_left(held.key(who))
 
@@ -140,17 +115,23 @@ def test_repeated_message_is_loaded_once_by_two_workers(
 ) -> None:
     """[S37] While the first copy is loaded, and when it is done: another worker finds the claim taken."""
     cell = workers(count=2)
-    sent = Sent(cell, monkeypatch)
+    task = cell.task("celery_locks.load")
+    plain, sent = task.apply_async, []
+    monkeypatch.setattr(task, "apply_async", lambda message, **how: sent.append(message) or plain(message, **how))
     make_stale(held, who)
     assert held(who) == "old"
     (body,) = cell.journal.wait(who, "begin")
-    for copy in [sent.again() for _ in range(2)]:
-        sent.done(copy)
-    assert len(cell.journal.entries(who, "begin")) == 1
+
+    def again() -> None:
+        """A copy comes, and its worker is done with it."""
+        cell.journal.wait(sent[0][0], "postrun", id=plain(sent[0]).id)
+        assert len(cell.journal.entries(who, "begin")) == 1
+
+    again()
+    again()
     cell.journal.open_gate(who)
     eventually(lambda: held(who) == body.run)
-    sent.done(sent.again())
-    assert len(cell.journal.entries(who, "begin")) == 1
+    again()
 
 
 def test_stale_value_is_returned_while_no_worker_runs(workers: Callable[..., Cell], who: str) -> None:

@@ -24,9 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex:Depreca
 
 @pytest.fixture
 def app() -> Celery:
-    app = Celery("testing", broker="memory://", backend="cache+memory://", set_as_current=False)
-    app.conf.task_default_queue = uuid.uuid4().hex
-    return app
+    return Celery("testing", broker="memory://", backend="cache+memory://", set_as_current=False)
 
 
 def double(self: Any, x: int = 1) -> int:
@@ -63,8 +61,8 @@ def test_running_holds_the_key_as_another_process_does(app: Celery) -> None:
         result = task.delay(5)
         assert (result.state, str(result.result)) == ("IGNORED", f"another job has the key: {other}")
         assert task.delay(6).get() == 12
-    with locked_eager(app), running(task, 5), pytest.raises(AssertionError, match="runs already"), running(task, 5):
-        pass
+        with pytest.raises(AssertionError, match="runs already"), running(task, 5):
+            pass
 
 
 def test_conflict_under_each_lock_on_conflict(app: Celery) -> None:
@@ -197,9 +195,8 @@ if {django}:
 app = Celery("a", broker="memory://")
 @app.task(base=SingletonTask)
 def job(x): return x
-with locked_eager(app):
-    assert job.delay(1).get() == 1
-    with running(job, 1):
-        assert job.delay(1).state == "IGNORED"
+with locked_eager(app), running(job, 1):
+    assert job.delay(2).get() == 2
+    assert job.delay(1).state == "IGNORED"
 """
     subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=60)
