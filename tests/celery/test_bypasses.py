@@ -21,26 +21,21 @@ def send_task(cell: Cell, name: str, who: str) -> Any:
     return cell.app.AsyncResult(id)
 
 
-def test_send_task_of_a_running_idempotent_job_takes_its_result(cell: Cell, who: str) -> None:
-    """[C49] The worker arbitrates."""
-    _, first, body = cell.begin("once.early.hold", who)
-    second = send_task(cell, "once.early.hold", who)
-    cell.journal.wait(who, "postrun", id=second.id)  # it has looked, and comes again
-    cell.journal.open_gate(who)
-    assert first.get(timeout=20) == body.run
-    assert second.get(timeout=20) == body.run
-    assert len(cell.journal.entries(who, "begin")) == 1
-
-
-def test_send_task_of_a_running_singleton_is_revoked(cell: Cell, who: str) -> None:
-    """[C49] [C18] With an end that its caller sees."""
-    _, first, _ = cell.begin("single.early.hold", who)
-    second = send_task(cell, "single.early.hold", who)
-    with pytest.raises(TaskRevokedError):
-        second.get(timeout=20)
-    cell.journal.open_gate(who)
-    assert first.get(timeout=20)
-    assert len(cell.journal.entries(who, "begin")) == 1
+def test_send_task_of_a_running_job_takes_its_result_or_is_revoked(cell: Cell, who: str) -> None:
+    """[C49] The worker arbitrates. [C18] A singleton's second caller sees an end."""
+    for kind in ("once", "single"):
+        mark = f"{who}-{kind}"
+        _, first, body = cell.begin(f"{kind}.early.hold", mark)
+        second = send_task(cell, f"{kind}.early.hold", mark)
+        cell.journal.wait(mark, "postrun", id=second.id)  # it has looked
+        cell.journal.open_gate(mark)
+        assert first.get(timeout=20) == body.run
+        if kind == "once":
+            assert second.get(timeout=20) == body.run
+        else:
+            with pytest.raises(TaskRevokedError):
+                second.get(timeout=20)
+        assert len(cell.journal.entries(mark, "begin")) == 1
 
 
 def test_delay_of_a_job_that_send_task_began_is_a_duplicate(cell: Cell, who: str) -> None:

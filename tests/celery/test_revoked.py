@@ -70,18 +70,13 @@ def test_body_that_ignores_its_termination_stays_alone(cell: Cell, who: str) -> 
     os.kill(body.pid, signal.SIGKILL)  # that child would hear the next SIGTERM otherwise than a fresh one
 
 
-def test_submission_after_a_job_expired_in_its_queue_is_a_new_job(cell: Cell, who: str) -> None:
-    """[C11] No worker looks into that queue, so no state tells."""
-    task = cell.task("single.early.quick")
-    first = task.apply_async((who,), queue=f"nobody-{who}", expires=EXPIRES)
-    assert new_job(cell, task, who, first).get(timeout=10)
-    assert len(cell.journal.entries(who, "begin")) == 1
-
-
-def test_submission_after_a_worker_had_an_expired_job_is_a_new_job(cell: Cell, who: str) -> None:
-    """[C11] The worker that finds it too late revokes it, and calls nothing of the task."""
-    cell.occupy(who)
+def test_submission_after_a_job_expired_is_a_new_job(cell: Cell, who: str) -> None:
+    """[C11] In a queue that no worker looks into, so no state tells; or it is found too late by a worker, which revokes it and
+    calls nothing of the task."""
     task = cell.task("once.early.quick")
+    lost = task.apply_async((f"{who}-lost",), queue=f"nobody-{who}", expires=EXPIRES)
+    assert new_job(cell, task, f"{who}-lost", lost).get(timeout=10)
+    cell.occupy(who)
     first = task.apply_async((who,), expires=EXPIRES)
     cell.journal.write("submitted", who)
     (submitted,) = cell.journal.entries(who, "submitted")

@@ -146,6 +146,9 @@ def test_timeout(face: Face, make: Make, alice: Caller, bob: Caller) -> None:
     begin = time.monotonic()
     assert bob(lock.acquire, timeout=0.15) is None
     assert 0.15 <= time.monotonic() - begin < 8
+    assert alice(lock.owned)  # test_state_after_timeout
+    alice(lock.release)
+    assert bob(lock.acquire, blocking=False)
 
 
 def test_weakref_deleted(make: Make, alice: Caller, bob: Caller) -> None:
@@ -181,16 +184,6 @@ def test_different_thread(make: Make, alice: Caller, bob: Caller) -> None:
     assert bob(lock.acquire, timeout=0)
     with pytest.raises(LockNotOwned):
         alice(lock.release)
-
-
-def test_state_after_timeout(make: Make, alice: Caller, bob: Caller) -> None:
-    lock = make()
-    alice(lock.acquire)
-    assert bob(lock.acquire, timeout=0.01) is None
-    assert alice(lock.owned)
-    alice(lock.release)
-    assert not alice(lock.locked)
-    assert bob(lock.acquire, blocking=False)
 
 
 def test_release_unacquired(make: Make, face: Face, alice: Caller) -> None:

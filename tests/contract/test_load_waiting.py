@@ -34,8 +34,8 @@ def start_waiting(load: LoadCalls, caller: Caller, token: str, wait: float = 2 *
 
 @pytest.mark.usefixtures("no_polling")
 @counts_on_wake_ups
-def test_a_waiter_is_woken_by_each_end_of_a_load(any_load: LoadCalls, face: Face, alice: Caller, bob: Caller) -> None:
-    """[S24] Without polling."""
+def test_all_waiters_are_woken_by_each_end_of_a_load(any_load: LoadCalls, face: Face, alice: Caller) -> None:
+    """[S24] Without polling. They needn't wake one another for a value, which has no holder."""
     stored = FRESH if any_load.same_server else OURS
     for end, expected in {
         "store": stored,
@@ -47,7 +47,8 @@ def test_a_waiter_is_woken_by_each_end_of_a_load(any_load: LoadCalls, face: Face
     }.items():
         load = any_load.sibling(end)
         alice(load.block if end == "unblock" else load.claim, MINE)
-        waiting = start_waiting(load, bob, THEIRS)
+        callers = [face.caller() for _ in range(1 if expected == OURS else 3)]
+        waiting = [start_waiting(load, caller, f"token-{number}") for number, caller in enumerate(callers)]
         with face.commands() as commands:
             if end == "take":
                 alice(load.claim, NEXT, take=True)
@@ -56,19 +57,8 @@ def test_a_waiter_is_woken_by_each_end_of_a_load(any_load: LoadCalls, face: Face
                 alice(load.give_up, MINE, MINUTE, "why")
             else:
                 alice(getattr(load, end), *(() if end == "invalidate" else (MINE,)))
-            assert waiting.result(PATIENCE).verdict == expected, end
-        assert commands.count("load/claim") == 1 + (end == "take"), end
-
-
-@pytest.mark.usefixtures("no_polling")
-@counts_on_wake_ups
-def test_all_waiters_are_woken_by_a_store(load: LoadCalls, face: Face, alice: Caller) -> None:
-    """[S24] They needn't wake one another: a value has no holder."""
-    alice(load.claim, MINE)
-    waiting = [start_waiting(load, face.caller(), f"token-{number}") for number in range(4)]
-    alice(load.store, MINE, b"value")
-    claims = [future.result(PATIENCE) for future in waiting]
-    assert {(claim.verdict, claim.value) for claim in claims} == {(FRESH, b"value")}
+            assert [future.result(PATIENCE).verdict for future in waiting] == [expected] * len(waiting), end
+        assert commands.count("load/claim") == len(waiting) + (end == "take"), end
 
 
 def test_a_wait_that_ends_is_busy(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:

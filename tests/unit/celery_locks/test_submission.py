@@ -32,7 +32,7 @@ from celery_locks.job import Job
 from celery_locks.keys import key_of
 from celery_locks.message import HEADER, Header
 from celery_locks.place import Place, place_of
-from django_redis_locks import LockBackendError, LockKeyError, locks
+from django_redis_locks import LockBackendError
 from tools.redis_server import RedisServer
 
 DOWN = {"default": {"LOCATION": "redis://127.0.0.1:1/0", "WAIT": 0}}
@@ -377,13 +377,6 @@ def test_run_keeps_its_key_for_a_successor_only_if_that_was_sent(sent: Sent, mon
     repair()
     result = task.apply_async((1,), countdown=5)
     assert (run.heir.id, run.heir.tries, run.heir.patience) == (result.id, 0, 86_405)
-
-
-def test_foreign_value_under_the_key_raises_LockKeyError(sent: Sent) -> None:
-    task = sent.task(lock_key="{x}")
-    with locks.lock(f"job:{task.name}:1"), pytest.raises(LockKeyError):
-        task.delay(1)
-    assert sent.ids == []
 
 
 def test_store_that_is_down_lets_a_singleton_be_sent_and_an_idempotent_task_raise(sent: Sent, settings: Any) -> None:
