@@ -37,7 +37,9 @@ def cancel(task: asyncio.Task[Any], future: Future[Any]) -> None:
         future.result(PATIENCE)
 
 
-def test_a_synchronous_method_in_a_loop_raises_SynchronousOnlyOperation(face: Face, alice: Caller, bob: Caller) -> None:
+def test_a_synchronous_method_in_a_loop_raises_SynchronousOnlyOperation_unless_it_is_allowed(
+    face: Face, alice: Caller, bob: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """[F17] At once, before anything is sent or waited for; it names the a-twin."""
     lock = face.lock(expire=30)
     grant = alice(lock.acquire)
@@ -52,14 +54,8 @@ def test_a_synchronous_method_in_a_loop_raises_SynchronousOnlyOperation(face: Fa
     alice(grant.release)
     assert waiting.result(PATIENCE)
     thread.close()
-
-
-def test_a_synchronous_method_works_with_DJANGO_ALLOW_ASYNC_UNSAFE(
-    face: Face, alice: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """[F17] For notebooks and Playwright."""
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
-    lock = face.lock()
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # for notebooks and Playwright
+    lock = face.lock(key=f"{face.key}/unsafe")
     grant = alice(partial(lock.acquire, timeout=1))
     assert alice(lock.locked)
     alice(partial(grant.release))
