@@ -59,13 +59,16 @@ def rich(settings: Any, request: pytest.FixtureRequest) -> None:
 
 
 class TestForwarding:
-    def test_reader_is_the_wrapped_caches(self) -> None:
+    def test_reader_or_internal_attribute_is_the_wrapped_caches(self) -> None:
+        for name in ("key_func", "_cache", "_has_expired"):  # they are no writers
+            assert getattr(cache, name) == getattr(caches["raw"], name), name
         cache.set("k", 1)
         assert cache.ttl("k") == 7
         assert cache.ttl("absent") is None
         assert cache.keys() == [":1:k"]
         assert cache.colour == "red"
         assert not hasattr(cache, "no_such_thing")
+        assert repr(caches["default"]) == "<StampedeCache of 'raw'>"
 
     def test_unknown_writer_voids_all_loads(self) -> None:
         """[S1] Which keys it means isn't known. In a loop it blocks, as Django's own synchronous methods, and is fenced."""
@@ -82,11 +85,6 @@ class TestForwarding:
                 assert write() is not None
             assert future.result() == "old"
             assert cache.get("k") is None
-
-    def test_internal_attribute_or_key_function_is_the_wrapped_caches(self) -> None:
-        """They are no writers."""
-        for name in ("key_func", "_cache", "_has_expired"):
-            assert getattr(cache, name) == getattr(caches["raw"], name), name
 
     def test_writer_of_a_lifetime_voids_the_load_of_its_key_only(self) -> None:
         """django-redis' persist and expire may be called often: other loads go on. Readers void none."""
@@ -122,8 +120,6 @@ class TestForwarding:
             close()
             assert caches["raw"].closed
 
-
-class TestObjects:
     def test_copy_uses_the_cache_of_its_own_thread(self) -> None:
         """[S39] As with any cache of Django's, each thread has a cache and a wrapped cache of its own."""
         original = caches["default"]
@@ -136,37 +132,16 @@ class TestObjects:
             assert caches["raw"].colour == "red"
             assert theirs.get("k") == 1
 
-    def test_repr_names_the_wrapped_cache(self) -> None:
-        assert repr(caches["default"]) == "<StampedeCache of 'raw'>"
-
-
-def test_store_of_leases_that_is_down_prevents_no_write(settings: Any, tmp_path: Path) -> None:
-    """[S45] The locks' server is away, the cache isn't: it goes on as without a wrapper."""
-    settings.REDIS_LOCKS = {"default": {"LOCATION": "redis://127.0.0.1:1/0"}}
-    settings.CACHES = {**settings.CACHES, "raw": {"BACKEND": FILES, "LOCATION": str(tmp_path)}}
-    cache.set("k", 1)
-    assert cache.get("k") == 1
-    assert cache.get_or_set("k2", lambda: 2) == 2
-    cache.delete_many(["k"])
-    assert cache.get_many(["k", "k2"]) == {"k2": 2}
-    cache.clear()
-    assert cache.get("k2") is None
-
 
 @pytest.fixture
-def client(settings: Any, redis_url: str) -> Any:
+def client(settings: Any, redis_url: str, direct: redis.Redis) -> redis.Redis:
     """Values live for 50 s, and 100 s more as stale ones."""
+    options = {"STALE": 100, "EARLY": 0.9, "JITTER": 0}
     settings.CACHES = {
         "raw": {"BACKEND": REDIS, "LOCATION": redis_url, "TIMEOUT": 10},
-        "default": {
-            "BACKEND": WRAPPER,
-            "LOCATION": "raw",
-            "TIMEOUT": 50,
-            "OPTIONS": {"STALE": 100, "EARLY": 0.9, "JITTER": 0},
-        },
+        "default": {"BACKEND": WRAPPER, "LOCATION": "raw", "TIMEOUT": 50, "OPTIONS": options},
     }
-    with redis.Redis.from_url(redis_url) as client:
-        yield client
+    return direct
 
 
 def lives(client: Any, key: str) -> int:
