@@ -22,9 +22,12 @@ class ScriptedServer:
         self._answers = list(answers)
         self.greeting = b""
         """What it says behind the last answer of a handshake."""
+        self.pause = 0.0
+        """Seconds before each answer, also of a handshake."""
         self.links: list[socket.socket] = []
         self.asked: list[int] = []
         """On which connection each request came, counted from 0."""
+        self._ended = threading.Event()
         self.reads = threading.Event()
         self.reads.set()
         self._door = threading.Thread(target=self._accept, daemon=True)
@@ -47,6 +50,7 @@ class ScriptedServer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._ended.set()
         self.reads.set()
         self.hide()
         self._door.join(20)
@@ -72,10 +76,12 @@ class ScriptedServer:
                 data = whole + end  # a word that a read has cut is counted with what comes next
                 greeting = self.greeting if b"LIB-VER" in data else b""
                 if handshake and b"CLIENT\r\n" in data:
+                    self._ended.wait(self.pause)
                     link.sendall(b"+OK\r\n" * data.count(b"CLIENT\r\n") + greeting)
                 for _ in range(data.count(b"PING\r\n")):
                     handshake = False
                     self.asked.append(number)
+                    self._ended.wait(self.pause)
                     answer = self._answers.pop(0) if self._answers else b"+PONG\r\n"
                     if callable(answer):
                         answer(self, link)

@@ -18,7 +18,7 @@ from django_redis_locks.backends.redis.resp import pack
 from django_redis_locks.backends.redis.threads import Wire
 from django_redis_locks.backends.redis.wire import Failure, connection_makers
 from tests.unit.backends.redis.scripted_server import ScriptedServer
-from tests.waiting import eventually
+from tests.waiting import BUSY, eventually
 
 PING = pack("PING")
 
@@ -123,17 +123,49 @@ def test_signals_during_a_request_prolong_no_timeout(server: ScriptedServer) -> 
     assert rung < 300, "that is fifteen seconds"
 
 
+@pytest.mark.parametrize("what", ["handshake", "replies", "request"])
+def test_slow_exchange_fails_after_its_timeout(server: ScriptedServer, what: str) -> None:
+    """[L9] A server that is never silent for long, or reads nothing, would hold up the renewal of every lock: all replies come in
+    time, or none. The next exchange has another connection."""
+    with closing(Threads(server.url)) as client:
+        if what != "handshake":
+            client.ask()
+        server.pause = 0.4 if what == "handshake" else 0.1
+        if what == "request":
+            server.reads.clear()
+            requests = [pack("ECHO", "x" * 20_000_000)]
+        else:
+            requests = [PING] * 200
+        begin = clock.now()
+        with pytest.raises(Failure) as caught:
+            client.wire.ask_many(requests, 0.3)
+        assert 0.2 < clock.now() - begin < 0.3 + BUSY
+        assert not caught.value.stale
+        server.pause = 0.0
+        server.reads.set()
+        assert len(client.wire.ask_many([PING] * 2, 10)) == 2
+
+
 @pytest.mark.chaos
-def test_server_that_reads_nothing_fails_a_long_request(server: ScriptedServer) -> None:
-    """[L9] Sending has the socket timeout too."""
-    server.reads.clear()
-    client = Threads(server.url, **HURRIED)
-    client.ask()
-    begin = clock.now()
-    with pytest.raises(Failure, match="read nothing") as caught:
-        client.wire.ask(pack("ECHO", "x" * 50_000_000))
-    assert (caught.value.sent, caught.value.stale) == (True, False)
-    assert clock.now() - begin < 20
+@pytest.mark.parametrize("idle", [True, False], ids=["idle connection", "handshake"])
+def test_connection_after_a_short_timeout_has_its_usual_one(server: ScriptedServer, idle: bool) -> None:
+    """A hurried exchange says nothing of the next one on the same connection."""
+    with closing(Threads(server.url, **HURRIED)) as client:
+        wire = client.wire
+        if idle:
+            client.ask()
+        wire.ask_many([PING], 20.0)
+        (line,) = wire._idle
+        client.ask()
+        wire.ask_many([PING], 20.0)
+        assert wire._idle == [line]
+        assert line.connection._sock is line.sock
+        assert line.sock.gettimeout() is None, "the timeout is the operating system's"
+        server.pause = 30
+        begin = clock.now()
+        with pytest.raises(Failure, match="silent for 1 s"):
+            client.ask()
+        assert 0.9 < clock.now() - begin < 1 + BUSY
 
 
 def test_surplus_reply_to_a_handshake_fails_the_request(client: Threads | Loop, server: ScriptedServer) -> None:
