@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -134,38 +133,28 @@ def enter_all(rounds: Rounds, holds: list[Hold]) -> None:
         rounds.enter(hold, PROLONG, 30_000, 100.0, period)
 
 
-def test_acquire_in_the_middle_of_any_step_is_renewed_with_all_others() -> None:
-    """[H13] [L10] Each once."""
+@pytest.mark.parametrize("victim", [0, 1, 2, 3, None])
+def test_acquire_and_release_in_the_middle_of_any_step_leave_the_others_renewed(victim: int | None) -> None:
+    """[H13] [L10] Each once, the new one too. A hold that is released while it is taken out may be among them: it isn't held any
+    more."""
     for which, step, after in MOMENTS:
         rounds, holds, other = Rounds(), four_holds(), a_hold()
-        happened: list[float] = []
-        enter = partial(rounds.enter, other, PROLONG, 30_000, 100.0, 5.0)
-        setattr(rounds, which, Leases(step, after, lambda enter=enter, happened=happened: happened.append(enter())))
-        enter_all(rounds, holds)
-        rounds.remove(holds[3])
-        had = [hold for now in (105.0, 110.5, 200.0, 200.0) for hold in due(rounds, now)]
-        assert happened, (which, step, after)
-        assert len(had) == 4, (which, step, after)
-        assert set(had) == {*holds[:3], other}, (which, step, after)
+        gone = [] if victim is None else [holds[victim]]
+        happened: list[Hold] = []
 
+        def happen(rounds: Rounds = rounds, other: Hold = other, gone: Any = gone, happened: Any = happened) -> None:
+            rounds.enter(other, PROLONG, 30_000, 100.0, 5.0)
+            for hold in gone:
+                rounds.remove(hold)
+            happened.append(other)
 
-@pytest.mark.parametrize("victim", [0, 1, 2, 3])
-def test_release_in_the_middle_of_any_step_leaves_the_others_renewed(victim: int) -> None:
-    """[H13] [L10] Each once. A hold that is released while it is taken out may be among them: it isn't held any more."""
-    for which, step, after in MOMENTS:
-        rounds, holds, happened = Rounds(), four_holds(), []
-
-        def release(rounds: Rounds = rounds, hold: Hold = holds[victim], happened: list[Hold] = happened) -> None:
-            rounds.remove(hold)
-            happened.append(hold)
-
-        setattr(rounds, which, Leases(step, after, release))
+        setattr(rounds, which, Leases(step, after, happen))
         enter_all(rounds, holds)
         rounds.remove(a_hold())
-        had = due(rounds, 200.0)
+        had = [hold for now in (105.0, 110.5, 200.0, 200.0) for hold in due(rounds, now)]
         assert happened, (which, step, after)
         assert len(had) == len(set(map(id, had))), (which, step, after)
-        assert {id(hold) for hold in holds if hold is not holds[victim]} <= set(map(id, had)), (which, step, after)
+        assert {id(hold) for hold in [*holds, other] if hold not in gone} <= set(map(id, had)), (which, step, after)
         assert due(rounds, 300.0) == []
 
 

@@ -76,20 +76,16 @@ def test_inbox_opened_many_times_subscribes_once(
     assert owner.gaps == 1
 
 
-def test_inbox_without_waiters_sends_no_ping(inbox: RedisInbox, owner: InboxOwner, proxy: Proxy) -> None:
-    """[L25] While no one waits the connection costs nothing."""
-    owner.has_waiters = False
-    opened(inbox)
-    threading.Event().wait(4 * TICK)
-    assert proxy.fates("PING") == []
-
-
-def test_inbox_without_waiters_is_closed_after_a_while(
-    inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis, tune: Tune
+def test_inbox_without_waiters_sends_no_ping_and_is_closed_after_a_while(
+    inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis, proxy: Proxy, tune: Tune
 ) -> None:
     """[L25] Its connection and its thread are gone; the next waiter has it opened again, under its name."""
-    tune(subscriber_idle=3 * TICK)
+    owner.has_waiters = False
     name = opened(inbox)
+    threading.Event().wait(4 * TICK)
+    assert proxy.fates("PING") == []
+    tune(subscriber_idle=3 * TICK)
+    owner.has_waiters = True
     threading.Event().wait(6 * TICK)
     assert inbox.hears(LOCKS) == name, "somebody waits"
     thread = thread_of(inbox)

@@ -19,7 +19,6 @@ from django_redis_locks.backends.redis.loops import AsyncWire
 from django_redis_locks.backends.redis.resp import pack
 from django_redis_locks.backends.redis.stream import Stream
 from django_redis_locks.backends.redis.wire import Failure, connection_makers
-from django_redis_locks.core.errors import LockBackendError
 from tests.forks import in_child
 from tests.unit.backends.redis.scripted_server import ScriptedServer
 from tests.waiting import BUSY, eventually
@@ -224,24 +223,6 @@ def test_requests_in_a_row_set_one_alarm(make: Make, server: ScriptedServer, mon
 
     asyncio.run(main())
     assert len(rung) == 2  # one of them for the handshake
-
-
-def test_silent_connection_without_an_alarm_thread_fails_the_request(
-    make: Make, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A process that can't start one has the loop's own timers."""
-
-    def refuse(at: float, what: object) -> None:
-        raise LockBackendError("no thread")
-
-    monkeypatch.setattr(alarms, "ring", refuse)
-    server.say(None)
-
-    async def main() -> None:
-        with pytest.raises(Failure, match="silent"):
-            await make(socket_timeout=SILENCE).ask(PING)
-
-    asyncio.run(main())
 
 
 # Its life

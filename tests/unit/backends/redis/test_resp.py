@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from typing import Any
 
 import pytest
@@ -79,27 +78,6 @@ def test_bulk_string_in_one_piece_is_read_at_once() -> None:
         assert read(data) == text
         for other in (data[:-1], data + b":1\r\n", data[:-2] + b"xx", b"$" + data):
             assert read(other) is NONE
-
-
-def test_reader_agrees_with_an_independent_one() -> None:
-    """Random replies in random pieces, with pushes among them, read as the tests' proxy reads them."""
-    chance = random.Random(7)
-    kinds = [data for data, _ in REPLIES if data[:1] not in {b"=", b",", b"("}]
-    for _ in range(300):
-        parts = [chance.choice([*kinds, PUSH]) for _ in range(chance.randint(1, 12))]
-        nested = chance.sample(kinds, 3)
-        data = b"".join(parts) + b"*%d\r\n" % len(nested) + b"".join(nested)
-        if b"|" in data or b"%" in data or b"+" in data or b"#" in data or PUSH in data:
-            data = b"".join(part for part in parts if part[:1] in b":$*") or b":1\r\n"
-        reader = Reader()
-        ours: list[Any] = []
-        rest = data
-        while rest:
-            size = chance.randint(1, 9)
-            ours += reader.feed(rest[:size])
-            rest = rest[size:]
-        assert ours == [frame.value for frame in Frames().feed(data)]
-        assert reader.idle
 
 
 def test_push_is_no_reply() -> None:
