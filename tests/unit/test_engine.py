@@ -1,27 +1,19 @@
-"""The world that programs run in, over a store that only takes notes: what goes to the queues, the inbox, the janitor."""
+"""The world that programs run in, over a store that only takes notes. What goes to queues and janitor: test_interleavings."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
 from django_redis_locks.backends.base import Backend, Inbox, Listener
 from django_redis_locks.core import clock, effects
-from django_redis_locks.core.effects import (
-    Command,
-    Effect,
-    Listen,
-    Place,
-    Seat,
-)
+from django_redis_locks.core.effects import Effect, Listen, Place, Seat
 from django_redis_locks.engine import Engine
 from tests.forks import in_child
 
-LOCK, WAITERS = "lock:{0}:k:order:42", "lock:{0}:w:order:42"
 _numbers = itertools.count()
 BUSY = 8.0
 """Seconds that a busy machine may need on top of what is measured."""
@@ -57,17 +49,10 @@ class Notes(Backend):
     def __init__(self) -> None:
         self.identity = f"notes:{next(_numbers)}"
         self.ear = Ear()
-        self.told: Listener | None = None
-        self.sent: list[tuple[Any, ...]] = []
         self.events: list[str] = []
 
     def inbox(self, listener: Listener) -> Inbox:
-        self.told = listener
         return self.ear
-
-    def call(self, command: Command[Any]) -> Any:
-        self.sent.append((command.name, command.keys, *command.args))
-        return 0
 
     def close(self) -> None:
         self.events.append("close")
@@ -82,37 +67,20 @@ def store() -> Notes:
 
 
 @pytest.fixture
-def engine(store: Notes) -> Iterator[Engine]:
-    engine = Engine(store)
-    yield engine
-    engine.settle(20)
-
-
-def sit(engine: Engine, home: Any = None) -> Seat:
-    """Somebody waits who hasn't asked yet."""
-    seat = Seat(Place(engine.backend.identity, LOCK), home, "inbox:")
-    engine._queues._join(seat, engine)
-    return seat
-
-
-def perform(engine: Engine, effect: Effect[Any]) -> Any:
-    return engine.handlers[type(effect)](effect)
-
-
-async def aperform(engine: Engine, effect: Effect[Any]) -> Any:
-    return await engine.ahandlers[type(effect)](effect)
+def engine(store: Notes) -> Engine:
+    return Engine(store)
 
 
 # Listening
 
 
 def listen(engine: Engine, seconds: float) -> bool:
-    return perform(engine, Listen("inbox:", seconds))
+    return engine.handlers[Listen](Listen("inbox:", seconds))
 
 
 def alisten(engine: Engine, seconds: float) -> bool:
     async def main() -> bool:
-        return await aperform(engine, Listen("inbox:", seconds))
+        return await engine.ahandlers[Listen](Listen("inbox:", seconds))
 
     return asyncio.run(main())
 
@@ -155,7 +123,7 @@ def test_close_closes_backend_and_inbox(engine: Engine, store: Notes) -> None:
 
 def test_forked_child_has_an_engine_without_state(engine: Engine, store: Notes) -> None:
     """[H18] Neither the parent's connections nor its inbox nor its waiters."""
-    sit(engine)
+    engine._queues._join(Seat(Place(store.identity, "lock"), None, "inbox:"), engine)
 
     def child() -> None:
         assert store.events == store.ear.events == ["fork"]
