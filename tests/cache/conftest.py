@@ -34,7 +34,8 @@ def long_time_limits(tune: Tune) -> None:
 
 
 @pytest.fixture(autouse=True)
-def fresh_state(tmp_path: Path) -> Iterator[None]:
+def fresh_state(tmp_path: Path, settings: Any) -> Iterator[None]:
+    """The caches of a test are disconnected before its settings end."""
     probes.forget_state()
     yield
     probes.disconnect_caches()

@@ -51,18 +51,10 @@ class Site:
         return number
 
     def view(self, *, timeout: float | None = 300, wait: float = PATIENCE, **options: Any) -> Page:
-        @cached_page(timeout, wait=wait, **options)
-        def view(request: HttpRequest) -> Any:
-            return self(request)
-
-        return view
+        return cached_page(timeout, wait=wait, **options)(self.__call__)
 
     def aview(self, wait: float = PATIENCE, **options: Any) -> Page:
-        @cached_page(300, wait=wait, **options)
-        async def aview(request: HttpRequest) -> Any:
-            return await self.arender(request)
-
-        return aview
+        return cached_page(300, wait=wait, **options)(self.arender)
 
     def has_begun(self, times: int = 1) -> None:
         for _ in range(times):

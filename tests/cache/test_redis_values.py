@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -105,21 +104,14 @@ def test_lease_is_in_the_slot_of_its_value() -> None:
         assert waiters_key(lease) == lease.replace("}:k:load", "}:w:load")
 
 
-def test_leases_are_apart_by_prefix_and_version(redis_url: str, settings: Any) -> None:
+@ON_REDIS
+def test_leases_are_apart_by_prefix_and_version(callers: Callers, settings: Any) -> None:
     """[S30] As the cache's values are."""
-    settings.CACHES = {
-        "default": {"BACKEND": DUMMY},
-        **{name: {**entry, "KEY_PREFIX": name, "VERSION": 7} for name, entry in redis_caches(redis_url).items()},
-    }
-    loader = Loader("here", gate=True)
-    loading = threading.Thread(target=get_or_load, args=("k", loader), kwargs={"cache": HERE})
-    loading.start()
-    loader.wait()
-    assert get_or_load("k", lambda: "there", cache=THERE) == "there"
-    assert get_or_load("k", lambda: "other version", cache=HERE, version=8) == "other version"
-    loader.gate.set()
-    loading.join(PATIENCE)
-    assert caches[HERE].get_many(["k"]) == {"k": "here"}
+    settings.CACHES = {name: {**entry, "KEY_PREFIX": name, "VERSION": 7} for name, entry in settings.CACHES.items()}
+    loading = callers.begin("here")
+    assert callers.value("k", "there", cache=THERE) == "there"
+    assert callers.value("k", "other version", version=8) == "other version"
+    assert loading.finish() == caches[HERE].get("k") == "here"
     assert caches[HERE].get("k", version=8) == "other version"
 
 
@@ -166,6 +158,12 @@ def test_value_that_cannot_be_read_is_loaded_again(callers: Callers, direct: red
     assert callers.value("k", "again") == "again"
     assert "can't be read" in caplog.text
     assert caches[HERE].get("k") == "again"
+
+
+@ON_REDIS
+def test_lease_key_of_another_type_does_not_prevent_a_load(callers: Callers, direct: redis.Redis) -> None:
+    direct.rpush(LEASE, "a list")
+    assert callers.value("k", "value") == "value"
 
 
 @ON_REDIS

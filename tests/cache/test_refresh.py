@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from freezegun import freeze_time
 from django_redis_locks.cache import Job, cached, get_or_load
 from tests.cache.backends import HERE, LOCMEM, THERE, at
 from tests.cache.callers import STALE, Callers, Loader
-from tests.contract.matrix import eventually
+from tests.contract.matrix import PATIENCE, eventually
 from tests.django.helpers import in_thread
 from tests.probes.cache import find_cached_function, limit_background_loads
 
@@ -23,19 +23,18 @@ def test_job_of_a_callable_carries_the_claim(cache_pair: str) -> None:
     get_or_load("k", lambda: "old", **at(HERE), ttl=0.01, jitter=0, stale=600)
     loader = Loader("new", gate=True)
     jobs: list[Any] = []
-    done: list[bool] = []
 
     def ask() -> Any:
         return get_or_load("k", loader, **at(HERE), **STALE, refresh=jobs.append)
 
     eventually(lambda: ask() == "old" and jobs)
-    thread = threading.Thread(target=lambda: done.append(jobs[0].run()))
-    thread.start()
-    loader.wait()
-    assert get_or_load("k", lambda: "other", **at(THERE), **STALE, refresh=jobs.append) == "old"
-    loader.gate.set()
-    thread.join()
-    assert (ask(), loader.calls, len(jobs), done) == ("new", 1, 1, [True])
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(jobs[0].run)
+        loader.wait()
+        assert get_or_load("k", lambda: "other", **at(THERE), **STALE, refresh=jobs.append) == "old"
+        loader.gate.set()
+        assert done.result(PATIENCE) is True
+    assert (ask(), loader.calls, len(jobs)) == ("new", 1, 1)
     assert jobs[0].run() is False
     assert get_or_load("k", lambda: "later", **at(THERE)) == "new"
 

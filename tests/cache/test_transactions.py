@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
 
@@ -88,21 +88,14 @@ def test_load_in_a_transaction_that_is_rolled_back_is_dropped(cache_pair: str, o
 
 def test_others_wait_for_the_commit(cache_pair: str) -> None:
     """[S6] In this process and in another one."""
-    theirs: list[Any] = []
-
-    def wait_for_it(name: str) -> None:
-        theirs.append(get_or_load("k", lambda: "theirs", **at(name), ttl=60, wait=PATIENCE))
-
-    threads = [threading.Thread(target=wait_for_it, args=(name,)) for name in (HERE, THERE)]
-    with transaction.atomic():
-        ask("uncommitted")
-        for thread in threads:
-            thread.start()
-        eventually(lambda: sum(waiters_in_store(**at(name)) for name in (HERE, THERE)) >= 1)
-        assert not theirs
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert theirs == ["uncommitted", "uncommitted"]
+    with ThreadPoolExecutor(2) as pool:
+        with transaction.atomic():
+            ask("uncommitted")
+            options = {"ttl": 60, "wait": PATIENCE}
+            theirs = [pool.submit(get_or_load, "k", Loader("theirs"), **at(name), **options) for name in (HERE, THERE)]
+            eventually(lambda: sum(waiters_in_store(**at(name)) for name in (HERE, THERE)) >= 1)
+            assert not any(each.done() for each in theirs)
+        assert [each.result(PATIENCE) for each in theirs] == ["uncommitted"] * 2
 
 
 def test_invalidation_elsewhere_before_the_commit_wins(cache_pair: str) -> None:
