@@ -82,25 +82,14 @@ async def awaits(request: HttpRequest) -> HttpResponse:
 
 
 @redis_lock("visit")
-def at_once(request: HttpRequest) -> HttpResponse:
-    return HttpResponse("done")
-
-
-@redis_lock("visit")
 async def needs_the_thread(request: HttpRequest) -> HttpResponse:
     """As an async view does that asks the database."""
     await body.arun()
     return HttpResponse(await sync_to_async(lambda: "done")())
 
 
-@redis_lock("visit", wait=0.8)
-def waits_a_bit(request: HttpRequest) -> HttpResponse:
-    return HttpResponse("done")
-
-
-@redis_lock("visit", wait=-1)
-def waits_for_ever(request: HttpRequest) -> HttpResponse:
-    return HttpResponse("done")
+def waiting(wait: float | None) -> Callable[[HttpRequest], HttpResponse]:
+    return redis_lock("visit", wait=wait)(lambda request: HttpResponse("done"))
 
 
 async def in_steps(request: HttpRequest) -> HttpResponse:
@@ -115,10 +104,10 @@ async def in_steps(request: HttpRequest) -> HttpResponse:
 urlpatterns = [
     path("sync/", waits),
     path("async/", awaits),
-    path("at-once/", at_once),
+    path("at-once/", waiting(None)),
     path("needs-the-thread/", needs_the_thread),
-    path("waits-a-bit/", waits_a_bit),
-    path("waits-for-ever/", waits_for_ever),
+    path("waits-a-bit/", waiting(0.8)),
+    path("waits-for-ever/", waiting(-1)),
     path("in-steps/", in_steps),
 ]
 

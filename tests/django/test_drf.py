@@ -290,12 +290,10 @@ class TestInside:
             assert [record.name for record in caplog.records] == ["django_redis_locks.acquire"], url
 
     def test_view_called_with_the_frameworks_request_factory_answers(self) -> None:
+        """A helper that is given the request raises, and its handler isn't called."""
         with held_elsewhere("order"):
             for view in (OfMethod.as_view(), below, OfActions.as_view({"get": "list"})):
                 assert view(APIRequestFactory().get("/")).status_code == 409
-
-    def test_helper_that_is_given_the_request_raises(self) -> None:
-        """Its handler isn't called."""
         response = refused("/calls-helper/")
         assert (response.status_code, json.loads(response.content)) == (404, "caught order")
 

@@ -7,7 +7,7 @@ import asyncio
 import gc
 import logging
 import threading
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -272,19 +272,25 @@ def settled_and_busy() -> bool:
 
 @pytest.mark.databases("sqlite", "postgresql", "mariadb")
 def test_commit_and_rollback_release(log: TransactionLog) -> None:
-    """[D2] [D4] The end of a savepoint, or of the call by an exception, does not. Of a rollback Django calls nothing
-    back."""
+    """[D2] [D4] [D6] The end of a savepoint, or of the call by an exception, does not. Of a rollback Django calls nothing
+    back. An exception that is caught in an inner block without a savepoint condemns the whole transaction."""
     with transaction.atomic():
         with transaction.atomic(), suppress(Boom):
             redis_lock("service")(fail)()
         log.append("on")
         assert is_busy()
     log.equals("BEGIN default", "acquire service", "on", "COMMIT default", "release service")
-    for by_hand in (True, False):
+    for outer, inner in (
+        (transaction.atomic, nullcontext),
+        (rolled_back, nullcontext),
+        (transaction.atomic, rolled_back),
+    ):
         log.clear()
-        with transaction.atomic() if by_hand else rolled_back():
-            service()
-            transaction.set_rollback(by_hand)
+        with outer():
+            with inner(**({"savepoint": False} if inner is rolled_back else {})):
+                service()
+            assert settled_and_busy()
+            transaction.set_rollback(outer is transaction.atomic)
         log.equals("BEGIN default", "acquire service", "ROLLBACK default", "release service")
 
 
@@ -310,15 +316,6 @@ def test_rollback_to_a_savepoint_releases(log: TransactionLog) -> None:
         log.wait_for("release service")
         assert not is_busy()
     log.begins_with("BEGIN default", "acquire service", "ROLLBACK TO default", "release service")
-
-
-def test_inner_block_without_a_savepoint_keeps_the_lock(log: TransactionLog) -> None:
-    """[D6] An exception that is caught condemns the whole transaction."""
-    with transaction.atomic():
-        with rolled_back(savepoint=False):
-            service()
-        assert settled_and_busy()
-    log.equals("BEGIN default", "acquire service", "ROLLBACK default", "release service")
 
 
 def test_rollback_to_a_savepoint_keeps_the_lock_of_another_call() -> None:

@@ -4,6 +4,7 @@ The transactions begin in the order in which Django begins them."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client, RequestFactory
 from django.urls import path
 from django.utils.decorators import method_decorator
+from django.utils.deprecation import MiddlewareMixin
 from django.views import View
 
 from django_redis_locks import current_grant, locks, redis_lock
@@ -148,14 +150,10 @@ class Rest(View):
     """As a view of Django REST framework: its handlers get a request that wraps Django's, and what they raise is an
     answer, before which the transactions are marked for a rollback."""
 
-    class Request:
-        def __init__(self, request: HttpRequest) -> None:
-            self._request = request
-            self.method = request.method
-
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        wrapped: Any = SimpleNamespace(_request=request, method=request.method)
         try:
-            return super().dispatch(self.Request(request), *args, **kwargs)  # type: ignore[arg-type]
+            return super().dispatch(wrapped, *args, **kwargs)
         except LookupError:
             for connection in connections.all():
                 if connection.settings_dict["ATOMIC_REQUESTS"] and connection.in_atomic_block:
@@ -292,14 +290,8 @@ def test_cool_down_and_bare_decorator_begin_one_transaction() -> None:
     locks.lock("order").force_release()
 
 
-class AsksHelper:
-    """A middleware that calls a helper when the view is found already."""
-
-    def __init__(self, get_response: Any) -> None:
-        self.get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> Any:
-        return self.get_response(request)
+class AsksHelper(MiddlewareMixin):
+    """Calls a helper when the view is found already."""
 
     def process_view(self, request: HttpRequest, *_: object) -> None:
         helper(request)
