@@ -302,15 +302,17 @@ def test_several_locks_are_released_from_the_list(client: Client, held: Any) -> 
     assert LogEntry.objects.count() == 8
 
 
-def test_only_a_post_with_the_csrf_token_releases(held: Any) -> None:
+def test_only_a_post_with_the_csrf_token_releases(client: Client, held: Any) -> None:
     """[D57] sidekiq-unique-jobs freed locks with links; whatever prefetches links freed them too."""
-    client = visitor(VIEW, RELEASE, enforce_csrf_checks=True)
     page = ask(client, "a")
     query = urlencode(confirmed(page), doseq=True)
     for method in ("get", "head", "options", "put", "delete"):
         for url in (FORCE, detail("a"), LIST, detail("a").replace("change", "delete")):
             getattr(client, method)(f"{url}?{query}&post=yes&action=force_release&_selected_action=default:a")
             assert held_keys() == ["a", "b", "c"], (method, url)
+    assert client.put(FORCE).status_code == 405
+    client = visitor(VIEW, RELEASE, enforce_csrf_checks=True)
+    page = ask(client, "a")
     assert client.post(FORCE, confirmed(page)).status_code == 403
     assert held_keys() == ["a", "b", "c"]
     tokens = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', text(page).partition(f'action="{FORCE}"')[2])
