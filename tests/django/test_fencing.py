@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -20,7 +21,7 @@ from django.db import IntegrityError, connection, connections, transaction
 from django.db.models import F, Q
 from django.test.utils import CaptureQueriesContext
 
-from django_redis_locks import Grant, LockBackendError, LockLost, LockNotOwned, StaleGrant, locks
+from django_redis_locks import Grant, LockBackendError, LockLost, LockNotAcquired, LockNotOwned, StaleGrant, locks
 from django_redis_locks.fencing import afenced_update, fenced_update
 from django_redis_locks.testing import override_locks
 from tests.databases import elsewhere
@@ -378,3 +379,37 @@ def test_asynchronous_writes_of_a_late_holder_raise_StaleGrant(account: Account)
 def test_each_key_has_fences_of_its_own() -> None:
     """[F21] Those of two keys can't be compared; there is no grant on several keys at once."""
     assert not hasattr(locks, "multi_lock")
+
+
+# A row and a lock, taken in opposite order: neither the database nor the store sees the circle
+
+
+def take() -> None:
+    with locks.lock("account:1", wait=0.05):
+        pytest.fail("it ran beside the holder")
+
+
+def test_deadlock_of_row_and_lock_ends_with_the_wait(account: Account) -> None:
+    """[D13] One has the row and wants the lock, the other has the lock and wants the row: the wait for a lock ends, its
+    transaction is rolled back, and the other one goes on."""
+    written, locked = threading.Event(), threading.Event()
+
+    def other() -> None:
+        assert written.wait(PATIENCE)
+        with locks.lock("account:1"):
+            locked.set()
+            ONE.update(note="other")
+
+    def one() -> None:
+        with transaction.atomic():
+            ONE.update(balance=0)
+            written.set()
+            assert locked.wait(PATIENCE)
+            take()
+
+    going_on = elsewhere(other)
+    with pytest.raises(LockNotAcquired):
+        one()
+    going_on.result(PATIENCE)
+    assert ONE.values_list("balance", "note").get() == (100, "other")
+    assert not locks.lock("account:1").locked()

@@ -192,22 +192,13 @@ class TestConditions:
                     outcome(decorated, 100)
 
     def test_condition_is_true_or_false_as_in_if(self) -> None:
-        """Of functions; that of a method is given self."""
-
-        class Account:
-            frozen: object
-
-            @redis_lock("account", condition=lambda self: self.frozen)
-            def close(self) -> bool:
-                return current_grant() is not None
-
-        account = Account()
         for value, locked in ((1, True), ("x", True), (None, False), ([], False)):
             for function in (pay, apay):
                 decorated = redis_lock("pay", condition=lambda amount: value)(function)  # noqa: B023 - called at once
                 assert outcome(decorated, 5) is locked, value
-            account.frozen = value
-            assert account.close() is locked, value
+        lock = redis_lock("account", condition=lambda self, amount: self.frozen or amount > 5)
+        account = type("Account", (), {"frozen": False, "pay": lock(lambda self, amount: pay(amount))})()
+        assert [account.pay(5), account.pay(6)] == [False, True]
 
     def test_exception_of_the_condition_is_raised_with_a_note(self) -> None:
         """Nothing is locked, and the function isn't called."""
