@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -176,9 +177,14 @@ def test_silent_tls_server_fails_requests_after_the_socket_timeout(
             face.extend(grant, 60)
         assert clock.now() - begin < 2 * 1.5 + BUSY
     server.resume()
-    eventually(lambda: server.command("PING"))
-    face.extend(grant, 60)
-    face.release(grant)
+
+    def extended() -> bool:
+        with contextlib.suppress(LockBackendError):  # a busy machine may need longer for a handshake
+            face.extend(grant, 60)
+            return True
+        return False
+
+    eventually(extended)
 
 
 # Certificates that don't fit
