@@ -11,19 +11,6 @@ from tests.probes import celery as probe
 
 
 @pytest.mark.chaos
-def test_copy_of_a_live_run_waits_and_is_dropped_after_its_end(cell: Cell, who: str) -> None:
-    """[C28] It is kept for as long as the run may still die."""
-    _, result, _ = cell.begin("single.late.brief", who)
-    cell.redeliver(result.id)
-    cell.journal.wait(who, "postrun")  # it came, and comes again
-    assert len(cell.journal.entries(who, "begin")) == 1
-    cell.journal.open_gate(who)
-    assert result.get(timeout=10)
-    cell.journal.wait(who, "postrun", count=3)  # and is dropped
-    assert len(cell.journal.entries(who, "begin")) == 1
-
-
-@pytest.mark.chaos
 def test_copies_do_not_multiply_with_a_visibility_timeout_that_is_too_short(
     make_cell: Callable[..., Cell], who: str
 ) -> None:

@@ -55,19 +55,3 @@ def test_force_release_with_a_fence_frees_only_that_hold(face: Face, alice: Call
         alice(grant.ensure_held, confirm=True)
     assert bob(lock.force_release, fence=grant.fence) is True
     assert not bob(lock.locked)
-
-
-def test_fences_rise_across_release_force_and_expiry(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H1] [L41] Whichever caller acquires."""
-    long, short = face.lock(expire=30), face.lock(expire=0.02)
-    fences: list[int] = []
-    for caller in (alice, bob, face.caller()):
-        grant = caller(long.acquire, timeout=20)
-        caller(grant.release)
-        forced = caller(long.acquire)
-        caller(long.force_release)
-        with pytest.raises(LockLost):
-            caller(forced.release)
-        expired = caller(short.acquire)
-        fences += [grant.fence, forced.fence, expired.fence]
-    assert fences == sorted(set(fences))

@@ -35,18 +35,6 @@ def test_a_fixed_lease_ends_and_the_waiter_gets_the_lock(face: Face, alice: Call
     assert not alice(lock.owned)
 
 
-@pytest.mark.usefixtures("no_polling")
-@pytest.mark.exact("counts on wake-ups")
-def test_a_lease_that_ends_is_noticed_by_a_waiter_of_an_earlier_hold(face: Face, alice: Caller, bob: Caller) -> None:
-    """[L24] The second in the queue expects to be woken by the first, and doesn't rely on it."""
-    first = alice(face.lock().acquire)
-    short = face.start_waiting(bob, face.lock(expire=0.1), timeout=PATIENCE)
-    patient = face.start_waiting(face.caller(), face.lock(), timeout=2 * PATIENCE)
-    alice(first.release)
-    assert short.result(PATIENCE)
-    assert patient.result(PATIENCE)
-
-
 def test_the_end_of_a_hold_after_the_lease_raises_LockLost_once(face: Face, alice: Caller, bob: Caller) -> None:
     """[L1] [L14] And the next holder's lock stays. [L4] [F12] Never in the place of a body's own error."""
     lock = face.lock(expire=0.05)
