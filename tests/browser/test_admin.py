@@ -73,7 +73,7 @@ def site(settings: Any, transactional_db: None) -> Iterator[str]:
 
 @pytest.fixture
 def held() -> Iterator[None]:
-    """Three locks of somebody else, one of them with a key that would like to be a script."""
+    """Three locks of another thread, one of them with a key that is a script."""
     grants = [in_thread(locks.lock(key, expire=600).acquire) for key in ("order:42", "order:43", HOSTILE)]
     yield
     for grant in grants:
@@ -85,7 +85,7 @@ def held() -> Iterator[None]:
 
 @pytest.fixture
 def admin(browser: Browser, site: str) -> Iterator[Callable[..., Page]]:
-    """`admin(dark=True)`: a tab of somebody who may do everything."""
+    """`admin(dark=True)`: a tab of a superuser."""
     pages = []
 
     def open_page(**look: Any) -> Page:
@@ -101,15 +101,10 @@ def admin(browser: Browser, site: str) -> Iterator[Callable[..., Page]]:
         page.close()
 
 
-def focused(page: Page, wanted: str) -> bool:
-    """Whether the keyboard is on it."""
-    return bool(page.evaluate(f"document.activeElement.matches({json.dumps(wanted)})"))
-
-
 def tab_to(page: Page, wanted: str) -> None:
-    """As somebody without a mouse."""
+    """Without a mouse."""
     for _ in range(80):
-        if focused(page, wanted):
+        if page.evaluate(f"document.activeElement.matches({json.dumps(wanted)})"):
             return
         page.press("Tab")
     pytest.fail(f"the keyboard never reaches {wanted}")
