@@ -11,7 +11,6 @@ import pytest
 from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient, Client, RequestFactory
 from django.urls import path
-from django.utils.functional import SimpleLazyObject
 from django.views import View
 
 from django_redis_locks import LockNotAcquired, current_grant, locks, redis_lock
@@ -233,24 +232,6 @@ class TestConditions:
         view = decorated(AsyncPlain, lock)
         for url, locked in (("/", False), ("/?signed", True)):
             assert outcome(view, RequestFactory().get(url)).text == f"locked {locked}"
-
-    def test_condition_of_an_async_view_may_use_request_user(self, rf: RequestFactory) -> None:
-        """[D23] `request.user` asks the database synchronously otherwise."""
-        from django.core.exceptions import SynchronousOnlyOperation
-
-        class Staff:
-            is_staff = True
-
-        async def auser() -> Staff:
-            return Staff()
-
-        def ask_database() -> Staff:
-            raise SynchronousOnlyOperation
-
-        request: Any = rf.get("/")
-        request.user, request.auser = SimpleLazyObject(ask_database), auser
-        locked = redis_lock("order", condition=lambda request: request.user.is_staff)(async_view)
-        assert asyncio.run(locked(request)).text == "locked True"
 
     def test_verb_is_asked_before_the_condition(self, rf: RequestFactory) -> None:
         def condition(request: HttpRequest) -> bool:

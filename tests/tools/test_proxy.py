@@ -229,18 +229,15 @@ def test_reset_forgets_everything(
 ) -> None:
     proxy.plan("late copy", "request", of="INCR")
     proxy.plan("drop", "request", of="GET", times=2)
-    silent, held, frozen, well = connect(), connect(), connect(), client
-    well.ask("INCR n")
-    silent.send("GET n")
     proxy.plan("delay", "reply", of="ECHO")
-    held.send("ECHO 1")
     proxy.plan("freeze", "request", of="TIME")
-    frozen.send("TIME")
+    hurt, well = [connect(), connect(), connect()], client
+    well.ask("INCR n")
+    for one, command in zip(hurt, ("GET n", "ECHO 1", "TIME"), strict=True):
+        one.send(command)
     eventually(lambda: len(proxy.calls) == 4 and proxy.holds == 2)  # the copy, and the reply
     proxy.reset()
-    assert silent.cut
-    assert held.cut
-    assert frozen.cut
+    assert all(one.cut for one in hurt)
     assert not proxy.holds
     assert well.ask("GET n") == b"1"
     assert proxy.fates("GET") == ["pass"]
