@@ -220,8 +220,11 @@ def test_release_leaves_a_new_holder_alone(redis_locks: str, monkeypatch: pytest
     second[0].release()
 
 
-def test_release_by_fence_or_without_expiry_frees_once(redis_locks: str, redis_server: RedisServer) -> None:
-    """A forged or old fence frees nothing. As one JSON document it asks nothing."""
+def test_release_by_fence_or_without_expiry_frees_once(
+    redis_locks: str, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A forged or old fence frees nothing. As one JSON document it asks nothing, at a terminal neither."""
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
     grants = {key: locks.lock(key).acquire() for key in ("fenced", "json", "endless")}
     fence = grants["fenced"].fence or 0
     for off in (-1, RESERVED_FENCES + 1, -(10**15), 10**15):
