@@ -34,8 +34,11 @@ ON_A_GRANT: dict[str, Callable[[Any], object]] = {
 }
 
 
-def test_synchronous_call_in_a_loop_raises_and_names_its_async_twin(redis_locks: str) -> None:
-    """[F17] Every one that asks the store; nothing is left locked."""
+def test_synchronous_call_in_a_loop_raises_and_names_its_async_twin(
+    redis_locks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[F17] Every one that asks the store; nothing is left locked. An empty variable allows nothing, as for Django."""
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "")
 
     async def of_a_lock() -> None:
         for name, call in CALLS.items():
@@ -74,18 +77,3 @@ def test_synchronous_call_without_io_or_in_a_thread_is_allowed(redis_locks: str)
         assert await asyncio.to_thread(decorated) == "done"
 
     asyncio.run(story())
-
-
-def test_DJANGO_ALLOW_ASYNC_UNSAFE_lets_synchronous_calls_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[F17] As in notebooks; if it isn't empty, as for Django itself."""
-
-    async def story() -> str:
-        with locks.lock("order") as grant:
-            grant.extend(60)
-        return decorated()
-
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "")
-    with pytest.raises(SynchronousOnlyOperation):
-        asyncio.run(story())
-    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
-    assert asyncio.run(story()) == "done"
