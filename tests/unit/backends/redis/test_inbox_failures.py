@@ -153,14 +153,6 @@ def test_withdrawn_right_closes_the_inbox(
     assert opened(inbox) == ""
 
 
-def test_inbox_with_a_wrong_password_tries_again(make_inbox: Make, guarded: str, redis_server: RedisServer) -> None:
-    """It may be corrected: who asks is answered, and it goes on trying while somebody waits."""
-    inbox = make_inbox(guarded.replace(":pw@", ":new@"))
-    assert opened(inbox) == ""
-    redis_server.command("ACL", "SETUSER", "deaf", ">new", "&lock:*")
-    eventually(lambda: inbox.hears(LOCKS))
-
-
 # Forks
 
 
