@@ -8,7 +8,7 @@ import pytest
 
 from django_redis_locks import Grant, LockBackendError, LockLost
 from django_redis_locks.core import events
-from django_redis_locks.core.effects import Standing
+from django_redis_locks.core.effects import NONSENSE, Standing
 from django_redis_locks.core.hold import Hold, State, validity
 from django_redis_locks.core.runner import run
 from django_redis_locks.core.tuning import DEFAULT, RESERVED_FENCES
@@ -347,6 +347,8 @@ def test_reply_of_acquire_is_parsed() -> None:
         ([-1, b"a string"], Foreign("a string")),
     ):
         assert read_verdict(reply) == verdict
+    with pytest.raises(NONSENSE):
+        read_verdict(1)  # no fence is as small
     busy = read_verdict([0, 1500, b"7", b"1700000000000", b'["host",1,null,null]', b"1700000000000001", 1])
     assert isinstance(busy, Busy)
     assert (busy.lease_left, busy.standing) == (1.5, Standing(1_700_000_000_000_001, True))
