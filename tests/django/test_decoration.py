@@ -7,7 +7,6 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
-from http import HTTPStatus
 from math import inf, nan
 from types import SimpleNamespace
 from typing import Any
@@ -19,8 +18,7 @@ from django.utils.decorators import method_decorator
 from django.utils.functional import cached_property
 from django.views import View
 
-from django_redis_locks import LockNotAcquired, locks, redis_lock
-from tests.django.helpers import held_elsewhere
+from django_redis_locks import locks, redis_lock
 
 
 class Shop:
@@ -209,15 +207,3 @@ def test_decorated_class_based_view_stays_async_or_not(decorate: Any) -> None:
     assert not iscoroutinefunction(Sync.as_view())
     assert iscoroutinefunction(decorate(Async.as_view()))
     assert iscoroutinefunction(method_decorator(decorate, name="dispatch")(Async).as_view())
-
-
-def test_one_decorator_serves_many_functions() -> None:
-    """[D45] Each with a lock or a key of its own. The status may be any of a refusal."""
-    for status in (400, 503, HTTPStatus.LOCKED):
-        decorate = redis_lock("order:{pk}", status=status)
-        first, second = decorate(lambda pk: pk), decorate(lambda pk, other=1: pk)
-        with held_elsewhere("order:1"):
-            for function in (first, second):
-                with pytest.raises(LockNotAcquired):
-                    function(1)
-                assert function(2) == 2

@@ -5,14 +5,13 @@ The second call is made from inside the first one's body, in another thread, or 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 from django.http import HttpResponse
-from django.test import AsyncClient, Client, RequestFactory
+from django.test import AsyncClient, Client
 
 from django_redis_locks import LockAlreadyHeld, LockNotAcquired, current_grant, redis_lock
 from tests.django.decorated_shapes import ASYNC_CALLS, ASYNC_VIEWS, CALLS, SYNC_VIEWS, body, urlpatterns
@@ -162,50 +161,6 @@ class TestViews:
         with held_elsewhere("view"):
             assert judged(get("stacked-inner-busy")) == "refused"
         assert judged(get("stacked-inner-busy")) == "done"
-
-    @pytest.mark.parametrize("path", ["waiting", "async-waiting"])
-    def test_second_request_with_wait_begins_when_the_first_ends(self, path: str, redis_locks: str) -> None:
-        inside: list[int] = []
-        responses = []
-
-        def enter() -> None:
-            inside.append(len(inside))
-            assert len(inside) == 1
-            if second.ident is None:
-                second.start()
-            inside.pop()
-
-        async def aenter() -> None:
-            enter()
-
-        second = threading.Thread(target=lambda: responses.append(get(path)), daemon=True)
-        body.act, body.aact = enter, aenter
-        assert judged(get(path)) == "done"
-        second.join(PATIENCE)
-        assert [judged(response) for response in responses] == ["done"]
-        assert body.runs == 2
-
-    def test_disconnected_client_frees_the_lock(self) -> None:
-        """[D27] A request whose client goes away is cancelled, and its lock is free."""
-
-        async def scenario() -> None:
-            entered = asyncio.Event()
-
-            async def hold() -> None:
-                entered.set()
-                await asyncio.Event().wait()
-
-            body.aact = hold
-            async with asyncio.timeout(PATIENCE):
-                request = asyncio.create_task(ASYNC_VIEWS["async-function"](RequestFactory().get("/")))
-                await entered.wait()
-                request.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await request
-                body.clear()
-                assert judged(await aget("async-function")) == "done"
-
-        asyncio.run(scenario())
 
 
 class TestFunctions:
