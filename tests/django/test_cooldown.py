@@ -101,14 +101,6 @@ class TestCalls:
         assert seen.kinds() == ["Acquired"]
         assert lost == []
 
-    def test_open_call_without_a_store_has_nothing_to_cool_down(
-        self, function: Callable[..., Any], store_down: str
-    ) -> None:
-        """[F14]"""
-        decorated = redis_lock("sms", expire=5, auto_release=False, on_backend_error="open")(function)
-        assert outcome(decorated) == outcome(decorated) == "sent"
-        assert holds_of_this_process() == 0
-
 
 class TestInside:
     def test_release_inside_of_the_call_ends_the_cool_down(self) -> None:
@@ -182,16 +174,6 @@ class TestOptions:
         for options in ({}, {"expire": 5, "renew": True}, {"expire": 5, "reentrant": True}, {"expire": None}):
             with pytest.raises(TypeError, match=r"stays until its lease ends: give it an expire=, and neither"):
                 redis_lock("sms", auto_release=False, **options)
-
-    def test_cool_down_of_LOCKS_is_used_unless_the_call_site_releases(self, settings: Any, rf: RequestFactory) -> None:
-        entry = {"AUTO_RELEASE": False, "EXPIRE": 900}
-        settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY, "LOCKS": {"sms": entry}}}
-        view = redis_lock("sms")(lambda request: HttpResponse())
-        assert view(rf.get("/")).status_code == 200
-        assert 870 < int(view(rf.get("/"))["Retry-After"]) <= 900
-        locks.lock("sms").force_release()
-        often = redis_lock("sms", auto_release=True)(lambda request: HttpResponse())
-        assert [often(rf.get("/")).status_code for _ in range(2)] == [200, 200]
 
     def test_cool_down_of_the_call_site_ignores_RENEW_and_REENTRANT(self, settings: Any) -> None:
         settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY, "LOCKS": {"sms": {"RENEW": True, "REENTRANT": True}}}}

@@ -8,7 +8,6 @@ from math import inf
 from typing import Any
 
 import pytest
-import redis
 from django.http import HttpResponse
 from django.test import RequestFactory
 
@@ -16,7 +15,6 @@ from django_redis_locks import (
     Grant,
     Lock,
     LockAlreadyHeld,
-    LockBackendError,
     LockNotAcquired,
     current_grant,
     locks,
@@ -229,40 +227,3 @@ class TestDecoratorOptions:
         memory_locks(LOCKS={"order": {"REENTRANT": True}})
         with locks.lock("order"):
             assert view(rf.get("/")).status_code == 200
-
-
-def test_only_the_fields_of_METADATA_are_stored(memory_locks: Any) -> None:
-    """[F18]"""
-    memory_locks(METADATA=["pid"], LOCKS={"order": {"METADATA": ["host", "name"]}, "cart": {"METADATA": []}})
-    for key, expected in (("x:1", {"pid"}), ("order:1", {"host", "name"}), ("cart:1", set())):
-        with locks.lock(key) as grant:
-            holder = locks.lock(key).holder()
-            assert holder.fence == grant.fence
-            assert {field for field in FIELDS if getattr(holder, field) is not None} == expected
-
-
-def test_open_goes_on_without_a_lock_and_closed_raises(settings: Any, store_down: str) -> None:
-    """[F14] The grant of a section without a lock says so."""
-
-    def section(**site: Any) -> tuple[bool, object]:
-        with locks.lock("order:5", wait=0, **site) as grant:
-            with pytest.raises(LockBackendError, match="there is no lock"):
-                grant.ensure_held()
-            return grant.held, grant.fence
-
-    opened: dict[str, Any] = {"LOCKS": {"order": {"ON_BACKEND_ERROR": "open"}}}
-    settings.REDIS_LOCKS = {"default": {"LOCATION": store_down, **opened}}
-    assert section() == (False, None)
-    with pytest.raises(LockBackendError, match="can't reach"):
-        section(on_backend_error="closed")
-
-
-def test_key_prefix_begins_every_key_of_the_store(settings: Any, redis_url: str) -> None:
-    """An INDEX lists the held locks, or not."""
-    for index in (True, False):
-        settings.REDIS_LOCKS = {"default": {"LOCATION": redis_url, "KEY_PREFIX": f"shop{index}", "INDEX": index}}
-        with locks.lock("order:5"), redis.Redis.from_url(redis_url) as client:
-            keys = client.keys()
-            assert f"shop{index}:{{0}}:k:order:5".encode() in keys
-            assert bool(client.exists(f"shop{index}:{{0}}:index")) is index
-            assert all(key.startswith(b"shop") for key in keys)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from datetime import timedelta
 from math import inf, nan
@@ -12,8 +11,6 @@ import pytest
 from django.core import checks
 from django.core.cache.backends.redis import RedisCache
 from django.core.checks import CheckMessage, run_checks
-from django.core.management import call_command
-from django.core.management.base import SystemCheckError
 
 from django_redis_locks import InvalidLockBackend, locks
 from tests.django.helpers import MEMORY, in_thread
@@ -162,11 +159,6 @@ class TestRightSettings:
             settings.REDIS_LOCKS = {"default": entry}
             assert messages() == [], entry
             locks.lock("order:1")
-
-    def test_check_command_finds_the_checks_by_tag(self, settings: Any) -> None:
-        settings.REDIS_LOCKS = {"default": {"LOCATION": URL, "EXPIRE": 0}}
-        with pytest.raises(SystemCheckError, match=r"\(redis_locks\.E013\)"):
-            call_command("check", "--tag", "redis_locks", stderr=io.StringIO())
 
 
 class TestWarnings:
