@@ -27,7 +27,7 @@ from rest_framework.routers import SimpleRouter
 from rest_framework.test import APIRequestFactory
 from rest_framework.views import APIView
 
-from django_redis_locks import LockBackendError, LockKeyError, LockNotAcquired, answers, current_grant, redis_lock
+from django_redis_locks import LockBackendError, LockKeyError, LockNotAcquired, current_grant, redis_lock
 from django_redis_locks.contrib.drf import Locked, LocksUnavailable
 from tests import databases
 from tests.django import helpers
@@ -124,14 +124,6 @@ def calls_helper(request: Request) -> Response:
 
 
 @api_view(["GET"])
-def answers_itself(request: Request) -> HttpResponse:
-    try:
-        return Response(service())
-    except LockNotAcquired as refused:
-        return answers.answer(request, refused)  # type: ignore[arg-type]
-
-
-@api_view(["GET"])
 def lets_helper_raise(request: Request) -> Response:
     return Response(helper(request))
 
@@ -209,7 +201,6 @@ VIEWS = {
     "below-with-handler": get_view(redis_lock("order", on_conflict=teapot)(of_function)),
     "below-skipping": get_view(redis_lock("order", on_conflict="skip")(of_function)),
     "calls-helper": calls_helper,
-    "answers-itself": answers_itself,
     "calls-service": calls_service,
     "per-user": PerUser.as_view(),
     "function-per-user": function_per_user,
@@ -280,14 +271,6 @@ class TestInside:
             is_the_frameworks(Client().get(f"/{name}/"), 503, "5", DOWN)
         failed = [(event.name, event.doing) for event in seen.of(events.BackendFailed)]
         assert failed == [("order", "acquire, answered with 503")] * 3
-
-    def test_conflict_is_no_warning(self, caplog: pytest.LogCaptureFixture) -> None:
-        """[D26] One line of ours, and no WARNING of Django's."""
-        for url in ("/method/", "/below/", "/actions/", "/answers-itself/"):
-            caplog.clear()
-            with caplog.at_level(logging.INFO):
-                refused(url)
-            assert [record.name for record in caplog.records] == ["django_redis_locks.acquire"], url
 
     def test_view_called_with_the_frameworks_request_factory_answers(self) -> None:
         """A helper that is given the request raises, and its handler isn't called."""

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from django.dispatch import Signal
 
-from django_redis_locks import LockBackendError, LockLost, LockNotAcquired, locks, redis_lock, signals
-from django_redis_locks.testing import ManualClock, override_locks
+from django_redis_locks import LockLost, LockNotAcquired, locks, redis_lock, signals
 from tests.django.conftest import SIGNALS
 from tests.django.helpers import AT_ONCE, LEASE, PATIENCE, Events, held_elsewhere, in_thread, until
 from tests.probes.django import events
@@ -104,35 +103,6 @@ class TestEvents:
         acquired, forced, lost = seen
         assert asdict(forced) == {**ABOUT, "reason": "stuck", "actor": ""}
         assert asdict(lost) == {**ABOUT, "fence": acquired.fence, "held": lost.held, "why": "taken"}
-
-    def test_lock_beyond_MAX_HOLD_sends_lost_when_its_lease_ends(self, seen: Events) -> None:
-        """[F13]"""
-        with override_locks(MAX_HOLD=60), ManualClock() as clock:
-            grant = lock(expire=30, renew=True).acquire()
-            clock.advance(59)
-            assert not grant.lost
-            clock.advance(31)
-            assert grant.lost
-            assert [event.why for event in seen.of(events.Lost)] == ["max_hold"]
-            assert not lock().locked()
-            with pytest.raises(LockLost, match="max_hold"):
-                grant.release()
-
-    def test_store_that_is_down_sends_backend_failed_without_a_password(
-        self, seen: Events, store_down: str, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """Unless the failure is raised."""
-        with pytest.raises(LockBackendError):
-            lock(wait=0).acquire()
-        assert seen == []
-        with lock(on_backend_error="open", wait=0):
-            pass
-        failed = seen[0]
-        assert asdict(failed) == {**ABOUT, "doing": "acquire, going on unlocked", "problem": failed.problem}
-        assert "can't reach redis://operator:***@" in failed.problem
-        (record,) = [record for record in caplog.records if record.name == "django_redis_locks.backend"]
-        assert (record.levelname, record.__dict__["lock_doing"]) == ("ERROR", failed.doing)
-        assert not any(secret in failed.problem + record.getMessage() for secret in ("order:5", "hunter2"))
 
 
 class TestReceivers:
