@@ -246,15 +246,6 @@ def test_release_by_fence_or_without_expiry_frees_once(
             grant.release()
 
 
-def test_foreign_value_is_shown_as_no_lock_and_not_released(redis_locks: str, redis_server: RedisServer) -> None:
-    redis_server.command("SET", "lock:{0}:k:a", "\x1b[31mnot ours")
-    for words, code, message in ((["show", "a"], 0, "no lock"), (["release", "a", "--yes"], 1, "it stays")):
-        ended = call(*words)
-        assert (ended.code, message in ended.out) == (code, True)
-        assert ended.out.replace("\n", "").isprintable()
-    assert redis_server.command("GET", "lock:{0}:k:a") == "\x1b[31mnot ours"
-
-
 # ping, stats, fence
 
 
