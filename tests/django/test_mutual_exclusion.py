@@ -52,6 +52,7 @@ def judged(result: Any) -> str:
         assert result.key
         assert result.name
         assert result.alias == "default"
+        assert str(result).startswith(f"lock '{result.name}' is busy, held by {result.holder.host}")
         return "refused"
     if getattr(result, "status_code", None) == 409:
         assert 1 <= int(result["Retry-After"]) <= 60

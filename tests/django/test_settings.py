@@ -65,6 +65,8 @@ AT_BOTH_LEVELS: list[Problem] = [
     ("E017", {"WAIT": -2}, "WAIT must be 0 or more seconds, or -1", ""),
     ("E025", {"ON_BACKEND_ERROR": "opened"}, "is 'closed' or 'open', not 'opened'", ""),
     ("E022", {"ON_CONFLICT": "rise"}, "'rise'; did you mean 'raise'?", ""),
+    ("E022", {"ON_CONFLICT": "shop.no_such"}, "ON_CONFLICT can't be imported", ""),
+    ("E022", {"ON_CONFLICT": "math.pi"}, "ON_CONFLICT is a callable or the dotted path to one", ""),
     ("E022", {"ON_CONFLICT": "skip"}, "ON_CONFLICT can't be 'skip' for all", ""),
     ("E029", {"METADATA": "host"}, "METADATA is a list of names", ""),
     ("E029", {"METADATA": ["hots"]}, "unknown METADATA 'hots'", "host, pid, thread, name"),
@@ -149,6 +151,8 @@ RIGHT: list[dict[str, Any]] = [
     {"LOCATION": URL, "OPTIONS": {"socket_timeout": 1, "max_connection_age": 60, "client_name": "shop"}},
     {"LOCATION": URL, "LOCKS": {"order:{pk}": {"EXPIRE": 5, "WAIT": 0, "RENEW": False, "MAX_HOLD": 60}}},
     {"LOCATION": URL, "LOCKS": {"order": {"ON_BACKEND_ERROR": "open", "METADATA": ("host",)}, "b": {}}},
+    {"LOCATION": URL, "ON_CONFLICT": f"{__name__}.only", "LOCKS": {"order": {"ON_CONFLICT": "raise"}}},
+    {"LOCATION": URL, "ON_CONFLICT": "answer", "LOCKS": {"order": {"ON_CONFLICT": lambda request, refused: None}}},
     {"LOCATION": URL, "CACHE": None, "BACKEND": "django_redis_locks.backends.redis.RedisBackend"},
 ]
 
