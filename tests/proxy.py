@@ -133,6 +133,10 @@ class Proxy:
         """Freeze the connections of now, or those on which a command was ever sent. New ones work."""
         self._do(self._freeze(of))
 
+    def lead_to(self, port: int) -> None:
+        """New connections lead to this server; those of now stay where they are."""
+        self._server = ("127.0.0.1", port)
+
     def down(self) -> None:
         """Cut every connection, and refuse new ones until ``up``."""
         self._down = True

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
+from ...core.clock import system_now as now
 from ...core.effects import NONSENSE
 from ...core.errors import LockBackendError
 from ...core.tuning import DEFAULT, Tuning
@@ -12,7 +14,7 @@ from . import facts, versions
 from .address import database_in, identity, masked, redis_url
 from .inbox import RedisInbox
 from .loops import AsyncWire
-from .refusals import HINTS, PASSING, REFUSALS, WHOLE, code_of, way_out
+from .refusals import HINTS, OUTDATED, PASSING, REFUSALS, WHOLE, code_of, way_out
 from .resp import Refusal
 from .scripts import by_sha, by_source
 from .threads import Wire
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 MAX_CONNECTION_AGE = 3600.0
 """Connections are replaced after an hour, so that a changed password or address reaches all of them."""
+
+RECONNECT_PAUSE = 1.0
+"""Seconds between two attempts to find another server behind the address, by the subscriber and without a pause."""
 
 PROTOCOL = 2
 """RESP2 says all that we ask for, and every server and proxy speaks it. redis-py's own default differs: 3 since 8."""
@@ -51,6 +56,8 @@ class RedisBackend(Backend):
         self._max_age = max_age
         self._wire = Wire(make, max_age)
         self._awire = AsyncWire(amake, max_age, tuning.handshakes)
+        self._inboxes: WeakSet[RedisInbox] = WeakSet()
+        self._next_reconnect = 0.0
 
     misfit = staticmethod(versions.complaint)
     doubt = staticmethod(versions.doubt)
@@ -66,7 +73,7 @@ class RedisBackend(Backend):
         except Failure as failure:
             raise self._failed(failure) from failure.cause
         if type(reply) is Refusal:
-            raise self._refused(reply) from reply
+            raise self._refused(reply, self._leave_outdated(reply)) from reply
         return reply
 
     async def acall(self, command: Command[Any]) -> Any:
@@ -77,7 +84,7 @@ class RedisBackend(Backend):
         except Failure as failure:
             raise self._failed(failure) from failure.cause
         if type(reply) is Refusal:
-            raise self._refused(reply) from reply
+            raise self._refused(reply, self._leave_outdated(reply)) from reply
         return reply
 
     def call_many(self, commands: Sequence[Command[Any]], timeout: float) -> list[Any]:
@@ -97,7 +104,9 @@ class RedisBackend(Backend):
                     replies[index] = reply
         except Failure as failure:
             return [self._failed(failure)] * len(commands)
-        return [self._refused(reply) if type(reply) is Refusal else reply for reply in replies]
+        return [
+            self._refused(reply, self._leave_outdated(reply)) if type(reply) is Refusal else reply for reply in replies
+        ]
 
     def facts(self, prefix: str, timeout: float) -> Facts:
         wire = Wire(self._make_ear, self._max_age)  # it will have subscribed to something
@@ -113,7 +122,9 @@ class RedisBackend(Backend):
             wire.close()
 
     def inbox(self, listener: Listener) -> Inbox:
-        return RedisInbox(self._make_ear, listener, self.location, self._max_age)
+        inbox = RedisInbox(self._make_ear, listener, self.location, self._max_age)
+        self._inboxes.add(inbox)
+        return inbox
 
     def close(self) -> None:
         self._wire.close()
@@ -132,10 +143,25 @@ class RedisBackend(Backend):
             text = f"can't reach {self.location}: {failure}. {way_out(str(failure), self.location)}"
         return LockBackendError(text, unanswered=failure.sent, passing=True, stale=failure.stale)
 
-    def _refused(self, error: Exception) -> LockBackendError:
+    def _leave_outdated(self, refusal: Refusal) -> bool:
+        """After a failover behind one address our connections still lead to the demoted master: connect again, which finds
+        the new one. True: a new connection is worth a try at once; the next time after a while."""
+        if code_of(refusal) not in OUTDATED:
+            return False
+        self._wire.close()
+        self._awire.replace()
+        at = now()
+        if at < self._next_reconnect:
+            return False
+        self._next_reconnect = at + RECONNECT_PAUSE
+        for inbox in list(self._inboxes):
+            inbox.reconnect()
+        return True
+
+    def _refused(self, error: Exception, stale: bool = False) -> LockBackendError:
         code = code_of(error)
         text = f"{self.location} refuses ({code}): {str(error).rstrip('.')}{HINTS.get(code, '')}"
-        return LockBackendError(text, unanswered=code not in WHOLE, passing=code in PASSING)
+        return LockBackendError(text, unanswered=code not in WHOLE, passing=code in PASSING, stale=stale)
 
 
 def _unknown_script(reply: Any) -> bool:

@@ -94,6 +94,11 @@ class RedisInbox(Inbox):
             self._interrupt()
         self._answer()
 
+    def reconnect(self) -> None:
+        """Subscribe on another connection: that of now may lead to a demoted master."""
+        with self._mutex:
+            self._interrupt()
+
     def _interrupt(self) -> None:
         if self._connection is not None:
             interrupt(socket_of(self._connection))

@@ -19,6 +19,10 @@ REFUSALS = (Refusal, ResponseError, BusyLoadingError, AuthenticationError)
 PASSING = {"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY"}
 """A failover, a restart or a slow script of somebody else: over soon."""
 
+OUTDATED = {"READONLY", "MASTERDOWN", "LOADING", "NOAUTH", "UNBLOCKED"}
+"""The server at the other end isn't the one that it was when we connected: behind the same address another one may be the
+master now, or the same one after a restart."""
+
 WHOLE = PASSING | {"OOM", "NOAUTH", "WRONGPASS", "CROSSSLOT", "MOVED"}
 """Said before anything was done. What else stops a script, such as a right that is missing, may stop it half-way."""
 

@@ -1,0 +1,94 @@
+"""A failover behind one address, as managed servers have it: the name leads to the new master, the open connections to
+the old one, which is a replica now and refuses to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import redis
+
+from django_redis_locks.client import Locks
+from tests.chaos.helpers import Async, Sync, renewed
+from tests.proxy import Proxy
+from tests.waiting import eventually
+from tools.redis_server import RedisServer
+
+
+class Address:
+    """An address with a master behind it, and that master's replica."""
+
+    def __init__(self, make_server: Callable[..., RedisServer]) -> None:
+        self.master, self.replica = (make_server(repl_diskless_sync_delay=0) for _ in range(2))
+        self._follow(self.replica, self.master)
+        with redis.Redis(port=self.replica.port) as client:
+            eventually(lambda: client.info("replication")["master_link_status"] == "up")
+        self.proxy = Proxy(self.master.port)
+
+    @staticmethod
+    def _follow(server: RedisServer, master: RedisServer) -> None:
+        with redis.Redis(port=server.port) as client:
+            client.replicaof("127.0.0.1", master.port)
+
+    def fail_over(self) -> None:
+        """Every write of before is on the new master; no connection is cut."""
+        with redis.Redis(port=self.master.port) as client:
+            client.execute_command("WAIT", 1, 20_000)
+        with redis.Redis(port=self.replica.port) as client:
+            client.replicaof("NO", "ONE")
+        self.proxy.lead_to(self.replica.port)
+        self._follow(self.master, self.replica)
+
+
+@pytest.fixture
+def address(make_server: Callable[..., RedisServer]) -> Iterator[Address]:
+    address = Address(make_server)
+    with address.proxy:
+        yield address
+
+
+def test_acquire_after_a_failover_reaches_the_new_master(
+    address: Address, open_locks: Callable[..., Locks], face: Sync | Async
+) -> None:
+    """[E1] At once, also for a caller that doesn't wait."""
+    client = open_locks(address.proxy.url)
+    face.release(face.acquire(client.lock("before")))
+    held = face.acquire(client.lock("held", expire=30))
+    address.fail_over()
+    grant = face.acquire(client.lock("after"), timeout=0)
+    assert grant is not None
+    face.release(grant)
+    face.release(held)
+    with redis.Redis(port=address.replica.port) as server:
+        assert server.keys("*:k:*") == []
+
+
+@pytest.mark.usefixtures("often")
+def test_renewal_after_a_failover_goes_on_at_the_new_master(
+    address: Address, open_locks: Callable[..., Locks], face: Sync | Async
+) -> None:
+    """[E1] A lock that is alive there isn't lost."""
+    client = open_locks(address.proxy.url, EXPIRE=9)
+    grant = face.acquire(client.lock("import"))
+    renewed(grant)
+    address.fail_over()
+    renewed(grant)
+    assert not grant.lost
+    face.release(grant)
+
+
+@pytest.mark.usefixtures("no_polling")
+def test_waiter_after_a_failover_is_woken_by_the_new_master(
+    address: Address, open_both: Callable[..., list[Locks]]
+) -> None:
+    """[E1] The subscriber connects again as well: nothing is published on a replica that its master doesn't know of."""
+    here, there = open_both(address.proxy.url)
+    grant = here.lock("import").acquire()
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(there.lock("import", wait=60).acquire)
+        eventually(lambda: any(call.name == "SUBSCRIBE" for call in address.proxy.calls))
+        address.fail_over()
+        there.lock("other").acquire(timeout=0).release()
+        grant.release()
+        first.result(30).release()
