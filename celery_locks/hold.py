@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def lost(run: ref[RunHold], _: Record) -> None:
-    """In the thread of the renewal."""
+    """In the thread of the notices."""
     held = run()
     if held is not None:
         held.lost()
@@ -64,10 +64,10 @@ class RunHold:
 
     def lost(self) -> None:
         task, react = self.task, type(self.task).lock_on_lost  # of an instance, a function would be bound
-        signals.tell(signals.lock_lost, task, "its lock was lost while it ran", task_id=self.job.id, fence=self.fence)
-        if react == "abort":
+        if react == "abort":  # before receivers of the signal, which may take their time
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), ctypes.py_object(LockLost))
-        elif callable(react):
+        signals.tell(signals.lock_lost, task, "its lock was lost while it ran", task_id=self.job.id, fence=self.fence)
+        if callable(react):
             react(task, RunLock(self))
         task.on_lock_lost()
 

@@ -111,7 +111,7 @@ class LockOptions(CelerysTask):
         """Called where a run is skipped because another job has the key."""
 
     def on_lock_lost(self) -> None:
-        """Called in the renewal's thread when the lock of a run was lost."""
+        """Called when the lock of a run was lost, in a thread that runs nothing else but such notices."""
 
 
 def seconds(value: Duration | None) -> float:

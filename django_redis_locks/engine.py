@@ -86,6 +86,7 @@ class Engine:
     def settle(self, seconds: float) -> None:
         """Wait until what was left to the janitor so far has been tried, at most so long. A barrier for tests."""
         self._janitor.settle(seconds)
+        self._janitor.notices.settle(seconds)
 
     def _call(self, command: Command[R]) -> R:
         if running_loop() is not None:

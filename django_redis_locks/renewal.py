@@ -19,19 +19,21 @@ import threading
 import time
 import weakref
 from collections import deque
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from .batches import renew
-from .core import clock
+from .core import clock, events
 from .core.daemon import Daemon
 from .core.errors import LockBackendError
 from .core.hold import Hold, State
 from .core.notice import notify
+from .core.notices import Notices
 from .core.owners import alive, registry
 from .core.rounds import Lease, Rounds
 from .core.visible import visible
-from .core.wakeup import ThreadEvent
+from .core.wakeup import ThreadEvent, call_and_wait
 from .errands import BATCH, Errands
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ class Janitor:
         self._backend = backend
         self._engine = engine
         self._tell_waiters = tell
+        self.notices = Notices(engine)
         self._rounds = Rounds()
         self.unwatch = self._rounds.remove
         self.after_fork_in_child()
@@ -63,6 +66,7 @@ class Janitor:
         self._mutex = threading.RLock()
         self._jobs: deque[Callable[[], object]] = deque()
         self._wakeup = ThreadEvent()
+        self.notices.after_fork_in_child()
         self._rounds.clear()
         self._timers: list[tuple[float, int, Callable[[], object], Callable[[], object]]] = []
         self._crowded = 64
@@ -140,7 +144,7 @@ class Janitor:
     def busy(self, sleeps: Callable[[int], bool]) -> bool:
         """Whether its thread runs, and has something to do or doesn't sleep."""
         thread = self._daemon.ident
-        return thread is not None and (bool(self._jobs) or not sleeps(thread))
+        return thread is not None and (bool(self._jobs) or not sleeps(thread) or self.notices.busy(sleeps))
 
     def settle(self, seconds: float) -> None:
         """Wait until what was put so far is done, and what is due was swept; at most so long."""
@@ -152,27 +156,19 @@ class Janitor:
         self._do(lambda: self._errands.run(inf, inf), seconds)
 
     def _do(self, job: Callable[[], object], seconds: float) -> None:
-        if not self._daemon.runs:
-            return
-        done = threading.Lock()
-        done.acquire()
-
-        def act() -> None:
-            job()
-            done.release()
-
-        self.put(act)
-        clock.SYSTEM.wait(done, seconds)
+        if self._daemon.runs:
+            call_and_wait(self.put, job, seconds)
 
     # The thread.
 
     def _work(self) -> None:
+        events.post_with(self.notices.post)
         while True:
             try:
                 self._once()
-            except BaseException:  # noqa: BLE001 - locks of others depend on this thread
-                with contextlib.suppress(Exception):  # a logging filter may be what fails
-                    _log.exception("The janitor of %r stumbled and goes on", self._backend)
+            except BaseException as error:  # noqa: BLE001 - locks of others depend on this thread
+                text = "The janitor of %r stumbled and goes on"
+                self.notices.post(partial(_log.error, text, self._backend, exc_info=error))
                 time.sleep(0.1)
 
     def _once(self) -> None:
@@ -288,8 +284,7 @@ class Janitor:
 
     def _warn(self, text: str, hold: Hold, *more: object) -> None:
         about = {"lock_name": hold.name, "lock_key": hold.key, "lock_alias": hold.alias}
-        with contextlib.suppress(Exception):  # a logging filter that fails is no reason to leave a lease
-            _log.warning(text, visible(hold.name), *more, extra=about)
+        self.notices.post(partial(_log.warning, text, visible(hold.name), *more, extra=about))
 
     def _try_soon(self, hold: Hold, entry: Lease) -> None:
         now = clock.now()
@@ -320,7 +315,7 @@ class Janitor:
     def _tell(self, hold: Hold, why: str, at: float = inf) -> bool:
         """Tell of a loss, if it is one; ``at`` a time at which the lease was over. Whether the hold is done with."""
         if hold.lose(why, at=at) and hold.on_lost is not None:
-            notify(hold)
+            notify(hold, self.notices.post)
         return hold.lost_why is not None or hold.state is not State.HELD
 
 
@@ -345,6 +340,7 @@ def _flush_at_exit() -> None:
     end = clock.system_now() + EXIT_FLUSH
     for janitor in janitors():
         janitor.flush(max(0.0, end - clock.system_now()))
+        janitor.notices.settle(max(0.0, end - clock.system_now()))
 
 
 atexit.register(_flush_at_exit)

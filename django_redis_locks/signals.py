@@ -1,6 +1,6 @@
 """Django signals. Each is sent with ``event``, a value of ``core.events``, after the fact and robustly: a receiver that
-fails is logged and changes nothing. Receivers are called in the thread where it happened, a task's loop included, so
-they must not block."""
+fails is logged and changes nothing. Receivers are called in the thread where it happened, a task's loop included, which
+they hold up; what the renewal of leases finds out is sent by a thread of its own."""
 
 from __future__ import annotations
 

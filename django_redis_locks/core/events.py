@@ -1,6 +1,7 @@
 """What happens to locks, as values: for signals, metrics and the log.
 
-``emit`` writes the log line and tells every listener; a listener that fails never breaks a lock.
+``emit`` writes the log line and calls every listener; a listener that fails never breaks a lock. Listeners are called in
+the thread where it happens, but for the maintenance thread, which has them called by another one.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import ClassVar, TypeAlias
 
 from .visible import visible
@@ -106,7 +109,7 @@ _listeners: list[Listener] = []
 
 
 def listen(listener: Listener) -> None:
-    """Call ``listener(event)`` on every event, in the thread where it happens. Twice the same counts once."""
+    """Call ``listener(event)`` on every event. Twice the same counts once."""
     if listener not in _listeners:
         _listeners.append(listener)
 
@@ -116,7 +119,23 @@ def wanted(kind: type[Event]) -> bool:
     return True if _listeners else _loggers[kind.kind].isEnabledFor(kind.level)
 
 
+_post: ContextVar[Callable[[Callable[[], object]], object] | None] = ContextVar("post", default=None)
+
+
+def post_with(post: Callable[[Callable[[], object]], object]) -> None:
+    """From now on ``post`` has another thread call the listeners to events of this one, which they mustn't hold up."""
+    _post.set(post)
+
+
 def emit(event: Event) -> None:
+    post = _post.get()
+    if post is None:
+        _deliver(event)
+    else:
+        post(partial(_deliver, event))
+
+
+def _deliver(event: Event) -> None:
     for listen in (_write, *_listeners):
         try:
             listen(event)

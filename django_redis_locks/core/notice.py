@@ -1,18 +1,23 @@
-"""Telling a holder that his lock is lost, where he wants to hear it."""
+"""What ``on_lost`` says is done when a lock is lost."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from contextvars import Context
+from typing import TYPE_CHECKING
 
 from .hold import Hold, State
 from .visible import visible
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _log = logging.getLogger("django_redis_locks.lost")
 
 
-def notify(hold: Hold) -> None:
-    """Do what ``on_lost`` says: cancel the task that acquired the lock, or call back, in its loop if it has one."""
+def notify(hold: Hold, post: Callable[[Callable[[], object]], object]) -> None:
+    """Cancel the task that acquired the lock, or call back: in its loop if it has one, else by ``post``."""
     react = hold.on_lost
     loop = hold.home if isinstance(hold.home, asyncio.AbstractEventLoop) else None
 
@@ -30,9 +35,9 @@ def notify(hold: Hold) -> None:
             _log.exception("on_lost of lock %s failed", visible(hold.name))
 
     if loop is None:
-        call()
+        post(call)
         return
     try:
-        loop.call_soon_threadsafe(call)
+        loop.call_soon_threadsafe(call, context=Context())
     except RuntimeError:
         pass  # the loop is closed, and its tasks are gone

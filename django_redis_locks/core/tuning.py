@@ -58,6 +58,8 @@ class Tuning:
         invalidation_timeout: How long a store that doesn't answer an invalidation is asked again: no other process will.
         unstored_memory: How long after a load whose value isn't stored waiters load it themselves, all at once.
         leases_down_for: How long loads do without a store of leases that didn't answer: each request might take as long again.
+        most_notices: How many calls of receivers, log handlers and ``on_lost`` may wait for slow ones before them. The newest
+            beyond that are dropped, and counted: memory is bounded, whatever a receiver does.
         longest_sleep: Of the maintenance thread; the operating system can't count any number of seconds.
     """
 
@@ -82,6 +84,7 @@ class Tuning:
     invalidation_timeout: float = 1.0
     unstored_memory: float = 1.0
     leases_down_for: float = 2.0
+    most_notices: int = 10_000
     longest_sleep: float = 3600.0
 
     @property

@@ -34,6 +34,19 @@ class ThreadEvent:
         clock.wait(self._unset, seconds)
 
 
+def call_and_wait(post: Callable[[Callable[[], object]], object], call: Callable[[], object], seconds: float) -> None:
+    """Have ``post`` let another thread make a call, and wait for its end, at most so many seconds of the machine's clock."""
+    done = threading.Lock()
+    done.acquire()
+
+    def make_call() -> None:
+        call()
+        done.release()
+
+    post(make_call)
+    clock.SYSTEM.wait(done, seconds)
+
+
 class TaskEvent:
     """Lets one task sleep until it is set, from any thread, or for some seconds.
 

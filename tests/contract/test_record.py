@@ -280,7 +280,7 @@ def test_a_renewed_record_that_is_overwritten_is_lost(
         caller(record.get)  # a task's frame keeps its last call
     gc.collect()
     bob(record.put, bob(record.get), {"by": "bob"})
-    thread = "tests' loop" if face.is_async else "django-redis-locks janitor"
+    thread = "tests' loop" if face.is_async else "django-redis-locks notices"
     assert lost.get(timeout=PATIENCE) == (mine.version, {"n": 1}, True, thread)
     assert mine.lost
     assert lost.empty()

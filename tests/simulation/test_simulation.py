@@ -12,7 +12,7 @@ import pytest
 
 from tests.simulation import cache_mutations, job_mutations, lock_mutations
 from tests.simulation.explore import WORLDS, Medians, Simulator, simulator
-from tests.simulation.known_defects import KNOWN_DEFECTS, KnownDefect
+from tests.simulation.known_defects import KNOWN_DEFECTS, MENDED_DEFECTS, KnownDefect
 
 CHUNK = 500
 
@@ -85,7 +85,15 @@ def test_simulation_of_a_mutation_breaks_a_rule(
 
 @pytest.mark.parametrize("defect", KNOWN_DEFECTS, ids=[defect.number for defect in KNOWN_DEFECTS])
 def test_simulation_of_a_known_defect_still_finds_it(defect: KnownDefect) -> None:
-    """A mended defect is deleted from the list: that is when this fails."""
+    """A mended defect moves to the other list: that is when this fails."""
     with simulator() as simulation:
         outcome = simulation.run(defect.world, defect.seed, frozenset({defect.number}), verbose=True)
         assert any(defect.why in problem for problem in outcome.problems), outcome
+
+
+@pytest.mark.parametrize("defect", MENDED_DEFECTS, ids=[defect.number for defect in MENDED_DEFECTS])
+def test_simulation_of_a_mended_defect_breaks_no_rule(defect: KnownDefect) -> None:
+    with simulator() as simulation:
+        for seed in range(20):
+            outcome = simulation.run(defect.world, seed, frozenset({defect.number}), verbose=True)
+            assert not outcome.problems, outcome

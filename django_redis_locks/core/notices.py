@@ -1,0 +1,79 @@
+"""The thread that runs the user's code for the maintenance thread: log handlers, signal receivers, ``on_lost``.
+
+They may block, and losses come in crowds: a mail handler that takes seconds must not keep the leases of other locks from
+being renewed. So what they are called with waits in a queue, in the order in which it happened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from .daemon import Daemon
+from .errors import LockBackendError
+from .wakeup import ThreadEvent, call_and_wait
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .tuning import Tuned
+
+_log = logging.getLogger("django_redis_locks")
+
+
+class Notices:
+    """Calls that one thread makes, one after the other. The thread begins with the first one."""
+
+    def __init__(self, engine: Tuned) -> None:
+        self._engine = engine
+        self.after_fork_in_child()
+
+    def after_fork_in_child(self) -> None:
+        """The parent makes its calls itself."""
+        self._calls: deque[Callable[[], object]] = deque()
+        self._dropped = 0
+        self._wakeup = ThreadEvent()
+        self._daemon = Daemon(self._work, "django-redis-locks notices")
+
+    def post(self, call: Callable[[], object]) -> None:
+        """Have the thread make this call. Its exceptions are logged."""
+        if len(self._calls) >= self._engine.tuning.most_notices:
+            self._dropped += 1
+            return
+        self._calls.append(call)
+        try:
+            self._daemon.start()
+        except LockBackendError:  # no thread to be had: late is better than never
+            self._make_calls()
+        else:
+            self._wakeup.set()
+
+    def settle(self, seconds: float) -> None:
+        """Wait until the calls that were posted so far are made, at most so long."""
+        if self._calls:
+            call_and_wait(self.post, lambda: None, seconds)
+
+    def busy(self, sleeps: Callable[[int], bool]) -> bool:
+        """Whether there are calls to make, and the thread doesn't sleep in one."""
+        return bool(self._calls) and not sleeps(self._daemon.ident or 0)
+
+    def _work(self) -> None:
+        while True:
+            self._wakeup.wait(self._engine.tuning.longest_sleep)
+            self._make_calls()
+
+    def _make_calls(self) -> None:
+        while self._calls:
+            try:
+                self._calls[0]()
+            except BaseException:  # noqa: BLE001 - the user's code, in our thread: not even sys.exit() may end that
+                with contextlib.suppress(Exception):  # a logging filter may be what fails
+                    _log.exception("A notice of a lock failed")
+            finally:
+                self._calls.popleft()
+        dropped, self._dropped = self._dropped, 0
+        if dropped:
+            with contextlib.suppress(Exception):
+                _log.error("%d notices of locks were dropped: signal receivers or log handlers are too slow", dropped)

@@ -1,0 +1,62 @@
+"""The thread that calls receivers of signals, log handlers and on_lost for the maintenance thread."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from django_redis_locks.core.daemon import Daemon
+from django_redis_locks.core.errors import LockBackendError
+from django_redis_locks.core.notices import Notices
+from django_redis_locks.core.tuning import DEFAULT
+from tests.waiting import eventually
+
+PATIENCE = 30.0
+
+
+@pytest.fixture
+def queue() -> Notices:
+    return Notices(SimpleNamespace(tuning=DEFAULT))
+
+
+def test_calls_are_made_in_their_order_and_one_that_fails_is_logged(
+    queue: Notices, caplog: pytest.LogCaptureFixture
+) -> None:
+    """[E2] Not even sys.exit() ends the thread."""
+    made: list[object] = []
+    for number in range(3):
+        queue.post(lambda number=number: made.append((number, threading.current_thread().name)))
+        queue.post(lambda: sys.exit("user code"))
+    queue.settle(PATIENCE)
+    assert made == [(number, "django-redis-locks notices") for number in range(3)]
+    assert [record.getMessage() for record in caplog.records] == ["A notice of a lock failed"] * 3
+
+
+def test_calls_beyond_the_bound_are_dropped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """[E2] A receiver that never returns costs a bounded amount of memory."""
+    queue = Notices(SimpleNamespace(tuning=replace(DEFAULT, most_notices=3)))
+    made: list[int] = []
+    began, goes_on = threading.Event(), threading.Event()
+    queue.post(lambda: (began.set(), goes_on.wait(PATIENCE)))
+    assert began.wait(PATIENCE)
+    for number in range(5):
+        queue.post(lambda number=number: made.append(number))
+    goes_on.set()
+    eventually(lambda: not queue.busy(lambda thread: False))
+    assert made == [0, 1]
+    eventually(lambda: caplog.records)
+    assert [record.args for record in caplog.records] == [(3,)]
+
+
+def test_call_in_a_process_without_threads_is_made_at_once(queue: Notices, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(self: Daemon) -> None:
+        raise LockBackendError("no thread")
+
+    monkeypatch.setattr(Daemon, "start", start)
+    made: list[int] = []
+    queue.post(lambda: made.append(threading.get_ident()))
+    assert made == [threading.get_ident()]
