@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from . import clock, events
 from .durations import Duration, lease_ms
-from .errors import LockBackendError, LockError, LockLost
+from .errors import LockAlreadyHeld, LockBackendError, LockError, LockLost
 from .hold import Hold, State, no_grant
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Keeper(Protocol):
 class Grant:
     """The proof of holding a lock, and the handle to give it back.
 
-    Usable from any thread or task. ``with grant:`` and ``async with grant:`` release it at the end.
+    Usable from any thread or task. ``with grant:`` and ``async with grant:`` release it at the end; one block per grant.
 
     Attributes:
         fence: grows with every hold of this key; let a store refuse a write whose fence is smaller than the one it has
@@ -35,12 +35,13 @@ class Grant:
         held: False if the store was down and ``ON_BACKEND_ERROR`` is "open": nothing protects the section.
     """
 
-    __slots__ = ("__weakref__", "_keeper", "hold", "id")
+    __slots__ = ("__weakref__", "_has_block", "_keeper", "hold", "id")
 
-    def __init__(self, hold: Hold, keeper: Keeper, id: int) -> None:
+    def __init__(self, hold: Hold, keeper: Keeper, id: int, has_block: bool = False) -> None:
         self.hold = hold
         self.id = id
         self._keeper = keeper
+        self._has_block = has_block
         if hold.grant is no_grant:
             hold.grant = weakref.ref(self)
 
@@ -147,7 +148,7 @@ class Grant:
     def _check(self) -> None:
         hold = self.hold
         about: dict[str, Any] = {"key": hold.key, "name": hold.name, "alias": hold.alias}
-        if hold.fence is None:
+        if hold.fence is None and not self.given_back:
             raise LockBackendError("the store was down when this section began: there is no lock", **about)
         if self.given_back or not hold.live:
             if hold.lost_why is not None:
@@ -159,18 +160,38 @@ class Grant:
             raise LockLost(f"lock {hold.name!r} isn't held any more: {why}", **about)
 
     def __enter__(self) -> Self:
+        self._begin_block()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._leave(error)
 
     async def __aenter__(self) -> Self:
+        self._begin_block()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         await self._aleave(error)
+
+    def _begin_block(self) -> None:
+        """
+        Raises:
+            LockLost: the grant was released, or lost: the block would run without the lock.
+            LockAlreadyHeld: a block has it already, and would lose it at the end of this one.
+        """
+        if self.hold.fence is not None or self.given_back:
+            self._check()
+        with self.hold.mutex:
+            begins, self._has_block = not self._has_block, True
+        if not begins:
+            raise LockAlreadyHeld(
+                f"lock {self.name!r}: a block holds this grant already, and releases it. Enter an rlock once more instead",
+                key=self.key,
+                name=self.name,
+                alias=self.alias,
+            )
 
     def _leave(self, error: BaseException | None) -> None:
         """The end of a ``with`` block, which may have raised an error of its own."""

@@ -229,7 +229,7 @@ class BaseLock(Returning):
 
     def _finish(self, ask: Ask, verdict: Hold | Busy) -> Grant | None:
         if isinstance(verdict, Hold):
-            grant = ask.given = Grant(verdict, self, ask.grant)
+            grant = ask.given = Grant(verdict, self, ask.grant, ask.block)
             registry.keep(grant, ask.block)
             if events.wanted(events.Acquired):
                 events.emit(events.Acquired(self.key, self.name, self.alias, verdict.fence, ask.waited))
@@ -256,7 +256,7 @@ class BaseLock(Returning):
         if not self.terms.fail_open:
             raise failure
         events.emit(events.BackendFailed(self.key, self.name, self.alias, "acquire, going on unlocked", str(failure)))
-        grant = ask.given = Grant(self._hold(ask, None, sent=0.0, unanswered=False), self, ask.grant)
+        grant = ask.given = Grant(self._hold(ask, None, sent=0.0, unanswered=False), self, ask.grant, ask.block)
         registry.keep(grant, ask.block)
         return grant
 

@@ -21,6 +21,7 @@ from django_redis_locks import (
     Lock,
     LockAlreadyHeld,
     LockError,
+    LockLost,
     LockNotAcquired,
     LockNotOwned,
 )
@@ -200,6 +201,34 @@ def test_with_a_grant_releases_it_once_in_whichever_caller(face: Face, alice: Ca
     with pytest.raises(ZeroDivisionError), inside(alice, lock) as grant:
         raise ZeroDivisionError(alice(grant.release))
     assert not alice(lock.locked)
+
+
+def test_with_a_grant_that_is_not_held_raises_LockLost_before_its_body(face: Face, alice: Caller, bob: Caller) -> None:
+    """[L1] ``with lock as lock`` in a loop enters the grant of the turn before."""
+    lock = face.lock()
+    released, lost = alice(lock.acquire), None
+    alice(released.release)
+    lost = alice(lock.acquire)
+    alice(lock.force_release, "test")
+    with pytest.raises(LockLost):
+        alice(lost.ensure_held, confirm=True)
+    for grant in (released, lost):
+        with face.commands() as commands, pytest.raises(LockLost), inside(bob, grant):
+            pytest.fail("the body runs without the lock")
+        assert commands == []
+
+
+def test_with_a_grant_that_a_block_holds_raises_LockAlreadyHeld(face: Face, alice: Caller, bob: Caller) -> None:
+    """[L1] The end of the inner block would free the lock, and the outer one would go on."""
+    lock = face.lock()
+    with inside(alice, lock) as grant:
+        for caller in (alice, bob):
+            with pytest.raises(LockAlreadyHeld), inside(caller, grant):
+                pytest.fail("two blocks hold one grant")
+        alice(grant.ensure_held, confirm=True)
+    taken = alice(lock.acquire)
+    with inside(alice, taken), pytest.raises(LockAlreadyHeld), inside(bob, taken):
+        pytest.fail("two blocks hold one grant")
 
 
 # Keys

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks import Lock, locks
+from django_redis_locks import Lock, LockLost, locks
 from django_redis_locks.core import forks, owners
 from django_redis_locks.core.owners import mint_token
 from tests.forks import in_child
@@ -52,8 +52,9 @@ def test_forked_child_holds_no_lock_of_its_parent(lock: Lock) -> None:
     def look() -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            with grant:
-                assert [grant.lost, grant.remaining(), lock.owned(), repr(grant)[-5:-1]] == [True, 0.0, False, "lost"]
+            assert [grant.lost, grant.remaining(), lock.owned(), repr(grant)[-5:-1]] == [True, 0.0, False, "lost"]
+            with pytest.raises(LockLost), grant:
+                pytest.fail("the parent's grant is entered")
             grant.release()
             lock.__exit__(None, None, None)
         assert [(warning.category, "forked" in str(warning.message)) for warning in caught] == [(RuntimeWarning, True)]
