@@ -77,7 +77,7 @@ class Call:
             if calls.cools:
                 _let_go(grant)
             else:
-                deferred.defer(grant, calls.hold, result, left, self.name)
+                deferred.defer(grant, calls.hold, result, left, self.name, request)
                 try:
                     grant.release()
                 except LockError as failure:
@@ -109,7 +109,7 @@ class Call:
             if calls.cools:
                 _let_go(grant)
             else:
-                deferred.defer(grant, calls.hold, result, None, self.name)
+                deferred.defer(grant, calls.hold, result, None, self.name, request)
                 try:
                     await grant.arelease()
                 except LockError as failure:

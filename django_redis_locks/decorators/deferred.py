@@ -28,6 +28,8 @@ from . import transactions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from django.http import HttpRequest
+
     from ..core.callterms import Until
     from ..engine import Engine
     from ..primitives.lock import Lock
@@ -57,9 +59,11 @@ def acquire(lock: Lock) -> tuple[Grant, Deferred | None]:
     return lock.acquire(), None
 
 
-def defer(grant: Grant, until: Until | None, result: Any, left: Deferred | None, name: str) -> None:
+def defer(
+    grant: Grant, until: Until | None, result: Any, left: Deferred | None, name: str, request: HttpRequest | None
+) -> None:
     """A call is about to release its grant. If the lock is to outlive it, the transactions, or the response that it
-    returned, enter the hold once more."""
+    returned to ``request``, enter the hold once more."""
     if until == "call":
         return
     connections = transactions.around(name, new=left is None)
@@ -70,7 +74,7 @@ def defer(grant: Grant, until: Until | None, result: Any, left: Deferred | None,
         return
     deferred = Deferred(grant)
     try:
-        deferred.enter(grant, connections, response)
+        deferred.enter(grant, connections, response, request)
     except BaseException as failure:  # a signal handler's
         registry.forget(deferred)
         grant.hold.inside.discard(deferred.id)
@@ -97,7 +101,7 @@ class Deferred(Grant):
         """By the caller, yes."""
         return True
 
-    def enter(self, grant: Grant, connections: list[Any], response: Any) -> None:
+    def enter(self, grant: Grant, connections: list[Any], response: Any, request: HttpRequest | None) -> None:
         """Stay in the hold of a call's grant until these have ended."""
         hold = self.hold
         if not hold.renew_until:
@@ -110,7 +114,10 @@ class Deferred(Grant):
             connection.on_commit(_Hook(self, connection.alias), robust=True)
         if response is not None:
             self._until[_RESPONSE] = 0
-            response._resource_closers.append(_Hook(self, _RESPONSE))
+            hook = _Hook(self, _RESPONSE)
+            response._resource_closers.append(hook)
+            if request is not None:
+                _call_at_close(request, hook)
         if hold.grant() is grant:
             hold.grant = weakref.ref(self)  # whom on_lost is called with
         if connections:
@@ -202,6 +209,20 @@ class _Hook:
     def __call__(self) -> None:
         self._finalizer.detach()
         self.deferred.ended(self._alias)
+
+
+def _call_at_close(request: HttpRequest, hook: _Hook) -> None:
+    """Django closes a request with the response that it answers with, which may be another one than the view returned: if
+    that can't be rendered, or middleware puts its own in its place."""
+    close = request.close
+
+    def close_and_call() -> None:
+        try:
+            close()
+        finally:
+            hook()
+
+    request.close = close_and_call  # type: ignore[method-assign]
 
 
 class _Here(threading.local):

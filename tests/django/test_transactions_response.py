@@ -7,7 +7,7 @@ import gc
 import pickle
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from django.core.signals import request_finished
@@ -73,6 +73,11 @@ def template(request: HttpRequest) -> TemplateResponse:
 
 
 @until_closed
+def unrenderable(request: HttpRequest) -> TemplateResponse:
+    return TemplateResponse(request, "there is no such template")
+
+
+@until_closed
 def fails(request: HttpRequest) -> HttpResponse:
     raise LookupError
 
@@ -84,6 +89,8 @@ VIEWS = {
     "astreamed": astreamed,
     "awhole": awhole,
     "template": template,
+    "unrenderable": unrenderable,
+    "unprocessed": whole,
     "fails": fails,
 }
 
@@ -95,6 +102,22 @@ class Replaces(MiddlewareMixin):
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponse:
         return HttpResponse("free" if is_free() else "busy")
+
+
+class Keeps(MiddlewareMixin):
+    """Knows the responses of views, and fails over some."""
+
+    kept: ClassVar[list[HttpResponseBase]] = []
+
+    def process_template_response(self, request: HttpRequest, response: TemplateResponse) -> TemplateResponse:
+        self.kept.append(response)
+        return response
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        self.kept.append(response)
+        if request.path == "/unprocessed/":
+            raise LookupError
+        return response
 
 
 @pytest.fixture(autouse=True)
@@ -172,6 +195,15 @@ def test_response_that_is_never_closed_frees_the_lock(settings: Any) -> None:
         assert Client().get(url).text == state
         gc.collect()
         until(is_free)
+
+
+def test_request_that_ends_in_another_response_frees_the_lock(settings: Any) -> None:
+    """[D1] The template can't be rendered, middleware fails, or answers itself; the view's response stays in memory."""
+    settings.MIDDLEWARE = [f"{__name__}.Replaces", f"{__name__}.Keeps"]
+    for name in ("unrenderable", "unprocessed", "whole"):
+        Client(raise_request_exception=False).get(f"/{name}/")
+        assert Keeps.kept.pop(), name
+        assert is_free(), name
 
 
 def test_close_after_a_loss_raises_nothing(seen: Events) -> None:
