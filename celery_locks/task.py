@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from asgiref.sync import sync_to_async
 from celery import Task
@@ -18,6 +19,8 @@ from .run import run
 from .submission import submit, told
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from celery import Celery
     from celery.result import AsyncResult
 
@@ -32,6 +35,24 @@ def _composed(theirs: Any) -> Any:
     return theirs if issubclass(theirs, ours) else type(theirs.__name__, (ours, theirs), {})
 
 
+def _call_under_lock(task: type[LockedTask]) -> None:
+    """A ``__call__`` of the user's comes before ours, and may call ``run()`` itself, as Flask's documentation has it. So
+    the lock is taken around it, where Celery calls the task."""
+    call = task.__call__
+    if call is LockedTask.__call__ or call in _under_lock:
+        return
+
+    @wraps(call)
+    def call_under_lock(self: LockedTask, *args: Any, **kwargs: Any) -> Any:
+        return self._run_locked(partial(call, self, *args, **kwargs), args, kwargs)
+
+    _under_lock.add(call_under_lock)
+    task.__call__ = call_under_lock  # type: ignore[method-assign]
+
+
+_under_lock: WeakSet[Callable[..., Any]] = WeakSet()
+
+
 class LockedTask(LockOptions):
     """What both base classes are: one machine, whose options differ."""
 
@@ -43,6 +64,7 @@ class LockedTask(LockOptions):
         super().on_bound(app)
         checked(cls, app)
         configuration.adopt(app)
+        _call_under_lock(cls)
         if cls.Request != REQUEST:
             cls.Request = _composed(cls.Request)
 
@@ -106,8 +128,11 @@ class LockedTask(LockOptions):
         return await self.aapply_async(args, kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run_locked(partial(self._body, *args, **kwargs), args, kwargs)
+
+    def _run_locked(self, body: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the body under the task's lock, unless this is a call within its run, or one that takes none."""
         request = self.request
-        body = partial(self._body, *args, **kwargs)
         plain = request.called_directly or (request.is_eager and not self.lock_eager)
         if plain or self.plain or request.get("lock_run") is not None:
             return body()

@@ -1,0 +1,50 @@
+"""What a task's own ``__call__`` is to its lock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from celery import Celery, Task
+
+from celery_locks import SingletonTask
+from tests.unit.celery_locks.conftest import MEMORY
+
+
+class CallsRun(Task):
+    """As Flask's documentation has it."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return "context", self.run(*args, **kwargs)
+
+
+class CallsSuper(Task):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return "context", super().__call__(*args, **kwargs)
+
+
+class Before(CallsRun, SingletonTask):
+    pass
+
+
+class Behind(SingletonTask, CallsRun):
+    pass
+
+
+class Around(CallsSuper, SingletonTask):
+    pass
+
+
+@pytest.mark.parametrize("base", [Before, Behind, Around])
+def test_own_call_of_a_task_runs_under_its_lock(base: type, settings: Any) -> None:
+    """[K1] Whichever base class comes first; it is called once."""
+    settings.REDIS_LOCKS = MEMORY
+    app = Celery("calls", broker="memory://", set_as_current=False)
+
+    @app.task(base=base, bind=True, lock_eager=True, shared=False)
+    def fence(self: Any) -> Any:
+        return self.lock.fence
+
+    first, second = (fence.apply(throw=True).get() for _ in range(2))
+    assert first[0] == "context"
+    assert second[1] > first[1]
