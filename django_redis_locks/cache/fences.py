@@ -94,7 +94,7 @@ class _Block:
         self._forget()
         for load in self._loads:
             commits.forget(load.place)
-        if self._loads and not self._road.down:
+        if self._loads:  # also if the store didn't answer a moment ago: this write may reach what that one didn't
             forks.pid()
             self._token = mint_token()
             try:
@@ -143,12 +143,11 @@ def _generation(road: Road) -> Program[None]:
     road.resting.clear()
     commits.forget_all(road)
     for generation in road.generations():
-        if road.down:
-            return
         try:
             yield from asking(clearing(generation), clock.now())
         except LockBackendError as failure:
             road.failed(failure)
+            return
 
 
 def invalidating(
