@@ -46,7 +46,8 @@ class State(Enum):
 
 
 class Hold:
-    """One possession of a lock: token, fence, lease and state. ``mutex`` guards what several threads change."""
+    """One possession of a lock: token, fence, lease and state. ``mutex`` guards what several threads change, and a signal
+    handler of the thread that has it."""
 
     __slots__ = (
         "__weakref__",
@@ -127,7 +128,7 @@ class Hold:
         self.grant: Callable[[], Grant | None] = no_grant
         """The grant of the outermost entry, if somebody still has it."""
         self.pid = forks.known
-        self.mutex = threading.Lock()
+        self.mutex = threading.RLock()
 
     @property
     def foreign(self) -> bool:

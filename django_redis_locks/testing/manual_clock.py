@@ -49,7 +49,7 @@ class ManualClock:
     def __init__(self) -> None:
         self._now = clock.now()
         self._ahead = clock.wall() - self._now
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._sleepers: dict[int, tuple[float, threading.Lock]] = {}
         """By the thread that sleeps: until when, and on what."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -31,6 +32,20 @@ def test_hold_that_is_being_released_is_neither_entered_nor_lost(hold: Hold) -> 
     assert not hold.inside
     assert not hold.leave(1), "another thread is at it"
     assert not hold.lose("expired"), "its owner hears from the release"
+
+
+def test_signal_handler_may_release_while_its_thread_changes_the_hold(hold: Hold) -> None:
+    """[E7] It waited for its own thread, for ever."""
+    left: list[bool] = []
+
+    def interrupted() -> None:
+        with hold.mutex:
+            left.append(hold.leave(1))
+
+    thread = threading.Thread(target=interrupted, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert left == [True]
 
 
 def test_loss_noted_before_a_prolongation_is_out_of_date(hold: Hold) -> None:
