@@ -46,7 +46,8 @@ def test_a_synchronous_method_in_a_loop_raises_SynchronousOnlyOperation_unless_i
     thread = Thread()
     waiting = face.start_waiting(thread, lock, timeout=PATIENCE)
     begin = time.monotonic()
-    for method in (lock.acquire, lock.holder, lock.force_release):
+    of_lock = (lock.acquire, lock.__enter__, lock.locked, lock.holder, lock.force_release)
+    for method in (*of_lock, partial(grant.extend, 60), partial(grant.ensure_held, confirm=True)):
         with pytest.raises(SynchronousOnlyOperation, match="a-twin"):
             bob(partial(method))
     assert time.monotonic() - begin < 8

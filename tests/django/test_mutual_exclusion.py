@@ -10,10 +10,11 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.core.exceptions import SynchronousOnlyOperation
 from django.http import HttpResponse
 from django.test import AsyncClient, Client
 
-from django_redis_locks import LockAlreadyHeld, LockNotAcquired, current_grant, redis_lock
+from django_redis_locks import LockAlreadyHeld, LockNotAcquired, current_grant, locks, redis_lock
 from tests.django.decorated_shapes import ASYNC_CALLS, ASYNC_VIEWS, CALLS, SYNC_VIEWS, body, urlpatterns
 from tests.django.helpers import AT_ONCE, PATIENCE, held_elsewhere, in_thread
 
@@ -180,6 +181,23 @@ class TestFunctions:
 
         with pytest.raises(LockAlreadyHeld):
             asyncio.run(work(1))
+
+    def test_synchronous_call_in_a_loop_raises_SynchronousOnlyOperation(self, redis_locks: str) -> None:
+        """[F5] [F17] And leaves nothing locked; a task that holds the lock gets LockAlreadyHeld without asking the store."""
+
+        async def scenario() -> None:
+            with pytest.raises(SynchronousOnlyOperation, match=r"async context - use the a-twin .*acquire: aacquire"):
+                CALLS["function"]()
+            assert await asyncio.to_thread(CALLS["function"]) == "done"
+            async with locks.lock("function"):
+                with pytest.raises(LockAlreadyHeld):
+                    CALLS["function"]()
+            grant = await locks.lock("function").aacquire()
+            with pytest.raises(SynchronousOnlyOperation):
+                grant.release()
+            await grant.arelease()
+
+        asyncio.run(scenario())
 
     def test_recursive_reentrant_call_enters_again(self) -> None:
         """With `reentrant=True` it may enter again; the last exit frees it."""
