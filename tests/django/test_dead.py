@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from django_redis_locks import inspection, locks, release_dead
+from tests.django.test_console import call
 from tests.probes.django import free_holds, holds_of_dead_processes
 
 
@@ -83,27 +83,11 @@ def test_dead_holds_beyond_a_page_are_found(held: Callable[[], None], monkeypatc
         assert [info.key for info in holds_of_dead_processes()] == ["report"]
 
 
-def test_command_releases_dead_holds(held: Callable[[], None], redis_url: str) -> None:
-    assert command(redis_url, "--yes").returncode == 1
+def test_command_releases_dead_holds(held: Callable[[], None]) -> None:
+    assert call("release-dead", "--yes").code == 1
     held()
-    assert command(redis_url).returncode == 2
-    done = command(redis_url, "--yes", "--json")
-    assert done.returncode == 0, done.stderr
-    assert [lock["key"] for lock in json.loads(done.stdout)["released"]] == ["report"]
+    assert call("release-dead", "--json").code == 2
+    done = call("release-dead", "--yes", "--json")
+    assert done.code == 0, done.err
+    assert [lock["key"] for lock in done.document["released"]] == ["report"]
     assert not locks.lock("report").locked()
-
-
-def command(url: str, *words: str) -> subprocess.CompletedProcess[str]:
-    table = json.dumps({"default": {"LOCATION": url}})
-    return subprocess.run(
-        [
-            *(sys.executable, "-m", "django", "redis_locks", "release-dead", *words),
-            *("--settings", "tests.django.console_settings"),
-        ],
-        env={**os.environ, "TEST_REDIS_LOCKS": table},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )

@@ -376,11 +376,6 @@ def test_asynchronous_writes_of_a_late_holder_raise_StaleGrant(account: Account)
     assert stored()[0] == 50
 
 
-def test_each_key_has_fences_of_its_own() -> None:
-    """[F21] Those of two keys can't be compared; there is no grant on several keys at once."""
-    assert not hasattr(locks, "multi_lock")
-
-
 # A row and a lock, taken in opposite order: neither the database nor the store sees the circle
 
 

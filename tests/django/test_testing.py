@@ -150,18 +150,6 @@ def test_capture_locks_has_the_events_in_order(store: str) -> None:
     assert [type(event) for event in seen][:3] == [events.Acquired, events.Released, events.Contended]
 
 
-def test_capture_locks_ignores_hold_lock(redis_locks: str) -> None:
-    async def scenario() -> None:
-        async with hold_lock("order:1"):
-            pass
-        with hold_lock("order:1"):
-            pass
-
-    with capture_locks() as seen:
-        asyncio.run(scenario())
-    assert seen == []
-
-
 def test_capture_locks_sees_other_threads_and_one_alias(memory_locks: Any, settings: Any) -> None:
     memory_locks()
     settings.REDIS_LOCKS = {**settings.REDIS_LOCKS, "payments": settings.REDIS_LOCKS["default"]}
@@ -370,32 +358,6 @@ HOUR = 3600
 def pool() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(4) as pool:
         yield pool
-
-
-def test_fixed_lease_ends_at_its_time_for_store_and_holder(manual_clock: ManualClock) -> None:
-    grant = locks.lock("import", expire=30).acquire()
-    manual_clock.advance(29)
-    assert grant.remaining() == pytest.approx(0.7, abs=0.01), "1 % of the lease is for drift"
-    assert locks.lock("import").holder().lease_left == pytest.approx(1, abs=0.03)
-    assert not grant.lost
-    manual_clock.advance(2)
-    assert grant.lost
-    assert locks.lock("import").acquire(timeout=0)
-    with pytest.raises(LockLost):
-        grant.release()
-
-
-def test_renewed_lease_lasts_until_max_hold(manual_clock: ManualClock) -> None:
-    lost: list[object] = []
-    grant = locks.lock("import", on_lost=lost.append).acquire()
-    manual_clock.advance(HOUR - 1)
-    grant.ensure_held(confirm=True)
-    assert lost == []
-    with capture_locks() as seen:
-        manual_clock.advance(60)
-    assert grant.lost
-    assert lost == [grant]
-    assert seen.lost == ["import"]
 
 
 def test_wait_in_the_tests_thread_moves_the_clock_to_its_end(manual_clock: ManualClock) -> None:
