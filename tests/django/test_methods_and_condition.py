@@ -51,11 +51,9 @@ VIEWS: dict[str, Callable[..., Any]] = {
     "function": changing(view),
     "as-view": changing(Plain.as_view()),
     "dispatch": decorated(Plain, changing),
-    "dispatch-direct": of(Plain, dispatch=changing(View.dispatch)),
     "async-function": changing(async_view),
     "async-as-view": changing(AsyncPlain.as_view()),
     "async-dispatch": decorated(AsyncPlain, changing),
-    "async-dispatch-direct": of(AsyncPlain, dispatch=changing(View.dispatch)),
 }
 """Views for which the verb isn't known before there is a request."""
 
@@ -78,10 +76,7 @@ def calls_service(request: HttpRequest) -> HttpResponse:
 
 
 urlpatterns = [path(f"{name}/", view) for name, view in {**VIEWS, **HANDLERS, "rest": Rest.as_view()}.items()]
-urlpatterns += [
-    path("calls-service/", changing(calls_service)),
-    path("stacked/", redis_lock("outer", methods=["POST"])(changing(Plain.as_view()))),
-]
+urlpatterns += [path("calls-service/", changing(calls_service))]
 
 
 def ask(name: str, verb: str, asgi: bool = False) -> Any:
@@ -118,12 +113,6 @@ class TestMethods:
         with held_elsewhere("service"):
             for verb in ("GET", "POST"):
                 assert ask("calls-service", verb).content == b"refused", verb
-
-    def test_stacked_decorators_have_verbs_of_their_own(self) -> None:
-        for key, refused in (("outer", {"POST"}), ("order", {"POST", "PUT"})):
-            with held_elsewhere(key):
-                for verb in ("GET", "POST", "PUT"):
-                    assert ask("stacked", verb).status_code == (409 if verb in refused else 200)
 
     def test_any_collection_of_verbs_is_taken(self, rf: RequestFactory) -> None:
         """In capitals or not; verbs of WebDAV are verbs. A request that needs no lock has no key made."""
@@ -223,15 +212,6 @@ class TestConditions:
         with pytest.raises(TypeError, match="an async condition needs an async function"):
             redis_lock("pay", condition=lambda amount: abig(amount))(pay)(5)  # noqa: PLW0108 - looks synchronous
         assert not locks.lock("pay").locked()
-
-    def test_async_condition_of_an_async_views_dispatch_is_awaited(self) -> None:
-        async def signed(request: HttpRequest) -> bool:
-            return "signed" in request.GET
-
-        lock = redis_lock("order", condition=signed)
-        view = decorated(AsyncPlain, lock)
-        for url, locked in (("/", False), ("/?signed", True)):
-            assert outcome(view, RequestFactory().get(url)).text == f"locked {locked}"
 
     def test_verb_is_asked_before_the_condition(self, rf: RequestFactory) -> None:
         def condition(request: HttpRequest) -> bool:

@@ -120,16 +120,6 @@ def calls_helper(request: HttpRequest) -> HttpResponse:
     return helper(request)
 
 
-class CallsHelper(View):
-    @redis_lock("dispatch")
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        return self.help(request)
-
-    @method_decorator(redis_lock("helper"))
-    def help(self, request: HttpRequest) -> HttpResponse:
-        return view()
-
-
 @redis_lock("retried")
 def retried(request: HttpRequest) -> HttpResponse:
     return failing(request) if BODY not in log else view()
@@ -171,12 +161,7 @@ SHAPES: dict[str, tuple[Any, str]] = {
     "as-view": (redis_lock("as-view")(Plain.as_view()), "+as-view [ body ] -as-view"),
     # [D8] one transaction inside of both locks, which end in the other order
     "stacked": (redis_lock("a")(redis_lock("b")(lambda request: view(key="a"))), "+a +b [ body ] -b -a"),
-    "dispatch-twice": (dispatched(Plain, [redis_lock("a"), redis_lock("b")]), "+a +b [ body ] -b -a"),
     "as-view-of-dispatch": (redis_lock("a")(dispatched(Plain, redis_lock("b"))), "+a +b [ body ] -b -a"),
-    "dispatch-and-get": (
-        dispatched(Plain, redis_lock("a"), get=redis_lock("get")(Plain.get)),
-        "+a [ +get body ] -get -a",
-    ),
     # [D7] a view that opted out gets no transaction, above the lock or below; each alias counts for itself
     "opted-out-above": (opted_out(redis_lock("a")(view)), "+a bare -a"),
     "opted-out-below": (redis_lock("a")(opted_out(lambda request: view())), "+a bare -a"),
@@ -192,14 +177,11 @@ SHAPES: dict[str, tuple[Any, str]] = {
     # [D8] the view's transaction is the helper's too, and [D7] a helper begins none for a view that opted out
     "locked-calls-helper": (redis_lock("a")(calls_helper), "+a [ +helper body ] -helper -a"),
     "locked-calls-helper-opted-out": (opted_out(redis_lock("a")(calls_helper)), "+a +helper bare -helper -a"),
-    "method-calls-helper": (CallsHelper.as_view(), "+dispatch [ +helper body ] -helper -dispatch"),
     # [D1] a view that is called again, by a decorator that tries twice, has a transaction again
     "twice": (twice, "+retried [ body ]! -retried +retried [ body ] -retried"),
     # [D1] [D20] a request that needs no lock runs in the transactions, which Django left to the decorator
     "methods": (changing(lambda request: view()), "[ body ]"),
-    "methods-as-view": (changing(Plain.as_view()), "[ body ]"),
     "methods-dispatch": (dispatched(Plain, changing), "[ body ]"),
-    "methods-stacked": (redis_lock("a")(changing(lambda request: view())), "+a [ body ] -a"),
     "condition": (redis_lock("order", condition=lambda request: False)(lambda request: view()), "[ body ]"),
 }
 FAILURES: dict[str, tuple[Any, int, str]] = {
@@ -213,20 +195,14 @@ FAILURES: dict[str, tuple[Any, int, str]] = {
 }
 
 
-async def async_view(request: HttpRequest) -> HttpResponse:
-    return view()
-
-
 class AsyncPlain(View):
     async def get(self, request: HttpRequest) -> HttpResponse:
         return view()
 
 
 ASYNC = {
-    "async-function": redis_lock("async")(async_view),
     "async-as-view": redis_lock("async")(AsyncPlain.as_view()),
     "async-dispatch": dispatched(AsyncPlain, redis_lock("async")),
-    "async-as-view-of-dispatch": redis_lock("outer")(dispatched(AsyncPlain, redis_lock("async"))),
 }
 VIEWS = {
     **{name: view for name, (view, *_) in (SHAPES | FAILURES).items()},
