@@ -16,7 +16,7 @@ from django.core.signals import request_finished
 from django.db import IntegrityError, connection, connections, transaction
 from django.test import TestCase
 
-from django_redis_locks import LockAlreadyHeld, LockBackendError, LockNotAcquired, current_grant, locks, redis_lock
+from django_redis_locks import LockAlreadyHeld, LockNotAcquired, current_grant, locks, redis_lock
 from django_redis_locks.testing import ManualClock
 from tests.django.helpers import LEASE, PATIENCE, Events, in_thread, until
 from tests.django.transaction_log import Boom, TransactionLog, is_busy, rolled_back, service
@@ -156,28 +156,6 @@ class TestMeanwhile:
         assert log.count("release service") == 1
         assert not is_busy()
 
-    def test_call_waits_for_a_cleanup_that_has_begun(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """[D4]"""
-        engine = locks["default"].engine
-        settle, call_many = engine.settle, engine.backend.call_many
-        at_it, go = threading.Event(), threading.Event()
-
-        def slowly(*args: Any) -> Any:
-            at_it.set()
-            go.wait(0.5)
-            return call_many(*args)
-
-        def settled(seconds: float) -> None:
-            go.set()
-            settle(seconds)
-
-        with rolled_back():
-            service()
-            monkeypatch.setattr(engine.backend, "call_many", slowly)
-            monkeypatch.setattr(engine, "settle", settled)
-        assert at_it.wait(PATIENCE)
-        assert service() == "served"
-
     def test_maintenance_thread_runs_before_a_finalizer_needs_it(self, memory_locks: Any) -> None:
         """[H13] A finalizer must start no thread; a fixed lease alone needs none."""
         memory_locks(LOCATION="a new one")
@@ -294,19 +272,6 @@ def test_commit_and_rollback_release(log: TransactionLog) -> None:
         log.equals("BEGIN default", "acquire service", "ROLLBACK default", "release service")
 
 
-@pytest.mark.parametrize("inner", [transaction.atomic, rolled_back])
-def test_end_of_the_last_open_transaction_releases(log: TransactionLog, inner: Any) -> None:
-    """[D2] [D4]"""
-    with transaction.atomic(using="other"):
-        with inner():
-            service()
-        assert settled_and_busy()
-    begun = ["BEGIN other", "BEGIN default", "acquire service"]
-    log.equals(
-        *begun, f"{'COMMIT' if inner is transaction.atomic else 'ROLLBACK'} default", "COMMIT other", "release service"
-    )
-
-
 @pytest.mark.databases("sqlite", "postgresql", "mariadb")
 def test_rollback_to_a_savepoint_releases(log: TransactionLog) -> None:
     """[D6] Its writes are gone, while the transaction goes on."""
@@ -387,20 +352,6 @@ def test_end_of_a_thread_with_an_open_transaction_frees_the_lock(log: Transactio
     in_thread(leave_open)
     gc.collect()
     log.wait_for("release service")
-
-
-def test_store_that_is_down_at_commit_fails_no_request(seen: Events, monkeypatch: pytest.MonkeyPatch) -> None:
-    """[D14] The failure is logged and sent as a signal."""
-
-    def down(*_: object) -> Any:
-        raise LockBackendError("down")
-
-    with transaction.atomic():
-        service()
-        monkeypatch.setattr(locks["default"].engine.backend, "call", down)
-    monkeypatch.undo()
-    assert len(seen.of(events.BackendFailed)) == 1
-    until(lambda: not locks.lock("service").locked())
 
 
 @pytest.mark.databases("sqlite", "postgresql", "mariadb")
