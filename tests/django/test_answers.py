@@ -200,10 +200,6 @@ class TestAnswer:
             assert (response.status_code, problem["status"], problem["title"]) == (status, status, title)
             assert (response["Retry-After"], response["Cache-Control"]) == ("60", "no-store")
 
-    def test_store_that_is_down_stays_503_whatever_the_options(self, rf: RequestFactory, store_down: str) -> None:
-        response = redis_lock("order", status=423, retry_after=False)(lambda request: HttpResponse())(rf.get("/"))
-        assert (response.status_code, response["Retry-After"]) == (503, "5")
-
     def test_retry_after_is_the_rest_of_the_lease_or_the_given_seconds(self, rf: RequestFactory, store: str) -> None:
         """True is the default, False sends none; the rest of a lease is from 1 to 60."""
         for left, seconds in ((0.0, "1"), (0.99, "1"), (1.0, "1"), (1.001, "2"), (29.5, "30"), (3600.0, "60")):

@@ -396,15 +396,6 @@ def test_object_or_its_call_method_may_be_decorated() -> None:
     assert redis_lock("sorted:{reverse}")(sorted)([2, 1]) == [1, 2]  # type: ignore[arg-type]
 
 
-def test_arguments_of_a_partial_are_in_the_key() -> None:
-    def work(a: int, b: int) -> str:
-        return key_now()
-
-    assert redis_lock("{a}:{b}")(functools.partial(work, 1))(2) == "1:2"
-    assert redis_lock("{a}:{b}")(functools.partial(work, b=2))(1) == "1:2"
-    assert functools.partial(redis_lock("{a}:{b}")(work), 1)(2) == "1:2"
-
-
 def test_decorated_function_pickles_and_copies_by_name() -> None:
     """For pools of processes. A bound one pickles with its object."""
     for function in (by_name, aby_name, Order.ship, Order.aship):

@@ -223,9 +223,10 @@ class TestHandler:
         locks.lock("order").force_release()
 
     def test_store_that_is_down_calls_no_handler(self, rf: RequestFactory, store_down: str) -> None:
-        """It is 503 as ever."""
+        """It is 503 as ever, whatever the options."""
         for how in (teapot, "raise"):
-            assert decorated(on_conflict=how)(rf.get("/")).status_code == 503
+            response = decorated(on_conflict=how, status=423, retry_after=False)(rf.get("/"))
+            assert (response.status_code, response["Retry-After"]) == (503, "5")
         with pytest.raises(LockBackendError):
             redis_lock("order", on_conflict="skip")(lambda: None)()
 
