@@ -92,8 +92,8 @@ def test_a_lease_that_ended_without_a_release_is_expired(face: Face, alice: Call
     alice(alice(face.lock("released").acquire).release)
     alice(face.lock("died", expire=0.05).acquire)
     begin(alice, "died", expire=0.05)
+    eventually(lambda: alice(inspection.find, "job:export:died").state == "free")
     eventually(lambda: alice(inspection.counts) == inspection.Counts(held=1, expired=2))
-    assert alice(inspection.find, "job:export:died").state == "free"
     assert keys_of(alice(inspection.held)) == ["lives"]
     for row, key in zip(
         alice(inspection.held, state="expired", order="key").rows, ("died", "job:export:died"), strict=True
