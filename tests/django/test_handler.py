@@ -159,9 +159,9 @@ class TestWithoutDjango:
 
 def test_start_of_django_does_no_io() -> None:
     """At import, in `ready()`, in the checks, and when lock objects and decorators are made: neither a connection nor a
-    thread."""
+    thread. Nothing but `contrib.drf` imports Django REST framework."""
     script = """
-        import socket, threading
+        import logging, socket, sys, threading
 
         tried = []
 
@@ -183,7 +183,11 @@ def test_start_of_django_does_no_io() -> None:
         )
         django.setup()
         from django.core.checks import run_checks
-        from django_redis_locks import LockBackendError, locks, redis_lock
+        from django.test import RequestFactory
+        from django_redis_locks import LockBackendError, locks, middleware, redis_lock
+
+        logging.disable()
+        rest = "django_redis_locks.decorators.rest"
 
         print([message.id for message in run_checks(tags=["redis_locks"])])
 
@@ -196,5 +200,7 @@ def test_start_of_django_does_no_io() -> None:
             lock.acquire(timeout=0)
         except LockBackendError:
             print(len(tried) > 0)
+        view = redis_lock("order:{request.path}")(lambda request: None)
+        print(view(RequestFactory().get("/")).status_code, *{"rest_framework", rest} & sys.modules.keys())
     """
-    assert python(script) == ["['redis_locks.W010', 'redis_locks.W010']", "False 1 0", "True"]
+    assert python(script) == ["['redis_locks.W010', 'redis_locks.W010']", "False 1 0", "True", "503"]
