@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 from math import inf
 from typing import Any
@@ -12,8 +11,6 @@ from django.http import HttpResponse
 from django.test import RequestFactory
 
 from django_redis_locks import (
-    Grant,
-    Lock,
     LockAlreadyHeld,
     LockNotAcquired,
     current_grant,
@@ -126,37 +123,12 @@ def test_only_expire_at_the_call_site_turns_renewal_off(memory_locks: Any) -> No
         assert redis_lock("order:5", name="order", **site)(is_renewed)() is renewed, (entry, site)
 
 
-def test_max_hold_of_LOCKS_limits_renewal_that_the_call_site_turns_on(memory_locks: Any) -> None:
-    """The call site has no max_hold of its own."""
-    memory_locks(MAX_HOLD=1800, LOCKS={"order": {"MAX_HOLD": 900, "RENEW": False}})
-    assert locks.lock("order").terms.renew_for == 0.0
-    assert locks.lock("order", expire=5, renew=True).terms.renew_for == 900.0
-    assert locks.lock("cart", expire=5, renew=True).terms.renew_for == 1800.0
-    with pytest.raises(TypeError, match="max_hold"):
-        locks.lock("order", max_hold=5)  # type: ignore[call-arg]
-
-
 async def anything() -> None:
     pass
 
 
-def test_wait_of_a_call_comes_from_LOCKS_or_the_call_site_only(
-    memory_locks: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wait_of_a_call_comes_from_LOCKS_or_the_call_site_only(memory_locks: Any) -> None:
     """[F9] A call fails at once otherwise: the alias's WAIT is for lock objects."""
-    waits = []
-    acquire, aacquire = Lock.acquire, Lock.aacquire
-
-    def spy(lock: Lock) -> Grant | None:
-        waits.append(lock.terms.wait)
-        return acquire(lock)
-
-    async def aspy(lock: Lock) -> Grant | None:
-        waits.append(lock.terms.wait)
-        return await aacquire(lock)
-
-    monkeypatch.setattr(Lock, "acquire", spy)
-    monkeypatch.setattr(Lock, "aacquire", aspy)
     entry: Any
     site: Any
     for entry, site, expected in (
@@ -170,11 +142,9 @@ def test_wait_of_a_call_comes_from_LOCKS_or_the_call_site_only(
         ({}, {"wait": -1}, inf),
     ):
         memory_locks(**entry)
-        waits.clear()
-        decorate = redis_lock("order:5", name="order", **site)
-        asyncio.run(decorate(anything)())
-        decorate(lambda: None)()
-        assert waits == [expected, expected], (entry, site)
+        plan = redis_lock("order:5", name="order", **site).keywords["plan"]  # type: ignore[attr-defined]
+        calls = plan.calls_of(locks["default"], "order")
+        assert plan.lock(locks["default"], "order:5", "order", calls).terms.wait == expected, (entry, site)
 
 
 def weekday(*args: object) -> bool:

@@ -245,16 +245,6 @@ def test_override_locks_drops_a_lock_that_was_left_without_a_signal(servers: Non
     left.release()
 
 
-def test_override_locks_reuses_the_thread_of_its_store(servers: None) -> None:
-    with override_locks():
-        charge(1)
-    before = threading.active_count()
-    for _ in range(20):
-        with override_locks():
-            charge(1)
-    assert threading.active_count() <= before
-
-
 @override_locks(WAIT=0)
 class EachTestBeginsAnew(TestCase):
     """[D10] In the transaction of a TestCase a lock is released with its call; what a test leaves is not the next one's."""
