@@ -47,6 +47,12 @@ def in_thread(call: Callable[[], T]) -> T:
     return result
 
 
+def outcome(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The result of a call, awaited if it is a coroutine."""
+    result = function(*args, **kwargs)
+    return asyncio.run(result) if asyncio.iscoroutine(result) else result
+
+
 def seconds(shown: str) -> int:
     """Of a time as people are shown it: "1 min 29 s"."""
     factors = {"s": 1, "min": 60}

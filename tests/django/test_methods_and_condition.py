@@ -15,7 +15,7 @@ from django.views import View
 
 from django_redis_locks import LockNotAcquired, current_grant, locks, redis_lock
 from tests.django.decorated_shapes import AsyncPlain, Plain, async_view, body, decorated, of, view
-from tests.django.helpers import held_elsewhere
+from tests.django.helpers import held_elsewhere, outcome
 
 CHANGES = ("POST", "PUT", "PATCH", "DELETE")
 READS = ("GET", "HEAD", "OPTIONS", "TRACE")
@@ -151,11 +151,6 @@ def big(amount: int, *, urgent: bool = False) -> bool:
 async def abig(amount: int, *, urgent: bool = False) -> bool:
     await asyncio.sleep(0)
     return amount >= 100 or urgent
-
-
-def outcome(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    result = function(*args, **kwargs)
-    return asyncio.run(result) if asyncio.iscoroutine(result) else result
 
 
 def pay(amount: int, *, urgent: bool = False) -> bool:

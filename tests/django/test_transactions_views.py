@@ -18,6 +18,7 @@ from django.utils.deprecation import MiddlewareMixin
 from django.views import View
 
 from django_redis_locks import current_grant, locks, redis_lock
+from tests.django.decorated_shapes import of
 from tests.django.helpers import held_elsewhere, in_thread
 from tests.django.transaction_log import TransactionLog, recorded
 
@@ -81,11 +82,6 @@ class Plain(View):
 class Fails(View):
     def get(self, request: HttpRequest) -> HttpResponse:
         return failing(request)
-
-
-def of(base: type[View], **members: object) -> Any:
-    """A class with these members, as a view."""
-    return type(f"Own{base.__name__}", (base,), members).as_view()
 
 
 def dispatched(base: type[View], *decorators: Any, **members: object) -> Any:
