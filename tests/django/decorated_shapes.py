@@ -80,7 +80,6 @@ SYNC_VIEWS = {
     "stacked": redis_lock("outer")(redis_lock("inner")(view)),
     "between-others": csrf_exempt(redis_lock("between")(never_cache(require_http_methods(["GET"])(view)))),
     "as-view": redis_lock("as view")(Plain.as_view()),
-    "as-view-of-dispatch": redis_lock("as view of dispatch")(decorated(Plain, "dispatch")),
     "dispatch": decorated(Plain, "dispatch"),
     "dispatch-direct": of(Plain, dispatch=redis_lock("dispatch direct")(View.dispatch)),
     "get": of(Plain, get=method_decorator(redis_lock("get"))(Plain.get)),
@@ -99,9 +98,6 @@ ASYNC_VIEWS = {
     "async-dispatch-direct": of(AsyncPlain, dispatch=redis_lock("async dispatch direct")(View.dispatch)),
     "async-get": of(AsyncPlain, get=method_decorator(redis_lock("async get"))(AsyncPlain.get)),
     "async-get-direct": of(AsyncPlain, get=redis_lock("async get direct")(AsyncPlain.get)),
-    "async-dispatch-and-get": decorated(
-        AsyncPlain, "async dispatch of both", get=redis_lock("async get of both")(AsyncPlain.get)
-    ),
 }
 
 urlpatterns = [path(f"{name}/", view) for name, view in {**SYNC_VIEWS, **ASYNC_VIEWS}.items()]
