@@ -148,31 +148,3 @@ def test_late_write_that_waits_for_the_row_is_refused(level: str, database: str)
     assert balance() == 1
     with pytest.raises(LockLost):
         grant.release()
-
-
-def test_save_of_a_row_read_before_a_late_commit_raises_StaleGrant(level: str) -> None:
-    """[L2] The first holder writes in time and commits after its lease. What the next one read meanwhile is out of date."""
-    read: Future[None] = Future()
-    committed: Future[None] = Future()
-
-    def second() -> None:
-        locks.lock(LOCK).force_release()
-        with locks.lock(LOCK) as grant:
-            account = Account.objects.get()
-            assert account.balance == 100
-            read.set_result(None)
-            committed.result(PATIENCE)
-            account.balance -= 20
-            account.save(grant=grant)
-
-    grant = locks.lock(LOCK).acquire()
-    with transaction.atomic():
-        fenced_update(ONE, grant, balance=90)
-        late = elsewhere(second)
-        read.result(PATIENCE)
-    committed.set_result(None)
-    with pytest.raises(StaleGrant, match="was read before another holder wrote it"):
-        late.result(PATIENCE)
-    assert balance() == 90
-    with pytest.raises(LockLost):
-        grant.release()
