@@ -9,7 +9,6 @@ import functools
 import inspect
 import pickle
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -223,10 +222,10 @@ class TestCallables:
         async def akey(pk: object) -> object:
             return pk
 
-        for value in ("order:5", None, "", 5):
-            for key in (akey, lambda pk: pk):
-                with nullcontext() if value == "order:5" else pytest.raises(LockKeyError, match="must return a text"):
-                    assert asyncio.run(redis_lock(key=key)(akey_now)(value)) == value == "order:5"
+        for key in (akey, lambda pk: pk):
+            assert asyncio.run(redis_lock(key=key)(akey_now)("order:5")) == "order:5"
+            with pytest.raises(LockKeyError, match="must return a text"):
+                asyncio.run(redis_lock(key=key)(akey_now)(5))
         with pytest.raises(TypeError, match="an async key callable needs an async function"):
             redis_lock(key=akey)(lambda pk: None)
 
