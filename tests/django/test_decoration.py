@@ -8,7 +8,6 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from math import inf, nan
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -65,7 +64,6 @@ NOT_FUNCTIONS: list[tuple[object, str]] = [
     (generator, "the generator generator: the lock would be free before the first item"),
     (async_generator, "the generator async_generator: the lock would be free before"),
     (CeleryTask(), "goes below the task decorator"),
-    (SimpleNamespace(enqueue=print), "goes below the task decorator"),  # as a task of django.tasks
     (5, "decorates functions, not 5; a key is given as key=..."),
 ]
 DECORATORS: list[Any] = [redis_lock, redis_lock(), redis_lock("order"), redis_lock(key="o:{pk}", expire=5)]
