@@ -104,8 +104,7 @@ urlpatterns = [
     path("by-header/", by_header),
     path("by-user/", by_user),
     path("by-user-async/", by_user_async),
-    path("by-dispatch/<int:pk>/", by_dispatch.as_view()),
-    path("by-dispatch-green/<int:pk>/", by_dispatch.as_view(colour="green")),
+    path("by-dispatch/<int:pk>/", by_dispatch.as_view(colour="green")),
     path("by-get/<int:pk>/", by_get.as_view()),
     path("by-method/<int:pk>/", by_method.as_view()),
     path("by-async-callable/<int:pk>/", by_async_callable.as_view()),
@@ -119,8 +118,7 @@ class TestViews:
         """On functions, methods and under method_decorator."""
         for url, expected in (
             ("/by-url/5/", "order:5"),
-            ("/by-dispatch/5/", "class:red:5:GET:5"),
-            ("/by-dispatch-green/5/", "class:green:5:GET:5"),
+            ("/by-dispatch/5/", "class:green:5:GET:5"),
             ("/by-get/5/", "class:red:5:5"),
             ("/by-method/5/?size=1%3A2", "class:red:1%3A2:5"),
             ("/by-async-callable/5/", "class:5"),

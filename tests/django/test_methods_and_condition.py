@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from django.http import HttpRequest, HttpResponse
-from django.test import AsyncClient, Client, RequestFactory
+from django.test import RequestFactory
 from django.urls import path
 from django.views import View
 
 from django_redis_locks import LockNotAcquired, current_grant, locks, redis_lock
 from tests.django.decorated_shapes import AsyncPlain, Plain, async_view, body, decorated, of, view
-from tests.django.helpers import held_elsewhere, outcome
+from tests.django.helpers import ask, held_elsewhere, outcome
 
 CHANGES = ("POST", "PUT", "PATCH", "DELETE")
 READS = ("GET", "HEAD", "OPTIONS", "TRACE")
@@ -79,13 +79,6 @@ urlpatterns = [path(f"{name}/", view) for name, view in {**VIEWS, **HANDLERS, "r
 urlpatterns += [path("calls-service/", changing(calls_service))]
 
 
-def ask(name: str, verb: str, asgi: bool = False) -> Any:
-    async def aask() -> Any:
-        return await AsyncClient().generic(verb, f"/{name}/")
-
-    return asyncio.run(aask()) if asgi else Client().generic(verb, f"/{name}/")
-
-
 class TestMethods:
     @pytest.mark.parametrize("name", [*VIEWS])
     def test_request_with_another_verb_passes_without_the_lock(self, name: str) -> None:
@@ -95,9 +88,9 @@ class TestMethods:
         for verb, by_asgi in requests:
             expected = f"locked {verb in CHANGES}"
             if verb != "HEAD":
-                assert ask(name, verb, by_asgi).text == expected, verb
+                assert ask(f"/{name}/", verb.lower(), asgi=by_asgi).text == expected, verb
             with held_elsewhere("order"):
-                response = ask(name, verb, by_asgi)
+                response = ask(f"/{name}/", verb.lower(), asgi=by_asgi)
             assert response.status_code == (409 if verb in CHANGES else 200), verb
             if verb not in (*CHANGES, "HEAD"):
                 assert response.text == expected, verb
@@ -105,14 +98,14 @@ class TestMethods:
     def test_decorated_handler_of_several_verbs_locks_the_named_ones(self) -> None:
         with held_elsewhere("order"):
             for name, verb in (*((name, "POST") for name in HANDLERS), ("rest", "PUT")):
-                assert ask(name, "GET").text == "locked False", name
-                assert ask(name, verb).status_code == 409, name
+                assert ask(f"/{name}/").text == "locked False", name
+                assert ask(f"/{name}/", verb.lower()).status_code == 409, name
 
     def test_helper_of_an_unlocked_request_raises(self) -> None:
         """The view's body runs, locked or not: what it calls with the request is a helper and raises."""
         with held_elsewhere("service"):
             for verb in ("GET", "POST"):
-                assert ask("calls-service", verb).content == b"refused", verb
+                assert ask("/calls-service/", verb.lower()).content == b"refused", verb
 
     def test_any_collection_of_verbs_is_taken(self, rf: RequestFactory) -> None:
         """In capitals or not; verbs of WebDAV are verbs. A request that needs no lock has no key made."""

@@ -228,11 +228,6 @@ class TestFunctions:
             assert in_thread(redis_lock("outer")(lambda: "other")) == "other"
             return before.key, within, after.key
 
-        @redis_lock("inner")
-        def inner() -> str:
-            grant = current_grant()
-            assert grant.fence is not None
-            return grant.key
-
+        inner = redis_lock("inner")(lambda: current_grant().key)
         assert outer() == ("outer", "inner", "outer")
         assert current_grant() is None
