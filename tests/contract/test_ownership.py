@@ -55,7 +55,7 @@ def in_copied_context(face: Face, alice: Caller, bob: Caller) -> Callable[..., A
 
 
 def test_a_copied_context_owns_nothing(face: Face, alice: Caller, bob: Caller) -> None:
-    """[H5] It would wait for the caller that started it, so a blocking acquire raises at once; it doesn't when that grant is
+    """[H5b] It would wait for the caller that started it, so a blocking acquire raises at once; it doesn't when that grant is
     released or lost, although the context still has it."""
     lock = face.rlock(expire=30)
     grant = alice(lock.acquire)

@@ -34,7 +34,7 @@ MUTATIONS = [
 
 @pytest.mark.parametrize(("world", "chunk"), CHUNKS)
 def test_simulation_of_random_seeds_breaks_no_rule(world: str, chunk: int, record_property: Any) -> None:
-    """[H1-H24] One holder per key; fences grow; waits end; nothing stays held; nobody waits for a free lock."""
+    """[H1-H24] [F26] One holder per key; fences grow; waits end; nothing stays held; nobody waits for a free lock."""
     outcomes = []
     with simulator() as simulation:
         for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
