@@ -158,7 +158,7 @@ def test_on_lost_is_called_when_the_renewal_finds_the_lock_taken(face: Face, ali
     eventually(lambda: lost)
     assert lost == [grant]
     assert grant.lost
-    assert in_loop == [face.is_async], "in the loop of the task, or in the thread of the renewal"
+    assert in_loop == [face.is_async], "in the loop of the task, or in the thread of notices"
     with pytest.raises(LockLost):
         alice(grant.release)
     assert lost == [grant]

@@ -229,10 +229,10 @@ class TestMeanwhile:
             until(lambda: not locks.lock("short").locked())
             second = redis_lock("short", expire=30)(lambda: current_grant().fence)()
             assert second > first
-        assert [event.fence for event in seen.of(events.Lost)] == [first]
-        assert [event.fence for event in seen.of(events.Released)] == [second]
         until(lambda: lost)
         assert lost[0].lost
+        assert [event.fence for event in seen.of(events.Lost)] == [first]
+        assert [event.fence for event in seen.of(events.Released)] == [second]
 
 
 # Every way in which the transaction can end

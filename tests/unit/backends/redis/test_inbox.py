@@ -191,7 +191,7 @@ def test_closed_inbox_opens_again_under_its_name(
     name."""
     proxy.plan("delay", "reply", of="SUBSCRIBE")
     asked = begin(inbox)
-    eventually(lambda: proxy.fates("SUBSCRIBE"))
+    eventually(lambda: proxy.holds)
     inbox.close()
     assert asked.calls == 1
     for _ in range(20):
