@@ -117,6 +117,19 @@ def test_files_are_no_longer_than_500_lines() -> None:
     assert {file: lines for file, lines in lengths.items() if lines > LONGEST} == {}
 
 
+MOST_LINES = 1.9
+"""Lines of tests per line of the packages. Before a test is added, look for the one that it makes superfluous."""
+
+
+def test_tests_have_at_most_so_many_lines_per_line_of_source() -> None:
+    sources = [path for package in PACKAGES for kind in ("py", "lua") for path in (ROOT / package).rglob(f"*.{kind}")]
+    tests, source = (
+        sum(path.read_text(encoding="utf-8").count("\n") for path in paths)
+        for paths in ((TESTS / file for file in FILES), sources)
+    )
+    assert tests <= MOST_LINES * source, f"{tests} lines of tests, {source} of source"
+
+
 # Names
 
 
