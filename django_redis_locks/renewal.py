@@ -28,8 +28,8 @@ from .core import clock, events
 from .core.daemon import Daemon
 from .core.errors import LockBackendError
 from .core.hold import Hold, State
-from .core.notice import notify
 from .core.notices import Notices
+from .core.on_lost import react
 from .core.owners import alive, registry
 from .core.rounds import Lease, Rounds
 from .core.visible import visible
@@ -315,7 +315,7 @@ class Janitor:
     def _tell(self, hold: Hold, why: str, at: float = inf) -> bool:
         """Tell of a loss, if it is one; ``at`` a time at which the lease was over. Whether the hold is done with."""
         if hold.lose(why, at=at) and hold.on_lost is not None:
-            notify(hold, self.notices.post)
+            react(hold, self.notices.post)
         return hold.lost_why is not None or hold.state is not State.HELD
 
 

@@ -16,21 +16,20 @@ if TYPE_CHECKING:
 _log = logging.getLogger("django_redis_locks.lost")
 
 
-def notify(hold: Hold, post: Callable[[Callable[[], object]], object]) -> None:
+def react(hold: Hold, post: Callable[[Callable[[], object]], object]) -> None:
     """Cancel the task that acquired the lock, or call back: in its loop if it has one, else by ``post``."""
-    react = hold.on_lost
+    wanted = hold.on_lost
+    grant = hold.grant() if callable(wanted) else None  # kept until the call is made
     loop = hold.home if isinstance(hold.home, asyncio.AbstractEventLoop) else None
 
     def call() -> None:
         try:
-            if react == "cancel":
+            if wanted == "cancel":
                 task = hold.owner()
                 if isinstance(task, asyncio.Task) and hold.state is State.HELD:
                     task.cancel(f"lock {hold.name} was lost")
-            elif callable(react):
-                grant = hold.grant()
-                if grant is not None:
-                    react(grant)
+            elif callable(wanted) and grant is not None:
+                wanted(grant)
         except BaseException:  # noqa: BLE001 - the user's code, in our thread: not even sys.exit() may end that
             _log.exception("on_lost of lock %s failed", visible(hold.name))
 
