@@ -3,12 +3,15 @@ the old one, which is a replica now and refuses to write."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, get_ident
 
 import pytest
 import redis
 
+from django_redis_locks import Grant
 from django_redis_locks.client import Locks
 from tests.chaos.helpers import Async, Sync, renewed
 from tests.proxy import Proxy
@@ -62,6 +65,32 @@ def test_acquire_after_a_failover_reaches_the_new_master(
     face.release(held)
     with redis.Redis(port=address.replica.port) as server:
         assert server.keys("*:k:*") == []
+
+
+def test_acquires_of_many_callers_after_a_failover_all_reach_the_new_master(
+    address: Address, open_locks: Callable[..., Locks]
+) -> None:
+    """[E1] Requests that were sent on one connection, and callers with a connection each."""
+    client = open_locks(address.proxy.url)
+
+    async def acquire_all(wave: str) -> list[Grant | None]:
+        return await asyncio.gather(*(client.lock(f"{wave} {n}").aacquire(timeout=0) for n in range(20)))
+
+    async def main() -> list[Grant | None]:
+        await acquire_all("before")
+        address.fail_over()
+        return await acquire_all("after")
+
+    with ThreadPoolExecutor(8) as pool:
+        ready = Barrier(8)
+
+        def acquire(wave: str) -> Grant | None:
+            ready.wait(30)
+            return client.lock(f"{wave} {get_ident()}").acquire(timeout=0)
+
+        list(pool.map(acquire, ["before"] * 8))
+        assert all(asyncio.run(main()))
+        assert all(pool.map(acquire, ["after"] * 8))
 
 
 @pytest.mark.usefixtures("often")

@@ -135,7 +135,8 @@ NEEDED = commands_asked_for()
 
 def test_missing_right_is_named_and_granting_it_is_enough(settings: Any, server: RedisServer) -> None:
     """Without INFO and CONFIG, which the rights of the docs don't allow, eviction and persistence can't be seen."""
-    server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru", "appendonly", "no")
+    server.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    server.command("CONFIG", "SET", "appendonly", "no")
     channel = ("~lock:*", "resetchannels", "&lock:*", "-@all")
     for right in NEEDED:
         if right == "ping":

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
-from ...core.clock import system_now as now
 from ...core.effects import NONSENSE
 from ...core.errors import LockBackendError
 from ...core.tuning import DEFAULT, Tuning
@@ -30,9 +28,6 @@ if TYPE_CHECKING:
 MAX_CONNECTION_AGE = 3600.0
 """Connections are replaced after an hour, so that a changed password or address reaches all of them."""
 
-RECONNECT_PAUSE = 1.0
-"""Seconds between two attempts to find another server behind the address, by the subscriber and without a pause."""
-
 PROTOCOL = 2
 """RESP2 says all that we ask for, and every server and proxy speaks it. redis-py's own default differs: 3 since 8."""
 
@@ -56,8 +51,7 @@ class RedisBackend(Backend):
         self._max_age = max_age
         self._wire = Wire(make, max_age)
         self._awire = AsyncWire(amake, max_age, tuning.handshakes)
-        self._inboxes: WeakSet[RedisInbox] = WeakSet()
-        self._next_reconnect = 0.0
+        self._inbox: RedisInbox | None = None
 
     misfit = staticmethod(versions.complaint)
     doubt = staticmethod(versions.doubt)
@@ -73,7 +67,7 @@ class RedisBackend(Backend):
         except Failure as failure:
             raise self._failed(failure) from failure.cause
         if type(reply) is Refusal:
-            raise self._refused(reply, self._leave_outdated(reply)) from reply
+            raise self._refused(reply) from reply
         return reply
 
     async def acall(self, command: Command[Any]) -> Any:
@@ -84,7 +78,7 @@ class RedisBackend(Backend):
         except Failure as failure:
             raise self._failed(failure) from failure.cause
         if type(reply) is Refusal:
-            raise self._refused(reply, self._leave_outdated(reply)) from reply
+            raise self._refused(reply) from reply
         return reply
 
     def call_many(self, commands: Sequence[Command[Any]], timeout: float) -> list[Any]:
@@ -104,9 +98,7 @@ class RedisBackend(Backend):
                     replies[index] = reply
         except Failure as failure:
             return [self._failed(failure)] * len(commands)
-        return [
-            self._refused(reply, self._leave_outdated(reply)) if type(reply) is Refusal else reply for reply in replies
-        ]
+        return [self._refused(reply) if type(reply) is Refusal else reply for reply in replies]
 
     def facts(self, prefix: str, timeout: float) -> Facts:
         wire = Wire(self._make_ear, self._max_age)  # it will have subscribed to something
@@ -122,8 +114,7 @@ class RedisBackend(Backend):
             wire.close()
 
     def inbox(self, listener: Listener) -> Inbox:
-        inbox = RedisInbox(self._make_ear, listener, self.location, self._max_age)
-        self._inboxes.add(inbox)
+        inbox = self._inbox = RedisInbox(self._make_ear, listener, self.location, self._max_age)
         return inbox
 
     def close(self) -> None:
@@ -136,30 +127,17 @@ class RedisBackend(Backend):
     def _failed(self, failure: Failure) -> LockBackendError:
         cause = failure.cause
         if isinstance(cause, REFUSALS):
-            return self._refused(cause)
+            return self._refused(cause, failure.stale)
         if failure.sent:
             text = f"no answer from {self.location}: {failure}"
         else:
             text = f"can't reach {self.location}: {failure}. {way_out(str(failure), self.location)}"
         return LockBackendError(text, unanswered=failure.sent, passing=True, stale=failure.stale)
 
-    def _leave_outdated(self, refusal: Refusal) -> bool:
-        """After a failover behind one address our connections still lead to the demoted master: connect again, which finds
-        the new one. True: a new connection is worth a try at once; the next time after a while."""
-        if code_of(refusal) not in OUTDATED:
-            return False
-        self._wire.close()
-        self._awire.replace()
-        at = now()
-        if at < self._next_reconnect:
-            return False
-        self._next_reconnect = at + RECONNECT_PAUSE
-        for inbox in list(self._inboxes):
-            inbox.reconnect()
-        return True
-
     def _refused(self, error: Exception, stale: bool = False) -> LockBackendError:
         code = code_of(error)
+        if code in OUTDATED and self._inbox is not None:
+            self._inbox.reconnect()
         text = f"{self.location} refuses ({code}): {str(error).rstrip('.')}{HINTS.get(code, '')}"
         return LockBackendError(text, unanswered=code not in WHOLE, passing=code in PASSING, stale=stale)
 

@@ -58,10 +58,10 @@ def ask(wire: Wire, address: str, database: str, prefix: str, timeout: float) ->
     if type(first) is Refusal and first.code != "NOPERM":  # no login, still loading, or a disk that is full
         raise first
     began, here = now(), clock.wall()
-    (time,) = wire.ask_many([pack("TIME")], end - began)
+    (time,) = wire.ask_many([pack("TIME")], end - began, follow=False)
     round_trip = now() - began
-    hello, info, fsync, save = wire.ask_many([pack(*words) for words in _ASKED], end - now())
-    replies = wire.ask_many([pack(*words) for words in _probes(prefix)], end - now())
+    hello, info, fsync, save = wire.ask_many([pack(*words) for words in _ASKED], end - now(), follow=False)
+    replies = wire.ask_many([pack(*words) for words in _probes(prefix)], end - now(), follow=False)
     told = _told(info)
     greeting = _pairs(hello)
     role = told.get("role") or greeting.get("role", "master")

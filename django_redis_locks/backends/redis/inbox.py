@@ -58,7 +58,8 @@ class RedisInbox(Inbox):
         self._heard: dict[str, str] = {}
         self._thens: list[tuple[str, Callable[[], object]]] = []
         self._thread: threading.Thread | None = None
-        self._refused_until = 0.0
+        self._refused_until = self._next_reconnect = 0.0
+        self._reconnects = 0
         self._pause = self._listener.tuning.first_retry
 
     def hears(self, channel: str) -> str:
@@ -95,9 +96,12 @@ class RedisInbox(Inbox):
         self._answer()
 
     def reconnect(self) -> None:
-        """Subscribe on another connection: that of now may lead to a demoted master."""
+        """Subscribe on another connection, at most once a second: that of now may lead to a demoted master."""
         with self._mutex:
-            self._interrupt()
+            if now() >= self._next_reconnect:
+                self._next_reconnect = now() + self._listener.tuning.longest_retry
+                self._reconnects += 1
+                self._interrupt()
 
     def _interrupt(self) -> None:
         if self._connection is not None:
@@ -127,9 +131,10 @@ class RedisInbox(Inbox):
             except Exception as failure:  # noqa: BLE001 - whatever it is, waiters ask now and then until it is over
                 if len(self._wanted) > wanted:  # interrupted, for another channel
                     continue
-                _log.info("The inbox at %s was lost: %s", self._where, failure)
                 if self._mine():
                     self._answer()
+                _log.info("The inbox at %s was lost: %s", self._where, failure)
+                if self._mine():
                     time.sleep(self._pause)
                     self._pause = min(2 * self._pause, self._listener.tuning.longest_retry)
             with self._mutex:
@@ -140,6 +145,7 @@ class RedisInbox(Inbox):
         with self._mutex:
             self._refused_until = now() + self._listener.tuning.subscriber_refused
             self._thread = None
+        self._answer()
         if not self._warned:
             self._warned = True
             _log.warning(
@@ -149,11 +155,10 @@ class RedisInbox(Inbox):
                 self._listener.tuning.max_poll_interval,
                 refusal,
             )
-        self._answer()
 
     def _listen(self) -> None:
         """Subscribe, and hear until nobody has waited for a while or other channels are wanted."""
-        connection = self._make()
+        connection, reconnects = self._make(), self._reconnects
         try:
             ear = Ear(connect(connection), self._listener.tuning.subscribe_timeout)
             with self._mutex:
@@ -166,7 +171,7 @@ class RedisInbox(Inbox):
                 if ear.next(self._listener.tuning.subscribe_timeout) is None:
                     raise TimeoutError("no answer to SUBSCRIBE")
             with self._mutex:
-                if not self._mine():
+                if not self._mine() or self._reconnects != reconnects:
                     return
                 self._heard = names
             self._pause = self._listener.tuning.first_retry

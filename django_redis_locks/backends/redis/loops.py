@@ -80,15 +80,6 @@ class AsyncWire:
             if home is not None:
                 home.clear()
 
-    def replace(self) -> None:
-        """Have the next request of each loop open a connection of its own. From any thread."""
-        for ref in self._homes.keyrefs():
-            loop = ref()
-            home = self._homes.get(loop) if loop is not None else None
-            stream = home.stream if home is not None else None
-            if stream is not None:
-                stream.end = 0.0
-
     def after_fork_in_child(self) -> None:
         for home in self._homes.values():
             home.leave_to_parent()

@@ -19,9 +19,9 @@ REFUSALS = (Refusal, ResponseError, BusyLoadingError, AuthenticationError)
 PASSING = {"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY"}
 """A failover, a restart or a slow script of somebody else: over soon."""
 
-OUTDATED = {"READONLY", "MASTERDOWN", "LOADING", "NOAUTH", "UNBLOCKED"}
-"""The server at the other end isn't the one that it was when we connected: behind the same address another one may be the
-master now, or the same one after a restart."""
+OUTDATED = {"READONLY", "MASTERDOWN", "LOADING", "NOAUTH"}
+"""The server at the other end isn't what it was when we connected: behind the same address another one may be the master
+now, or the same one after a restart."""
 
 WHOLE = PASSING | {"OOM", "NOAUTH", "WRONGPASS", "CROSSSLOT", "MOVED"}
 """Said before anything was done. What else stops a script, such as a right that is missing, may stop it half-way."""
@@ -73,6 +73,11 @@ def code_of(error: Exception) -> str:
     if code is None and (inside := _inside_script(text)):
         code = inside[1]
     return code or text.partition(" ")[0]
+
+
+def is_outdated(refusal: Refusal) -> bool:
+    """Whether a new connection may lead to another server, which doesn't refuse."""
+    return code_of(refusal) in OUTDATED
 
 
 _DENIED_IN_SCRIPT = "user executing the script can't", "ACL failure in script"

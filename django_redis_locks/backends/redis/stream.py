@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from ...core.clock import system_now as now
 from ...core.errors import LockBackendError
 from . import alarms
-from .resp import MORE, SMALL, ProtocolError, Reader
+from .refusals import is_outdated
+from .resp import MORE, SMALL, ProtocolError, Reader, Refusal
 from .threads import RESTED
 from .wire import Failure, adrop
 
@@ -154,11 +155,13 @@ class Stream(asyncio.BufferedProtocol):
             if len(replies) >= len(slots) and (len(replies) > len(slots) or self._reader.replying):
                 raise ProtocolError(MORE)  # whose answer is whose? None of them is given out
             for reply in replies:
-                if not slots[0].done():
+                if reply.__class__ is Refusal and is_outdated(reply):
+                    self._refused(slots[0], reply)
+                elif not slots[0].done():
                     slots[0].set_result(reply)
                 slots.popleft()  # only now: who interrupts us here costs the connection, and nobody waits in vain
             if replies:
-                self._served = True
+                self._served = self._served or self.end > 0.0
                 self._since = at = now()
                 self.rested = at + RESTED
                 if self.retired:
@@ -168,6 +171,12 @@ class Stream(asyncio.BufferedProtocol):
         except BaseException as error:
             self.close(error)
             raise
+
+    def _refused(self, slot: asyncio.Future[Any], refusal: Refusal) -> None:
+        """A new connection may lead to another server: the next request opens one, and this one too if it was served once."""
+        stale, self.end = self._served, 0.0
+        if not slot.done():
+            slot.set_exception(Failure(refusal, sent=True, stale=stale))
 
     def eof_received(self) -> None:
         self.close(ConnectionResetError("the server closed the connection"))

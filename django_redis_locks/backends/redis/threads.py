@@ -14,7 +14,8 @@ from os import getpid
 from typing import TYPE_CHECKING, Any
 
 from ...core.clock import system_now as now
-from .resp import MORE, NONE, SMALL, ProtocolError, Reader, read
+from .refusals import is_outdated
+from .resp import MORE, NONE, SMALL, ProtocolError, Reader, Refusal, read
 from .sockets import be_patient, close_copy, spoke
 from .wire import Failure, connect, drop
 
@@ -30,6 +31,14 @@ work. Looking costs some microseconds, so a busy connection is spared it."""
 
 ROOM = 65536
 """Bytes that one look at a socket brings at most. Most answers have five; a cache's value may have many."""
+
+
+class Outdated(Exception):
+    """A connection that leads to another server than a new one may: after a failover behind one address, a demoted master."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
 
 
 class Line:
@@ -85,8 +94,11 @@ class Wire:
                 data = _wait(line, at)
             if data in SMALL:
                 reply = SMALL[data]
-            elif (reply := read(data)) is NONE:
-                (reply,) = _read(line, data, 1, None if line.timeout is None else now() + line.timeout)
+            else:
+                if (reply := read(data)) is NONE:
+                    (reply,) = _read(line, data, 1, None if line.timeout is None else now() + line.timeout)
+                if reply.__class__ is Refusal and is_outdated(reply):
+                    raise Outdated(reply)
         except Exception as failure:
             raise self._lost(line, failure, reused=reused) from failure
         except BaseException:
@@ -96,8 +108,9 @@ class Wire:
         self._idle.append(line)
         return reply
 
-    def ask_many(self, requests: Sequence[bytes], timeout: float) -> list[Any]:
-        """Send requests in one write and return their replies, the last one within ``timeout`` seconds.
+    def ask_many(self, requests: Sequence[bytes], timeout: float, *, follow: bool = True) -> list[Any]:
+        """Send requests in one write and return their replies, the last one within ``timeout`` seconds. ``follow``: a server
+        that was demoted since we connected is a failed connection.
 
         Raises:
             Failure: the connection failed.
@@ -108,6 +121,9 @@ class Wire:
         try:
             _send(line, b"".join(requests), end)
             replies = _read(line, None, len(requests), end)
+            for reply in replies if reused and follow else ():
+                if type(reply) is Refusal and is_outdated(reply):
+                    raise Outdated(reply)
         except Exception as failure:
             raise self._lost(line, failure, reused=reused) from failure
         except BaseException:
@@ -149,8 +165,11 @@ class Wire:
 
     def _replace_old(self, at: float) -> None:
         """Close what has had its time. What lies at the bottom since a rush is never taken again, and would stay open."""
+        self._close_idle(lambda line: at >= line.end)
+
+    def _close_idle(self, doomed: Callable[[Line], bool]) -> None:
         for line in self._idle.copy():
-            if at >= line.end and line.pid == getpid():
+            if doomed(line) and line.pid == getpid():
                 try:
                     self._idle.remove(line)
                 except ValueError:  # another thread took it
@@ -170,12 +189,19 @@ class Wire:
 
     def _lost(self, line: Line, failure: Exception, *, reused: bool) -> Failure:
         line.drop()
+        if isinstance(failure, Outdated):
+            self._close_older(line)
+            return Failure(failure.refusal, sent=True, stale=reused)
         if isinstance(failure, BlockingIOError):  # there was no room to send
             failure = TimeoutError(f"it has read nothing for {line.timeout:g} s")
         stale = reused and not isinstance(failure, (TimeoutError, ProtocolError))
         if stale:
             self.close()
         return Failure(failure, sent=True, stale=stale)
+
+    def _close_older(self, line: Line) -> None:
+        """Those that lead where this one did."""
+        self._close_idle(lambda other: other.end <= line.end)
 
     def _take_all(self) -> Iterator[Line]:
         """Take out what is there now, one by one: other threads go on pushing and popping meanwhile."""

@@ -120,6 +120,7 @@ def test_refused_subscription_is_logged_once(
     when it is allowed."""
     inbox = make_inbox(guarded)
     assert opened(inbox) == ""
+    eventually(lambda: warnings_of(caplog))
     (warning,) = warnings_of(caplog)
     assert warning.levelname == "WARNING"
     assert re.search(r"the server.*&<KEY_PREFIX>:\*", warning.getMessage())
