@@ -28,11 +28,23 @@ if TYPE_CHECKING:
     from .place import Place
 
 
-def lost(run: ref[RunHold], _: Record) -> None:
-    """In the thread of the notices."""
-    held = run()
-    if held is not None:
-        held.lost()
+class OnLost:
+    """What is done when the record of a run is lost."""
+
+    def __init__(self, run: ref[RunHold]) -> None:
+        self._run = run
+
+    def at_once(self) -> None:
+        """In the thread of the renewal."""
+        held = self._run()
+        if held is not None:
+            held.abort()
+
+    def __call__(self, _: Record) -> None:
+        """In that of the notices, where receivers and the user's code may take their time."""
+        held = self._run()
+        if held is not None:
+            held.lost()
 
 
 class Heir:
@@ -57,15 +69,19 @@ class RunHold:
         self.heir: Heir | None = None
         self.thread = threading.get_ident()
         self.began = clock.now()
+        self.over = False
 
     @property
     def fence(self) -> int:
         return self.job.known.version
 
+    def abort(self) -> None:
+        """Raise LockLost in the body, if that is wanted and it still runs."""
+        if self.task.lock_on_lost == "abort" and not self.over:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), ctypes.py_object(LockLost))
+
     def lost(self) -> None:
         task, react = self.task, type(self.task).lock_on_lost  # of an instance, a function would be bound
-        if react == "abort":  # before receivers of the signal, which may take their time
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), ctypes.py_object(LockLost))
         signals.tell(signals.lock_lost, task, "its lock was lost while it ran", task_id=self.job.id, fence=self.fence)
         if callable(react):
             react(task, RunLock(self))
@@ -80,6 +96,7 @@ class RunHold:
 
     def end(self, outcome: Outcome, *, requeued: bool) -> None:
         """Give the key back, or hand it to the message that comes next."""
+        self.over = True
         try:
             self._end(outcome, requeued)
         except LockError as failure:  # its lease frees the key

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from weakref import ref
@@ -18,7 +17,7 @@ from django_redis_locks import LockBackendError, LockNotAcquired, clock
 
 from . import signals
 from .decisions import Verdict, at_start
-from .hold import RunHold, lost
+from .hold import OnLost, RunHold
 from .job import WAITING, Job
 from .keys import key_of
 from .message import HEADER, Header, Message, header_in
@@ -157,7 +156,7 @@ class Start:
         held = RunHold(task, header, job, self.place)
         try:
             # what is renewed is renewed as long as it is reachable, and so must not be kept by its own callback
-            done, now = self.place.hold(over, job, task.lock_expire, longest(task), partial(lost, ref(held)))
+            done, now = self.place.hold(over, job, task.lock_expire, longest(task), OnLost(ref(held)))
             if not done or now is None:
                 return None, now
             held.job = now

@@ -315,7 +315,7 @@ class Janitor:
     def _tell(self, hold: Hold, why: str, at: float = inf) -> bool:
         """Tell of a loss, if it is one; ``at`` a time at which the lease was over. Whether the hold is done with."""
         if hold.lose(why, at=at) and hold.on_lost is not None:
-            react(hold, self.notices.post)
+            react(hold, self.notices.post_first)
         return hold.lost_why is not None or hold.state is not State.HELD
 
 

@@ -1,7 +1,7 @@
 """The thread that runs the user's code for the maintenance thread: log handlers, signal receivers, ``on_lost``.
 
 They may block, and losses come in crowds: a mail handler that takes seconds must not keep the leases of other locks from
-being renewed. So what they are called with waits in a queue, in the order in which it happened.
+being renewed. So the calls wait in a queue, in the order in which it happened, but for ``on_lost``, which comes first.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .daemon import Daemon
@@ -32,32 +33,43 @@ class Notices:
 
     def after_fork_in_child(self) -> None:
         """The parent makes its calls itself."""
+        self._first: deque[Callable[[], object]] = deque()
         self._calls: deque[Callable[[], object]] = deque()
+        self._calling = False
         self._dropped = 0
         self._wakeup = ThreadEvent()
         self._daemon = Daemon(self._work, "django-redis-locks notices")
 
     def post(self, call: Callable[[], object]) -> None:
-        """Have the thread make this call. Its exceptions are logged."""
-        if len(self._calls) >= self._engine.tuning.most_notices:
+        """Have the thread make this call, unless too many wait. Its exceptions are logged."""
+        if len(self._calls) < self._engine.tuning.most_notices:
+            self._put(self._calls, call)
+        else:
             self._dropped += 1
-            return
-        self._calls.append(call)
+
+    def post_first(self, call: Callable[[], object]) -> None:
+        """Have it make this call before those; it is never dropped."""
+        self._put(self._first, call)
+
+    def _put(self, queue: deque[Callable[[], object]], call: Callable[[], object]) -> None:
+        queue.append(call)
         try:
             self._daemon.start()
-        except LockBackendError:  # no thread to be had: late is better than never
-            self._make_calls()
+        except LockBackendError:  # no thread to be had: the maintenance thread makes the call, unless it is in one
+            if not self._calling:
+                self._make_calls()
         else:
             self._wakeup.set()
 
     def settle(self, seconds: float) -> None:
         """Wait until the calls that were posted so far are made, at most so long."""
-        if self._calls:
-            call_and_wait(self.post, lambda: None, seconds)
+        if self._first or self._calls or self._calling:
+            call_and_wait(partial(self._put, self._calls), lambda: None, seconds)
 
     def busy(self, sleeps: Callable[[int], bool]) -> bool:
         """Whether there are calls to make, and the thread doesn't sleep in one."""
-        return bool(self._calls) and not sleeps(self._daemon.ident or 0)
+        waits = bool(self._first or self._calls)
+        return (waits or self._calling) and not sleeps(self._daemon.ident or 0)
 
     def _work(self) -> None:
         while True:
@@ -65,15 +77,17 @@ class Notices:
             self._make_calls()
 
     def _make_calls(self) -> None:
-        while self._calls:
-            try:
-                self._calls[0]()
-            except BaseException:  # noqa: BLE001 - the user's code, in our thread: not even sys.exit() may end that
-                with contextlib.suppress(Exception):  # a logging filter may be what fails
-                    _log.exception("A notice of a lock failed")
-            finally:
-                self._calls.popleft()
-        dropped, self._dropped = self._dropped, 0
-        if dropped:
-            with contextlib.suppress(Exception):
-                _log.error("%d notices of locks were dropped: signal receivers or log handlers are too slow", dropped)
+        self._calling = True
+        try:
+            while queue := self._first or self._calls:
+                try:
+                    queue.popleft()()
+                except BaseException:  # noqa: BLE001 - the user's code, in our thread: not even sys.exit() may end that
+                    with contextlib.suppress(BaseException):  # a log handler may be what fails
+                        _log.exception("A notice of a lock failed")
+            dropped, self._dropped = self._dropped, 0
+            if dropped:
+                with contextlib.suppress(BaseException):
+                    _log.error("%d notices of locks were dropped: receivers or log handlers are too slow", dropped)
+        finally:
+            self._calling = False

@@ -17,7 +17,8 @@ _log = logging.getLogger("django_redis_locks.lost")
 
 
 def react(hold: Hold, post: Callable[[Callable[[], object]], object]) -> None:
-    """Cancel the task that acquired the lock, or call back: in its loop if it has one, else by ``post``."""
+    """Cancel the task that acquired the lock, or call back: in its loop if it has one, else by ``post``. What a callback has
+    as ``at_once`` doesn't block, and is called before, at once."""
     wanted = hold.on_lost
     grant = hold.grant() if callable(wanted) else None  # kept until the call is made
     loop = hold.home if isinstance(hold.home, asyncio.AbstractEventLoop) else None
@@ -33,6 +34,9 @@ def react(hold: Hold, post: Callable[[Callable[[], object]], object]) -> None:
         except BaseException:  # noqa: BLE001 - the user's code, in our thread: not even sys.exit() may end that
             _log.exception("on_lost of lock %s failed", visible(hold.name))
 
+    at_once = getattr(wanted, "at_once", None)
+    if at_once is not None:
+        at_once()
     if loop is None:
         post(call)
         return

@@ -229,7 +229,7 @@ class TestMeanwhile:
             until(lambda: not locks.lock("short").locked())
             second = redis_lock("short", expire=30)(lambda: current_grant().fence)()
             assert second > first
-        until(lambda: lost)
+        until(lambda: lost and seen.of(events.Lost))
         assert lost[0].lost
         assert [event.fence for event in seen.of(events.Lost)] == [first]
         assert [event.fence for event in seen.of(events.Released)] == [second]

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from django_redis_locks.core import notices
 from django_redis_locks.core.daemon import Daemon
 from django_redis_locks.core.errors import LockBackendError
 from django_redis_locks.core.notices import Notices
@@ -47,9 +48,33 @@ def test_calls_beyond_the_bound_are_dropped_and_counted(caplog: pytest.LogCaptur
         queue.post(lambda number=number: made.append(number))
     goes_on.set()
     eventually(lambda: not queue.busy(lambda thread: False))
-    assert made == [0, 1]
+    assert made == [0, 1, 2]
     eventually(lambda: caplog.records)
-    assert [record.args for record in caplog.records] == [(3,)]
+    assert [record.args for record in caplog.records] == [(2,)]
+
+
+def test_reactions_come_before_other_calls_and_are_never_dropped() -> None:
+    """[E2] A task's abort doesn't wait for the mail about it."""
+    queue = Notices(SimpleNamespace(tuning=replace(DEFAULT, most_notices=2)))
+    made: list[str] = []
+    began, goes_on = threading.Event(), threading.Event()
+    queue.post(lambda: (began.set(), goes_on.wait(PATIENCE)))
+    assert began.wait(PATIENCE)
+    for _ in range(5):
+        queue.post(lambda: made.append("event"))
+        queue.post_first(lambda: made.append("on_lost"))
+    goes_on.set()
+    queue.settle(PATIENCE)
+    assert made == ["on_lost"] * 5 + ["event"] * 2
+
+
+def test_log_handler_that_exits_does_not_end_the_thread(queue: Notices, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notices._log, "exception", sys.exit)
+    made: list[int] = []
+    queue.post(sys.exit)
+    queue.post(lambda: made.append(1))
+    queue.settle(PATIENCE)
+    assert made == [1]
 
 
 def test_call_in_a_process_without_threads_is_made_at_once(queue: Notices, monkeypatch: pytest.MonkeyPatch) -> None:
