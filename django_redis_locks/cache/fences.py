@@ -89,6 +89,7 @@ class _Block:
         self._keys = list(dict.fromkeys(keys))
         self._loads = [road.load(key, "") for key in self._keys]
         self._token = ""
+        self._begun = False
 
     def begin(self) -> Program[None]:
         self._forget()
@@ -98,7 +99,7 @@ class _Block:
             forks.pid()
             self._token = mint_token()
             try:
-                yield from self._ask(
+                self._begun = yield from self._ask(
                     blocking(self._loads, self._token, round(1000 * self._road.world.tuning.writer_lease))
                 )
             except BaseException as failure:
@@ -108,7 +109,9 @@ class _Block:
 
     def end(self) -> Program[None]:
         self._forget()
-        if self._token:
+        if self._token and not self._begun:
+            yield self._sweep()  # in the background: a store that was silent a moment ago isn't waited for once more
+        elif self._token:
             ended = False
             try:
                 ended = yield from self._ask(unblocking(self._loads, self._token))
