@@ -213,16 +213,22 @@ class _Hook:
 
 def _call_at_close(request: HttpRequest, hook: _Hook) -> None:
     """Django closes a request with the response that it answers with, which may be another one than the view returned: if
-    that can't be rendered, or middleware puts its own in its place."""
-    close = request.close
+    that can't be rendered, or middleware puts its own in its place. The hook lives as long as the view's response."""
+    before = vars(request).get("close")  # that of another lock
+    request_ref, hook_ref = weakref.ref(request), weakref.ref(hook)  # a cycle would keep both until it is collected
 
-    def close_and_call() -> None:
+    def close() -> None:
+        request, hook = request_ref(), hook_ref()
         try:
-            close()
+            if before is not None:
+                before()
+            elif request is not None:
+                type(request).close(request)
         finally:
-            hook()
+            if hook is not None:
+                hook()
 
-    request.close = close_and_call  # type: ignore[method-assign]
+    request.close = close  # type: ignore[method-assign]
 
 
 class _Here(threading.local):
