@@ -151,7 +151,10 @@ def test_renewal_ends_after_max_hold(
 def test_an_unanswered_claim_or_store_ends_the_claim(load: LoadCalls, alice: Caller, bob: Caller) -> None:
     """[S11] [S9] Its caller has raised, so it neither loads nor ends it; whether or not the value was stored."""
     for call in (load.claim, load.store):
+        if call == load.store:
+            alice(load.claim, MINE)
         with lost_replies(), pytest.raises(LockBackendError):
             alice(call, MINE)
         engine().settle(10)
-        assert bob(load.claim, MINE, fresh_above=-1).verdict == OURS
+        assert bob(load.claim, THEIRS, fresh_above=-1).verdict == OURS
+        bob(load.give_up, THEIRS)
