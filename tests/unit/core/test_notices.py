@@ -9,11 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from django_redis_locks.core import notices
+from django_redis_locks.core import clock, notices
 from django_redis_locks.core.daemon import Daemon
+from django_redis_locks.core.effects import Place
 from django_redis_locks.core.errors import LockBackendError
 from django_redis_locks.core.notices import Notices
+from django_redis_locks.core.on_lost import react
 from django_redis_locks.core.tuning import DEFAULT
+from tests.unit.core.holds import a_hold
 from tests.waiting import eventually
 
 PATIENCE = 30.0
@@ -66,6 +69,25 @@ def test_reactions_come_before_other_calls_and_are_never_dropped() -> None:
     goes_on.set()
     queue.settle(PATIENCE)
     assert made == ["on_lost"] * 5 + ["event"] * 2
+
+
+def test_at_once_part_of_on_lost_waits_for_no_other_call() -> None:
+    """[E2] The abort of a Celery run."""
+    made: list[str] = []
+
+    class Reaction:
+        def at_once(self) -> None:
+            made.append("at once")
+
+        def __call__(self, grant: object) -> None:
+            made.append("later")
+
+    hold, posted = a_hold(Place("store", "lock"), clock.now()), []
+    hold.on_lost, hold.grant = Reaction(), object
+    react(hold, posted.append)
+    assert made == ["at once"]
+    posted[0]()
+    assert made == ["at once", "later"]
 
 
 def test_log_handler_that_exits_does_not_end_the_thread(queue: Notices, monkeypatch: pytest.MonkeyPatch) -> None:
