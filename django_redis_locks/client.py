@@ -105,7 +105,7 @@ class LockMaker:
             wait: seconds that ``acquire()`` and ``with`` wait; -1 for ever, 0 not at all.
             renew: whether the lease is renewed while it is held.
             name: the label in settings, messages and metrics; by default the key up to its first colon.
-            on_lost: called with the grant when the lease is lost, in the thread of notices, or in the loop of the task
+            on_lost: called with the grant when the lease is lost, in a thread for such calls, or in the loop of the task
                 that acquired it; ``"cancel"`` cancels that task.
             on_backend_error: ``"closed"`` raises when the store is down; ``"open"`` goes on without a lock.
 

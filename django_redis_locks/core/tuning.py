@@ -58,8 +58,8 @@ class Tuning:
         invalidation_timeout: How long a store that doesn't answer an invalidation is asked again: no other process will.
         unstored_memory: How long after a load whose value isn't stored waiters load it themselves, all at once.
         leases_down_for: How long loads do without a store of leases that didn't answer: each request might take as long again.
-        most_notices: How many calls of receivers, log handlers and ``on_lost`` may wait for slow ones before them. The newest
-            beyond that are dropped, and counted: memory is bounded, whatever a receiver does.
+        most_notices: How many calls of receivers and log handlers may wait for slow ones before them. The newest beyond that are
+            dropped, and counted: memory is bounded, whatever a receiver does.
         longest_sleep: Of the maintenance thread; the operating system can't count any number of seconds.
     """
 

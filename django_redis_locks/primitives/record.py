@@ -77,7 +77,7 @@ class RecordRef:
             expire: seconds after which it is gone; by default the alias's ``EXPIRE``.
             renew: keep it while this thread or task lives and the returned record is reachable.
             max_hold: of a record that is renewed: for so many seconds; -1 for ever; by default the alias's ``MAX_HOLD``.
-            on_lost: of a record that is renewed: called with it when its lease is lost, in the thread of notices, or in the
+            on_lost: of a record that is renewed: called with it when its lease is lost, in a thread for such calls, or in the
                 loop of the task that wrote it.
             listed: show it among the held locks, where an operator can free it; ``"queued"``: among what waits to begin.
                 It stays there, as its lease is prolonged, until another write or a drop.

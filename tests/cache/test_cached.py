@@ -86,7 +86,7 @@ def test_aget_many_raises_the_failure_of_one() -> None:
 
 
 def test_call_is_cached_by_its_arguments() -> None:
-    """[S 5.1] As a raw value, for everybody who knows its key."""
+    """[S 5.1] As a raw value, for each caller that knows its key."""
     assert [price(1), price(pk=1), price(1, "M"), price(size="M", pk=1), price(2)] == ["1M"] * 4 + ["2M"]
     assert calls == {(1, "M"): 1, (2, "M"): 1}
     assert price.key(1) == "price:1:M"

@@ -20,7 +20,7 @@ import redis
 from django_redis_locks import LockNotOwned
 
 PATIENCE = 30.0
-"""Seconds after which a body leaves a gate that nobody opens, and a test gives up: far more than anything takes."""
+"""Seconds after which a body leaves a gate that stays closed, and a test gives up: far more than anything takes."""
 
 STREAM = "journal"
 EVERY_GATE = "gate:*"
