@@ -9,6 +9,7 @@ from . import afterwards as _afterwards  # noqa: F401 - these connect themselves
 from . import beat as _beat  # noqa: F401
 from . import checks as _checks  # noqa: F401
 from . import loads as _loads  # noqa: F401 - its task is a worker's
+from . import stored as _stored  # noqa: F401
 from .errors import DuplicateTask, IdempotencyKeyReused
 from .grant import RunLock
 from .signals import counters

@@ -17,6 +17,7 @@ class Verdict(Enum):
 
     RUN = "run it"
     ENDED = "it was run to its end before"
+    UNSTORED = "it was run, and its result isn't known to be stored: if that doesn't come, run it again"
     SUPERSEDED = "a newer submission replaced it"
     ANSWERED = "another message of the same job was run; its result is the answer"
     OVERTAKEN = "a later submission of the same job was run since"
@@ -74,7 +75,9 @@ def _done(job: Job, me: Message) -> Verdict:
             return Verdict.RUN  # it was broken off, and here it is again
         # a failed job may be sent again under its own id, by hand; a copy of its message may not
         copy = me.redelivered or (me.header is not None and me.header.copy)
-        return Verdict.RUN if job.outcome == "failure" and not copy else Verdict.ENDED
+        if job.outcome == "failure" and not copy:
+            return Verdict.RUN
+        return Verdict.UNSTORED if job.spot else Verdict.ENDED
     if job.twin == me.id or job.answers:
         return Verdict.ANSWERED
     if job.resting:

@@ -15,7 +15,7 @@ from .grant import RunLock
 from .job import Job
 from .options import seconds
 from .place import REQUEUED
-from .terms import window
+from .terms import stores_result, window
 
 if TYPE_CHECKING:
     from weakref import ref
@@ -67,6 +67,8 @@ class RunHold:
         self.job = job
         self.place = place
         self.heir: Heir | None = None
+        self.done: Job | None = None
+        """As it is recorded at the end, if its result counts and isn't stored yet."""
         self.thread = threading.get_ident()
         self.began = clock.now()
         self.over = False
@@ -133,12 +135,30 @@ class RunHold:
             reserved=job.reserved if job.first else 0,
             first=job.first,
             fingerprint=job.fingerprint,
+            spot=job.spot if outcome and self._result_counts(ttl) else "",
             keep=keep,
             rest=rest,
             ttl=ttl,
             outcome=outcome,
         )
-        self.place.put(job, done, keep)
+        written, now = self.place.put(job, done, keep)
+        if written and done.spot:
+            self.done = now
+
+    def _result_counts(self, ttl: float) -> bool:
+        """Whether the job is done only when its result is stored: its message comes back, or duplicates are answered."""
+        task = self.task
+        back = task.acks_late or getattr(task, "retry_on_worker_lost", False)  # the latter from Celery 5.7 on
+        return bool(back or ttl) and stores_result(task)
+
+    def confirm(self) -> None:
+        """Its result is stored."""
+        if self.done is None:
+            return
+        try:
+            self.place.put(self.done, self.done.turned("done", spot=""), self.done.keep)
+        except LockError as failure:  # a copy of its message looks for the result
+            signals.log_failure(self.task, self.job.id, "confirmation", failure)
 
     def _answers_for(self, outcome: Outcome, ran: float) -> float:
         task = self.task

@@ -39,7 +39,8 @@ class Job:
         twin: another message of the same job, whose run this one stands for.
         past: the largest reservation of a job of this key that succeeded: a message with a smaller one comes too late.
         fingerprint: of its arguments, if they aren't its key.
-        spot: the process that runs it, as its parent can name it.
+        spot: the process that runs it, as its parent can name it; of a job that is done: the one that stores its result, as
+            long as that isn't known to be stored.
         holder: host, pid, thread and name of what runs it.
         keep: how long the record was to be kept when the job was done.
         rest: so long after its end nothing else of this key runs.
@@ -75,7 +76,7 @@ class Job:
 
     def waiting(self) -> Self:
         """It runs no more, and its message comes back."""
-        return self.turned("queued", run="", spot="", holder=())
+        return self.turned("queued", run="", spot="", holder=(), keep=0.0, rest=0.0, ttl=0.0, outcome="")
 
     @property
     def known(self) -> Record:

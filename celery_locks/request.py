@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from billiard.exceptions import Terminated, WorkerLostError
 from celery.signals import task_revoked
+from celery.states import FAILURE, SUCCESS
 from celery.worker.request import Request as CelerysRequest
 
 from django_redis_locks import LockError
@@ -23,7 +24,7 @@ from .job import WAITING
 from .keys import key_of
 from .message import header_in
 from .place import REQUEUED, place_of, run_place_of
-from .terms import spot
+from .terms import spot, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +78,8 @@ def free_dead_run(request: Any, *, back: bool) -> None:
             place.put(job, job.waiting(), REQUEUED)
         else:
             place.drop(job)
-        signals.tell(signals.dead_run_freed, request.task, f"{job.who} died", task_id=request.id, holder=job.who)
+        died = "its process" if job.who is None else job.who
+        signals.tell(signals.dead_run_freed, request.task, f"{died} died", task_id=request.id, holder=job.who)
 
     _with_run(request, free)
 
@@ -99,13 +101,18 @@ def _tries(request: Any) -> int:
 
 
 def _with_run(request: Any, act: Callable[[Place, Job], object]) -> None:
-    """Do something with the record of a request's run, if it is that of its child."""
+    """Do something with the record of a request's run, if it is that of its child, and its result isn't stored."""
 
     def with_run(place: Place, job: Job) -> None:
-        if job.state == "running" and job.spot == spot(request.worker_pid):
+        if job.spot == spot(request.worker_pid) and (job.state == "running" or not _stored(request)):
             act(place, job)
 
     _with_record(request, run_place_of, with_run)
+
+
+def _stored(request: Any) -> bool:
+    """Whether the run of a request has stored its result; also if that can't be found out: a copy of its message will."""
+    return state_of(request.task, request.id) in (SUCCESS, FAILURE, "")
 
 
 def _with_record(request: Any, place_of: Callable[[Any, str], Place], act: Callable[[Place, Job], object]) -> None:

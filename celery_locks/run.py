@@ -49,3 +49,4 @@ def run(task: LockOptions, body: Callable[[], Any], args: tuple[Any, ...], kwarg
     finally:
         vars(task.request).pop("lock_run", None)
         held.end(outcome, requeued=requeued and bool(task.acks_late))
+        task.request.update(lock_ended=held)

@@ -23,7 +23,7 @@ from .keys import key_of
 from .message import HEADER, Header, Message, header_in
 from .options import seconds
 from .place import place_of, run_place_of
-from .terms import bounded, conflict_of, has_results, holder_here, longest, spot, who
+from .terms import NO_RESULT, bounded, conflict_of, has_results, holder_here, longest, spot, state_of, who
 
 if TYPE_CHECKING:
     from .options import LockOptions
@@ -36,9 +36,6 @@ BROKER_PAUSE: Final = 1.0
 
 LONGEST_PAUSE: Final = 30.0
 """Seconds between two looks at a result that is awaited, or at a store that is down."""
-
-NO_RESULT: Final = 60.0
-"""Seconds after which a job that is done, and has no result, won't have one."""
 
 
 def nap(seconds: float) -> None:
@@ -77,6 +74,8 @@ class Start:
         until = clock.now() + PREDECESSOR
         while not self.header.follow:
             found = at_start(job, self.message)
+            if job is not None and found is Verdict.UNSTORED:
+                found = self._unless_stored(job)
             if job is None or found is Verdict.RUN or (found is Verdict.ANSWERED and not self.answerable):
                 held, job = self._take(job)
                 if held is not None:
@@ -86,6 +85,13 @@ class Start:
             else:
                 job = self._instead(found, job)
         return None
+
+    def _unless_stored(self, job: Job) -> Verdict:
+        """Of a copy of a job that is done: its result may come yet, or its process died before it stored that."""
+        state = state_of(self.task, self.message.id)
+        if state in READY_STATES:
+            return Verdict.ENDED
+        return Verdict.RUN if state and job.age > NO_RESULT else Verdict.UNSTORED
 
     def _instead(self, found: Verdict, job: Job) -> Job | None:
         """What is done instead of a run; most of it raises ``Ignore``."""
@@ -97,6 +103,9 @@ class Start:
         return job
 
     def _not_run(self, found: Verdict, job: Job) -> NoReturn:
+        if found is Verdict.UNSTORED:
+            self.header = replace(self.header, copy=True)
+            self._again(self._backoff(), "its result isn't known to be stored")
         if found in (Verdict.PARK, Verdict.FOLLOWING, Verdict.SENDING):
             copy = found is Verdict.PARK and job.id == self.message.id
             self.header = replace(self.header, copy=copy or self.header.copy)
@@ -212,6 +221,10 @@ class Start:
             alias=task.lock_using,
         )
 
+    def _backoff(self) -> float:
+        """Seconds until this message looks for a result again."""
+        return min(0.5 * 2.0 ** min(self.header.turns, 6), LONGEST_PAUSE)
+
     def _again(self, pause: float, why: str) -> NoReturn:
         """The same message once more, later; this one is over. If the broker is down, this worker waits for it."""
         pause = bounded(self.task, pause)
@@ -272,7 +285,7 @@ class Start:
             return self.answered()
         goes_on = job is not None and (leader in (job.id, job.twin) or (job.run and job.run == self.header.after))
         if job is not None and goes_on and not (job.state == "done" and job.age > NO_RESULT):
-            self._again(min(0.5 * 2.0 ** min(self.header.turns, 6), LONGEST_PAUSE), f"it follows {leader}")
+            self._again(self._backoff(), f"it follows {leader}")
         self.answerable = False
         self.header = replace(self.header, follow="", line=True)
         return False

@@ -27,6 +27,10 @@ LATE: Final = 60.0
 """Seconds that a copy may wait in its queue after it was delivered again."""
 
 
+NO_RESULT: Final = 60.0
+"""Seconds after which a job that is done, and has no result, won't have one."""
+
+
 def spot(pid: int = 0) -> str:
     """Names a process, so that its parent finds what it held when it died; whatever ``METADATA`` says."""
     where = f"{socket.gethostname()}/{pid or os.getpid()}"
@@ -82,6 +86,19 @@ def conflict_of(task: LockOptions) -> str:
 def has_results(task: LockOptions) -> bool:
     """Whether the result of another message can be read."""
     return not task.ignore_result and not type(task.backend).__name__.startswith("Disabled")
+
+
+def stores_result(task: LockOptions) -> bool:
+    """Whether Celery stores the result of the run that goes on."""
+    return has_results(task) and not task.request.is_eager and not task.request.get("ignore_result")
+
+
+def state_of(task: LockOptions, id: str) -> str:
+    """The state of a result; "" if the result backend doesn't say."""
+    try:
+        return str(task.backend.get_state(id))
+    except Exception:  # noqa: BLE001 - there is no result backend, or it is down: whatever its library raises
+        return ""
 
 
 def who(job: Job) -> str:

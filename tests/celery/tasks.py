@@ -107,6 +107,23 @@ def again(self: Any, who: str) -> str:
         return run
 
 
+class Deadly:
+    """A result that kills the first process that stores it: its run has ended, and it has no result."""
+
+    def __init__(self, task: Any, who: str, run: str) -> None:
+        self.journal, self.who, self.run = task.app.journal, who, run
+
+    def __json__(self) -> str:
+        if self.journal.redis.incr(f"deadly:{self.who}") == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.run
+
+
+def deadly(self: Any, who: str) -> Deadly:
+    with self.app.journal.body(self, who) as run:
+        return Deadly(self, who, run)
+
+
 def collect(self: Any, results: Any, who: str) -> Any:
     """What a chord, a chain or a link ends in. It is nobody's job: each call counts."""
     self.app.journal.write("collected", who, results=results)
@@ -137,5 +154,6 @@ def declare(app: Celery, bases: dict[str, type[Task]]) -> None:
             for body in BODIES:
                 app.task(body, name=f"{kind}.{ack}.{body.__name__}", base=base, bind=True, **options)
             app.task(hold, name=f"{kind}.{ack}.brief", base=base, bind=True, lock_expire=BRIEF, **options)
+            app.task(deadly, name=f"{kind}.{ack}.deadly", base=base, bind=True, idempotency_ttl=60, **options)
             app.task(quick, name=f"{kind}.{ack}.dying", base=dying(base), bind=True, **options)
     app.task(collect, name="collect", base=Task, bind=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from billiard.exceptions import WorkerLostError
+from celery import chord
 
 from tests.celery.conftest import Cell, new_job
 
@@ -73,6 +74,21 @@ def test_child_killed_after_its_result_is_stored_does_not_run_again(cell: Cell, 
     assert second.id != first.id
     assert second.get(timeout=SOON) != run
     assert len(cell.journal.entries(who, "begin", id=first.id)) == 1
+
+
+@pytest.mark.celery
+@pytest.mark.parametrize("ack", ["early", "requeue"])
+def test_job_of_a_child_killed_before_its_result_is_stored_is_not_done(cell: Cell, who: str, ack: str) -> None:
+    """[K2] As without a lock: its message comes back, and is run; or it has failed, and can be submitted again."""
+    task = cell.task(f"once.{ack}.deadly")
+    if ack == "requeue":
+        result = chord([task.s(who)])(cell.task("collect").s(who))
+    else:
+        with pytest.raises(WorkerLostError):
+            task.delay(who).get(timeout=SOON)
+        result = task.delay(who)
+    assert result.get(timeout=SOON)
+    assert len(cell.journal.entries(who, "begin")) == 2
 
 
 @pytest.mark.celery

@@ -37,6 +37,11 @@ def copy_is_dropped(patch: Patch) -> None:
     _switched(patch, Verdict.PARK, Verdict.ENDED)
 
 
+def stored_too_early(patch: Patch) -> None:
+    """A job counts as done although its process died before it stored the result."""
+    _switched(patch, Verdict.UNSTORED, Verdict.ENDED)
+
+
 def retry_does_not_wait(patch: Patch) -> None:
     """A retry doesn't wait for the run that sent it."""
     _switched(patch, Verdict.FOLLOWING, Verdict.RUN)
@@ -51,6 +56,7 @@ MUTATIONS: list[tuple[Callable[[Patch], None], str]] = [
     (conflict_ignored, "two bodies at once"),
     (copy_is_run, "two bodies at once"),
     (copy_is_dropped, "neither it nor a later one ran|stuck|has no result"),
+    (stored_too_early, "has no result"),
     (retry_does_not_wait, "two bodies at once"),
     (replaced_too_early, "neither it nor a later one ran|stuck"),
 ]

@@ -125,5 +125,5 @@ class JobRules:
             runs = [run for run in self.runs if run.outcome in FINAL]
             if not any((run.ended + LEASE if blind else run.began) >= told.began or run.id == told.id for run in runs):
                 yield f"{told.id} was accepted, and neither it nor a later one ran"
-        if told.counted and world.results.get_state(told.id) == "PENDING":
-            yield f"{told.id}, which a chord counts on, has no result"
+        if world.results.get_state(told.id) == "PENDING" and (told.counted or world.late):
+            yield f"{told.id} has no result"

@@ -16,7 +16,7 @@ from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
 from kombu.exceptions import EncodeError, OperationalError
 
-from celery_locks import request, submission
+from celery_locks import request, stored, submission
 from celery_locks.keys import key_of
 from django_redis_locks import LockBackendError
 from django_redis_locks.backends.memory import MemoryBackend
@@ -248,16 +248,19 @@ class JobWorld:
         except (Ignore, Retry):
             pass
         except Exception as failure:  # noqa: BLE001 - Celery stores it
-            current().sleep(self.faults.trip())
-            self.results.store(message.id, "FAILURE", failure)
+            self._store_result(message, "FAILURE", failure)
         else:
-            current().sleep(self.store_takes())
-            self.results.store(message.id, "SUCCESS", result)
+            self._store_result(message, "SUCCESS", result)
         finally:
             self.task.request_stack.pop()
 
+    def _store_result(self, message: Message, status: str, result: Any) -> None:
+        current().sleep(self.store_takes())
+        self.results.store(message.id, status, result)
+        stored.confirm(self.task)
+
     def store_takes(self) -> float:
-        return self.faults.trip()
+        return self.random.choice([self.faults.trip(), self.faults.trip(), 0.05, 1.0])
 
     def _drop_revoked(self, message: Message) -> None:
         fake = SimpleNamespace(

@@ -53,6 +53,8 @@ START: dict[str, tuple[Job | None, Message, Verdict]] = {
     "[C30] done": (job("done", **SUCCESS), SENT, Verdict.ENDED),
     "[C30] failed, redelivered": (job("done", **FAILURE), message(redelivered=True), Verdict.ENDED),
     "[C28] failed, a parked copy": (job("done", **FAILURE), message(reserved=5, copy=True), Verdict.ENDED),
+    "[K2] done, its result isn't stored": (job("done", spot="p", **SUCCESS), SENT, Verdict.UNSTORED),
+    "[K2] failed, the same, redelivered": (job("done", spot="p", **FAILURE), REDELIVERED, Verdict.UNSTORED),
     "[C28] broken off, redelivered": (job("done"), REDELIVERED, Verdict.RUN),
     "failed, and sent again by hand": (job("done", **FAILURE), message(), Verdict.RUN),
     "[C40] run as a twin": (job("done", "other", twin="me", **SUCCESS), message(), Verdict.ANSWERED),
