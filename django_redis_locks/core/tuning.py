@@ -51,7 +51,6 @@ class Tuning:
         socket_timeout: How long one attempt of a caller may take, whatever the caller's wait.
         maintenance_timeout: How long one request of the maintenance thread may take.
         subscribe_timeout: How long a subscriber, and the caller that opens it, waits for the server's confirmation.
-        handshakes: A handshake of an asyncio connection has several exchanges: it is given this many socket time-outs.
         subscriber_idle: How long without a waiter the subscriber's connection stays open.
         subscriber_refused: When a server is asked again that refused a subscription.
         writer_lease: When the claim of a cache's writer ends that died.
@@ -77,7 +76,6 @@ class Tuning:
     socket_timeout: float = 2.0
     maintenance_timeout: float = 2.0
     subscribe_timeout: float = 2.0
-    handshakes: float = 4.0
     subscriber_idle: float = 60.0
     subscriber_refused: float = 60.0
     writer_lease: float = 5.0

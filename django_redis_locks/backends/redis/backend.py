@@ -50,7 +50,7 @@ class RedisBackend(Backend):
         self.location = masked(location)
         self._max_age = max_age
         self._wire = Wire(make, max_age)
-        self._awire = AsyncWire(amake, max_age, tuning.handshakes)
+        self._awire = AsyncWire(amake, max_age)
         self._inbox: RedisInbox | None = None
 
     misfit = staticmethod(versions.complaint)

@@ -167,8 +167,9 @@ class RedisInbox(Inbox):
                 self._connection = connection
                 names = {channel: channel + self._id for channel in self._wanted}
             ear.say(pack("SUBSCRIBE", *names.values()))
+            end = now() + self._listener.tuning.subscribe_timeout
             for _ in names:
-                if ear.next(self._listener.tuning.subscribe_timeout) is None:
+                if ear.next(end - now()) is None:
                     raise TimeoutError("no answer to SUBSCRIBE")
             with self._mutex:
                 if not self._mine() or self._reconnects != reconnects:
@@ -221,13 +222,17 @@ class Ear:
         self._sock.sendall(request)
 
     def next(self, seconds: float) -> Any:
-        """What was said next; None if it is silent for so long.
+        """What was said next; None if nothing was said to its end for so long.
 
         Raises:
             Refusal: the server refuses what we said last.
         """
+        end = now() + seconds
         while not self._heard:
-            self._sock.settimeout(seconds)
+            left = end - now()
+            if left <= 0:
+                return None
+            self._sock.settimeout(left)
             try:
                 data = self._sock.recv(8192)
             except TimeoutError:

@@ -15,12 +15,11 @@ from weakref import WeakKeyDictionary
 from ...core.clock import system_now as now
 from ...core.errors import LockBackendError
 from ...core.owners import running_loop
-from ...core.tuning import DEFAULT
 from . import alarms
 from .sockets import close_copy
 from .stream import Stream
 from .threads import RESTED
-from .wire import Failure, aconnect, adrop, asocket_of
+from .wire import Failure, aconnect, adrop, asocket_of, opened_within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -31,12 +30,9 @@ if TYPE_CHECKING:
 class AsyncWire:
     """Connections to one server for the tasks of each event loop."""
 
-    def __init__(
-        self, make: Callable[[], redis.asyncio.Connection], max_age: float, handshakes: float = DEFAULT.handshakes
-    ) -> None:
+    def __init__(self, make: Callable[[], redis.asyncio.Connection], max_age: float) -> None:
         self._make = make
         self._max_age = max_age
-        self._handshakes = handshakes
         self._forget()
 
     def _forget(self) -> None:
@@ -65,7 +61,7 @@ class AsyncWire:
         assert loop is not None  # noqa: S101 - we are in a coroutine
         home = self._homes.get(loop)
         if home is None:
-            home = Home(self._make, self._max_age, self._handshakes)
+            home = Home(self._make, self._max_age)
             await anext(home.parked)
             self._homes[loop] = home
             self._leave_closed_loops()
@@ -93,10 +89,9 @@ class Home:
     of its own, which is closed at once.
     """
 
-    def __init__(self, make: Callable[[], redis.asyncio.Connection], max_age: float, handshakes: float) -> None:
+    def __init__(self, make: Callable[[], redis.asyncio.Connection], max_age: float) -> None:
         self._make = make
         self._max_age = max_age
-        self._handshakes = handshakes
         self.stream: Stream | None = None
         self._streams: set[Stream] = set()
         """That one, and those that still have answers to come."""
@@ -182,7 +177,7 @@ class Home:
         stream = Stream(connection, loop, self._max_age, self._closed)
         self._streams.add(stream)
         try:
-            _cancel_late(asyncio.current_task(), connection, self._handshakes)
+            _cancel_late(asyncio.current_task(), connection)
             stream.begin(await aconnect(connection, stream))
         except BaseException:
             self._streams.discard(stream)
@@ -200,10 +195,10 @@ class Home:
             self.stream = None
 
 
-def _cancel_late(task: asyncio.Task[Any] | None, connection: redis.asyncio.Connection, handshakes: float) -> None:
+def _cancel_late(task: asyncio.Task[Any] | None, connection: redis.asyncio.Connection) -> None:
     """A handshake has its end too, whatever the server sends now and then, and while time is frozen."""
-    timeout = connection.socket_timeout
-    if timeout is None or task is None:
+    limit = opened_within(connection)
+    if limit is None or task is None:
         return
     ref = weakref.ref(task)
 
@@ -216,7 +211,7 @@ def _cancel_late(task: asyncio.Task[Any] | None, connection: redis.asyncio.Conne
                 pass  # the loop is closed
 
     try:
-        alarms.ring(now() + (connection.socket_connect_timeout or 0.0) + handshakes * timeout, ring)
+        alarms.ring(now() + limit, ring)
     except LockBackendError:
         pass  # no thread to be had: redis-py's own timeouts must do
 

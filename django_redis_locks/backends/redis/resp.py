@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 
 END: Final = b"\r\n"
 
-LONGEST: Final = 512 * 2**20
-"""Bytes in a string: as many as a server lets one have."""
+LONGEST: Final = 128 * 2**20
+"""Bytes of a reply, which may hold a value of a cache. More isn't kept in memory, whatever a server announces."""
+
+ROOM: Final = 65536
+"""Bytes that one look at a socket brings at most. Most answers have five; a cache's value may have many."""
 
 MOST: Final = 2**16
 """Members of an array: a script of ours returns a dozen."""
@@ -136,11 +139,11 @@ NONE: Final = object()
 class Reader:
     """Bytes in, as they come; whole replies out. What a server pushes is no reply."""
 
-    __slots__ = ("_missing", "_parts")
+    __slots__ = ("_held", "_missing", "_parts")
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
-        self._missing = 0
+        self._missing = self._held = 0
 
     @property
     def idle(self) -> bool:
@@ -161,6 +164,9 @@ class Reader:
         if self._parts:
             self._parts.append(data)
             self._missing -= len(data)
+            self._held += len(data)
+            if self._held > LONGEST + ROOM:
+                raise ProtocolError(f"a reply of more than {LONGEST} bytes")
             if self._missing > 0:
                 return []
             data = b"".join(self._parts)
@@ -180,15 +186,18 @@ class Reader:
                 else:
                     value, end = _value(lines, at, last, 0)
             except _ShortError as short:
-                self._parts, self._missing = [END.join(lines[at:])], short.missing
+                self._keep(END.join(lines[at:]), short.missing)
                 return replies
             if type(value) is not _Push:
                 replies.append(value)
             at = end
         if lines[last]:
             _check_beginning(lines[last])
-            self._parts, self._missing = [lines[last]], 1
+            self._keep(lines[last], 1)
         return replies
+
+    def _keep(self, data: bytes, missing: int) -> None:
+        self._parts, self._missing, self._held = [data], missing, len(data)
 
 
 def _check_beginning(line: bytes) -> None:

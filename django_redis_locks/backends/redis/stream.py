@@ -17,7 +17,7 @@ from ...core.clock import system_now as now
 from ...core.errors import LockBackendError
 from . import alarms
 from .refusals import is_outdated
-from .resp import MORE, SMALL, ProtocolError, Reader, Refusal
+from .resp import MORE, ROOM, SMALL, ProtocolError, Reader, Refusal
 from .threads import RESTED
 from .wire import Failure, adrop
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import redis
-
-ROOM = 65536
 
 
 class Stream(asyncio.BufferedProtocol):

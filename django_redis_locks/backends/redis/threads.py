@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.clock import system_now as now
 from .refusals import is_outdated
-from .resp import MORE, NONE, SMALL, ProtocolError, Reader, Refusal, read
+from .resp import MORE, NONE, ROOM, SMALL, ProtocolError, Reader, Refusal, read
 from .sockets import be_patient, close_copy, spoke
 from .wire import Failure, connect, drop
 
@@ -28,9 +28,6 @@ RESTED = 0.05
 """Seconds after which an idle connection is looked at before it is used. What the server closed meanwhile isn't written
 to: nobody could tell such a request from one whose answer was lost, and a release would take "not mine" for its own
 work. Looking costs some microseconds, so a busy connection is spared it."""
-
-ROOM = 65536
-"""Bytes that one look at a socket brings at most. Most answers have five; a cache's value may have many."""
 
 
 class Outdated(Exception):
@@ -49,7 +46,7 @@ class Line:
     def __init__(self, connection: redis.Connection, sock: Any, max_age: float) -> None:
         self.connection = connection
         self.sock = sock
-        self.send = sock.sendall
+        self.send = sock.send
         self.recv = sock.recv
         self.timeout: float | None = connection.socket_timeout
         self.patience = be_patient(sock, self.timeout)
@@ -59,6 +56,10 @@ class Line:
         """When it is to be replaced."""
         self.rested = 0.0
         """Until when it may be taken without a look."""
+
+    def until(self, began: float) -> float | None:
+        """When an exchange that began then has to be over; None is never."""
+        return None if self.timeout is None else began + self.timeout
 
     def drop(self) -> None:
         drop(self.connection)
@@ -86,8 +87,10 @@ class Wire:
             line = None
         if line is None or not line.rested > at < line.end or line.pid != getpid():
             line, reused = self._choose(line, at)
+            at = now()
         try:
-            line.send(request)
+            if (sent := line.send(request)) < len(request):
+                _send_rest(line, request[sent:], at)
             try:
                 data = line.recv(ROOM)
             except BlockingIOError:
@@ -96,7 +99,7 @@ class Wire:
                 reply = SMALL[data]
             else:
                 if (reply := read(data)) is NONE:
-                    (reply,) = _read(line, data, 1, None if line.timeout is None else now() + line.timeout)
+                    (reply,) = _read(line, data, 1, line.until(at))
                 if reply.__class__ is Refusal and is_outdated(reply):
                     raise Outdated(reply)
         except Exception as failure:
@@ -210,6 +213,16 @@ class Wire:
                 yield self._idle.pop(0)
             except IndexError:  # another thread took the last one
                 return
+
+
+def _send_rest(line: Line, data: bytes, began: float) -> None:
+    """A server that reads a little now and then would take it for ever."""
+    end = line.until(began)
+    if end is None:
+        line.sock.sendall(data)
+    else:
+        _send(line, data, end)
+        line.sock.settimeout(line.patience)
 
 
 def _send(line: Line, data: bytes, end: float) -> None:

@@ -7,7 +7,7 @@ unanswered. Its connection object is kept as long, since it closes what it made 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import redis
 import redis.asyncio
@@ -25,6 +25,10 @@ from .sockets import linger, waiting
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
+
+
+LONGEST_HANDSHAKE: Final = 2**20
+"""Bytes that a server may say while a connection is opened: it says some hundred."""
 
 
 class Failure(Exception):
@@ -56,6 +60,7 @@ def connection_makers(
         raise unknown_option(error, pool.connection_class) from None
     except redis.DataError as error:  # a login and a credential_provider
         raise ValueError(f"OPTIONS and LOCATION don't go together: {error}") from None
+    kind = _bounded(pool.connection_class)
     kwargs, akwargs = _plain(pool.connection_kwargs), _plain(apool.connection_kwargs)
     if getattr(first, "driver_info", None) is not None:  # to look up its own version takes longer than to connect
         kwargs["driver_info"] = akwargs["driver_info"] = first.driver_info
@@ -63,7 +68,7 @@ def connection_makers(
     kwargs["parser_class"], akwargs["parser_class"] = _RESP2Parser, _AsyncRESP2Parser
 
     def make(**more: Any) -> Any:
-        connection: Any = pool.connection_class(**kwargs | more)
+        connection: Any = kind(**kwargs | more)
         # and through its own packer: hiredis's crashes the process when a signal handler raises inside of it
         connection._command_packer = PythonRespSerializer(connection._buffer_cutoff, connection.encoder.encode)
         return connection
@@ -79,12 +84,20 @@ def _plain(kwargs: dict[str, Any]) -> dict[str, Any]:
 # Threads
 
 
-def connect(connection: redis.Connection, end: float | None = None) -> Any:
-    """Open a connection, be done by ``end`` of our clock, if there is one, and return its socket, on which all is quiet."""
-    if end is None:
+def connect(connection: Any, end: float | None = None) -> Any:
+    """Open a connection, be done by ``end`` of our clock, if there is one, and return its socket, on which all is quiet.
+
+    ``end`` is ``opened_within`` from now, unless it is given. A server that sends a byte now and then would otherwise hold up
+    a handshake for ever."""
+    if end is None and (limit := opened_within(connection)) is not None:
+        end = now() + limit
+    connection.end = end
+    try:
         connection.connect()
-    else:
-        _connect_by(connection, end)
+    finally:
+        connection.end = None
+        if isinstance(connection._sock, _BoundedSocket):
+            connection._sock = connection._sock.sock
     sock: Any = connection._sock
     linger(sock)
     buffer = getattr(connection._parser, "_buffer", None)
@@ -94,52 +107,61 @@ def connect(connection: redis.Connection, end: float | None = None) -> Any:
     return sock
 
 
-def _connect_by(connection: redis.Connection, end: float) -> None:
-    plain: Any = connection._connect
-    usual = connection.socket_connect_timeout, connection.socket_timeout
-
-    def bounded() -> _Bounded:
-        left = max(end - now(), 0.001)
-        connection.socket_connect_timeout, connection.socket_timeout = (
-            left if timeout is None else min(left, timeout) for timeout in usual
-        )
-        try:
-            return _Bounded(plain(), end)
-        finally:
-            connection.socket_connect_timeout, connection.socket_timeout = usual
-
-    connection._connect = bounded  # type: ignore[method-assign]
-    try:
-        connection.connect()
-    finally:
-        del connection._connect
-        shell: Any = connection._sock
-        if shell is not None:
-            connection._sock = shell.sock
+def opened_within(connection: Any) -> float | None:
+    """Seconds in which a connection is to be opened, encrypted and logged in; None is for ever."""
+    if connection.socket_timeout is None:
+        return None
+    usual: float | None = connection.socket_connect_timeout
+    longer: float = max(usual or 0.0, connection.socket_timeout)
+    return longer
 
 
-class _Bounded:
-    """A socket whose calls raise TimeoutError from ``end`` on.
+def _bounded(kind: Any) -> Any:
+    """A class of connections that are opened by an end, if one is set."""
 
-    A socket's own timeout bounds its silence only: a server that sends a byte now and then could hold up a handshake, and
-    so the renewals of all locks, for ever."""
+    class Bounded(kind):  # type: ignore[misc]
+        end: float | None = None
+
+        @property
+        def socket_connect_timeout(self) -> float | None:
+            """For one address of a host, which may have many."""
+            usual: float | None = self._socket_connect_timeout
+            left = None if self.end is None else max(self.end - now(), 0.001)
+            return min((each for each in (usual, left) if each is not None), default=None)
+
+        @socket_connect_timeout.setter
+        def socket_connect_timeout(self, seconds: float | None) -> None:
+            self._socket_connect_timeout = seconds
+
+        def _connect(self) -> Any:
+            sock = super()._connect()
+            return sock if self.end is None else _BoundedSocket(sock, self.end)
+
+    return Bounded
+
+
+class _BoundedSocket:
+    """A socket during a handshake: its calls raise TimeoutError from ``end`` on, and if it brings too much."""
 
     def __init__(self, sock: Any, end: float) -> None:
         self.sock = sock
         self._end = end
+        self._silence: float | None = sock.gettimeout()
+        self._room = LONGEST_HANDSHAKE
 
     def _in_time(self) -> Any:
         left = self._end - now()
         if left <= 0:
-            raise TimeoutError("no answer in time")
-        self.sock.settimeout(left)
+            raise TimeoutError("no connection in time")
+        self.sock.settimeout(left if self._silence is None else min(left, self._silence))
         return self.sock
 
-    def recv(self, *how: Any) -> Any:
-        return self._in_time().recv(*how)
-
-    def recv_into(self, *how: Any) -> Any:
-        return self._in_time().recv_into(*how)
+    def recv(self, *how: Any) -> bytes:
+        data: bytes = self._in_time().recv(*how)
+        self._room -= len(data)
+        if self._room < 0:
+            raise ProtocolError("no reply to a login is so long")
+        return data
 
     def sendall(self, data: bytes) -> None:
         self._in_time().sendall(data)

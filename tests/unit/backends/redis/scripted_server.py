@@ -24,6 +24,8 @@ class ScriptedServer:
         """What it says behind the last answer of a handshake."""
         self.pause = 0.0
         """Seconds before each answer, also of a handshake."""
+        self.drips = False
+        """Each answer to a handshake comes byte by byte, and never ends."""
         self.links: list[socket.socket] = []
         self.asked: list[int] = []
         """On which connection each request came, counted from 0."""
@@ -45,6 +47,16 @@ class ScriptedServer:
         """Nobody can connect any more."""
         with contextlib.suppress(OSError):  # hidden already
             self._listener.shutdown(socket.SHUT_RDWR)  # which wakes who accepts
+
+    def drip(self, link: socket.socket) -> None:
+        """Say a byte now and then, and read a little, for half a minute."""
+        link.setblocking(False)
+        for _ in range(600):
+            if self._ended.wait(0.05):
+                break
+            link.send(b"+")
+            with contextlib.suppress(BlockingIOError):
+                link.recv(20_000)
 
     def __enter__(self) -> Self:
         return self
@@ -77,6 +89,8 @@ class ScriptedServer:
                 greeting = self.greeting if b"LIB-VER" in data else b""
                 if handshake and b"CLIENT\r\n" in data:
                     self._ended.wait(self.pause)
+                    if self.drips:
+                        self.drip(link)
                     link.sendall(b"+OK\r\n" * data.count(b"CLIENT\r\n") + greeting)
                 for _ in range(data.count(b"PING\r\n")):
                     handshake = False

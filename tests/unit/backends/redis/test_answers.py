@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import socket
 import threading
@@ -27,8 +28,8 @@ class Threads:
     def __init__(self, url: str, **options: Any) -> None:
         self.wire = Wire(connection_makers(url, OPTIONS | options)[0], 3600)
 
-    def ask(self) -> Any:
-        return self.wire.ask(PING)
+    def ask(self, request: bytes = PING) -> Any:
+        return self.wire.ask(request)
 
     def close(self) -> None:
         self.wire.close()
@@ -39,9 +40,9 @@ class Loop:
         self._runner = asyncio.Runner()
         self.wire = AsyncWire(connection_makers(url, OPTIONS | options)[1], 3600)
 
-    def ask(self) -> Any:
+    def ask(self, request: bytes = PING) -> Any:
         async def ask() -> Any:
-            return await self.wire.ask(PING)
+            return await self.wire.ask(request)
 
         return self._runner.run(ask())
 
@@ -50,7 +51,7 @@ class Loop:
 
 
 OPTIONS = {"socket_timeout": 30.0, "socket_connect_timeout": 30, "protocol": 2}
-HURRIED = {"socket_timeout": 1.0}
+HURRIED = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0}
 """For tests of silence."""
 
 
@@ -78,20 +79,42 @@ def hurried(client_type: type[Threads | Loop], server: ScriptedServer) -> Iterat
         yield client
 
 
-def test_reply_byte_by_byte_ends_after_the_socket_timeout(hurried: Threads | Loop, server: ScriptedServer) -> None:
-    """[L9] Single bytes don't start the timeout again."""
-
-    def dribble(server: ScriptedServer, link: socket.socket) -> None:
-        link.sendall(b"$1000\r\n")
-        for _ in range(600):
-            clock_sleep(0.05)
-            link.sendall(b"x")
-
-    server.say(dribble)
+@pytest.mark.parametrize("what", ["handshake", "request", "reply"])
+def test_exchange_byte_by_byte_ends_after_the_socket_timeout(
+    hurried: Threads | Loop, server: ScriptedServer, what: str
+) -> None:
+    """[E4] [L9] Single bytes don't start the timeout again: neither those of a handshake, nor those that the server reads,
+    nor those of its reply."""
+    server.drips = what == "handshake"
+    if what != "handshake":
+        hurried.ask()
+        server.say(lambda server, link: server.drip(link))
     begin = clock.now()
     with pytest.raises(Failure):
-        hurried.ask()
-    assert clock.now() - begin < 20
+        hurried.ask(pack("PING", "x" * 40_000_000) if what == "request" else PING)
+    assert clock.now() - begin < 3 + BUSY
+
+
+def test_host_with_many_silent_addresses_fails_after_the_connect_timeout(
+    server: ScriptedServer, client_type: type[Threads | Loop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[E4] Each address doesn't get the timeout of its own."""
+    resolve = socket.getaddrinfo
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, contextlib.ExitStack() as stack:
+        address = full.getsockname()
+        for _ in range(3):  # no more are let in
+            one = stack.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(address)
+        monkeypatch.setattr(
+            socket, "getaddrinfo", lambda host, port, *how, **why: resolve(host, port, *how, **why) * 30
+        )
+        limits = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0}
+        with closing(client_type(f"redis://127.0.0.1:{address[1]}/0", **limits)) as client:
+            begin = clock.now()
+            with pytest.raises(Failure):
+                client.ask()
+            assert clock.now() - begin < 1 + BUSY
 
 
 def clock_sleep(seconds: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +18,7 @@ from tests.forks import in_child
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 from tests.unit.backends.redis.inboxes import LOCKS, TICK, InboxOwner, opened, subscriptions
+from tests.unit.backends.redis.scripted_server import ScriptedServer
 from tests.waiting import eventually
 from tools.redis_server import RedisServer
 
@@ -34,6 +36,17 @@ def test_subscription_without_a_reply_is_tried_again(inbox: RedisInbox, proxy: P
     first, *others = proxy.fates("SUBSCRIBE")
     assert first == "drop reply"
     assert set(others) == {"pass"}
+
+
+def test_inbox_gives_up_a_server_that_says_a_byte_now_and_then(make_inbox: Make) -> None:
+    """[E4] Neither a handshake nor a message that never ends holds up who waits for it."""
+    with ScriptedServer() as server:
+        server.drips = True
+        assert opened(make_inbox(server.url)) == ""
+        here, there = socket.socketpair()
+        with here, there:
+            threading.Thread(target=server.drip, args=(there,), daemon=True).start()
+            assert module.Ear(here, 1.0).next(0.3) is None
 
 
 def test_lost_connection_is_replaced_under_the_same_name(

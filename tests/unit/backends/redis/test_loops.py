@@ -180,7 +180,7 @@ def test_silent_handshake_fails_the_request(make: Make) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
     given = {"socket_timeout": SILENCE, "socket_connect_timeout": SILENCE, "protocol": 2}
-    wire = AsyncWire(connection_makers(url, given)[1], 3600, handshakes=1.0)
+    wire = AsyncWire(connection_makers(url, given)[1], 3600)
 
     async def main() -> None:
         begin = clock.now()

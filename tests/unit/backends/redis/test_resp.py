@@ -57,6 +57,17 @@ GARBAGE = [
 ]
 
 
+def test_reply_that_announces_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[E4] Also if each of its members is small enough: a process whose memory is gone holds no locks."""
+    with pytest.raises(ProtocolError):
+        Reader().feed(b"$500000000\r\n")
+    monkeypatch.setattr(resp, "LONGEST", 100_000)
+    reader, member = Reader(), b"$90000\r\n" + b"x" * 90_000 + b"\r\n"
+    assert reader.feed(b"*9\r\n" + member) == []
+    with pytest.raises(ProtocolError, match="more than 100000 bytes"):
+        reader.feed(member)
+
+
 def test_reply_of_each_kind_is_read_whole_and_in_two_parts() -> None:
     for data, value in REPLIES:
         assert Reader().feed(data) == [value]
