@@ -25,7 +25,7 @@ from .core.owners import registry as _registry
 from .core.templates import compile_template as key_maker
 from .dead import release_dead
 from .decorators import redis_lock
-from .decorators.deferred import sweep as release_leftovers
+from .deferred import sweep as release_leftovers
 from .handler import locks
 from .primitives.lock import Lock
 from .primitives.record import Record, RecordRef

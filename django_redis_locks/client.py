@@ -6,8 +6,11 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple, Never, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never, TypeAlias, TypeVar
 
+from django.db import DEFAULT_DB_ALIAS, connections
+
+from . import open_transactions
 from .conf import ON_BACKEND_ERROR, AliasSettings
 from .core import durations
 from .core.effects import Place
@@ -16,6 +19,7 @@ from .overrides import NOTHING, Overrides
 from .primitives.lock import Lock
 from .primitives.record import RecordRef
 from .primitives.wishes import Terms
+from .transaction_lock import TransactionLock
 
 if TYPE_CHECKING:
     from .core.durations import Duration
@@ -24,12 +28,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Options: TypeAlias = "tuple[Duration | None, Duration | None, bool | None, str | None]"
-"""What a call site says of a lock's terms: ``expire``, ``wait``, ``renew``, ``on_backend_error``; None where nothing."""
+Until: TypeAlias = Literal["block", "transaction"]
 
-_SILENT: Options = (None, None, None, None)
+Options: TypeAlias = "tuple[Duration | None, Duration | None, bool | None, str | None, Until | None, str | None]"
+"""What a call site says of a lock's terms: ``expire``, ``wait``, ``renew``, ``on_backend_error``, ``hold``, ``hold_using``;
+None where nothing."""
 
-_ARGUMENTS = ("expire", "wait", "renew", "on_lost", "on_backend_error", "name")
+_SILENT: Options = (None, None, None, None, None, None)
+
+_ARGUMENTS = ("expire", "wait", "renew", "on_lost", "on_backend_error", "hold", "hold_using", "name")
 
 MEMORY = 4096
 """So many keys, and terms, are remembered as they were made: most locks are made again and again."""
@@ -94,6 +101,8 @@ class LockMaker:
         name: str | None = None,
         on_lost: OnLost = None,
         on_backend_error: str | None = None,
+        hold: Until | None = None,
+        hold_using: str | None = None,
         **unknown: Never,
     ) -> Lock:
         """A mutex. One holder at a time, on all hosts; not re-entrant.
@@ -108,6 +117,10 @@ class LockMaker:
             on_lost: called with the grant when the lease is lost, in a thread for such calls, or in the loop of the task
                 that acquired it; ``"cancel"`` cancels that task.
             on_backend_error: ``"closed"`` raises when the store is down; ``"open"`` goes on without a lock.
+            hold: ``"transaction"`` frees the lock after COMMIT or ROLLBACK of the transaction that is open where it is
+                released; ``"block"`` frees it there, whatever is open. By default there too, with a warning in the log if
+                a transaction is open.
+            hold_using: the database of that transaction; by default ``"default"``.
 
         Raises:
             LockKeyError: not a str, or empty.
@@ -116,7 +129,7 @@ class LockMaker:
         """
         if unknown:
             refuse_unknown(unknown)
-        return self._make(key, name, (expire, wait, renew, on_backend_error), on_lost, False)
+        return self._make(key, name, (expire, wait, renew, on_backend_error, hold, hold_using), on_lost, False)
 
     def rlock(
         self,
@@ -128,12 +141,14 @@ class LockMaker:
         name: str | None = None,
         on_lost: OnLost = None,
         on_backend_error: str | None = None,
+        hold: Until | None = None,
+        hold_using: str | None = None,
         **unknown: Never,
     ) -> Lock:
         """The same lock, which its owner may enter again, without a round trip. The last exit frees it."""
         if unknown:
             refuse_unknown(unknown)
-        return self._make(key, name, (expire, wait, renew, on_backend_error), on_lost, True)
+        return self._make(key, name, (expire, wait, renew, on_backend_error, hold, hold_using), on_lost, True)
 
 
 class Locks(LockMaker):
@@ -172,7 +187,8 @@ class Locks(LockMaker):
             if on_lost != "cancel" and not callable(on_lost):
                 raise ValueError(f'on_lost is None, "cancel" or a callable, not {on_lost!r}')
             terms = replace(terms, on_lost=on_lost)
-        return Lock(self.engine, *address, terms, reentrant)
+        kind = TransactionLock if terms.database else Lock
+        return kind(self.engine, *address, terms, reentrant)
 
     def _address(self, key: str, name: str | None) -> Address:
         if name is not None and not isinstance(name, str):
@@ -216,6 +232,7 @@ class Locks(LockMaker):
             index=settings.index,
             metadata=_chosen(overrides.metadata, settings.metadata),
             on_lost=None,
+            after_release=open_transactions.warn_if_open,
         )
 
     def _terms_of(
@@ -225,6 +242,8 @@ class Locks(LockMaker):
         wait: Duration | None,
         renew: bool | None,
         on_backend_error: str | None,
+        hold: Until | None,
+        hold_using: str | None,
     ) -> Terms:
         """The terms of a lock of this name, with what its call site says of them."""
         overrides = self.overrides(name)
@@ -243,7 +262,24 @@ class Locks(LockMaker):
             if on_backend_error not in ON_BACKEND_ERROR:
                 raise ValueError(f'on_backend_error is "closed" or "open", not {on_backend_error!r}')
             terms = replace(terms, fail_open=on_backend_error == "open")
-        return terms
+        return terms if hold is None and hold_using is None else replace(terms, **_ending(hold, hold_using))
+
+
+def _ending(hold: object, using: str | None) -> dict[str, Any]:
+    """The terms on which a lock is freed.
+
+    Raises:
+        ValueError: there is no such ending, or no such database.
+    """
+    if hold == "block" and using is None:
+        return {"after_release": None}
+    if hold == "block":
+        raise ValueError('hold_using names the database of hold="transaction", and needs it')
+    if hold != "transaction":
+        raise ValueError(f"hold of a lock object is 'block' or 'transaction', not {hold!r}")
+    if using is not None and using not in connections.settings:
+        raise ValueError(f"hold_using is one of {', '.join(map(repr, connections.settings))}, not {using!r}")
+    return {"database": using or DEFAULT_DB_ALIAS}
 
 
 def _chosen(override: T | None, usual: T) -> T:

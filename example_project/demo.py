@@ -124,13 +124,15 @@ def show_report(stage: Any, url: str) -> int:
 
 
 def show_commit(stack: ExitStack, arguments: argparse.Namespace) -> int:
-    """Both forms wait for their lock, and the same view is a transaction: ATOMIC_REQUESTS."""
+    """All forms wait for their lock, and the same view is a transaction: ATOMIC_REQUESTS."""
     stage, site = open_shop(stack, arguments.redis, stack.enter_context(PostgreSQL()))
     by_hand = oversell(stage, "by-hand", site.url)
+    in_block = stage.rush("in-block", site.url, status)
+    print(paint(line(in_block), RED if commit_failures(by_hand, in_block) else GREEN), flush=True)
     waiting = stage.rush("waiting", site.url, status)
-    wrong = commit_failures(by_hand, waiting)
+    wrong = commit_failures(by_hand, in_block, waiting)
     print(paint(line(waiting), RED if wrong else GREEN), flush=True)
-    return judge(wrong, commit_explanation(by_hand, waiting))
+    return judge(wrong, commit_explanation(by_hand, in_block, waiting))
 
 
 def open_shop(stack: ExitStack, redis_url: str | None, database: PostgreSQL | None = None) -> tuple[Any, Any]:

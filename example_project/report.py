@@ -79,18 +79,18 @@ def failures(naive: Outcome, locked: Outcome, waiting: Outcome) -> list[str]:
     return found
 
 
-def commit_explanation(by_hand: Outcome, waiting: Outcome) -> str:
+def commit_explanation(by_hand: Outcome, in_block: Outcome, waiting: Outcome) -> str:
     """Two sentences."""
     return (
         f"With ATOMIC_REQUESTS a decorator around redis-py's lock frees it before COMMIT, so that the next buyer may read "
-        f"the stock of before: {by_hand.sold} buyers paid for {by_hand.supply} items. The same view under @redis_lock is "
-        f"free after COMMIT, and exactly {waiting.sold} items were sold."
+        f'the stock of before: {by_hand.sold} buyers paid for {by_hand.supply} items. A lock object with hold="transaction" and '
+        f"@redis_lock are free after COMMIT, and exactly {in_block.sold} and {waiting.sold} items were sold."
     )
 
 
-def commit_failures(by_hand: Outcome, waiting: Outcome) -> list[str]:
-    """As `failures`, of the two forms that differ at COMMIT."""
-    return _not_as_promised(by_hand, waiting)
+def commit_failures(by_hand: Outcome, *right: Outcome) -> list[str]:
+    """As `failures`, of the forms that differ at COMMIT."""
+    return _not_as_promised(by_hand, *right)
 
 
 def _not_as_promised(wrong: Outcome, *right: Outcome) -> list[str]:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..core.runner import run
-from ..decorators.transactions import open_now
+from ..open_transactions import open_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from django.http.response import HttpResponseBase
+
+from .. import deferred, open_transactions
 from ..core import templates
 from ..core.errors import LockBackendError, LockError, LockKeyError, LockNotAcquired
 from ..core.owners import registry
 from ..handler import locks
-from . import asked, callables, conflicts, deferred, transactions, views
+from . import asked, callables, conflicts, transactions, views
 from .conflicts import Refused
 
 if TYPE_CHECKING:
@@ -56,7 +60,8 @@ class Call:
                 return self.target(*args, **kwargs)
         try:
             lock = self._lock(asked.ask(self.make_key, _KEY, args, kwargs), calls)
-            grant, left = deferred.acquire(lock)
+            left = deferred.rejoin(lock)
+            grant = (lock if left is None else replace(lock, reentrant=True)).acquire()
         except LockKeyError as mistake:
             self._sign(mistake)
             raise
@@ -77,7 +82,7 @@ class Call:
             if calls.cools:
                 _let_go(grant)
             else:
-                deferred.defer(grant, calls.hold, result, left, self.name, request)
+                self._keep(grant, calls, result, request, new=left is None)
                 try:
                     grant.release()
                 except LockError as failure:
@@ -109,12 +114,18 @@ class Call:
             if calls.cools:
                 _let_go(grant)
             else:
-                deferred.defer(grant, calls.hold, result, None, self.name, request)
+                self._keep(grant, calls, result, request, new=True)
                 try:
                     await grant.arelease()
                 except LockError as failure:
                     deferred.report(grant, failure)
         return result
+
+    def _keep(self, grant: Grant, calls: CallTerms, result: Any, request: HttpRequest | None, *, new: bool) -> None:
+        """Hold the lock for longer than the call, as its ``hold`` says."""
+        if calls.hold != "call":
+            response = result if calls.hold == "response" and isinstance(result, HttpResponseBase) else None
+            deferred.keep(grant, open_transactions.around(self.name, new=new), response, request)
 
     def _calls(self) -> CallTerms:
         return self.plan.calls_of(locks[self.plan.using], self.name)

@@ -70,6 +70,7 @@ class Plan:
             "renew": renew,
             "on_lost": on_lost,
             "on_backend_error": on_backend_error,
+            "hold": "block",  # Call holds it for longer
         }
 
     def calls_of(self, client: Locks, name: str) -> CallTerms:

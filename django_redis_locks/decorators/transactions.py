@@ -1,4 +1,4 @@
-"""What ``@redis_lock`` knows of Django's transactions: which ones it begins itself, and which ones are open around it.
+"""Which of Django's transactions ``@redis_lock`` begins itself.
 
 Under ``ATOMIC_REQUESTS`` Django opens the transaction around the view and all its decorators, so that a lock taken by one
 of them would be free before COMMIT. So a decorated view tells Django to leave that alone, and its innermost lock begins
@@ -7,21 +7,16 @@ the same transactions, once it is acquired. Where nothing of ours is what the UR
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from django.conf import settings
 from django.db import connections, transaction
 
 from . import callables
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
-
-_log = logging.getLogger("django_redis_locks")
 
 NON_ATOMIC = "_non_atomic_requests"
 """Where Django looks for the aliases that a view opted out of, and where ``transaction.non_atomic_requests`` adds one."""
@@ -87,52 +82,3 @@ def _begun(request: HttpRequest | None, aliases: list[str]) -> Iterator[None]:
             yield
     finally:
         setattr(request, _BEGUN, False)
-
-
-def open_now() -> list[Any]:
-    """The connections of this thread that are inside ``atomic()``, without opening any. The transaction that ``TestCase``
-    puts around a test doesn't count: it is never committed, so the lock would be busy until the test ends."""
-    return [connection for connection in _initialized() if connection.in_atomic_block and not _of_test_case(connection)]
-
-
-def around(name: str, *, new: bool) -> list[Any]:
-    """The same, of a call that is over and has ended its own; says what may be wrong with them, for a ``new`` lock."""
-    found = []
-    for connection in _initialized():
-        if connection.in_atomic_block:
-            if not _of_test_case(connection):
-                found.append(connection)
-        elif connection.connection is not None and not connection.autocommit:
-            _warn_by_hand(name)
-    if found and new:
-        _warn_late(name)
-    return found
-
-
-def _initialized() -> Iterable[Any]:
-    return connections.all(initialized_only=True) if settings.configured else ()
-
-
-def _of_test_case(connection: Any) -> bool:
-    return any(block._from_testcase for block in connection.atomic_blocks)
-
-
-@cache
-def _warn_late(name: str) -> None:
-    """Once for each name."""
-    _log.warning(
-        "Lock %s is taken inside an open transaction. It is held until that ends; but what the transaction has read, or its "
-        "snapshot, may be older than the lock. Put the lock where the transaction begins: on the view or its dispatch(), or "
-        "around atomic()",
-        name,
-    )
-
-
-@cache
-def _warn_by_hand(name: str) -> None:
-    """Once for each name."""
-    _log.warning(
-        "Lock %s is released when its call returns, because autocommit is off: whether the transaction was committed by "
-        "then can't be known. Use atomic(), or hold a lock object around COMMIT",
-        name,
-    )

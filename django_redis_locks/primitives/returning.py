@@ -27,6 +27,8 @@ class Returning(Programs):
     def _release(self, grant: Grant) -> None:
         if self._leaving(grant):
             self._released(grant, run(self.releasing(grant.hold, owners.running_loop()), self.world))
+            if self.terms.after_release is not None:
+                self.terms.after_release(self.name)
 
     async def _arelease(self, grant: Grant) -> None:
         if self._leaving(grant):

@@ -10,6 +10,8 @@ from ..core.effects import Standing
 from ..core.hold import mint_id
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..core.effects import Seat
     from ..core.grant import Grant
     from ..core.hold import Hold, OnLost
@@ -29,6 +31,8 @@ class Terms:
         fail_open: run without a lock while the store is down.
         index: list the lock among the held ones.
         metadata: which fields of the holder are stored.
+        database: whose open transaction keeps the lock when a thread releases it; "" if none does.
+        after_release: called with the name when a thread has freed the lock.
     """
 
     lease: int
@@ -38,6 +42,8 @@ class Terms:
     index: bool
     metadata: tuple[str, ...]
     on_lost: OnLost
+    database: str = ""
+    after_release: Callable[[str], object] | None = None
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ urlpatterns = [
     path("locked/<int:product_id>/buy", views.buy_locked, name="locked"),
     path("waiting/<int:product_id>/buy", views.buy_waiting, name="waiting"),
     path("by-hand/<int:product_id>/buy", views.buy_by_hand, name="by-hand"),
+    path("in-block/<int:product_id>/buy", views.buy_in_block, name="in-block"),
     path("reports/sales/", views.sales, name="sales"),
     path("reports/sales/unguarded/", views.sales_unguarded, name="sales-unguarded"),
     path("restock", views.restock, name="restock"),

@@ -1,4 +1,4 @@
-"""Four ways to buy, which differ in one line: the decorator. And two ways to show a report."""
+"""Five ways to buy, which differ in one line: the lock. And two ways to show a report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 from django.views.decorators.vary import vary_on_headers
 
-from django_redis_locks import redis_lock
+from django_redis_locks import locks, redis_lock
 from django_redis_locks.cache import invalidate
 
 from . import reports
@@ -49,6 +49,13 @@ def buy_waiting(request: HttpRequest, product_id: int) -> HttpResponse:
 def buy_by_hand(request: HttpRequest, product_id: int) -> HttpResponse:
     """A lock that waits too, but is free when the view has returned."""
     return answer(request, *sell(product_id))
+
+
+@require_POST
+def buy_in_block(request: HttpRequest, product_id: int) -> HttpResponse:
+    """A lock object inside of the view's transaction: `hold` keeps it until COMMIT."""
+    with locks.lock(f"shop:block:{product_id}", hold="transaction"):
+        return answer(request, *sell(product_id))
 
 
 @require_GET

@@ -30,6 +30,7 @@ DATABASE = {
     "howto/caching:invalidate",
     "howto/celery:transactions",
     "howto/fencing:model",
+    "howto/locks:transaction",
     "howto/testing:commit",
     "howto/testing:forgotten",
     "howto/testing:testcase",

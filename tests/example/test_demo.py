@@ -65,7 +65,7 @@ def test_forms_compared_at_commit_fail_without_a_race_or_when_oversold():
     assert commit_failures(lucky, WAITING) == ["The by-hand form sold 40 of 40: its race didn't show."]
     oversold = replace(WAITING, sold=41, finals=[200] * 41 + [410] * 19)
     assert commit_failures(by_hand, oversold) == ["The waiting form sold 41 of 40."]
-    text = commit_explanation(by_hand, WAITING)
+    text = commit_explanation(by_hand, WAITING, WAITING)
     assert "60 buyers paid for 40 items" in text
     assert text.count(".") == explanation(NAIVE, LOCKED, WAITING).count(".") == 2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from django_redis_locks import conf, dead, inspection, locks
+from django_redis_locks import conf, dead, inspection, locks, open_transactions
 from django_redis_locks.admin.rows import id_of as admin_id
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.redis import facts
@@ -13,7 +13,6 @@ from django_redis_locks.console.console import actor as console_actor
 from django_redis_locks.core import events
 from django_redis_locks.core.owners import registry
 from django_redis_locks.core.tuning import RESERVED_FENCES
-from django_redis_locks.decorators import transactions
 
 __all__ = ["RESERVED_FENCES", "admin_id", "console_actor", "events"]
 
@@ -45,8 +44,10 @@ def run_in_maintenance_thread(job: Callable[[], object]) -> None:
 
 def repeat_warnings() -> None:
     """Warnings that are logged once are logged once more."""
-    transactions._warn_late.cache_clear()
-    transactions._warn_by_hand.cache_clear()
+    open_transactions._warn_late.cache_clear()
+    open_transactions._warn_by_hand.cache_clear()
+    open_transactions._warn_async.cache_clear()
+    open_transactions._warned_early.clear()
     conf._warn.cache_clear()
 
 

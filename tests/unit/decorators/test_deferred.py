@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
 
-from django_redis_locks import Grant, locks
+from django_redis_locks import Grant, deferred, locks
 from django_redis_locks.core.owners import registry
-from django_redis_locks.decorators import deferred
 from tests.django.helpers import PATIENCE, until
 from tests.django.transaction_log import Boom, is_busy, rolled_back, service
 
@@ -34,33 +32,17 @@ class Refusing:
         self.mutex.release()
 
 
-def test_call_survives_a_cleanup_between_two_of_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """[D4] The call has seen the lock as its thread's own."""
-    engine = locks["default"].engine
-    call_many = engine.backend.call_many
-    may_begin, at_it, may_send = threading.Event(), threading.Event(), threading.Event()
-
-    def slowly(*args: Any) -> Any:
-        at_it.set()
-        may_send.wait(PATIENCE)
-        return call_many(*args)
-
-    def meanwhile(*args: Any, **changes: Any) -> Any:
-        may_begin.set()
-        at_it.wait(0.3)
-        return replace(*args, **changes)
-
-    monkeypatch.setattr(engine.backend, "call_many", slowly)
-    with rolled_back():
-        service()
-        engine.alarm(0.0, lambda: may_begin.wait(PATIENCE))
-    monkeypatch.setattr(deferred, "replace", meanwhile)
+def test_call_after_a_rollback_needs_no_maintenance_thread() -> None:
+    """[D4] The thread frees the lock itself."""
+    may_go_on = threading.Event()
+    locks["default"].engine.alarm(0.0, lambda: may_go_on.wait(PATIENCE))
     try:
+        with rolled_back():
+            service()
         assert service() == "served"
+        assert not is_busy()
     finally:
-        may_send.set()
-    engine.settle(PATIENCE)
-    assert not is_busy()
+        may_go_on.set()
 
 
 def test_error_of_a_release_at_commit_is_logged_only(

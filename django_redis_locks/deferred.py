@@ -1,8 +1,8 @@
-"""A lock that outlives the call: until the transactions that are open when it returns have ended, or until its response is
-closed.
+"""A lock that outlives its call or its block: until the transactions that are open then have ended, or until the response
+is closed.
 
-Of a commit Django tells, of a rollback it doesn't. But a function that was given to ``on_commit`` is dropped with the
-transaction, whichever way that ends: so what is dropped unheard tells that the transaction was rolled back.
+Django calls back after a commit, but not after a rollback. A function that was given to ``on_commit`` is dropped with the
+transaction, whichever way that ends: so one that is dropped without a call means that the transaction was rolled back.
 """
 
 from __future__ import annotations
@@ -15,24 +15,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from django.core.signals import request_finished
-from django.http.response import HttpResponseBase
 
-from ..core import events
-from ..core.effects import Sweep
-from ..core.errors import LockBackendError, LockError, LockLost
-from ..core.grant import Grant
-from ..core.hold import State, mint_id
-from ..core.owners import registry, running_loop
-from . import transactions
+from . import open_transactions
+from .core import events
+from .core.effects import Sweep
+from .core.errors import LockBackendError, LockError, LockLost
+from .core.grant import Grant
+from .core.hold import State, mint_id
+from .core.owners import registry, running_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django.http import HttpRequest
 
-    from ..core.callterms import Until
-    from ..engine import Engine
-    from ..primitives.lock import Lock
+    from .engine import Engine
+    from .primitives.lock import Lock
 
 _RESPONSE = ""
 """Stands among the aliases for the response."""
@@ -41,36 +39,24 @@ _PATIENCE = 1.0
 """Seconds for the janitor to free what this thread's own rollback left."""
 
 
-def acquire(lock: Lock) -> tuple[Grant, Deferred | None]:
-    """Acquire the lock of a call. What an earlier call of this thread left locked until the end of its transaction is
-    entered again, and returned too: its transaction is ours."""
+def rejoin(lock: Lock) -> Deferred | None:
+    """What an earlier call or block of this thread left locked until the end of its transaction, to be entered again: that
+    transaction is still open."""
     left = registry.newest(lock.place) if registry.knows(lock.place) else None
-    if isinstance(left, Deferred):
-        stay = Grant(left.hold, left._keeper, mint_id())  # the janitor may come between two steps of ours
-        if left.hold.live and left.hold.enter(stay.id):
-            registry.keep(stay)
-            try:
-                return replace(lock, reentrant=True).acquire(), left
-            finally:
-                registry.forget(stay)
-                left.leave(stay.id)
-        if left.hold.state is State.RELEASING:
-            _engine(lock).settle(_PATIENCE)
-    return lock.acquire(), None
+    if not isinstance(left, Deferred):
+        return None
+    if left.stays and left.hold.live:
+        return left
+    left.end_dropped()
+    if left.hold.live or left.hold.state is State.RELEASING:  # the janitor is at it
+        _engine(lock).settle(_PATIENCE)
+    return None
 
 
-def defer(
-    grant: Grant, until: Until | None, result: Any, left: Deferred | None, name: str, request: HttpRequest | None
-) -> None:
-    """A call is about to release its grant. If the lock is to outlive it, the transactions, or the response that it
-    returned to ``request``, enter the hold once more."""
-    if until == "call":
-        return
-    connections = transactions.around(name, new=left is None)
-    response = result if until == "response" and isinstance(result, HttpResponseBase) else None
-    if response is None and (not connections or (left is not None and left.covers(connections))):
-        return
-    if grant.given_back or not grant.hold.live:
+def keep(grant: Grant, connections: list[Any], response: Any = None, request: HttpRequest | None = None) -> None:
+    """A grant is about to be released. Let the transactions of these connections, and the response, enter its hold once
+    more."""
+    if grant.given_back or not grant.hold.live or _kept(grant, connections, response):
         return
     deferred = Deferred(grant)
     try:
@@ -82,19 +68,29 @@ def defer(
         raise
 
 
+def _kept(grant: Grant, connections: list[Any], response: Any) -> bool:
+    """Whether there is nothing to wait for, or an earlier call or block waits for the same."""
+    if response is not None:
+        return False
+    earlier = registry.of_hold(grant.hold) if connections else ()
+    return not connections or any(isinstance(left, Deferred) and left.covers(connections) for left in earlier)
+
+
 class Deferred(Grant):
-    """What keeps a lock when its call is over. Nobody's current grant, but its thread may enter the lock again.
+    """Keeps a lock whose call or block is over. It isn't the current grant, but its thread may enter the lock again.
 
-    The lease is renewed on and on: until COMMIT nobody else may read, and before it other callbacks may take their time.
-    What is left locked by mistake, since a traceback keeps the callback that was dropped, is freed when the request has
-    ended, and by ``MAX_HOLD``."""
+    The lease is still renewed: until COMMIT no other thread may read, and earlier callbacks may take long. What is left
+    locked by mistake, since a traceback keeps the callback that was dropped, is freed when the request has ended, and by
+    ``MAX_HOLD``."""
 
-    __slots__ = ("_until",)
+    __slots__ = ("_dropped", "_until")
 
     def __init__(self, grant: Grant) -> None:
         super().__init__(grant.hold, grant._keeper, mint_id())
         self._until: dict[str, int] = {}
         """The aliases that are waited for, and where in ``run_on_commit`` our hook is."""
+        self._dropped: set[str] = set()
+        """Those whose transaction was rolled back. The janitor ends them, a moment later."""
 
     @property
     def given_back(self) -> bool:
@@ -124,6 +120,11 @@ class Deferred(Grant):
             registry.keep(self)
             _here.left.add(self)
 
+    @property
+    def stays(self) -> bool:
+        """Whether it waits for anything that is still open, so that only its own thread can end it."""
+        return not self._until.keys() <= self._dropped
+
     def covers(self, connections: list[Any]) -> bool:
         """Whether each of these transactions has our hook already. A savepoint that would drop it is around us too."""
         return all(self._is_on(connection) for connection in connections)
@@ -140,11 +141,17 @@ class Deferred(Grant):
     def dropped(self, alias: str) -> None:
         """Rolled back, or never closed. A finalizer's: the collector may have chosen any moment."""
         if not self.hold.foreign:
+            self._dropped.add(alias)
             self._put(lambda: self._end(alias, self._abandon))
+
+    def end_dropped(self) -> None:
+        """End here what the janitor would end a moment later."""
+        for alias in list(self._dropped):
+            self.ended(alias)
 
     def settle(self) -> None:
         """End what isn't open in this thread any more, though nobody said so."""
-        still = {connection.alias for connection in transactions.open_now()}
+        still = {connection.alias for connection in open_transactions.open_now()}
         for alias in self._until.keys() - still - {_RESPONSE}:
             self.ended(alias)
 

@@ -1,0 +1,146 @@
+"""Which of Django's transactions are open in this thread, and what is logged of locks that end before them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Iterable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.db import connections
+from django.db.backends.signals import connection_created
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_log = logging.getLogger("django_redis_locks")
+
+MOST_WARNED = 1000
+"""Of so many names at most it is logged that their locks end too early: a name may be a whole key."""
+
+
+def open_now() -> list[Any]:
+    """The connections of this thread that are inside ``atomic()``, without opening any. The transaction that ``TestCase``
+    puts around a test doesn't count: it is never committed, so the lock would be busy until the test ends."""
+    return [connection for connection in _initialized() if connection.in_atomic_block and not _of_test_case(connection)]
+
+
+def around(name: str, *, new: bool) -> list[Any]:
+    """The same at the end of a call, whose own transactions have ended. Logs what may be wrong with those that are open, for
+    a ``new`` lock."""
+    found = []
+    for connection in _initialized():
+        if connection.in_atomic_block:
+            if not _of_test_case(connection):
+                found.append(connection)
+        elif _is_by_hand(connection):
+            _warn_by_hand(name)
+    if found and new:
+        _warn_late(name)
+    return found
+
+
+def of_database(alias: str, name: str) -> list[Any]:
+    """The connection to this database, if it is inside ``atomic()`` now."""
+    for connection in _initialized():
+        if connection.alias == alias and connection.in_atomic_block and not _of_test_case(connection):
+            return [connection]
+        if connection.alias == alias and not connection.in_atomic_block and _is_by_hand(connection):
+            _warn_by_hand(name)
+    return []
+
+
+def warn_if_open(name: str) -> None:
+    """Log that a lock of this name was released inside of a transaction. Called at each release, so it takes no call of
+    Django's where none is open."""
+    for reference in _here.connections:
+        connection: Any = reference()
+        if connection is not None and connection.in_atomic_block and not _of_test_case(connection):
+            _warn_early(name, connection.alias)
+            return
+
+
+def warn_without(name: str) -> None:
+    """Log that asynchronous code has no transaction to wait for."""
+    _warn_async(name)
+
+
+def _initialized() -> Iterable[Any]:
+    return connections.all(initialized_only=True) if settings.configured else ()
+
+
+def _of_test_case(connection: Any) -> bool:
+    return any(block._from_testcase for block in connection.atomic_blocks)
+
+
+def _is_by_hand(connection: Any) -> bool:
+    return connection.connection is not None and not connection.autocommit
+
+
+class _Here(threading.local):
+    """The connections of this thread, which Django's handler finds in ten times the time."""
+
+    def __init__(self) -> None:
+        self.connections: list[Callable[[], object]] = [weakref.ref(connection) for connection in _initialized()]
+
+
+_here = _Here()
+
+
+def _note(*, connection: object, **_: object) -> None:
+    known = [reference for reference in _here.connections if reference() not in (None, connection)]
+    _here.connections = [*known, weakref.ref(connection)]
+
+
+connection_created.connect(_note, dispatch_uid="django_redis_locks")
+
+_warned_early: set[str] = set()
+
+
+def _warn_early(name: str, alias: str) -> None:
+    """Once for each name."""
+    if name in _warned_early or len(_warned_early) >= MOST_WARNED:
+        return
+    _warned_early.add(name)
+    using = "" if alias == "default" else f', hold_using="{alias}"'
+    _log.warning(
+        "Lock %s was released inside an open transaction: until its COMMIT, the next holder reads what was there before. "
+        'Put atomic() inside the lock, or hold the lock until the transaction ends: locks.lock(key, hold="transaction"%s). '
+        'Where it protects no rows of a database, hold="block" says so',
+        name,
+        using,
+    )
+
+
+@cache
+def _warn_late(name: str) -> None:
+    """Once for each name."""
+    _log.warning(
+        "Lock %s is taken inside an open transaction. It is held until that ends; but what the transaction has read, or its "
+        "snapshot, may be older than the lock. Put the lock where the transaction begins: on the view or its dispatch(), or "
+        "around atomic()",
+        name,
+    )
+
+
+@cache
+def _warn_by_hand(name: str) -> None:
+    """Once for each name."""
+    _log.warning(
+        "Lock %s is released at the end of its call or block, because autocommit is off: whether the transaction was "
+        "committed by then can't be known. Use atomic(), or hold a lock object around COMMIT",
+        name,
+    )
+
+
+@cache
+def _warn_async(name: str) -> None:
+    """Once for each name."""
+    _log.warning(
+        'Lock %s has hold="transaction" and is released at the end of its block: Django has no transactions in asynchronous '
+        "code. Hold it in the synchronous function that opens the transaction",
+        name,
+    )

@@ -1,0 +1,35 @@
+"""The lock that ``hold="transaction"`` makes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from . import deferred, open_transactions
+from .primitives.lock import Lock
+
+if TYPE_CHECKING:
+    from .core.durations import Duration
+    from .core.grant import Grant
+    from .primitives.wishes import Ask
+
+
+class TransactionLock(Lock):
+    """A lock that is freed after COMMIT or ROLLBACK of the transaction that is open where it is released, in that thread. Until
+    then the same thread may enter it again."""
+
+    __slots__ = ()
+
+    def _begin(self, blocking: bool, timeout: Duration | None, home: object) -> Ask | None:  # type: ignore[override]
+        if home is None and deferred.rejoin(self) is not None:
+            return Lock._begin(replace(self, reentrant=True), blocking, timeout, home)
+        return Lock._begin(self, blocking, timeout, home)
+
+    def _release(self, grant: Grant) -> None:
+        if not isinstance(grant, deferred.Deferred):
+            deferred.keep(grant, open_transactions.of_database(self.terms.database, self.name))
+        Lock._release(self, grant)
+
+    async def _arelease(self, grant: Grant) -> None:
+        open_transactions.warn_without(self.name)
+        await Lock._arelease(self, grant)

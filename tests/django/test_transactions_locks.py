@@ -1,0 +1,230 @@
+"""Lock objects and the transactions around them: `hold="transaction"`, and the warning where nothing says so."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.db import connection, connections, transaction
+from django.http import HttpRequest, HttpResponse
+from django.test import AsyncClient, Client, TestCase
+from django.urls import path
+
+from django_redis_locks import LockAlreadyHeld, locks
+from tests.django.helpers import in_thread
+from tests.django.transaction_log import Boom, TransactionLog, recorded, rolled_back
+from tests.probes.django import repeat_warnings
+
+pytestmark = [pytest.mark.usefixtures("log"), pytest.mark.databases("sqlite")]
+
+
+@pytest.fixture
+def warnings(caplog: pytest.LogCaptureFixture) -> Any:
+    """The text of all warnings so far."""
+    repeat_warnings()
+    return lambda: [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def hold(key: str = "stock", **terms: Any) -> Any:
+    return locks.lock(key, hold="transaction", **terms)
+
+
+def work(lock: Any = None) -> None:
+    with lock or hold():
+        pass
+
+
+def is_busy() -> bool:
+    return in_thread(locks.lock("stock").locked)
+
+
+class TestHold:
+    @pytest.mark.databases("sqlite", "postgresql", "mariadb")
+    @pytest.mark.parametrize("kind", ["lock", "rlock"])
+    def test_lock_is_released_after_commit_or_rollback(self, log: TransactionLog, kind: str, warnings: Any) -> None:
+        """[D2] Whatever releases it, also below a savepoint; with nothing open at the end of the block."""
+        lock = getattr(locks, kind)("stock", hold="transaction")
+
+        def by_release() -> None:
+            lock.acquire()
+            lock.release()
+
+        for release in (lambda: work(lock), by_release, lambda: lock.acquire().release()):
+            for end, how in ((transaction.atomic, "COMMIT"), (rolled_back, "ROLLBACK")):
+                log.clear()
+                with end():
+                    with transaction.atomic():
+                        release()
+                    assert is_busy()
+                log.equals("BEGIN default", "acquire stock", f"{how} default", "release stock")
+        log.clear()
+        with lock, transaction.atomic():
+            pass
+        log.equals("acquire stock", "BEGIN default", "COMMIT default", "release stock")
+        with transaction.atomic(), rolled_back():
+            work(lock)
+        log.wait_for("release stock")
+        assert warnings() == []
+
+    def test_body_that_raises_keeps_the_lock_until_the_transaction_ends(self, log: TransactionLog) -> None:
+        """[D2]"""
+        with pytest.raises(Boom), transaction.atomic():  # noqa: PT012
+            with pytest.raises(Boom), hold():
+                raise Boom
+            assert is_busy()
+            raise Boom
+        log.equals("BEGIN default", "acquire stock", "ROLLBACK default", "release stock")
+
+    def test_next_block_in_the_transaction_enters_again(self) -> None:
+        """[D2] A loop of blocks leaves one callback. A plain lock object would wait for its own transaction's end; a lock
+        that a rollback has freed is taken anew at once."""
+        with transaction.atomic():
+            for _ in range(3):
+                with hold() as grant:
+                    assert grant.held
+                work(locks.rlock("stock", hold="transaction"))
+            assert len(connection.run_on_commit) == 1
+            with pytest.raises(LockAlreadyHeld):
+                work(locks.lock("stock"))
+            with pytest.raises(LockAlreadyHeld), hold("other"):
+                work(hold("other"))
+        assert not is_busy()
+        with transaction.atomic():
+            for _ in range(10):
+                with rolled_back():
+                    work()
+                with transaction.atomic():
+                    assert hold().acquire(timeout=0).fence > grant.fence
+                    hold().release()
+                assert is_busy()
+
+    def test_transaction_is_that_of_hold_using_in_the_calling_thread(self, log: TransactionLog, warnings: Any) -> None:
+        """[D2]"""
+        with transaction.atomic(using="other"), transaction.atomic():
+            work(hold("rows", hold_using="other"))
+            in_thread(lambda: work(hold("thread")))
+            assert log[-1] == "release thread"
+        assert log[-3:] == ["COMMIT default", "COMMIT other", "release rows"]
+        assert warnings() == []
+        with transaction.atomic(using="other"):
+            work()
+            assert log[-1] == "release stock"
+        assert 'locks.lock(key, hold="transaction", hold_using="other")' in warnings()[0]
+
+    def test_transaction_whose_end_is_unknown_releases_at_the_end_of_the_block(
+        self, log: TransactionLog, warnings: Any
+    ) -> None:
+        """[D2] [D10] [D11] A test case's, one without autocommit, and that of a thread that waits for a coroutine."""
+        entered = TestCase._enter_atomics()  # type: ignore[attr-defined]
+        try:
+            for lock in (hold(), locks.lock("stock")):
+                work(lock)
+                assert log[-1] == "release stock"
+        finally:
+            TestCase._rollback_atomics(entered)  # type: ignore[attr-defined]
+        assert warnings() == []
+
+        async def awork() -> None:
+            async with hold():
+                pass
+
+        for _ in range(2):
+            asyncio.run(awork())
+            with transaction.atomic():
+                async_to_sync(awork)()
+                assert not is_busy()
+        assert "no transactions in asynchronous" in warnings()[0]
+        transaction.set_autocommit(False)
+        try:
+            work()
+            work()
+            assert log[-1] == "release stock"
+        finally:
+            transaction.rollback()
+            transaction.set_autocommit(True)
+        assert "autocommit is off" in warnings()[1]
+        assert len(warnings()) == 2
+
+    def test_wrong_hold_raises_ValueError(self) -> None:
+        """[D2]"""
+        for terms, message in (
+            ({"hold": "response"}, "hold of a lock object is 'block' or 'transaction', not 'response'"),
+            ({"hold": ["block"]}, "hold of a lock object"),
+            ({"hold": "transaction", "hold_using": "nope"}, "hold_using is one of 'default'.*'nope'"),
+            ({"hold": "block", "hold_using": "default"}, "hold_using names the database"),
+            ({"hold_using": "default"}, "hold of a lock object is 'block' or 'transaction', not None"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                locks.rlock("stock", **terms)  # type: ignore[arg-type]
+
+
+class TestWarning:
+    def test_lock_released_inside_a_transaction_is_warned_of_once_for_each_name(self, warnings: Any) -> None:
+        """[D2] Inside of it, below its savepoint, and begun before it; once for the thread of a new connection too."""
+
+        def inside(key: str) -> None:
+            with transaction.atomic():
+                work(locks.lock(f"{key}:1"))
+                with transaction.atomic():
+                    work(locks.rlock(f"{key}:2"))
+            grant = locks.lock(f"{key}:3").acquire()
+            with transaction.atomic():
+                grant.release()
+
+        def in_new_connection() -> None:
+            work(locks.lock("first"))
+            inside("threads")
+            connections.close_all()
+
+        inside("stock")
+        in_thread(in_new_connection)
+        assert [text.partition(" was released inside an open transaction")[0] for text in warnings()] == [
+            "Lock stock",
+            "Lock threads",
+        ]
+        assert 'locks.lock(key, hold="transaction")' in warnings()[0]
+
+    def test_lock_that_encloses_its_transaction_or_says_block_is_not_warned_of(self, warnings: Any) -> None:
+        """[D2] An inner entry frees nothing."""
+        with locks.rlock("stock"), transaction.atomic(), locks.rlock("stock"):
+            pass
+        with transaction.atomic():
+            work(locks.lock("mail", hold="block"))
+            with pytest.raises(LockAlreadyHeld), hold("twice"):
+                work(hold("twice"))
+        work(locks.lock("stock"))
+        assert warnings() == []
+
+
+def by_block(request: HttpRequest) -> HttpResponse:
+    with locks.lock("stock", hold="transaction"):
+        return HttpResponse(str(connection.in_atomic_block))
+
+
+def plainly(request: HttpRequest) -> HttpResponse:
+    with locks.lock("stock"):
+        return HttpResponse("sold")
+
+
+urlpatterns = [path("held/", by_block), path("plain/", plainly)]
+
+
+def test_block_in_a_view_outlives_ATOMIC_REQUESTS(settings: Any, warnings: Any) -> None:
+    """[D1] [D2] Under WSGI and ASGI; README's lock object."""
+    settings.ROOT_URLCONF = __name__
+    connections["default"].settings_dict["ATOMIC_REQUESTS"] = True
+    try:
+        with recorded("default") as log:
+            assert Client().get("/held/").content == b"True"
+            log.equals("BEGIN default", "acquire stock", "COMMIT default", "release stock")
+        assert asyncio.run(AsyncClient().get("/held/")).content == b"True"
+        assert not is_busy()
+        assert warnings() == []
+        for _ in range(2):
+            Client().get("/plain/")
+        assert len(warnings()) == 1
+    finally:
+        connections["default"].settings_dict["ATOMIC_REQUESTS"] = False
