@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from itertools import count
+from typing import TYPE_CHECKING, Any, Self, cast
+from weakref import WeakKeyDictionary
 
 from asgiref.sync import sync_to_async
 from django.db import models, router, transaction
@@ -22,6 +24,16 @@ if TYPE_CHECKING:
     from django.db.models.base import ModelBase
 
     from .core.grant import Grant
+    from .core.hold import Hold
+
+_moment = count(1).__next__
+"""Orders what this process reads and writes."""
+
+_written: WeakKeyDictionary[Hold, dict[tuple[str, object], int]] = WeakKeyDictionary()
+"""The moment of the last ``save`` of each row under a hold: its fence is the same for all of them."""
+
+MOST_ROWS = 10_000
+"""Of so many rows for each hold, the latest, the moment is kept."""
 
 
 def fenced_update(queryset: models.QuerySet[Any], grant: Grant, /, **values: Any) -> int:
@@ -56,6 +68,9 @@ class FencedModel(models.Model):
 
     fence: models.BigIntegerField[int, int] = models.BigIntegerField(default=0, editable=False)
 
+    _read: tuple[int | None, int] | None = None
+    """The fence that was read or written last, None if it was deferred, and the moment. None for an instance that wasn't."""
+
     class Meta:
         abstract = True
 
@@ -70,11 +85,12 @@ class FencedModel(models.Model):
     ) -> None:
         """Save it under ``grant``, by default that of the one lock which the caller holds.
 
-        A row that was read is written only if nobody has written it since, but this grant itself. A new row is inserted,
-        and needs no lock.
+        A row that was read is written only if no holder has written it since, this one included. A new row is inserted, and
+        needs no lock.
 
         Raises:
-            StaleGrant: another holder has written it since it was read, or it is gone.
+            StaleGrant: it was written since this instance read it, or it is gone.
+            ValueError: it was read without its fence. Nothing was sent.
             LockNotOwned: the caller holds no lock, or several and doesn't say which.
             LockLost: the lock isn't held any more. Nothing was sent.
             LockBackendError: there never was a lock (``on_backend_error="open"``). Nothing was sent.
@@ -86,18 +102,21 @@ class FencedModel(models.Model):
         if force_insert or (unread and not force_update and update_fields is None):
             with self._carrying(mine or 0):
                 super().save(using=using, force_insert=force_insert or True)
+            self._note(grants[0].hold if mine is not None else None)
             return
         if mine is None:
             raise _unclear(type(self), grants)
-        read = None if unread else self.__dict__.get("fence")
+        read = None if unread else self._fence_read(grants[0])
         row = self._row(using)
-        due = row.filter(fence__lte=mine) if read is None else row.filter(fence__lte=mine, fence__in={read, mine})
+        due = row.filter(fence__lte=mine) if read is None else row.filter(fence__lte=mine, fence=read)
         with transaction.atomic(using=using, savepoint=False):
             written = due.update(fence=mine)  # locks the row until COMMIT
             if written:
                 with self._carrying(mine):
                     super().save(using=using, force_update=force_update, update_fields=update_fields)
-        if not written:
+        if written:
+            self._note(grants[0].hold)
+        else:
             raise _stale(type(self), grants[0], _stored(row), read)
 
     async def asave(
@@ -118,10 +137,55 @@ class FencedModel(models.Model):
             update_fields=update_fields,
         )
 
+    @classmethod
+    def from_db(cls, *args: Any, **kwargs: Any) -> Self:
+        instance = super().from_db(*args, **kwargs)
+        instance._note()
+        return instance
+
+    def refresh_from_db(
+        self,
+        using: str | None = None,
+        fields: Iterable[str] | None = None,
+        from_queryset: models.QuerySet[Any] | None = None,
+    ) -> None:
+        super().refresh_from_db(using, fields, from_queryset)
+        if fields is None:  # the others are as old as before
+            self._note()
+
     def _row(self, using: str) -> models.QuerySet[Any]:
         """In the table that has the fence, which is a parent's if the parent is a model of its own."""
+        owner, pk = self._place()
+        return owner._base_manager.using(using).filter(pk=pk)  # type: ignore[no-any-return]
+
+    def _place(self) -> tuple[Any, object]:
         owner: Any = self._meta.get_field("fence").model
-        return owner._base_manager.using(using).filter(pk=getattr(self, owner._meta.pk.attname))  # type: ignore[no-any-return]
+        return owner, getattr(self, owner._meta.pk.attname)
+
+    def _note(self, hold: Hold | None = None) -> None:
+        """This instance is as the row is now; if it was written, under this hold."""
+        self._read = self.__dict__.get("fence"), _moment()
+        if hold is not None:
+            owner, pk = self._place()
+            rows = _written.setdefault(hold, {})
+            rows.pop((owner._meta.label, pk), None)
+            rows[owner._meta.label, pk] = self._read[1]
+            if len(rows) > MOST_ROWS:
+                del rows[next(iter(rows))]
+
+    def _fence_read(self, grant: Grant) -> int | None:
+        """The fence to compare, None for an instance that wasn't read."""
+        if self._read is None:
+            return None
+        read, moment = self._read
+        if read is None:
+            raise ValueError(
+                f"a {self._meta.label} that is saved is read with its fence: name it in only(), and not in defer()"
+            )
+        owner, pk = self._place()
+        if _written.get(grant.hold, {}).get((owner._meta.label, pk), 0) > moment:
+            raise _stale(type(self), grant, grant.fence, read)
+        return read
 
     @contextmanager
     def _carrying(self, fence: int) -> Iterator[None]:
@@ -182,6 +246,8 @@ def _stale(model: type[models.Model], grant: Grant, stored: int | None, read: in
         why = f"there is no such {what}"
     elif stored > mine:
         why = f"a later holder has written this {what}: its fence is {stored}, ours is {mine}"
+    elif stored == mine:
+        why = f"this {what} was read before it was written under the same lock: read it again"
     else:
         why = f"this {what} was read before another holder wrote it: fence {read} was read, {stored} is stored"
     return StaleGrant(

@@ -253,18 +253,68 @@ def test_save_of_fields_of_an_unread_row_compares_the_stored_fence(account: Acco
 
 @pytest.mark.databases("sqlite")
 def test_update_fields_or_loaded_fields_and_the_fence_are_written(account: Account, grant: Grant) -> None:
-    """Also of another instance, and of a proxy model: what the same grant has written meanwhile isn't another holder's."""
-    some, twin = Account.objects.only("balance").get(), Pooled.objects.get()
+    """What a read leaves out isn't written."""
+    some = Account.objects.only("balance", "fence").get()
     ONE.update(note="by hand")
     account.balance = F("balance") - 1
     account.save(update_fields=["balance"])
     account.refresh_from_db()
     assert (account.balance, account.note, account.fence) == (99, "by hand", grant.fence)
-    save(twin, grant)
-    assert stored() == (0, grant.fence)
-    ONE.update(note="by hand")
+    some.refresh_from_db()
     save(some, grant)
     assert ONE.values_list("balance", "note", "fence").get() == (0, "by hand", grant.fence)
+
+
+@pytest.mark.databases("sqlite")
+def test_instance_read_before_a_write_of_the_same_grant_raises_StaleGrant(account: Account, grant: Grant) -> None:
+    """[D4] Whatever wrote: another instance, one of a proxy model, a claim; from the first write on, when the fence that was
+    read is the grant's own; also after a part of it was read again. Read again, it is written."""
+
+    def by_twin() -> None:
+        twin = Pooled.objects.get()
+        twin.note += "!"
+        twin.save()
+
+    for write in (lambda: fenced_update(ONE, grant, note=""), by_twin, by_twin):
+        write()
+        for fields in ([], ["balance"], ["fence"]):
+            account.refresh_from_db(fields=fields)
+            with pytest.raises(StaleGrant, match="read before it was written under the same lock: read it again"):
+                account.save()
+        account.refresh_from_db()
+        account.balance -= 1
+        account.save()
+        account.save()
+    assert ONE.values_list("balance", "note", "fence").get() == (97, "!!", grant.fence)
+    created = Account.objects.create()
+    by_twin = Account.objects.get(pk=created.pk)
+    created.save()
+    with pytest.raises(StaleGrant):
+        by_twin.save()
+
+
+@pytest.mark.databases("sqlite")
+def test_instance_read_without_its_fence_raises_ValueError(account: Account, grant: Grant) -> None:
+    """[D4] Later than the row, the fence that is loaded with the attribute says nothing."""
+    for queryset in (Account.objects.only("balance"), Account.objects.defer("fence")):
+        unfenced = queryset.get()
+        later = unfenced.fence
+        with pytest.raises(ValueError, match=r"name it in only\(\)"):
+            unfenced.save()
+        assert stored() == (100, later)
+
+
+@pytest.mark.databases("sqlite")
+def test_moments_of_many_rows_are_forgotten(account: Account, grant: Grant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[D4] The oldest first."""
+    monkeypatch.setattr("django_redis_locks.fencing.MOST_ROWS", 2)
+    rows = [Account.objects.create() for _ in range(3)]
+    stale = [Account.objects.get(pk=row.pk) for row in rows]
+    for row in rows:
+        row.save()
+    stale[0].save()
+    with pytest.raises(StaleGrant):
+        stale[2].save()
 
 
 def test_fence_of_a_parent_in_another_table_is_compared_first(account: Account) -> None:
