@@ -26,7 +26,7 @@ from .keys import key_of
 from .message import HEADER, Header, header_in
 from .options import LockOptions, seconds
 from .place import SENDING, place_of
-from .terms import has_results, who
+from .terms import NO_RESULT, has_results, state_of, who
 
 if TYPE_CHECKING:
     from celery.result import AsyncResult
@@ -37,11 +37,6 @@ Publish = Callable[[str, Header], "AsyncResult[Any]"]
 
 _NOT_SENT: Final = (EncodeError, TypeError, ValueError)
 """What a message can't be made of. After any other failure the broker may have taken it."""
-
-_STALE_AFTER: Final = 1.0
-"""Seconds between two looks at the result of a job that is queued: it may have been revoked."""
-
-_looked: dict[str, float] = {}
 
 
 def submit(
@@ -100,10 +95,11 @@ def _after(run: Any, submission: _Submission) -> AsyncResult[Any]:
     """A job submits itself: that message takes over when this run ends. One is enough."""
     task, new, heir = submission.task, submission.new, run.heir
     itself = new.id == run.header.id  # it replaces itself
-    if heir is not None and not itself and task.lock_on_duplicate != "queue":
-        return submission.duplicate(Job("queued", heir.id))
+    queued = None if heir is None or itself else Job("queued", heir.id)
+    if queued is not None and task.lock_on_duplicate != "queue" and not submission.is_void(queued):
+        return submission.duplicate(queued)
     result = submission.publish(new.id, new)
-    if heir is None or itself:
+    if queued is None or task.lock_on_duplicate != "queue":
         run.heir = _heir(task, new.id, submission.options)
     return told(result, duplicated=False)
 
@@ -139,8 +135,8 @@ class _Submission:
         job: Job | None = None
         result: AsyncResult[Any] | None = None
         while result is None:
-            if job is None or at_submit(job) is Submit.RESERVE:
-                if job is not None and job.past:
+            if job is None or at_submit(job) is Submit.RESERVE or self.is_void(job):
+                if job is not None:
                     self.job = replace(self.job, past=job.past)
                 done, job = self.place.put(job, self.job, SENDING)
                 if done and job is not None:
@@ -165,9 +161,6 @@ class _Submission:
             return self._over(
                 job, Job("reserved", job.id, first=job.first, past=job.past, fingerprint=job.fingerprint), None
             )
-        if job.state == "queued" and self._revoked(job):
-            self.place.drop(job)
-            return None, None
         if job.state == "queued" and self.task.lock_on_duplicate == "replace" and not self._counted_on():
             return self._over(job, replace(self.job, first=job.first or job.reserved, past=job.past), job)
         return self.duplicate(job), job
@@ -219,19 +212,14 @@ class _Submission:
                 alias=self.task.lock_using,
             )
 
-    def _revoked(self, job: Job) -> bool:
-        """A job that was revoked while it was queued may never reach a worker. Its result says so, and isn't asked for each
-        of many duplicates."""
-        now = clock.now()
-        if self.task.ignore_result or _looked.get(job.id, 0.0) > now - _STALE_AFTER:
+    def is_void(self, job: Job) -> bool:
+        """Whether nothing will come of it: it was revoked while it was queued, and may never reach a worker; or its process
+        died before it stored the result that is to be the answer."""
+        queued = job.state == "queued" and not self.task.ignore_result
+        if not queued and not (job.spot and job.state == "done" and job.age > NO_RESULT):
             return False
-        if len(_looked) > 1024:
-            _looked.clear()
-        _looked[job.id] = now
-        try:
-            return self.task.backend.get_state(job.id) in READY_STATES
-        except Exception:  # noqa: BLE001 - there is no result backend, or it is down: whatever its library raises
-            return False
+        state = state_of(self.task, job.id)
+        return bool(state) and queued is (state in READY_STATES)
 
     def _counted_on(self) -> bool:
         """Somebody waits for this very task: a chord, a group, the next step of a chain, a callback."""

@@ -154,6 +154,8 @@ def declare(app: Celery, bases: dict[str, type[Task]]) -> None:
             for body in BODIES:
                 app.task(body, name=f"{kind}.{ack}.{body.__name__}", base=base, bind=True, **options)
             app.task(hold, name=f"{kind}.{ack}.brief", base=base, bind=True, lock_expire=BRIEF, **options)
-            app.task(deadly, name=f"{kind}.{ack}.deadly", base=base, bind=True, idempotency_ttl=60, **options)
+            app.task(
+                deadly, name=f"{kind}.{ack}.deadly", base=base, bind=True, shared=False, idempotency_ttl=60, **options
+            )
             app.task(quick, name=f"{kind}.{ack}.dying", base=dying(base), bind=True, **options)
     app.task(collect, name="collect", base=Task, bind=True)

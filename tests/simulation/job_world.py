@@ -16,7 +16,7 @@ from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
 from kombu.exceptions import EncodeError, OperationalError
 
-from celery_locks import request, stored, submission
+from celery_locks import request, stored
 from celery_locks.keys import key_of
 from django_redis_locks import LockBackendError
 from django_redis_locks.backends.memory import MemoryBackend
@@ -99,7 +99,6 @@ class JobWorld:
         type(self.task).world = self
         type(self.task).acks_late = self.late
         self.task.backend = self.results = Results()
-        submission._looked.clear()
         self.key = key_of(self.task, (), {}, None)[0]
         settings = AliasSettings(
             "default", MemoryBackend, LOCATION, {}, "lock", int(1000 * LEASE), 10.0, 3600.0, False, False, (), "answer"

@@ -26,7 +26,6 @@ from celery_locks import (
     SingletonTask,
     beat,
     counters,
-    submission,
 )
 from celery_locks.job import Job
 from celery_locks.keys import key_of
@@ -201,15 +200,15 @@ def test_duplicate_is_answered_as_lock_on_duplicate_says(sent: Sent, caplog: pyt
 
 
 def test_submission_after_a_start_or_a_revocation_is_a_new_job(sent: Sent) -> None:
-    """[C16] With ``unique_until="start"`` what runs has a record of its own. [C9] The message of a revoked job may never
-    reach a worker."""
+    """[C16] With ``unique_until="start"`` what runs has a record of its own. [C9] [K5] The message of a revoked job may never
+    reach a worker, and its result is looked at each time."""
     task = sent.task(unique_until="start")
     first = task.delay(1)
     assert task.delay(1).id == first.id
     sent.place(task).drop(sent.job(task))  # as a worker does at its start
     second = task.delay(1)
+    assert task.delay(1).id == second.id
     task.backend.mark_as_revoked(second.id, "by hand")
-    submission._looked.clear()
     third = task.delay(1)
     assert len({first.id, second.id, third.id}) == 3
     assert not third.deduplicated
@@ -240,6 +239,26 @@ def test_job_that_submits_itself_twice_has_one_successor(sent: Sent, how: str) -
     assert len(sent.ids) == (2 if how == "existing" else 3)
     assert [header.get("after") for header in sent.headers] == ["r"] * len(sent.ids)
     assert sent.headers[-1].get("follow") == (first.id if how == "existing" else None)
+
+
+def test_job_that_submits_itself_again_after_its_successor_was_revoked_has_another(sent: Sent) -> None:
+    """[K5]"""
+    task = sent.task()
+    run = run_of(task)
+    task.push_request(id="id", called_directly=False, lock_run=run)
+    task.backend.mark_as_revoked(task.delay(1).id, "by hand")
+    assert not task.delay(1).deduplicated
+    assert run.heir.id == sent.ids[-1]
+
+
+def test_job_that_is_done_answers_without_a_result_for_a_minute_only(sent: Sent) -> None:
+    """[K2] Its process died before it stored that."""
+    task = sent.task(idempotency_ttl=900)
+    for age, spot, answers in ((30, "p", True), (90, "p", False), (90, "", True)):
+        done = Job("done", f"{age}{spot}", spot=spot, keep=900, ttl=900, outcome="success", past=7)
+        sent.place(task).put(sent.place(task).look(), done, 900 - age)
+        assert task.delay(1).deduplicated is answers, (age, spot)
+        assert sent.job(task).past == 7
 
 
 def test_duplicate_is_no_child_of_its_submitter(sent: Sent) -> None:
