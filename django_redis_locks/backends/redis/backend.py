@@ -10,6 +10,7 @@ from ...core.tuning import DEFAULT, Tuning
 from ..base import Backend, Inbox
 from . import facts, versions
 from .address import database_in, identity, masked, redis_url
+from .idle import Suspicion
 from .inbox import RedisInbox
 from .loops import AsyncWire
 from .refusals import HINTS, OUTDATED, PASSING, REFUSALS, WHOLE, code_of, way_out
@@ -49,8 +50,9 @@ class RedisBackend(Backend):
         self._database = database_in(self.identity)
         self.location = masked(location)
         self._max_age = max_age
-        self._wire = Wire(make, max_age)
-        self._awire = AsyncWire(amake, max_age)
+        suspicion = Suspicion()
+        self._wire = Wire(make, max_age, suspicion)
+        self._awire = AsyncWire(amake, max_age, suspicion)
         self._inbox: RedisInbox | None = None
 
     misfit = staticmethod(versions.complaint)

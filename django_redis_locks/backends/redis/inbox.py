@@ -21,6 +21,7 @@ from redis.exceptions import ResponseError
 
 from ...core.clock import system_now as now
 from ..base import Inbox
+from .idle import lifetime
 from .resp import Reader, Refusal, pack
 from .sockets import close_copy, interrupt
 from .wire import connect, drop, socket_of
@@ -188,7 +189,8 @@ class RedisInbox(Inbox):
 
     def _hear(self, ear: Ear, names: dict[str, str]) -> None:
         silent = False
-        born = used = now()
+        used = now()
+        end = used + lifetime(self._max_age)
         while self._mine() and names.keys() >= self._wanted:
             heard = ear.next(self._listener.tuning.max_poll_interval)
             if heard is not None:
@@ -198,7 +200,7 @@ class RedisInbox(Inbox):
                     self._listener.told(number, lock)
             elif silent:
                 raise TimeoutError("no answer to PING")
-            elif now() - born > self._max_age:  # so that a changed password or address reaches this one too
+            elif now() > end:  # so that a changed password or address reaches this one too
                 return
             elif self._listener.waiting():
                 used = now()

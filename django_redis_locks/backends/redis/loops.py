@@ -16,6 +16,7 @@ from ...core.clock import system_now as now
 from ...core.errors import LockBackendError
 from ...core.owners import running_loop
 from . import alarms
+from .idle import Suspicion
 from .sockets import close_copy
 from .stream import Stream
 from .threads import RESTED
@@ -30,9 +31,12 @@ if TYPE_CHECKING:
 class AsyncWire:
     """Connections to one server for the tasks of each event loop."""
 
-    def __init__(self, make: Callable[[], redis.asyncio.Connection], max_age: float) -> None:
+    def __init__(
+        self, make: Callable[[], redis.asyncio.Connection], max_age: float, suspicion: Suspicion | None = None
+    ) -> None:
         self._make = make
         self._max_age = max_age
+        self._suspicion = suspicion or Suspicion()
         self._forget()
 
     def _forget(self) -> None:
@@ -61,7 +65,7 @@ class AsyncWire:
         assert loop is not None  # noqa: S101 - we are in a coroutine
         home = self._homes.get(loop)
         if home is None:
-            home = Home(self._make, self._max_age)
+            home = Home(self._make, self._max_age, self._suspicion)
             await anext(home.parked)
             self._homes[loop] = home
             self._leave_closed_loops()
@@ -89,9 +93,10 @@ class Home:
     of its own, which is closed at once.
     """
 
-    def __init__(self, make: Callable[[], redis.asyncio.Connection], max_age: float) -> None:
+    def __init__(self, make: Callable[[], redis.asyncio.Connection], max_age: float, suspicion: Suspicion) -> None:
         self._make = make
         self._max_age = max_age
+        self._suspicion = suspicion
         self.stream: Stream | None = None
         self._streams: set[Stream] = set()
         """That one, and those that still have answers to come."""
@@ -137,7 +142,7 @@ class Home:
         if stream.pid != getpid():  # a fork that didn't run Python's hooks
             self.leave_to_parent()
             return None
-        if now() >= stream.end:
+        if now() >= stream.end or (not stream.busy and stream.rested < self._suspicion.since):
             self.stream = None
             stream.retire()
             return None
@@ -190,6 +195,8 @@ class Home:
         return stream
 
     def _closed(self, stream: Stream) -> None:
+        if isinstance(stream.cause, TimeoutError):
+            self._suspicion.since = now()
         self._streams.discard(stream)
         if self.stream is stream:
             self.stream = None

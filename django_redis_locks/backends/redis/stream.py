@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.clock import system_now as now
 from ...core.errors import LockBackendError
 from . import alarms
+from .idle import lifetime
 from .refusals import is_outdated
 from .resp import MORE, ROOM, SMALL, ProtocolError, Reader, Refusal
 from .threads import RESTED
@@ -47,7 +48,7 @@ class Stream(asyncio.BufferedProtocol):
         self.pid = getpid()
         self.open = self.paused = self.retired = False
         self.cause: Exception | None = None
-        self.end = now() + max_age
+        self.end = now() + lifetime(max_age)
         self.rested = 0.0
         self._loop = loop
         self._future = loop.create_future

@@ -10,10 +10,14 @@ SO_LINGER 0, so that bytes that haven't left yet never will.
 
 from __future__ import annotations
 
+import weakref
 from os import getpid
 from typing import TYPE_CHECKING, Any
 
 from ...core.clock import system_now as now
+from ...core.errors import LockBackendError
+from . import alarms
+from .idle import MOST_IDLE, OLD, Suspicion, lifetime
 from .refusals import is_outdated
 from .resp import MORE, NONE, ROOM, SMALL, ProtocolError, Reader, Refusal, read
 from .sockets import be_patient, close_copy, spoke
@@ -41,7 +45,19 @@ class Outdated(Exception):
 class Line:
     """A connection, its socket, and what we know of it."""
 
-    __slots__ = ("connection", "end", "patience", "pid", "recv", "rested", "send", "sock", "timeout")
+    __slots__ = (
+        "__weakref__",
+        "born",
+        "connection",
+        "end",
+        "patience",
+        "pid",
+        "recv",
+        "rested",
+        "send",
+        "sock",
+        "timeout",
+    )
 
     def __init__(self, connection: redis.Connection, sock: Any, max_age: float) -> None:
         self.connection = connection
@@ -52,7 +68,8 @@ class Line:
         self.patience = be_patient(sock, self.timeout)
         """Its timeout as Python knows it."""
         self.pid = getpid()
-        self.end = now() + max_age
+        self.born = now()
+        self.end = self.born + lifetime(max_age)
         """When it is to be replaced."""
         self.rested = 0.0
         """Until when it may be taken without a look."""
@@ -61,6 +78,9 @@ class Line:
         """When an exchange that began then has to be over; None is never."""
         return None if self.timeout is None else began + self.timeout
 
+    def close(self) -> None:
+        self.connection.disconnect()
+
     def drop(self) -> None:
         drop(self.connection)
 
@@ -68,10 +88,14 @@ class Line:
 class Wire:
     """Connections to one server for threads."""
 
-    def __init__(self, make: Callable[[], redis.Connection], max_age: float) -> None:
+    def __init__(
+        self, make: Callable[[], redis.Connection], max_age: float, suspicion: Suspicion | None = None
+    ) -> None:
         self._make = make
         self._max_age = max_age
+        self._suspicion = suspicion or Suspicion()
         self._idle: list[Line] = []
+        self._begin_trimming()
 
     def ask(self, request: bytes) -> Any:
         """Send one request and return its reply; an error reply is returned, not raised.
@@ -108,7 +132,7 @@ class Wire:
             line.drop()
             raise
         line.rested = at + RESTED  # push(), at the price of one call less
-        self._idle.append(line)
+        (self._idle.append if len(self._idle) < MOST_IDLE else Line.close)(line)
         return reply
 
     def ask_many(self, requests: Sequence[bytes], timeout: float, *, follow: bool = True) -> list[Any]:
@@ -138,25 +162,26 @@ class Wire:
     def push(self, line: Line, at: float) -> None:
         """Give a connection back that was used at this moment."""
         line.rested = at + RESTED
-        self._idle.append(line)
+        (self._idle.append if len(self._idle) < MOST_IDLE else Line.close)(line)
 
     def close(self) -> None:
         for line in self._take_all():
-            line.connection.disconnect()
+            line.close()
 
     def after_fork_in_child(self) -> None:
         """The sockets are the parent's: close our copies of them without shutdown or close_notify."""
         for line in self._take_all():
             close_copy(line.sock)
+        self._begin_trimming()
 
     def _choose(self, line: Line | None, at: float, end: float | None = None) -> tuple[Line, bool]:
         """This one, another idle one, or a new one; and whether it was idle."""
-        self._replace_old(at)
+        self._close_idle(lambda other: at >= other.end or self._doubtful(other))
         while line is not None:
             if line.pid == getpid():  # else a fork didn't run Python's hooks
-                if at < line.end and (at < line.rested or not spoke(line.sock, line.patience)):
+                if at < line.end and (at < line.rested or not self._dead(line)):
                     return line, True
-                line.connection.disconnect()
+                line.close()
             line = self._pop()
         return self._connect(end), False
 
@@ -166,9 +191,12 @@ class Wire:
         except IndexError:
             return None
 
-    def _replace_old(self, at: float) -> None:
-        """Close what has had its time. What lies at the bottom since a rush is never taken again, and would stay open."""
-        self._close_idle(lambda line: at >= line.end)
+    def _dead(self, line: Line) -> bool:
+        return self._doubtful(line) or spoke(line.sock, line.patience)
+
+    def _doubtful(self, line: Line) -> bool:
+        """A request went unanswered since it was used, so the other end of this one may be gone as well."""
+        return line.rested < self._suspicion.since
 
     def _close_idle(self, doomed: Callable[[Line], bool]) -> None:
         for line in self._idle.copy():
@@ -177,12 +205,15 @@ class Wire:
                     self._idle.remove(line)
                 except ValueError:  # another thread took it
                     continue
-                line.connection.disconnect()
+                line.close()
 
     def _connect(self, end: float | None = None) -> Line:
         connection = self._make()
         try:
-            return Line(connection, connect(connection, end), self._max_age)
+            line = Line(connection, connect(connection, end), self._max_age)
+            self._lines.add(line)
+            self._trim_later()
+            return line
         except Exception as failure:
             drop(connection)
             raise Failure(failure, sent=False, stale=False) from failure
@@ -200,11 +231,42 @@ class Wire:
         stale = reused and not isinstance(failure, (TimeoutError, ProtocolError))
         if stale:
             self.close()
+        elif isinstance(failure, TimeoutError):
+            self._suspicion.since = now()
         return Failure(failure, sent=True, stale=stale)
 
     def _close_older(self, line: Line) -> None:
         """Those that lead where this one did."""
-        self._close_idle(lambda other: other.end <= line.end)
+        self._close_idle(lambda other: other.born <= line.born)
+
+    # What a rush leaves behind lies at the bottom of the stack, and is never taken again
+
+    def _begin_trimming(self) -> None:
+        self._lines: weakref.WeakSet[Line] = weakref.WeakSet()
+        self._trims = False
+
+    def _trim_later(self) -> None:
+        if self._trims or len(self._lines) < 2:
+            return
+        ref = weakref.ref(self)
+
+        def ring() -> None:
+            wire = ref()
+            if wire is not None:
+                wire._trim()
+
+        try:
+            alarms.ring(now() + OLD, ring)
+            self._trims = True
+        except LockBackendError:
+            pass  # no thread to be had
+
+    def _trim(self) -> None:
+        """Close what has lain idle for long, but for the one that is taken next."""
+        self._trims = False
+        old, kept = now() - OLD, self._idle[-1:]
+        self._close_idle(lambda line: line.rested < old and line not in kept)
+        self._trim_later()
 
     def _take_all(self) -> Iterator[Line]:
         """Take out what is there now, one by one: other threads go on pushing and popping meanwhile."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -9,8 +10,13 @@ from typing import Any
 import pytest
 
 from django_redis_locks import clock
+from django_redis_locks.backends.redis import threads
+from django_redis_locks.backends.redis.idle import Suspicion
+from django_redis_locks.backends.redis.loops import AsyncWire
 from django_redis_locks.backends.redis.resp import pack
 from django_redis_locks.backends.redis.threads import Line, Wire
+from django_redis_locks.backends.redis.wire import Failure, connection_makers
+from tests.unit.backends.redis.scripted_server import ScriptedServer
 
 PING = pack("PING")
 
@@ -91,3 +97,61 @@ def test_close_ends_while_connections_are_returned(closed: list[str]) -> None:
         closed.append(line.connection.name)
         wire.push(a_line(line.connection.name.upper(), closed), clock.now())
     assert closed == ["a", "b", "c"]
+
+
+def rush(wire: Wire, many: int) -> None:
+    """So many connections in use at once, and given back."""
+    lines = [wire._connect() for _ in range(many)]
+    for line in lines:
+        wire.push(line, clock.now())
+
+
+def test_idle_connections_of_a_rush_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[E6] Some at once, the others when they have lain idle for long, also if the process does nothing any more; one stays.
+    They aren't replaced all at once either."""
+    monkeypatch.setattr(threads, "MOST_IDLE", 20)
+    rung: list[Callable[[], object]] = []
+    monkeypatch.setattr(threads.alarms, "ring", lambda at, what: rung.append(what))
+    with ScriptedServer() as server:
+        wire = Wire(connection_makers(server.url, {"socket_timeout": 5.0, "protocol": 2})[0], 3600)
+        rush(wire, 30)
+        assert len(wire._idle) == 20
+        assert max(line.end for line in wire._idle) - min(line.end for line in wire._idle) > 60
+        (trim,) = rung
+        trim()
+        assert len(wire._idle) == 20
+        monkeypatch.setattr(threads, "OLD", -1.0)
+        rung[-1]()
+        assert len(wire._idle) == 1
+        assert len(rung) == 2, "nothing is left to be closed"
+        assert wire.ask(PING) == b"PONG"
+        wire.close()
+
+
+def test_request_without_an_answer_condemns_what_lay_idle() -> None:
+    """[E6] After a power cut each idle connection, of threads and of loops, would cost its next request a timeout."""
+    with ScriptedServer() as server, asyncio.Runner() as runner:
+        given = {"socket_timeout": 1.0, "socket_connect_timeout": 20.0, "protocol": 2}
+        make, amake, _ = connection_makers(server.url, given)
+        suspicion = Suspicion()
+        wire, awire = Wire(make, 3600, suspicion), AsyncWire(amake, 3600, suspicion)
+
+        async def ask() -> object:
+            return await awire.ask(PING)
+
+        def here() -> object:
+            return wire.ask(PING)
+
+        def there() -> object:
+            return runner.run(ask())
+
+        rush(wire, 3)
+        for cut, next_one in ((there, here), (here, there)):
+            there()
+            server.say(None)
+            with pytest.raises(Failure):
+                cut()
+            before = len(server.links)
+            assert next_one() == b"PONG"
+            assert len(server.links) == before + 1, "what lay idle isn't asked"
+        wire.close()

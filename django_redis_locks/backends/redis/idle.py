@@ -1,0 +1,33 @@
+"""How many connections may lie idle, for how long, and which of them are used again."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+MOST_IDLE: Final = 64
+"""Idle connections of threads that one process keeps to one server. A rush of more of them closes the others at its end."""
+
+OLD: Final = 60.0
+"""Seconds after which an idle connection of threads is closed, unless it is the only one."""
+
+
+class Suspicion:
+    """Of all idle connections to one server, of threads and loops.
+
+    After a power cut, or behind a firewall that has forgotten them, connections are dead and say nothing of it. Each would
+    cost its next request a timeout, so the first one that does condemns all that were used before.
+
+    Attributes:
+        since: when a request went unanswered last.
+    """
+
+    __slots__ = ("since",)
+
+    def __init__(self) -> None:
+        self.since = 0.0
+
+
+def lifetime(max_age: float) -> float:
+    """A little less than the greatest age: connections that were opened at once aren't replaced at once."""
+    return max_age * random.uniform(0.8, 1.0)  # noqa: S311 - no secret
