@@ -49,7 +49,10 @@ def way_out(problem: str, where: str) -> str:
         return "Raise its maxclients, or let fewer processes connect"
     if "certificate verify failed" in problem:
         if "mismatch" in problem or "not valid for" in problem:
-            return "Let LOCATION name the host as its certificate does"
+            return (
+                "Let LOCATION name the host as its certificate does. If none of its names can be reached, "
+                '"OPTIONS": {"ssl_check_hostname": False} trusts all that its authority has signed'
+            )
         return 'Name the authority that signed its certificate: "OPTIONS": {"ssl_ca_certs": "/path/to/ca.pem"}'
     usual = "Start that server, or correct LOCATION in REDIS_LOCKS"
     if where.startswith(("rediss:", "valkeys:")) and "refused" not in problem:

@@ -7,6 +7,7 @@ unanswered. Its connection object is kept as long, since it closes what it made 
 
 from __future__ import annotations
 
+import ssl
 from typing import TYPE_CHECKING, Any, Final
 
 import redis
@@ -54,6 +55,9 @@ def connection_makers(
     settings = {"retry_on_timeout": False, "health_check_interval": 0, "decode_responses": False}
     pool = redis.ConnectionPool.from_url(url, **options | settings, retry=Retry(NoBackoff(), 0))
     apool = redis.asyncio.ConnectionPool.from_url(url, **options | settings, retry=AsyncRetry(NoBackoff(), 0))
+    if issubclass(pool.connection_class, redis.SSLConnection):
+        for kwargs in pool.connection_kwargs, apool.connection_kwargs:
+            _verify_host(kwargs)
     try:
         first = pool.connection_class(**pool.connection_kwargs)
     except TypeError as error:
@@ -74,6 +78,13 @@ def connection_makers(
         return connection
 
     return make, lambda: apool.connection_class(**akwargs), lambda: make(protocol=2)
+
+
+def _verify_host(kwargs: dict[str, Any]) -> None:
+    """Whoever has a certificate of the same authority for another host isn't our server. Before redis-py 6 its default is to
+    trust it all the same."""
+    unverified = kwargs.get("ssl_cert_reqs", "required") in {None, "none", ssl.CERT_NONE}
+    kwargs.setdefault("ssl_check_hostname", not unverified)
 
 
 def _plain(kwargs: dict[str, Any]) -> dict[str, Any]:
