@@ -79,7 +79,10 @@ def _options(entry: dict[str, Any]) -> dict[str, Any]:
             "SOCKET_CONNECT_TIMEOUT": "socket_connect_timeout",
         }
         options = pool | {ours: options[theirs] for theirs, ours in names.items() if theirs in options}
-    return {key: value for key, value in options.items() if key not in _NOT_OURS}
+    own = {key: value for key, value in options.items() if key not in _NOT_OURS}
+    return {
+        key: value for key, value in own.items() if value is not None or not key.endswith("timeout")
+    }  # ours are finite
 
 
 def shares_database(location: str, options: Mapping[str, Any]) -> bool:

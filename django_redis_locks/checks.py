@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from django.conf import settings
 from django.core import checks
+from django.urls import get_resolver
 
 from . import caches, conf
 from .backends.memory import MemoryBackend
+from .declared import declared
 from .handler import DEFAULT, locks
+from .overrides import OF_CALLS
 
 TAG = "redis_locks"
 
@@ -30,6 +35,9 @@ def check_settings(app_configs: object = None, **_: Any) -> Sequence[checks.Chec
     ]
     if DEFAULT not in table:
         found.append(_message(conf.Problem("E001", f"{conf.SETTING} has no alias {DEFAULT!r}.")))
+    found += [_message(problem) for problem in _of_decorators(table)]
+    if not any(message.is_serious() for message in found):
+        found += [_message(problem) for problem in _shared(table)]
     if not settings.DEBUG and not any(message.is_serious() for message in found):
         found += [
             _message(
@@ -43,6 +51,51 @@ def check_settings(app_configs: object = None, **_: Any) -> Sequence[checks.Chec
             if isinstance(locks[alias].engine.backend, MemoryBackend)
         ]
     return found
+
+
+def _of_decorators(table: Mapping[str, Any]) -> Iterator[conf.Problem]:
+    """What decorated callables name, and the settings don't have; and the other way round."""
+    with suppress(Exception):  # views are decorated when they are imported; what fails there Django's own check reports
+        _ = get_resolver().url_patterns
+    uses = declared()
+    for using, name in uses:
+        if using not in table:
+            yield conf.Problem(
+                "E060",
+                f"@redis_lock of {name} has using={using!r}, and {conf.SETTING} has no such alias.",
+                f"There is {', '.join(map(repr, table))}.",
+            )
+    for alias, entry in table.items():
+        names = entry.get("LOCKS", {}) if isinstance(entry, Mapping) else {}
+        for name, override in names.items() if isinstance(names, Mapping) else ():
+            if (alias, name) in uses or not isinstance(override, Mapping):
+                continue
+            where = f"{conf.SETTING}[{alias!r}]['LOCKS'][{name!r}]"
+            others = [other for using, other in uses if using == alias and other not in names]
+            close = difflib.get_close_matches(str(name), others, 1, 0.8)
+            of_calls = [key for key in override if key in OF_CALLS]
+            if close:
+                yield conf.Problem("W060", f"{where} is the name of no @redis_lock.", f"Did you mean {close[0]!r}?")
+            elif of_calls:
+                yield conf.Problem(
+                    "W060",
+                    f"{where} is the name of no @redis_lock, and {of_calls[0]} is for one.",
+                    "A name is that of name=, or the template, or the module and the function. Its module may not be imported.",
+                )
+
+
+def _shared(table: Mapping[str, Any]) -> Iterator[conf.Problem]:
+    """Aliases whose equal keys are one lock."""
+    seen: dict[tuple[str, str], str] = {}
+    for alias in table:
+        client = locks[alias]
+        first = seen.setdefault((client.engine.backend.identity, client.settings.key_prefix), alias)
+        if first != alias:
+            yield conf.Problem(
+                "W061",
+                f"{conf.SETTING}[{first!r}] and [{alias!r}] have one database and one KEY_PREFIX.",
+                "Locks of the same key exclude each other there. Give one of them a KEY_PREFIX of its own.",
+            )
 
 
 def check_deployment(app_configs: object = None, **_: Any) -> Sequence[checks.CheckMessage]:

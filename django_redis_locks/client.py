@@ -30,7 +30,11 @@ T = TypeVar("T")
 
 Until: TypeAlias = Literal["block", "transaction"]
 
-Options: TypeAlias = "tuple[Duration | None, Duration | None, bool | None, str | None, Until | None, str | None]"
+OnBackendError: TypeAlias = Literal["closed", "open"]
+
+Options: TypeAlias = (
+    "tuple[Duration | None, Duration | None, bool | None, OnBackendError | None, Until | None, str | None]"
+)
 """What a call site says of a lock's terms: ``expire``, ``wait``, ``renew``, ``on_backend_error``, ``hold``, ``hold_using``;
 None where nothing."""
 
@@ -100,7 +104,7 @@ class LockMaker:
         renew: bool | None = None,
         name: str | None = None,
         on_lost: OnLost = None,
-        on_backend_error: str | None = None,
+        on_backend_error: OnBackendError | None = None,
         hold: Until | None = None,
         hold_using: str | None = None,
         **unknown: Never,
@@ -140,7 +144,7 @@ class LockMaker:
         renew: bool | None = None,
         name: str | None = None,
         on_lost: OnLost = None,
-        on_backend_error: str | None = None,
+        on_backend_error: OnBackendError | None = None,
         hold: Until | None = None,
         hold_using: str | None = None,
         **unknown: Never,
@@ -184,9 +188,7 @@ class Locks(LockMaker):
             address = self._address(key, name)
             terms = self._terms_of(address.name, *options)
         if on_lost is not None:
-            if on_lost != "cancel" and not callable(on_lost):
-                raise ValueError(f'on_lost is None, "cancel" or a callable, not {on_lost!r}')
-            terms = replace(terms, on_lost=on_lost)
+            terms = replace(terms, on_lost=checked_on_lost(on_lost))
         kind = TransactionLock if terms.database else Lock
         return kind(self.engine, *address, terms, reentrant)
 
@@ -241,7 +243,7 @@ class Locks(LockMaker):
         expire: Duration | None,
         wait: Duration | None,
         renew: bool | None,
-        on_backend_error: str | None,
+        on_backend_error: OnBackendError | None,
         hold: Until | None,
         hold_using: str | None,
     ) -> Terms:
@@ -259,10 +261,29 @@ class Locks(LockMaker):
         if wait is not None:
             terms = replace(terms, wait=durations.patience(wait))
         if on_backend_error is not None:
-            if on_backend_error not in ON_BACKEND_ERROR:
-                raise ValueError(f'on_backend_error is "closed" or "open", not {on_backend_error!r}')
-            terms = replace(terms, fail_open=on_backend_error == "open")
+            terms = replace(terms, fail_open=opens(on_backend_error))
         return terms if hold is None and hold_using is None else replace(terms, **_ending(hold, hold_using))
+
+
+def checked_on_lost(value: OnLost) -> OnLost:
+    """
+    Raises:
+        ValueError: nothing that can be done when a lock is lost.
+    """
+    if value is not None and value != "cancel" and not callable(value):
+        raise ValueError(f'on_lost is None, "cancel" or a callable, not {value!r}')
+    return value
+
+
+def opens(on_backend_error: object) -> bool:
+    """Whether a section goes on without its lock while the store is down.
+
+    Raises:
+        ValueError: neither "closed" nor "open".
+    """
+    if not isinstance(on_backend_error, str) or on_backend_error not in ON_BACKEND_ERROR:
+        raise ValueError(f'on_backend_error is "closed" or "open", not {on_backend_error!r}')
+    return on_backend_error == "open"
 
 
 def _ending(hold: object, using: str | None) -> dict[str, Any]:

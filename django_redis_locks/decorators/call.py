@@ -12,6 +12,7 @@ from .. import deferred, open_transactions
 from ..core import templates
 from ..core.errors import LockBackendError, LockError, LockKeyError, LockNotAcquired
 from ..core.owners import registry
+from ..declared import declare
 from ..handler import locks
 from . import asked, callables, conflicts, transactions, views
 from .conflicts import Refused
@@ -36,6 +37,10 @@ class Call:
         owner = callables.bound_to(target)
         bound = {} if owner is None else {"self": owner}
         self.name = plan.name or callables.label(target)
+        if plan.on_lost == "cancel" and not callables.may_run_async(target):
+            raise ValueError(f'on_lost="cancel" of {self.name} cancels a task, and needs an async function')
+        self.using = plan.using
+        declare(self)
         self.stacked = hasattr(target, views.MARK)
         self.non_atomic = transactions.marker(target)
         for what, function in ((_KEY, plan.key), (_CONDITION, plan.calls.condition)):

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
     from django.http.response import HttpResponseBase
 
+    from ..client import OnBackendError
     from ..core.callterms import Until
     from ..core.durations import Duration
     from ..core.errors import LockNotAcquired
@@ -61,7 +62,7 @@ class _Options(TypedDict, total=False):
     name: str | None
     using: str
     on_lost: OnLost
-    on_backend_error: str | None
+    on_backend_error: OnBackendError | None
     hold: Until | None
 
 
@@ -115,7 +116,7 @@ def redis_lock(
     name: str | None = None,
     using: str = DEFAULT,
     on_lost: OnLost = None,
-    on_backend_error: str | None = None,
+    on_backend_error: OnBackendError | None = None,
     hold: Until | None = None,
     on_conflict: Any = None,
     **unknown: Never,
@@ -151,7 +152,8 @@ def redis_lock(
 
     Raises:
         TypeError: at decoration, for what it can't protect or a template that names no argument.
-        ValueError: at decoration, for a time or a status out of range, or an ``on_conflict`` that isn't known.
+        ValueError: at decoration, for a time or a status out of range, and for what isn't known of ``hold``, ``on_conflict``,
+            ``on_backend_error`` and ``on_lost``, or ``on_lost="cancel"`` of a synchronous function.
     """
     if unknown:
         refuse_unknown(unknown, "@redis_lock", tuple(Options.__annotations__))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..client import checked_on_lost, opens
 from ..core import callterms, durations, templates
 from ..core.callterms import CallTerms, Until
 
 if TYPE_CHECKING:
-    from ..client import Locks
+    from ..client import Locks, OnBackendError
     from ..core.durations import Duration
     from ..core.hold import OnLost
     from ..primitives.lock import Lock
@@ -32,7 +33,7 @@ class Plan:
         name: str | None,
         using: str,
         on_lost: OnLost,
-        on_backend_error: str | None,
+        on_backend_error: OnBackendError | None,
         hold: Until | None,
         on_conflict: Any,
     ) -> None:
@@ -46,6 +47,11 @@ class Plan:
             templates.parse(key)
         if condition is not None and not callable(condition):
             raise TypeError(f"the condition of @redis_lock is a callable, not {condition!r}")
+        if not using or type(using) is not str:
+            raise ValueError(f"using is an alias of REDIS_LOCKS, not {using!r}")
+        if on_backend_error is not None:
+            opens(on_backend_error)
+        self.on_lost = checked_on_lost(on_lost)
         self.key = key
         self.wait = wait
         self.name = name or (key if isinstance(key, str) else None)
@@ -68,7 +74,7 @@ class Plan:
         self.options: dict[str, Any] = {
             "expire": expire,
             "renew": renew,
-            "on_lost": on_lost,
+            "on_lost": self.on_lost,
             "on_backend_error": on_backend_error,
             "hold": "block",  # Call holds it for longer
         }

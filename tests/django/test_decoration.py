@@ -96,7 +96,7 @@ class TestRefusals:
                 redis_lock(key=key)
 
     def test_wrong_value_of_an_option_raises_ValueError(self) -> None:
-        """[F2] At decoration, or at the first call if the settings have a say; the message says what is right."""
+        """[F2] [D5] At decoration; the message says what is right."""
         status, retry_after = "400 to 599 such as 409, 423 or 429", "True, False or a whole number of seconds from 1 on"
         for option, values, message in (
             ("expire", (0, -1, inf, True, "5"), "expire must be"),
@@ -106,11 +106,13 @@ class TestRefusals:
             ("reentrant", (1,), "reentrant is True or False, not 1"),
             ("auto_release", ("no",), "auto_release is True or False, not 'no'"),
             ("on_lost", ("raise", 5), 'on_lost is None, "cancel" or a callable'),
-            ("on_backend_error", ("opened", True), 'on_backend_error is "closed" or "open"'),
+            ("on_lost", ("cancel",), "cancels a task, and needs an async function"),
+            ("on_backend_error", ("opened", True, ["open"]), 'on_backend_error is "closed" or "open"'),
+            ("using", ("", None, ["default"]), "using is an alias of REDIS_LOCKS, not"),
         ):
             for value in values:
                 with pytest.raises(ValueError, match=re.escape(message)):
-                    redis_lock("order", **{option: value})(lambda: pytest.fail("it ran"))()
+                    redis_lock("order", **{option: value})(lambda: pytest.fail("it ran"))
 
     def test_unknown_option_raises_TypeError_with_the_right_word(self) -> None:
         """Of the decorator and of a lock: redis-py's `timeout` is the lease, ours is a wait."""

@@ -27,6 +27,7 @@ from django_redis_locks.testing import override_locks
 from tests.databases import elsewhere
 from tests.django.account_models import Account, Branch, Pooled, Savings, Till, before_update, create_tables, stored
 from tests.django.helpers import PATIENCE
+from tests.probes.django import remember_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 ONE = Account.objects.filter(pk=1)
@@ -307,7 +308,7 @@ def test_instance_read_without_its_fence_raises_ValueError(account: Account, gra
 @pytest.mark.databases("sqlite")
 def test_moments_of_many_rows_are_forgotten(account: Account, grant: Grant, monkeypatch: pytest.MonkeyPatch) -> None:
     """[D4] The oldest first."""
-    monkeypatch.setattr("django_redis_locks.fencing.MOST_ROWS", 2)
+    remember_rows(monkeypatch, 2)
     rows = [Account.objects.create() for _ in range(3)]
     stale = [Account.objects.get(pk=row.pk) for row in rows]
     for row in rows:

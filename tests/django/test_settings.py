@@ -12,7 +12,7 @@ from django.core import checks
 from django.core.cache.backends.redis import RedisCache
 from django.core.checks import CheckMessage, run_checks
 
-from django_redis_locks import InvalidLockBackend, locks
+from django_redis_locks import InvalidLockBackend, locks, redis_lock
 from tests.django.helpers import MEMORY, in_thread
 from tools.redis_server import RedisServer
 
@@ -23,7 +23,11 @@ PASSWORD = "hunter2"
 
 
 def messages(tag: str = "redis_locks", *, deploy: bool = False) -> list[CheckMessage]:
-    return run_checks(tags=[tag], include_deployment_checks=deploy)
+    """But for what depends on the decorators and aliases that the modules of other tests have."""
+    found = run_checks(tags=[tag], include_deployment_checks=deploy)
+    return [
+        message for message in found if message.id not in ("redis_locks.E060", "redis_locks.W060", "redis_locks.W061")
+    ]
 
 
 def only(found: list[CheckMessage]) -> CheckMessage:
@@ -53,6 +57,15 @@ IN_ALIAS_ONLY: list[Problem] = [
     ("E031", {"LOCATION": URL, "LOCKS": ["order"]}, "LOCKS must be a dict of dicts", ""),
     ("E031", {"LOCATION": URL, "LOCKS": {"a": 5}}, "['LOCKS']['a'] must be a dict", ""),
     ("E032", {"LOCATION": URL, "OPTIONS": {"socket_timout": 1}}, "did you mean 'socket_timeout'?", ""),
+    *[
+        ("E032", {"LOCATION": URL, "OPTIONS": {option: value}}, f"option {option} is a number of seconds above 0", "")
+        for option, value in (
+            ("socket_timeout", None),
+            ("socket_timeout", "2"),
+            ("socket_connect_timeout", True),
+            ("max_connection_age", 0),
+        )
+    ],
     ("E032", {"BACKEND": MEMORY, "OPTIONS": {"db": 1}}, "no option 'db'", ""),
     ("E034", {"LOCATION": URL, "HISTORY": 100}, "comes in a later version", "Leave it at 0"),
 ]
@@ -161,6 +174,33 @@ class TestRightSettings:
             settings.REDIS_LOCKS = {"default": entry}
             assert messages() == [], entry
             locks.lock("order:1")
+
+
+class TestNames:
+    def test_alias_of_a_decorator_that_is_missing_is_E060(self, settings: Any) -> None:
+        """[D5] At the first call it would be a 500."""
+        _kept = redis_lock("missing:{x}", using="nope")(lambda x: x)
+        settings.REDIS_LOCKS = {"default": {"LOCATION": URL}}
+        found = [message for message in run_checks(tags=["redis_locks"]) if "missing:{x}" in message.msg]
+        assert [(message.id, message.hint) for message in found] == [("redis_locks.E060", "There is 'default'.")]
+
+    def test_name_in_LOCKS_of_no_decorator_is_W060(self, settings: Any) -> None:
+        """[D5] That of a lock object can't be known, unless it says what only a decorator has."""
+        _kept = redis_lock("invoice:{number}")(lambda number: number)
+        names = {"invoice:{nummer}": {"EXPIRE": 5}, "parcel": {"WAIT": 1, "STATUS": 423}, "letter": {"WAIT": 1}}
+        settings.REDIS_LOCKS = {"default": {"LOCATION": URL, "LOCKS": names}}
+        found = [message for message in run_checks(tags=["redis_locks"]) if message.id == "redis_locks.W060"]
+        assert "Did you mean 'invoice:{number}'?" in (found[0].hint or "")
+        assert "'parcel'] is the name of no @redis_lock, and STATUS is for one" in found[1].msg
+        settings.REDIS_LOCKS = {"default": {"LOCATION": URL, "LOCKS": {"invoice:{number}": {"STATUS": 423}}}}
+        assert not [message for message in run_checks(tags=["redis_locks"]) if message.id == "redis_locks.W060"]
+
+    def test_aliases_with_one_database_and_prefix_are_W061(self, settings: Any) -> None:
+        """[D5] [F23]"""
+        own = {"LOCATION": URL, "KEY_PREFIX": "own"}
+        settings.REDIS_LOCKS = {"default": {"LOCATION": URL}, "own": own, "twin": {"LOCATION": URL + "?db=3"}}
+        found = [message for message in run_checks(tags=["redis_locks"]) if message.id == "redis_locks.W061"]
+        assert "REDIS_LOCKS['default'] and ['twin'] have one database" in only(found).msg
 
 
 class TestWarnings:
@@ -349,6 +389,7 @@ class TestOptions:
         """[D34] They have names of their own there; its IGNORE_EXCEPTIONS must never reach a lock."""
         for options, expected in (
             ({"PASSWORD": "p", "SOCKET_TIMEOUT": 3}, {"password": "p", "socket_timeout": 3}),
+            ({"SOCKET_TIMEOUT": None}, {}),
             ({"SOCKET_CONNECT_TIMEOUT": 4}, {"socket_connect_timeout": 4}),
             ({"CONNECTION_POOL_KWARGS": {"max_connections": 9, "username": "u"}}, {"username": "u"}),
             ({"CONNECTION_POOL_CLASS": "redis.BlockingConnectionPool", "IGNORE_EXCEPTIONS": True}, {}),

@@ -51,6 +51,13 @@ def repeat_warnings() -> None:
     conf._warn.cache_clear()
 
 
+def remember_rows(monkeypatch: Any, most: int) -> None:
+    """Of so many fenced rows that a grant wrote, the moment is kept."""
+    from django_redis_locks import fencing
+
+    monkeypatch.setattr(fencing, "MOST_ROWS", most)
+
+
 def commands_asked_for() -> list[str]:
     """The commands that a user of the server has to be allowed."""
     return [*facts.PROBES]

@@ -35,6 +35,8 @@ locks.lock(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 locks.lock("order", expire="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 locks.lock("order", timeout=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 locks.lock("order", on_lost="raise")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+locks.lock("order", hold="response")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+locks.lock("order", on_backend_error="opne")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 lock.acquire(timeout=5).release()  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
 
 

@@ -17,7 +17,7 @@ from .refusals import HINTS, OUTDATED, PASSING, REFUSALS, WHOLE, code_of, way_ou
 from .resp import Refusal
 from .scripts import by_sha, by_source
 from .threads import Wire
-from .wire import Failure, connection_makers
+from .wire import Failure, connection_makers, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ class RedisBackend(Backend):
         url = redis_url(location)
         timeouts = {"socket_timeout": tuning.socket_timeout, "socket_connect_timeout": tuning.socket_timeout}
         wanted = {"protocol": PROTOCOL, **timeouts, **options}
-        max_age = wanted.pop("max_connection_age", MAX_CONNECTION_AGE)
+        max_age = seconds(wanted.pop("max_connection_age", MAX_CONNECTION_AGE), "max_connection_age")
         make, amake, self._make_ear = connection_makers(url, wanted)
         self.identity = identity(url, options)
         self._database = database_in(self.identity)

@@ -8,6 +8,7 @@ unanswered. Its connection object is kept as long, since it closes what it made 
 from __future__ import annotations
 
 import ssl
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 import redis
@@ -64,6 +65,8 @@ def connection_makers(
         raise unknown_option(error, pool.connection_class) from None
     except redis.DataError as error:  # a login and a credential_provider
         raise ValueError(f"OPTIONS and LOCATION don't go together: {error}") from None
+    for name in pool.connection_kwargs.keys() & {"socket_timeout", "socket_connect_timeout"}:
+        seconds(pool.connection_kwargs[name], name)
     kind = _bounded(pool.connection_class)
     kwargs, akwargs = _plain(pool.connection_kwargs), _plain(apool.connection_kwargs)
     if getattr(first, "driver_info", None) is not None:  # to look up its own version takes longer than to connect
@@ -85,6 +88,16 @@ def _verify_host(kwargs: dict[str, Any]) -> None:
     trust it all the same."""
     unverified = kwargs.get("ssl_cert_reqs", "required") in {None, "none", ssl.CERT_NONE}
     kwargs.setdefault("ssl_check_hostname", not unverified)
+
+
+def seconds(value: object, option: str) -> float:
+    """
+    Raises:
+        ValueError: no length of time. None would wait for ever for a server that keeps silent.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
+        raise ValueError(f"the option {option} is a number of seconds above 0, such as 2.0, not {value!r}")
+    return value
 
 
 def _plain(kwargs: dict[str, Any]) -> dict[str, Any]:
