@@ -84,6 +84,16 @@ class Job:
         return self.record
 
     @property
+    def reservation(self) -> int:
+        """The version of its reservation, which is its record's own as long as its message is being sent."""
+        return self.reserved or (self.known.version if self.state in WAITING else 0)
+
+    @property
+    def sent(self) -> bool:
+        """Whether there is a message of it, as far as is known."""
+        return self.state not in ("reserved", "unsure")
+
+    @property
     def age(self) -> float:
         """Seconds since it was done, by the store's clock."""
         return max(0.0, self.keep - self.known.lease_left)

@@ -76,7 +76,7 @@ class Start:
             found = at_start(job, self.message)
             if job is not None and found is Verdict.UNSTORED:
                 found = self._unless_stored(job)
-            if job is None or found is Verdict.RUN or (found is Verdict.ANSWERED and not self.answerable):
+            if job is None or found is Verdict.RUN or (found is Verdict.ANSWERED and not self._may_take(job)):
                 held, job = self._take(job)
                 if held is not None:
                     return held
@@ -97,10 +97,20 @@ class Start:
         """What is done instead of a run; most of it raises ``Ignore``."""
         if found is Verdict.CONFLICT:
             return self._conflict(job)
-        if not self._answered_by(found, job):
+        if found is Verdict.OVERTAKEN and self._has_result():
+            self._ignore(Verdict.ENDED.value)  # it was run then, and this is a late copy
+        late = found in (Verdict.SUPERSEDED, Verdict.OVERTAKEN) and self._counted_on()
+        if self._answered_by(found, job) or (late and self.task.lock_canvas == "follow" and self._can_follow()):
+            self.header = replace(self.header, follow=job.id)
+        elif late and self.task.lock_canvas != "fail":  # it has a run of its own, after the others
+            self.header = replace(self.header, reserved=0, line=True)
+            self.message = replace(self.message, header=self.header)
+        else:
             self._not_run(found, job)
-        self.header = replace(self.header, follow=job.id)
         return job
+
+    def _has_result(self) -> bool:
+        return has_results(self.task) and state_of(self.task, self.message.id) in READY_STATES
 
     def _not_run(self, found: Verdict, job: Job) -> NoReturn:
         if found is Verdict.UNSTORED:
@@ -112,17 +122,21 @@ class Start:
             self._again(min(job.known.lease_left, LONGEST_PAUSE) + 0.2, found.value.partition(":")[0])
         if found is Verdict.SUPERSEDED:
             self._revoke(f"superseded by {job.id}")
-        if found is Verdict.OVERTAKEN:  # it was run then, and this is a late copy, or it was replaced
-            if has_results(self.task) and self.task.backend.get_state(self.message.id) in READY_STATES:
-                self._ignore("it was run to its end before")
+        if found is Verdict.OVERTAKEN:
             self._revoke("a later submission of the same job was run")
         self._ignore(found.value if found is Verdict.STALE else f"it was run to its end before, as {job.id}")
 
     def _answered_by(self, found: Verdict, job: Job) -> bool:
         """Whether this job's result is the one to take."""
         stands = found is Verdict.ANSWERED or (found is Verdict.PARK and job.twin == self.message.id)
-        counts = found is Verdict.SUPERSEDED and self._counted_on()
-        return (stands or counts) and self.answerable and has_results(self.task)
+        return stands and self._may_take(job) and self._can_follow()
+
+    def _may_take(self, job: Job) -> bool:
+        """A job that was to replace others has a run of its own: its arguments are the newest."""
+        return self.answerable and not (job.twin == self.message.id and self.task.lock_on_duplicate == "replace")
+
+    def _can_follow(self) -> bool:
+        return self.answerable and has_results(self.task)
 
     def _unless_replaced(self) -> None:
         """The record of what is queued is another one: is this message in it no more?"""
@@ -134,8 +148,7 @@ class Start:
     def _counted_on(self) -> bool:
         """Somebody waits for this very task: it may be replaced, but not be without a result."""
         about = self.task.request
-        counted = about.chord or about.group or about.chain or about.callbacks or about.errbacks
-        return bool(counted) and self.task.lock_canvas == "follow"
+        return bool(about.chord or about.group or about.chain or about.callbacks or about.errbacks)
 
     def _twin(self, over: Job | None) -> str:
         """The message for which this run stands too, if each isn't to have a run of its own."""
@@ -149,14 +162,16 @@ class Start:
 
     def _take(self, over: Job | None) -> tuple[RunHold | None, Job | None]:
         task, header = self.task, self.header
+        twin = self._twin(over)
+        stands_for = over if over is not None and (twin or self.message.id in (over.id, over.twin)) else None
         job = Job(
             "running",
             self.message.id,
             run=uuid(),
             tries=self.message.tries,
-            reserved=header.reserved,
-            first=over.first if over is not None and over.id == self.message.id else 0,
-            twin=self._twin(over),
+            reserved=header.reserved if stands_for is None else max(header.reserved, stands_for.reservation),
+            first=0 if stands_for is None or (twin and not stands_for.sent) else stands_for.first,
+            twin=twin,
             past=0 if over is None else over.past,
             fingerprint=header.fingerprint,
             spot=spot(),
@@ -189,7 +204,7 @@ class Start:
     def _conflict(self, job: Job) -> Job | None:
         task = self.task
         how = "retry" if self.header.line else conflict_of(task)
-        if how == "follow" and not (has_results(task) and self.answerable):
+        if how == "follow" and not self._can_follow():
             how = "retry"
         if how == "follow":
             self.header = replace(self.header, follow=job.id)

@@ -127,3 +127,5 @@ class JobRules:
                 yield f"{told.id} was accepted, and neither it nor a later one ran"
         if world.results.get_state(told.id) == "PENDING" and (told.counted or world.late):
             yield f"{told.id} has no result"
+        if told.counted and world.results.get_state(told.id) == "REVOKED":
+            yield f"{told.id}, which a chord counts on, is revoked"

@@ -30,11 +30,11 @@ class History:
         process.thread("writer", partial(place.put, None, job, lease))
         self.world.scheduler.run_until(self.world.is_quiet, 1000.0)
 
-    def receive(self, id: str, reserved: int) -> Job:
+    def receive(self, id: str, reserved: int, *, counted: bool = False) -> Job:
         """A worker takes a message. Returns what is left in the record when all is done."""
         world = self.world
         headers = {HEADER: {"v": 1, "key": world.key, "id": id, "reserved": reserved}}
-        world.broker.send(Message(id, (), headers, 0, world.scheduler.now))
+        world.broker.send(Message(id, (), headers, 0, world.scheduler.now, counted=counted))
         world.scheduler.run_until(world.is_quiet, 1000.0, step=0.1)
         assert not world.scheduler.problems
         jobs = [job for key, job in world.rules.records() if key.endswith(world.key.replace(":run", ""))]
@@ -74,14 +74,38 @@ def test_run_that_fails_still_replaces_what_it_replaced(history: History) -> Non
     assert history.world.results.get_state("a") == "REVOKED"
 
 
-def test_run_that_stands_for_another_message_answers_it_after_retries(history: History) -> None:
+def test_run_that_stands_for_another_message_answers_it_after_retries(installation: Installation) -> None:
     """[C40] The one whose reservation had expired runs; the other one is answered, though it was retried."""
+    history = History(installation, "three at once")
     history.write(Job("queued", "b", reserved=9))
     history.world.plans = ["retry", "retry"]
     job = history.receive("a", 5)
     assert (job.id, job.twin) == ("a", "b")
     assert history.receive("b", 9).id == "a"
     assert history.world.results.get_task_meta("b")["result"] == "a"
+    history.world.close()
+
+
+def test_replaced_jobs_stay_replaced_when_a_message_without_a_reservation_runs(history: History) -> None:
+    """[K4] By ``send_task``, or one whose reservation is over; the newest job has a run of its own, with its arguments."""
+    history.write(Job("queued", "c", first=5, reserved=9))
+    history.world.plans = ["fail"]
+    for id, reserved in (("plain", 0), ("a", 5), ("b", 7), ("c", 9), ("a", 5)):
+        history.receive(id, reserved)
+    assert [run.id for run in history.world.rules.runs] == ["plain", "c"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_overtaken_message_that_is_counted_on_takes_the_later_result_or_runs(history: History, there: bool) -> None:
+    """[K6] As one that is replaced does: a chord that counts on it doesn't fail."""
+    results = history.world.results
+    history.write(Job("done", "b", past=9, outcome="success", keep=900.0), 800.0)
+    if there:
+        results.store("b", "SUCCESS", "b")
+    history.receive("a", 5, counted=True)
+    assert results.get_task_meta("a") == {"status": "SUCCESS", "result": "b" if there else "a"}
+    history.receive("late", 5)
+    assert results.get_state("late") == "REVOKED"
 
 
 def test_message_that_follows_a_result_that_is_gone_is_run(history: History) -> None:
