@@ -139,6 +139,14 @@ class Call:
         for outer in self._outer:
             outer.waits_for.remove(flight)
 
+    def is_inside(self) -> bool:
+        """Whether the caller is inside of a load or a transaction, for whose end other loads may wait."""
+        return bool(loaders.loading.get() or (running_loop() is None and commits.open_now()))
+
+    def patience(self) -> float:
+        """Seconds to wait for another caller's load; inside of another load or a transaction never for ever."""
+        return min(self.options.wait, self.options.expire / 1000) if self.is_inside() else self.options.wait
+
     def pending(self) -> Found | None:
         """What this thread has loaded in a transaction that is still open."""
         pending = commits.pending(self.place) if commits.any_pending() else None

@@ -1,59 +1,169 @@
-"""What is loaded or invalidated inside of a transaction: it may be rolled back, so nobody else learns of it before COMMIT.
+"""Transactions: what is loaded inside of one stays inside, and is stored when that commits; what is invalidated inside of one
+is invalidated then.
 
-Of a rollback Django doesn't tell; but what was given to ``on_commit`` is dropped with the transaction, so what is dropped
-unheard tells that it was rolled back.
+Loaded values are kept alive by the hooks that ``on_commit`` has, and by nothing else, since Django drops these at a rollback.
 """
 
 from __future__ import annotations
 
 import threading
-import weakref
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
-from ..core.runner import run
+from asgiref.sync import sync_to_async
+from django.db import DatabaseError
+
+from ..core.owners import running_loop
 from ..open_transactions import open_now
+from .loaders import served_by_a_thread
+from .worlds import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..core.effects import Place
-    from ..primitives.load import Claim
+    from ..core.effects import Place, Program
     from .calls import Call
-    from .endings import Ending
     from .roads import Road
 
-__all__ = ["after_commit", "any_pending", "defer", "forget", "forget_all", "open_now", "pending"]
+__all__ = [
+    "after_commit",
+    "any_pending",
+    "around",
+    "forget",
+    "forget_all",
+    "keep",
+    "may_store",
+    "open_now",
+    "pending",
+    "private",
+    "read_committed",
+]
+
+OF_ITS_THREAD: Final = Run(open_now, sync_to_async(open_now, thread_sensitive=True))
+"""The transactions of the thread of synchronous code."""
 
 
 class _Here(threading.local):
     """What this thread has loaded in transactions that are open."""
 
     def __init__(self) -> None:
-        self.pending: dict[Place, _Pending] = {}
+        self.pending: WeakValueDictionary[Place, Pending] = WeakValueDictionary()
 
 
 _here = _Here()
+
+
+class Pending:
+    """A value that was loaded inside of transactions, until the last of them ends."""
+
+    def __init__(
+        self, connections: list[Any], call: Call, value: Any, data: Any, store: Callable[[], object] | None
+    ) -> None:
+        self.road = call.road
+        self._place = call.place
+        self.value = value
+        self.data = data
+        self._store = store
+        self._uncommitted = len(connections)
+        self._hooks = [(connection, len(connection.run_on_commit)) for connection in connections]
+        for connection in connections:
+            connection.on_commit(_Hook(self), robust=True)
+
+    def is_open(self) -> bool:
+        """Whether all its transactions still have its hook: a savepoint that was rolled back has dropped it."""
+        return all(
+            any(getattr(hook, "pending", None) is self for _, hook, _ in connection.run_on_commit[at : at + 1])
+            for connection, at in self._hooks
+        )
+
+    def committed(self) -> None:
+        self._uncommitted -= 1
+        if self._uncommitted == 0:
+            store, self._store = self._store, None
+            if _here.pending.get(self._place) is self:
+                del _here.pending[self._place]
+            if store is not None:
+                store()
+
+    def drop(self) -> None:
+        self._store = None
+
+
+class _Hook:
+    """Given to ``on_commit``."""
+
+    def __init__(self, pending: Pending) -> None:
+        self.pending = pending
+        self.__qualname__ = "the store of a loaded value"  # Django logs it
+
+    def __call__(self) -> None:
+        self.pending.committed()
+
+
+def around(call: Call) -> Program[list[Any]]:
+    """The connections of the open transactions in which the loader of a call runs. Its value may be rolled back with them."""
+    if call.options.store_in_atomic == "now":
+        return []
+    if running_loop() is None:
+        return open_now()
+    return (yield OF_ITS_THREAD) if served_by_a_thread() else []
+
+
+def private(call: Call) -> Program[bool]:
+    """Whether the value that a call loads now can never leave its transactions, so that no other caller waits for it."""
+    connections = yield from around(call)
+    return bool(connections) and not may_store(call, connections)
+
+
+def may_store(call: Call, connections: list[Any]) -> bool:
+    """Whether the value of a call may be stored when these transactions commit, as far as the settings tell. A task has no
+    COMMIT of its own to wait for; a snapshot may be older than an invalidation that came before the load."""
+    commits = call.stores and call.options.store_in_atomic == "on_commit" and running_loop() is None
+    return commits and all(_is_set_to_read_committed(connection) for connection in connections)
+
+
+def _is_set_to_read_committed(connection: Any) -> bool:
+    level = getattr(connection, "isolation_level", None)
+    return getattr(level, "name", str(level)).replace("_", " ").upper() == "READ COMMITTED"
+
+
+def read_committed(connections: list[Any]) -> bool:
+    """Whether each statement of these transactions sees what is committed by then. PostgreSQL is asked: a server, a role or the
+    transaction itself may have another isolation level than the settings."""
+    return all(_is_set_to_read_committed(each) and _says_read_committed(each) for each in connections)
+
+
+def _says_read_committed(connection: Any) -> bool:
+    if connection.vendor != "postgresql":
+        return True
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW transaction_isolation")
+            return bool(cursor.fetchone() == ("read committed",))
+    except DatabaseError:  # the transaction is broken, and will be rolled back
+        return False
 
 
 def any_pending() -> bool:
     return bool(_here.pending)
 
 
-def pending(place: Place) -> _Pending | None:
+def pending(place: Place) -> Pending | None:
     """What this thread has loaded in a transaction that is still open."""
     found = _here.pending.get(place)
-    if found is not None and not found.is_open():
-        _here.pending.pop(place, None)
-        found = None
-    return found
+    return found if found is not None and found.is_open() else None
+
+
+def keep(connections: list[Any], call: Call, value: Any, data: Any, store: Callable[[], object] | None = None) -> None:
+    """Keep a value for these transactions of this thread, and store it when they are committed, if that is given."""
+    _here.pending[call.place] = Pending(connections, call, value, data, store)
 
 
 def forget(place: Place) -> None:
     """What was loaded is invalidated: it isn't stored."""
     found = _here.pending.pop(place, None)
     if found is not None:
-        found.dropped()
+        found.drop()
 
 
 def forget_all(road: Road) -> None:
@@ -62,76 +172,6 @@ def forget_all(road: Road) -> None:
         theirs = found.road
         if place.store == road.load("", "").place.store and theirs.generations() == road.generations():
             forget(place)
-
-
-def defer(
-    connections: list[Any], call: Call, claim: Claim, ending: Ending, value: Any, data: Any, keep: float | None
-) -> None:
-    """Store a value when these transactions are committed; the claim is kept until then."""
-    _here.pending[call.place] = _Pending(connections, call, claim, ending, value, data, keep)
-
-
-class _Pending:
-    def __init__(
-        self,
-        connections: list[Any],
-        call: Call,
-        claim: Claim,
-        ending: Ending,
-        value: Any,
-        data: Any,
-        keep: float | None,
-    ) -> None:
-        self.data = data
-        self.value = value
-        self.road = call.road
-        self._call = call
-        self._claim = claim
-        self._store = partial(ending.stored, value, data, keep)
-        self._here = _here.pending
-        """Its thread's: a finalizer may run in another one."""
-        self._waits_for = len(connections)
-        self._connections = [(connection, len(connection.run_on_commit)) for connection in connections]
-        for connection in connections:
-            connection.on_commit(_Hook(self), robust=True)
-
-    def is_open(self) -> bool:
-        """Whether all its transactions still have our hook: a savepoint that was rolled back has dropped it."""
-        return all(
-            any(getattr(hook, "pending", None) is self for _, hook, _ in connection.run_on_commit[at : at + 1])
-            for connection, at in self._connections
-        )
-
-    def committed(self) -> None:
-        self._waits_for -= 1
-        if self._waits_for == 0:
-            self._leave()
-            run(self._store(), self._call.road.world)
-
-    def dropped(self) -> None:
-        """In a finalizer: the collector may have chosen any moment."""
-        self._leave()
-        call, claim = self._call, self._claim
-        sweep = call.load.abandoning(call.token, claim.hold, call.options.expire)
-        call.road.world.handlers[type(sweep)](sweep)
-
-    def _leave(self) -> None:
-        if self._here.get(self._call.place) is self:
-            self._here.pop(self._call.place, None)
-
-
-class _Hook:
-    """Given to ``on_commit``."""
-
-    def __init__(self, pending: _Pending) -> None:
-        self.pending = pending
-        self._finalizer = weakref.finalize(self, pending.dropped)
-        self._finalizer.atexit = False
-        self.__qualname__ = "the store of a loaded value"  # Django logs it
-
-    def __call__(self) -> None:
-        self._finalizer.detach()
-        self.pending.committed()
 
 
 def after_commit(connections: list[Any], job: Callable[[], object]) -> None:

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import random
 from typing import TYPE_CHECKING, Any, Final
-
-from asgiref.sync import sync_to_async
 
 from ..core import clock
 from ..core.errors import LockBackendError
 from ..core.owners import running_loop
+from ..core.runner import run
 from . import commits, metrics, values
 from .flights import Landing
-from .loaders import served_by_a_thread
 from .results import MISSING
-from .worlds import Keep, Remove, Run
+from .worlds import Keep, Remove
 
 if TYPE_CHECKING:
     from ..core.effects import Program
     from ..primitives.load import Claim
     from .calls import Call
-    from .flights import Flight
     from .loaders import LoadContext
-
-IN_ATOMIC: Final = Run(commits.open_now, sync_to_async(commits.open_now, thread_sensitive=True))
-"""Whether the thread of the synchronous code has transactions."""
+    from .results import Source
 
 UNSHARED: Final = "unshared"
 """Said of such a load."""
@@ -41,20 +37,27 @@ def cut_off(call: Call, claim: Claim, seconds: float = 0.0, why: str = "") -> Pr
 
 
 class Ending:
-    """The end of one load. Without a claim nothing is stored where leases could have told that it must not be."""
+    """The end of one load. Without a claim nothing is stored: it isn't known what was written or invalidated meanwhile."""
 
-    def __init__(self, call: Call, flight: Flight, claim: Claim | None, context: LoadContext) -> None:
+    def __init__(self, call: Call, claim: Claim | None, context: LoadContext) -> None:
         self._call = call
-        self._flight = flight
         self._claim = claim
+        self._token = call.token
+        self._by_permit = False
         self._context = context
 
     def failed(self, error: BaseException, seconds: float) -> Program[bool]:
-        """Tell those who wait, and who ask within so many seconds; False if something was written or invalidated meanwhile,
-        so that it is no news for them."""
+        """The loader raised. For so many seconds other callers are told.
+
+        Returns:
+            Whether that concerns other callers: not if something was written or invalidated meanwhile, nor if it happened
+            inside of a transaction.
+        """
+        private = bool((yield from commits.around(self._call)))
         if self._claim is None:
-            return True
-        return (yield from cut_off(self._call, self._claim, seconds, f"{type(error).__name__}: {error}"))
+            return not private
+        why = f"{type(error).__name__}: {error}"
+        return (yield from cut_off(self._call, self._claim, 0.0 if private else seconds, why)) and not private
 
     def interrupted(self) -> Program[None]:
         """By what is no failure of the loader: the next one loads. All that is left to do is done in the background."""
@@ -65,33 +68,52 @@ class Ending:
         """The loader's value: what callers get, and what became of it in the cache."""
         call, claim = self._call, self._claim
         keep = self._keep(value)
-        if claim is None:
-            return (yield from self._brought_alone(value, keep))
+        transactions = yield from commits.around(call)
+        source: Source = "unlocked" if claim is None and call.stores else "loaded"
         if keep == 0 or not self._context.stores:
-            yield from cut_off(call, claim, call.road.world.tuning.unstored_memory, UNSHARED)
-            return Landing(value, values=call.road.values), "unstored"
+            if claim is not None:
+                yield from cut_off(call, claim, call.road.world.tuning.unstored_memory, UNSHARED)
+            return Landing(value, source, values=call.road.values, alone=bool(transactions)), "unstored"
+        if claim is None and not transactions:
+            return Landing(value, source, values=call.road.values), "unstored"
         try:
             data = call.road.values.dumps(value)
         except Exception as error:  # noqa: BLE001 - as the cache itself would raise
-            yield from self.failed(error, call.options.error_ttl)
-            return Landing(error=error), "failed"
+            shared = yield from self.failed(error, call.options.error_ttl)
+            return Landing(error=error, alone=not shared), "failed"
         except BaseException:
             yield from self.interrupted()
             raise
-        in_atomic = call.options.store_in_atomic
-        if in_atomic != "now" and running_loop() is None and (connections := commits.open_now()):
-            if in_atomic == "skip":
-                yield from cut_off(call, claim)
-            else:
-                commits.defer(connections, call, claim, self, value, data, keep)
-            return Landing(value, alone=True), "unstored"
-        if in_atomic != "now" and served_by_a_thread() and (yield IN_ATOMIC):
-            yield from cut_off(call, claim)  # its thread has nobody who could wait for COMMIT
-            return Landing(value, alone=True), "unstored"
+        if transactions:
+            return (yield from self._awaiting_commit(transactions, value, data, keep))
         return (yield from self.stored(value, data, keep))
 
+    def _awaiting_commit(
+        self, transactions: list[Any], value: Any, data: Any, keep: float | None
+    ) -> Program[tuple[Landing, str]]:
+        """Only these transactions see the value before they commit; no other caller waits for that."""
+        call, claim = self._call, self._claim
+        store = None
+        if claim is not None and commits.may_store(call, transactions) and commits.read_committed(transactions):
+            try:
+                self._token = yield from call.load.deferring(call.token, claim.hold)
+            except LockBackendError as failure:
+                call.road.failed(failure)
+                self._token = ""
+            self._by_permit = True
+            if self._token:
+                store = partial(self._store_now, value, data, keep)
+        elif claim is not None:
+            yield from cut_off(call, claim)
+        if running_loop() is None:
+            commits.keep(transactions, call, value, data, store)
+        return Landing(value, alone=True), "unstored"
+
+    def _store_now(self, value: Any, data: Any, keep: float | None) -> None:
+        run(self.stored(value, data, keep), self._call.road.world)
+
     def stored(self, value: Any, data: Any, keep: float | None) -> Program[tuple[Landing, str]]:
-        """Store it, unless the claim is void."""
+        """Store it, unless the claim, or the permit, is void."""
         call, as_of = self._call, clock.now()
         storing = self._fused(data, keep) if call.road.fused else self._beside(value, keep)
         try:
@@ -105,26 +127,11 @@ class Ending:
             return Landing(value, alone=True), outcome
         return Landing(value, data=data, values=call.road.values, fresh_for=keep, as_of=as_of), outcome
 
-    def _brought_alone(self, value: Any, keep: float | None) -> Program[tuple[Landing, str]]:
-        """Where only the leases' server is down the cache is written all the same, or every caller would load: what is
-        written or invalidated in this process is still noticed."""
-        call, flights = self._call, self._call.road.flights
-        landing = Landing(value, "unlocked" if call.stores else "loaded", values=call.road.values)
-        if call.road.fused or keep == 0 or not self._context.stores or not call.road.down:
-            return landing, "unstored"
-        if not flights.knows(call.key, self._flight) or (running_loop() is None and commits.open_now()):
-            return landing, "unstored"
-        yield self._keeping(value, keep)
-        if flights.knows(call.key, self._flight):
-            return landing, "stored"
-        yield Remove(call.plain, call.version)
-        return Landing(value, "unlocked", alone=True), "fenced"
-
     def _fused(self, data: Any, keep: float | None) -> Program[str]:
         call, claim = self._call, self._claim
         assert claim is not None  # noqa: S101 - else it isn't stored
         lives = -1 if keep is None else max(1, round((keep + call.options.stale) * 1000))
-        stored = yield from call.load.storing(call.token, lives, data, claim.hold)
+        stored = yield from call.load.storing(self._token, lives, data, claim.hold, by_permit=self._by_permit)
         return "stored" if stored else "fenced"
 
     def _beside(self, value: Any, keep: float | None) -> Program[str]:
@@ -133,7 +140,7 @@ class Ending:
         call, claim = self._call, self._claim
         assert claim is not None  # noqa: S101
         try:
-            ours, settling = yield from call.load.checking(call.token, call.options.expire)
+            ours, settling = yield from call.load.checking(self._token, call.options.expire, by_permit=self._by_permit)
         except LockBackendError:
             yield call.load.abandoning(call.token, claim.hold, call.options.expire)
             raise
@@ -151,7 +158,7 @@ class Ending:
                 yield from self.interrupted()
             raise
         try:
-            if (yield from call.load.storing(call.token, 0, b"", claim.hold)):
+            if (yield from call.load.storing(self._token, 0, b"", claim.hold, by_permit=self._by_permit)):
                 return "stored"
         except LockBackendError:  # nobody knows whether the claim was void by then
             yield Remove(call.plain, call.version)

@@ -80,18 +80,21 @@ class Landing:
 AGAIN: Final = Landing()
 """It brought nothing: begin anew."""
 
+EACH: Final = Landing()
+"""What it would bring can't be shared: each caller loads."""
+
 
 class Flight:
-    """A load on its way. It is ``cold`` if there was no value before; ``waits_for`` are others that its loader waits for, or
+    """A load on its way. ``waits_for`` are others that its loader waits for, or
     that loads within it wait for."""
 
-    __slots__ = ("claimed", "cold", "followed", "gates", "home", "landing", "waits_for")
+    __slots__ = ("claimed", "followed", "gates", "home", "landing", "waits_for")
 
     def __init__(self) -> None:
         self.gates: list[ThreadEvent | TaskEvent] = []
         self.landing: Landing | None = None
         self.waits_for: list[Flight] = []
-        self.cold = self.followed = False
+        self.followed = False
         self.home: object = None
         """The loop of a task that leads it."""
         self.claimed: tuple[str, Claim] | None = None
@@ -135,9 +138,6 @@ class Flights:
                 return flight, False
             flight = self._flying[key] = Flight()
             return flight, True
-
-    def find(self, key: Hashable) -> Flight | None:
-        return self._flying.get(key)
 
     def forget(self, key: Hashable) -> None:
         """Who comes now doesn't join: what the flight brings is older than he is."""

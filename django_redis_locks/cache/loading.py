@@ -125,7 +125,7 @@ def loading(call: Call, flight: Flight, claim: Claim | None, before: Found) -> P
     """Run the loader, under a claim or without one, and store what it brings."""
     road, options = call.road, call.options
     context = loaders.LoadContext(call.plain, before.value)
-    ending = Ending(call, flight, claim, context)
+    ending = Ending(call, claim, context)
     begin = clock.now()
     try:
         value = yield running(
@@ -135,13 +135,13 @@ def loading(call: Call, flight: Flight, claim: Claim | None, before: Found) -> P
         metrics.count(road.alias, metrics.FAILURES)
         metrics.finished(road.kind, road.alias, call.key, call.name, clock.now() - begin, "failed")
         serves = before.value is not MISSING and options.stale_if_error
-        in_force = yield from ending.failed(error, options.retry_after_error if serves else options.error_ttl)
+        shared = yield from ending.failed(error, options.retry_after_error if serves else options.error_ttl)
         if serves:
             metrics.log.warning("A stale value of %r is served, since its loader failed: %r", call.name, error)
-            if in_force:
+            if shared:
                 road.rest(call.key, options.retry_after_error)
-            return Landing(before.value, "stale", values=road.values, fresh_for=before.left, alone=not in_force)
-        return Landing(error=error, alone=not in_force)
+            return Landing(before.value, "stale", values=road.values, fresh_for=before.left, alone=not shared)
+        return Landing(error=error, alone=not shared)
     except GeneratorExit:
         raise
     except BaseException:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from ..core import clock
 from ..core.owners import running_loop
 from ..primitives.load import BUSY, OURS
-from . import early, loaders, metrics
+from . import commits, early, loaders, metrics
 from .errors import LoadTimeout
-from .flights import AGAIN, Flight, Landing
+from .flights import AGAIN, EACH, Flight, Landing
 from .loading import claiming, flown, loading, looking, not_begun, settled
 from .results import MISSING, LoadResult
 from .stale import landed, renewing
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
 
 def getting(call: Call) -> Program[LoadResult]:
     """The value, from the cache or its loader."""
-    ahead = call.road.flights.find(call.key)
-    if ahead is not None and ahead.cold:  # the store would have nothing new to say
-        return (yield from missing(call))
     now = call.pending() or call.first or (yield from looking(call))
     if now.value is MISSING:
         return (yield from missing(call))
@@ -52,31 +49,24 @@ def getting(call: Call) -> Program[LoadResult]:
 
 
 def missing(call: Call) -> Program[LoadResult]:
-    """There is none: load it, or wait for whoever does."""
+    """There is none: load it, or wait for the load that runs."""
     road, flights = call.road, call.road.flights
-    if call.nested_in(call.place) is not None:  # its own loader asks for it
-        return (yield from _beside(call, Flight()))
+    if call.nested_in(call.place) is not None or (yield from commits.private(call)):
+        return (yield from _beside(call))
     begin = clock.now()
-    until = begin + call.options.wait
+    until = begin + call.patience()
     while True:
         flight, mine = flights.join(call.key)
+        landing: Landing | None
         if mine:
-            flight.cold, flight.home = True, running_loop()
-            yield Lead(flown(call, flight, _led(call, flight, until)), partial(flights.land, call.key, flight, AGAIN))
-        elif not call.follows(flight):
+            landing = yield from _leading(call, flight, until)
+        elif call.follows(flight):
+            landing = yield from _following(call, flight, until)
+        else:
             metrics.count(road.alias, metrics.NESTED)
-            return (yield from _beside(call, Flight()))
-        try:
-            helps = loaders.serves(flight.home)
-            landing: Landing | None = yield Follow(flights, flight, inf if mine else until, helps)
-        finally:
-            if not mine:
-                call.leaves(flight)
-        if landing is None and helps and (claimed := flights.take_over(flight)) is not None:
-            # a task leads, whose synchronous code is to run in this very thread: do it in its place
-            call.token, claim = claimed
-            yield from flown(call, flight, loading(call, flight, claim, NOTHING))
-            landing = flight.landing
+            landing = EACH
+        if landing is EACH:
+            return (yield from _beside(call))
         now = clock.now()
         if landing is not None and landing is not AGAIN and (mine or landing.is_for(begin)):
             if not mine:
@@ -86,16 +76,42 @@ def missing(call: Call) -> Program[LoadResult]:
             return (yield from _timed_out(call, begin))
 
 
+def _leading(call: Call, flight: Flight, until: float) -> Program[Landing]:
+    flights = call.road.flights
+    flight.home = running_loop()
+    yield Lead(flown(call, flight, _led(call, flight, until)), partial(flights.land, call.key, flight, AGAIN))
+    landing: Landing = yield Follow(flights, flight, inf)
+    return landing
+
+
+def _following(call: Call, flight: Flight, until: float) -> Program[Landing | None]:
+    """What another caller's flight brought; None if it took too long."""
+    flights = call.road.flights
+    try:
+        helps = loaders.serves(flight.home)
+        give_up = min(until, clock.now() + call.options.expire / 1000) if helps else until
+        landing: Landing | None = yield Follow(flights, flight, give_up, helps)
+    finally:
+        call.leaves(flight)
+    if landing is None and helps:
+        # A task leads, whose synchronous code is to run in this very thread: do it in its place
+        if (claimed := flights.take_over(flight)) is not None:
+            call.token, claim = claimed
+            yield from flown(call, flight, loading(call, flight, claim, NOTHING))
+            return flight.landing
+        return EACH if clock.now() < until else None
+    return landing
+
+
 def _led(call: Call, flight: Flight, until: float) -> Program[Landing]:
-    if not call.stores or (call.road.down and call.road.fused):
-        return (yield from loading(call, flight, None, NOTHING))
-    wait = until - clock.now()
-    if loaders.loading.get():
-        wait = min(wait, call.options.expire / 1000)
-    claim = yield from claiming(call, call.claim(max(wait, 0.0)))
-    if claim is None:
-        return (yield from loading(call, flight, None, NOTHING))
-    return (yield from settled(call, flight, claim))
+    claim = None
+    if call.stores and not (call.road.down and call.road.fused):
+        claim = yield from claiming(call, call.claim(max(until - clock.now(), 0.0)))
+    if claim is not None:
+        return (yield from settled(call, flight, claim))
+    if (yield from commits.around(call)):
+        return EACH
+    return (yield from loading(call, flight, None, NOTHING))
 
 
 def refreshing(call: Call) -> Program[LoadResult]:
@@ -135,9 +151,9 @@ def _timed_out(call: Call, begin: float) -> Program[LoadResult]:
     options, road = call.options, call.road
     metrics.count(road.alias, metrics.TIMEOUTS)
     if options.on_conflict == "load":
-        if loaders.loading.get():
+        if call.is_inside():
             metrics.count(road.alias, metrics.NESTED)
-            return (yield from _beside(call, Flight()))
+            return (yield from _beside(call))
         claim = yield from claiming(call, call.claim(0.0, extra=options.expire))
         if claim is not None and claim.verdict == BUSY:
             claim = yield from claiming(call, call.claim(options.wait))
@@ -159,7 +175,7 @@ def _timed_out(call: Call, begin: float) -> Program[LoadResult]:
     )
 
 
-def _beside(call: Call, flight: Flight) -> Program[LoadResult]:
+def _beside(call: Call) -> Program[LoadResult]:
     """Load it for this caller alone, and don't store it."""
-    landing = yield from loading(call, flight, None, NOTHING)
+    landing = yield from loading(call, Flight(), None, NOTHING)
     return landed(call, landing, True, 0.0)

@@ -16,7 +16,7 @@ from ..core import clock
 from ..core.errors import LockBackendError
 from ..primitives.asking import asking
 from ..primitives.load import FRESH, OURS, reading
-from . import early, loaders, metrics
+from . import commits, early, loaders, metrics
 from .calls import Call
 from .endings import Ending
 from .flights import AGAIN, Flight, Landing
@@ -51,7 +51,7 @@ def getting_many(
             results[call.plain] = LoadResult(now.value, "hit" if now.fresh else "stale", now.left)
         if _is_wanted(call, now):
             wanted.append(_Wanted(call, now))
-    batch = [one for one in wanted if one.board()]
+    batch = yield from _boarding(wanted)
     if options.refresh != "inline":
         behind = [one for one in batch if one.call.plain in results]
         batch = [one for one in batch if one.call.plain not in results]
@@ -66,6 +66,13 @@ def getting_many(
         if key not in results:
             results[key] = yield from getting(call)
     return {key: results[key] for key in calls}
+
+
+def _boarding(wanted: list[_Wanted]) -> Program[list[_Wanted]]:
+    """Those that this caller loads, if no other one has claimed them."""
+    if wanted and (yield from commits.private(wanted[0].call)):
+        return [one.apart() for one in wanted if one.before.value is MISSING]
+    return [one for one in wanted if one.board()]
 
 
 def _note(batch: list[_Wanted], results: dict[str, LoadResult]) -> None:
@@ -96,11 +103,11 @@ def _one(loader: Callable[..., Any], key: str) -> Callable[[], Any]:
 
 
 def _looking(road: Road, calls: list[Call], version: int | None) -> Program[list[tuple[Call, Found]]]:
-    if not road.fused:
-        there: dict[str, Any] = yield FetchMany([call.plain for call in calls], version)
-        return [(call, kept(there.get(call.plain, MISSING))) for call in calls]
     pending = {call.plain: call.pending() for call in calls}
     asked = [call for call in calls if pending[call.plain] is None]
+    if not road.fused:
+        there: dict[str, Any] = (yield FetchMany([call.plain for call in asked], version)) if asked else {}
+        return [(call, pending[call.plain] or kept(there.get(call.plain, MISSING))) for call in calls]
     answers: list[tuple[int, Any]] = [(-2, None)] * len(asked)
     if asked and not road.down:
         try:
@@ -119,6 +126,7 @@ class _Wanted:
         self.before = before
         self.flight: Flight | None = None
         self.claim: Claim | None = None
+        self.claims = call.stores
         self.result: LoadResult | None = None
         self.error: BaseException | None = None
 
@@ -128,8 +136,13 @@ class _Wanted:
             return False
         flight, mine = self.call.road.flights.join(self.call.key)
         self.flight = flight if mine else None
-        flight.cold |= mine and self.before.value is MISSING
         return mine
+
+    def apart(self) -> _Wanted:
+        """Load it without a claim, in a flight that no other caller joins."""
+        self.flight = Flight()
+        self.claims = False
+        return self
 
     def land(self, landing: Landing) -> None:
         assert self.flight is not None  # noqa: S101 - it has boarded
@@ -161,7 +174,7 @@ def _land_all(road: Road, batch: list[_Wanted], done: Flight) -> None:
 
 def _led(road: Road, batch: list[_Wanted], loader: Callable[..., Any]) -> Program[None]:
     ours = batch
-    if batch[0].call.stores and not road.down:
+    if batch[0].claims and not road.down:
         wishes = [
             claiming(one.call, one.call.claim(0.0, fresh_above=max(one.before.lives, one.call.stale_ms)))
             for one in batch
@@ -219,10 +232,7 @@ def _looked_again(road: Road, ours: list[_Wanted]) -> Program[list[_Wanted]]:
 
 
 def _loading(road: Road, ours: list[_Wanted], loader: Callable[..., Any]) -> Program[None]:
-    endings = [
-        Ending(one.call, one.flight or Flight(), one.claim, loaders.LoadContext(one.call.plain, MISSING))
-        for one in ours
-    ]
+    endings = [Ending(one.call, one.claim, loaders.LoadContext(one.call.plain, MISSING)) for one in ours]
     begin = clock.now()
     try:
         keys = [one.call.plain for one in ours]
@@ -237,7 +247,7 @@ def _loading(road: Road, ours: list[_Wanted], loader: Callable[..., Any]) -> Pro
             [ending.failed(error, seconds) for ending, seconds in zip(endings, times, strict=True)]
         )
         for one, served, in_force in zip(ours, serves, told, strict=True):
-            alone = in_force is False
+            alone = in_force is not True
             if not served:
                 one.land(Landing(error=error, alone=alone))
                 continue

@@ -58,8 +58,8 @@ class LoadOptions:
         error_ttl: for how long others are told of a failed load instead of trying; 0: the next one tries at once.
         stale_if_error: serve a stale value if the loader fails.
         retry_after_error: and load it again only after so long.
-        store_in_atomic: what to do with a value that was loaded inside of a transaction: store it ``"on_commit"``,
-            ``"now"``, or ``"skip"`` that.
+        store_in_atomic: when to store and share a value that was loaded inside of a transaction: ``"on_commit"``, under READ
+            COMMITTED only; ``"now"``; or ``"skip"`` that.
         share: callers of one process get the same object, not a copy each.
     """
 

@@ -96,12 +96,19 @@ class Road:
         lease = lease_of(key)
         inbox = self._spelling.at("").inbox
         return LoadKeys(
-            lease, _sibling(lease, "w"), self.generations()[0], _sibling(lease, "s"), value=key, inbox=inbox
+            lease,
+            _sibling(lease, "w"),
+            self.generations()[0],
+            _sibling(lease, "s"),
+            _sibling(lease, "p"),
+            value=key,
+            inbox=inbox,
         )
 
     def _beside(self, key: str) -> LoadKeys:
         lease, waiters, fence, _, inbox = self._spelling.of(f"{self.alias}:{key}")
-        return LoadKeys(lease, waiters, f"{fence}:{self.alias}", _sibling(lease, "s"), value="", inbox=inbox)
+        settling, permit = _sibling(lease, "s"), _sibling(lease, "p")
+        return LoadKeys(lease, waiters, f"{fence}:{self.alias}", settling, permit, value="", inbox=inbox)
 
     @property
     def down(self) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..core import clock
 from ..primitives.load import BUSY, FRESH, OURS
+from . import commits
 from .endings import cut_off
 from .flights import AGAIN, Landing
 from .loading import as_landing, claiming, flown, loading, looked_again, not_begun
@@ -31,6 +32,8 @@ def renewing(call: Call, now: Found, result: LoadResult) -> Program[LoadResult]:
     road, options = call.road, call.options
     flights = road.flights
     if road.rests(call.key) or call.nested_in(call.place) is not None:
+        return result
+    if options.refresh == "inline" and (yield from commits.private(call)):
         return result
     flight, mine = flights.join(call.key)
     patience = options.wait_stale if result.source == "stale" else 0.0

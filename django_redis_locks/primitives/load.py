@@ -49,6 +49,7 @@ class LoadKeys(NamedTuple):
     waiters: str
     generation: str
     settling: str
+    permit: str
     value: str
     inbox: str
 
@@ -136,31 +137,46 @@ class Load:
                 surely(partial(self._give_up_wish, wish, failure))
             raise
 
-    def storing(self, token: str, keep: int, value: Value, hold: Hold | None) -> Program[bool]:
+    def storing(
+        self, token: str, keep: int, value: Value, hold: Hold | None, *, by_permit: bool = False
+    ) -> Program[bool]:
         """End the load and store its value for so many milliseconds (-1: for ever, 0: not at all); False if it wasn't ours
-        any more.
+        any more. ``by_permit``: the token is what ``deferring`` returned.
 
         Raises:
             LockBackendError: the store can't be reached, or refuses the value; the claim is given up then.
         """
         self._let_go(hold)
-        value_key = (self.keys.value,) if self.keys.value else ()
-        command = Command("load/store", self.keys[:4] + value_key, (token, keep, value), yes_or_no)
-        return (yield from self._ending(token, command))
+        stored: bool = yield from self._ending(token, self._store(token, keep, value, by_permit=by_permit))
+        return stored
+
+    def deferring(self, token: str, hold: Hold | None) -> Program[str]:
+        """End a load inside of a transaction, which may store the value when it commits.
+
+        Returns:
+            The token of the permit to do so; "" if the load wasn't ours any more.
+        """
+        self._let_go(hold)
+        keys = self.keys.lease, self.keys.waiters, self.keys.generation, self.keys.permit
+        command = Command("load/defer", keys, (token, round(1000 * self.world.tuning.commit_window)), text)
+        permit: str = yield from self._ending(token, command)
+        return permit
 
     def giving_up(self, token: str, hold: Hold | None, keep: int = 0, why: str = "") -> Program[bool]:
         """End a load that brought nothing; for so many milliseconds others are told why."""
         self._let_go(hold)
-        return (yield from self._ending(token, self._give_up(token, keep, why)))
+        ended: bool = yield from self._ending(token, self._give_up(token, keep, why))
+        return ended
 
     def abandoning(self, token: str, hold: Hold | None, lease: int) -> Sweep:
         """What frees a claim in the background. It may be carried out while one unwinds."""
         self._let_go(hold)
         return Sweep(self.place, self._give_up(token), lease / 1000)
 
-    def checking(self, token: str, lease: int) -> Program[tuple[bool, int]]:
-        """Prolong the claim; whether it is still ours, and for how many milliseconds values settle."""
-        found: tuple[bool, int] = yield from self._asked(Command("load/renew", self._renewed, (token, lease), _checked))
+    def checking(self, token: str, lease: int, *, by_permit: bool = False) -> Program[tuple[bool, int]]:
+        """Prolong the claim, or the permit; whether it is still ours, and for how many milliseconds values settle."""
+        keys = self.keys.permit if by_permit else self.keys.lease, self.keys.generation, self.keys.settling
+        found: tuple[bool, int] = yield from self._asked(Command("load/renew", keys, (token, lease), _checked))
         return found
 
     def fencing(self, keep: int = 0, settle: int = 0, patience: float = 0.0) -> Program[bool]:
@@ -171,24 +187,20 @@ class Load:
             settle: milliseconds in which what is loaded is kept no longer than they last.
             patience: seconds for which a store that doesn't answer is asked again.
         """
-        lease, waiters, _, settling, value, _ = self.keys
-        keys = (lease, waiters, settling, value) if value else (lease, waiters, settling)
+        lease, waiters, _, settling, permit, value, _ = self.keys
+        keys = (lease, waiters, permit, settling, value) if value else (lease, waiters, permit, settling)
         found: bool = yield from self._asked(Command("load/fence", keys, (keep, settle), yes_or_no), patience)
         return found
 
     def putting(self, keep: int, value: Value) -> Program[None]:
         """Write a value, where values live here, for so many milliseconds (-1: for ever, 0: delete it): a load that runs
         isn't stored."""
-        lease, waiters, _, _, where, _ = self.keys
-        yield from self._asked(Command("load/put", (lease, waiters, where), (keep, value), yes_or_no))
+        lease, waiters, _, _, permit, where, _ = self.keys
+        yield from self._asked(Command("load/put", (lease, waiters, permit, where), (keep, value), yes_or_no))
 
     def prolong(self, token: str, lease: int) -> Command[bool]:
         """What the renewal sends."""
-        return Command("load/renew", self._renewed, (token, lease), _ours)
-
-    @property
-    def _renewed(self) -> tuple[str, ...]:
-        return self.keys.lease, self.keys.generation, self.keys.settling
+        return Command("load/renew", (self.keys.lease, self.keys.generation, self.keys.settling), (token, lease), _ours)
 
     # For waiting().
 
@@ -196,8 +208,7 @@ class Load:
         extra = "" if wish.extra is None else wish.extra
         line = turn.address, turn.arrival, int(turn.more), self.world.tuning.waiter_ttl
         args = wish.token, wish.lease, wish.fresh_above, int(wish.take), extra, *line
-        keys = self.keys[:5] if self.keys.value else self.keys[:4]
-        return Command("load/claim", keys, args, self._read)
+        return Command("load/claim", self._all_keys, args, self._read)
 
     def _outcome(self, wish: Claiming, turn: Turn, answer: Answer) -> Outcome[Claim]:
         claim: Claim = answer[0]._replace(asked=answer[1])
@@ -238,10 +249,16 @@ class Load:
 
     # The commands.
 
-    def _ending(self, token: str, command: Command[bool]) -> Program[bool]:
+    def _store(self, token: str, keep: int, value: Value, *, by_permit: bool) -> Command[bool]:
+        return Command("load/store", self._all_keys, (token, keep, value, int(by_permit)), yes_or_no)
+
+    @property
+    def _all_keys(self) -> tuple[str, ...]:
+        return self.keys[:6] if self.keys.value else self.keys[:5]
+
+    def _ending(self, token: str, command: Command[Any]) -> Program[Any]:
         try:
-            ended: bool = yield from self._asked(command)
-            return ended
+            return (yield from self._asked(command))
         except GeneratorExit:
             raise
         except BaseException:
@@ -282,7 +299,7 @@ def blocking(loads: Sequence[Load], token: str, lease: int) -> Command[bool]:
     """Take these loads of one cache from whoever has them, so that their values may be written by other means."""
     return Command(
         "load/block",
-        (loads[0].keys.generation, *(load.keys.lease for load in loads)),
+        (loads[0].keys.generation, *(key for load in loads for key in (load.keys.lease, load.keys.permit))),
         (WRITER + token, lease),
         yes_or_no,
     )
@@ -290,7 +307,7 @@ def blocking(loads: Sequence[Load], token: str, lease: int) -> Command[bool]:
 
 def unblocking(loads: Sequence[Load], token: str) -> Command[bool]:
     """Give them back."""
-    keys = [key for load in loads for key in (load.keys.lease, load.keys.waiters)]
+    keys = [key for load in loads for key in (load.keys.lease, load.keys.waiters, load.keys.permit)]
     return Command("load/unblock", (loads[0].keys.generation, *keys), (WRITER + token,), yes_or_no)
 
 

@@ -46,7 +46,8 @@ def test_cancelled_leader_or_follower_leaves_the_load_to_those_that_wait(cache_p
         leader = asyncio.create_task(aload(loader.asynchronously if kind == "async" else loader))
         await until(lambda: loader.calls)
         others = [asyncio.create_task(aload(Loader("other"))) for _ in range(3)]
-        await until(lambda: waiting() == 4)
+        in_its_thread = kind == "sync" and cache_pair == "files"  # where files are read, too
+        await until(lambda: waiting() == (1 if in_its_thread else 4))
         for cancelled in (leader, others.pop()):
             cancelled.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import gc
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -14,19 +15,23 @@ from django.core.cache import caches
 from django.db import connection, connections, transaction
 from django.test import TestCase, override_settings
 
+from django_redis_locks import LockBackendError
 from django_redis_locks.cache import aget_or_load, get_or_load, get_or_load_many, invalidate, refresh
 from tests.cache.backends import DUMMY, HERE, LOCMEM, THERE, at, redis_caches
 from tests.cache.callers import Loader
 from tests.contract.matrix import PATIENCE, eventually
 from tests.django.helpers import in_thread
-from tests.probes.cache import has_pending_stores, waiters_in_store
+from tests.probes.cache import fail_command, followers, has_pending_stores, loads_in_flight, waiters_in_store
+from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
-def nothing_pending() -> Iterator[None]:
+def nothing_pending(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The connection of this thread says that it has READ COMMITTED, as MySQL's does; tests/django has real ones."""
+    monkeypatch.setattr(connection, "isolation_level", "read committed", raising=False)
     yield
     assert not has_pending_stores()
 
@@ -80,22 +85,94 @@ def test_load_is_stored_when_its_transaction_commits(cache_pair: str) -> None:
 def test_load_in_a_transaction_that_is_rolled_back_is_dropped(cache_pair: str, outer: Any) -> None:
     """[S6] cacheops' dirty transactions. Of a savepoint, the transaction goes on."""
     with outer():
-        rolled_back(lambda: ask("uncommitted", expire=600))
-        gc.collect()
-        eventually(lambda: ask("true", wait=0.05, on_conflict="default", default=None) == "true")
+        rolled_back(lambda: ask("uncommitted"))
+        assert ask("true") == "true"
     assert stored() == "true"
 
 
-def test_others_wait_for_the_commit(cache_pair: str) -> None:
-    """[S6] In this process and in another one."""
+def test_end_of_a_load_in_a_transaction_lets_waiters_go(cache_pair: str) -> None:
+    """[S1] Nobody waits for COMMIT, in this process or another one, nor does the transaction wait for those who began since.
+    [S4] The value isn't theirs."""
+    theirs, others = Loader("theirs", gate=True), [HERE, THERE]
+    mine = Loader("uncommitted", gate=True)
+
+    def wait_for(name: str) -> Any:
+        return get_or_load("k", theirs, **at(name), ttl=60)
+
     with ThreadPoolExecutor(2) as pool:
+
+        def let_go() -> str:
+            waiting.extend(pool.submit(wait_for, name) for name in others)
+            eventually(lambda: followers(**at(HERE)) + waiters_in_store(**at(THERE)) == 2)
+            return "uncommitted"
+
+        waiting: list[Any] = []
         with transaction.atomic():
-            ask("uncommitted")
-            options = {"ttl": 60, "wait": PATIENCE}
-            theirs = [pool.submit(get_or_load, "k", Loader("theirs"), **at(name), **options) for name in (HERE, THERE)]
-            eventually(lambda: sum(waiters_in_store(**at(name)) for name in (HERE, THERE)) >= 1)
-            assert not any(each.done() for each in theirs)
-        assert [each.result(PATIENCE) for each in theirs] == ["uncommitted"] * 2
+            assert get_or_load("k", let_go, **at(HERE), ttl=60) == "uncommitted"
+            theirs.wait()
+            begin = monotonic()
+            assert [ask("again"), ask("again")] == ["uncommitted"] * 2
+            assert monotonic() - begin < PATIENCE / 2
+        assert stored() == "uncommitted"
+        assert mine.calls == 0
+        theirs.gate.set()
+        assert {each.result(PATIENCE) for each in waiting} <= {"theirs", "uncommitted"}
+
+
+def unstored(ctx: Any) -> str:
+    ctx.skip_store()
+    return "uncommitted"
+
+
+def unreachable(patch: pytest.MonkeyPatch) -> None:
+    fail_command(patch, "load/claim", LockBackendError("no answer", passing=True), **at(HERE))
+
+
+@pytest.mark.parametrize("how", ["ttl=0", "skip_store", "down", "fails"])
+def test_uncommitted_value_never_leaves_its_transaction(
+    cache_pair: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[S4] Nor does an error: another caller's load may well succeed."""
+    if how == "down":
+        unreachable(monkeypatch)
+    began, go = threading.Event(), threading.Event()
+
+    def load(ctx: Any) -> Any:
+        began.set()
+        assert go.wait(PATIENCE)
+        if how == "fails":
+            raise ZeroDivisionError
+        return unstored(ctx) if how == "skip_store" else "uncommitted"
+
+    def follow() -> Any:
+        assert began.wait(PATIENCE)
+        return get_or_load("k", lambda: "right", **at(HERE), ttl=60, info=True)
+
+    def open_the_gate() -> None:
+        eventually(lambda: followers(**at(HERE)) or following.done())
+        go.set()
+
+    with ThreadPoolExecutor(2) as pool, transaction.atomic():
+        following = pool.submit(follow)
+        pool.submit(open_the_gate)
+        with suppress(ZeroDivisionError):
+            get_or_load("k", load, **at(HERE), ttl=0 if how == "ttl=0" else 60)
+        assert following.result(PATIENCE).value == "right"
+
+
+def test_load_is_not_waited_for_inside_of_a_transaction_for_longer_than_a_lease(
+    cache_pair: str, tune: Tune, counted: Any
+) -> None:
+    """[S1] It may need a row that this transaction has locked."""
+    row = threading.Event()
+    with ThreadPoolExecutor(1) as pool, transaction.atomic():
+        theirs = pool.submit(get_or_load, "k", lambda: row.wait(PATIENCE) and "theirs", **at(THERE), ttl=60)
+        eventually(lambda: loads_in_flight(**at(THERE)))
+        assert ask("mine", expire=0.1) == "mine"
+        assert not theirs.done()
+        row.set()
+        assert theirs.result(PATIENCE) == "theirs"
+    assert counted()["nested"] == 1
 
 
 def test_invalidation_elsewhere_before_the_commit_wins(cache_pair: str) -> None:
@@ -104,6 +181,10 @@ def test_invalidation_elsewhere_before_the_commit_wins(cache_pair: str) -> None:
         ask("uncommitted")
         elsewhere(lambda: invalidate("k", **at(THERE)))
     assert stored() is None
+    with transaction.atomic():
+        ask("uncommitted")
+        assert elsewhere(lambda: refresh("k", lambda: "newer", **at(THERE), ttl=60)) == "newer"
+    assert stored() == "newer"
 
 
 def test_store_in_atomic_stores_at_once_or_never(cache_pair: str) -> None:

@@ -114,6 +114,34 @@ def test_a_store_without_a_claim_is_refused(load: LoadCalls, alice: Caller, bob:
 # Failures
 
 
+def test_a_permit_of_a_transaction_stores_unless_the_value_changed(
+    any_load: LoadCalls, alice: Caller, bob: Caller
+) -> None:
+    """[S1] The end of a load in a transaction frees the claim; others load, and may be in transactions themselves."""
+    ends = {
+        "nothing": lambda load: None,
+        "another load": lambda load: bob(load.claim, NEXT),
+        "store": lambda load: (bob(load.claim, NEXT), bob(load.store, NEXT)),
+        "another commit": lambda load: bob(load.store, MINE, by_permit=True),
+        "take": lambda load: bob(load.claim, NEXT, take=True),
+        "invalidate": lambda load: bob(load.invalidate),
+        "block": lambda load: bob(load.block, NEXT),
+        "unblock": lambda load: bob(load.unblock, NEXT),
+        "clear": lambda load: bob(load.clear),
+    }
+    for what, change in ends.items():
+        load = any_load.sibling(what)
+        alice(load.claim, MINE)
+        assert alice(load.defer, MINE) == MINE
+        assert not alice(load.store, MINE)
+        bob(load.claim, THEIRS)
+        assert bob(load.defer, THEIRS) == MINE  # the same permit
+        change(load)
+        assert alice(load.check, MINE, by_permit=True)[0] == (what in {"nothing", "another load"}), what
+        assert alice(load.store, MINE, by_permit=True) == (what in {"nothing", "another load"}), what
+        assert alice(load.defer, MINE) == ""
+
+
 def test_a_load_that_is_given_up_by_its_loader_is_free(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
     """[S10] Another caller's is neither renewed nor given up."""
     alice(any_load.claim, MINE)

@@ -101,6 +101,7 @@ def test_page_names_every_key_of_a_load(
             get_or_load("sales", lambda cache=cache: load(cache), cache=cache)
             assert waiters.pop().result(30) == "loaded"
             redis_server.command("DEL", ":1:sales", *seen)
+    seen |= {"{:1:sales}:p:load", "lock:load:{0}:p:files::1:sales"}  # of open transactions
     assert seen - {":1:sales"} == set(rows(PAGE, first=r"(\{:1:sales\}|lock:load:\{0\}):.+"))
     (example,) = (block.code.strip() for block in BLOCKS if block.code.startswith("1 load "))
     assert all(re.fullmatch(r"1 load \S+ \d+", value) for value in [example, *values])

@@ -71,6 +71,7 @@ class LoadCalls:
             waiters=f"{tag}:w:{value}",
             generation=f"{tag}:generation",
             settling=f"{tag}:s:{value}",
+            permit=f"{tag}:p:{value}",
             value=f"{tag}:{value}" if same_server else "",
             inbox=Spelling("lock", engine().backend.buckets).of(key).inbox,
         )
@@ -89,16 +90,22 @@ class LoadCalls:
         return self._load.claiming(wish)
 
     @both_faces
-    def store(self, token: str, value: Any = b"new", keep: int = MINUTE, hold: Any = None) -> Program[bool]:
-        return self._load.storing(token, keep, value, hold)
+    def store(
+        self, token: str, value: Any = b"new", keep: int = MINUTE, hold: Any = None, *, by_permit: bool = False
+    ) -> Program[bool]:
+        return self._load.storing(token, keep, value, hold, by_permit=by_permit)
+
+    @both_faces
+    def defer(self, token: str) -> Program[str]:
+        return self._load.deferring(token, None)
 
     @both_faces
     def give_up(self, token: str, keep: int = 0, why: str = "") -> Program[bool]:
         return self._load.giving_up(token, None, keep, why)
 
     @both_faces
-    def check(self, token: str, lease: int = MINUTE) -> Program[tuple[bool, int]]:
-        return self._load.checking(token, lease)
+    def check(self, token: str, lease: int = MINUTE, *, by_permit: bool = False) -> Program[tuple[bool, int]]:
+        return self._load.checking(token, lease, by_permit=by_permit)
 
     @both_faces
     def invalidate(self, keep: int = 0, settle: int = 0) -> Program[bool]:

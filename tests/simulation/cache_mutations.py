@@ -21,10 +21,10 @@ Patch = pytest.MonkeyPatch
 def no_token(patch: Patch) -> None:
     """[S1] Whoever has a value may store it."""
 
-    def end(store: Any, keys: tuple[str, ...], token: str, keep: int, value: Any) -> int:
+    def end(store: Any, keys: tuple[str, ...], token: str, keep: int, value: Any, by_permit: int) -> int:
         store.records.pop(keys[0], None)
-        if len(keys) > 4 and keep:
-            store.values[keys[4]] = value, None
+        if len(keys) > 5 and keep:
+            store.values[keys[5]] = value, None
         store.wake_all(keys[0], keys[1])
         return 1
 
@@ -106,7 +106,7 @@ MUTATIONS: list[tuple[Callable[[Patch], None], str, str]] = [
     (no_block, "the cache holds|is told", "written"),
     (shared_by_all, "is told", ""),
     (never_too_late, "is told", "followed"),
-    (not_forgotten, "is told", ""),
+    (not_forgotten, "is told", "invalidated"),
     (no_second_look, "it was loaded", ""),
     (no_removal, "the cache holds", ""),
     (nobody_is_woken, "nothing goes wrong", ""),

@@ -45,13 +45,13 @@ KNOWN_DEFECTS = [
         "a grant that was released by hand-over is reported as lost if the lock is taken before the next one asks",
     ),
     KnownDefect("K7", "job", 1, "doesn't expire", "a duplicate inherits the expiry of the first submission"),
-    KnownDefect("S3c", "cache", 1, "a fresh value is waited for", "a hung loader delays hits on fresh values"),
 ]
 
 MENDED_DEFECTS = [
     KnownDefect("K4", "job", 2, "two are enough", "a message without header lets replaced jobs run"),
     KnownDefect("K5", "job", 1, "revoked before", "a submission is answered with a job that was just revoked"),
     KnownDefect("K2", "job", 1, "has no result", "a worker that dies before the result is stored leaves none, ever"),
+    KnownDefect("S3c", "cache", 1, "a fresh value is waited for", "a hung loader delays hits on fresh values"),
     KnownDefect("S2a", "cache", 1, "has replaced what was written", "writes aren't fenced after one silence"),
     KnownDefect("K1", "job", 1, "without its key", "a __call__ that calls run() bypasses the lock"),
     KnownDefect("L1", "lock", 1, "is entered", "a released grant can be entered"),

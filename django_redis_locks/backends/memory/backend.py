@@ -333,6 +333,7 @@ _steps: dict[str, Callable[..., Any]] = {
     "load/claim": loads.claim,
     "load/renew": loads.renew,
     "load/store": loads.end,
+    "load/defer": loads.defer,
     "load/give_up": loads.give_up,
     "load/fence": loads.fence,
     "load/put": loads.put,

@@ -44,7 +44,7 @@ def claim(
     more: int,
     kept: int,
 ) -> list[Any]:
-    key, waiters, generations, settling, *value_key = keys
+    key, waiters, generations, settling, permit, *value_key = keys
     generation = _generation(store, generations)
     found = _loading(store, key, generation)
     lives, value = store.value(value_key[0]) if value_key else (-2, None)
@@ -54,6 +54,8 @@ def claim(
     if fresh and not take and (found is None or found.token != token):
         verdict = 2
     elif found is None or take or found.token == token:
+        if take:
+            store.records.pop(permit, None)
         store.records[key] = Lease(LOAD, token, generation, micros() // 1000, "", monotonic() + lease / 1000)
         verdict, left = 1, lease
     elif found.token == FAILURE:
@@ -81,12 +83,14 @@ def renew(store: Store, keys: tuple[str, ...], token: str, lease: int) -> list[i
     return [1, 0 if settles is None else settles.left()]
 
 
-def end(store: Store, keys: tuple[str, ...], token: str, keep: int, value: Any) -> int:
-    key, waiters, generations, settling, *value_key = keys
-    found = _loading(store, key, _generation(store, generations))
+def end(store: Store, keys: tuple[str, ...], token: str, keep: int, value: Any, by_permit: int) -> int:
+    key, waiters, generations, settling, permit, *value_key = keys
+    held = permit if by_permit else key
+    found = _loading(store, held, _generation(store, generations))
     if found is None or found.token != token:
         return 0
-    del store.records[key]
+    del store.records[held]
+    store.records.pop(permit, None)
     if value_key and keep:
         settles = store.find(settling)
         if settles is not None and (keep < 0 or keep > settles.left()):
@@ -94,6 +98,20 @@ def end(store: Store, keys: tuple[str, ...], token: str, keep: int, value: Any) 
         store.keep(value_key[0], value, keep)
     store.wake_all(key, waiters)
     return 1
+
+
+def defer(store: Store, keys: tuple[str, ...], token: str, keep: int) -> str:
+    key, waiters, generations, permit = keys
+    generation = _generation(store, generations)
+    found = _loading(store, key, generation)
+    if found is None or found.token != token:
+        return ""
+    del store.records[key]
+    shared = _loading(store, permit, generation) or found
+    shared.prolong(keep)
+    store.records[permit] = shared
+    store.wake_all(key, waiters)
+    return shared.token
 
 
 def give_up(store: Store, keys: tuple[str, ...], token: str, keep: int, why: str) -> int:
@@ -110,8 +128,9 @@ def give_up(store: Store, keys: tuple[str, ...], token: str, keep: int, why: str
 
 
 def fence(store: Store, keys: tuple[str, ...], keep: int, settle: int) -> int:
-    key, waiters, settling, *value_key = keys
+    key, waiters, permit, settling, *value_key = keys
     store.records.pop(key, None)
+    store.records.pop(permit, None)
     lives, _ = store.value(value_key[0]) if value_key else (-2, None)
     if value_key and not keep:
         store.values.pop(value_key[0], None)
@@ -124,8 +143,9 @@ def fence(store: Store, keys: tuple[str, ...], keep: int, settle: int) -> int:
 
 
 def put(store: Store, keys: tuple[str, ...], keep: int, value: Any) -> int:
-    key, waiters, value_key = keys
+    key, waiters, permit, value_key = keys
     store.records.pop(key, None)
+    store.records.pop(permit, None)
     store.values.pop(value_key, None)
     if keep:
         store.keep(value_key, value, keep)
@@ -135,14 +155,16 @@ def put(store: Store, keys: tuple[str, ...], keep: int, value: Any) -> int:
 
 def block(store: Store, keys: tuple[str, ...], token: str, lease: int) -> int:
     generation = _generation(store, keys[0])
-    for key in keys[1:]:
+    for key, permit in zip(keys[1::2], keys[2::2], strict=True):
+        store.records.pop(permit, None)
         store.records[key] = Lease(LOAD, token, generation, micros() // 1000, "", monotonic() + lease / 1000)
     return 1
 
 
 def unblock(store: Store, keys: tuple[str, ...], token: str) -> int:
     generation = _generation(store, keys[0])
-    for key, waiters in zip(keys[1::2], keys[2::2], strict=True):
+    for key, waiters, permit in zip(keys[1::3], keys[2::3], keys[3::3], strict=True):
+        store.records.pop(permit, None)
         found = _loading(store, key, generation)
         if found is not None and (found.token == token or not found.token.startswith("w:")):
             del store.records[key]

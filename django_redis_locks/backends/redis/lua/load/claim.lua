@@ -2,7 +2,7 @@
 -- own claim. Who waits for a load gives an address, and lines up in the same step.
 --
 -- uses read line ms load
--- KEYS  lease, waiters, generation, settling, and where values live here: value
+-- KEYS  lease, waiters, generation, settling, permit, and where values live here: value
 -- ARGV  token, lease in ms, ms that a value must live longer to need no load (-1: it is loaded anyway), 1 to take the claim from whoever has it,
 --       ms after which one more may load beside who does ('': never), address ('': nobody listens), arrival (0: now),
 --       1 if more wait, ms to stay in line
@@ -13,9 +13,9 @@ local generation = redis.call('GET', KEYS[3]) or '0'
 local token, about, left = loading(KEYS[1], generation)
 if not token and about then return about end
 local value, lives = false, -2
-if KEYS[5] then
-  value = redis.call('GET', KEYS[5])
-  if value then lives = redis.call('PTTL', KEYS[5]) end
+if KEYS[6] then
+  value = redis.call('GET', KEYS[6])
+  if value then lives = redis.call('PTTL', KEYS[6]) end
 end
 
 local take, verdict = ARGV[4] == '1', 0
@@ -23,6 +23,7 @@ local fresh = value and ARGV[3] ~= '-1' and (lives == -1 or lives > tonumber(ARG
 if fresh and not take and token ~= ARGV[1] then
   verdict = 2
 elseif not token or take or token == ARGV[1] then
+  if take then redis.call('DEL', KEYS[5]) end
   redis.call('SET', KEYS[1], '1 load ' .. ARGV[1] .. ' ' .. generation, 'PX', ARGV[2])
   verdict, left = 1, tonumber(ARGV[2])
 elseif token == '!' then

@@ -2,20 +2,20 @@
 -- since a replica may still tell what was true before.
 --
 -- uses wake crowd
--- KEYS  lease, waiters, settling, and where values live here: value
+-- KEYS  lease, waiters, permit, settling, and where values live here: value
 -- ARGV  ms for which the old value may still be served (0: not at all), ms to settle
 -- returns  1 if there was a value, else 0
-redis.call('DEL', KEYS[1])
+redis.call('DEL', KEYS[1], KEYS[3])
 local found = 0
-if KEYS[4] then
+if KEYS[5] then
   if ARGV[1] == '0' then
-    found = redis.call('DEL', KEYS[4])
+    found = redis.call('DEL', KEYS[5])
   else
-    local left = redis.call('PTTL', KEYS[4])
+    local left = redis.call('PTTL', KEYS[5])
     if left ~= -2 then found = 1 end
-    if left == -1 or left > tonumber(ARGV[1]) then redis.call('PEXPIRE', KEYS[4], ARGV[1]) end
+    if left == -1 or left > tonumber(ARGV[1]) then redis.call('PEXPIRE', KEYS[5], ARGV[1]) end
   end
 end
-if ARGV[2] ~= '0' then redis.call('SET', KEYS[3], '1', 'PX', ARGV[2]) end
+if ARGV[2] ~= '0' then redis.call('SET', KEYS[4], '1', 'PX', ARGV[2]) end
 wake_all(KEYS[1], KEYS[2])
 return found

@@ -1,17 +1,17 @@
 -- Writes a value, whoever loads it: that won't be stored. At maxmemory the old value stays, and the load is void.
 --
 -- uses wake crowd
--- KEYS  lease, waiters, value
+-- KEYS  lease, waiters, permit, value
 -- ARGV  ms to keep it (-1: for ever, 0: it is deleted), value
 -- returns  1
-redis.call('DEL', KEYS[1])
+redis.call('DEL', KEYS[1], KEYS[3])
 local done
 if ARGV[1] == '0' then
-  redis.call('DEL', KEYS[3])
+  redis.call('DEL', KEYS[4])
 elseif ARGV[1] == '-1' then
-  done = redis.pcall('SET', KEYS[3], ARGV[2])
+  done = redis.pcall('SET', KEYS[4], ARGV[2])
 else
-  done = redis.pcall('SET', KEYS[3], ARGV[2], 'PX', ARGV[1])
+  done = redis.pcall('SET', KEYS[4], ARGV[2], 'PX', ARGV[1])
 end
 wake_all(KEYS[1], KEYS[2])
 if done and done.err then return done end

@@ -1,7 +1,7 @@
--- Prolongs the lease of a load that is still ours. It never gets shorter.
+-- Prolongs the lease, or the permit, of a load that is still ours. It never gets shorter.
 --
 -- uses read load
--- KEYS  lease, generation, settling
+-- KEYS  lease or permit, generation, settling
 -- ARGV  token, ms
 -- returns  {1 if it is ours, ms for which values settle}
 local token, _, left = loading(KEYS[1], redis.call('GET', KEYS[2]) or '0')

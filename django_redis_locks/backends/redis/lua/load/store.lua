@@ -1,21 +1,23 @@
--- Ends a load, if it is still ours, and stores what it brought, where values live here. While values settle it is kept no
--- longer than that. All who wait are told. The first write is DEL, which a server at maxmemory allows.
+-- Ends a load, and stores what it brought, where values live here, if its lease or permit is still ours. Permits of others are
+-- void then. While values settle it is kept no longer than that. All who wait are told. The first write is DEL, which a
+-- server at maxmemory allows.
 --
 -- uses wake crowd read load
--- KEYS  lease, waiters, generation, settling, and where values live here: value
--- ARGV  token, ms to keep it (-1: for ever, 0: not), value
+-- KEYS  lease, waiters, generation, settling, permit, and where values live here: value
+-- ARGV  token, ms to keep it (-1: for ever, 0: not), value, 1 if the token is that of the permit
 -- returns  1, or 0 if the load isn't ours any more: nothing is stored then
 local generation = redis.call('GET', KEYS[3]) or '0'
-if loading(KEYS[1], generation) ~= ARGV[1] then return 0 end
-redis.call('DEL', KEYS[1])
+local held = ARGV[4] == '1' and KEYS[5] or KEYS[1]
+if loading(held, generation) ~= ARGV[1] then return 0 end
+redis.call('DEL', held, KEYS[5])
 local done, keep = 1, tonumber(ARGV[2])
-if KEYS[5] and keep ~= 0 then
+if KEYS[6] and keep ~= 0 then
   local settling = redis.call('PTTL', KEYS[4])
   if settling > 0 and (keep < 0 or keep > settling) then keep = settling end
   if keep < 0 then
-    done = redis.pcall('SET', KEYS[5], ARGV[3])
+    done = redis.pcall('SET', KEYS[6], ARGV[3])
   else
-    done = redis.pcall('SET', KEYS[5], ARGV[3], 'PX', keep)
+    done = redis.pcall('SET', KEYS[6], ARGV[3], 'PX', keep)
   end
   if not done.err then done = 1 end
 end

@@ -2,11 +2,12 @@
 -- begun before the write. Another writer, whose token begins with w:, keeps what he has. All who wait are told.
 --
 -- uses wake crowd read load
--- KEYS  generation (and for each value: lease, waiters)
+-- KEYS  generation (and for each value: lease, waiters, permit)
 -- ARGV  token
 -- returns  1
 local generation = redis.call('GET', KEYS[1]) or '0'
-for at = 2, #KEYS, 2 do
+for at = 2, #KEYS, 3 do
+  redis.call('DEL', KEYS[at + 2])
   local token = loading(KEYS[at], generation)
   if token and (token == ARGV[1] or string.sub(token, 1, 2) ~= 'w:') then
     redis.call('DEL', KEYS[at])
