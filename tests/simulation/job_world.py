@@ -244,6 +244,8 @@ class JobWorld:
         except Reject as reject:
             if reject.requeue and self.late:
                 self.broker.send_again(message)
+            elif not reject.requeue:
+                self.results.store(message.id, "FAILURE", reject)
         except (Ignore, Retry):
             pass
         except Exception as failure:  # noqa: BLE001 - Celery stores it
