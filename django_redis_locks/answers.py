@@ -12,7 +12,7 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 
 from .core import events
-from .core.errors import LockBackendError, LockNotAcquired
+from .core.errors import LockBackendError, LockKeyError, LockNotAcquired
 
 DOWN_RETRY_AFTER = 5
 """Seconds until a client may ask again while the store is down."""
@@ -40,8 +40,19 @@ def answer(request: HttpRequest, error: LockNotAcquired | LockBackendError) -> H
     return _answer(request, 503, detail_of(error), DOWN_RETRY_AFTER)
 
 
-def detail_of(error: LockNotAcquired | LockBackendError) -> str:
+def unusable(request: HttpRequest, status: int) -> HttpResponse:
+    """The answer to a request that lacks what the key of its lock needs."""
+    return _answer(request, status, _unusable(), None)
+
+
+def _unusable() -> str:
+    return _("The request lacks something that it needs, or has it in a form that can't be used.")
+
+
+def detail_of(error: LockNotAcquired | LockBackendError | LockKeyError) -> str:
     """What has happened, in a sentence for people."""
+    if isinstance(error, LockKeyError):
+        return _unusable()
     if isinstance(error, LockBackendError):
         return _("This is not available for the moment. Try again later.")
     if error.cooling:

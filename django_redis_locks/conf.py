@@ -262,6 +262,7 @@ def _of_calls(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
         ("STATUS", "E023", callterms.status_of),
         ("RETRY_AFTER", "E024", callterms.retry_of),
         ("METHODS", "E037", callterms.verbs_of),
+        ("ON_KEY_ERROR", "E061", callterms.key_error_of),
         ("CONDITION", "E038", overrides.condition_of),
     ):
         if key in entry:

@@ -12,7 +12,17 @@ from .core import callterms, durations
 from .core.callterms import UNSAID, CallTerms
 from .core.holder import FIELDS
 
-OF_CALLS = ("REENTRANT", "AUTO_RELEASE", "METHODS", "CONDITION", "STATUS", "RETRY_AFTER", "HOLD", "ON_CONFLICT")
+OF_CALLS = (
+    "REENTRANT",
+    "AUTO_RELEASE",
+    "METHODS",
+    "CONDITION",
+    "STATUS",
+    "RETRY_AFTER",
+    "HOLD",
+    "ON_CONFLICT",
+    "ON_KEY_ERROR",
+)
 """What it may say of ``@redis_lock`` only."""
 
 PER_NAME = ("EXPIRE", "WAIT", "RENEW", "MAX_HOLD", "ON_BACKEND_ERROR", "METADATA", *OF_CALLS)
@@ -56,6 +66,7 @@ def read(entry: Mapping[str, Any]) -> Overrides:
             retry_after=given("RETRY_AFTER", callterms.retry_of),
             hold=given("HOLD", callterms.hold_of),
             on_conflict=given("ON_CONFLICT", callterms.conflict_of),
+            on_key_error=given("ON_KEY_ERROR", callterms.key_error_of),
         )
         if not entry.keys().isdisjoint(OF_CALLS)
         else UNSAID,

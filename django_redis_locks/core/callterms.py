@@ -34,6 +34,8 @@ class CallTerms:
     hold: Until | None = None
     on_conflict: str | Handler | None = None
     """One of ``ANSWERS``, a handler, or the dotted path to one."""
+    on_key_error: int | Literal["raise"] | None = None
+    """How a view answers a request that lacks what its key needs."""
 
     @property
     def cools(self) -> bool:
@@ -84,6 +86,19 @@ def status_of(value: object, what: str = "status") -> int:
     """
     if not isinstance(value, int) or not 400 <= value <= 599:
         raise ValueError(f"{what} is the status of a refusal, 400 to 599 such as 409, 423 or 429, not {value!r}")
+    return int(value)
+
+
+def key_error_of(value: Any, what: str = "on_key_error") -> int | Literal["raise"]:
+    """The status of the answer to a request that lacks what the key needs, or "raise".
+
+    Raises:
+        ValueError: neither.
+    """
+    if value == "raise" and isinstance(value, str):
+        return "raise"
+    if isinstance(value, bool) or not isinstance(value, int) or not 400 <= value <= 499:
+        raise ValueError(f"{what} is 'raise' or a status from 400 to 499 such as 400 or 422, not {value!r}")
     return int(value)
 
 

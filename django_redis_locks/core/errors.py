@@ -114,7 +114,13 @@ class StaleGrant(LockError):
 
 
 class LockKeyError(LockError, ValueError):
-    """This can't be the key of a lock, or something that is no lock lives under it."""
+    """This can't be the key of a lock, or something that is no lock lives under it.
+
+    Attributes:
+        from_request: a field of a key template, such as ``{request.headers[X]}``, found nothing of use in a request.
+    """
+
+    from_request = False
 
 
 class LockBackendError(LockError):

@@ -53,6 +53,13 @@ class Field:
 
     def fill(self, names: Mapping[str, Any]) -> str:
         """The part of a lock's key."""
+        try:
+            return self._filled(names)
+        except LockKeyError as mistake:
+            mistake.from_request = self.root in names and self.path.startswith(("request.", "self.request."))
+            raise
+
+    def _filled(self, names: Mapping[str, Any]) -> str:
         value = self.value(names)
         text = text_of(value)
         if not text:
@@ -65,7 +72,16 @@ class Field:
             )
         if self.spec == "hash":
             return blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+        if not text.isascii():
+            _refuse_unspelled(text)
         return escape(text.lower() if self.spec == "lower" else text)
+
+
+def _refuse_unspelled(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise LockKeyError("the key of a lock holds characters that UTF-8 can't encode") from error
 
 
 @lru_cache(maxsize=1024)

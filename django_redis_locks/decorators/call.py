@@ -69,7 +69,7 @@ class Call:
             grant = (lock if left is None else replace(lock, reentrant=True)).acquire()
         except LockKeyError as mistake:
             self._sign(mistake)
-            raise
+            return conflicts.unkeyed(self._refused(answered, calls, args, kwargs), mistake)
         except (LockNotAcquired, LockBackendError) as failure:
             return conflicts.answer(self._refused(answered, calls, args, kwargs), failure)
         self._enter(answered)
@@ -108,7 +108,7 @@ class Call:
             grant = await self._lock(await asked.aask(self.make_key, request, args, kwargs), calls).aacquire()
         except LockKeyError as mistake:
             self._sign(mistake)
-            raise
+            return conflicts.unkeyed(self._refused(answered, calls, args, kwargs), mistake)
         except (LockNotAcquired, LockBackendError) as failure:
             return await conflicts.aanswer(self._refused(answered, calls, args, kwargs), failure)
         self._enter(answered)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,14 +13,17 @@ from django.core.exceptions import ImproperlyConfigured
 from django.http.response import HttpResponseBase
 
 from .. import answers, overrides
-from ..core.errors import LockBackendError, LockNotAcquired
+from ..core.errors import LockBackendError, LockKeyError, LockNotAcquired
 from ..handler import locks
 from . import asked, callables
 
 if TYPE_CHECKING:
-    from django.http import HttpRequest
+    from django.http import HttpRequest, HttpResponse
 
     from ..core.callterms import CallTerms, Handler
+
+
+_log = logging.getLogger("django_redis_locks")
 
 
 class Refused(NamedTuple):
@@ -57,6 +61,23 @@ async def aanswer(refused: Refused, failure: LockNotAcquired | LockBackendError)
         if inspect.isawaitable(response):
             response = await response
         return _checked(response, refused.request)
+
+
+def unkeyed(refused: Refused, mistake: LockKeyError) -> HttpResponse:
+    """Answer a request from which no key can be made.
+
+    Raises:
+        LockKeyError: the request isn't to blame, or isn't answered here.
+    """
+    status = refused.calls.on_key_error or 400
+    if not mistake.from_request or refused.request is None or status == "raise":
+        raise mistake
+    _log.warning("Lock %s: a request is answered with %d: %s", refused.name, status, mistake)
+    if refused.wrapped is not None:
+        from . import rest  # noqa: PLC0415 - who has such a request has Django REST framework
+
+        raise rest.Unkeyed(mistake, status) from mistake
+    return answers.unusable(refused.request, status)
 
 
 def ask(handler: Handler, request: HttpRequest | None, failure: Any, name: str) -> HttpResponseBase:

@@ -64,6 +64,7 @@ class _Options(TypedDict, total=False):
     on_lost: OnLost
     on_backend_error: OnBackendError | None
     hold: Until | None
+    on_key_error: int | Literal["raise"] | None
 
 
 class Options(_Options, total=False):
@@ -119,6 +120,7 @@ def redis_lock(
     on_backend_error: OnBackendError | None = None,
     hold: Until | None = None,
     on_conflict: Any = None,
+    on_key_error: int | Literal["raise"] | None = None,
     **unknown: Never,
 ) -> Any:
     """Run every call of a view, method or function under a lock.
@@ -149,6 +151,8 @@ def redis_lock(
             ``LockNotAcquired`` is raised. ``"raise"``: it is raised in views too. ``"skip"``, not for views: the call
             isn't made, and None is returned. Or a handler, itself or its dotted path: ``handler(request, refused)``
             returns the response of a view, may be asynchronous, and isn't asked elsewhere.
+        on_key_error: the status of a view's answer to a request that lacks what the template takes from it, such as a
+            header: 400 to 499, by default 400. ``"raise"``: ``LockKeyError`` is raised, as it is elsewhere.
 
     Raises:
         TypeError: at decoration, for what it can't protect or a template that names no argument.
@@ -182,6 +186,7 @@ def redis_lock(
         on_backend_error=on_backend_error,
         hold=hold,
         on_conflict=on_conflict,
+        on_key_error=on_key_error,
     )
     return functools.partial(_decorate, plan=plan) if target is None else _decorate(target, plan)
 

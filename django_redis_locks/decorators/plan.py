@@ -36,6 +36,7 @@ class Plan:
         on_backend_error: OnBackendError | None,
         hold: Until | None,
         on_conflict: Any,
+        on_key_error: Any,
     ) -> None:
         if expire is not None:
             durations.lease_ms(expire)
@@ -65,6 +66,7 @@ class Plan:
             retry_after=None if retry_after is None else callterms.retry_of(retry_after),
             hold=None if hold is None else callterms.hold_of(hold),
             on_conflict=None if on_conflict is None else callterms.conflict_of(on_conflict),
+            on_key_error=None if on_key_error is None else callterms.key_error_of(on_key_error),
         )
         if self.calls.cools and (expire is None or renew or reentrant):
             raise TypeError(

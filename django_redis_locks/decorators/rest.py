@@ -8,7 +8,7 @@ from typing import Any
 from rest_framework.exceptions import APIException
 
 from .. import answers
-from ..core.errors import LockBackendError, LockNotAcquired
+from ..core.errors import LockBackendError, LockKeyError, LockNotAcquired
 
 
 class _Told(APIException):  # type: ignore[misc] # it has no types
@@ -16,7 +16,7 @@ class _Told(APIException):  # type: ignore[misc] # it has no types
     wait: int | None
     """The seconds of ``Retry-After``."""
 
-    def __init__(self, failure: LockNotAcquired | LockBackendError) -> None:
+    def __init__(self, failure: LockNotAcquired | LockBackendError | LockKeyError) -> None:
         self.__dict__.update(failure.__dict__)
         self.args = failure.args
         APIException.__init__(self, answers.detail_of(failure), self.default_code)
@@ -42,6 +42,17 @@ class LocksUnavailable(_Told, LockBackendError):
     status_code = 503
     default_code = "locks_unavailable"
     wait = answers.DOWN_RETRY_AFTER
+
+
+class Unkeyed(_Told, LockKeyError):
+    """``LockKeyError`` that the framework answers: 400, or what ``on_key_error=`` of the lock says."""
+
+    default_code = "invalid"
+    wait = None
+
+    def __init__(self, mistake: LockKeyError, status: int) -> None:
+        super().__init__(mistake)
+        self.status_code = status
 
 
 def of(failure: LockNotAcquired | LockBackendError) -> Locked | LocksUnavailable:

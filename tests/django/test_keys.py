@@ -43,6 +43,14 @@ def answer(*_: object, **__: object) -> HttpResponse:
     return HttpResponse(key_now())
 
 
+def answer_one(request: HttpRequest) -> HttpResponse:
+    return answer()
+
+
+async def aanswer(request: HttpRequest) -> HttpResponse:
+    return answer()
+
+
 def lazy(value: Any) -> Any:
     return SimpleLazyObject(lambda: value)
 
@@ -128,22 +136,49 @@ class TestViews:
             assert client.get(url).content.decode() == expected, url
 
     def test_headers_and_query_can_be_named(self, client: Client) -> None:
-        """What is missing raises."""
+        """What is missing is the client's mistake."""
         response = client.post("/by-header/?cart=7", headers={"Idempotency-Key": "k:1"})
         assert response.content == b"pay:k%3A1:post:7"
-        with pytest.raises(LockKeyError, match=r"\{request.headers\[Idempotency-Key\]\} can't be found"):
-            client.post("/by-header/?cart=7")
-        with pytest.raises(LockKeyError, match=r"\{request.GET\[cart\]\} can't be found"):
-            client.post("/by-header/", headers={"Idempotency-Key": "k:1"})
+        assert client.post("/by-header/?cart=7").status_code == 400
+        assert client.post("/by-header/", headers={"Idempotency-Key": "k:1"}).status_code == 400
 
-    def test_anonymous_user_in_a_key_raises(self, rf: RequestFactory) -> None:
+    def test_request_that_lacks_what_the_key_needs_is_answered_400(
+        self, rf: RequestFactory, caplog: pytest.LogCaptureFixture, memory_locks: Any
+    ) -> None:
+        """[D6] Or as `on_key_error` says: any client could cause a 500. What isn't the request's doing raises."""
+        key = "pay:{request.GET[cart]}"
+        for url in ("/", "/?cart="):
+            response = redis_lock(key)(answer_one)(rf.get(url, headers={"accept": "application/json"}))
+            assert (response.status_code, response["Cache-Control"]) == (400, "no-store")
+            assert b"lacks something that it needs" in response.content
+            assert "Lock pay:{request.GET[cart]}: a request is answered with 400" in caplog.records[-1].getMessage()
+        surrogate = rf.get("/")
+        surrogate.GET = {"cart": "\ud800"}
+        assert asyncio.run(redis_lock(key)(aanswer)(surrogate)).status_code == 400
+        assert redis_lock(key, on_key_error=422)(answer_one)(rf.get("/")).status_code == 422
+        memory_locks(LOCKS={key: {"ON_KEY_ERROR": 404}})
+        assert redis_lock(key)(answer_one)(rf.get("/")).status_code == 404
+        for call in (
+            lambda: redis_lock(key, on_key_error="raise")(answer_one)(rf.get("/")),
+            lambda: redis_lock("order:{pk}")(lambda request, pk: None)(rf.get("/"), pk=None),
+            lambda: redis_lock("basket:{basket[cart]}")(lambda basket: None)({}),
+        ):
+            with pytest.raises(LockKeyError):
+                call()
+        for wrong in ("answer", 302, 500, True):
+            with pytest.raises(ValueError, match="on_key_error is 'raise' or a status from 400 to 499"):
+                redis_lock(key, on_key_error=wrong)
+
+    def test_anonymous_user_in_a_key_is_no_key(self, rf: RequestFactory) -> None:
         """[D22] It isn't one lock for all visitors; the message names the way out."""
         request = rf.get("/by-user/")
         request.user = lazy(User(pk=7, username="jane"))
         assert by_user(request).content == b"user:7:/by-user/"
         request.user = lazy(AnonymousUser())
+        assert by_user(request).status_code == 400
+        template = "user:{request.user.pk}:{request.path}"
         with pytest.raises(LockKeyError, match=r"it is None.*@login_required above @redis_lock") as raised:
-            by_user(request)
+            redis_lock(template, on_key_error="raise")(answer_one)(request)
         assert (raised.value.name, raised.value.alias) == ("user:{request.user.pk}:{request.path}", "default")
 
     @pytest.mark.parametrize("status", [302, 409])

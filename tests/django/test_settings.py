@@ -54,6 +54,7 @@ IN_ALIAS_ONLY: list[Problem] = [
     ("E011", {"LOCATION": URL, "KEY_PREFIX": "{x}"}, "without braces", ""),
     ("E016", {"LOCATION": URL, "MAX_HOLD": 20}, "MAX_HOLD is shorter than EXPIRE", ""),
     ("E027", {"LOCATION": URL, "INDEX": 1}, "INDEX is True or False, not 1", ""),
+    ("E061", {"LOCATION": URL, "LOCKS": {"order": {"ON_KEY_ERROR": 200}}}, "a status from 400 to 499", ""),
     ("E031", {"LOCATION": URL, "LOCKS": ["order"]}, "LOCKS must be a dict of dicts", ""),
     ("E031", {"LOCATION": URL, "LOCKS": {"a": 5}}, "['LOCKS']['a'] must be a dict", ""),
     ("E032", {"LOCATION": URL, "OPTIONS": {"socket_timout": 1}}, "did you mean 'socket_timeout'?", ""),
