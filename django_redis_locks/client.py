@@ -12,7 +12,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 
 from . import open_transactions
 from .conf import ON_BACKEND_ERROR, AliasSettings
-from .core import durations
+from .core import callterms, durations
 from .core.effects import Place
 from .core.keys import LockKeys, Spelling, respell, usual_name
 from .overrides import NOTHING, Overrides
@@ -33,14 +33,14 @@ Until: TypeAlias = Literal["block", "transaction"]
 OnBackendError: TypeAlias = Literal["closed", "open"]
 
 Options: TypeAlias = (
-    "tuple[Duration | None, Duration | None, bool | None, OnBackendError | None, Until | None, str | None]"
+    "tuple[Duration | None, Duration | None, bool | None, OnBackendError | None, Until | None, str | None, bool]"
 )
-"""What a call site says of a lock's terms: ``expire``, ``wait``, ``renew``, ``on_backend_error``, ``hold``, ``hold_using``;
-None where nothing."""
+"""What a call site says of a lock's terms: ``expire``, ``wait``, ``renew``, ``on_backend_error``, ``hold``, ``hold_using``,
+None where nothing; and ``auto_release``."""
 
-_SILENT: Options = (None, None, None, None, None, None)
+_SILENT: Options = (None, None, None, None, None, None, True)
 
-_ARGUMENTS = ("expire", "wait", "renew", "on_lost", "on_backend_error", "hold", "hold_using", "name")
+_ARGUMENTS = ("expire", "wait", "renew", "on_lost", "on_backend_error", "hold", "hold_using", "auto_release", "name")
 
 MEMORY = 4096
 """So many keys, and terms, are remembered as they were made: most locks are made again and again."""
@@ -107,6 +107,7 @@ class LockMaker:
         on_backend_error: OnBackendError | None = None,
         hold: Until | None = None,
         hold_using: str | None = None,
+        auto_release: bool = True,
         **unknown: Never,
     ) -> Lock:
         """A mutex. One holder at a time, on all hosts; not re-entrant.
@@ -125,15 +126,25 @@ class LockMaker:
                 released; ``"block"`` frees it there, whatever is open. By default there too, with a warning in the log if
                 a transaction is open.
             hold_using: the database of that transaction; by default ``"default"``.
+            auto_release: False is for what may be done once in ``expire`` seconds: the lock stays until its lease ends, this
+                process forgets it at once, and its end is no loss. ``acquire()`` it, without a block; ``grant.release()``
+                releases it early.
 
         Raises:
             LockKeyError: not a str, or empty.
             ValueError: an argument is out of its range.
-            TypeError: an unknown argument.
+            TypeError: an unknown argument, or ``auto_release=False`` without ``expire``, or with ``renew``, ``on_lost`` or ``hold``.
+
+        Example::
+
+            if locks.lock(f"sms:{phone}", expire=60, auto_release=False).acquire(timeout=0):
+                send_sms(phone)
         """
         if unknown:
             refuse_unknown(unknown)
-        return self._make(key, name, (expire, wait, renew, on_backend_error, hold, hold_using), on_lost, False)
+        return self._make(
+            key, name, (expire, wait, renew, on_backend_error, hold, hold_using, auto_release), on_lost, False
+        )
 
     def rlock(
         self,
@@ -151,8 +162,8 @@ class LockMaker:
     ) -> Lock:
         """The same lock, which its owner may enter again, without a round trip. The last exit frees it."""
         if unknown:
-            refuse_unknown(unknown)
-        return self._make(key, name, (expire, wait, renew, on_backend_error, hold, hold_using), on_lost, True)
+            refuse_unknown(unknown, "an rlock", [name for name in _ARGUMENTS if name != "auto_release"])
+        return self._make(key, name, (expire, wait, renew, on_backend_error, hold, hold_using, True), on_lost, True)
 
 
 class Locks(LockMaker):
@@ -188,6 +199,10 @@ class Locks(LockMaker):
             address = self._address(key, name)
             terms = self._terms_of(address.name, *options)
         if on_lost is not None:
+            if not terms.auto_release:
+                raise TypeError(
+                    "a lock with auto_release=False ends with its lease, which is no loss: leave on_lost out"
+                )
             terms = replace(terms, on_lost=checked_on_lost(on_lost))
         kind = TransactionLock if terms.database else Lock
         return kind(self.engine, *address, terms, reentrant)
@@ -246,6 +261,7 @@ class Locks(LockMaker):
         on_backend_error: OnBackendError | None,
         hold: Until | None,
         hold_using: str | None,
+        auto_release: bool,
     ) -> Terms:
         """The terms of a lock of this name, with what its call site says of them."""
         overrides = self.overrides(name)
@@ -254,6 +270,14 @@ class Locks(LockMaker):
             raise ValueError(f"renew is True or False, not {renew!r}")
         if expire is not None:
             terms = replace(terms, lease=durations.lease_ms(expire))
+        if not callterms.flag(auto_release, "auto_release"):
+            if expire is None or renew or hold is not None:
+                raise TypeError(
+                    "a lock with auto_release=False stays until its lease ends: give it an expire=, and neither renew=True "
+                    "nor hold="
+                )
+            renew = False
+            terms = replace(terms, auto_release=False)
         if renew is None:
             renew = overrides.renew if expire is None or overrides.renew is not None else False
         if renew is not None:

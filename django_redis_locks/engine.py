@@ -59,6 +59,7 @@ class Engine:
         self.alarm = janitor.alarm
         self.watch = janitor.watch
         self.unwatch = janitor.unwatch
+        self.forget_at_end = janitor.forget_at_end
         self.handlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
             Command: self._call,
             Wait: partial(queues.wait, outside=self),

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import heapq
-import itertools
 import logging
 import os
 import threading
@@ -26,12 +24,14 @@ from typing import TYPE_CHECKING, Any
 from .batches import renew
 from .core import clock, events
 from .core.daemon import Daemon
+from .core.endings import Endings
 from .core.errors import LockBackendError
 from .core.hold import Hold, State
 from .core.notices import Notices
 from .core.on_lost import react
 from .core.owners import alive, registry
 from .core.rounds import Lease, Rounds
+from .core.timers import Timers
 from .core.visible import visible
 from .core.wakeup import ThreadEvent, call_and_wait
 from .errands import BATCH, Errands
@@ -57,6 +57,7 @@ class Janitor:
         self._tell_waiters = tell
         self.notices = Notices(engine)
         self._rounds = Rounds()
+        self._endings = Endings(self._rounds, self._hasten)
         self.unwatch = self._rounds.remove
         self.after_fork_in_child()
         _janitors.add(self)
@@ -68,10 +69,8 @@ class Janitor:
         self._wakeup = ThreadEvent()
         self.notices.after_fork_in_child()
         self._rounds.clear()
-        self._timers: list[tuple[float, int, Callable[[], object], Callable[[], object]]] = []
-        self._crowded = 64
+        self._timers = Timers()
         self._errands = Errands(self._backend, self._tell_waiters, self._engine)
-        self._count = itertools.count().__next__
         self._sleeps_until = -inf
         self._daemon = Daemon(self._work, "django-redis-locks janitor")
         self._pid = os.getpid()
@@ -84,12 +83,21 @@ class Janitor:
         """Renew a hold, or ring when its fixed lease ends."""
         if hold.pid != self._works_in:
             self._begin_with(hold)
+        hold.watched = True
         if hold.renew_until:
             due = self._rounds.enter(hold, prolong, lease, hold.since, lease / 1000 * self._engine.tuning.renew_at)
             if due < self._sleeps_until:
-                self._wake(due)
+                self._hasten(due)
         else:
             self._ring_at_end(hold, "expired")
+
+    def forget_at_end(self, hold: Hold) -> None:
+        """Have the registry forget a hold that isn't renewed when its lease is over."""
+        with contextlib.suppress(LockBackendError):  # no thread to be had: it is only memory
+            if hold.pid != self._works_in:
+                self._begin_with(hold)
+            hold.watched = True
+            self._endings.enter(hold, hold.deadline)
 
     def _begin_with(self, hold: Hold) -> None:
         self._settle_in()
@@ -118,7 +126,7 @@ class Janitor:
         box: list[Callable[[], object]] = [ring]
 
         def plan() -> None:
-            self._at(at, lambda: [ring() for ring in tuple(box)], lambda: box)
+            self._timers.at(at, lambda: [ring() for ring in tuple(box)], lambda: box)
 
         self._settle_in()
         self.put(plan)
@@ -183,28 +191,15 @@ class Janitor:
         while self._jobs:
             self._jobs.popleft()()
         self._renew()
-        self._ring()
+        self._timers.ring()
         self._errands.run(clock.now(), self._next())
 
     def _next(self) -> float:
-        timer = self._timers[0][0] if self._timers else inf
-        return min(self._rounds.first(), timer, self._errands.first())
-
-    def _at(self, at: float, job: Callable[[], object], wanted: Callable[[], object]) -> None:
-        """Do a job at a time of our clock. Once many wait, those that nobody wants any more are forgotten."""
-        heapq.heappush(self._timers, (at, self._count(), job, wanted))
-        if len(self._timers) > self._crowded:
-            self._timers = [timer for timer in self._timers if timer[3]()]
-            heapq.heapify(self._timers)
-            self._crowded = 64 + 2 * len(self._timers)
-
-    def _ring(self) -> None:
-        while self._timers and self._timers[0][0] <= clock.now():
-            heapq.heappop(self._timers)[2]()
+        return min(self._rounds.first(), self._timers.first(), self._errands.first())
 
     # Renewal.
 
-    def _wake(self, due: float) -> None:
+    def _hasten(self, due: float) -> None:
         with self._mutex:
             early = due < self._sleeps_until
             if early:
@@ -260,6 +255,9 @@ class Janitor:
     def _wanted(self, hold: Hold, now: float) -> bool:
         if hold.state is not State.HELD:
             return False
+        if hold.lost_why is not None or not hold.renew_until:
+            self._endings.look(hold, now)
+            return False
         if now >= hold.deadline and self._tell(hold, "expired", now):
             return False
         if now >= hold.renew_until:
@@ -308,14 +306,16 @@ class Janitor:
                 return
             now = clock.now()
             if now < hold.deadline or not self._tell(hold, why, now):  # extended meanwhile
-                self._at(hold.deadline, end, held)
+                self._timers.at(hold.deadline, end, held)
 
-        self.put(lambda: self._at(hold.deadline, end, held))
+        self.put(lambda: self._timers.at(hold.deadline, end, held))
 
     def _tell(self, hold: Hold, why: str, at: float = inf) -> bool:
         """Tell of a loss, if it is one; ``at`` a time at which the lease was over. Whether the hold is done with."""
         if hold.lose(why, at=at) and hold.on_lost is not None:
             react(hold, self.notices.post_first)
+        if hold.lost_why is not None and registry.crowded:
+            self._endings.enter(hold, at if at < inf else hold.deadline)
         return hold.lost_why is not None or hold.state is not State.HELD
 
 

@@ -132,6 +132,7 @@ class World:
         self.cool = engine.cool
         self.watch = engine.watch
         self.unwatch = engine.unwatch
+        self.forget_at_end = engine.forget_at_end
 
         def fetch(effect: Fetch) -> Any:
             return caches[alias].get(effect.key, MISSING, version=effect.version)

@@ -304,5 +304,8 @@ class Performer(Protocol):
             LockBackendError: there is no thread to be had for it.
         """
 
+    def forget_at_end(self, hold: Hold, /) -> object:
+        """Have this process forget a hold whose lease isn't renewed when that ends, unless something refers to its grant."""
+
     def unwatch(self, hold: Hold, /) -> object:
         """No more renewal of this hold: its release is about to be sent."""

@@ -19,6 +19,7 @@ class Keeper(Protocol):
 
     def _release(self, grant: Grant) -> None: ...
     async def _arelease(self, grant: Grant) -> None: ...
+    def _check_block(self) -> None: ...
     def _not_released(self, grant: Grant, failure: BaseException) -> None: ...
     def _extend(self, hold: Hold, lease: int) -> None: ...
     async def _aextend(self, hold: Hold, lease: int) -> None: ...
@@ -180,9 +181,11 @@ class Grant:
         Raises:
             LockLost: the grant was released, or lost: the block would run without the lock.
             LockAlreadyHeld: a block has it already, and would lose it at the end of this one.
+            TypeError: its lock has ``auto_release=False``.
         """
         if self.hold.fence is not None or self.given_back:
             self._check()
+        self._keeper._check_block()
         with self.hold.mutex:
             begins, self._has_block = not self._has_block, True
         if not begins:

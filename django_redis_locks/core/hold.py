@@ -77,6 +77,7 @@ class Hold:
         "state",
         "token",
         "unanswered",
+        "watched",
     )
 
     def __init__(
@@ -121,6 +122,8 @@ class Hold:
         """Where the store reaches the queue that its release lines up again; "" if none."""
         self.hand_overs = 0
         """How many times in a row it was handed over within this process while another one may have waited."""
+        self.watched = False
+        """The maintenance thread knows of it."""
         self.spare = 0
         """So many fences after its own are kept for those who take it over without asking the store."""
         self.lost_why: str | None = None

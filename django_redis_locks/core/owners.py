@@ -16,13 +16,11 @@ import threading
 import weakref
 from asyncio import events
 from base64 import urlsafe_b64encode
-from contextvars import ContextVar
 from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
 
-from . import clock, forks
+from . import contexts, forks
 from .hold import State
-from .tuning import INDEX_RETENTION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,10 +30,6 @@ if TYPE_CHECKING:
     from .hold import Hold
 
 Owner: TypeAlias = "threading.Thread | asyncio.Task[object] | Foreign"
-
-_mine: ContextVar[tuple[int | Grant, ...]] = ContextVar("django_redis_locks_grants", default=())
-"""The grants of the caller's context: their ids, which keep nothing alive; of a ``with lock:`` block the grant itself, until
-the block ends. The lock object keeps nothing."""
 
 running_loop = events._get_running_loop
 """The loop that runs in this thread, or None: the one in C that doesn't raise."""
@@ -102,27 +96,21 @@ def alive(hold: Hold) -> bool:
     return not owner.done()  # type: ignore[attr-defined]
 
 
-def enter_not(grant: Grant) -> None:
-    """The block never began, or its end was interrupted."""
-    mine = _mine.get()
-    if grant in mine:
-        _mine.set(_without(mine, grant))
+enter_not = contexts.remove
+"""The block never began, or its end was interrupted."""
 
 
 def leave(lock: object) -> Grant | None:
     """The innermost ``with`` block of this lock object ends: the grant it began with. Another object for the same key has
     blocks of its own. None if it began in another context."""
-    mine = _mine.get()
-    for entry in reversed(mine):
-        if type(entry) is not int and entry._keeper is lock:  # type: ignore[union-attr]
-            _mine.set(_without(mine, entry))
-            return entry  # type: ignore[return-value]
+    for entry in contexts.entries():
+        if not isinstance(entry, int) and entry._keeper is lock:
+            contexts.remove(entry)
+            return entry
     return None
 
 
-def _without(mine: tuple[int | Grant, ...], entry: int | Grant) -> tuple[int | Grant, ...]:
-    place = mine.index(entry)
-    return mine[:place] + mine[place + 1 :]
+_tuple = tuple.__new__
 
 
 class Registry:
@@ -134,7 +122,7 @@ class Registry:
     """
 
     FEW = 64
-    """Below so many grants nobody looks for forgotten ones."""
+    """So many grants may be kept after their leases have ended, in case their owners release them."""
 
     def __init__(self) -> None:
         self._mutex = threading.RLock()
@@ -158,29 +146,48 @@ class Registry:
         for grant in list(self._grants.values()):
             self._by_place.setdefault(grant.hold.place, []).append(grant)
 
-    def keep(self, grant: Grant, block: bool = False) -> None:
-        """Register a grant of the caller, in his context too; there it stays until a ``block`` ends."""
+    def keep(self, grant: Grant, block: bool = False) -> bool:
+        """Register a grant of the caller, in its context too; there it stays until a ``block`` ends. Returns whether there
+        are so many that it is to be forgotten when its lease ends."""
         place = grant.hold.place
         with self._mutex:
             self._grants[grant.id] = grant
             others = self._by_place.get(place)
             self._by_place[place] = [grant] if others is None else [*others, grant]
-        if len(self._grants) > self.FEW:
-            self._second_chance()
-        mine = _mine.get()
-        count = len(mine)
-        if count >= 8 and not count & (count - 1):  # at each power of two
-            mine = tuple(entry for entry in mine if type(entry) is not int or entry in self._grants)
-        _mine.set((*mine, grant if block else grant.id))
+        count, top = len(self._grants), contexts.top.get()
+        if top is not None and top.size > contexts.FEW + 2 * count:
+            top = contexts.without_released(self._grants)
+        entry = grant if block else grant.id
+        contexts.top.set(_tuple(contexts.Link, (entry, top, 1 if top is None else top.size + 1)))
+        return count > self.FEW
 
     def forget(self, grant: Grant) -> None:
         with self._mutex:
             self._forget(grant)
-        mine = _mine.get()
-        if mine and mine[-1] == grant.id:  # as a rule; it saves two calls
-            _mine.set(mine[:-1])
-        elif grant.id in mine:
-            _mine.set(_without(mine, grant.id))
+        top = contexts.top.get()
+        if top is not None and top.entry == grant.id:  # others are dropped by a later push
+            contexts.top.set(top.below)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether grants are to be forgotten when their leases end."""
+        return len(self._grants) > self.FEW
+
+    def forget_unused(self, hold: Hold) -> bool:
+        """Its lease is over: let go of the grants that nothing else refers to, neither a block nor a caller's variable.
+        False if there are others."""
+        place, unused = hold.place, True
+        with self._mutex:
+            for number in [grant.id for grant in self._at(place) if grant.hold is hold]:
+                ref = weakref.ref(self._grants[number])
+                self._forget(self._grants[number])
+                grant = ref()
+                if grant is not None:
+                    unused = False
+                    self._grants[number] = grant
+                    self._by_place[place] = [grant, *self._by_place.get(place, ())]
+                    del grant
+        return unused
 
     def forget_hold(self, hold: Hold) -> None:
         """Let go of whatever the registry has on a hold: its owner is dead."""
@@ -195,13 +202,8 @@ class Registry:
     def newest(self, place: Place) -> Grant | None:
         """The caller's newest grant there that he hasn't released; it may be lost."""
         owner = me()
-        mine = _mine.get()
         for grant in self._at(place):
-            if (
-                (grant.id in mine or grant in mine)
-                and grant.hold.state is not State.GONE
-                and grant.hold.owner() is owner
-            ):
+            if grant.hold.owner() is owner and grant.hold.state is not State.GONE and contexts.contains(grant):
                 return grant
         return None
 
@@ -222,7 +224,6 @@ class Registry:
     def entangled(self, place: Place) -> str | None:
         """Why the caller would wait for himself there: one sentence, or None if he wouldn't."""
         owner = me()
-        mine = _mine.get()
         for grant in self._at(place):
             if not grant.hold.live:
                 continue
@@ -231,7 +232,7 @@ class Registry:
                     "this thread holds it, on behalf of another context: they share an executor's thread. "
                     "Use the lock's a-methods, or give each request a thread of its own"
                 )
-            if grant.id in mine or grant in mine:
+            if contexts.contains(grant):
                 return (
                     "the task or thread that started this one holds it. "
                     "Acquire it here alone, or hand the grant down and release it there"
@@ -244,8 +245,8 @@ class Registry:
 
     def all_inside(self) -> Iterator[Grant]:
         """Those in the caller's context that aren't released, the newest first."""
-        for entry in reversed(_mine.get()):
-            grant = self._grants.get(entry if type(entry) is int else entry.id)  # type: ignore[union-attr]
+        for entry in contexts.entries():
+            grant = self._grants.get(entry if isinstance(entry, int) else entry.id)
             if grant is not None and not grant.given_back:
                 yield grant
 
@@ -264,30 +265,6 @@ class Registry:
             else:
                 self._by_place.pop(place, None)
         self._grants.pop(grant.id, None)
-
-    def _second_chance(self) -> None:
-        """Look at the oldest grant: forget it if nobody can need it, else put it behind the others.
-
-        While its lease lasts this isn't the place to find out that its owner died: the janitor does."""
-        with self._mutex:
-            grant = self._oldest()
-        if grant is None:
-            return
-        late = clock.now() - grant.hold.deadline
-        # not inside of the mutex: who is alive takes one of Python's own, and there too the collector may release
-        if grant.hold.state is State.GONE or late > INDEX_RETENTION or (late > 0 and not alive(grant.hold)):
-            with self._mutex:
-                self._forget(grant)
-
-    def _oldest(self) -> Grant | None:
-        """Take the first grant and put it last."""
-        for grant in self._grants.values():
-            try:
-                self._grants.pop(grant.id, None)
-            finally:
-                self._grants[grant.id] = grant
-            return grant
-        return None
 
 
 registry = Registry()

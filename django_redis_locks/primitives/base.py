@@ -145,6 +145,8 @@ class BaseLock(Returning):
     # An exception may strike between any two instructions: a signal handler's. What a block holds then ends with it.
 
     def __enter__(self) -> Grant:
+        if not self.terms.auto_release:
+            self._check_block()
         ask = self._begin(True, None, None)
         ask.block = True
         try:
@@ -165,6 +167,8 @@ class BaseLock(Returning):
             raise
 
     async def __aenter__(self) -> Grant:
+        if not self.terms.auto_release:
+            self._check_block()
         ask = self._begin(True, None, owners.running_loop())
         ask.block = True
         try:
@@ -230,7 +234,8 @@ class BaseLock(Returning):
     def _finish(self, ask: Ask, verdict: Hold | Busy) -> Grant | None:
         if isinstance(verdict, Hold):
             grant = ask.given = Grant(verdict, self, ask.grant, ask.block)
-            registry.keep(grant, ask.block)
+            if self.terms.auto_release and registry.keep(grant, ask.block) and not verdict.renew_until:
+                self.world.forget_at_end(verdict)
             if events.wanted(events.Acquired):
                 events.emit(events.Acquired(self.key, self.name, self.alias, verdict.fence, ask.waited))
             return grant
@@ -257,7 +262,8 @@ class BaseLock(Returning):
             raise failure
         events.emit(events.BackendFailed(self.key, self.name, self.alias, "acquire, going on unlocked", str(failure)))
         grant = ask.given = Grant(self._hold(ask, None, sent=0.0, unanswered=False), self, ask.grant, ask.block)
-        registry.keep(grant, ask.block)
+        if self.terms.auto_release:
+            registry.keep(grant, ask.block)
         return grant
 
     def _clear_away(self, ask: Ask, failure: BaseException) -> None:
@@ -276,6 +282,13 @@ class BaseLock(Returning):
         kept = ask.seat is None or not ask.seat.gave_back
         if (hold is not None and kept) or (ask.sent and not refused):
             self._perform(self._sweep(ask.token))
+
+    def _check_block(self) -> None:
+        if not self.terms.auto_release:
+            raise TypeError(
+                f"lock {self.name!r}: a block releases at its end, and auto_release=False keeps the lock until its lease "
+                "ends: write acquire(), or leave auto_release out"
+            )
 
     def _newest(self) -> Grant:
         return self._owned(registry.newest(self.place))

@@ -186,7 +186,7 @@ class Programs:
         If others wait for it in this process it is handed over to them, and the store isn't asked. After an unanswered
         attempt "not mine" is what success looks like the second time.
         """
-        if hold.renew_until:
+        if hold.watched:
             self.world.unwatch(hold)
         if self.world.queued(self.place) and (yield from self._handing_over(hold, home)):
             return True
@@ -264,7 +264,10 @@ class Programs:
         return failure
 
     def _lost(self, hold: Hold, why: str) -> LockLost:
-        hold.lose(why, (State.HELD, State.RELEASING, State.GONE))
+        if self.terms.auto_release:
+            hold.lose(why, (State.HELD, State.RELEASING, State.GONE))
+        elif hold.lost_why is None:  # it was to end by itself: that is reported to the caller alone
+            hold.lost_why = why
         return LockLost(f"lock {self.name!r} was lost while it was held: {hold.lost_why}", **self.about)
 
     def misplaced(self, found: Foreign) -> LockKeyError:

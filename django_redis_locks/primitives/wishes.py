@@ -33,6 +33,7 @@ class Terms:
         metadata: which fields of the holder are stored.
         database: whose open transaction keeps the lock when a thread releases it; "" if none does.
         after_release: called with the name when a thread has freed the lock.
+        auto_release: False leaves the lock until its lease ends; this process forgets it at once.
     """
 
     lease: int
@@ -44,6 +45,7 @@ class Terms:
     on_lost: OnLost
     database: str = ""
     after_release: Callable[[str], object] | None = None
+    auto_release: bool = True
 
 
 @dataclass(slots=True)

@@ -204,3 +204,35 @@ def test_on_lost_cancel_cancels_the_task_that_acquired(face: Face, alice: Caller
     bob(lock.force_release)
     with pytest.raises((CancelledError, asyncio.CancelledError)):
         future.result(PATIENCE)
+
+
+def test_lock_without_auto_release_stays_and_is_not_kept_or_reported(
+    face: Face, alice: Caller, happened: list[Event]
+) -> None:
+    """[E3] Its caller asks the store again as any other one, and doesn't own it. Released early it is free; released
+    too late only the caller is notified. A block, which would release it, is refused, and so is what makes no sense."""
+    lock = face.lock(expire=30, auto_release=False)
+    grant = alice(lock.acquire, timeout=0)
+    assert alice(lock.acquire, timeout=0) is None
+    assert not alice(lock.owned)
+    for block in (lock.__enter__, grant.__enter__):
+        with pytest.raises(TypeError, match="a block releases at its end"):
+            alice(block)
+    alice(grant.release)
+    grant = alice(lock.acquire)
+    alice(lock.force_release)
+    with pytest.raises(LockLost, match="taken"):
+        alice(grant.release)
+    assert [event for event in happened if isinstance(event, Lost)] == []
+    for wrong, message in (
+        ({}, "give it an expire="),
+        ({"expire": 5, "renew": True}, "neither renew=True"),
+        ({"expire": 5, "hold": "transaction"}, "nor hold="),
+        ({"expire": 5, "on_lost": print}, "leave on_lost out"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            face.lock(auto_release=False, **wrong)
+    with pytest.raises(ValueError, match="auto_release is True or False"):
+        face.lock(expire=5, auto_release=None)
+    with pytest.raises(TypeError, match="an rlock has no argument 'auto_release'; there are"):
+        face.rlock(expire=5, auto_release=False)

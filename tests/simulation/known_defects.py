@@ -26,7 +26,6 @@ class KnownDefect(NamedTuple):
 
 
 KNOWN_DEFECTS = [
-    KnownDefect("E3", "lock", 1, "leases that are over", "leases that end unreleased are remembered by their thread"),
     KnownDefect("E11", "lock", 1, "gives up although", "two exceptions leave a dead seat at the head of a queue"),
     KnownDefect("E12", "lock", 1, "one lost answer", "a re-entry raises over one lost answer"),
     KnownDefect("E13", "lock", 1, "a fixed lease is renewed", "an inner entry turns a fixed lease into a renewed one"),
@@ -50,6 +49,7 @@ KNOWN_DEFECTS = [
 MENDED_DEFECTS = [
     KnownDefect("K4", "job", 2, "two are enough", "a message without header lets replaced jobs run"),
     KnownDefect("K5", "job", 1, "revoked before", "a submission is answered with a job that was just revoked"),
+    KnownDefect("E3", "lock", 1, "leases that are over", "leases that end unreleased are remembered by their thread"),
     KnownDefect("K2", "job", 1, "has no result", "a worker that dies before the result is stored leaves none, ever"),
     KnownDefect("S3c", "cache", 1, "a fresh value is waited for", "a hung loader delays hits on fresh values"),
     KnownDefect("S2a", "cache", 1, "has replaced what was written", "writes aren't fenced after one silence"),

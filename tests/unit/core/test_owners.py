@@ -16,10 +16,8 @@ import pytest
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 
 from django_redis_locks import Lock, LockAlreadyHeld, LockNotOwned, current_grant, locks
-from django_redis_locks.core import owners
-from django_redis_locks.core.hold import State
+from django_redis_locks.core import contexts, owners
 from django_redis_locks.core.owners import Registry, me, registry
-from django_redis_locks.core.tuning import INDEX_RETENTION
 
 _numbers = count()
 
@@ -134,51 +132,34 @@ def test_current_grant_is_the_innermost_that_is_held(lock: Lock) -> None:
     assert current_grant() is None
 
 
-@pytest.fixture
-def crowded() -> Registry:
-    """A registry at the limit from which it looks for forgotten grants."""
-    crowded = Registry()
-    context = contextvars.copy_context()
-    for number in range(Registry.FEW):
-        grant = locks.lock(f"crowd:{number}:{next(_numbers)}", expire=30).acquire()
-        registry.forget(grant)
-        context.run(crowded.keep, grant)
-    return crowded
+@pytest.mark.parametrize("used", [False, True])
+def test_lease_that_is_over_is_forgotten_unless_its_grant_is_used(lock: Lock, used: bool) -> None:
+    """[E3] A block or a variable still reports the loss; what nothing refers to can't be released any more."""
+    grant = lock.acquire()
+    hold = grant.hold
+    kept = grant if used else None
+    del grant
+    assert registry.forget_unused(hold) is not used
+    assert registry.knows(lock.place) is used
+    assert lock.owned() is used
+    if kept:
+        kept.release()
+    else:
+        lock.force_release()
 
 
-def one_more(crowded: Registry) -> Any:
-    grant = locks.lock(f"crowd:{next(_numbers)}", expire=30).acquire()
-    registry.forget(grant)
-    contextvars.copy_context().run(crowded.keep, grant)
-    return grant
+def test_context_forgets_leases_that_are_over_at_its_next_acquire(lock: Lock) -> None:
+    """[E3] However many, wherever they were released."""
 
+    def crowd() -> None:
+        grants = [locks.lock(f"crowd:{next(_numbers)}", expire=30).acquire() for _ in range(1000)]
+        with lock as inside:
+            grants += [locks.lock(f"crowd:{next(_numbers)}", expire=30).acquire() for _ in range(1000)]
+            contextvars.Context().run(lambda: [grant.release() for grant in grants])
+            locks.lock(f"crowd:{next(_numbers)}", expire=30).acquire().release()
+            assert list(contexts.entries()) == [inside]
 
-def test_registry_over_its_limit_keeps_live_grants(crowded: Registry) -> None:
-    """However many there are: a live grant isn't forgotten. [H6] Nor one that is renewed for a dead owner, since the check
-    may have been misinformed: the janitor lets go of those."""
-    oldest = next(iter(crowded._grants.values()))
-    oldest.hold.owner = weakref.ref(threading.Thread())
-    for _ in range(2 * Registry.FEW):
-        one_more(crowded)
-    assert len(crowded) == 3 * Registry.FEW
-    assert oldest.id in crowded._grants
-    assert crowded.knows(oldest.hold.place)
-
-
-@pytest.mark.parametrize("end", ["gone", "dead", "old"])
-def test_registry_over_its_limit_drops_dead_grants(crowded: Registry, end: str) -> None:
-    """Released elsewhere, lost after its owner died, or lost an hour ago: the registry doesn't grow for ever."""
-    oldest = next(iter(crowded._grants.values()))
-    if end == "gone":
-        oldest.hold.state = State.GONE
-    elif end == "dead":
-        oldest.hold.owner = weakref.ref(threading.Thread())
-    if end != "gone":
-        oldest.hold.deadline -= 30 + INDEX_RETENTION * (end == "old")
-    one_more(crowded)
-    assert len(crowded) == Registry.FEW
-    assert oldest.id not in crowded._grants
-    assert not crowded.knows(oldest.hold.place)
+    contextvars.Context().run(crowd)
 
 
 class Strike(BaseException):
@@ -215,29 +196,19 @@ class StruckAfterPop(dict[int, Any]):
         struck()
 
 
-def test_signal_during_housekeeping_loses_no_grant(crowded: Registry) -> None:
-    """[L16] It strikes in the middle of putting the oldest grant behind the others."""
-    oldest = next(iter(crowded._grants.values()))
-    crowded._grants = StruckAfterPop(crowded._grants)
-    with pytest.raises(Strike):
-        one_more(crowded)
-    crowded._grants = dict(crowded._grants)
-    assert oldest.id in crowded._grants
-    assert crowded.newest(oldest.hold.place) is None, "another context's"
-    crowded.forget(oldest)
-    assert not crowded.knows(oldest.hold.place)
-
-
-def test_grant_left_in_one_table_by_a_signal_is_dropped(crowded: Registry) -> None:
+def test_grant_left_in_one_table_by_a_signal_is_dropped(lock: Lock) -> None:
     """[L16] A strike may come between the two tables, when it is forgotten or kept; once more is enough."""
-    grant = next(iter(crowded._grants.values()))
-    crowded._grants = StruckAfterPop(crowded._grants)
+    tables = Registry()
+    grant = lock.acquire()
+    tables.keep(grant)
+    tables._grants = StruckAfterPop(tables._grants)
     with pytest.raises(Strike):
-        crowded.forget(grant)
-    crowded._grants = dict(crowded._grants)
-    crowded.forget(grant)
-    assert not crowded.knows(grant.hold.place)
-    other = next(iter(crowded._grants.values()))
-    crowded._by_place.pop(other.hold.place)
-    crowded.forget(other)
-    assert other.id not in crowded._grants
+        tables.forget(grant)
+    tables._grants = dict(tables._grants)
+    tables.forget(grant)
+    assert not tables.knows(grant.hold.place)
+    tables.keep(grant)
+    tables._by_place.pop(grant.hold.place)
+    tables.forget(grant)
+    assert len(tables) == 0
+    grant.release()

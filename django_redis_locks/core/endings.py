@@ -1,0 +1,40 @@
+"""Holds that aren't renewed are forgotten when their leases end, in the rounds in which others are renewed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import clock
+from .owners import registry
+from .rounds import LONGEST_SLOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .effects import Command
+    from .hold import Hold
+    from .rounds import Rounds
+
+
+class Endings:
+    """``hasten`` has the thread of the rounds look at a time, if it would sleep longer."""
+
+    def __init__(self, rounds: Rounds, hasten: Callable[[float], object]) -> None:
+        self._rounds = rounds
+        self._hasten = hasten
+
+    def enter(self, hold: Hold, end: float) -> None:
+        """Look at this hold a moment after ``end``."""
+        now = clock.now()
+        period = max(0.0, end - now) + LONGEST_SLOT  # together with others, but not before
+        self._hasten(self._rounds.enter(hold, _never, hold.lease, now, period))
+
+    def look(self, hold: Hold, now: float) -> None:
+        """Forget a hold whose lease is over. What something refers to is looked at again, a lease later."""
+        over = now >= hold.deadline or hold.lost_why is not None
+        if not over or not registry.forget_unused(hold):
+            self.enter(hold, now + hold.lease / 1000 if over else hold.deadline)
+
+
+def _never(token: str, lease: int) -> Command[bool]:
+    raise AssertionError("this lease isn't renewed")
