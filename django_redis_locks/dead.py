@@ -66,6 +66,6 @@ def _gone(pid: int | None) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    except OSError:  # it is somebody else's
+    except (OSError, OverflowError):  # it is somebody else's, or there can be none
         return False
     return False

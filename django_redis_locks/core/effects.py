@@ -40,7 +40,7 @@ class Effect(Generic[R]):
 Program: TypeAlias = Generator[Effect[Any], Any, R]
 
 
-NONSENSE = (ValueError, TypeError, LookupError, AttributeError)
+NONSENSE = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 """What a parser raises over an answer that is none; not what a signal handler raises inside of it."""
 
 

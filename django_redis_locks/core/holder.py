@@ -6,10 +6,18 @@ import json
 import socket
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
+
+from .replies import parsed
+from .visible import visible
 
 FIELDS = ("host", "pid", "thread", "name")
 """What ``METADATA`` may name."""
+
+LONGEST_FIELD: Final = 255
+"""Characters that are shown of a field."""
+
+LARGEST_PID: Final = 2**32
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +57,22 @@ def read(text: str, *, fence: int, since: float, lease_left: float) -> Holder:
 def _parse(text: str) -> dict[str, Any]:
     """Who waits reads the same description again and again."""
     try:
-        values = json.loads(text or "[]")
+        values = parsed(text or "[]")
     except ValueError:
         values = []
-    return dict(zip(FIELDS, values, strict=False)) if isinstance(values, list) else {}
+    return fields_of(values)
+
+
+def fields_of(values: Any) -> dict[str, Any]:
+    """What an array in the order of FIELDS says; what isn't of its field's kind is left out. Whoever may write to the store
+    may have written anything: what is shown of it neither ends a line nor colours it."""
+    about: dict[str, Any] = {}
+    for field, value in zip(FIELDS, values if isinstance(values, list) else [], strict=False):
+        if field != "pid" and type(value) is str:
+            about[field] = visible(value[:LONGEST_FIELD])
+        elif field == "pid" and type(value) is int and 0 < value < LARGEST_PID:
+            about[field] = value
+    return about
 
 
 @lru_cache(maxsize=512)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,11 +15,39 @@ freed: Callable[[Any], int] = {0: 0, 1: 1, 2: 2}.__getitem__
 yes_or_no: Callable[[Any], bool] = {0: False, 1: True}.__getitem__
 
 
+LARGEST: Final = 2**63
+"""Of all numbers that a server counts with."""
+
+LATEST: Final = 253_402_300_799_000
+"""The milliseconds from 1970 to the end of the last year that a calendar has."""
+
+
 def number(value: Any) -> int:
     """An integer, or one in digits."""
     if type(value) not in (int, bytes, str):
         raise ValueError(value)
-    return int(value)
+    found = int(value)
+    if not -LARGEST <= found < LARGEST:
+        raise ValueError("a number of more than 64 bits")
+    return found
+
+
+def moment(value: Any) -> float:
+    """Seconds since 1970, of milliseconds in digits; the latest there is, if there is no such year."""
+    found = int(value) if type(value) is int or len(value) < 20 else LATEST
+    return min(found, LATEST) / 1000
+
+
+def parsed(value: str) -> Any:
+    """What JSON says.
+
+    Raises:
+        ValueError: it is none, or nested too deeply.
+    """
+    try:
+        return json.loads(value)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def members(reply: Any) -> Sequence[Any]:

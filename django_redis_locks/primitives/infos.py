@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from ..core import holder as holders
 from ..core.holder import Holder
 from ..core.keys import usual_name
+from ..core.replies import LATEST, parsed
 from .listing import Kept
 from .lock import KIND
 from .wishes import Foreign
@@ -33,9 +33,6 @@ _JOBS: Final[dict[str, State]] = {
     "done": "done",
 }
 """What a job's record says of its state."""
-
-_KINDS: Final = (str, int, str, str)
-"""Of what it says of its holder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +80,7 @@ class LockInfo:
         """Since when it is so, on the store's clock; None unless it is held, or a record."""
         if self.holder is not None:
             return datetime.fromtimestamp(self.holder.since, UTC)
-        return None if self.version is None else datetime.fromtimestamp(self.version / 1e6, UTC)
+        return None if self.version is None else datetime.fromtimestamp(_clock_of(self.version), UTC)
 
 
 def info_of(
@@ -131,12 +128,10 @@ def _of_record(alias: str, key: str, look: Look, kept: Kept) -> LockInfo:
     if state is None:
         state, task = "queued" if kept.listed == "queued" else "held", None
         kind, name = "record", usual_name(key)
-    since = kept.version / 1e6
+    since = _clock_of(kept.version)
     holder: Holder | None = None
     if kind == JOB and state == "held" and isinstance(fields.get("holder"), list):
-        known = zip(holders.FIELDS, _KINDS, fields["holder"], strict=False)
-        about: dict[str, Any] = {what: value for what, type_, value in known if type(value) is type_}
-        holder = Holder(kept.version, since, kept.lease_left, **about)
+        holder = Holder(kept.version, since, kept.lease_left, **holders.fields_of(fields["holder"]))
         name = holder.name or name
     return LockInfo(
         alias,
@@ -153,9 +148,14 @@ def _of_record(alias: str, key: str, look: Look, kept: Kept) -> LockInfo:
     )
 
 
+def _clock_of(version: int) -> float:
+    """The seconds since 1970 that a version, or a fence, was given at."""
+    return min(version / 1e6, LATEST / 1000)
+
+
 def _fields(text: str) -> dict[str, Any]:
     try:
-        fields = json.loads(text)
+        fields = parsed(text)
     except ValueError:
         return {}
     return fields if isinstance(fields, dict) else {}

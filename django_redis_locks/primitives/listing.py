@@ -9,18 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ..core.effects import Command
+from ..core.effects import NONSENSE, Command
 from ..core.keys import waiters_of
 from ..core.replies import members, number, text
 from .asking import asking
 from .lock import KIND, read_look
+from .wishes import Foreign
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..core.effects import Program
     from ..core.holder import Holder
-    from .wishes import Foreign
 
 PAGE: Final = 1000
 """So many entries are asked for at once; Lua returns no more than some thousand values."""
@@ -101,7 +101,11 @@ def _read_looks(reply: Any) -> list[Look]:
 
 
 def _read_look(now: float, waiting: Any, *verdict: Any) -> Look:
-    found = _kept(*verdict[1:]) if verdict and verdict[0] == 1 else read_look(verdict)
+    found: Holder | Kept | Foreign | None
+    try:
+        found = _kept(*verdict[1:]) if verdict and verdict[0] == 1 else read_look(verdict)
+    except NONSENSE:  # it spoils no page
+        found = Foreign("what can't be read")
     return Look(number(waiting), found, now)
 
 

@@ -17,7 +17,7 @@ from ..core import clock, forks, owners
 from ..core import holder as holders
 from ..core.effects import Command, Standing, Turn
 from ..core.holder import Holder
-from ..core.replies import freed, members, number, text, yes_or_no
+from ..core.replies import freed, members, moment, number, text, yes_or_no
 from .base import BaseLock
 from .record_values import queued_in
 from .wishes import NOWHERE, Ask, Busy, Foreign, Granted
@@ -139,4 +139,4 @@ def read_look(reply: Sequence[Any]) -> Holder | Foreign | None:
 
 def _holder(fields: list[Any]) -> Holder:
     left, fence, since, about = fields
-    return holders.read(text(about), fence=number(fence), since=number(since or 0) / 1000, lease_left=left / 1000)
+    return holders.read(text(about), fence=number(fence), since=moment(since or b"0"), lease_left=left / 1000)

@@ -18,6 +18,7 @@ from ..core.durations import Duration, lease_ms, patience
 from ..core.effects import Command, Leave, Program, Seat, Standing, Sweep, Turn
 from ..core.errors import LockBackendError, LockKeyError
 from ..core.hold import Hold, State, mint_id
+from ..core.replies import number, parsed, text
 from ..core.runner import arun, run, surely
 from .asking import Answer, asking
 from .record_values import Listed, Record, Reply, Write, Written, again, json_of, longest, mark_of, plain, queued_in
@@ -314,7 +315,7 @@ class RecordRef:
         if not rest:
             return Reply(False, None)
         left, version, fields = rest
-        return Reply(False, Record(int(version), json.loads(fields), left / 1000))
+        return Reply(False, Record(number(version), parsed(text(fields)), number(left) / 1000))
 
     def _read_got(self, reply: list[Any]) -> Reply:
         """As ``_read``, and at the end when this process lined up."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.effects import NONSENSE
 from ...core.errors import LockBackendError
 from ...core.tuning import DEFAULT, Tuning
+from ...core.visible import visible
 from ..base import Backend, Inbox
 from . import facts, versions
 from .address import database_in, identity, masked, redis_url
@@ -140,7 +141,7 @@ class RedisBackend(Backend):
         code = code_of(error)
         if code in OUTDATED and self._inbox is not None:
             self._inbox.reconnect()
-        text = f"{self.location} refuses ({code}): {str(error).rstrip('.')}{HINTS.get(code, '')}"
+        text = f"{self.location} refuses ({code}): {visible(str(error).rstrip('.'))}{HINTS.get(code, '')}"
         return LockBackendError(text, unanswered=code not in WHOLE, passing=code in PASSING, stale=stale)
 
 

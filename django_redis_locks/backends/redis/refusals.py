@@ -23,7 +23,7 @@ OUTDATED = {"READONLY", "MASTERDOWN", "LOADING", "NOAUTH"}
 """The server at the other end isn't what it was when we connected: behind the same address another one may be the master
 now, or the same one after a restart."""
 
-WHOLE = PASSING | {"OOM", "NOAUTH", "WRONGPASS", "CROSSSLOT", "MOVED"}
+WHOLE = PASSING | {"OOM", "FENCE", "NOAUTH", "WRONGPASS", "CROSSSLOT", "MOVED"}
 """Said before anything was done. What else stops a script, such as a right that is missing, may stop it half-way."""
 
 _LOGIN = (
@@ -38,6 +38,8 @@ HINTS = {
     "(+del +exists +get +pexpire +pttl +publish +set +time +type +zadd +zcard +zcount +zpopmin +zrangebyscore +zrem +zrevrangebyscore) on the keys ~<KEY_PREFIX>:*; and for waiters to be woken +subscribe, +ping and the channels "
     "&<KEY_PREFIX>:*",
     "OOM": ". The server is at maxmemory; raise it, or move the locks to a server of their own with noeviction",
+    "FENCE": ". Something else has written to the counter of fences: delete its key, <KEY_PREFIX>:{0}:fence. Fences go on from "
+    "the server's clock then, so reset those that are stored with your rows if they are larger",
     "CROSSSLOT": _CLUSTER,
     "MOVED": _CLUSTER,
 }

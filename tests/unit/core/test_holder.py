@@ -29,8 +29,22 @@ def test_description_written_and_read_is_unchanged() -> None:
 
 
 def test_description_that_cannot_be_read_leaves_the_fields_empty() -> None:
-    """[L45] Another version's, or a broken one: the refusal that names the holder doesn't fail."""
-    for text in ("", "nonsense", "{}", '{"host": "a"}', "null", "7", '"text"', "[]", "[", "\ufffd"):
+    """[E8] [L45] Another version's, or a broken one: the refusal that names the holder doesn't fail."""
+    for text in (
+        "[" * 100_000,
+        "[[7], 1e9, null, {}]",
+        "[null, 99999999999]",
+        "",
+        "nonsense",
+        "{}",
+        '{"host": "a"}',
+        "null",
+        "7",
+        '"text"',
+        "[]",
+        "[",
+        "\ufffd",
+    ):
         assert read(text, fence=7, since=1.5, lease_left=2.5) == Holder(7, 1.5, 2.5), text
 
 

@@ -40,12 +40,13 @@ end
 if not reply then
   local time = redis.call('TIME')
   local fence, since = next_fence(KEYS[2], last, time, handed and $RESERVED_FENCES or 0)
+  if not fence then return since end
   local about = ARGV[3]
   if about ~= '' then about = ' ' .. about end
   redis.call('SET', lock, '1 lock ' .. ARGV[1] .. ' ' .. fence .. since .. about, 'PX', lease)
   if index then
     redis.call('ZADD', index, now_ms(time) + lease, lock)
-    if string.byte(fence, -1) == 48 then -- its last digit is 0
+    if string.byte(time[2], -1) == 48 then -- the last digit of the clock is 0
       local ended = now_ms(time) - $INDEX_RETENTION
       local old = redis.call('ZRANGEBYSCORE', index, '-inf', ended, 'LIMIT', 0, 20)
       if old[1] then redis.call('ZREM', index, unpack(old)) end

@@ -21,13 +21,14 @@ end
 if (now[3] or '0') ~= ARGV[1] then return now end
 if nonce then redis.call('PEXPIRE', record, lease) end -- at maxmemory only a new record is refused
 local time = redis.call('TIME')
-local version = next_fence(KEYS[3], now[3], time, 0)
+local version, refusal = next_fence(KEYS[3], now[3], time, 0)
+if not version then return refusal end
 redis.call('SET', record, '1 record ' .. ARGV[2] .. ' ' .. version .. ' ' .. ARGV[4], 'PX', lease)
 local before = index_of(nonce, KEYS[4], KEYS[5])
 if before and before ~= index then redis.call('ZREM', before, record) end
 if index then
   redis.call('ZADD', index, now_ms(time) + lease, record)
-  if string.byte(version, -1) == 48 then -- its last digit is 0
+  if string.byte(time[2], -1) == 48 then -- the last digit of the clock is 0
     local ended = now_ms(time) - $INDEX_RETENTION
     local old = redis.call('ZRANGEBYSCORE', index, '-inf', ended, 'LIMIT', 0, 20)
     if old[1] then redis.call('ZREM', index, unpack(old)) end

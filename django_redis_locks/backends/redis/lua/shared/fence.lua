@@ -2,6 +2,7 @@
 -- although the counter may be gone, or older than what was given (a restart from a snapshot, a lagging replica).
 -- As many more as are spare are kept for those who take the lock over without asking.
 -- What it returns is text, and so is the second value: '' if the fence is the clock, else '@' and the clock in ms.
+-- Nothing and an error, if the counter is too large to be told from its successor: somebody else has written to it.
 -- Lua prints numbers with 14 digits; microseconds have 16. To put them together as text is cheaper than to calculate.
 local function next_fence(counter, last, time, spare)
   local micros = time[2]
@@ -11,6 +12,10 @@ local function next_fence(counter, last, time, spare)
   local fence, since = clock, ''
   if last or given and (#given ~= #clock or given >= clock) then
     local largest = math.max(last and tonumber(last) + spare or 0, tonumber(given or 0) or 0)
+    if largest + spare >= 9007199254740992 then -- 2^53: from there on Lua can't tell a fence from the next
+      if given then redis.call('SET', counter, given) else redis.call('DEL', counter) end
+      return nil, redis.error_reply('FENCE fences have reached 2^53')
+    end
     if largest >= tonumber(clock) then
       fence, since = string.format('%.0f', largest + 1), '@' .. string.sub(clock, 1, -4)
     end
