@@ -163,8 +163,7 @@ def test_weakref_deleted(make: Make, alice: Caller, bob: Caller) -> None:
     assert bob(make().acquire, False) is None
     alice(make().release)
     alice(nothing)
-    gc.collect()
-    assert ref() is None
+    eventually(lambda: (gc.collect(), ref())[1] is None)  # a thread of the engine may just be looking at it
     assert bob(make().acquire, False)
 
 

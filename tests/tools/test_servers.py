@@ -100,7 +100,11 @@ def dies(program: str) -> list[str]:
         printed = parent.stdout.readline().split()
         assert is_alive(int(printed[0]))
         parent.kill()
-    eventually(lambda: not is_alive(int(printed[0])))
+    try:
+        eventually(lambda: not is_alive(int(printed[0])))
+    except AssertionError as error:
+        error.add_note(Path(f"/proc/{printed[0]}/status").read_text())
+        raise
     return printed
 
 
