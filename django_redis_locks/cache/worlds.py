@@ -130,6 +130,7 @@ class World:
         self.queued = engine.queued
         self.calm = engine.calm
         self.cool = engine.cool
+        self.may_block = engine.may_block
         self.watch = engine.watch
         self.unwatch = engine.unwatch
         self.forget_at_end = engine.forget_at_end

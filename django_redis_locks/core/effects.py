@@ -296,6 +296,12 @@ class Performer(Protocol):
     def cool(self, seat: Seat, /) -> bool:
         """There was nothing to wait for; False if there is a seat to give up all the same, since others came meanwhile."""
 
+    def may_block(self) -> object:
+        """
+        Raises:
+            SynchronousOnlyOperation: this thread runs an event loop, which must not be blocked.
+        """
+
     def watch(self, hold: Hold, prolong: Callable[[str, int], Command[bool]], lease: int, /) -> object:
         """Renew this hold from now on with the commands that ``prolong`` makes for its token and ``lease`` milliseconds, or
         at least tell when its lease ends. Nobody else notices.

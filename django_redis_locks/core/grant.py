@@ -9,6 +9,7 @@ from . import clock, events
 from .durations import Duration, lease_ms
 from .errors import LockAlreadyHeld, LockBackendError, LockError, LockLost
 from .hold import Hold, State, no_grant
+from .owners import running_loop
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -20,6 +21,7 @@ class Keeper(Protocol):
     def _release(self, grant: Grant) -> None: ...
     async def _arelease(self, grant: Grant) -> None: ...
     def _check_block(self) -> None: ...
+    def _may_block(self) -> None: ...
     def _not_released(self, grant: Grant, failure: BaseException) -> None: ...
     def _extend(self, hold: Hold, lease: int) -> None: ...
     async def _aextend(self, hold: Hold, lease: int) -> None: ...
@@ -129,9 +131,12 @@ class Grant:
         """Give the lock back; the last of several re-entries frees it. A second call does nothing.
 
         Raises:
+            SynchronousOnlyOperation: called in a running event loop; the lock stays held. There is ``arelease()``.
             LockLost: it wasn't ours any more.
             LockBackendError: the store can't be reached. The release goes on in the background until the lease ends.
         """
+        if running_loop() is not None and not self.given_back:
+            self._keeper._may_block()
         try:
             self._keeper._release(self)
         except BaseException as failure:
@@ -139,7 +144,7 @@ class Grant:
             raise
 
     async def arelease(self) -> None:
-        """As ``release``."""
+        """As ``release``, in a running event loop."""
         try:
             await self._keeper._arelease(self)
         except BaseException as failure:
@@ -161,6 +166,8 @@ class Grant:
             raise LockLost(f"lock {hold.name!r} isn't held any more: {why}", **about)
 
     def __enter__(self) -> Self:
+        if running_loop() is not None:  # its end would be refused
+            self._keeper._may_block()
         self._begin_block()
         return self
 

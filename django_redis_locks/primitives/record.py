@@ -88,6 +88,7 @@ class RecordRef:
             ValueError: an argument is out of its range, or of no use without ``renew``.
         """
         write = self._write(expected, fields, expire, renew, max_hold, on_lost, listed)
+        self.world.may_block()  # refused before the renewal of what is expected ends
         return run(self._putting(write), self.world)
 
     async def aput(
@@ -115,6 +116,7 @@ class RecordRef:
 
     def drop(self, expected: Record) -> Written:
         """Delete it, if it is still the one that is expected."""
+        self.world.may_block()
         return run(self._dropping(expected), self.world)
 
     async def adrop(self, expected: Record) -> Written:

@@ -34,6 +34,9 @@ class Returning(Programs):
         if self._leaving(grant):
             self._released(grant, await arun(self.releasing(grant.hold, owners.running_loop()), self.world))
 
+    def _may_block(self) -> None:
+        self.world.may_block()
+
     def _leaving(self, grant: Grant) -> bool:
         """Take the grant back; True if that was the last one, so that the lock is to be freed in the store."""
         hold = grant.hold

@@ -13,8 +13,17 @@ from typing import Any
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
 
-from django_redis_locks import diagnosis, inspection
-from tests.contract.matrix import PATIENCE, Caller, Face, Thread, eventually, tasks_only, wait_for_renewal
+from django_redis_locks import diagnosis, inspection, locks
+from tests.contract.matrix import (
+    PATIENCE,
+    Caller,
+    Face,
+    Thread,
+    eventually,
+    tasks_only,
+    wait_for_renewal,
+    wait_until_prolonged,
+)
 from tests.probes.engine import hold_back_replies
 
 pytestmark = tasks_only
@@ -37,20 +46,25 @@ def cancel(task: asyncio.Task[Any], future: Future[Any]) -> None:
         future.result(PATIENCE)
 
 
+@pytest.mark.usefixtures("often")
 def test_a_synchronous_method_in_a_loop_raises_SynchronousOnlyOperation_unless_it_is_allowed(
     face: Face, alice: Caller, bob: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[F17] At once, before anything is sent or waited for; it names the a-twin."""
+    """[F17] At once, before anything is sent or waited for; it names the a-twin. [L3] What is refused changes nothing."""
+    record = locks.record(f"{face.key}/record")
+    kept = alice(record.put, None, {}, expire=30, renew=True).record
     lock = face.lock(expire=30)
     grant = alice(lock.acquire)
     thread = Thread()
     waiting = face.start_waiting(thread, lock, timeout=PATIENCE)
     begin = time.monotonic()
     of_lock = (lock.acquire, lock.__enter__, lock.locked, lock.holder, lock.force_release)
-    for method in (*of_lock, partial(grant.extend, 60), partial(grant.ensure_held, confirm=True)):
+    of_grant = (grant.release, grant.__enter__, partial(grant.extend, 60), partial(grant.ensure_held, confirm=True))
+    for method in (*of_lock, *of_grant, partial(record.drop, kept), partial(record.put, kept, {})):
         with pytest.raises(SynchronousOnlyOperation, match="a-twin"):
             bob(partial(method))
     assert time.monotonic() - begin < 8
+    wait_until_prolonged(lambda: alice(record.get).lease_left)
     alice(grant.ensure_held, confirm=True)
     alice(grant.release)
     assert waiting.result(PATIENCE)

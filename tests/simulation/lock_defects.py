@@ -237,7 +237,7 @@ def release_in_a_loop(world: LockWorld, process: Process) -> None:
             grant.release()
         except SynchronousOnlyOperation:
             await asyncio.sleep(1.0)
-            if world.server.store.find(place_of(OWN)) is None:
+            if place_of(OWN) not in world.server.store.records:
                 world.scheduler.broken("a refused release has released the lock")
             return
         await grant.arelease()
