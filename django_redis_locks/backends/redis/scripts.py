@@ -43,7 +43,10 @@ def _read(name: str) -> str:
 def by_sha(command: Command[Any]) -> bytes:
     """The request that calls its script. What the server says of one that it doesn't know has the code NOSCRIPT."""
     args = command.args
-    head = _head(command.name, command.keys, len(args))
+    head_of = _known_heads.get(command.name[:4])
+    if head_of is None:
+        return _head(command.name, command.keys, len(args)) + b"".join(map(pack_value, args))
+    head = head_of(command.name, command.keys, len(args))
     if not args:
         return head
     first = str(args[0]).encode()  # a token, as a rule: no two are alike
@@ -61,10 +64,13 @@ PLAIN = {"load/get": "GET"}
 """Steps that are commands of the server's own."""
 
 
-@lru_cache(1024)
 def _head(name: str, keys: tuple[str, ...], args: int) -> bytes:
     """What all calls of a script on some keys begin with; a plain command is all there is to say."""
     if name in PLAIN:
         return pack(PLAIN[name], *keys)
     values: tuple[str | int, ...] = "EVALSHA", script(name).sha, len(keys), *keys
     return b"*%d\r\n" % (len(values) + args) + b"".join(map(pack_value, values))
+
+
+_known_heads = {"lock": lru_cache(1024)(_head), "load": lru_cache(1024)(_head)}
+"""By the kind of step, where keys recur. Those of records are jobs', as a rule: each is a new one."""

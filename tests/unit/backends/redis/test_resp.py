@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
 import pytest
 
-from django_redis_locks.backends.redis import resp
+from django_redis_locks.backends.redis import resp, scripts
 from django_redis_locks.backends.redis.resp import DEEPEST, NONE, SMALL, ProtocolError, Reader, Refusal, pack, read
 from django_redis_locks.backends.redis.scripts import by_sha, by_source, script
 from django_redis_locks.core.effects import Command
@@ -151,12 +152,28 @@ def parts(request: bytes) -> list[bytes]:
 
 
 def test_request_calls_a_script_with_lengths_in_bytes() -> None:
-    for args in [(), ("t",), ("töken", 30000, "", "höst\r\n$1", -1, "x" * 200), (7, 1, "1")]:
-        command: Command[Any] = Command("lock/free", ("lock:{0}:k:ä", "b"), args, int)
+    several = [(), ("t",), ("töken", 30000, "", "höst\r\n$1", -1, "x" * 200), (7, 1, "1")]
+    for name, args in itertools.product(("lock/free", "record/put"), several):
+        command: Command[Any] = Command(name, ("lock:{0}:k:ä", "b"), args, int)
         expected = [b"2", "lock:{0}:k:ä".encode(), b"b", *(str(arg).encode() for arg in args)]
         for _ in range(2):  # the second time much of it is cached
-            assert parts(by_sha(command)) == [b"EVALSHA", script("lock/free").sha.encode(), *expected]
-            assert parts(by_source(command)) == [b"EVAL", script("lock/free").source.encode(), *expected]
+            assert parts(by_sha(command)) == [b"EVALSHA", script(name).sha.encode(), *expected]
+            assert parts(by_source(command)) == [b"EVAL", script(name).source.encode(), *expected]
+
+
+def test_requests_of_records_and_loads_leave_those_of_locks_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """[K11] The key and the nonce of a job are new at each time."""
+    lock: Command[Any] = Command("lock/free", ("lock:{0}:k:a",), ("t", 30000), int)
+    head, values = scripts._known_heads["lock"], resp.packed.__self__  # type: ignore[attr-defined]
+    by_sha(lock)
+    misses = head.cache_info().misses
+    values.clear()
+    for number in range(2000):
+        by_sha(Command("record/put", (f"lock:{{0}}:k:{number}", "b"), (0, f"nonce{number}", 30000, "{}"), int))
+        by_sha(Command("load/claim", (f"{{{number}}}",), ("t",), int))
+    by_sha(lock)
+    assert head.cache_info().misses == misses
+    assert len(values) <= 1
 
 
 def test_cache_of_packed_arguments_is_bounded() -> None:
