@@ -1,8 +1,8 @@
 """The key of a job, computed once, where it is submitted.
 
 Without a ``lock_key`` it is the task's name and a BLAKE2b digest of its arguments as the task's signature binds them,
-defaults included, written as Kombu's JSON: tuple or list, positional or by name, in whatever order, make no difference, and
-no argument can be read out of it.
+defaults included, written as Kombu's JSON: tuple or list, a UUID or its text, positional or by name, in whatever order, make
+no difference, and no argument can be read out of it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import inspect
 from functools import lru_cache
 from hashlib import blake2b
+from json import JSONEncoder, loads
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from kombu.utils import json
 
@@ -24,11 +26,15 @@ if TYPE_CHECKING:
 
 PREFIX = "job:"
 
+_in_order = JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
 
 class _Encoder(json.JSONEncoder):
-    """Of pydantic's models what Celery itself sends of them."""
+    """Of pydantic's models what Celery itself sends of them, and of a UUID its text, which names the same thing."""
 
     def default(self, o: Any) -> Any:
+        if isinstance(o, UUID):
+            return str(o)
         dump = getattr(o, "model_dump", None)
         return dump(mode="json") if callable(dump) else super().default(o)
 
@@ -75,12 +81,13 @@ def _arguments(task: LockOptions, args: Sequence[Any], kwargs: Mapping[str, Any]
         call.apply_defaults()
         bound = call.arguments
     try:
-        return json.dumps(bound, cls=_Encoder, sort_keys=True, separators=(",", ":"))
+        text = json.dumps(bound, cls=_Encoder)
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"the arguments of task {task.name} can't be made a key: {error}. "
             'Give the task a lock_key, such as lock_key="{order_id}", or send plain values'
         ) from None
+    return _in_order(loads(text))  # by names as they are sent: JSON knows only text
 
 
 @lru_cache(maxsize=1024)

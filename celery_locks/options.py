@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
+from difflib import get_close_matches
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
@@ -39,6 +40,9 @@ _TIMES: Final = {
     "idempotency_ttl": 0.0,
 }
 """Each with the smallest that makes sense, in seconds."""
+
+PREFIXES: Final = ("lock_", "unique_", "idempotency_")
+"""What the names of options begin with, and of nothing else: a misspelled one would guard nothing."""
 
 _FOR_EVER: Final = ("lock_wait", "lock_max_hold")
 
@@ -121,9 +125,18 @@ def seconds(value: Duration | None) -> float:
     return inf if value == -1 else float(value or 0)
 
 
+def strangers(names: Iterable[str], known: Iterable[str]) -> list[str]:
+    """What is wrong with names that begin as options do and are none, in words."""
+    options = [name for name in known if name.startswith(PREFIXES)]
+    wrong = sorted(name for name in set(names) - set(options) if name.startswith(PREFIXES))
+    near = {name: get_close_matches(name, options, n=1) for name in wrong}
+    return [f"there is no option {name}" + (f"; did you mean {near[name][0]}?" if near[name] else "") for name in wrong]
+
+
 def mistakes(task: type[LockOptions]) -> list[str]:
     """What is wrong with the options of a task, in words."""
-    found = [
+    found = strangers(dir(task), dir(LockOptions))
+    found += [
         f"{name} is one of {', '.join(map(repr, known))}, not {getattr(task, name)!r}"
         for name, known in CHOICES.items()
         if getattr(task, name) not in known

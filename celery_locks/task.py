@@ -14,7 +14,7 @@ from django_redis_locks import LockNotOwned
 
 from . import configuration
 from .grant import RunLock
-from .options import LockOptions, checked
+from .options import LockOptions, checked, strangers
 from .run import run
 from .submission import submit, told
 
@@ -106,8 +106,14 @@ class LockedTask(LockOptions):
         Raises:
             DuplicateTask: it was, and ``lock_on_duplicate`` is ``"raise"``.
             IdempotencyKeyReused: the key came with other arguments before.
+            TypeError: the task takes no such arguments, or an option of the lock is given here or misspelled.
             LockBackendError: the store can't be reached, and ``lock_on_backend_error`` is ``"closed"``.
         """
+        wrong = strangers(options, ("idempotency_key",))
+        if wrong:
+            raise TypeError(
+                f"apply_async() of task {self.name}: {'; '.join(wrong)}. Options of its lock are the task's"
+            )
         options = {"link": link, "link_error": link_error, **options}
         send = partial(super().apply_async, args, kwargs, producer=producer, shadow=shadow)
         if self.plain or self.app.conf.task_always_eager:

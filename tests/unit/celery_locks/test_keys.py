@@ -43,6 +43,20 @@ def test_key_depends_on_the_call_and_not_on_its_spelling() -> None:
     assert key(pay, 7, x=1, y={"a": 1, "b": 2}) == key(pay, 7, y={"b": 2, "a": 1}, x=1)
 
 
+def test_key_of_names_that_are_no_text_is_that_of_their_json() -> None:
+    """[K9] Mixed ones can't be sorted as they are; others would be sorted otherwise when they are received."""
+    for names in ({1: "a", "b": 2}, {9: 1, 10: 2}, {None: 1, True: 2, "x": 3}):
+        assert key(pay, names) == key(pay, json.loads(json.dumps(names)))
+        assert key(pay, names) == key(pay, dict(reversed(names.items())))
+
+
+def test_key_of_a_uuid_is_that_of_its_text() -> None:
+    """[K10] A view has it from the path, a model from the database."""
+    order = uuid.UUID(int=7)
+    assert key(pay, order, more={"nested": [order]}) == key(pay, str(order), more={"nested": [str(order)]})
+    assert key_of(pay, (order,), {}, "k") == key_of(pay, (str(order),), {}, "k")
+
+
 def test_key_of_another_call_differs() -> None:
     keys = [*(key(pay, order) for order in (7, 8, "7", None, True, [7])), key(task(of_tenant), 7)]
     keys += [key(pay, 7, 11), key(pay, 7, 10, 1), key(pay, 7, currency="USD"), key(pay, 7, x=1)]
