@@ -51,7 +51,7 @@ def lease_began(grant: Grant, lease: int) -> float:
 
 def connections_of_this_loop(client: Locks) -> int:
     """How many connections to Redis the running event loop has."""
-    return len(client.engine.backend._awire._homes[asyncio.get_running_loop()]._streams)
+    return len(client.engine.backend._awire._homes[asyncio.get_running_loop()]()._streams)
 
 
 def rights_named_when_refused() -> list[str]:

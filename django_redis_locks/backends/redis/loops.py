@@ -40,7 +40,8 @@ class AsyncWire:
         self._forget()
 
     def _forget(self) -> None:
-        self._homes: WeakKeyDictionary[asyncio.AbstractEventLoop, Home] = WeakKeyDictionary()
+        self._homes: WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[Home]] = WeakKeyDictionary()
+        """A home knows its loop, which reads from its connection: neither keeps the other once the loop was dropped."""
         self._last: tuple[Callable[[], object], Home | None] = _nowhere, None
         """The loop that asked last, which is often the only one, and its home."""
 
@@ -63,11 +64,12 @@ class AsyncWire:
     async def _home(self) -> Home:
         loop = running_loop()
         assert loop is not None  # noqa: S101 - we are in a coroutine
-        home = self._homes.get(loop)
+        known = self._homes.get(loop)
+        home = known() if known is not None else None
         if home is None:
             home = Home(self._make, self._max_age, self._suspicion)
             await anext(home.parked)
-            self._homes[loop] = home
+            self._homes[loop] = weakref.ref(home)
             self._leave_closed_loops()
         self._last = weakref.ref(loop), home
         return home
@@ -76,13 +78,16 @@ class AsyncWire:
         """Some are closed before their generators: what is kept for such a loop would keep the loop as well."""
         for ref in self._homes.keyrefs():
             loop = ref()
-            home = self._homes.pop(loop, None) if loop is not None and loop.is_closed() else None
+            known = self._homes.pop(loop, None) if loop is not None and loop.is_closed() else None
+            home = known() if known is not None else None
             if home is not None:
                 home.clear()
 
     def after_fork_in_child(self) -> None:
-        for home in self._homes.values():
-            home.leave_to_parent()
+        for known in self._homes.values():
+            home = known()
+            if home is not None:
+                home.leave_to_parent()
         self._forget()
 
 

@@ -45,7 +45,7 @@ def make(server: ScriptedServer) -> Make:
 
 
 def stream_of(wire: AsyncWire) -> Stream:
-    stream = wire._homes[asyncio.get_running_loop()].stream
+    stream = wire._homes[asyncio.get_running_loop()]().stream
     assert stream is not None
     return stream
 
@@ -348,7 +348,7 @@ def test_request_after_the_end_of_the_loop_has_its_own_connection(make: Make, se
     async def main() -> None:
         wire = make()
         await wire.ask(PING)
-        home = wire._homes[asyncio.get_running_loop()]
+        home = wire._homes[asyncio.get_running_loop()]()
         under_way, gone = ask(wire), ask(wire)
         await turns(2)
         gone.cancel()
@@ -378,7 +378,7 @@ def test_child_of_an_unseen_fork_has_its_own_connection(make: Make, server: Scri
         return await wire.ask(PING)
 
     def unaware() -> None:
-        home = wire._homes[runner.get_loop()]
+        home = wire._homes[runner.get_loop()]()
         assert home._current() is None
         asyncio.events._set_running_loop(None)
         assert asyncio.run(talk()) == b"PONG"

@@ -64,7 +64,29 @@ def test_release_at_the_end_of_a_loop_leaks_no_connection(
         asyncio.run(main())
         assert not client.lock("a").locked()
     eventually(lambda: clients() <= before)
-    assert not [home for home in client.engine.backend._awire._homes.values() if home.stream]
+    assert not [known for known in client.engine.backend._awire._homes.values() if known() and known().stream]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_dropped_loop_is_collected(open_locks: Open, own_url: str, clients: Callable[[], int]) -> None:
+    """[E10] Also one that is never closed: its connection knows it, and must not keep it. The last one may stay."""
+    client = open_locks(own_url)
+    before = clients()
+    loops: list[weakref.ref[Any]] = []
+
+    async def main() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        async with client.lock("a"):
+            pass
+
+    for _ in range(5):
+        asyncio.new_event_loop().run_until_complete(main())
+    gc.collect()
+    assert [loop() for loop in loops[:-1]] == [None] * 4
+    eventually(lambda: clients() <= before + 1)
+    asyncio.run(main())
+    gc.collect()
+    assert loops[4]() is None
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # Python's, of transports that outlive their loop

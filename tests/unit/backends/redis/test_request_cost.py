@@ -73,7 +73,7 @@ def test_requests_of_one_turn_share_a_write(backend: RedisBackend) -> None:
 
     async def main() -> None:
         await backend.acall(free("x"))
-        (home,) = backend._awire._homes.values()
+        (home,) = [known() for known in backend._awire._homes.values()]
         assert home.stream is not None
         writes: list[int] = []
         write = home.stream._transport.write
