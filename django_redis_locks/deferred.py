@@ -56,7 +56,7 @@ def rejoin(lock: Lock) -> Deferred | None:
 def keep(grant: Grant, connections: list[Any], response: Any = None, request: HttpRequest | None = None) -> None:
     """A grant is about to be released. Let the transactions of these connections, and the response, enter its hold once
     more."""
-    if grant.given_back or not grant.hold.live or _kept(grant, connections, response):
+    if not grant.held or _kept(grant, connections, response):
         return
     deferred = Deferred(grant)
     try:

@@ -34,8 +34,7 @@ class Grant:
 
     Attributes:
         fence: grows with every hold of this key; let a store refuse a write whose fence is smaller than the one it has
-            seen (``stored <= mine`` passes, since one grant may write more than once). None if not ``held``.
-        held: False if the store was down and ``ON_BACKEND_ERROR`` is "open": nothing protects the section.
+            seen (``stored <= mine`` passes, since one grant may write more than once). None if not ``protected``.
     """
 
     __slots__ = ("__weakref__", "_has_block", "_keeper", "hold", "id")
@@ -49,7 +48,7 @@ class Grant:
             hold.grant = weakref.ref(self)
 
     def __repr__(self) -> str:
-        state = "released" if self.given_back else "lost" if self.lost else "held" if self.held else "unprotected"
+        state = "released" if self.given_back else "lost" if self.lost else "held" if self.protected else "unprotected"
         return f"<Grant {self.name!r} fence={self.fence} {state}>"
 
     @property
@@ -70,6 +69,12 @@ class Grant:
 
     @property
     def held(self) -> bool:
+        """Whether the lock is held by this grant now, as far as this process knows: neither released nor lost."""
+        return not self.given_back and self.hold.live
+
+    @property
+    def protected(self) -> bool:
+        """False if the store was down and ``ON_BACKEND_ERROR`` is "open": the section runs without a lock."""
         return self.hold.fence is not None
 
     @property
@@ -88,7 +93,7 @@ class Grant:
 
     def remaining(self) -> float:
         """Seconds until the lease ends, by this process's clock; 0.0 if it is lost or released."""
-        if self.given_back or not self.hold.live:
+        if not self.held:
             return 0.0
         return max(0.0, self.hold.deadline - clock.now())
 
@@ -154,9 +159,9 @@ class Grant:
     def _check(self) -> None:
         hold = self.hold
         about: dict[str, Any] = {"key": hold.key, "name": hold.name, "alias": hold.alias}
-        if hold.fence is None and not self.given_back:
+        if not self.protected and not self.given_back:
             raise LockBackendError("the store was down when this section began: there is no lock", **about)
-        if self.given_back or not hold.live:
+        if not self.held:
             if hold.lost_why is not None:
                 why = hold.lost_why
             elif hold.foreign:
@@ -190,7 +195,7 @@ class Grant:
             LockAlreadyHeld: a block has it already, and would lose it at the end of this one.
             TypeError: its lock has ``auto_release=False``.
         """
-        if self.hold.fence is not None or self.given_back:
+        if self.protected or self.given_back:
             self._check()
         self._keeper._check_block()
         with self.hold.mutex:

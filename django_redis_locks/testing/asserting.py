@@ -67,4 +67,4 @@ def held_here() -> list[Grant]:
     """The grants of this process that were neither released nor lost."""
     for alias in locks:
         locks[alias].engine.settle(FLUSH)
-    return [grant for grant in registry.grants() if grant.hold.live and not grant.given_back]
+    return [grant for grant in registry.grants() if grant.held]

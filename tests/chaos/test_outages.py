@@ -132,7 +132,7 @@ def test_waiter_behind_the_head_fails_with_the_outage(
     third = start(lambda: client.lock("a", on_backend_error="open").acquire(timeout=2))
     server.kill()
     assert 1.9 < failed(second) - begin < 2 + BUSY
-    assert third.result(20).held is False
+    assert third.result(20).protected is False
     assert not first.done()
     server.restart()
     first.result(20).release()

@@ -167,7 +167,7 @@ after_each(
         "howto/locks:rlock": lambda names: names["outer"]() > 10**15,
         "howto/locks:hand-over": lambda names: not locks.lock("upload:9").locked(),
         "howto/locks:child-task": lambda names: names["answer"] == "refused",
-        "howto/locks:open": lambda names: names["grant"].held,
+        "howto/locks:open": lambda names: names["grant"].protected,
         "howto/testing:testcase": lambda names: passes(names["CheckoutTest"]),
         "howto/testing:refused": lambda names: names["test_a_second_checkout_is_refused"](shop_client()),
         "howto/testing:captured": lambda names: names["test_a_checkout_takes_one_lock"](shop_client()),

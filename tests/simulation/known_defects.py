@@ -33,7 +33,6 @@ KNOWN_DEFECTS = [
     KnownDefect("E16", "lock", 1, "nobody holds it", "an answer that took longer than the lease counts as busy"),
     KnownDefect("E17", "lock", 1, "after its loss", "a record is prolonged after its loss was reported"),
     KnownDefect("E18", "lock", 1, "the second caller", "each caller finds out for itself that the server is down"),
-    KnownDefect("L2", "lock", 1, "says that it is held", "a released grant says that it is held"),
     KnownDefect("L4", "lock", 1, "another thread", "a block that ends in another thread doesn't release"),
     KnownDefect(
         "hand-over",
@@ -46,6 +45,7 @@ KNOWN_DEFECTS = [
 ]
 
 MENDED_DEFECTS = [
+    KnownDefect("L2", "lock", 1, "says that it is held", "a released grant says that it is held"),
     KnownDefect("L3", "lock", 1, "a refused release", "a refused synchronous release releases all the same"),
     KnownDefect("K4", "job", 2, "two are enough", "a message without header lets replaced jobs run"),
     KnownDefect("K5", "job", 1, "revoked before", "a submission is answered with a job that was just revoked"),

@@ -61,12 +61,12 @@ def test_prolongation_after_a_loss_is_refused(hold: Hold) -> None:
 
 
 def test_grant_is_lost_when_its_lease_is_over(hold: Hold, virtual_time: ManualClock) -> None:
-    """Known without asking the store, and before the maintenance thread notices."""
+    """[L2] Known without asking the store, and before the maintenance thread notices."""
     keeper: Any = None
     grant = Grant(hold, keeper, 1)
-    assert not grant.lost
+    assert (grant.lost, grant.held) == (False, True)
     virtual_time.advance(LEASE / 1000)
-    assert grant.lost
+    assert (grant.lost, grant.held, grant.protected) == (True, False, True)
 
 
 def test_grant_of_an_inner_entry_that_is_given_back_is_not_held(hold: Hold) -> None:
@@ -76,6 +76,7 @@ def test_grant_of_an_inner_entry_that_is_given_back_is_not_held(hold: Hold) -> N
     assert hold.enter(2)
     assert not hold.leave(2)
     assert outer.remaining() > inner.remaining() == 0.0
+    assert (outer.held, inner.held) == (True, False)
     outer.ensure_held()
     with pytest.raises(LockLost, match="released"):
         inner.ensure_held()

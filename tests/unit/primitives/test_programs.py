@@ -95,7 +95,7 @@ def test_open_lock_without_a_store_grants_without_protection(scene: Scene) -> No
     """[F14] Open is about a store that is down at the beginning only."""
     scene.process.backend.fates["lock/acquire"] = ["down"]
     grant = acquire(scene, 0, on_backend_error="open")
-    assert (grant.held, grant.fence) == (False, None)
+    assert (grant.protected, grant.held, grant.fence) == (False, False, None)
     with pytest.raises(LockBackendError, match="no lock"):
         grant.ensure_held()
     grant.release()
