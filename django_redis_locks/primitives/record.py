@@ -107,7 +107,8 @@ class RecordRef:
         return await arun(self._putting(write), self.world)
 
     def touch(self, expected: Record, expire: Duration, shorten: bool = False) -> Written:
-        """Let its lease end ``expire`` seconds from now, or later if it did anyway; ``shorten``: also earlier."""
+        """Let its lease end ``expire`` seconds from now, or later if it did anyway; ``shorten``: also earlier. One that was
+        renewed and was lost isn't prolonged: what is there then is the answer."""
         return run(self._touching(expected, lease_ms(expire), shorten), self.world)
 
     async def atouch(self, expected: Record, expire: Duration, shorten: bool = False) -> Written:
@@ -168,12 +169,15 @@ class RecordRef:
         return Written(True, Record(reply.record.version, fields, write.lease / 1000, hold))
 
     def _touching(self, expected: Record, lease: int, shorten: bool) -> Program[Written]:
+        hold = expected._hold
+        if hold is not None and hold.lost_why is not None:  # nothing would renew it any more
+            return Written(False, (yield from self._getting()))
         command = Command("record/touch", self._touched, (expected.version, lease, int(shorten)), self._read)
         reply, sent, _ = yield from self._ask(command)
         if not reply.ok:
             return Written(False, reply.record)
-        if expected._hold is not None:
-            expected._hold.prolong(sent, lease)
+        if hold is not None and not hold.prolong(sent, lease):  # the answer is late: the loss was reported meanwhile
+            return Written(False, Record(expected.version, expected.fields, lease / 1000))
         return Written(True, Record(expected.version, expected.fields, lease / 1000, expected._hold))
 
     def _dropping(self, expected: Record) -> Program[Written]:
