@@ -63,7 +63,7 @@ def keep(grant: Grant, connections: list[Any], response: Any = None, request: Ht
         deferred.enter(grant, connections, response, request)
     except BaseException as failure:  # a signal handler's
         registry.forget(deferred)
-        grant.hold.inside.discard(deferred.id)
+        grant.hold.take_out(deferred.id)
         grant._keeper._not_released(grant, failure)
         raise
 
@@ -103,7 +103,7 @@ class Deferred(Grant):
         if not hold.renew_until:
             with suppress(LockBackendError):  # no thread for it: then the lease frees what is rolled back
                 self._put(lambda: None)  # a finalizer must find the janitor at work
-        if not hold.enter(self.id):
+        if not hold.enter(self.id, grant.id):
             return
         for connection in connections:
             self._until[connection.alias] = len(connection.run_on_commit)

@@ -72,6 +72,7 @@ class Hold:
         "pid",
         "place",
         "renew_until",
+        "renewers",
         "since",
         "spare",
         "state",
@@ -114,6 +115,8 @@ class Hold:
         self.unanswered = unanswered
         self.inside = {grant}
         """The ids of the grants that aren't given back."""
+        self.renewers: set[int] | None = None
+        """Of a fixed lease that inner entries have renewed: their ids, until they end."""
         self.doubted = False
         """An earlier release failed; it may be tried again."""
         self.freed_in_time = False
@@ -181,13 +184,33 @@ class Hold:
             self.deadline = max(self.deadline, sent + validity(lease))
             return self.lost_why is None
 
-    def enter(self, grant: int) -> bool:
-        """One more grant on it; False if the hold isn't held any more."""
+    def enter(self, grant: int, like: int = 0) -> bool:
+        """One more grant on it, which needs renewal if the one that it is ``like`` does; False if the hold isn't held any
+        more."""
         with self.mutex:
             if self.state is not State.HELD:
                 return False
             self.inside.add(grant)
+            if self.renewers and like in self.renewers:
+                self.renewers.add(grant)
             return True
+
+    def renew_for(self, grant: int, until: float) -> None:
+        """An inner entry needs a lease that is renewed. What it needs ends with it."""
+        with self.mutex:
+            if self.renew_until and self.renewers is None:
+                return  # it is renewed as it is
+            self.renewers = (self.renewers or set()) | {grant}
+            self.renew_until = self.renew_until or until
+
+    def take_out(self, grant: int) -> None:
+        """A grant isn't inside any more; a lease that was renewed for it alone is fixed again, and not shortened."""
+        with self.mutex:
+            self.inside.discard(grant)
+            if self.renewers:
+                self.renewers.discard(grant)
+                if not self.renewers:
+                    self.renewers, self.renew_until = None, 0.0
 
     def leave(self, grant: int) -> bool:
         """A grant is given back; True if that was the last one, so that the lock is to be freed now.
@@ -196,6 +219,8 @@ class Hold:
         may have raised between any two of them."""
         with self.mutex:
             self.inside.discard(grant)
+            if self.renewers:
+                self.take_out(grant)
             if self.inside or self.state is State.GONE:
                 return False
             if self.fence is None:
@@ -211,7 +236,7 @@ class Hold:
         if self.held and self.over:
             self.lose("expired")
         with self.mutex:
-            self.inside.discard(grant)
+            self.take_out(grant)
             if not self.inside:
                 self.state = State.GONE
 

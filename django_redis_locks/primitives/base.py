@@ -273,7 +273,7 @@ class BaseLock(Returning):
             owners.enter_not(ask.given)
             registry.forget(ask.given)
         if ask.inner is not None:
-            ask.inner.inside.discard(ask.grant)
+            ask.inner.take_out(ask.grant)
         hold = ask.hold
         if hold is not None:
             hold.state = State.GONE

@@ -78,26 +78,27 @@ class Programs:
         """Enter a hold once more, without the store unless this entry needs it for longer; acquire if it was released
         meanwhile."""
         if hold.held:
-            yield from self._lasting(hold)
+            yield from self._lasting(hold, ask.grant)
             if hold.enter(ask.grant):
                 return hold
         ask.inner = None
         return (yield from self.acquiring(ask))
 
-    def _lasting(self, hold: Hold) -> Program[None]:
-        """Let a hold last as long as an entry on these terms expects: until then, or renewed."""
+    def _lasting(self, hold: Hold, grant: int) -> Program[None]:
+        """Let a hold last as long as an entry on these terms expects: until then, or renewed until the entry ends."""
         renew_for, lease = self.terms.renew_for, self.terms.lease
         if renew_for and hold.renew_until:
+            hold.renew_for(grant, hold.renew_until)
             return
         now = clock.now()
         if hold.deadline < now + validity(lease):
             yield from self.extending(hold, lease)
         if renew_for:
-            hold.renew_until = now + renew_for
+            hold.renew_for(grant, now + renew_for)
             try:
                 self.world.watch(hold, self._prolong, lease)
             except BaseException:  # the next entry must not take it for a renewed one
-                hold.renew_until = 0.0
+                hold.take_out(grant)
                 raise
 
     def acquiring(self, ask: Ask) -> Program[Hold | Busy]:

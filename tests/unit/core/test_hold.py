@@ -82,6 +82,20 @@ def test_grant_of_an_inner_entry_that_is_given_back_is_not_held(hold: Hold) -> N
         inner.ensure_held()
 
 
+def test_renewal_for_inner_entries_ends_with_the_last_of_them(hold: Hold) -> None:
+    """[E13] Whatever the order in which they end; one that stays in place of another one needs what that needed."""
+    for entry in (2, 3):
+        hold.enter(entry)
+        hold.renew_for(entry, 60.0)
+    hold.enter(4, like=1)
+    hold.enter(5, like=3)
+    for entry in (2, 4, 3):
+        hold.leave(entry)
+        assert hold.renew_until == 60.0
+    hold.let_go(5)
+    assert (hold.renew_until, hold.inside) == (0.0, {1})
+
+
 def test_owner_that_is_a_finished_task_is_not_alive() -> None:
     async def acquire() -> Hold:
         return a_hold(PLACE, clock.now(), owner=asyncio.current_task())
