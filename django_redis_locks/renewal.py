@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from .batches import renew
 from .core import clock, events
-from .core.daemon import Daemon
+from .core.daemon import Daemon, leave
 from .core.endings import Endings
 from .core.errors import LockBackendError
 from .core.hold import Hold, State
@@ -175,6 +175,7 @@ class Janitor:
             try:
                 self._once()
             except BaseException as error:  # noqa: BLE001 - locks of others depend on this thread
+                leave(error)
                 text = "The janitor of %r stumbled and goes on"
                 self.notices.post(partial(_log.error, text, self._backend, exc_info=error))
                 time.sleep(0.1)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
 import threading
 from typing import TYPE_CHECKING
 
+from . import patching
 from .errors import LockBackendError
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ class Daemon:
                     self._begin()
 
     def _begin(self) -> None:
+        patching.check()
         claim = threading.Lock()
         self._thread = threading.Thread(target=self._run, args=(claim,), name=self._name, daemon=True)
         try:
@@ -62,4 +65,23 @@ class Daemon:
 
     def _run(self, claim: threading.Lock) -> None:
         if claim.acquire(blocking=False):
-            self._work()
+            to_its_end(self._work)
+
+
+def to_its_end(work: Callable[[], object]) -> None:
+    """Do the work of a thread of ours."""
+    try:
+        work()
+    except (SystemExit, KeyboardInterrupt) as error:
+        leave(error)
+
+
+def leave(error: BaseException) -> None:
+    """End the process if that is what a signal handler asks for that ran in one of our threads. None does, but gevent's run in
+    the main thread of the system, and ``threading`` has an exit end nothing but the greenlet."""
+    if isinstance(error, SystemExit | KeyboardInterrupt) and threading.get_native_id() == os.getpid():
+        _thread.start_new_thread(_raise, (error,))  # outside of `threading` gevent passes it on
+
+
+def _raise(error: BaseException) -> None:
+    raise error

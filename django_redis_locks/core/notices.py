@@ -12,7 +12,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .daemon import Daemon
+from .daemon import Daemon, leave
 from .errors import LockBackendError
 from .wakeup import ThreadEvent, call_and_wait
 
@@ -82,7 +82,8 @@ class Notices:
             while queue := self._first or self._calls:
                 try:
                     queue.popleft()()
-                except BaseException:  # noqa: BLE001 - the user's code, in our thread: not even sys.exit() may end that
+                except BaseException as error:  # noqa: BLE001 - the user's code, in our thread: no exit may end that
+                    leave(error)
                     with contextlib.suppress(BaseException):  # a log handler may be what fails
                         _log.exception("A notice of a lock failed")
             dropped, self._dropped = self._dropped, 0

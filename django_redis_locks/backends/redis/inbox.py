@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import ResponseError
 
 from ...core.clock import system_now as now
+from ...core.daemon import to_its_end
 from ..base import Inbox
 from .idle import lifetime
 from .resp import Reader, Refusal, pack
@@ -79,7 +80,7 @@ class RedisInbox(Inbox):
                 self._start()
 
     def _start(self) -> None:
-        thread = threading.Thread(target=self._work, name="django-redis-locks inbox", daemon=True)
+        thread = threading.Thread(target=to_its_end, args=(self._work,), name="django-redis-locks inbox", daemon=True)
         try:
             self._thread = thread
             thread.start()

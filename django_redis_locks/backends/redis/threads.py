@@ -14,6 +14,7 @@ import weakref
 from os import getpid
 from typing import TYPE_CHECKING, Any
 
+from ...core import patching
 from ...core.clock import system_now as now
 from ...core.errors import LockBackendError
 from . import alarms
@@ -208,6 +209,7 @@ class Wire:
                 line.close()
 
     def _connect(self, end: float | None = None) -> Line:
+        patching.check()
         connection = self._make()
         try:
             line = Line(connection, connect(connection, end), self._max_age)
