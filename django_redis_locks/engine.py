@@ -57,6 +57,7 @@ class Engine:
         self.calm = queues.calm
         self.cool = queues.cool
         self.alarm = janitor.alarm
+        self.put = janitor.put
         self.watch = janitor.watch
         self.unwatch = janitor.unwatch
         self.forget_at_end = janitor.forget_at_end

@@ -11,6 +11,7 @@ for it while it unwinds.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -106,15 +107,22 @@ class Trouble:
         return self.since
 
 
+def _always() -> bool:
+    """Of a seat whose caller isn't known."""
+    return True
+
+
 class Seat:
     """A seat in the queue of one key in this process. ``home`` is an event loop, or None for threads: each has a queue
     of its own, so that a blocked loop holds up nobody else. ``channel`` is how the names of inboxes begin that may hear
     of this key, ``lease`` the milliseconds of the lease that is wished for, 0 if only the store can give it. Who made a
-    seat can give it up at any moment, whether or not he got to join; the rest belongs to the queues."""
+    seat can give it up at any moment, whether or not he got to join; the rest belongs to the queues. ``wish`` is what only
+    its caller keeps: once that is gone the seat is given up."""
 
-    __slots__ = ("channel", "gate", "home", "lease", "place", "queue", "turn")
+    __slots__ = ("caller", "channel", "gate", "home", "lease", "place", "queue", "turn")
 
-    def __init__(self, place: Place, home: object, channel: str, lease: int = 0) -> None:
+    def __init__(self, place: Place, home: object, channel: str, lease: int = 0, wish: object = None) -> None:
+        self.caller: Callable[[], object] = _always if wish is None else weakref.ref(wish)
         self.place = place
         self.home = home
         self.channel = channel

@@ -11,133 +11,25 @@ head uses it, and what is left when the last one leaves goes to the janitor.
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from itertools import count
+import weakref
+from functools import partial
 from math import inf
 from random import random
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from . import clock
-from .effects import Trouble, Turn
 from .hold import State
-from .wakeup import TaskEvent, ThreadEvent
+from .home_queue import _Queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .effects import Freed, Handed, HandOver, Leave, LineUp, Place, Seat, Standing, Wait
-    from .tuning import Tuning
+    from .effects import Freed, HandOver, Leave, LineUp, Place, Seat, Turn, Wait
+    from .home_queue import Outside
 
 
 MANY = 1024  # keys that were waited for lately are remembered, at most
-
-mint_number = count(1).__next__  # numbers of queues
-
-
-class Outside(Protocol):
-    """What queues know of the process and the store around them."""
-
-    @property
-    def tuning(self) -> Tuning: ...
-
-    def hear(self, channel: str, /) -> str:
-        """The name of the process's inbox on a channel; "" while nobody listens there."""
-
-    def left(self, place: Place, address: str, handed: Handed | None, /) -> object:
-        """Told what the last one in a queue leaves behind: its place in the store's line, and what was handed to it. May
-        be told twice."""
-
-    def alarm(self, at: float, ring: Callable[[], object], /) -> Callable[[], object]:
-        """Call back, from another thread, at a time of our clock; returns what takes that back."""
-
-    def may_block(self) -> object:
-        """Raise if this thread must not sleep."""
-
-
-class _Queue(Trouble):
-    wakes = 0
-    seen = 0
-    """The wake-ups that the last question knew of."""
-    answered = 0
-    """Those that the last question knew of that was answered."""
-    address = ""
-    """Where the store may have registered this queue; "" if it has not, or has told it since."""
-    arrival = 0
-    handed: Handed | None = None
-    _number = ""
-
-    def __init__(self, home: object, next_try: float) -> None:
-        self.home = home
-        self.next_try = next_try
-        self.seats: list[Seat] = []
-
-    @property
-    def number(self) -> str:
-        """Tells the queues of a process apart, in the store. No other queue ever gets it: what an earlier one left there
-        is taken away later, and must not be taken for this one's."""
-        if not self._number:
-            self._number = f"{mint_number():x}"
-        return self._number
-
-    def turn(self, seat: Seat, until: float, outside: Outside) -> Turn | float | None:
-        """A turn: ask now, or take over. None: too late. Else so many seconds of sleep at most, and the seat has a gate."""
-        if self.seats[0] is not seat:
-            now = clock.now()
-            return self._sleep(seat, until - now, outside) if now < until else None
-        handed = self.handed
-        if self.wakes == self.seen:
-            if handed is not None and handed.hold.passes_on(seat.lease, outside.tuning.local_reuse_window):
-                handed.taker = seat
-                seat.turn = Turn(taken=handed)
-                return seat.turn
-            if handed is None and (now := clock.now()) < self.next_try and now < until:
-                return self._sleep(seat, min(self.next_try, until) - now, outside)
-        self.seen = self.wakes
-        channel = outside.hear(seat.channel)
-        if channel:
-            self.address = f"{channel} {self.number}"
-        seat.turn = Turn(self.address if channel else "", self.arrival, self.seats[-1] is not seat, handed)
-        return seat.turn
-
-    def _sleep(self, seat: Seat, seconds: float, outside: Outside) -> float:
-        if seat.gate is None:
-            home = self.home
-            seat.gate = TaskEvent(home, outside.alarm) if isinstance(home, asyncio.AbstractEventLoop) else ThreadEvent()
-        return seconds
-
-    def told(self, seat: Seat, standing: Standing) -> None:
-        """The store answered this seat's question, or it had none."""
-        turn = seat.turn
-        if turn is None:
-            return
-        if turn.taken is None:
-            self.answered = self.seen
-        if turn.address:  # else the store did nothing about our place in the line
-            self.address = turn.address if standing.arrival else ""
-            self.arrival = standing.arrival
-        if self.handed in (turn.handed, turn.taken):
-            self.handed = None
-
-    def rouse(self) -> None:
-        """The head looks again whether it is its turn."""
-        if self.seats:
-            gate = self.seats[0].gate
-            if gate is not None:
-                gate.set()
-
-    def closed(self) -> bool:
-        """Its loop was closed, and the tasks that wait on it were never cancelled."""
-        return isinstance(self.home, asyncio.AbstractEventLoop) and self.home.is_closed()
-
-    def leave_behind(self, place: Place, outside: Outside) -> None:
-        if self.address or self.wakes != self.answered or self.handed is not None:  # something counts on this queue
-            outside.left(place, self.address, self.handed)
-            self.address, self.answered, self.handed = "", self.wakes, None
-
-    def wake(self) -> None:
-        self.wakes += 1
-        self.rouse()
 
 
 class Queues:
@@ -188,8 +80,7 @@ class Queues:
             homes = self._queues[place] = {}
         queue = homes.get(home)
         if queue is not None:
-            seat.queue = queue
-            queue.seats.append(seat)
+            self._seat(seat, queue, outside)
             return
         if homes:
             self._drop_closed(place, homes, outside)
@@ -197,10 +88,31 @@ class Queues:
         queue = homes[home] = _Queue(home, next_try)
         first = self._asking.get(place)
         if first is not None and first.home is home and self._asking.pop(place, None) is first and first is not seat:
-            first.queue = queue
-            queue.seats.append(first)
+            self._seat(first, queue, outside)
+        self._seat(seat, queue, outside)
+
+    def _seat(self, seat: Seat, queue: _Queue, outside: Outside) -> None:
         seat.queue = queue
         queue.seats.append(seat)
+        caller = seat.caller()
+        if caller is not None and caller is not True:
+            seat.caller = weakref.ref(caller, partial(self._abandoned, queue, seat.place, outside))
+
+    def _abandoned(self, queue: _Queue, place: Place, outside: Outside, _: object) -> None:
+        """A caller is gone and has left its seat behind. A finalizer's: any lock may be held."""
+        outside.put(partial(self._take_out, queue, place, outside))
+        queue.rouse_all()
+
+    def _take_out(self, queue: _Queue, place: Place, outside: Outside) -> None:
+        with self._mutex:
+            homes = self._queues.get(place, {})
+            if homes.get(queue.home) is queue and not queue.occupied():
+                queue.leave_behind(place, outside)
+                del homes[queue.home]
+                if not homes:
+                    self._queues.pop(place, None)
+            else:
+                queue.rouse()
 
     def leave(self, effect: Leave, outside: Outside) -> None:
         """Every step may be done again: a signal handler may have raised between any two of them."""
@@ -214,7 +126,7 @@ class Queues:
             homes = self._queues.get(place)
             if homes is not None:
                 found = homes.get(seat.home)
-                if found is not None and not found.seats:
+                if found is not None and not found.occupied():
                     del homes[seat.home]
                 if homes:
                     self._drop_closed(place, homes, outside)
@@ -237,14 +149,14 @@ class Queues:
         seat, standing = effect.seat, effect.standing
         if standing is not None:
             queue.told(seat, standing)
-        elif queue.handed is not None and seat.turn is not None and queue.handed in (seat.turn.handed, seat.turn.taken):
-            queue.handed.spurned(seat.turn)
+        else:
+            queue.give_up(seat)
         if effect.pause is not None:
             queue.next_try = clock.now() + effect.pause
         seats = queue.seats
         if seat in seats:
             seats.remove(seat)
-        if seats:
+        if queue.occupied():
             queue.rouse()
         else:
             queue.leave_behind(seat.place, outside)
@@ -254,7 +166,7 @@ class Queues:
         if place in self._queues:
             with self._mutex:
                 queue = self._queues.get(place, {}).get(effect.home)
-                if queue is not None and queue.seats:
+                if queue is not None and queue.occupied():
                     queue.handed = effect.handed
                     queue.rouse()
                     # last: until then its holder, if he is interrupted, has the janitor free it
@@ -265,7 +177,7 @@ class Queues:
     def line_up(self, effect: LineUp, outside: Outside) -> str:
         with self._mutex:
             queue = self._queues.get(effect.place, {}).get(effect.home)
-            if queue is None or not queue.seats:
+            if queue is None or not queue.occupied():
                 return ""
             channel = outside.hear(queue.seats[0].channel)
             if channel:
@@ -278,7 +190,7 @@ class Queues:
         if effect.address:
             number = effect.address.rpartition(" ")[2]
             with self._mutex:
-                if not any(queue.number == number and queue.seats for queue in self._of(place)):
+                if not any(queue.number == number and queue.occupied() for queue in self._of(place)):
                     outside.left(place, effect.address, None)
         if effect.woke:
             now, yield_time = clock.now(), outside.tuning.yield_time
@@ -298,7 +210,7 @@ class Queues:
         """The store has taken this queue out of the line, since the lock may be free; False if nobody waits there."""
         with self._mutex:
             for queue in self._of(place):
-                if queue.number == number and queue.seats and not queue.closed():
+                if queue.number == number and queue.occupied() and not queue.closed():
                     queue.address = ""
                     queue.wake()
                     return True
@@ -341,10 +253,12 @@ class Queues:
             if pause is not None:
                 spread = random() * outside.tuning.jitter if pause else 0.0  # noqa: S311 - no secret
                 queue.next_try = clock.now() + pause + spread
+            queue.occupied()
             return queue.turn(seat, effect.until, outside)
 
     def go_on(self, effect: Wait, outside: Outside) -> Turn | float | None:
         """A sleeper woke up: as ``_Queue.turn``."""
         with self._mutex:
             queue: _Queue = effect.seat.queue
+            queue.occupied()
             return queue.turn(effect.seat, effect.until, outside)

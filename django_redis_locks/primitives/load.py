@@ -129,7 +129,7 @@ class Load:
         Raises:
             LockBackendError: the store can't be reached, or refuses.
         """
-        seat = Seat(self.place, wish.home, self.keys.inbox) if wish.wait > 0 else None
+        seat = Seat(self.place, wish.home, self.keys.inbox, wish=wish) if wish.wait > 0 else None
         try:
             return (yield from waiting(self, wish, seat, Claim(BUSY)))
         except BaseException as failure:

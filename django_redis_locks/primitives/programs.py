@@ -105,7 +105,7 @@ class Programs:
         """Re-enter the caller's own hold; or ask the store, wait, ask again, until it is granted or the wait is over."""
         if ask.inner is not None:
             return self._reentering(ask, ask.inner)
-        seat = Seat(self.place, ask.home, self.keys.inbox, self.terms.lease) if ask.wait > 0 else None
+        seat = Seat(self.place, ask.home, self.keys.inbox, self.terms.lease, ask) if ask.wait > 0 else None
         return waiting(self, ask, seat, _UNASKED)
 
     def _outcome(self, ask: Ask, turn: Turn, answer: Answer) -> Outcome[Hold | Busy]:

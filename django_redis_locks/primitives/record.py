@@ -193,7 +193,7 @@ class RecordRef:
         wish.wait -= clock.now() - begin
         if settled or wish.wait <= 0:
             return record
-        return (yield from waiting(self, wish, Seat(self.place, wish.home, self.keys.inbox), record))
+        return (yield from waiting(self, wish, Seat(self.place, wish.home, self.keys.inbox, wish=wish), record))
 
     def _question(self, wish: _Change, turn: Turn) -> Command[Reply]:
         return self._get(wish.known, turn)

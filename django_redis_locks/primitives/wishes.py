@@ -76,7 +76,7 @@ class Foreign:
 class Wish:
     """One caller's wish to wait for something."""
 
-    __slots__ = ("home", "listened", "seat", "sent", "standing", "wait", "waited")
+    __slots__ = ("__weakref__", "home", "listened", "seat", "sent", "standing", "wait", "waited")
 
     def __init__(self, wait: float, home: object) -> None:
         self.wait = wait

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery_locks import beat, place, start, submission, terms
 from django_redis_locks import engine, renewal
-from django_redis_locks.core import clock, events, forks, owners, queues
+from django_redis_locks.core import clock, events, forks, home_queue, owners, queues
 from django_redis_locks.core.daemon import Daemon
 from django_redis_locks.primitives import base
 from tests.simulation.scheduler import Died, current
@@ -82,7 +82,7 @@ class Installation:
         """Another simulation begins."""
         self.scheduler, self._server = scheduler, server
         queues.random = scheduler.random.random
-        queues.mint_number = count(1).__next__
+        home_queue.mint_number = count(1).__next__
         number = self._number = count(1).__next__
         owners._tokens._source = "t", number
         scheduler.enter = _entering(scheduler)
@@ -157,7 +157,7 @@ def installed() -> Iterator[Installation]:
         (owners, "_here", Here()),
         (owners._tokens, "_source", owners._tokens._source),
         (queues, "random", queues.random),
-        (queues, "mint_number", queues.mint_number),
+        (home_queue, "mint_number", home_queue.mint_number),
         (place, "locks", installation),
         (terms, "locks", installation),
         (beat, "current", lambda name: None),

@@ -48,6 +48,9 @@ class Around:
     def alarm(self, at: float, ring: Callable[[], object]) -> Callable[[], object]:
         return lambda: None
 
+    def put(self, job: Callable[[], object]) -> None:
+        job()
+
     def may_block(self) -> None:
         pass
 

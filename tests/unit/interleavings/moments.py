@@ -11,7 +11,7 @@ import pytest
 
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.memory import store as memory_store
-from django_redis_locks.core import clock, events, owners, queues
+from django_redis_locks.core import clock, events, home_queue, owners, queues
 from django_redis_locks.primitives import wishes
 
 TICK = 2.0**-20
@@ -76,9 +76,9 @@ def still() -> Iterator[None]:
     matter here; they would only tell states apart that are the same."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock, "now", lambda: world.now)
-        patch.setattr(queues, "ThreadEvent", Gate)
+        patch.setattr(home_queue, "ThreadEvent", Gate)
         patch.setattr(queues, "random", lambda: 0.0)
-        patch.setattr(queues, "mint_number", lambda: world.number)
+        patch.setattr(home_queue, "mint_number", lambda: world.number)
         patch.setattr(events, "emit", lambda event: None)
         patch.setattr(owners, "mint_token", world.mint_token)
         patch.setattr(wishes, "mint_id", lambda: 1)

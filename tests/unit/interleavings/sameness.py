@@ -15,7 +15,7 @@ from functools import cache
 from math import inf
 from typing import Any, ClassVar
 
-from django_redis_locks.core.effects import Command, Trouble
+from django_redis_locks.core.effects import Command, Seat, Trouble
 from django_redis_locks.core.grant import Grant
 from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.queues import Queues, _Queue
@@ -42,6 +42,7 @@ _OPAQUE = (
 _NO_MATTER = {
     Hold: {"fence", "since", "owner", "grant", "mutex", "pid", "inside", "place", "key", "name", "alias"},
     Grant: {"_keeper"},
+    Seat: {"caller"},
     Queues: {"_mutex"},
 }
 """Attributes on which nothing that follows depends."""
