@@ -47,10 +47,10 @@ def uncollected() -> Iterator[None]:
     connection that nobody had got hold of yet: in a cycle its socket can be found before what would close it."""
     gc.disable()
     yield
-    gc.enable()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
+    gc.enable()
 
 
 @pytest.fixture(params=["memory", "redis"])

@@ -1,5 +1,4 @@
-"""What a decorated call locks: templates over requests, `self` and models; callables; the name without a key; and every
-callable that can be decorated, beside other decorators."""
+"""What a decorated call locks, and every callable that can be decorated, beside other decorators."""
 
 from __future__ import annotations
 
