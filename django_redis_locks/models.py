@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from .core.visible import visible
+from .core.visible import distinct
 from .inspection import LockInfo
 
 if TYPE_CHECKING:
@@ -63,4 +63,4 @@ class HeldLock(models.Model):
         verbose_name_plural = _("held locks")
 
     def __str__(self) -> str:
-        return visible(self.key)
+        return distinct(self.key)

@@ -14,7 +14,7 @@ from django.contrib.admin.views.main import PAGE_VAR, ChangeList
 from django.urls import path, reverse
 from django.utils.translation import gettext_lazy as _
 
-from ..core.visible import visible
+from ..core.visible import distinct, visible
 from ..inspection import LONGEST_PAGE
 from . import release, rows, shown
 from .filters import AliasFilter, StateFilter
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 else:
     Base = admin.ModelAdmin
 
-SORTED_BY = ("shown_key", "shown_name", "shown_holder", "shown_held_for", "shown_lease_left", "shown_fence", "waiting")
+SORTED_BY = ("shown_key", "shown_holder", "shown_held_for", "shown_lease_left", "waiting")
 
 
 class LockList(ChangeList):
@@ -58,9 +58,6 @@ class HeldLockAdmin(Base):
         "shown_held_for",
         "shown_lease_left",
         "waiting",
-        "shown_fence",
-        "shown_name",
-        "kind",
     )
     sortable_by = SORTED_BY
     ordering = ("lease_left",)
@@ -159,10 +156,10 @@ class HeldLockAdmin(Base):
         form_url: str = "",
         obj: HeldLock | None = None,
     ) -> HttpResponse:
-        """Links to the forced release."""
-        context["title"] = _("Lock")
+        """Links to the forced release. The key stands in its row; as a subtitle it would be wider than the page."""
+        context["title"], context["subtitle"] = _("Lock"), None
         if obj is not None and obj.fence is not None and self.has_force_release_permission(request):
-            context["force_release_url"] = release.url_of(self, obj)
+            context["force_release_url"] = release.url_of(self, request, obj)
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     def url(self, name: str, *args: str) -> str:
@@ -178,7 +175,7 @@ class HeldLockAdmin(Base):
 
     @admin.display(description=_("key"))
     def whole_key(self, lock: HeldLock) -> str:
-        return visible(lock.key)
+        return distinct(lock.key)
 
     @admin.display(description=_("name"), ordering="name")
     def shown_name(self, lock: HeldLock) -> str:

@@ -11,19 +11,19 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from django import forms
+from django import VERSION, forms
 from django.contrib import messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.db import router, transaction
-from django.http import HttpResponseNotAllowed, HttpResponseRedirect
+from django.http import HttpResponseNotAllowed, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from .. import inspection
 from ..core.errors import LockError
-from ..core.visible import visible
+from ..core.visible import distinct
 from . import rows, shown
 
 if TYPE_CHECKING:
@@ -35,8 +35,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger("django_redis_locks.admin")
 
 URL: Final = "django_redis_locks_heldlock_force_release"
+CHANGELIST: Final = "django_redis_locks_heldlock_changelist"
 LOCK, FENCE = "lock", "fence"
 """The parameters of the page: one of each per lock."""
+
+FILTERS: Final = "_changelist_filters"
+"""What the list showed, as Django's own pages carry it: search, filters and page."""
 
 NAMED: Final = 5
 """So many keys are named in a message."""
@@ -51,8 +55,20 @@ class ReasonForm(forms.Form):
     )
 
 
-def url_of(page: HeldLockAdmin, lock: HeldLock) -> str:
-    return f"{page.url('force_release')}?{urlencode({LOCK: lock.pk})}"
+def url_of(page: HeldLockAdmin, request: HttpRequest, lock: HeldLock) -> str:
+    filters = _filters(request)
+    return f"{page.url('force_release')}?{urlencode({LOCK: lock.pk, **({FILTERS: filters} if filters else {})})}"
+
+
+def _filters(request: HttpRequest) -> str:
+    """What the list showed from which the request comes: of an action, the list's own address."""
+    if request.resolver_match is not None and request.resolver_match.url_name == CHANGELIST:
+        return request.GET.urlencode()
+    return QueryDict(request.POST.get(FILTERS) or request.GET.get(FILTERS, "")).urlencode()
+
+
+def _list_url(page: HeldLockAdmin, filters: str) -> str:
+    return page.url("changelist") + (f"?{filters}" if filters else "")
 
 
 def of_selected(page: HeldLockAdmin, request: HttpRequest, selected: Any) -> HttpResponse | None:
@@ -89,7 +105,10 @@ def _ask(
     found = [lock for lock in found if lock.fence is not None]
     if not found and not problem:
         page.message_user(request, _("None of these locks is held any more."), messages.WARNING)
-        return HttpResponseRedirect(page.url("changelist"))
+        return HttpResponseRedirect(_list_url(page, _filters(request)))
+    filters = _filters(request)
+    list_url = _list_url(page, filters)
+    of_one = f"?{urlencode({FILTERS: filters})}" if filters else ""
     context = {
         **page.admin_site.each_context(request),
         "title": _("Release by force"),
@@ -99,11 +118,14 @@ def _ask(
         "problem": problem,
         "several_aliases": len({lock.alias for lock in found}) > 1,
         "force_release_url": page.url("force_release"),
-        "back_url": page.url("change", found[0].pk) if len(found) == 1 else page.url("changelist"),
+        "back_url": page.url("change", found[0].pk) + of_one if len(found) == 1 else list_url,
+        "list_url": list_url,
+        "filters": filters,
+        "breadcrumb_list": VERSION >= (6, 1),
         "locks": [
             {
                 "lock": lock,
-                "key": visible(lock.key),
+                "key": distinct(lock.key),
                 "holder": shown.holder(lock.info.holder) if lock.info and lock.info.holder else "",
                 "held_for": shown.duration(lock.held_for or 0.0),
                 "waiting": shown.waiting(lock.waiting),
@@ -129,8 +151,8 @@ def _free(page: HeldLockAdmin, request: HttpRequest, shown_ones: list[tuple[str,
         _remember(page, request, lock, reason)
     _tell(page, request, outcomes)
     using = next((lock.alias for locks in outcomes.values() for lock in locks), None)
-    query = f"?{urlencode({'alias': using})}" if using not in (None, rows.aliases()[0]) else ""
-    return HttpResponseRedirect(page.url("changelist") + query)
+    usual = urlencode({"alias": using}) if using not in (None, rows.aliases()[0]) else ""
+    return HttpResponseRedirect(_list_url(page, _filters(request) or usual))
 
 
 def _free_one(lock: HeldLock, fence: str, reason: str, actor: str) -> str:
@@ -167,7 +189,7 @@ def _tell(page: HeldLockAdmin, request: HttpRequest, outcomes: dict[str, list[He
     ):
         locks = outcomes.get(outcome, [])
         if locks:
-            keys = ", ".join(visible(lock.key) for lock in locks[:NAMED])
+            keys = ", ".join(distinct(lock.key) for lock in locks[:NAMED])
             about = {"count": len(locks), "keys": f"{keys}, …" if len(locks) > NAMED else keys}
             page.message_user(request, _sentence(outcome, len(locks)) % {**about, "problem": locks[0].problem}, level)
     if not any(outcomes.values()):

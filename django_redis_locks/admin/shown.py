@@ -12,7 +12,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext, pgettext_lazy
 
-from ..core.visible import visible
+from ..core.visible import distinct, visible
 from ..handler import DEFAULT
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ STATES: dict[str, tuple[Any, Any]] = {
 
 def key(text: str, task_id: str | None = None) -> SafeString:
     """In the list; of a job with its task below it."""
-    whole = visible(text)
+    whole = distinct(text)
     short = whole if len(whole) <= LONGEST else whole[: LONGEST - 1] + "…"
     shown = format_html('<span class="redis-lock-key" title="{}">{}</span>', whole, short)
     if task_id is None:

@@ -14,8 +14,8 @@ from django.utils.translation import gettext as _
 
 from ..conf import InvalidLockBackend
 from ..core.errors import LockBackendError
+from ..core.visible import distinct
 from ..handler import locks
-from .text import harmless
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class Console:
         _write(self.err, line)
 
     def document(self, value: Any, *, indent: int | None = 2) -> None:
-        """The answer as one document, in ASCII: exact, and harmless."""
+        """The answer as one document, in ASCII: exact, and distinct."""
         self.out.write(json.dumps(value, indent=indent))
 
     def asked(self, question: str) -> bool:
@@ -135,4 +135,4 @@ def _printable(text: str, out: Any) -> str:
 
 def told(problems: Mapping[str, str]) -> str:
     """The aliases that are down, in one text."""
-    return "\n".join(f"{harmless(alias)}: {harmless(problem)}" for alias, problem in problems.items())
+    return "\n".join(f"{distinct(alias)}: {distinct(problem)}" for alias, problem in problems.items())

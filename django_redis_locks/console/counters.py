@@ -8,9 +8,10 @@ from django.utils.translation import gettext as _
 
 from .. import diagnosis
 from ..core.facts import FenceCounter
+from ..core.visible import distinct
 from . import documents
 from .console import NO, Console, Options, UsageError, alias_of, aliases_of, has_terminal
-from .text import harmless, span, table
+from .text import span, table
 
 FAR: Final = 86_400_000_000
 """A day in microseconds. A fence that is further ahead of the clock than that is more often a typing error."""
@@ -56,4 +57,4 @@ def _show(console: Console, found: dict[str, list[FenceCounter]]) -> None:
 
 def _line(alias: str, counter: FenceCounter) -> list[str]:
     numbers = counter.bucket, counter.last, counter.clock, counter.next
-    return [harmless(alias), *map(str, numbers)]
+    return [distinct(alias), *map(str, numbers)]

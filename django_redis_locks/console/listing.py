@@ -11,9 +11,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from .. import diagnosis, inspection
+from ..core.visible import distinct
 from . import documents
 from .console import NO, OK, Console, Options, alias_of, aliases_of, told
-from .text import cut, harmless, pairs, span, states, table
+from .text import cut, pairs, span, states, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,9 +33,9 @@ def list_(console: Console, options: Options) -> int:
         console.say(*_lines(pages))
     for alias, page in pages.items():
         if not page.indexed:
-            console.note(_("%s keeps no index (INDEX is False): its locks aren't listed.") % harmless(alias))
+            console.note(_("%s keeps no index (INDEX is False): its locks aren't listed.") % distinct(alias))
         if diagnosis.remembers_only_itself(alias):
-            console.note(_("%s keeps its locks in the memory of each process: these are this one's.") % harmless(alias))
+            console.note(_("%s keeps its locks in the memory of each process: these are this one's.") % distinct(alias))
     return console.code(any(page.rows for page in pages.values()))
 
 
@@ -67,19 +68,19 @@ def show(console: Console, options: Options) -> int:
 
 def described(info: LockInfo) -> Iterator[str]:
     """A lock, one line for each thing that is known of it."""
-    yield harmless(info.key)
+    yield distinct(info.key)
     about = [
-        (_("alias"), harmless(info.alias)),
-        (_("name"), harmless(info.name)),
-        (_("kind"), harmless(info.kind)),
+        (_("alias"), distinct(info.alias)),
+        (_("name"), distinct(info.name)),
+        (_("kind"), distinct(info.kind)),
         (_("state"), states()[info.state]),
     ]
     if info.task_id is not None:
-        about.append((_("task"), harmless(info.task_id)))
+        about.append((_("task"), distinct(info.task_id)))
     if info.foreign:
-        about.append((_("found"), harmless(info.foreign)))
+        about.append((_("found"), distinct(info.foreign)))
     if info.holder is not None:
-        about.append((_("holder"), harmless(str(info.holder))))
+        about.append((_("holder"), distinct(str(info.holder))))
     if info.since is not None:
         about.append((_("since"), info.since.isoformat(sep=" ", timespec="seconds")))
         about.append((_("for"), _span(info.held_for)) if info.holder is None else (_("held for"), _span(info.held_for)))
@@ -124,7 +125,7 @@ def _lines(pages: Mapping[str, Page]) -> Iterator[str]:
         ]
         cells = [heads, *map(_cells, rows)]
         if any(row.task_id is not None for row in rows):
-            tasks = [_("TASK"), *(harmless(row.task_id or "") for row in rows)]
+            tasks = [_("TASK"), *(distinct(row.task_id or "") for row in rows)]
             cells = [[*line, task] for line, task in zip(cells, tasks, strict=True)]
         yield from table(cells)
         yield ""
@@ -136,10 +137,10 @@ def _lines(pages: Mapping[str, Page]) -> Iterator[str]:
 
 def _cells(row: LockInfo) -> list[str]:
     return [
-        harmless(row.alias),
-        harmless(row.key),
+        distinct(row.alias),
+        distinct(row.key),
         states()[row.state],
-        harmless(str(row.holder)) if row.holder is not None else harmless(row.foreign),
+        distinct(str(row.holder)) if row.holder is not None else distinct(row.foreign),
         _span(row.held_for),
         _span(row.lease_left),
         str(row.fence or ""),

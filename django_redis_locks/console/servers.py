@@ -8,9 +8,10 @@ from django.utils.translation import gettext as _
 
 from .. import diagnosis, inspection
 from ..core.facts import MEMORY
+from ..core.visible import distinct
 from . import documents
 from .console import Console, Options, aliases_of
-from .text import bytes_of, harmless, pairs, span, table
+from .text import bytes_of, pairs, span, table
 
 if TYPE_CHECKING:
     from ..core.facts import Facts
@@ -54,17 +55,17 @@ def stats(console: Console, options: Options) -> int:
         console.document({"aliases": {**answers, **documents.errors(console.down)}})
     else:
         for alias, some in found.items():
-            console.say(harmless(alias), *pairs(_about(some)), "")
+            console.say(distinct(alias), *pairs(_about(some)), "")
     return console.code(found)
 
 
 def _answer(alias: str, facts: Facts) -> list[str]:
     return [
-        harmless(alias),
+        distinct(alias),
         f"{facts.round_trip * 1000:.1f} ms",
-        harmless(f"{facts.server} {facts.version}".strip()),
+        distinct(f"{facts.server} {facts.version}".strip()),
         facts.role,
-        harmless(facts.address),
+        distinct(facts.address),
     ]
 
 
@@ -74,7 +75,7 @@ def _about(some: _Stats) -> list[tuple[str, str]]:
         (_("held"), str(counts.held)),
         (_("expired within the last hour"), str(counts.expired)),
         (_("queued"), str(counts.queued)),
-        (_("server"), harmless(f"{facts.server} {facts.version}, {facts.role}, {facts.address}")),
+        (_("server"), distinct(f"{facts.server} {facts.version}, {facts.role}, {facts.address}")),
     ]
     if facts.server == MEMORY:
         return [*lines[:3], (_("server"), _("the memory of this process; other processes have locks of their own"))]
@@ -84,17 +85,17 @@ def _about(some: _Stats) -> list[tuple[str, str]]:
         most = bytes_of(facts.most_memory) if facts.most_memory else _("no limit")
         lines.append((_("memory"), f"{bytes_of(facts.memory)} / {most}"))
     if facts.policy:
-        lines.append((_("when it is full"), harmless(facts.policy)))
+        lines.append((_("when it is full"), distinct(facts.policy)))
     if facts.evicted is not None:
         lines.append((_("keys thrown away"), str(facts.evicted)))
     if facts.appends is not None:
-        lines.append((_("on disk"), harmless(_on_disk(facts))))
+        lines.append((_("on disk"), distinct(_on_disk(facts))))
     if facts.clients is not None:
         lines.append((_("clients"), f"{facts.clients} / {facts.most_clients or '?'}"))
     if facts.ahead is not None:
         lines.append((_("its clock is ahead by"), span(facts.ahead)))
     if facts.denied:
-        lines.append((_("denied"), harmless(" ".join(facts.denied))))
+        lines.append((_("denied"), distinct(" ".join(facts.denied))))
     return lines
 
 

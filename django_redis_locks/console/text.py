@@ -7,18 +7,7 @@ from unicodedata import category, east_asian_width
 
 from django.utils.translation import gettext as _
 
-from ..core.visible import visible
-
 ELLIPSIS = "…"
-
-
-def harmless(text: str) -> str:
-    """Text with an escape for whatever a terminal acts on, or doesn't show: control characters, line ends, marks that
-    turn the direction, spaces at both ends. Backslashes are doubled, so that no text looks like another one."""
-    inner = text.strip(" ")
-    start = len(text) - len(text.lstrip(" "))
-    padded = start, len(text) - start - len(inner)
-    return "\\x20" * padded[0] + visible(inner.replace("\\", "\\\\")) + "\\x20" * padded[1]
 
 
 def width(text: str) -> int:

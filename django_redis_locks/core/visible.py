@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
+_unseen_space = re.compile(r"^ | $| (?= )|(?<= ) ")
+
 
 def visible(text: str) -> str:
     """With escapes for characters that aren't seen, or act: it neither ends a line, nor colours it, nor turns it around."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def distinct(text: str) -> str:
+    """As ``visible``, and no two texts look alike: spaces at both ends or in a row are escaped too, backslashes doubled."""
+    return _unseen_space.sub(r"\\x20", visible(text.replace("\\", "\\\\")))

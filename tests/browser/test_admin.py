@@ -127,6 +127,38 @@ def test_pages_break_no_policy_contrast_or_width(admin: Any, site: str, held: No
     assert (background == "rgb(255, 255, 255)") is not dark
 
 
+def test_list_and_long_keys_fit_a_screen_of_1280_pixels(admin: Any, site: str) -> None:
+    """[D7] All columns of the list beside navigation and filters; a long key wraps wherever it stands."""
+    long = "tenant:" + "x" * 190
+    lapsed = in_thread(locks.lock("export:tenant:1", expire=0.2, wait=30).acquire)
+    until(lambda: lapsed.lost)
+    grant = in_thread(locks.lock(long, expire=600).acquire)
+    page = admin(width=1280)
+    for url in (f"{site}{LIST}?state=all", site + detail(long), f"{site}{LIST}force-release/?lock=default:{long}"):
+        page.goto(url)
+        wide = (
+            "[document.documentElement, ...document.querySelectorAll('.results, .readonly, .breadcrumbs, .form-row')]"
+        )
+        assert page.evaluate(f"{wide}.every(one => one.scrollWidth <= one.clientWidth)"), url
+        assert page.evaluate("document.body.innerText.includes('xxxxx')"), url
+    grant.release()
+
+
+def test_pages_have_colours_without_those_of_the_theme(admin: Any, site: str, held: None) -> None:
+    """[D3] A theme may lack the admin's variables, as django-unfold does."""
+    page = admin()
+    page.goto(f"{site}{LIST}force-release/?lock=default:order:42")
+    look = "JSON.stringify([...document.querySelectorAll(%s)].map(one => getComputedStyle(one).backgroundColor))"
+    clear = "[...document.styleSheets].filter(one => !one.href.includes('django_redis_locks')).map(one => one.disabled = true)"
+    page.evaluate(f"{clear}, 1")
+    colours = json.loads(page.evaluate(look % "'.redis-lock-submit, .redis-lock-warning'"))
+    assert colours == ["rgba(230, 150, 0, 0.2)", "rgb(186, 33, 33)"]
+    assert page.evaluate("getComputedStyle(document.querySelector('[name=reason]')).borderTopStyle") == "solid"
+    page.goto(site + LIST)
+    page.evaluate(f"{clear}, 1")
+    assert set(json.loads(page.evaluate(look % "'.redis-lock-state'"))) == {"rgba(34, 160, 70, 0.18)"}
+
+
 def test_inline_style_is_reported_by_the_policy(admin: Any, site: str, held: None) -> None:
     """The test above can fail."""
     page = admin()

@@ -95,9 +95,8 @@ def test_admin_list_shows_jobs_with_their_tasks(jobs: dict[str, Record]) -> None
     assert keys(page) == [KEY, "a lock"]
     row = columns(page)
     assert " ".join(row["key"].split()) == f"{KEY} task task-1"
-    assert (row["name"], row["kind"], row["state"]) == ("shop.export", "job", "held")
+    assert row["state"] == "held"
     assert " ".join(row["holder"].split()) == "web-3 pid 4711 MainThread"
-    assert row["fence"] == str(jobs[KEY].version)
     page = client.get(LIST, {"state": "queued"})
     assert keys(page) == [QUEUED]
     assert columns(page)["state"] == "queued"

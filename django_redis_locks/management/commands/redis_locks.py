@@ -11,8 +11,8 @@ from django.core.management.base import BaseCommand, CommandError
 from ...conf import InvalidLockBackend
 from ...console.arguments import VERBS, add
 from ...console.console import DOWN, NO, WRONG, Console, UsageError, told
-from ...console.text import harmless
 from ...core.errors import LockBackendError, LockKeyError
+from ...core.visible import distinct
 
 INTERRUPTED = 130
 
@@ -39,9 +39,9 @@ class Command(BaseCommand):
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
         except (UsageError, LockKeyError, InvalidLockBackend) as error:
-            raise CommandError(harmless(str(error)), returncode=WRONG) from error
+            raise CommandError(distinct(str(error)), returncode=WRONG) from error
         except LockBackendError as error:
-            raise CommandError(harmless(str(error.args[0])), returncode=DOWN) from error
+            raise CommandError(distinct(str(error.args[0])), returncode=DOWN) from error
         if code == DOWN:
             raise CommandError(told(console.down), returncode=DOWN)
         if code == NO:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from django_redis_locks.console.text import bytes_of, cut, harmless, span, table, width
+from django_redis_locks.console.text import bytes_of, cut, span, table, width
+from django_redis_locks.core.visible import distinct
 
 ESCAPED = {
     "order:42": "order:42",
@@ -36,14 +37,14 @@ SIZES = {0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 5 << 20: "5.0 MiB", 3 << 40:
 
 def test_unprintable_text_is_escaped() -> None:
     """Control characters, line ends, marks that turn the direction, invisible ones. Letters of any script stay."""
-    assert {text: harmless(text) for text in ESCAPED} == ESCAPED
-    assert all(harmless(text).isprintable() for text in ESCAPED)
+    assert {text: distinct(text) for text in ESCAPED} == ESCAPED
+    assert all(distinct(text).isprintable() for text in ESCAPED)
 
 
 def test_different_texts_are_escaped_differently() -> None:
     """Otherwise another lock could be freed than the one that was read."""
     texts = ["a\nb", r"a\nb", r"a\\nb", " a", r"\x20a", "a\u200bb", r"a\u200bb"]
-    assert len({harmless(text) for text in texts}) == len(texts)
+    assert len({distinct(text) for text in texts}) == len(texts)
 
 
 def test_table_aligns_columns_of_any_script() -> None:
