@@ -4,7 +4,6 @@ they hold up; what the renewal of leases finds out is sent by a thread of its ow
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from django.dispatch import Signal
@@ -33,8 +32,6 @@ lock_force_released = LockSignal()
 lock_backend_failed = LockSignal()
 """``event``: ``BackendFailed(key, name, alias, doing, problem)``: and the section ran, or had run, all the same."""
 
-_log = logging.getLogger("django_redis_locks")
-
 _signals: dict[type[events.Event], Signal] = {
     events.Acquired: lock_acquired,
     events.Contended: lock_contended,
@@ -48,6 +45,4 @@ _signals: dict[type[events.Event], Signal] = {
 def send(event: events.Event) -> None:
     signal = _signals[type(event)]
     if signal.receivers:
-        for receiver, result in signal.send_robust(sender=type(event), event=event):
-            if isinstance(result, Exception):
-                _log.error("Receiver %r of a lock signal failed", receiver, exc_info=result)
+        signal.send_robust(sender=type(event), event=event)  # it logs what receivers raise

@@ -14,7 +14,7 @@ from ..core.errors import LockBackendError, LockError, LockKeyError, LockNotAcqu
 from ..core.owners import registry
 from ..declared import declare
 from ..handler import locks
-from . import asked, callables, conflicts, transactions, views
+from . import asked, callables, commands, conflicts, transactions, views
 from .conflicts import Refused
 
 if TYPE_CHECKING:
@@ -178,7 +178,14 @@ class Call:
     def _refused(
         self, answered: HttpRequest | None, calls: CallTerms, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Refused:
-        return Refused(self.name, self.plan.using, calls, answered, views.wrapped(self.target, args, kwargs))
+        return Refused(
+            self.name,
+            self.plan.using,
+            calls,
+            answered,
+            views.wrapped(self.target, args, kwargs),
+            commands.runs(self.target, args),
+        )
 
     def _not_to_be_skipped(self, answered: HttpRequest | None, calls: CallTerms) -> None:
         """A view that returns nothing answers nobody: told at its first request, not at the first conflict."""

@@ -15,7 +15,7 @@ from django.http.response import HttpResponseBase
 from .. import answers, overrides
 from ..core.errors import LockBackendError, LockKeyError, LockNotAcquired
 from ..handler import locks
-from . import asked, callables
+from . import asked, callables, commands
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
@@ -36,6 +36,8 @@ class Refused(NamedTuple):
     """Whom it answers; None if it is no view."""
     wrapped: Any
     """The request of Django REST framework that it was given, or None."""
+    of_command: bool
+    """It is the body of a management command."""
 
 
 def answer(refused: Refused, failure: LockNotAcquired | LockBackendError) -> Any:
@@ -122,6 +124,8 @@ def _answer(refused: Refused, failure: LockNotAcquired | LockBackendError) -> An
         from . import rest  # noqa: PLC0415 - who has such a request has Django REST framework
 
         raise rest.translated(failure, refused.wrapped, refused.request) from failure
+    if refused.of_command:
+        raise commands.of(failure) from failure
     if refused.request is None:
         raise failure
     return answers.answer(refused.request, failure)

@@ -203,4 +203,9 @@ def test_start_of_django_does_no_io() -> None:
         view = redis_lock("order:{request.path}")(lambda request: None)
         print(view(RequestFactory().get("/")).status_code, *{"rest_framework", rest} & sys.modules.keys())
     """
-    assert python(script) == ["['redis_locks.W010', 'redis_locks.W010', 'redis_locks.W061']", "False 1 0", "True", "503"]
+    assert python(script) == [
+        "['redis_locks.W010', 'redis_locks.W010', 'redis_locks.W061']",
+        "False 1 0",
+        "True",
+        "503",
+    ]

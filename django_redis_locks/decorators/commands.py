@@ -1,0 +1,45 @@
+"""Refusals of a management command: one line on its standard error and an exit code, as of every ``CommandError``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from ..core.errors import LockBackendError, LockNotAcquired
+from . import callables
+
+BUSY = 75
+"""``EX_TEMPFAIL`` of sysexits.h: run it again later."""
+
+UNAVAILABLE = 69
+"""``EX_UNAVAILABLE``."""
+
+
+class _Refused(CommandError):
+    def __init__(self, failure: LockNotAcquired | LockBackendError, returncode: int) -> None:
+        super().__init__(str(failure), returncode=returncode)
+        self.__dict__.update(failure.__dict__)
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)
+
+
+class Locked(_Refused, LockNotAcquired):
+    """``LockNotAcquired`` that ends a command with exit code 75."""
+
+
+class LocksUnavailable(_Refused, LockBackendError):
+    """``LockBackendError`` that ends a command with exit code 69."""
+
+
+def runs(target: Any, args: tuple[Any, ...]) -> bool:
+    """Whether the call is the body of a management command: its ``handle``, or that of its kind."""
+    owner = callables.bound_to(target) or (args[0] if args else None)
+    return isinstance(owner, BaseCommand) and getattr(callables.plain(target), "__name__", "").startswith("handle")
+
+
+def of(failure: LockNotAcquired | LockBackendError) -> Locked | LocksUnavailable:
+    if isinstance(failure, LockNotAcquired):
+        return Locked(failure, BUSY)
+    return LocksUnavailable(failure, UNAVAILABLE)
