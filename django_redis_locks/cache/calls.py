@@ -73,6 +73,11 @@ class Call:
         return place
 
     @property
+    def lease(self) -> int:
+        """Milliseconds after which the claim of a process that has died is over."""
+        return max(10, round(1000 * min(self.road.world.tuning.load_lease, self.options.max_hold or inf)))
+
+    @property
     def ttl(self) -> float | None:
         """Seconds for which a value is fresh; None: for ever."""
         ttl: float | None = self.options.ttl
@@ -102,19 +107,17 @@ class Call:
         fresh_above: int | None = None,
         take: bool = False,
         extra: int | None = None,
-        token: str = "",
+        lease: int | None = None,
     ) -> Claiming:
         """A wish to load it."""
-        options = self.options
         return Claiming(
             wait,
             running_loop(),
-            lease=options.expire,
-            renew_for=options.renew_for(),
+            lease=self.lease if lease is None else lease,
+            renew_for=self.options.max_hold,
             fresh_above=self.stale_ms if fresh_above is None else fresh_above,
             take=take,
             extra=extra,
-            token=token,
         )
 
     def nested_in(self, place: Place) -> tuple[Place, Flight | None] | None:
@@ -145,7 +148,7 @@ class Call:
 
     def patience(self) -> float:
         """Seconds to wait for another caller's load; inside of another load or a transaction never for ever."""
-        return min(self.options.wait, self.options.expire / 1000) if self.is_inside() else self.options.wait
+        return min(self.options.wait, self.lease / 1000) if self.is_inside() else self.options.wait
 
     def pending(self) -> Found | None:
         """What this thread has loaded in a transaction that is still open."""

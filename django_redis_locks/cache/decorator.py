@@ -33,13 +33,12 @@ class Options(TypedDict, total=False):
     stale: Seconds
     early: float | XFetch | None
     refresh: Literal["inline", "thread", "celery"] | Callable[..., Any]
-    wait: Seconds
+    wait: Seconds | None
     wait_stale: Seconds
     on_conflict: Literal["load", "default", "raise"]
     default: Any
-    expire: Seconds
-    renew: bool
     max_hold: Seconds | None
+    start_within: Seconds
     none_ttl: Seconds
     jitter: float
     error_ttl: Seconds

@@ -62,7 +62,7 @@ class Ending:
     def interrupted(self) -> Program[None]:
         """By what is no failure of the loader: the next one loads. All that is left to do is done in the background."""
         if self._claim is not None:
-            yield self._call.load.abandoning(self._call.token, self._claim.hold, self._call.options.expire)
+            yield self._call.load.abandoning(self._call.token, self._claim.hold, self._call.lease)
 
     def brought(self, value: Any) -> Program[tuple[Landing, str]]:
         """The loader's value: what callers get, and what became of it in the cache."""
@@ -115,7 +115,10 @@ class Ending:
     def stored(self, value: Any, data: Any, keep: float | None) -> Program[tuple[Landing, str]]:
         """Store it, unless the claim, or the permit, is void."""
         call, as_of = self._call, clock.now()
-        storing = self._fused(data, keep) if call.road.fused else self._beside(value, keep)
+        if call.road.fused:
+            storing = self._fused(data, keep)
+        else:
+            storing = self._local(value, keep) if call.road.local else self._beside(value, keep)
         try:
             outcome = yield from storing
         except LockBackendError as failure:  # the claim may have been void
@@ -134,23 +137,32 @@ class Ending:
         stored = yield from call.load.storing(self._token, lives, data, claim.hold, by_permit=self._by_permit)
         return "stored" if stored else "fenced"
 
+    def _local(self, value: Any, keep: float | None) -> Program[str]:
+        """Checked and written in one step, as leases and values are in this process."""
+        call, claim = self._call, self._claim
+        assert claim is not None  # noqa: S101
+
+        def write(settling: int) -> None:
+            call.road.world.handlers[Keep](self._keeping(value, _settled(keep, settling)))
+
+        stored = yield from call.load.storing(self._token, 0, write, claim.hold, by_permit=self._by_permit)
+        return "stored" if stored else "fenced"
+
     def _beside(self, value: Any, keep: float | None) -> Program[str]:
         """In two steps, so what is written between the check and our own write is overwritten for a moment: the check
         after it tells, and it is taken out again."""
         call, claim = self._call, self._claim
         assert claim is not None  # noqa: S101
         try:
-            ours, settling = yield from call.load.checking(self._token, call.options.expire, by_permit=self._by_permit)
+            ours, settling = yield from call.load.checking(self._token, call.lease, by_permit=self._by_permit)
         except LockBackendError:
-            yield call.load.abandoning(call.token, claim.hold, call.options.expire)
+            yield call.load.abandoning(call.token, claim.hold, call.lease)
             raise
         if not ours:
             yield from cut_off(call, claim)
             return "fenced"
-        if settling:
-            keep = settling / 1000 if keep is None else min(keep, settling / 1000)
         try:
-            yield self._keeping(value, keep)
+            yield self._keeping(value, _settled(keep, settling))
         except BaseException as error:
             if isinstance(error, Exception):
                 yield from self.failed(error, call.options.error_ttl)
@@ -187,3 +199,10 @@ class Ending:
             return None
         # Not below a second: memcached counts these, and drops what lives for less
         return max(0.0, min(ttl, 1.0), ttl * (1 - call.options.jitter * random()))  # noqa: S311 - no secret
+
+
+def _settled(keep: float | None, settling: int) -> float | None:
+    """For how many seconds a value is kept while values settle for so many milliseconds."""
+    if not settling:
+        return keep
+    return settling / 1000 if keep is None else min(keep, settling / 1000)

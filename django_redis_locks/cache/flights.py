@@ -88,13 +88,15 @@ class Flight:
     """A load on its way. ``waits_for`` are others that its loader waits for, or
     that loads within it wait for."""
 
-    __slots__ = ("claimed", "followed", "gates", "home", "landing", "waits_for")
+    __slots__ = ("claimed", "followed", "gates", "home", "landing", "overdue", "waits_for")
 
     def __init__(self) -> None:
         self.gates: list[ThreadEvent | TaskEvent] = []
         self.landing: Landing | None = None
         self.waits_for: list[Flight] = []
         self.followed = False
+        self.overdue = inf
+        """When those who follow it give it up, on our clock."""
         self.home: object = None
         """The loop of a task that leads it."""
         self.claimed: tuple[str, Claim] | None = None
@@ -144,6 +146,16 @@ class Flights:
         with self._mutex:
             self._flying.pop(key, None)
 
+    def give_up(self, key: Hashable, flight: Flight, at: float = -inf) -> None:
+        """Callers wait no longer for a flight than until then: its lease is over, or its loader has run for too long."""
+        with self._mutex:
+            flight.overdue = min(flight.overdue, at)
+            if clock.now() >= flight.overdue and self._flying.get(key) is flight:
+                del self._flying[key]
+            gates = list(flight.gates)
+        for gate in gates:
+            gate.set()
+
     def forget_all(self) -> None:
         with self._mutex:
             self._flying.clear()
@@ -181,23 +193,24 @@ class Flights:
             found, flight.claimed = flight.claimed, None
             return found
 
-    def follow(self, flight: Flight, until: float, *, or_claimed: bool = False) -> Landing | None:
-        """Wait for it in this thread; None if it takes longer. ``or_claimed``: or until its load is claimed."""
+    def follow(self, flight: Flight, until: float, *, or_claimed: bool = False, mine: bool = False) -> Landing | None:
+        """Wait for it in this thread; None if it takes longer, or is given up. ``or_claimed``: or until its load is claimed.
+        ``mine``: the caller leads it."""
         gate = ThreadEvent()
         try:
             self._enter(flight, gate)
-            while not flight.over() and not (or_claimed and flight.claimed) and clock.now() < until:
-                gate.wait(max(until - clock.now(), 0.0))
+            while not (or_claimed and flight.claimed) and (left := _left(flight, until, mine)) > 0:
+                gate.wait(left)
         finally:
             self._leave(flight, gate)
         return flight.landing
 
-    async def afollow(self, flight: Flight, until: float, gate: TaskEvent) -> Landing | None:
+    async def afollow(self, flight: Flight, until: float, gate: TaskEvent, *, mine: bool = False) -> Landing | None:
         """As ``follow``, in a task."""
         try:
             self._enter(flight, gate)
-            while not flight.over() and clock.now() < until:
-                await gate.wait(max(until - clock.now(), 0.0))
+            while (left := _left(flight, until, mine)) > 0:
+                await gate.wait(left)
         finally:
             self._leave(flight, gate)
         return flight.landing
@@ -212,6 +225,11 @@ class Flights:
             with self._mutex:
                 if not flight.over() and gate in flight.gates:
                     flight.gates.remove(gate)
+
+
+def _left(flight: Flight, until: float, mine: bool) -> float:
+    """Seconds for which a caller waits on."""
+    return 0.0 if flight.over() else (until if mine else min(until, flight.overdue)) - clock.now()
 
 
 _all: weakref.WeakSet[Flights] = weakref.WeakSet()

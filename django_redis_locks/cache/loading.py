@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..core import clock
@@ -68,7 +69,7 @@ def looked_again(call: Call, claim: Claim) -> Program[Found]:
     try:
         return (yield from looking(call))
     except BaseException as failure:
-        yield call.load.abandoning(call.token, claim.hold, call.options.expire)
+        yield call.load.abandoning(call.token, claim.hold, call.lease)
         if isinstance(failure, Exception):
             return NOTHING
         raise
@@ -90,7 +91,7 @@ def flown(call: Call, flight: Flight, program: Program[Landing]) -> Program[None
 def not_begun(call: Call, flight: Flight, claim: Claim | None) -> None:
     """The task that was to load it never began."""
     if claim is not None:
-        sweep = call.load.abandoning(call.token, claim.hold, call.options.expire)
+        sweep = call.load.abandoning(call.token, claim.hold, call.lease)
         call.road.world.handlers[type(sweep)](sweep)
     call.road.flights.land(call.key, flight, AGAIN)
 
@@ -124,6 +125,7 @@ def claiming(call: Call, wish: Claiming) -> Program[Claim | None]:
 def loading(call: Call, flight: Flight, claim: Claim | None, before: Found) -> Program[Landing]:
     """Run the loader, under a claim or without one, and store what it brings."""
     road, options = call.road, call.options
+    bounded(call, flight, claim)
     context = loaders.LoadContext(call.plain, before.value)
     ending = Ending(call, claim, context)
     begin = clock.now()
@@ -155,6 +157,15 @@ def loading(call: Call, flight: Flight, claim: Claim | None, before: Found) -> P
     landing, outcome = yield from ending.brought(value)
     metrics.finished(road.kind, road.alias, call.key, call.name, seconds, outcome)
     return landing
+
+
+def bounded(call: Call, flight: Flight, claim: Claim | None) -> None:
+    """A loader begins: callers wait for it until its claim is void, or ``max_hold`` is over."""
+    give_up = partial(call.road.flights.give_up, call.key, flight)
+    if claim is not None and claim.hold is not None:
+        claim.hold.on_void = give_up
+    if call.options.max_hold < inf:
+        give_up(clock.now() + call.options.max_hold)
 
 
 def running(loader: Any, arguments: tuple[Any, ...], within: loaders.Within) -> Run:

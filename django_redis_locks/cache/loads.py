@@ -80,7 +80,7 @@ def _leading(call: Call, flight: Flight, until: float) -> Program[Landing]:
     flights = call.road.flights
     flight.home = running_loop()
     yield Lead(flown(call, flight, _led(call, flight, until)), partial(flights.land, call.key, flight, AGAIN))
-    landing: Landing = yield Follow(flights, flight, inf)
+    landing: Landing = yield Follow(flights, flight, inf, mine=True)
     return landing
 
 
@@ -89,7 +89,7 @@ def _following(call: Call, flight: Flight, until: float) -> Program[Landing | No
     flights = call.road.flights
     try:
         helps = loaders.serves(flight.home)
-        give_up = min(until, clock.now() + call.options.expire / 1000) if helps else until
+        give_up = min(until, clock.now() + call.lease / 1000) if helps else until
         landing: Landing | None = yield Follow(flights, flight, give_up, helps)
     finally:
         call.leaves(flight)
@@ -100,6 +100,8 @@ def _following(call: Call, flight: Flight, until: float) -> Program[Landing | No
             yield from flown(call, flight, loading(call, flight, claim, NOTHING))
             return flight.landing
         return EACH if clock.now() < until else None
+    if landing is None and clock.now() >= flight.overdue:
+        flights.give_up(call.key, flight)
     return landing
 
 
@@ -128,14 +130,14 @@ def refreshing(call: Call) -> Program[LoadResult]:
             road.flights.land(call.key, flight, AGAIN)
             raise
     yield Lead(flown(call, flight, loading(call, flight, claim, NOTHING)), partial(not_begun, call, flight, claim))
-    landing = yield Follow(road.flights, flight, inf)
+    landing = yield Follow(road.flights, flight, inf, mine=True)
     return landed(call, landing, True, 0.0)
 
 
 def taking_over(call: Call, token: str) -> Program[bool]:
     """Carry out a load that another process claimed and handed over; False if the claim isn't in force any more."""
     call.token = token
-    ours, _ = yield from call.load.checking(token, call.options.expire)
+    ours, _ = yield from call.load.checking(token, call.lease)
     if not ours:
         return False
     before = yield from looking(call)
@@ -154,7 +156,7 @@ def _timed_out(call: Call, begin: float) -> Program[LoadResult]:
         if call.is_inside():
             metrics.count(road.alias, metrics.NESTED)
             return (yield from _beside(call))
-        claim = yield from claiming(call, call.claim(0.0, extra=options.expire))
+        claim = yield from claiming(call, call.claim(0.0, extra=call.lease))
         if claim is not None and claim.verdict == BUSY:
             claim = yield from claiming(call, call.claim(options.wait))
         if claim is None or claim.verdict != BUSY:

@@ -20,7 +20,7 @@ from . import commits, early, loaders, metrics
 from .calls import Call
 from .endings import Ending
 from .flights import AGAIN, Flight, Landing
-from .loading import as_landing, claiming, running
+from .loading import as_landing, bounded, claiming, running
 from .loads import getting
 from .results import MISSING, LoadResult
 from .together import together
@@ -188,7 +188,7 @@ def _led(road: Road, batch: list[_Wanted], loader: Callable[..., Any]) -> Progra
         except BaseException:
             for one in ours:
                 if one.claim is not None:
-                    yield one.call.load.abandoning(one.call.token, one.claim.hold, one.call.options.expire)
+                    yield one.call.load.abandoning(one.call.token, one.claim.hold, one.call.lease)
             raise
     if ours:
         yield from _loading(road, ours, loader)
@@ -226,35 +226,41 @@ def _looked_again(road: Road, ours: list[_Wanted]) -> Program[list[_Wanted]]:
             left.append(one)
             continue
         if one.claim is not None:
-            yield one.call.load.abandoning(one.call.token, one.claim.hold, one.call.options.expire)
+            yield one.call.load.abandoning(one.call.token, one.claim.hold, one.call.lease)
         one.land(as_landing(one.call, now, as_of))
     return left
 
 
+def _failed(road: Road, ours: list[_Wanted], endings: list[Ending], error: Exception) -> Program[None]:
+    """The loader raised: who has a stale value is served that."""
+    metrics.count(road.alias, metrics.FAILURES)
+    options = ours[0].call.options
+    serves = [one.before.value is not MISSING and options.stale_if_error for one in ours]
+    times = [options.retry_after_error if served else options.error_ttl for served in serves]
+    told = yield from together([ending.failed(error, seconds) for ending, seconds in zip(endings, times, strict=True)])
+    for one, served, in_force in zip(ours, serves, told, strict=True):
+        alone = in_force is not True
+        if not served:
+            one.land(Landing(error=error, alone=alone))
+            continue
+        if not alone:
+            road.rest(one.call.key, options.retry_after_error)
+        before = one.before
+        one.land(Landing(before.value, "stale", values=road.values, fresh_for=before.left, alone=alone))
+
+
 def _loading(road: Road, ours: list[_Wanted], loader: Callable[..., Any]) -> Program[None]:
     endings = [Ending(one.call, one.claim, loaders.LoadContext(one.call.plain, MISSING)) for one in ours]
+    for one in ours:
+        if one.flight is not None:
+            bounded(one.call, one.flight, one.claim)
     begin = clock.now()
     try:
         keys = [one.call.plain for one in ours]
         brought: Any = yield running(loader, (keys,), tuple((one.call.place, one.flight) for one in ours))
         values = [brought.get(key) for key in keys]
     except Exception as error:  # noqa: BLE001 - whatever a loader raises
-        metrics.count(road.alias, metrics.FAILURES)
-        options = ours[0].call.options
-        serves = [one.before.value is not MISSING and options.stale_if_error for one in ours]
-        times = [options.retry_after_error if served else options.error_ttl for served in serves]
-        told = yield from together(
-            [ending.failed(error, seconds) for ending, seconds in zip(endings, times, strict=True)]
-        )
-        for one, served, in_force in zip(ours, serves, told, strict=True):
-            alone = in_force is not True
-            if not served:
-                one.land(Landing(error=error, alone=alone))
-                continue
-            if not alone:
-                road.rest(one.call.key, options.retry_after_error)
-            before = one.before
-            one.land(Landing(before.value, "stale", values=road.values, fresh_for=before.left, alone=alone))
+        yield from _failed(road, ours, endings, error)
         return
     except GeneratorExit:
         raise

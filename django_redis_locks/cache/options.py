@@ -26,7 +26,9 @@ _MEANT = {
     "lock_timeout": "wait",
     "blocking_timeout": "wait",
     "on_timeout": "on_conflict",
-    "lease": "expire",
+    "expire": "ttl",
+    "lease": "max_hold",
+    "renew": "max_hold",
     "hard_timeout": "max_hold",
     "grace": "stale",
     "none_timeout": "none_ttl",
@@ -45,14 +47,14 @@ class LoadOptions:
         early: load it again before it is stale: when this fraction of its ttl is over, or as ``XFetch`` has it.
         refresh: who loads a stale or early value: ``"inline"`` the caller who finds it, ``"thread"`` a thread or task of
             its process, ``"celery"`` a worker, or a callable that is given the job.
-        wait: how long a caller without a value waits for another one's load; -1: for ever.
+        wait: how long a caller without a value waits for another one's load; None, or -1: for as long as that runs.
         wait_stale: how long a caller with a stale value waits for the fresh one.
         on_conflict: after ``wait``: ``"load"`` beside the other one, without storing, one caller for each lease;
             ``"default"``; ``"raise"`` a ``LoadTimeout``.
         default: the value when there is none.
-        expire: the lease of a load: when its process dies another one begins after so long.
-        renew: keep the lease while the loader runs.
-        max_hold: but not longer than this; by default as long as it takes.
+        max_hold: for how long a loader may run before other callers give it up, and load themselves; None: for as long as it
+            takes.
+        start_within: for how long a job of ``refresh`` may wait for its worker before another one is handed over.
         none_ttl: how long None is kept; 0: it isn't stored.
         jitter: values live shorter than ``ttl`` by a random share up to this one, lest many end at once.
         error_ttl: for how long others are told of a failed load instead of trying; 0: the next one tries at once.
@@ -67,13 +69,12 @@ class LoadOptions:
     stale: float = 0.0
     early: float | XFetch | None = None
     refresh: str | Callable[..., Any] = "inline"
-    wait: float = 5.0
+    wait: float = inf
     wait_stale: float = 0.0
     on_conflict: str = "load"
     default: Any = MISSING
-    expire: int = 30_000
-    renew: bool = True
     max_hold: float = inf
+    start_within: float = 30.0
     none_ttl: float = 60.0
     jitter: float = 0.1
     error_ttl: float = 1.0
@@ -81,9 +82,6 @@ class LoadOptions:
     retry_after_error: float = 5.0
     store_in_atomic: str = "on_commit"
     share: bool = False
-
-    def renew_for(self) -> float:
-        return self.max_hold if self.renew else 0.0
 
 
 NAMES: Final = tuple(field.name for field in fields(LoadOptions))
@@ -144,8 +142,12 @@ def _seconds(value: Duration, name: str) -> float:
     return durations.patience(value, name)
 
 
-def _max_hold(value: Duration | None, name: str) -> float:
+def _or_ever(value: Duration | None, name: str) -> float:
     return inf if value is None else durations.patience(value, name)
+
+
+def _positive(value: Duration, name: str) -> float:
+    return durations.lease_ms(value, name) / 1000
 
 
 def _early(value: Any, name: str) -> Any:
@@ -192,12 +194,11 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "stale": _seconds,
     "early": _early,
     "refresh": _refresh,
-    "wait": durations.patience,
+    "wait": _or_ever,
     "wait_stale": _seconds,
     "on_conflict": _one_of(*ON_CONFLICT),
-    "expire": durations.lease_ms,
-    "renew": _flag,
-    "max_hold": _max_hold,
+    "max_hold": _or_ever,
+    "start_within": _positive,
     "none_ttl": _seconds,
     "jitter": _share,
     "error_ttl": _seconds,

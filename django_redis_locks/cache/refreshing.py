@@ -81,7 +81,7 @@ def path_of(loader: Any) -> str:
 def hand_over(call: Call, claim: Claim) -> None:
     """Have somebody else carry out a load that was claimed here. If that can't be, a thread of ours does."""
     job = call.job or Job(path_of(call.loader))
-    job = replace(job, token=call.token, expire=call.options.expire / 1000, call=call)
+    job = replace(job, token=call.token, expire=call.options.start_within, call=call)
     if claim.hold is not None:
         call.road.world.unwatch(claim.hold)
         claim.hold.state = State.GONE

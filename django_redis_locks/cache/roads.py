@@ -46,15 +46,19 @@ class Road:
     Attributes:
         alias: of the cache that keeps the values.
         fused: its values are where its leases are.
+        local: values and leases are in this process.
         world: performs what the programs ask for.
         flights: the loads of this process.
         looks: its questions for what the store has.
         values: packs values.
     """
 
-    def __init__(self, alias: str, engine: Engine, spelling: Spelling, values: Values | None) -> None:
+    def __init__(
+        self, alias: str, engine: Engine, spelling: Spelling, values: Values | None, *, local: bool = False
+    ) -> None:
         self.alias = alias
         self.fused = values is not None
+        self.local = local
         self.values: Values = values or Pickled()
         self.engine = engine
         self.world = World(engine, alias)
@@ -204,7 +208,7 @@ def _make(outer: str, wanted: str | None) -> Road:
             prefix = locks.configuration().get(using, {}).get("KEY_PREFIX", "lock")
             return Road(alias, locks._engine_of(backend, location, options), Spelling(f"{prefix}:load"), values)
     if isinstance(cache, LocMemCache | DummyCache):
-        return Road(alias, locks._engine_of(MemoryBackend, "caches", {}), Spelling("load"), None)
+        return Road(alias, locks._engine_of(MemoryBackend, "caches", {}), Spelling("load"), None, local=True)
     client = locks[using]
     spelling = Spelling(f"{client.settings.key_prefix}:load", client.engine.backend.buckets)
     return Road(alias, client.engine, spelling, None)

@@ -54,7 +54,7 @@ def renewing(call: Call, now: Found, result: LoadResult) -> Program[LoadResult]:
     unstarted = partial(not_begun, call, flight, claim)
     if options.refresh == "inline":
         yield Lead(flown(call, flight, loading(call, flight, claim, there or NOTHING)), unstarted)
-        landing = yield Follow(flights, flight, inf)
+        landing = yield Follow(flights, flight, inf, mine=True)
         return result if landing is None else _instead(call, landing, result, mine=True)
     if options.refresh == "thread":
         yield Behind(flown(call, flight, loading(call, flight, claim, there or NOTHING)), unstarted, call.asynchronous)
@@ -68,7 +68,9 @@ def _claimed(call: Call, now: Found, patience: float) -> Program[tuple[Claim | N
     """The claim if it is ours to load, and what there is now: what was there may have been invalidated since we looked. Else
     a newer value, if there is one."""
     road = call.road
-    claim = yield from claiming(call, call.claim(patience, fresh_above=max(now.lives, call.stale_ms)))
+    lease = None if call.options.refresh in ("inline", "thread") else round(1000 * call.options.start_within)
+    wish = call.claim(patience, fresh_above=max(now.lives, call.stale_ms), lease=lease)
+    claim = yield from claiming(call, wish)
     if claim is None:
         return None, None
     if claim.verdict == FRESH:

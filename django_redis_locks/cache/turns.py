@@ -32,11 +32,11 @@ class Turn:
         passing: whoever comes now needn't wait, since what is loaded here isn't stored, or the wait is over.
     """
 
-    def __init__(self, road: Road, key: str, expire: float) -> None:
+    def __init__(self, road: Road, key: str) -> None:
         self.mine = self.waited = self.passing = False
         self._road = road
         self._key = key
-        self._lease = round(expire * 1000)
+        self._lease = round(1000 * road.world.tuning.load_lease)
         self._load: Load = road.load(key, "")
         self._flight: Flight | None = None
         self._claim: Claim | None = None

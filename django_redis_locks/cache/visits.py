@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from ..core.durations import Duration
 
-LEASE: Final = 30.0
-
 PASSED_BY: Final = 60.0
 """Seconds for which nobody waits for a page that wasn't stored."""
 
@@ -264,7 +262,7 @@ class Visit:
         self._key = road.key(f"{asked[-1]}.{self._request.method}.turn", None)
         if self._key in _held(self._request):  # a middleware and a decorator, or a view that calls another one
             return None
-        return Turn(road, self._key, LEASE)
+        return Turn(road, self._key)
 
     def _patience(self) -> float:
         now = clock.now()

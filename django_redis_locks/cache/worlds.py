@@ -112,7 +112,7 @@ class Behind(Effect[None]):
 @dataclass(slots=True)
 class Follow(Effect["Landing | None"]):
     """Wait for a flight until then; None if it takes longer. ``or_claimed``: a thread waits no longer than until its load
-    is claimed."""
+    is claimed. ``mine``: the caller leads it, and waits although others may have given it up."""
 
     local: ClassVar[bool] = False
 
@@ -120,6 +120,7 @@ class Follow(Effect["Landing | None"]):
     flight: Flight
     until: float
     or_claimed: bool = False
+    mine: bool = False
 
 
 class World:
@@ -200,13 +201,15 @@ class World:
     def _follow(self, effect: Follow) -> Landing | None:
         if not effect.flight.over():
             self.engine.may_block()
-            return effect.flights.follow(effect.flight, effect.until, or_claimed=effect.or_claimed)
+            how = {"or_claimed": effect.or_claimed, "mine": effect.mine}
+            return effect.flights.follow(effect.flight, effect.until, **how)
         return effect.flight.landing
 
     async def _afollow(self, effect: Follow) -> Landing | None:
         loop = running_loop()
         assert loop is not None  # noqa: S101 - we are in a coroutine
-        return await effect.flights.afollow(effect.flight, effect.until, TaskEvent(loop, self.engine.alarm))
+        gate = TaskEvent(loop, self.engine.alarm)
+        return await effect.flights.afollow(effect.flight, effect.until, gate, mine=effect.mine)
 
     async def _alead(self, effect: Lead) -> None:
         self._in_task(effect)

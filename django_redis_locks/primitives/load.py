@@ -22,7 +22,7 @@ from .waiting import Outcome, waiting
 from .wishes import Wish
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ..core.effects import Performer, Place
 
@@ -73,16 +73,21 @@ class Claim(NamedTuple):
     value: Any = None
     said: str = ""
     standing: Standing = Standing()
-    hold: Hold | None = None
+    hold: Lease | None = None
     asked: float = 0.0
 
 
-class _Lease(Hold):
-    """Of a load. To lose it is no news: what was written meanwhile wins, and what the load brings isn't stored."""
+class Lease(Hold):
+    """Of a load. To lose it is no news: what was written meanwhile wins, and what the load brings isn't stored. But callers
+    who wait for it needn't wait any longer."""
 
-    __slots__ = ()
+    __slots__ = ("on_void",)
+
+    on_void: Callable[[], object] | None
 
     def _tell_loss(self, why: str) -> bool:
+        if self.on_void is not None:
+            self.on_void()
         return False
 
 
@@ -138,10 +143,11 @@ class Load:
             raise
 
     def storing(
-        self, token: str, keep: int, value: Value, hold: Hold | None, *, by_permit: bool = False
+        self, token: str, keep: int, value: Any, hold: Hold | None, *, by_permit: bool = False
     ) -> Program[bool]:
         """End the load and store its value for so many milliseconds (-1: for ever, 0: not at all); False if it wasn't ours
-        any more. ``by_permit``: the token is what ``deferring`` returned.
+        any more. ``by_permit``: the token is what ``deferring`` returned. Where leases are in this process, the value may be a
+        callable that writes it, given the milliseconds for which values settle.
 
         Raises:
             LockBackendError: the store can't be reached, or refuses the value; the claim is given up then.
@@ -221,8 +227,8 @@ class Load:
             claim = claim._replace(hold=hold)
         return claim, True, 0.0, ()
 
-    def _hold(self, wish: Claiming, sent: float) -> Hold:
-        return _Lease(
+    def _hold(self, wish: Claiming, sent: float) -> Lease:
+        hold = Lease(
             self.place,
             self.keys.lease,
             self.name,
@@ -238,6 +244,8 @@ class Load:
             on_lost=None,
             unanswered=False,
         )
+        hold.on_void = None
+        return hold
 
     def _give_up_wish(self, wish: Claiming, failure: BaseException) -> None:
         handlers = self.world.handlers
@@ -249,7 +257,7 @@ class Load:
 
     # The commands.
 
-    def _store(self, token: str, keep: int, value: Value, *, by_permit: bool) -> Command[bool]:
+    def _store(self, token: str, keep: int, value: Any, *, by_permit: bool) -> Command[bool]:
         return Command("load/store", self._all_keys, (token, keep, value, int(by_permit)), yes_or_no)
 
     @property

@@ -26,7 +26,6 @@ OPTIONS = (
     "wait_stale",
     "on_conflict",
     "default",
-    "expire",
     "max_hold",
     "jitter",
     "error_ttl",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from time import monotonic
 from typing import Any
@@ -85,6 +86,31 @@ def test_settle_keeps_what_is_loaded_only_briefly(callers: Callers) -> None:
             break
     eventually(lambda: caches[HERE].get("k") is None)
     assert callers.value("k", "new", ttl=600) == "new"
+
+
+def test_invalidation_of_locmem_leaves_no_window(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[S2d] The claim is checked and the value written in one step: an invalidation comes before it, or after it."""
+    settings.CACHES = {HERE: {"BACKEND": backends.LOCMEM, "LOCATION": "window"}}
+    cache = caches[HERE]
+    write, over = cache.set, threading.Event()
+    seen: list[Any] = []
+
+    def change() -> None:
+        invalidate("k", cache=HERE)
+        over.set()
+
+    def stepped(*args: Any, **kwargs: Any) -> None:
+        thread.start()
+        over.wait(0.05)
+        write(*args, **kwargs)
+        seen.extend([cache.get("k")] if over.is_set() else [])
+
+    thread = threading.Thread(target=change)
+    monkeypatch.setattr(cache, "set", stepped)
+    assert get_or_load("k", lambda: "old", cache=HERE, ttl=60) == "old"
+    thread.join(PATIENCE)
+    assert seen == []
+    assert cache.get("k") is None
 
 
 # A cache that isn't on Redis is written in two steps: what is invalidated between the check and the write comes back for a

@@ -25,11 +25,9 @@ def start(redis_url: str) -> Iterator[Callable[..., list[Worker]]]:
     """`start(4)`: four processes that share a cache."""
     with ExitStack() as stack:
 
-        def start(number: int) -> list[Worker]:
-            workers = [
-                Worker(redis_url, f"loader-{n}", {"max_poll_interval": CAP, "socket_timeout": PATIENCE})
-                for n in range(number)
-            ]
+        def start(number: int, **tuning: float) -> list[Worker]:
+            tuning = {"max_poll_interval": CAP, "socket_timeout": PATIENCE, **tuning}
+            workers = [Worker(redis_url, f"loader-{n}", tuning) for n in range(number)]
             for worker in workers:
                 stack.callback(worker.close)
                 worker.call(configure, redis_url)
@@ -59,12 +57,12 @@ def test_hundred_callers_of_four_processes_load_once(start: Callable[..., list[W
 
 
 def test_waiter_loads_when_the_loading_process_is_killed(start: Callable[..., list[Worker]]) -> None:
-    """[S11] As soon as its lease is over, long before the waiter would ask by itself."""
+    """[S11] [S3] As soon as its lease is over, long before the waiter would ask by itself."""
     lease = 1.0
-    dying, living = start(2)
-    dying.start(load, KEY, "never", gate="never", expire=lease)
+    dying, living = start(2, load_lease=lease)
+    dying.start(load, KEY, "never", gate="never")
     assert dying.call(lifted, "never began")
-    waiting = living.start(load, KEY, "value", expire=lease, wait=20.0)
+    waiting = living.start(load, KEY, "value", wait=None)
     eventually(lambda: living.call(jobs.waiting) or waiting.done())  # a lease that was renewed too late is over before
     dying.kill()
     begin = monotonic()

@@ -106,7 +106,7 @@ def test_timeout_of_zero_or_less_keeps_nothing_and_none_has_no_end(direct: redis
 
 def test_option_may_be_a_variable() -> None:
     part = Part()
-    options = 'stale=grace early="xfetch" wait=2 wait_stale=0 on_conflict="raise" expire=10 jitter=0 locks="default"'
+    options = 'stale=grace early="xfetch" wait=2 wait_stale=0 on_conflict="raise" max_hold=10 jitter=0 locks="default"'
     for arguments in (f"ttl sidebar {options}", f"ttl sidebar {options}", "300 sidebar early=0.8"):
         assert render(arguments, part, ttl="300", grace=60) == "<b>text</b>1"
 

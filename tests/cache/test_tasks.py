@@ -69,7 +69,7 @@ def test_loop_that_ends_frees_the_load(cache_pair: str) -> None:
         await asyncio.sleep(3600)
 
     async def story() -> None:
-        task = asyncio.create_task(aload(endless, expire=PATIENCE * 3))
+        task = asyncio.create_task(aload(endless))
         await until(began.is_set)
         task.cancel()
 

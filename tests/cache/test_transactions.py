@@ -168,7 +168,8 @@ def test_load_is_not_waited_for_inside_of_a_transaction_for_longer_than_a_lease(
     with ThreadPoolExecutor(1) as pool, transaction.atomic():
         theirs = pool.submit(get_or_load, "k", lambda: row.wait(PATIENCE) and "theirs", **at(THERE), ttl=60)
         eventually(lambda: loads_in_flight(**at(THERE)))
-        assert ask("mine", expire=0.1) == "mine"
+        tune(load_lease=0.1)
+        assert ask("mine") == "mine"
         assert not theirs.done()
         row.set()
         assert theirs.result(PATIENCE) == "theirs"

@@ -29,7 +29,7 @@ def write_down(who: str, *, wait: bool) -> str:
     return run
 
 
-@cached("held:{who}", ttl=60, stale=600, refresh="celery", expire=BRIEF)
+@cached("held:{who}", ttl=60, stale=600, refresh="celery", start_within=BRIEF)
 def held(who: str) -> str:
     """Loads until the test opens the gate."""
     return write_down(who, wait=True)

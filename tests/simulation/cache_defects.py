@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 KEY = "k"
 
 
-def _get(road: SimulatedRoad, load: Callable[[], Any]) -> Any:
-    return run(getting(Call(road.road, KEY, None, load, options_of({"ttl": 60, "jitter": 0}))), road.road.world).value
+def _get(road: SimulatedRoad, load: Callable[[], Any], **options: Any) -> Any:
+    call = Call(road.road, KEY, None, load, options_of({"ttl": 60, "jitter": 0, **options}))
+    return run(getting(call), road.road.world).value
 
 
 def write_after_silence(world: CacheWorld) -> None:
@@ -67,4 +68,57 @@ def loader_hangs(world: CacheWorld) -> None:
     world.begin(here, "caller", hit, 0.5)
 
 
-TRIGGERS = {"S2a": write_after_silence, "S3c": loader_hangs}
+def _hung(world: CacheWorld, road: SimulatedRoad, seconds: float = 60.0, **options: Any) -> None:
+    world.begin(road, "caller that hangs", lambda: _get(road, lambda: current().sleep(seconds), **options), 0.0)
+
+
+def _prompt(world: CacheWorld, road: SimulatedRoad, latest: float, **options: Any) -> None:
+    """A caller that begins after a second must have a value by then."""
+
+    def get() -> None:
+        try:
+            _get(road, lambda: "its own", **options)
+        except LoadTimeout as failure:
+            world.scheduler.broken(f"a slow loader is an error: {failure}")
+        if world.scheduler.now > latest:
+            world.scheduler.broken(f"{current().name} has waited until {world.scheduler.now:.1f} s")
+
+    world.begin(road, "caller", get, 1.0)
+
+
+def loader_dies(world: CacheWorld) -> None:
+    here, there = world.roads
+    _hung(world, here)
+    _prompt(world, there, latest=7.2)
+    world.scheduler.at(2.0, here.process.kill)
+
+
+def loader_is_slow(world: CacheWorld) -> None:
+    for road in world.roads:
+        _prompt(world, road, latest=14.5)
+    _hung(world, world.roads[0], seconds=14.0)
+
+
+def loader_is_overdue(world: CacheWorld) -> None:
+    """Callers give it up: first those who wait in its process, and when its lease is over the others."""
+    for road in world.roads:
+        _prompt(world, road, latest=8.5)
+    _hung(world, world.roads[0], max_hold=3)
+
+
+def lease_of_hung_loader_is_void(world: CacheWorld) -> None:
+    """Those who wait in its process learn of that by the next renewal."""
+    here, there = world.roads
+    _hung(world, here)
+    _prompt(world, here, latest=5.0)
+    world.scheduler.at(2.0, lambda: world.invalidator(there))
+
+
+TRIGGERS = {
+    "S3a": loader_dies,
+    "S3b": loader_is_slow,
+    "S3d": loader_is_overdue,
+    "S3e": lease_of_hung_loader_is_void,
+    "S2a": write_after_silence,
+    "S3c": loader_hangs,
+}

@@ -105,7 +105,7 @@ MUTATIONS: list[tuple[Callable[[Patch], None], str, str]] = [
     (no_fence, "the cache holds|is told", ""),
     (no_block, "the cache holds|is told", "written"),
     (shared_by_all, "is told", ""),
-    (never_too_late, "is told", "followed"),
+    (never_too_late, "is told", "invalidated"),
     (not_forgotten, "is told", "invalidated"),
     (no_second_look, "it was loaded", ""),
     (no_removal, "the cache holds", ""),

@@ -323,7 +323,7 @@ class SimulatedRoad:
             FetchMany: lambda effect: self._cached(
                 lambda cache: {key: cache[key] for key in effect.keys if key in cache}
             ),
-            Keep: self._keep,
+            Keep: lambda effect: self._cached(lambda cache: cache.__setitem__(effect.key, effect.value)),
             Remove: lambda effect: self._cached(lambda cache: cache.pop(effect.key, None)),
         }
 
@@ -337,8 +337,3 @@ class SimulatedRoad:
         self.world.rules.look()
         current().sleep(self.world.faults.trip())
         return done
-
-    def _keep(self, effect: Keep) -> None:
-        self._cached(lambda cache: cache.__setitem__(effect.key, effect.value))
-        if self.road.down:
-            self.world.rules.unfenced.add(str(effect.value))

@@ -91,12 +91,15 @@ def end(store: Store, keys: tuple[str, ...], token: str, keep: int, value: Any, 
         return 0
     del store.records[held]
     store.records.pop(permit, None)
-    if value_key and keep:
-        settles = store.find(settling)
-        if settles is not None and (keep < 0 or keep > settles.left()):
-            keep = settles.left()
-        store.keep(value_key[0], value, keep)
-    store.wake_all(key, waiters)
+    settles = store.find(settling)
+    left = 0 if settles is None else settles.left()
+    try:
+        if callable(value):  # writes a cache of this process
+            value(left)
+        elif value_key and keep:
+            store.keep(value_key[0], value, left if left and not 0 < keep <= left else keep)
+    finally:
+        store.wake_all(key, waiters)
     return 1
 
 

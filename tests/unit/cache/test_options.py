@@ -32,11 +32,11 @@ def test_same_options_in_another_order_are_equal_and_frozen() -> None:
 def test_durations_are_read_as_seconds() -> None:
     half = dt.timedelta(seconds=0.5)
     names = ("ttl", "stale", "wait", "error_ttl", "max_hold")
-    made = options({**dict.fromkeys(names, half), "expire": half})
+    made = options({**dict.fromkeys(names, half), "start_within": half})
     assert [getattr(made, name) for name in names] == [0.5] * len(names)
-    assert made.expire == 500
+    assert made.start_within == 0.5
     assert options({"ttl": None}).ttl is None
-    assert options({"wait": -1}).wait == float("inf")
+    assert options({}).wait == options({"wait": -1}).wait == options({"wait": None}).wait == float("inf")
     assert options({"max_hold": None}).max_hold == float("inf")
 
 
@@ -50,8 +50,7 @@ WRONG: dict[str, list[dict[str, Any]]] = {
     "refresh is 'inline' or 'thread' or 'celery', or a callable": [{"refresh": "later"}],
     "wait must be 0 or more": [{"wait": -2}],
     "on_conflict is 'load' or 'default' or 'raise'": [{"on_conflict": "skip"}],
-    "expire must be between": [{"expire": 0}, {"expire": -1}],
-    "renew is True or False": [{"renew": 1}],
+    "start_within must be between": [{"start_within": 0}, {"start_within": -1}],
     "jitter is a fraction": [{"jitter": 1}, {"jitter": -0.1}],
     "store_in_atomic is 'on_commit'": [{"store_in_atomic": "maybe"}],
     "share is True or False": [{"share": None}],
@@ -68,7 +67,8 @@ def test_value_out_of_its_range_is_refused_each_time() -> None:
 def test_name_of_another_library_is_refused_with_a_suggestion() -> None:
     meanings = {
         "timeout": "ttl",
-        "lease": "expire",
+        "expire": "ttl",
+        "lease": "max_hold",
         "on_timeout": "on_conflict",
         "stael": "stale",
         "lock_timeout": "wait",
