@@ -138,7 +138,7 @@ def test_caching_page_names_every_option_of_a_load_with_its_default() -> None:
     known = public(r"load option (\w+) = ")
     table = rows("howto/caching.md", first=r"\w+", after="| option |")
     shown = {name: cells[1] for name, cells in table.items() if name in known}
-    differing = {"ttl": "the cache's `TIMEOUT`", "max_hold": "`None`", "expire": "`30`"}
+    differing = {"ttl": "the cache's `TIMEOUT`", "max_hold": "`None`", "wait": "`None`"}
     for name, default in known.items():
         value = None if default.startswith("<") else ast.literal_eval(re.sub(r"inf|MISSING", r"'\g<0>'", default))
         usual = f"{value:g}" if type(value) is float else default.replace("'", '"')

@@ -44,7 +44,6 @@ class CacheRules:
         floor: of each key the oldest version that the cache may hold.
         disturbed: how often anything happened after which a value must be loaded once more.
         seen: values that were in the cache once: where it is beside the server, one that is about to be removed may be read.
-        unfenced: values that were stored while the leases couldn't be asked.
     """
 
     def __init__(self, world: CacheWorld) -> None:
@@ -53,7 +52,6 @@ class CacheRules:
         self.loads: Counter[str] = Counter()
         self.disturbed = 0
         self.seen: set[Any] = set()
-        self.unfenced: set[str] = set()
         self.struck: set[str] = set()
         self.cleared = False
         world.server.observers.append(lambda command, reply: self.look())
@@ -96,9 +94,9 @@ class CacheRules:
         return any(actor.name == name and not actor.over for actor in self.world.actors)
 
     def _excused(self, found: Any) -> bool:
-        """A caller that died or was struck in that window can't close it; nor is there a fence while leases can't be asked."""
+        """A caller that died or was struck in that window can't close it."""
         dead = any(actor.name == found[2] and actor.process.dead for actor in self.world.actors)
-        return dead or found[2] in self.struck or str(found) in self.unfenced
+        return dead or found[2] in self.struck
 
     def told(self, asked: Asked) -> None:
         world = self.world
