@@ -25,7 +25,7 @@ from .core.hold import State, mint_id
 from .core.owners import registry, running_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from django.http import HttpRequest
 
@@ -144,6 +144,11 @@ class Deferred(Grant):
             self._dropped.add(alias)
             self._put(lambda: self._end(alias, self._abandon))
 
+    def thread_ended(self) -> None:
+        """Its transactions can't be committed any more. A finalizer's."""
+        for alias in self._until.keys() - {_RESPONSE}:
+            self.dropped(alias)
+
     def end_dropped(self) -> None:
         """End here what the janitor would end a moment later."""
         for alias in list(self._dropped):
@@ -238,11 +243,22 @@ def _call_at_close(request: HttpRequest, hook: _Hook) -> None:
     request.close = close  # type: ignore[method-assign]
 
 
+class _Life:
+    """Kept by its thread alone."""
+
+
+def _end_of_thread(left: Iterable[Deferred]) -> None:
+    for deferred in list(left):
+        deferred.thread_ended()
+
+
 class _Here(threading.local):
     """What this thread has left locked."""
 
     def __init__(self) -> None:
         self.left: weakref.WeakSet[Deferred] = weakref.WeakSet()
+        self._life = _Life()
+        weakref.finalize(self._life, _end_of_thread, self.left).atexit = False
 
 
 _here = _Here()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 
 from django_redis_locks import Grant, deferred, locks
 from django_redis_locks.core.owners import registry
@@ -94,3 +95,24 @@ def test_finalizer_leaves_the_release_to_the_maintenance_thread(monkeypatch: pyt
         assert is_busy()
         jobs[-1]()
         until(lambda: not is_busy())
+
+
+def test_thread_that_ends_in_its_transaction_frees_its_lock_without_a_collection() -> None:
+    """[E20] Although something keeps the connection."""
+    kept: list[Any] = []
+
+    def leave() -> None:
+        transaction.atomic().__enter__()
+        service()
+        kept.append(connections["default"])
+        kept[0].inc_thread_sharing()
+
+    gc.disable()
+    try:
+        thread = threading.Thread(target=leave)
+        thread.start()
+        thread.join()
+        until(lambda: not is_busy())
+    finally:
+        gc.enable()
+        kept[0].close()
