@@ -46,7 +46,7 @@ def contains(grant: Grant) -> bool:
 
 def without_released(kept: Collection[int]) -> Link | None:
     """The stack of the caller's context without grants that were released: ``kept`` are the ids of the others."""
-    return _stacked([entry for entry in entries() if type(entry) is not int or entry in kept])
+    return _stacked([entry for entry in entries() if (entry in kept if isinstance(entry, int) else entry._block)])
 
 
 def remove(grant: Grant) -> None:

@@ -37,13 +37,13 @@ class Grant:
             seen (``stored <= mine`` passes, since one grant may write more than once). None if not ``protected``.
     """
 
-    __slots__ = ("__weakref__", "_has_block", "_keeper", "hold", "id")
+    __slots__ = ("__weakref__", "_block", "_keeper", "hold", "id")
 
-    def __init__(self, hold: Hold, keeper: Keeper, id: int, has_block: bool = False) -> None:
+    def __init__(self, hold: Hold, keeper: Keeper, id: int, block: int = 0) -> None:
         self.hold = hold
         self.id = id
         self._keeper = keeper
-        self._has_block = has_block
+        self._block = block
         if hold.grant is no_grant:
             hold.grant = weakref.ref(self)
 
@@ -199,7 +199,7 @@ class Grant:
             self._check()
         self._keeper._check_block()
         with self.hold.mutex:
-            begins, self._has_block = not self._has_block, True
+            begins, self._block = not self._block, 1
         if not begins:
             raise LockAlreadyHeld(
                 f"lock {self.name!r}: a block holds this grant already, and releases it. Enter an rlock once more instead",

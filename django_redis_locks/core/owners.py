@@ -100,11 +100,11 @@ enter_not = contexts.remove
 """The block never began, or its end was interrupted."""
 
 
-def leave(lock: object) -> Grant | None:
+def leave(lock: object, block: int) -> Grant | None:
     """The innermost ``with`` block of this lock object ends: the grant it began with. Another object for the same key has
-    blocks of its own. None if it began in another context."""
+    blocks of its own, and so has each generator. None if it began in another context."""
     for entry in contexts.entries():
-        if not isinstance(entry, int) and entry._keeper is lock:
+        if not isinstance(entry, int) and entry._keeper is lock and entry._block == block:
             contexts.remove(entry)
             return entry
     return None
@@ -146,8 +146,8 @@ class Registry:
         for grant in list(self._grants.values()):
             self._by_place.setdefault(grant.hold.place, []).append(grant)
 
-    def keep(self, grant: Grant, block: bool = False) -> bool:
-        """Register a grant of the caller, in its context too; there it stays until a ``block`` ends. Returns whether there
+    def keep(self, grant: Grant, block: int = 0) -> bool:
+        """Register a grant of the caller, in its context too; there it stays until its ``block`` ends. Returns whether there
         are so many that it is to be forgotten when its lease ends."""
         place = grant.hold.place
         with self._mutex:
@@ -207,9 +207,14 @@ class Registry:
                 return grant
         return None
 
-    def of_block(self, place: Place, lock: object) -> Grant | None:
-        """The newest grant of this lock object that the caller's thread or task acquired, whatever its context, or one
-        that is dead by now: a loop that ends closes its generators in another task."""
+    def of_block(self, place: Place, lock: object, block: int) -> Grant | None:
+        """The grant of this lock object with which a generator's block began, wherever that was. Of others the newest one that
+        the caller's thread or task acquired, whatever its context, or one that is dead by now."""
+        if block != 1:
+            grant = next((grant for grant in self._at(place) if grant._keeper is lock and grant._block == block), None)
+            if grant is not None:
+                grant._block = 0  # the context in which it began still knows it
+            return grant
         owner = me()
         for grant in self._at(place):
             if grant._keeper is lock and (grant.hold.owner() is owner or not alive(grant.hold)):

@@ -5,6 +5,8 @@ A lock object is immutable, cheap, and shared between threads and tasks; whoever
 
 from __future__ import annotations
 
+import inspect
+import sys
 from functools import partial
 from os import getpid
 from typing import TYPE_CHECKING, Literal, overload
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
 
     from ..core.holder import Holder
 
+
+_frame = sys._getframe
+_GENERATOR = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+"""A block of a generator may end in another thread or task than it began in. It is known by its frame, which lives as long
+as the block; all others are alike."""
 
 _HELD = (
     "the caller holds it already. What may be entered again is rlock(), or @redis_lock(reentrant=True); "
@@ -148,7 +155,9 @@ class BaseLock(Returning):
         if not self.terms.auto_release:
             self._check_block()
         ask = self._begin(True, None, None)
-        ask.block = True
+        frame = _frame(1)
+        ask.block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
+        del frame  # a task that waits would be in a cycle with it
         try:
             grant = self._finish(ask, run(self.acquiring(ask), self.world))
             assert grant is not None  # noqa: S101 - this wish raises
@@ -159,7 +168,10 @@ class BaseLock(Returning):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         grant: Grant | None = None
         try:
-            grant = owners.leave(self) or self._entered(error)
+            frame = _frame(1)
+            block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
+            del frame
+            grant = owners.leave(self, block) or self._entered(error, block)
             if grant is not None:
                 grant._leave(error)
         except BaseException as failure:
@@ -170,7 +182,9 @@ class BaseLock(Returning):
         if not self.terms.auto_release:
             self._check_block()
         ask = self._begin(True, None, owners.running_loop())
-        ask.block = True
+        frame = _frame(1)
+        ask.block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
+        del frame  # a task that waits would be in a cycle with it
         try:
             grant = self._finish(ask, await arun(self.acquiring(ask), self.world))
             assert grant is not None  # noqa: S101 - this wish raises
@@ -183,7 +197,10 @@ class BaseLock(Returning):
     ) -> None:
         grant: Grant | None = None
         try:
-            grant = owners.leave(self) or self._entered(error)
+            frame = _frame(1)
+            block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
+            del frame
+            grant = owners.leave(self, block) or self._entered(error, block)
             if grant is not None:
                 await grant._aleave(error)
         except BaseException as failure:
@@ -293,10 +310,10 @@ class BaseLock(Returning):
     def _newest(self) -> Grant:
         return self._owned(registry.newest(self.place))
 
-    def _entered(self, error: BaseException | None) -> Grant | None:
-        """The grant that a ``with`` block began with, also if it began in another context of this thread, as a
-        generator's may. None if it can't be found and an exception of the block's own is on its way."""
-        grant = registry.of_block(self.place, self)
+    def _entered(self, error: BaseException | None, block: int) -> Grant | None:
+        """The grant that a ``with`` block began with, also if it began in another context, and that of a generator in
+        another thread or task. None if it can't be found and an exception of the block's own is on its way."""
+        grant = registry.of_block(self.place, self, block)
         return grant if grant is not None or error is not None else self._owned(None)
 
     def _owned(self, grant: Grant | None) -> Grant:

@@ -83,7 +83,7 @@ class Returning(Programs):
 
     def _not_left(self, grant: Grant | None, failure: BaseException) -> None:
         if not isinstance(failure, LockError):
-            grant = grant or registry.of_block(self.place, self)
+            grant = grant or registry.of_block(self.place, self, 1)
             if grant is not None:
                 owners.enter_not(grant)
                 self._not_released(grant, failure)

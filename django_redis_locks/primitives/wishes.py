@@ -105,8 +105,8 @@ class Ask(Wish):
         self.waited = 0.0
         self.owner = owner
         self.raises = raises
-        self.block = False
-        """For a ``with`` block."""
+        self.block = 0
+        """Not 0: for a ``with`` block, which that tells from others."""
         self.token = owners.mint_token()
         self.grant = mint_id()
         """The id of the grant to come."""

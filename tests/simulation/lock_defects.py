@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -246,19 +246,31 @@ def release_in_a_loop(world: LockWorld, process: Process) -> None:
 
 
 def block_ends_elsewhere(world: LockWorld, process: Process) -> None:
-    """A block that began in one thread ends in another one, as a generator's may."""
-    lock = process.locks.lock(OWN)
+    """A generator's block begins in one thread and ends in another one, in which a block of the same lock began later."""
+    lock = process.locks.lock(OWN, expire=2)
+
+    def produce() -> Iterator[None]:
+        with suppress(LockLost), lock:
+            yield
+
+    generators = [produce(), produce()]
 
     def begin() -> None:
-        lock.__enter__()
+        next(generators[0])
         current().sleep(30.0)
 
     def end() -> None:
         current().sleep(1.0)
         try:
-            lock.__exit__(None, None, None)
+            next(generators[0], None)
         except LockNotOwned:
             world.scheduler.broken("a block that ends in another thread doesn't release the lock")
+        next(generators[1])
+        current().sleep(3.0)
+        with lock as grant:
+            next(generators[1], None)
+            if not grant.held:
+                world.scheduler.broken("a block that ends in another thread ends another block")
 
     process.thread("thread", begin)
     process.thread("other thread", end)

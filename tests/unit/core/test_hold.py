@@ -111,6 +111,6 @@ def test_block_that_never_began_is_not_left(hold: Hold) -> None:
     """Else the next block of the same lock object would release this one's grant."""
     lock: Any = object()
     grant = Grant(hold, lock, 1)
-    owners.registry.keep(grant, block=True)
+    owners.registry.keep(grant, block=1)
     owners.enter_not(grant)
-    assert owners.leave(lock) is None
+    assert owners.leave(lock, 1) is None
