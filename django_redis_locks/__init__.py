@@ -23,7 +23,7 @@ from .core.grant import Grant
 from .core.holder import Holder
 from .core.owners import registry as _registry
 from .core.templates import compile_template as key_maker
-from .dead import release_dead
+from .dead import arelease_dead, release_dead
 from .decorators import redis_lock
 from .deferred import sweep as release_leftovers
 from .handler import locks
@@ -45,6 +45,7 @@ __all__ = [
     "Record",
     "RecordRef",
     "StaleGrant",
+    "arelease_dead",
     "clock",
     "current_grant",
     "key_maker",

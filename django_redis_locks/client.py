@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never, TypeAlias, TypeVar
@@ -13,6 +11,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from . import open_transactions
 from .conf import ON_BACKEND_ERROR, AliasSettings
 from .core import callterms, durations
+from .core.arguments import refuse_unknown
 from .core.effects import Place
 from .core.keys import LockKeys, Spelling, respell, usual_name
 from .overrides import NOTHING, Overrides
@@ -54,31 +53,6 @@ class Address(NamedTuple):
     key: str
     name: str
     alias: str
-
-
-def refuse_unknown(arguments: Mapping[str, object], of: str = "a lock", known: Sequence[str] = _ARGUMENTS) -> None:
-    """Say what an unknown argument is called here.
-
-    Raises:
-        TypeError: there is one.
-    """
-    for name in arguments:
-        meant = _MEANT.get(name)
-        close = [meant] if meant in known else difflib.get_close_matches(name, known, 1)
-        hint = f"; did you mean {close[0]}=?" if close else f"; there are {', '.join(known)}"
-        raise TypeError(f"{of} has no argument {name!r}{hint}")
-
-
-_MEANT = {
-    "timeout": "expire",
-    "ttl": "expire",
-    "lease": "expire",
-    "blocking_timeout": "wait",
-    "sleep": "wait",
-    "on_failure": "on_conflict",
-    "failure_handler": "on_conflict",
-}
-"""What other libraries call our arguments."""
 
 
 class LockMaker:
@@ -141,7 +115,7 @@ class LockMaker:
                 send_sms(phone)
         """
         if unknown:
-            refuse_unknown(unknown)
+            refuse_unknown(unknown, "a lock", _ARGUMENTS)
         return self._make(
             key, name, (expire, wait, renew, on_backend_error, hold, hold_using, auto_release), on_lost, False
         )

@@ -25,14 +25,29 @@ def dead(using: str = DEFAULT) -> list[inspection.LockInfo]:
     Raises:
         LockBackendError: the store can't be reached, or refuses.
     """
-    host = socket.gethostname()
     found: list[inspection.LockInfo] = []
     cursor: int | None = 0
     while cursor is not None:
         page = inspection.held(using, limit=inspection.LONGEST_PAGE, cursor=cursor)
-        found += [info for info in page.rows if info.holder and info.holder.host == host and _gone(info.holder.pid)]
+        found += _dead_of(page)
         cursor = page.next
     return found
+
+
+async def adead(using: str = DEFAULT) -> list[inspection.LockInfo]:
+    """As ``dead``."""
+    found: list[inspection.LockInfo] = []
+    cursor: int | None = 0
+    while cursor is not None:
+        page = await inspection.aheld(using, limit=inspection.LONGEST_PAGE, cursor=cursor)
+        found += _dead_of(page)
+        cursor = page.next
+    return found
+
+
+def _dead_of(page: inspection.Page) -> list[inspection.LockInfo]:
+    host = socket.gethostname()
+    return [info for info in page.rows if info.holder and info.holder.host == host and _gone(info.holder.pid)]
 
 
 def release_dead(using: str = DEFAULT, *, actor: str = "") -> list[inspection.LockInfo]:
@@ -48,6 +63,16 @@ def release_dead(using: str = DEFAULT, *, actor: str = "") -> list[inspection.Lo
         LockBackendError: the store can't be reached, or refuses.
     """
     return free(dead(using), actor)
+
+
+async def arelease_dead(using: str = DEFAULT, *, actor: str = "") -> list[inspection.LockInfo]:
+    """As ``release_dead``."""
+    release = inspection.aforce_release
+    return [
+        info
+        for info in await adead(using)
+        if await release(info.key, using=info.alias, fence=info.fence, reason=REASON, actor=actor)
+    ]
 
 
 def free(found: list[inspection.LockInfo], actor: str) -> list[inspection.LockInfo]:

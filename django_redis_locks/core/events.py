@@ -82,7 +82,7 @@ class Lost(Event):
 
 @dataclass(frozen=True, slots=True)
 class ForceReleased(Event):
-    """Freed by an operator, whoever held it. ``actor`` says who did it, "" if nobody did."""
+    """Freed by an operator, whoever held it, for a ``reason``, or "". ``actor`` says who did it, "" if nobody did."""
 
     level = logging.WARNING
     text = "Lock %(lock_name)s was released by force: %(lock_reason)s"
@@ -149,6 +149,7 @@ def _write(event: Event) -> None:
     if log.isEnabledFor(event.level):
         about = {f"lock_{field.name}": getattr(event, field.name) for field in fields(event)}
         shown = {name: visible(value) if isinstance(value, str) else value for name, value in about.items()}
+        shown["lock_reason"] = shown.get("lock_reason") or "no reason was given"
         log.log(event.level, event.text, shown, extra=about)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 
 from . import clock, events
 from .durations import Duration, lease_ms
@@ -46,6 +46,9 @@ class Grant:
         self._block = block
         if hold.grant is no_grant:
             hold.grant = weakref.ref(self)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a grant isn't pickled: it belongs to its process. Pass its key, or its fence")
 
     def __repr__(self) -> str:
         state = "released" if self.given_back else "lost" if self.lost else "held" if self.protected else "unprotected"

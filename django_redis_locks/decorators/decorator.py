@@ -23,7 +23,7 @@ from typing import (
     overload,
 )
 
-from ..client import refuse_unknown
+from ..core.arguments import refuse_unknown
 from ..handler import DEFAULT
 from . import callables, transactions, views
 from .call import Call

@@ -9,9 +9,10 @@ import inspect
 import sys
 from functools import partial
 from os import getpid
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn, Self, overload
 
 from ..core import events, forks, owners
+from ..core.arguments import refuse_unknown
 from ..core.durations import Duration, patience
 from ..core.effects import Leave
 from ..core.errors import LockAlreadyHeld, LockBackendError, LockNotAcquired, LockNotOwned
@@ -19,6 +20,7 @@ from ..core.grant import Grant
 from ..core.hold import Hold, State
 from ..core.owners import registry
 from ..core.runner import arun, run, surely
+from .programs import Programs
 from .returning import Returning
 from .wishes import Ask, Busy
 
@@ -39,6 +41,12 @@ _HELD = (
 )
 
 
+_ARGUMENTS = ("blocking", "timeout")
+
+_INTERNAL = frozenset(name for name in dir(Programs) if not name.startswith("__")) - {"key", "name", "alias"}
+"""What the engine has of a lock."""
+
+
 class BaseLock(Returning):
     """What all kinds of locks offer. Times are seconds or a ``timedelta``; None is the default, -1 for ever."""
 
@@ -47,11 +55,23 @@ class BaseLock(Returning):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} of {self.alias!r}>"
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _INTERNAL]
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a lock isn't pickled: pass its key, and make it there by locks.lock(key)")
+
     @overload
     def acquire(self) -> Grant: ...
     @overload
     def acquire(self, blocking: bool = True, timeout: Duration | None = None) -> Grant | None: ...
-    def acquire(self, blocking: bool = True, timeout: Duration | None = None) -> Grant | None:
+    def acquire(self, blocking: bool = True, timeout: Duration | None = None, **unknown: Never) -> Grant | None:
         """Acquire the lock.
 
         Without arguments it waits as long as the lock's ``wait`` says, and raises when that is over, so that a bare
@@ -73,6 +93,8 @@ class BaseLock(Returning):
             LockKeyError: something else lives under the key.
             ValueError: ``timeout`` with ``blocking=False``, or not a length of time.
         """
+        if unknown:
+            refuse_unknown(unknown, "acquire()", _ARGUMENTS)
         ask = self._begin(blocking, timeout, None)
         if ask is None:
             return None
@@ -85,8 +107,10 @@ class BaseLock(Returning):
     async def aacquire(self) -> Grant: ...
     @overload
     async def aacquire(self, blocking: bool = True, timeout: Duration | None = None) -> Grant | None: ...
-    async def aacquire(self, blocking: bool = True, timeout: Duration | None = None) -> Grant | None:
+    async def aacquire(self, blocking: bool = True, timeout: Duration | None = None, **unknown: Never) -> Grant | None:
         """As ``acquire``, for the running task."""
+        if unknown:
+            refuse_unknown(unknown, "acquire()", _ARGUMENTS)
         ask = self._begin(blocking, timeout, owners.running_loop())
         if ask is None:
             return None
@@ -318,7 +342,11 @@ class BaseLock(Returning):
 
     def _owned(self, grant: Grant | None) -> Grant:
         if grant is None:
-            raise LockNotOwned(f"lock {self.name!r} isn't held by this thread or task", **self.about)
+            raise LockNotOwned(
+                f"lock {self.name!r} isn't held by this thread or task. "
+                "What another one acquired is released by its grant: grant.release()",
+                **self.about,
+            )
         return grant
 
     def _forced(self, freed: bool, reason: str, actor: str) -> bool:

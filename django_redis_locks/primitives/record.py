@@ -6,7 +6,6 @@ version that never comes twice, since it is a fence.
 
 from __future__ import annotations
 
-import json
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from ..core.durations import Duration, lease_ms, patience
 from ..core.effects import Command, Leave, Program, Seat, Standing, Sweep, Turn
 from ..core.errors import LockBackendError, LockKeyError
 from ..core.hold import Hold, State, mint_id
-from ..core.replies import number, parsed, text
+from ..core.replies import number, parsed
 from ..core.runner import arun, run, surely
 from .asking import Answer, asking
 from .record_values import Listed, Record, Reply, Write, Written, again, json_of, longest, mark_of, plain, queued_in
@@ -162,14 +161,14 @@ class RecordRef:
         if not reply.ok or reply.record is None:
             return Written(False, reply.record)
         hold: Hold | None = None
-        fields = json.loads(write.text)  # as others will read them
+        fields = parsed(write.text)  # as others will read them
         if write.renew_for is not None:
             hold = self._hold(write, fields, reply.record.version, sent)
             self.world.watch(hold, partial(self._prolong, reply.record.version), write.lease)
         return Written(True, Record(reply.record.version, fields, write.lease / 1000, hold))
 
     def _touching(self, expected: Record, lease: int, shorten: bool) -> Program[Written]:
-        hold = expected._hold
+        hold = Record._known(expected)._hold
         if hold is not None and hold.lost_why is not None:  # nothing would renew it any more
             return Written(False, (yield from self._getting()))
         command = Command("record/touch", self._touched, (expected.version, lease, int(shorten)), self._read)
@@ -181,7 +180,7 @@ class RecordRef:
         return Written(True, Record(expected.version, expected.fields, lease / 1000, expected._hold))
 
     def _dropping(self, expected: Record) -> Program[Written]:
-        self._let_go(expected)
+        self._let_go(Record._known(expected))
         reply, _, unanswered = yield from self._ask(self._drop(expected.version, "", self._read))
         return Written(reply.ok or (unanswered and reply.record is None), reply.record)
 
@@ -261,7 +260,7 @@ class RecordRef:
         renew_for = None if not renew else usual if max_hold is None else longest(max_hold)
         forks.pid()
         nonce = owners.mint_token() + mark
-        args = 0 if expected is None else expected.version, nonce, lease, text
+        args = 0 if expected is None else Record._known(expected).version, nonce, lease, text
         command = Command("record/put", self.keys[:3] + self._indexes, args, self._read)
         return Write(expected, text, lease, renew_for, on_lost, home, nonce, command)
 
@@ -321,7 +320,7 @@ class RecordRef:
         if not rest:
             return Reply(False, None)
         left, version, fields = rest
-        return Reply(False, Record(number(version), parsed(text(fields)), number(left) / 1000))
+        return Reply(False, Record(number(version), parsed(plain(fields)), number(left) / 1000))
 
     def _read_got(self, reply: list[Any]) -> Reply:
         """As ``_read``, and at the end when this process lined up."""
@@ -337,7 +336,7 @@ class _Change(Wish):
 
     def __init__(self, expected: Record | None, wait: float, home: object) -> None:
         super().__init__(wait, home)
-        self.known = 0 if expected is None else expected.version
+        self.known = 0 if expected is None else Record._known(expected).version
 
 
 def _dropped(reply: list[Any]) -> int:

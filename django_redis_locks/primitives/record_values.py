@@ -41,6 +41,20 @@ class Record:
         """Of a record that is renewed: whether it isn't ours any more, known without asking the store."""
         return self._hold is not None and (self._hold.over or self._hold.foreign)
 
+    @staticmethod
+    def _known(expected: object) -> Record:
+        """What the caller expects.
+
+        Raises:
+            TypeError: it is no record.
+        """
+        if not isinstance(expected, Record):
+            raise TypeError(
+                "expected is the Record that get() returned, or the .record of what put() did; for put() None means that there "
+                f"is none; {type(expected).__name__} is neither"
+            )
+        return expected
+
 
 class Written(NamedTuple):
     """What came of a write. ``record`` is what was written if it is ``ok``, else what is there; None if nothing is."""

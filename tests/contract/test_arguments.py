@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 import re
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks import LockKeyError, diagnosis, inspection
+from django_redis_locks import LockKeyError, LockNotOwned, diagnosis, inspection
 from tests.contract.matrix import Caller, Face, on_memory, threads_only
 
 pytestmark = on_memory
@@ -107,7 +109,64 @@ def test_inspection_or_diagnosis_with_a_wrong_argument_raises(face: Face, alice:
     refuse(face, fences, "a fence is a whole number from 0 to", lambda least: alice(diagnosis.raise_fences, least))
 
 
+def test_record_that_is_none_is_refused(face: Face, alice: Caller) -> None:
+    """[L5] It may be the key, or the fields."""
+    record = face.record()
+    for step in (
+        lambda wrong: alice(record.put, wrong, {}),
+        lambda wrong: alice(record.touch, wrong, 5),
+        lambda wrong: alice(record.drop, wrong),
+        lambda wrong: alice(record.wait_for_change, wrong, timeout=0),
+    ):
+        with (
+            face.commands() as commands,
+            pytest.raises(TypeError, match=r"Record that get\(\) returned.*str is neither"),
+        ):
+            step("x")
+        assert commands == []
+
+
+def test_arguments_of_other_libraries_are_translated(face: Face, alice: Caller) -> None:
+    """[L5] Or the message says what takes their place."""
+    for name, hint in (("blocking_timeout", "did you mean timeout="), ("wait", "timeout="), ("token", "its own")):
+        refuse_type(
+            f"acquire\\(\\) has no argument '{name}'; .*{hint}",
+            lambda name=name: alice(face.lock().acquire, **{name: 1}),
+        )
+    for name, hint in (
+        ("blocking_timeout", "did you mean wait="),
+        ("auto_renewal", "did you mean renew="),
+        ("blocking", r"acquire\(blocking=False\)"),
+        ("reentrant", r"rlock\(key\)"),
+        ("using", r'locks\["alias"\]'),
+        ("thread_local", r"grant\.release\(\)"),
+        ("exprie", "did you mean expire="),
+        ("colour", "there are expire"),
+    ):
+        refuse_type(f"has no argument '{name}'; .*{hint}", lambda name=name: face.lock(**{name: 1}))
+
+
+def refuse_type(match: str, call: Callable[[], object]) -> None:
+    with pytest.raises(TypeError, match=match):
+        call()
+
+
 # Where the lock is made
+
+
+@threads_only
+def test_lock_is_shared_but_never_pickled(face: Face, alice: Caller) -> None:
+    """[L5] [L8] The message says what to pass instead; dir() shows what a user may call."""
+    lock = face.lock()
+    assert copy.copy(lock) is copy.deepcopy([lock])[0] is lock
+    for thing, hint in ((lock, r"make it there by locks\.lock\(key\)"), (alice(lock.acquire), "Pass its key")):
+        refuse_type(hint, lambda thing=thing: pickle.dumps(thing))
+    assert [name for name in dir(lock) if name[0] != "_"] == sorted(
+        ["key", "name", "alias", "owned"]
+        + [a + name for name in ("acquire", "release", "locked", "holder", "force_release") for a in ("", "a")]
+    )
+    with pytest.raises(LockNotOwned, match=r"grant\.release\(\)"):
+        lock.release()
 
 
 @threads_only

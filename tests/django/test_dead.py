@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from django_redis_locks import inspection, locks, release_dead
+from django_redis_locks import arelease_dead, inspection, locks, release_dead
 from tests.django.test_console import call
 from tests.probes.django import free_holds, holds_of_dead_processes
 
@@ -50,8 +51,11 @@ def test_holds_of_live_processes_and_other_hosts_stay(held: Callable[[], None]) 
     assert locks.record("elsewhere").get() is not None
 
 
-def test_hold_and_job_of_a_dead_process_are_released(held: Callable[[], None]) -> None:
-    """[C21] Its lease would have lasted for ten minutes."""
+@pytest.mark.parametrize("release_dead", [release_dead, lambda **who: asyncio.run(arelease_dead(**who))])
+def test_hold_and_job_of_a_dead_process_are_released(
+    held: Callable[[], None], release_dead: Callable[..., list[inspection.LockInfo]]
+) -> None:
+    """[L8] [C21] Its lease would have lasted for ten minutes."""
     holder = locks.lock("report").holder()
     record = locks.record("job:report:7")
     record.put(None, job(socket.gethostname(), holder.pid), 600, listed=True)

@@ -1,0 +1,50 @@
+"""What other libraries call our arguments, for those who come from one."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_MEANT: Final = {
+    "timeout": ("expire",),
+    "ttl": ("expire",),
+    "lease": ("expire",),
+    "wait": ("timeout",),
+    "blocking_timeout": ("wait", "timeout"),
+    "auto_renewal": ("renew",),
+    "auto_renew": ("renew",),
+    "on_failure": ("on_conflict",),
+    "failure_handler": ("on_conflict",),
+}
+
+_INSTEAD: Final = {
+    "blocking": "write acquire(blocking=False), or wait=0",
+    "expire": "it is an argument of the lock: locks.lock(key, expire=...)",
+    "reentrant": "locks.rlock(key) may be entered again by its owner",
+    "using": 'locks["alias"] has the locks of another alias',
+    "sleep": "waiters are woken, and don't poll",
+    "token": "each grant has a secret token of its own",
+    "id": "each grant has a secret token of its own",
+    "thread_local": "a lock belongs to the thread or task that acquired it, and another one releases it by grant.release()",
+}
+
+
+def refuse_unknown(arguments: Mapping[str, object], of: str, known: Sequence[str]) -> None:
+    """Say what an unknown argument is called here.
+
+    Raises:
+        TypeError: there is one.
+    """
+    for name in arguments:
+        raise TypeError(f"{of} has no argument {name!r}; {_hint(name, known)}")
+
+
+def _hint(name: str, known: Sequence[str]) -> str:
+    meant = [each for each in _MEANT.get(name, ()) if each in known]
+    if not meant and name in _INSTEAD:
+        return _INSTEAD[name]
+    close = meant or difflib.get_close_matches(name, known, 1)
+    return f"did you mean {close[0]}=?" if close else f"there are {', '.join(known)}"
