@@ -105,7 +105,7 @@ class Call:
         wait: float,
         *,
         fresh_above: int | None = None,
-        take: bool = False,
+        take: int = 0,
         extra: int | None = None,
         lease: int | None = None,
     ) -> Claiming:

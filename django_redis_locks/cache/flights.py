@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..core import clock, forks
 from ..core.wakeup import TaskEvent, ThreadEvent
+from .errors import for_another_caller
 from .results import MISSING
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Landing:
         self.value = value
         self.source = source
         self.error = error
+        self._traceback = None if error is None else error.__traceback__  # who leads adds to it
         self.fresh_for = fresh_for
         self.alone = alone
         self.as_of = as_of
@@ -55,6 +57,11 @@ class Landing:
     def is_for(self, begin: float) -> bool:
         """Whether one who follows since then may have it."""
         return not self.alone and begin <= self.as_of
+
+    def failure(self, mine: bool) -> BaseException:
+        """What the loader raised, for the caller who led, or for one who waited."""
+        assert self.error is not None  # noqa: S101 - it failed
+        return self.error if mine else for_another_caller(self.error, self._traceback)
 
     def copy(self) -> Any:
         """The value for one who waited: a copy of his own, as if he had read it from the cache."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import clock
 from ..core.errors import LockBackendError
-from ..primitives.load import BUSY, EXTRA, FAILED, FRESH, NEVER, OURS, Claim, Claiming
+from ..primitives.load import BUSY, EXTRA, FAILED, FRESH, NEVER, OURS, PAST_NOTES, Claim, Claiming
 from . import early, loaders, metrics
 from .endings import UNSHARED, Ending, cut_off
 from .errors import LoadFailed
@@ -58,11 +58,25 @@ def settled(call: Call, flight: Flight, claim: Claim) -> Program[Landing]:
     if claim.verdict == FRESH:  # it can't be read
         claim = (yield from claiming(call, call.claim(0.0, fresh_above=NEVER))) or Claim(BUSY)
         return (yield from loading(call, flight, claim if claim.verdict == OURS else None, NOTHING))
-    if claim.verdict == EXTRA or (claim.verdict == FAILED and claim.said == UNSHARED):
+    if claim.verdict == EXTRA:
         return (yield from loading(call, flight, None, NOTHING))
     if claim.verdict == FAILED:
-        return Landing(error=LoadFailed(f"the load failed a moment ago: {claim.said}", call.plain), as_of=as_of)
+        return (yield from _noted(call, flight, claim))
     return AGAIN
+
+
+def _noted(call: Call, flight: Flight, claim: Claim) -> Program[Landing]:
+    """A load ended a moment ago without a value for others. Those who waited for one that isn't stored load at once; a failure
+    is for those who ask to be told."""
+    if claim.said == UNSHARED and claim.waited:
+        return (yield from loading(call, flight, None, NOTHING))
+    if claim.said != UNSHARED and call.options.error_ttl:
+        error = LoadFailed(f"the load failed a moment ago: {claim.said}", call.plain)
+        return Landing(error=error, as_of=claim.asked)
+    past = yield from claiming(call, call.claim(0.0, take=PAST_NOTES))
+    if past is not None and past.verdict != FAILED:
+        return (yield from settled(call, flight, past))
+    return (yield from loading(call, flight, None, NOTHING))
 
 
 def looked_again(call: Call, claim: Claim) -> Program[Found]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..core import clock
 from ..core.owners import running_loop
-from ..primitives.load import BUSY, OURS
+from ..primitives.load import BUSY, OURS, TAKE
 from . import commits, early, loaders, metrics
 from .errors import LoadTimeout
 from .flights import AGAIN, EACH, Flight, Landing
@@ -125,7 +125,7 @@ def refreshing(call: Call) -> Program[LoadResult]:
     claim = None
     if call.stores:
         try:
-            claim = yield from claiming(call, call.claim(0.0, take=True))
+            claim = yield from claiming(call, call.claim(0.0, take=TAKE))
         except BaseException:
             road.flights.land(call.key, flight, AGAIN)
             raise
@@ -141,7 +141,7 @@ def taking_over(call: Call, token: str) -> Program[bool]:
     if not ours:
         return False
     before = yield from looking(call)
-    claim = yield from claiming(call, call.claim(0.0, take=True))  # with a token of our own: a job may come twice
+    claim = yield from claiming(call, call.claim(0.0, take=TAKE))  # with a token of our own: a job may come twice
     if claim is None or claim.verdict != OURS:
         return False
     landing = yield from loading(call, Flight(), claim, before)

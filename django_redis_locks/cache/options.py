@@ -57,7 +57,7 @@ class LoadOptions:
         start_within: for how long a job of ``refresh`` may wait for its worker before another one is handed over.
         none_ttl: how long None is kept; 0: it isn't stored.
         jitter: values live shorter than ``ttl`` by a random share up to this one, lest many end at once.
-        error_ttl: for how long others are told of a failed load instead of trying; 0: the next one tries at once.
+        error_ttl: for how long callers who have this option raise ``LoadFailed`` after a failed load; 0: each loads itself.
         stale_if_error: serve a stale value if the loader fails.
         retry_after_error: and load it again only after so long.
         store_in_atomic: when to store and share a value that was loaded inside of a transaction: ``"on_commit"``, under READ
@@ -77,7 +77,7 @@ class LoadOptions:
     start_within: float = 30.0
     none_ttl: float = 60.0
     jitter: float = 0.1
-    error_ttl: float = 1.0
+    error_ttl: float = 0.0
     stale_if_error: bool = True
     retry_after_error: float = 5.0
     store_in_atomic: str = "on_commit"

@@ -102,7 +102,7 @@ def _instead(call: Call, landing: Landing, result: LoadResult, *, mine: bool = F
 def landed(call: Call, landing: Landing, mine: bool, waited: float) -> LoadResult:
     """What a flight brought, to one of its callers."""
     if landing.error is not None:
-        raise landing.error
+        raise landing.failure(mine)
     value = landing.value if mine or call.options.share else landing.copy()
     source = landing.source if mine or landing.source in ("stale", "unlocked") else "waited"
     return LoadResult(value, source, landing.fresh_for, waited)

@@ -36,6 +36,9 @@ BUSY, OURS, FRESH, FAILED, EXTRA = range(5)
 NEVER: Final = -1
 """No value is fresh enough: whatever is there is loaded anew."""
 
+TAKE, PAST_NOTES = 1, 2
+"""What a claim overrides: whoever has it; the note of a load that failed, or wasn't stored."""
+
 LONGEST_REASON: Final = 500
 
 WRITER: Final = "w:"
@@ -64,6 +67,7 @@ class Claim(NamedTuple):
         value: as the store has it.
         said: why the load failed.
         hold: ours, to be renewed while it is reachable.
+        waited: another caller loaded it when it was asked before.
         asked: when the question was sent, on our clock: the answer is no older.
     """
 
@@ -75,6 +79,7 @@ class Claim(NamedTuple):
     standing: Standing = Standing()
     hold: Lease | None = None
     asked: float = 0.0
+    waited: bool = False
 
 
 class Lease(Hold):
@@ -94,7 +99,7 @@ class Lease(Hold):
 class Claiming(Wish):
     """A caller's wish to load."""
 
-    __slots__ = ("extra", "fresh_above", "lease", "renew_for", "take", "token")
+    __slots__ = ("busy", "extra", "fresh_above", "lease", "renew_for", "take", "token")
 
     def __init__(
         self,
@@ -104,7 +109,7 @@ class Claiming(Wish):
         lease: int,
         renew_for: float = 0.0,
         fresh_above: int = NEVER,
-        take: bool = False,
+        take: int = 0,
         extra: int | None = None,
         token: str = "",
     ) -> None:
@@ -114,6 +119,7 @@ class Claiming(Wish):
         self.fresh_above = fresh_above
         self.take = take
         self.extra = extra
+        self.busy = False
         forks.pid()
         self.token = token or owners.mint_token()
 
@@ -217,9 +223,10 @@ class Load:
         return Command("load/claim", self._all_keys, args, self._read)
 
     def _outcome(self, wish: Claiming, turn: Turn, answer: Answer) -> Outcome[Claim]:
-        claim: Claim = answer[0]._replace(asked=answer[1])
+        claim: Claim = answer[0]._replace(asked=answer[1], waited=wish.busy)
         wish.standing = claim.standing
         if claim.verdict == BUSY:
+            wish.busy = True
             return claim, False, claim.lease_left, ()
         if claim.verdict == OURS and wish.renew_for:
             hold = self._hold(wish, answer[1])

@@ -94,15 +94,16 @@ def test_value_that_cannot_be_pickled_raises_for_all(callers: Callers) -> None:
 
 
 def test_failure_is_raised_in_another_process(callers: Callers) -> None:
-    """[S13] It doesn't wait a second time, and doesn't load."""
+    """[S13] [S5] It doesn't wait a second time, and doesn't load, if it has error_ttl."""
     loading = callers.begin(ValueError("no rates today"), error_ttl=30)
-    waiting = callers.wait_for()
+    waiting = callers.wait_for(error_ttl=30)
     with pytest.raises(ValueError, match="no rates today"):
         loading.finish()
     with pytest.raises((LoadFailed, ValueError), match="no rates today"):
         waiting.finish()
     with pytest.raises(LoadFailed, match="ValueError: no rates today"):
-        callers.load("k", "other", cache=THERE)
+        callers.load("k", "other", cache=THERE, error_ttl=30)
+    assert callers.value("k", "other", cache=THERE) == "other"
 
 
 def test_many_are_loaded_in_one_call(callers: Callers) -> None:

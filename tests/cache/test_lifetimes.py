@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from datetime import timedelta
 from time import monotonic
 from typing import Any
@@ -51,11 +52,11 @@ def test_value_without_a_ttl_is_shared_and_not_stored(callers: Callers) -> None:
 
 
 def test_value_that_the_loader_does_not_store_is_not_waited_for(callers: Callers) -> None:
-    """[S40] Else all who want it would load one after the other."""
+    """[S40] Else all who want it would load one after the other. [S10] Who comes later isn't concerned."""
     assert callers.value("k", unstored, ttl=600) == "unstored"
     assert caches[HERE].get("k") is None
-    found = callers.load("k", unstored, ttl=600, cache=THERE)
-    assert (found.value, found.source) == ("unstored", "unlocked")
+    assert callers.load("k", "stored", cache=THERE).source == "loaded"
+    assert caches[HERE].get("k") == "stored"
 
 
 def test_jitter_ends_values_earlier_and_never_later(redis_pair: str, direct: Any) -> None:
@@ -103,6 +104,32 @@ def test_failure_is_forgotten_without_error_ttl_or_by_an_invalidation(callers: C
         if error_ttl:
             callers.call(invalidate, cache, **at(HERE))
         assert callers.value(cache, "value", cache=cache) == "value"
+
+
+class NoRates(Exception):
+    def __init__(self, currency: str) -> None:
+        super().__init__(f"no rates of {currency}")
+        self.currency = currency
+
+
+def test_exception_of_a_load_is_shared_with_those_who_waited_for_it(callers: Callers) -> None:
+    """[S5] As itself, a copy each, whose traceback doesn't grow with their number. Whoever comes later loads."""
+    for error in (NoRates("EUR"), OSError(2, "no such file", "rates")):
+        loading = callers.begin(error)
+        following = callers.follow(loading, 5)
+        with pytest.raises(type(error)):
+            loading.finish()
+        failures = [future.exception(PATIENCE) for future in following]
+        assert len({id(failure) for failure in [*failures, error]}) == 6
+        for failure in failures:
+            assert (type(failure), str(failure)) == (type(error), str(error))
+            assert vars(failure) == vars(error)
+            names = [frame.name for frame in traceback.extract_tb(failure.__traceback__)]
+            assert names.count("_end") == 1
+            assert len(names) < 40
+        for cache in (HERE, THERE):
+            with pytest.raises(ZeroDivisionError):
+                callers.load("k", ZeroDivisionError(), cache=cache)
 
 
 def test_failure_leaves_the_stale_value(callers: Callers, counted: Any) -> None:

@@ -51,10 +51,11 @@ def claim(
     settles = store.find(settling) is not None
     fresh = value is not None and fresh_above != -1 and (lives == -1 or lives > fresh_above or settles)
     verdict, left, said = 0, 0 if found is None else found.left(), ""
-    if fresh and not take and (found is None or found.token != token):
+    taken = take == 1
+    if fresh and not taken and (found is None or found.token != token):
         verdict = 2
-    elif found is None or take or found.token == token:
-        if take:
+    elif found is None or taken or found.token == token or (take == 2 and found.token == FAILURE):
+        if taken:
             store.records.pop(permit, None)
         store.records[key] = Lease(LOAD, token, generation, micros() // 1000, "", monotonic() + lease / 1000)
         verdict, left = 1, lease

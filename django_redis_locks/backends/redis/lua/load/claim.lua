@@ -3,7 +3,7 @@
 --
 -- uses read line ms load
 -- KEYS  lease, waiters, generation, settling, permit, and where values live here: value
--- ARGV  token, lease in ms, ms that a value must live longer to need no load (-1: it is loaded anyway), 1 to take the claim from whoever has it,
+-- ARGV  token, lease in ms, ms that a value must live longer to need no load (-1: it is loaded anyway), 1 to take the claim from whoever has it, 2: over the note of a failure only,
 --       ms after which one more may load beside who does ('': never), address ('': nobody listens), arrival (0: now),
 --       1 if more wait, ms to stay in line
 -- returns  {verdict, ms left of the lease, arrival, ms left of the value, value, what the lease says}
@@ -22,7 +22,7 @@ local take, verdict = ARGV[4] == '1', 0
 local fresh = value and ARGV[3] ~= '-1' and (lives == -1 or lives > tonumber(ARGV[3]) or redis.call('PTTL', KEYS[4]) > 0)
 if fresh and not take and token ~= ARGV[1] then
   verdict = 2
-elseif not token or take or token == ARGV[1] then
+elseif not token or take or token == ARGV[1] or (ARGV[4] == '2' and token == '!') then
   if take then redis.call('DEL', KEYS[5]) end
   redis.call('SET', KEYS[1], '1 load ' .. ARGV[1] .. ' ' .. generation, 'PX', ARGV[2])
   verdict, left = 1, tonumber(ARGV[2])
