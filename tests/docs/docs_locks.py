@@ -4,6 +4,7 @@ must hold after them."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import re
@@ -21,6 +22,28 @@ from django.test import TestCase, override_settings
 from django_redis_locks import LockLost, StaleGrant, diagnosis, locks, redis_lock, signals
 from tests.docs.examples import Names, after, after_each, get, given, hold_elsewhere, problems_of
 from tests.docs.pages import BLOCKS, public, rows
+
+
+@given("howto/migrating:both")
+def _() -> Names:
+    return {"client": SimpleNamespace(lock=lambda name, timeout: contextlib.nullcontext())}
+
+
+@given("howto/traces:spans")
+def _() -> Names:
+    """OpenTelemetry isn't installed."""
+    opentelemetry: Any = ModuleType("opentelemetry")
+    span = SimpleNamespace(events=[], add_event=lambda name, about: span.events.append((name, about)))
+    opentelemetry.trace = SimpleNamespace(get_current_span=lambda: span)
+    return {"opentelemetry": opentelemetry}
+
+
+@after("howto/traces:spans")
+def _(names: Names) -> None:
+    """[N3] Locks are in the span of their thread."""
+    with locks.lock("order:42"):
+        ((name, about),) = names["trace"].get_current_span().events
+    assert (name, about["lock.name"]) == ("Acquired", "order")
 
 
 @given("howto/locks:fence")
