@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from django.apps import AppConfig
+from django.conf import settings
 from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
+
+from .core.digests import use_secret
 
 
 def _check_caches(**options: Any) -> Sequence[checks.CheckMessage]:
@@ -25,6 +30,8 @@ class RedisLocksConfig(AppConfig):
     verbose_name = _("Redis locks")
 
     def ready(self) -> None:
+        with suppress(ImproperlyConfigured):  # no SECRET_KEY
+            use_secret(settings.SECRET_KEY)
         from . import signals  # noqa: F401, PLC0415 - importing connects them to the engine's events
         from .checks import TAG, check_deployment, check_settings  # noqa: PLC0415 - settings are ready only now
         from .server_checks import check_servers  # noqa: PLC0415

@@ -10,7 +10,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 
 from . import open_transactions
 from .conf import ON_BACKEND_ERROR, AliasSettings
-from .core import callterms, durations
+from .core import callterms, durations, events
 from .core.arguments import refuse_unknown
 from .core.effects import Place
 from .core.keys import LockKeys, Spelling, respell, usual_name
@@ -146,6 +146,7 @@ class Locks(LockMaker):
     def __init__(self, settings: AliasSettings, engine: Engine) -> None:
         self.settings = settings
         self.engine = engine
+        events.log_keys(settings.alias, settings.log_keys)
         self._spelling = Spelling(settings.key_prefix, engine.backend.buckets)
         self._addresses = lru_cache(MEMORY, typed=True)(self._address)  # a lazy string equals a str
         self._special = lru_cache(MEMORY, typed=True)(self._terms_of)

@@ -42,6 +42,7 @@ DEFAULTS: dict[str, Any] = {
     "ON_CONFLICT": "answer",
     "INDEX": True,
     "HISTORY": 0,
+    "LOG_KEYS": False,
     "METADATA": FIELDS,
     "LOCKS": {},
     "OPTIONS": {},
@@ -96,6 +97,7 @@ class AliasSettings:
     max_hold: float
     fail_open: bool
     index: bool
+    log_keys: bool
     metadata: tuple[str, ...]
     on_conflict: str | Handler
     names: Mapping[str, Overrides] = field(default_factory=dict)
@@ -129,6 +131,7 @@ def read(alias: str, entry: Mapping[str, Any]) -> AliasSettings:
         max_hold=general.max_hold,
         fail_open=bool(general.fail_open),
         index=entry["INDEX"],
+        log_keys=entry["LOG_KEYS"],
         metadata=general.metadata or (),
         on_conflict=general.calls.on_conflict or "answer",
         names={name: overrides.read(override) for name, override in entry["LOCKS"].items()},
@@ -218,7 +221,7 @@ def _times(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
 def _values(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
     if "ON_BACKEND_ERROR" in entry and entry["ON_BACKEND_ERROR"] not in ON_BACKEND_ERROR:
         yield Problem("E025", f"{where}: ON_BACKEND_ERROR is 'closed' or 'open', not {entry['ON_BACKEND_ERROR']!r}.")
-    for key in ("INDEX", "RENEW", "REENTRANT", "AUTO_RELEASE"):
+    for key in ("INDEX", "LOG_KEYS", "RENEW", "REENTRANT", "AUTO_RELEASE"):
         if key in entry and not isinstance(entry[key], bool):
             yield Problem("E027", f"{where}: {key} is True or False, not {entry[key]!r}.")
     yield from _on_conflict(entry, where)

@@ -6,12 +6,14 @@ before some can be shown, such as who has held his for longest, is told of the `
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from .core.digests import digest_of
 from .core.keys import escaped_in, readable
 from .core.runner import arun, run
 from .handler import DEFAULT, locks
@@ -95,7 +97,7 @@ def held(
 
     Args:
         using: the alias.
-        match: a part of the key, in capitals or not; or all of it, with ``*`` and ``?``.
+        match: a part of the key, in capitals or not; or all of it, with ``*`` and ``?``; or the digest of a key in the log.
         state: ``"held"``, ``"overdue"``, ``"expired"``, ``"queued"`` or ``"all"``.
         order: ``"lease_left"``, ``"key"``, ``"name"``, ``"held_for"``, ``"fence"``, ``"waiting"`` or ``"holder"``; with a
             minus in front the other way round.
@@ -261,8 +263,15 @@ def _of_state(rows: list[LockInfo], state: Choice) -> list[LockInfo]:
     return [row for row in rows if row.state in wanted.get(state, (state,))]
 
 
+_digest = re.compile(r"[0-9a-f]{16}").fullmatch
+
+
 def _matching(match: str) -> Callable[[Entry], bool]:
     pattern = match.casefold()
+    if _digest(pattern):
+        return lambda entry: (
+            pattern in (key := readable(escaped_in(entry.lock))).casefold() or digest_of(key) == pattern
+        )
     if not any(sign in pattern for sign in "*?"):
         return lambda entry: pattern in readable(escaped_in(entry.lock)).casefold()
     pattern = pattern.replace("[", "[[]")  # keys have brackets of their own

@@ -282,7 +282,7 @@ class Janitor:
             self._tell(hold, "taken")
 
     def _warn(self, text: str, hold: Hold, *more: object) -> None:
-        about = {"lock_name": hold.name, "lock_key": hold.key, "lock_alias": hold.alias}
+        about = {"lock_name": hold.name, "lock_alias": hold.alias, **events.key_field(hold.key, hold.alias)}
         self.notices.post(partial(_log.warning, text, visible(hold.name), *more, extra=about))
 
     def _try_soon(self, hold: Hold, entry: Lease) -> None:

@@ -65,14 +65,14 @@ class HeldLockAdmin(Base):
     list_per_page = rows.PAGE
     list_max_show_all = rows.PAGE
     search_fields = ("key",)
-    search_help_text = _("A part of the key, or all of it with * and ?")
+    search_help_text = _("A part of the key, all of it with * and ?, or a digest from the log")
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
     view_on_site = False
     actions = ("force_release",)
 
     fieldsets = (
-        (None, {"fields": ("whole_key", "alias", "shown_name", "kind", "task", "shown_state", "foreign")}),
+        (None, {"fields": ("whole_key", "alias", "shown_name", "kind", "digest", "task", "shown_state", "foreign")}),
         (
             _("Holder"),
             {"fields": ("host", "pid", "thread", "since", "shown_held_for", "shown_lease_left", "shown_fence")},
@@ -208,6 +208,10 @@ class HeldLockAdmin(Base):
     @admin.display(description=_("what is there"))
     def foreign(self, lock: HeldLock) -> str:
         return lock.info.foreign if lock.info else ""
+
+    @admin.display(description=_("in the log"))
+    def digest(self, lock: HeldLock) -> SafeString | None:
+        return shown.digest(lock.info) if lock.info else None
 
     @admin.display(description=_("task"))
     def task(self, lock: HeldLock) -> str | None:

@@ -68,6 +68,11 @@ def holder(found: Holder) -> SafeString:
     )
 
 
+def digest(info: LockInfo) -> SafeString:
+    """What log records have instead of the key."""
+    return format_html("<code>{}</code>", info.digest)
+
+
 def duration(seconds: float) -> str:
     """In the two units that matter."""
     whole = max(0, int(seconds))

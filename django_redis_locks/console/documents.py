@@ -20,6 +20,7 @@ def of_lock(info: LockInfo) -> Document:
         "alias": info.alias,
         "key": info.key,
         "name": info.name,
+        "digest": info.digest,
         "kind": info.kind,
         "task_id": info.task_id,
         "state": info.state,

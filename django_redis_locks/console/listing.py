@@ -73,6 +73,7 @@ def described(info: LockInfo) -> Iterator[str]:
         (_("alias"), distinct(info.alias)),
         (_("name"), distinct(info.name)),
         (_("kind"), distinct(info.kind)),
+        (_("in the log"), info.digest),
         (_("state"), states()[info.state]),
     ]
     if info.task_id is not None:

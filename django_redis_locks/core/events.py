@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import ClassVar, TypeAlias
 
+from .digests import digest_of
 from .visible import visible
 
 _log = logging.getLogger("django_redis_locks")
@@ -144,10 +145,25 @@ def _deliver(event: Event) -> None:
                 _log.exception("A listener to lock events failed")
 
 
+_with_keys: set[str] = set()
+
+
+def log_keys(alias: str, on: bool) -> None:
+    """Whether log records of this alias from level INFO on have the keys of locks; a digest otherwise."""
+    (_with_keys.add if on else _with_keys.discard)(alias)
+
+
+def key_field(key: str, alias: str) -> dict[str, str]:
+    """What a log record from level INFO on has of a key."""
+    return {"lock_key": key} if alias in _with_keys else {"lock_digest": digest_of(key)}
+
+
 def _write(event: Event) -> None:
     log = _loggers[event.kind]
     if log.isEnabledFor(event.level):
         about = {f"lock_{field.name}": getattr(event, field.name) for field in fields(event)}
+        if event.level >= logging.INFO:
+            about |= key_field(about.pop("lock_key"), event.alias)
         shown = {name: visible(value) if isinstance(value, str) else value for name, value in about.items()}
         shown["lock_reason"] = shown.get("lock_reason") or "no reason was given"
         log.log(event.level, event.text, shown, extra=about)

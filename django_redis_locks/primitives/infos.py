@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from ..core import holder as holders
+from ..core.digests import digest_of
 from ..core.holder import Holder
 from ..core.keys import usual_name
 from ..core.replies import LATEST, parsed
@@ -67,6 +68,11 @@ class LockInfo:
     foreign: str = ""
     task_id: str | None = None
     version: int | None = None
+
+    @property
+    def digest(self) -> str:
+        """Of its key: what log records have instead of it."""
+        return digest_of(self.key)
 
     @property
     def fence(self) -> int | None:

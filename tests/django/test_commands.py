@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from django.core.management import BaseCommand, CommandError, call_command
@@ -13,7 +13,7 @@ from tests.django.helpers import held_elsewhere
 
 
 class Command(BaseCommand):
-    requires_system_checks = []
+    requires_system_checks: ClassVar[list[str]] = []
 
     @redis_lock("close")
     def handle(self, *args: Any, **options: Any) -> None: ...

@@ -48,5 +48,5 @@ def test_result_or_exception_outlives_the_loss(
     (record,) = [record for record in caplog.records if record.name == "django_redis_locks.lost"]
     assert record.levelname == "ERROR"
     assert record.getMessage().startswith("Lock order was lost while it was held (expired)")
-    about = {"lock_key": "order", "lock_name": "order", "lock_alias": "default", "lock_why": "expired"}
+    about = {"lock_name": "order", "lock_alias": "default", "lock_why": "expired"}
     assert {**about, "lock_fence": lost.fence}.items() <= vars(record).items()
