@@ -9,7 +9,7 @@ from .job import WAITING
 
 if TYPE_CHECKING:
     from .job import Job
-    from .message import Message
+    from .message import Header, Message
 
 
 class Verdict(Enum):
@@ -23,7 +23,7 @@ class Verdict(Enum):
     OVERTAKEN = "a later submission of the same job was run since"
     FOLLOWING = "its predecessor is about to end: wait for that"
     SENDING = "a newer submission is being sent, which replaces it if that succeeds: wait for that"
-    STALE = "it is a copy of a try that is over, and the next one is queued"
+    STALE = "it is a copy of a try that is over, or another message of its job has taken its place"
     PARK = "another copy of it runs, or one that stands for it: come again when its lease would end"
     CONFLICT = "another job has the key"
 
@@ -37,6 +37,8 @@ def at_start(job: Job | None, me: Message) -> Verdict:
     if job is None:
         return Verdict.RUN
     mine = job.id == me.id
+    if mine and gives_way(job, me.header):
+        return Verdict.SENDING if job.state == "reserved" else Verdict.STALE
     late = None if mine or job.twin == me.id else _too_late(job, me)
     if late is not None:
         return late
@@ -55,10 +57,16 @@ def _too_late(job: Job, me: Message) -> Verdict | None:
     reserved = 0 if me.header is None else me.header.reserved
     if 0 < reserved <= job.past:
         return Verdict.OVERTAKEN
-    # nobody knows whether there is a message of one that is unsure: it replaces nothing
-    if job.first and job.state != "unsure" and job.first <= reserved < (job.reserved or job.known.version):
+    if gives_way(job, me.header):
         return Verdict.SENDING if job.state == "reserved" else Verdict.SUPERSEDED
     return None
+
+
+def gives_way(job: Job, header: Header | None) -> bool:
+    """Whether another message has taken the place of this one, of another job or of the same one."""
+    reserved = 0 if header is None else header.reserved
+    # nobody knows whether there is a message of one that is unsure: it replaces nothing
+    return 0 < job.first <= reserved < (job.reserved or job.known.version) and job.state != "unsure"
 
 
 def _queued(job: Job, me: Message) -> Verdict:

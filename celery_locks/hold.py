@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .message import Header
     from .options import LockOptions
     from .place import Place
+    from .times import Times
 
 
 class OnLost:
@@ -50,11 +51,10 @@ class OnLost:
 class Heir:
     """The message that takes a run's key over when the run ends: its own retry, or the next job of the same key."""
 
-    def __init__(self, id: str, tries: int, patience: float) -> None:
+    def __init__(self, id: str, tries: int, times: Times) -> None:
         self.id = id
         self.tries = tries
-        self.patience = patience
-        """Seconds after which it is given up."""
+        self.times = times
 
 
 class RunHold:
@@ -114,8 +114,11 @@ class RunHold:
         job, task = self.job, self.task
         if self.heir is not None:
             twin = job.twin if self.heir.id == job.id else ""
-            heir = replace(job.waiting(), id=self.heir.id, tries=self.heir.tries, twin=twin)
-            self.place.put(job, heir, self.heir.patience)
+            times = self.heir.times
+            heir = replace(job.waiting(), id=self.heir.id, tries=self.heir.tries, twin=twin, due=times.due)
+            own = self.heir.id == job.id  # a retry; another one's message says whom it follows, as no second one would
+            heir = replace(heir, until=times.until, counted=job.counted or not own)
+            self.place.put(job, heir, times.patience(task))
             return
         if requeued:
             self.place.put(job, job.waiting(), REQUEUED)
@@ -123,7 +126,8 @@ class RunHold:
         ran = clock.now() - self.began
         rest = max(0.0, seconds(task.lock_min_hold) - ran)
         ttl = self._answers_for(outcome, ran)
-        keep = max(rest, ttl, window(task) if outcome else 0.0)
+        late = max(0.0, job.late - clock.wall()) + window(task) if job.late else 0.0
+        keep = max(rest, ttl, late, window(task) if outcome else 0.0)
         if keep < 0.01:
             self.place.drop(job)
             return
@@ -135,6 +139,7 @@ class RunHold:
             reserved=job.reserved if job.first else 0,
             first=job.first,
             fingerprint=job.fingerprint,
+            late=job.late,
             spot=job.spot if outcome and self._result_counts(ttl) else "",
             keep=keep,
             rest=rest,

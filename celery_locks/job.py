@@ -46,6 +46,10 @@ class Job:
         rest: so long after its end nothing else of this key runs.
         ttl: so long after its end its result is the answer to new submissions.
         outcome: of a job that is done.
+        due: since 1970: from then on the message that is queued may be run; 0: at once.
+        until: since 1970: then that message is dropped; 0: never.
+        counted: somebody waits for this very task, by options that only its first message has.
+        late: since 1970: until then messages may come whose place others have taken.
         record: as it was read.
     """
 
@@ -64,6 +68,10 @@ class Job:
     rest: float = 0.0
     ttl: float = 0.0
     outcome: Outcome = ""
+    due: float = 0.0
+    until: float = 0.0
+    counted: bool = False
+    late: float = 0.0
     record: Record | None = None
 
     def fields(self) -> dict[str, Any]:

@@ -9,17 +9,20 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from billiard.exceptions import Terminated, WorkerLostError
 from celery.signals import task_revoked
 from celery.states import FAILURE, SUCCESS
 from celery.worker.request import Request as CelerysRequest
+from celery.worker.state import revoked as revoked_tasks
+from celery.worker.state import task_ready
 
-from django_redis_locks import LockError
+from django_redis_locks import LockError, clock
 
 from . import deaths as _deaths  # noqa: F401 - it connects itself
 from . import signals
+from .decisions import gives_way
 from .job import WAITING
 from .keys import key_of
 from .message import header_in
@@ -44,6 +47,20 @@ KILLED: Final = 1.0
 class Request(CelerysRequest):
     """A message that this worker runs."""
 
+    _already_revoked: bool
+
+    def revoked(self) -> bool:
+        if self._already_revoked or self.id in revoked_tasks or not is_expired(self):
+            return bool(super().revoked())
+        fate = expire(self)
+        if fate == "dropped":
+            return bool(super().revoked())
+        if fate == "replaced":  # its id isn't revoked: it is that of the message that has taken its place
+            self._already_revoked = True
+            task_ready(self)
+            self.acknowledge()
+        return fate == "replaced"
+
     def on_timeout(self, soft: bool, timeout: float) -> None:
         if not soft:
             leave_to_die(self)
@@ -55,6 +72,32 @@ class Request(CelerysRequest):
             # before the message goes back: whoever gets it finds a free key
             free_dead_run(self, back=comes_back(self, failure))
         return super().on_failure(exc_info, send_failed_event, return_ok)
+
+
+def is_expired(request: Any) -> bool:
+    """Whether the time of a message that wasn't run is over."""
+    return bool(request.expires) and clock.wall() > request.expires.timestamp()
+
+
+def expire(request: Any) -> Literal["dropped", "replaced", "begun"]:
+    """What becomes of a message that has expired. Its job is dropped, unless another message of it has taken this one's place,
+    or it has begun: then this one is a copy, which the task decides about."""
+    fate: Literal["dropped", "replaced", "begun"] = "dropped"
+
+    def look(place: Place, job: Job | None) -> None:
+        nonlocal fate
+        while job is not None and job.id == request.id:
+            if gives_way(job, header_in(request._context.headers, request.id)):
+                fate = "replaced"
+            elif job.state not in WAITING or _tries(request) < job.tries:
+                fate = "begun"
+            elif not place.drop(job):  # another submission was faster, or its own was being confirmed
+                job = place.look()
+                continue
+            return
+
+    _with_record(request, place_of, look)
+    return fate
 
 
 def leave_to_die(request: Any) -> None:

@@ -142,7 +142,7 @@ class Start:
         """The record of what is queued is another one: is this message in it no more?"""
         job = place_of(self.task, self.header.key).look()
         found = at_start(job, self.message)
-        if job is not None and found in (Verdict.SENDING, Verdict.SUPERSEDED):
+        if job is not None and found in (Verdict.SENDING, Verdict.SUPERSEDED, Verdict.STALE):
             self._instead(found, job)
 
     def _counted_on(self) -> bool:
@@ -173,6 +173,9 @@ class Start:
             first=0 if stands_for is None or (twin and not stands_for.sent) else stands_for.first,
             twin=twin,
             past=0 if over is None else over.past,
+            counted=self._counted_on(),
+            until=0.0 if over is None or over.id != self.message.id else over.until,
+            late=0.0 if over is None else max(over.late, over.due),
             fingerprint=header.fingerprint,
             spot=spot(),
             holder=holder_here(task),
@@ -295,12 +298,16 @@ class Start:
             self._store_is_down(failure)
         if revoked:
             if job is None or job.id in (leader, self.message.id):
-                self._revoke(f"{leader}, which it follows, was revoked")
+                return self._unanswered()  # it wasn't revoked itself, and may have asked for more time
             self.header = replace(self.header, follow=job.id)  # which has replaced it
             return self.answered()
         goes_on = job is not None and (leader in (job.id, job.twin) or (job.run and job.run == self.header.after))
         if job is not None and goes_on and not (job.state == "done" and job.age > NO_RESULT):
             self._again(self._backoff(), f"it follows {leader}")
+        return self._unanswered()
+
+    def _unanswered(self) -> bool:
+        """There won't be a result to take: it has a run of its own."""
         self.answerable = False
         self.header = replace(self.header, follow="", line=True)
         return False

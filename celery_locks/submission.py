@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from celery.states import READY_STATES
 from celery.utils import uuid
 from kombu.exceptions import EncodeError
 
-from django_redis_locks import LockBackendError, clock
+from django_redis_locks import LockBackendError
 
 from . import beat, signals
 from .decisions import Submit, at_submit
@@ -24,16 +23,21 @@ from .hold import Heir
 from .job import Job
 from .keys import key_of
 from .message import HEADER, Header, header_in
-from .options import LockOptions, seconds
+from .options import LockOptions
 from .place import SENDING, place_of
 from .terms import NO_RESULT, has_results, state_of, who
+from .times import better, times_of
 
 if TYPE_CHECKING:
     from celery.result import AsyncResult
 
     from .place import Place
+    from .times import Times
 
-Publish = Callable[[str, Header], "AsyncResult[Any]"]
+Publish = Callable[..., "AsyncResult[Any]"]
+
+COUNTED: Final = ("chord", "chain", "group_id", "link", "link_error")
+"""Options by which somebody waits for this very task."""
 
 _NOT_SENT: Final = (EncodeError, TypeError, ValueError)
 """What a message can't be made of. After any other failure the broker may have taken it."""
@@ -48,15 +52,16 @@ def submit(
     options: dict[str, Any],
     send: Callable[..., AsyncResult[Any]],
 ) -> AsyncResult[Any]:
-    """Send the message of a job, unless there is one. ``send(task_id, headers)`` is Celery's own ``apply_async``.
+    """Send the message of a job, unless there is one. ``send(task_id, headers, **changes)`` is Celery's own
+    ``apply_async`` with the caller's options, which the last ones replace.
 
     Raises:
         DuplicateTask, IdempotencyKeyReused, LockKeyError, LockBackendError, TypeError: as the options say.
     """
 
-    def publish(id: str, header: Header) -> AsyncResult[Any]:
+    def publish(id: str, header: Header, **changes: Any) -> AsyncResult[Any]:
         headers = {**(options.get("headers") or {}), HEADER: header.written()}
-        return send(task_id=id, headers=headers)
+        return send(task_id=id, headers=headers, **changes)
 
     run = task.request.get("lock_run")
     known = header_in(options.get("headers"), task_id)
@@ -88,7 +93,7 @@ def submit(
 
 
 def _heir(task: LockOptions, id: str, options: Mapping[str, Any]) -> Heir:
-    return Heir(id, int(options.get("retries") or 0), patience_of(task, options))
+    return Heir(id, int(options.get("retries") or 0), times_of(task, options))
 
 
 def _after(run: Any, submission: _Submission) -> AsyncResult[Any]:
@@ -118,7 +123,18 @@ class _Submission:
         self.ticking = False
         """Beat submits it: an error would only be a line in beat's log, and a lost tick."""
         self.place: Place = place_of(task, new.key)
-        self.job = Job("reserved", new.id, tries=int(options.get("retries") or 0), fingerprint=new.fingerprint)
+        self.times = times_of(task, options)
+        self.changes: dict[str, Any] = {}
+        """Of the options, for a message that takes another one's place."""
+        self.job = Job(
+            "reserved",
+            new.id,
+            tries=int(options.get("retries") or 0),
+            fingerprint=new.fingerprint,
+            due=self.times.due,
+            until=self.times.until,
+            counted=any(options.get(name) for name in COUNTED),
+        )
 
     def result(self) -> AsyncResult[Any]:
         if self.task.lock_on_duplicate == "queue":
@@ -137,7 +153,7 @@ class _Submission:
         while result is None:
             if job is None or at_submit(job) is Submit.RESERVE or self.is_void(job):
                 if job is not None:
-                    self.job = replace(self.job, past=job.past)
+                    self.job = replace(self.job, past=job.past, late=max(job.late, job.due))
                 done, job = self.place.put(job, self.job, SENDING)
                 if done and job is not None:
                     return self._send(job, None)
@@ -153,17 +169,41 @@ class _Submission:
             return told(self.publish(job.id, replace(self.new, reserved=job.reserved)), duplicated=False), job
         if found is Submit.AWAIT:
             return None, self.place.change(job, job.known.lease_left + 0.1)
-        if (
-            found is Submit.REPEAT and self._counted_on()
-        ):  # nobody was told of that one, and this one's id is known already
-            return self._over(job, replace(self.job, first=job.first or job.reserved, past=job.past), None)
         if found is Submit.REPEAT:
-            return self._over(
-                job, Job("reserved", job.id, first=job.first, past=job.past, fingerprint=job.fingerprint), None
-            )
-        if job.state == "queued" and self.task.lock_on_duplicate == "replace" and not self._counted_on():
-            return self._over(job, replace(self.job, first=job.first or job.reserved, past=job.past), job)
-        return self.duplicate(job), job
+            # nobody was told of that one; this one's id may be known already
+            same = {} if self._counted_on() else {"id": job.id, "fingerprint": job.fingerprint}
+            return self._over(job, self._instead_of(job, **same), None)
+        stern = self.task.lock_on_duplicate == "raise" and not self.ticking
+        if job.state != "queued" or stern:
+            return self.duplicate(job), job
+        if self.task.lock_on_duplicate == "replace" and not self._counted_on():
+            return self._over(job, self._instead_of(job), job)
+        times = better(job, self.times)
+        if times is None:
+            return self.duplicate(job), job
+        if self._counted_on() or job.counted or not job.reserved or self.task.unique_until == "start":
+            return self.duplicate(job, alone=True, sooner=times.due < job.due), job
+        return self._second(job, times)
+
+    def _second(self, job: Job, times: Times) -> tuple[AsyncResult[Any] | None, Job | None]:
+        """The message that is queued comes too late or is dropped too early: send a second one, under the id of the job, which
+        takes its place."""
+        own = self.times
+        self.times, self.changes = times, {**times.options(), "retries": job.tries}
+        first, late = job.first or job.reserved, max(job.late, job.due)
+        again = job.turned("reserved", reserved=0, first=first, late=late, due=times.due, until=times.until)
+        result, now = self._over(job, again, job)
+        if result is None:  # another submission was first
+            self.times, self.changes = own, {}
+            return None, now
+        about = {"task_id": job.id, "state": job.state}
+        signals.tell(signals.duplicate_suppressed, self.task, "a duplicate, sent again for its times", **about)
+        return told(result, duplicated=True), now
+
+    def _instead_of(self, job: Job, **changes: Any) -> Job:
+        """This submission's job, whose message takes the place of another one."""
+        late = max(job.late, job.due)
+        return replace(self.job, first=job.first or job.reserved, past=job.past, late=late, **changes)
 
     def _over(self, job: Job, new: Job, replaced: Job | None) -> tuple[AsyncResult[Any] | None, Job | None]:
         """Send a message instead of one that was sent, or may have been."""
@@ -179,13 +219,13 @@ class _Submission:
         version = reserved.known.version
         self.new = replace(self.new, reserved=version)
         try:
-            result = self.publish(self.new.id, self.new)
+            result = self.publish(self.new.id, self.new, **self.changes)
         except BaseException as failure:
             self._not_sent(reserved, replaced, failure)
             raise
         queued = self.job.turned("queued", reserved=version)
         try:
-            self.place.put(reserved, queued, patience_of(self.task, self.options))
+            self.place.put(reserved, queued, self.times.patience(self.task))
         except LockBackendError as failure:  # the message is out: the worker takes the key
             signals.log_failure(self.task, self.new.id, "submission", failure)
         return told(result, duplicated=False)
@@ -194,7 +234,7 @@ class _Submission:
         try:
             if not isinstance(failure, _NOT_SENT):
                 unsure = reserved.turned("unsure", reserved=reserved.known.version)
-                self.place.put(reserved, unsure, patience_of(self.task, self.options))
+                self.place.put(reserved, unsure, self.times.patience(self.task))
             elif replaced is not None and self.task.unique_until != "start":  # where it may have begun meanwhile
                 self.place.put(reserved, replaced.turned("queued"), replaced.known.lease_left)
             else:
@@ -223,14 +263,14 @@ class _Submission:
 
     def _counted_on(self) -> bool:
         """Somebody waits for this very task: a chord, a group, the next step of a chain, a callback."""
-        about = ("chord", "chain", "group_id", "link", "link_error")
-        return self.given or any(self.options.get(name) for name in about)
+        return self.given or self.job.counted
 
-    def duplicate(self, job: Job) -> AsyncResult[Any]:
-        """What a submission is answered with whose job is there already."""
-        if self._counted_on() and self.task.lock_on_duplicate != "raise":
-            how = self.task.lock_canvas
-            if how == "follow" and not has_results(self.task):
+    def duplicate(self, job: Job, *, alone: bool = False, sooner: bool = False) -> AsyncResult[Any]:
+        """What a submission is answered with whose job is there already. ``alone``: it has a message of its own, since that
+        job's comes later than it should (``sooner``), or may be dropped before."""
+        if (self._counted_on() or alone) and self.task.lock_on_duplicate != "raise":
+            how = self.task.lock_canvas if self._counted_on() else "follow"
+            if how == "follow" and (sooner or not has_results(self.task)):
                 how = "run"
             if how != "fail":
                 new = replace(self.new, follow=job.id) if how == "follow" else replace(self.new, line=True)
@@ -256,24 +296,3 @@ def told(result: AsyncResult[Any], *, duplicated: bool) -> AsyncResult[Any]:
     """A result that says whether another submission had been first."""
     result.deduplicated = duplicated  # type: ignore[attr-defined]
     return result
-
-
-def patience_of(task: LockOptions, options: Mapping[str, Any]) -> float:
-    """Seconds until a message that nobody has run is given up."""
-    patience = seconds(task.lock_queue_ttl) + delay_of(options)
-    expires = options.get("expires", task.expires)
-    if expires is not None:
-        patience = min(patience, delay_of({"eta" if isinstance(expires, str | datetime) else "countdown": expires}))
-    return max(1.0, patience)
-
-
-def delay_of(options: Mapping[str, Any]) -> float:
-    """Seconds until a message may be run at all."""
-    if options.get("countdown"):
-        return max(0.0, float(options["countdown"]))
-    eta = options.get("eta")
-    if isinstance(eta, str):
-        eta = datetime.fromisoformat(eta)
-    if not isinstance(eta, datetime):
-        return 0.0
-    return max(0.0, (eta if eta.tzinfo else eta.replace(tzinfo=UTC)).timestamp() - clock.wall())

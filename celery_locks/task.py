@@ -119,8 +119,8 @@ class LockedTask(LockOptions):
         if self.plain or self.app.conf.task_always_eager:
             return told(send(task_id=task_id, **options), duplicated=False)
 
-        def publish(task_id: str, headers: dict[str, Any]) -> AsyncResult[Any]:
-            return send(task_id=task_id, **{**options, "headers": headers})
+        def publish(task_id: str, **changes: Any) -> AsyncResult[Any]:
+            return send(task_id=task_id, **{**options, **changes})
 
         return submit(self, args or (), kwargs or {}, task_id, idempotency_key, options, publish)
 

@@ -71,6 +71,26 @@ def test_body_that_ignores_its_termination_stays_alone(cell: Cell, who: str) -> 
     os.kill(body.pid, signal.SIGKILL)  # that child would hear the next SIGTERM otherwise than a fresh one
 
 
+@pytest.mark.parametrize("first", [{"expires": EXPIRES}, {"countdown": 2}])
+def test_submission_that_asks_for_more_time_is_run_in_that(cell: Cell, who: str, first: dict[str, float]) -> None:
+    """[K7] Under the same id, once; the first message does nothing: it revokes neither the job nor its id."""
+    cell.occupy(who, "early" if "expires" in first else "late")
+    task = cell.task("once.early.quick")
+    result = task.apply_async((who,), **first)
+    assert task.delay(who).id == result.id
+    cell.journal.write("submitted", who)
+    (submitted,) = cell.journal.entries(who, "submitted")
+    if "expires" in first:
+        cell.journal.until(lambda: cell.journal.age(submitted) > EXPIRES + 0.1, who, "the end of its time")
+    cell.journal.open_gate(f"{who}-busy")
+    assert result.get(timeout=20)
+    if "countdown" in first:
+        assert cell.journal.age(submitted) < 20
+        cell.journal.wait(who, "postrun", id=result.id, count=2)
+    assert len(cell.journal.entries(who, "begin")) == 1
+    assert result.state == "SUCCESS"
+
+
 def test_submission_after_a_job_expired_is_a_new_job(cell: Cell, who: str) -> None:
     """[C11] In a queue that no worker looks into, so no state tells; or it is found too late by a worker, which revokes it and
     calls nothing of the task."""

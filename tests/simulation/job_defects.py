@@ -89,21 +89,27 @@ def revoked_and_submitted_again(world: JobWorld) -> None:
     world.web[0].thread("s", submit)
 
 
-def expires_inherited(world: JobWorld) -> None:
-    """The first submission expires soon, the second one doesn't."""
+def times_inherited(world: JobWorld) -> None:
+    """The first submission begins late, or expires soon; the second one has no such bounds."""
     _without_workers(world, 10.0)
+    first = world.random.choice([{"expires": 1}, {"countdown": 4000}])
 
     def submit() -> None:
-        world.submit("s0", expires=1)
+        world.submit("s0", **first)
         current().sleep(0.2)
         world.submit("s1")
 
     def ran() -> None:
         if not world.rules.runs:
-            world.scheduler.broken("a submission that doesn't expire was never run")
+            world.scheduler.broken("a submission that doesn't expire was never run, or late")
+
+    def once() -> None:
+        if len(world.rules.runs) > 1:
+            world.scheduler.broken("a job was run twice")
 
     world.web[0].thread("s", submit)
     world.scheduler.at(300.0, ran)
+    world.scheduler.at(4002.0, once)
 
 
 TRIGGERS = {
@@ -111,5 +117,5 @@ TRIGGERS = {
     "K2": Trigger("three at once", death_before_the_result),
     "K4": Trigger("replaced", plain_message_beside_replaced),
     "K5": Trigger("three at once", revoked_and_submitted_again),
-    "K7": Trigger("three at once", expires_inherited),
+    "K7": Trigger("three at once", times_inherited),
 }

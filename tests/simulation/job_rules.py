@@ -119,7 +119,9 @@ class JobRules:
         world = self.world
         if told.id not in world.broker.sent:
             yield f"{told.id} was never sent"
-        if not told.deduplicated:
+        # the message of a job that had begun comes back, and may have expired since
+        times = SCENES[world.scene].get("options") and not world.faults.counts["death"]
+        if not told.expires and (times or not told.deduplicated):
             # without the store a worker decides: it may skip the job for one that runs, or that couldn't give its key back
             blind = bool(world.faults.disturbances)
             runs = [run for run in self.runs if run.outcome in FINAL]
@@ -127,5 +129,5 @@ class JobRules:
                 yield f"{told.id} was accepted, and neither it nor a later one ran"
         if world.results.get_state(told.id) == "PENDING" and (told.counted or world.late):
             yield f"{told.id} has no result"
-        if told.counted and world.results.get_state(told.id) == "REVOKED":
+        if told.counted and not told.expires and world.results.get_state(told.id) == "REVOKED":
             yield f"{told.id}, which a chord counts on, is revoked"

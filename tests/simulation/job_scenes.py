@@ -16,6 +16,8 @@ class OwnCall(IdempotentTask):
 
 TROUBLE = {"death": 1, "copy": 1, "stop": 1}
 
+TIMES: list[dict[str, Any]] = [{}, {"expires": 0.5}, {"expires": 4}, {"countdown": 20}, {"countdown": 3, "expires": 30}]
+
 SCENES: dict[str, dict[str, Any]] = {
     "three at once": {"chances": {"stop": 1}},
     "deaths and copies": {"chances": {"death": 2, "copy": 2, "stop": 1}},
@@ -41,6 +43,11 @@ SCENES: dict[str, dict[str, Any]] = {
     "in canvas": {"counted": (1, 2), "chances": {"copy": 1, "stop": 1}},
     "in canvas, and the broker fails": {"counted": (1, 2), "chances": {"broker": 1}},
     "in canvas, replaced": {"counted": (0,), "lock_on_duplicate": "replace", "chances": {"stop": 1}},
+    "times that differ": {"options": TIMES, "chances": TROUBLE},
+    "times that differ, and the broker fails": {"options": TIMES, "chances": {"broker": 1, "encode": 1}},
+    "times that differ, in canvas": {"options": TIMES, "counted": (0,), "chances": {"stop": 1}},
+    "times that differ, until the start": {"options": TIMES, "unique_until": "start", "chances": {"stop": 1}},
+    "times that differ, and retries": {"options": TIMES, "plans": ["retry"], "chances": TROUBLE},
     "each one": {"lock_on_duplicate": "queue", "lock_on_conflict": "retry", "chances": TROUBLE, "each": True},
     "each one goes back": {
         "lock_on_duplicate": "queue",
@@ -52,9 +59,9 @@ SCENES: dict[str, dict[str, Any]] = {
     "with a call of its own": {"base": OwnCall, "known": "K1"},
 }
 
-OWN_ARGUMENTS = ("plans", "counted", "each", "chances", "known")
-"""What isn't an option of the task: what its bodies do, one after the other; which submissions a chord counts on; whether
-each one is to be run; the known defect without which no seed chooses the scene."""
+OWN_ARGUMENTS = ("plans", "options", "counted", "each", "chances", "known")
+"""What isn't an option of the task: what its bodies do, one after the other; one of the options for each submission; which
+of them a chord counts on; whether each one is to be run; the known defect without which no seed chooses the scene."""
 
 
 def options_of(scene: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from kombu.exceptions import EncodeError, OperationalError
 
 from celery_locks import request, stored
 from celery_locks.keys import key_of
-from django_redis_locks import LockBackendError
+from celery_locks.times import times_of
+from django_redis_locks import LockBackendError, clock
 from django_redis_locks.backends.memory import MemoryBackend
 from django_redis_locks.conf import AliasSettings
 from tests.simulation.broker import Broker, Message, Results
@@ -76,6 +77,7 @@ class Submitted:
     id: str
     deduplicated: bool
     counted: bool
+    expires: bool = False
 
 
 class JobWorld:
@@ -109,6 +111,7 @@ class JobWorld:
         self.web = [self._new_process(name) for name in ("web1", "web2")]
         self.rules = JobRules(self)
         self.current: dict[Process, Message] = {}
+        self.expired: set[str] = set()
 
     @property
     def processes(self) -> list[Process]:
@@ -138,7 +141,9 @@ class JobWorld:
             after = self.random.choice([0.0, 0.0, 0.001, 0.005, 1.0]) + number // 3 * self.random.choice(
                 [0.0, 1.0, 10.0]
             )
-            process.thread(f"s{number}", partial(self.submit, f"s{number}", number % 3 in counted), after)
+            options = self.random.choice(SCENES[self.scene].get("options", [{}]))
+            submit = partial(self.submit, f"s{number}", number % 3 in counted, **options)
+            process.thread(f"s{number}", submit, after)
 
     def close(self) -> None:
         for process in self.processes:
@@ -164,7 +169,7 @@ class JobWorld:
             self.scheduler.say("%s is told %r", name, failure)
             return
         self.scheduler.say("%s is told %s%s", name, result.id, " (duplicate)" if result.deduplicated else "")
-        self.rules.told.append(Submitted(began, result.id, result.deduplicated, counted))
+        self.rules.told.append(Submitted(began, result.id, result.deduplicated, counted, "expires" in options))
 
     def publish(self, name: str, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         """``app.send_task``: to the broker, which may fail before or after."""
@@ -179,15 +184,15 @@ class JobWorld:
             self._spend("broker")
             fault = self.random.choice(["before", "after"])
         if fault != "before":
-            expires = options.get("expires")
+            times, now = times_of(self.task, options), clock.wall()
             message = Message(
                 options["task_id"],
                 tuple(args or ()),
                 dict(options.get("headers") or {}),
                 options.get("retries") or 0,
-                self.scheduler.now + (options.get("countdown") or 0.0) + self.random.choice(QUEUEING),
+                self.scheduler.now + max(0.0, times.due - now) + self.random.choice(QUEUEING),
                 counted=bool(options.get("chord")),
-                expires=None if expires is None else self.scheduler.now + expires,
+                expires=self.scheduler.now + times.until - now if times.until else None,
             )
             self.scheduler.say("the broker has %s, %s", message.id, message.headers.get("celery_locks"))
             self.broker.send(message)
@@ -217,11 +222,7 @@ class JobWorld:
                 self.scheduler.at(self.scheduler.now + 1e-3, self.broker.dispatch)
 
     def _run(self, process: Process, message: Message) -> None:
-        if message.expires is not None and self.scheduler.now > message.expires:
-            self.results.store(message.id, "REVOKED", "expired")
-            self._drop_revoked(message)
-            return
-        if self.results.get_state(message.id) == "REVOKED" and message.id in self.rules.revoked:
+        if self._is_revoked(message):
             return
         context = Context(
             {
@@ -263,15 +264,23 @@ class JobWorld:
     def store_takes(self) -> float:
         return self.random.choice([self.faults.trip(), self.faults.trip(), 0.05, 1.0])
 
-    def _drop_revoked(self, message: Message) -> None:
+    def _is_revoked(self, message: Message) -> bool:
+        """As the worker's main process finds it, which remembers the ids of expired messages."""
+        if message.expires is None or self.scheduler.now <= message.expires:
+            return message.id in self.rules.revoked | self.expired
         fake = SimpleNamespace(
             task=self.task,
             id=message.id,
             args=message.args,
             kwargs={},
-            _context=SimpleNamespace(headers=message.headers),
+            _context=SimpleNamespace(headers=message.headers, retries=message.tries),
         )
-        request._revoked(fake)
+        fate = request.expire(fake)
+        if fate == "dropped":
+            self.expired.add(message.id)
+            self.results.store(message.id, "REVOKED", "expired")
+            request._revoked(fake)
+        return fate != "begun"
 
     def body(self, task: Any) -> str:
         plan = self.plans.pop(0) if self.plans else "success"

@@ -37,7 +37,6 @@ KNOWN_DEFECTS = [
         "reported as lost",
         "a grant that was released by hand-over is reported as lost if the lock is taken before the next one asks",
     ),
-    KnownDefect("K7", "job", 1, "doesn't expire", "a duplicate inherits the expiry of the first submission"),
 ]
 
 MENDED_DEFECTS = [
@@ -46,6 +45,7 @@ MENDED_DEFECTS = [
     KnownDefect("E17", "lock", 1, "after its loss", "a record is prolonged after its loss was reported"),
     KnownDefect("E13", "lock", 1, "a fixed lease is renewed", "an inner entry turns a fixed lease into a renewed one"),
     KnownDefect("L2", "lock", 1, "says that it is held", "a released grant says that it is held"),
+    KnownDefect("K7", "job", 1, "doesn't expire", "a duplicate inherits the times of the first submission"),
     KnownDefect("L3", "lock", 1, "a refused release", "a refused synchronous release releases all the same"),
     KnownDefect("K4", "job", 2, "two are enough", "a message without header lets replaced jobs run"),
     KnownDefect("K5", "job", 1, "revoked before", "a submission is answered with a job that was just revoked"),

@@ -74,6 +74,16 @@ def test_run_that_fails_still_replaces_what_it_replaced(history: History) -> Non
     assert history.world.results.get_state("a") == "REVOKED"
 
 
+@pytest.mark.parametrize("plan", ["success", "fail"])
+def test_run_is_known_until_the_messages_that_it_replaces_have_come(history: History, plan: str) -> None:
+    """[K7] They may have a long countdown."""
+    history.world.plans = [plan]
+    history.write(Job("queued", "b", first=5, reserved=9, late=history.world.server.wall() + 9000))
+    assert history.receive("b", 9).keep == pytest.approx(9000 + 3600, abs=LEASE)
+    history.receive("b", 5)
+    assert [run.id for run in history.world.rules.runs] == ["b"]
+
+
 def test_run_that_stands_for_another_message_answers_it_after_retries(installation: Installation) -> None:
     """[C40] The one whose reservation had expired runs; the other one is answered, though it was retried."""
     history = History(installation, "three at once")

@@ -13,7 +13,25 @@ from celery_locks.message import HEADER, Header, header_in
 from django_redis_locks import LockKeyError, Record
 
 FULL = Job(
-    "done", "id", "run", 2, 5, 3, "twin", 4, "print", "spot", ("host", 7, "main", "t"), 60.0, 5.0, 6.0, "success"
+    "done",
+    "id",
+    "run",
+    2,
+    5,
+    3,
+    "twin",
+    4,
+    "print",
+    "spot",
+    ("host", 7, "main", "t"),
+    60.0,
+    5.0,
+    6.0,
+    "success",
+    7.0,
+    8.0,
+    True,
+    9.0,
 )
 
 

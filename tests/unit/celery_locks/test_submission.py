@@ -9,6 +9,7 @@ import asyncio
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -214,6 +215,48 @@ def test_submission_after_a_start_or_a_revocation_is_a_new_job(sent: Sent) -> No
     assert not third.deduplicated
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "eta", "expires"),
+    [
+        ({"expires": 60}, {}, None, None),
+        ({"countdown": 600}, {}, None, None),
+        ({"countdown": 600, "expires": 900}, {"countdown": 60, "expires": 120}, 60, 900),
+        ({"countdown": 60, "expires": 120}, {"countdown": 600, "expires": 900}, 60, 900),
+        ({"expires": 60}, {"expires": 60}, 0, 0),
+        ({}, {"countdown": 60, "expires": 120}, 0, 0),
+    ],
+)
+def test_duplicate_with_a_later_end_or_an_earlier_beginning_is_sent_again(
+    sent: Sent, first: dict[str, Any], second: dict[str, Any], eta: int | None, expires: int | None
+) -> None:
+    """[K7] Under the id of the job: its message would begin later, or be dropped."""
+    task = sent.task()
+    now = datetime.now(UTC)
+    one, two = task.apply_async((1,), **first), task.apply_async((1,), **second)
+    assert (one.id, two.deduplicated) == (two.id, True)
+    assert sent.ids_of(task) == [one.id] * (1 if eta == 0 else 2)
+    if eta != 0:
+        found = [sent.messages[-1][name] for name in ("eta", "expires")]
+        moments = [moment and round((datetime.fromisoformat(moment) - now).total_seconds()) for moment in found]
+        assert moments == [eta, expires]
+        job, (old, new) = sent.job(task), [header["reserved"] for header in sent.headers[-2:]]
+        assert (job.state, job.id, job.first, job.reserved) == ("queued", one.id, old, new)
+
+
+def test_duplicate_of_a_job_that_is_counted_on_has_a_message_of_its_own_for_its_times(sent: Sent) -> None:
+    """[K7] A second one of the job's would lack its callbacks; the duplicate's own has what it needs."""
+    task = sent.task()
+    for first, second, how in [
+        ({"link": task.si(3), "expires": 60}, {}, "follow"),
+        ({"link": task.si(3), "countdown": 60}, {}, "line"),
+        ({"countdown": 60}, {"link": task.si(3)}, "line"),
+    ]:
+        number = len(sent.ids)
+        one, two = task.apply_async((number,), **first), task.apply_async((number,), **second)
+        assert one.id != two.id
+        assert sent.headers[-1][how] in (one.id, True)
+
+
 def test_idempotency_key_with_other_arguments_raises_IdempotencyKeyReused(sent: Sent) -> None:
     task = sent.task()
     first = task.apply_async((1,), idempotency_key="order-7")
@@ -395,7 +438,8 @@ def test_run_keeps_its_key_for_a_successor_only_if_that_was_sent(sent: Sent, mon
     assert run.heir is None
     repair()
     result = task.apply_async((1,), countdown=5)
-    assert (run.heir.id, run.heir.tries, run.heir.patience) == (result.id, 0, 86_405)
+    assert (run.heir.id, run.heir.tries) == (result.id, 0)
+    assert run.heir.times.patience(task) == pytest.approx(86_405, abs=1)
 
 
 def test_store_that_is_down_lets_a_singleton_be_sent_and_an_idempotent_task_raise(sent: Sent, settings: Any) -> None:

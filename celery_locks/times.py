@@ -1,0 +1,68 @@
+"""From when to when the message of a job may be run: the one that is queued, and the one that a submission asks for."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from django_redis_locks import clock
+
+from .options import LockOptions, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .job import Job
+
+SAME: Final = 1.0
+"""Seconds by which two moments may differ and count as one: the clocks of two submitters do, and so do two clicks."""
+
+
+class Times(NamedTuple):
+    """In seconds since 1970.
+
+    Attributes:
+        due: the message may be run from then on; 0: at once.
+        until: then it is dropped; 0: never.
+    """
+
+    due: float = 0.0
+    until: float = 0.0
+
+    def patience(self, task: LockOptions) -> float:
+        """Seconds until a message that nobody has run is given up."""
+        now = clock.wall() if self.due or self.until else 0.0
+        patience = seconds(task.lock_queue_ttl) + max(0.0, self.due - now if self.due else 0.0)
+        return max(1.0, min(patience, self.until - now) if self.until else patience)
+
+    def options(self) -> dict[str, Any]:
+        """Those of ``apply_async`` that say so."""
+        due, until = (datetime.fromtimestamp(moment, UTC) if moment else None for moment in self)
+        return {"countdown": None, "eta": due, "expires": until}
+
+
+def times_of(task: LockOptions, options: Mapping[str, Any]) -> Times:
+    """What the options of ``apply_async`` ask for."""
+    due = options.get("countdown") or options.get("eta")
+    until = options.get("expires", task.expires)
+    return Times(_moment(due), 0.0 if until is None else max(_moment(until), 1.0))
+
+
+def _moment(option: Any) -> float:
+    """Of a number of seconds, a datetime or its text; 0 if it is none."""
+    if isinstance(option, str):
+        option = datetime.fromisoformat(option)
+    if isinstance(option, datetime):
+        return (option if option.tzinfo else option.replace(tzinfo=UTC)).timestamp()
+    return 0.0 if option is None else clock.wall() + float(option)
+
+
+def better(job: Job, asked: Times) -> Times | None:
+    """What the message of a queued job must be, so that a submission that asks for more gets it: the earlier beginning, but
+    not that of a retry, and the later end. None: the message that is queued will do."""
+    sooner = not job.tries and job.due - max(asked.due, clock.wall()) > SAME
+    longer = bool(job.until) and (not asked.until or asked.until - job.until > SAME)
+    if not (sooner or longer):
+        return None
+    until = max(job.until, asked.until) if job.until and asked.until else 0.0
+    return Times(asked.due if sooner else job.due, until)
