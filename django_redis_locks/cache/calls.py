@@ -56,7 +56,7 @@ class Call:
         self.token = ""
         self.job = job
         self.stale_ms = round(options.stale * 1000)
-        self.asynchronous = False
+        self.asynchronous = self.of_task = False
         self.ends_matter = options.stale > 0 or options.early is not None
         """Whether it must be known how long a value has left."""
         self._load: Any = None

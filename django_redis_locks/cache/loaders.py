@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+from concurrent import futures
 from contextvars import ContextVar
 from inspect import CO_COROUTINE
 from types import FunctionType
@@ -17,7 +19,8 @@ from .options import seconds_or_ever
 from .results import MISSING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from asyncio import AbstractEventLoop
+    from collections.abc import Awaitable, Callable
 
     from ..core.effects import Place
     from .flights import Flight
@@ -27,6 +30,10 @@ Within: TypeAlias = "tuple[tuple[Place, Flight | None], ...]"
 
 loading: ContextVar[Within] = ContextVar("django_redis_locks.cache.loading", default=())
 """The loads within which this thread or task runs, and their flights."""
+
+
+home: ContextVar[AbstractEventLoop | None] = ContextVar("django_redis_locks.cache.home", default=None)
+"""The loop of the task for which a thread loads in the background."""
 
 
 class LoadContext:
@@ -105,6 +112,8 @@ def call(loader: Callable[..., Any], arguments: tuple[Any, ...], within: Within)
     token = loading.set((*loading.get(), *within))
     try:
         value = loader(*arguments)
+        if inspect.isawaitable(value) and (loop := home.get()) is not None:
+            return _awaited(value, loop)
     finally:
         loading.reset(token)
     if inspect.isawaitable(value):
@@ -112,6 +121,24 @@ def call(loader: Callable[..., Any], arguments: tuple[Any, ...], within: Within)
             value.close()
         raise TypeError(f"{_name(loader)} returned an awaitable: await aget_or_load(), or another a-twin, for it")
     return value
+
+
+def _awaited(value: Awaitable[Any], loop: AbstractEventLoop) -> Any:
+    """Await it in a loop, while this thread waits: what it uses belongs to that loop."""
+
+    async def wait() -> Any:
+        return await value
+
+    waiting = wait()
+    try:
+        future = asyncio.run_coroutine_threadsafe(waiting, loop)
+    except RuntimeError:
+        waiting.close()
+        raise
+    while not futures.wait([future], timeout=1.0).done:
+        if loop.is_closed():
+            raise RuntimeError("the event loop of the caller ended before the load did")
+    return future.result()
 
 
 async def acall(loader: Callable[..., Any], arguments: tuple[Any, ...], within: Within) -> Any:

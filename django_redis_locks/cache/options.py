@@ -48,7 +48,8 @@ class LoadOptions:
         refresh: who loads a stale or early value: ``"inline"`` the caller who finds it, ``"thread"`` a thread or task of
             its process, ``"celery"`` a worker, or a callable that is given the job.
         wait: how long a caller without a value waits for another one's load; None, or -1: for as long as that runs.
-        wait_stale: how long a caller with a stale value waits for the fresh one.
+        wait_stale: how long a caller with a stale value waits for the fresh one; then the stale value is served, and the load goes
+            on in a thread or task. 0: the caller who loads ``"inline"`` waits for as long as that takes, the others don't.
         on_conflict: after ``wait``: ``"load"`` beside the other one, without storing, one caller for each lease;
             ``"default"``; ``"raise"`` a ``LoadTimeout``.
         default: the value when there is none.

@@ -53,7 +53,7 @@ class Job:
         from .loads import taking_over  # noqa: PLC0415 - it hands jobs over itself
 
         world = self.call.road.world
-        if self.call.asynchronous:
+        if self.call.asynchronous or self.call.of_task:
             return async_to_sync(arun)(taking_over(self.call, self.token), world)
         return run(taking_over(self.call, self.token), world)
 
@@ -80,6 +80,7 @@ def path_of(loader: Any) -> str:
 
 def hand_over(call: Call, claim: Claim) -> None:
     """Have somebody else carry out a load that was claimed here. If that can't be, a thread of ours does."""
+    call.of_task = running_loop() is not None
     job = call.job or Job(path_of(call.loader))
     job = replace(job, token=call.token, expire=call.options.start_within, call=call)
     if claim.hold is not None:

@@ -52,13 +52,14 @@ def renewing(call: Call, now: Found, result: LoadResult) -> Program[LoadResult]:
         flights.land(call.key, flight, landing)
         return _instead(call, landing, result, mine=True)
     unstarted = partial(not_begun, call, flight, claim)
-    if options.refresh == "inline":
+    if options.refresh == "inline" and not patience:
         yield Lead(flown(call, flight, loading(call, flight, claim, there or NOTHING)), unstarted)
         landing = yield Follow(flights, flight, inf, mine=True)
         return result if landing is None else _instead(call, landing, result, mine=True)
-    if options.refresh == "thread":
+    if options.refresh in ("inline", "thread"):
         yield Behind(flown(call, flight, loading(call, flight, claim, there or NOTHING)), unstarted, call.asynchronous)
-        return result
+        landing = (yield Follow(flights, flight, as_of + patience)) if patience else None
+        return result if landing is None else _instead(call, landing, result, mine=True)
     flights.land(call.key, flight, AGAIN)
     call.hand_over(claim)
     return result

@@ -15,7 +15,7 @@ from ..core.errors import LockBackendError
 from ..core.owners import running_loop
 from ..core.runner import arun, run
 from ..core.wakeup import TaskEvent
-from . import background
+from . import background, loaders
 from .results import MISSING
 
 if TYPE_CHECKING:
@@ -216,8 +216,13 @@ class World:
         await asyncio.sleep(0)
 
     async def _abehind(self, effect: Behind) -> None:
-        if effect.in_task or not background.in_thread(lambda: run(effect.program, self)):
-            self._in_task(effect)
+        token = loaders.home.set(running_loop())
+        try:
+            if not effect.in_task and background.in_thread(lambda: run(effect.program, self)):
+                return
+        finally:
+            loaders.home.reset(token)
+        self._in_task(effect)
 
     def _in_task(self, effect: Lead | Behind) -> None:
         def check(_: object) -> None:

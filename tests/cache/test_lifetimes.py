@@ -112,7 +112,7 @@ class NoRates(Exception):
         self.currency = currency
 
 
-def test_exception_of_a_load_is_shared_with_those_who_waited_for_it(callers: Callers) -> None:
+def test_exception_of_a_loader_is_raised_by_its_followers_as_a_copy(callers: Callers) -> None:
     """[S5] As itself, a copy each, whose traceback doesn't grow with their number. Whoever comes later loads."""
     for error in (NoRates("EUR"), OSError(2, "no such file", "rates")):
         loading = callers.begin(error)

@@ -179,6 +179,31 @@ def test_asynchronous_loader_is_refused_by_synchronous_code(cache_pair: str) -> 
             asyncio.run(aget_or_load("k", wrong))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("refresh", ["thread", "a callable"])
+def test_function_that_returns_an_awaitable_refreshes_a_stale_value(cache_pair: str, refresh: str) -> None:
+    """[S7] The loop awaits it: it may use what belongs to that loop."""
+    loops: list[Any] = []
+    jobs: list[Any] = []
+
+    async def story() -> None:
+        async def fetch() -> str:
+            loops.append(asyncio.get_running_loop())
+            return "new"
+
+        def hides() -> Any:
+            return fetch()
+
+        how = jobs.append if refresh == "a callable" else refresh
+        options = {"stale": 600, "jitter": 0, "refresh": how}
+        await aload(lambda: "old", ttl=0.01, **options)
+        while await aload(hides, **options) != "new":
+            if jobs:
+                await asyncio.to_thread(jobs.pop().run)
+        assert refresh == "a callable" or loops == [asyncio.get_running_loop()]
+
+    asyncio.run(asyncio.wait_for(story(), PATIENCE))
+
+
 def test_synchronous_code_of_a_loop_has_djangos_thread(redis_pair: str) -> None:
     """[S22] With its database connections. A synchronous call in the loop's own would block it."""
 

@@ -54,6 +54,19 @@ def test_wait_stale_waits_for_a_fresh_value(callers: Callers) -> None:
     assert [future.result(PATIENCE).value for future in waiting] == ["new", "new"]
 
 
+@pytest.mark.parametrize("refresh", ["inline", "thread"])
+def test_wait_stale_bounds_the_wait_of_the_loading_caller(callers: Callers, refresh: str) -> None:
+    """[S8] Its load goes on in the background. One that is in time is returned."""
+    callers.make_stale()
+    options = {**STALE, "refresh": refresh}
+    loader = Loader("new", gate=True)
+    assert callers.value("k", loader, wait_stale=0.05, **options) == "old"
+    loader.gate.set()
+    eventually(lambda: callers.value("k", "x", **options) == "new")
+    callers.make_stale("j")
+    assert callers.value("j", "new", wait_stale=PATIENCE, **options) == "new"
+
+
 @PROXIED
 def test_waiter_has_no_question_open(callers: Callers, proxy: Proxy) -> None:
     """[S25] It sleeps in the process, not in a reply: no timeout of a socket ends it, and it holds no connection."""
