@@ -68,7 +68,7 @@ class CacheWorld:
         self.offset = 0.0
         self.rules = CacheRules(self)
         self.settings = AliasSettings(
-            "default", MemoryBackend, LOCATION, {}, "lock", 30_000, 10.0, 3600.0, False, False, (), "answer"
+            "default", MemoryBackend, LOCATION, {}, "lock", 30_000, 10.0, 3600.0, False, False, False, (), "answer"
         )
         self.roads = [self._new_road("p1"), self._new_road("p2")]
         self.actors: list[Actor] = []

@@ -103,7 +103,19 @@ class JobWorld:
         self.task.backend = self.results = Results()
         self.key = key_of(self.task, (), {}, None)[0]
         settings = AliasSettings(
-            "default", MemoryBackend, LOCATION, {}, "lock", int(1000 * LEASE), 10.0, 3600.0, False, False, (), "answer"
+            "default",
+            MemoryBackend,
+            LOCATION,
+            {},
+            "lock",
+            int(1000 * LEASE),
+            10.0,
+            3600.0,
+            False,
+            False,
+            False,
+            (),
+            "answer",
         )
         self._new_process = partial(Process, self.server, settings=settings)
         self.broker = Broker(scheduler, self._deliver)

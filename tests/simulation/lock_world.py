@@ -48,7 +48,19 @@ class LockWorld:
         self.triggers = triggers
         self.lease = random.choice([1.0, 3.0, 8.0])
         self.settings = AliasSettings(
-            "default", MemoryBackend, LOCATION, {}, "lock", int(1000 * self.lease), 5.0, 60.0, False, True, (), "answer"
+            "default",
+            MemoryBackend,
+            LOCATION,
+            {},
+            "lock",
+            int(1000 * self.lease),
+            5.0,
+            60.0,
+            False,
+            True,
+            False,
+            (),
+            "answer",
         )
         self.rules = LockRules(self)
         installation.heard = self.rules.hear

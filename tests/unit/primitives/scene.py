@@ -94,7 +94,7 @@ class Process:
         del engine._queues[self.backend.identity]  # each process has its own
         self._janitor = self.engine._janitor
         self._janitor._daemon.start = lambda: None  # type: ignore[method-assign]
-        settings = ("default", MemoryBackend, location, {}, "lock", 10_000, 3.0, 60.0, False, True, (), "answer")
+        settings = ("default", MemoryBackend, location, {}, "lock", 10_000, 3.0, 60.0, False, True, False, (), "answer")
         self.locks = Locks(AliasSettings(*settings), self.engine)
         self.effects: list[str] = []
         self.renewed: list[Hold] = []
