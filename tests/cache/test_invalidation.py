@@ -11,12 +11,12 @@ import pytest
 from django.core.cache import caches
 
 from django_redis_locks import LockBackendError
-from django_redis_locks.cache import get_or_load, invalidate, refresh
+from django_redis_locks.cache import MISSING, get_or_load, invalidate, refresh
 from tests.cache import backends
 from tests.cache.backends import HERE, THERE, at
 from tests.cache.callers import ON_REDIS, STALE, Callers, Loader
 from tests.contract.matrix import PATIENCE, eventually
-from tests.probes.cache import clear_guard, fail_command, settle, write_guard
+from tests.probes.cache import before_command, clear_guard, fail_command, settle, write_guard
 
 
 def test_follower_of_an_invalidated_load_loads_again(callers: Callers) -> None:
@@ -64,6 +64,17 @@ def test_invalidation_during_refresh_of_stale_value_wins(callers: Callers) -> No
     assert callers.value("k", "new", cache=THERE, **STALE) == "new"
     assert loading.finish() == "older"
     assert callers.value("k", "x", **STALE) == "new"
+
+
+def test_value_deleted_between_the_look_and_the_claim_is_not_stale(
+    redis_pair: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loader must not take it for the value that it replaces."""
+    caches[HERE].set("k", "old", 500)  # less than `stale` is left
+    before_command(monkeypatch, "load/claim", lambda: caches[THERE].delete("k"), cache=HERE)
+    seen: list[Any] = []
+    get_or_load("k", lambda context: seen.append(context.stale_value), cache=HERE, **STALE)
+    assert seen == [MISSING]
 
 
 @ON_REDIS

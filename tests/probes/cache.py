@@ -184,6 +184,21 @@ def fail_command(
     patch.setitem(handlers, Command, lose)
 
 
+def before_command(
+    patch: pytest.MonkeyPatch, name: str, act: Callable[[], object], cache: Any, using: str | None = None
+) -> None:
+    """Act each time before a command of this name is sent by a thread."""
+    handlers = road_of(cache, using).world.handlers
+    ask = handlers[Command]
+
+    def first(command: Command[Any]) -> Any:
+        if command.name == name:
+            act()
+        return ask(command)
+
+    patch.setitem(handlers, Command, first)
+
+
 def hold_before_waiting(patch: pytest.MonkeyPatch, wait: Callable[[], object]) -> None:
     """A caller inside a load calls ``wait`` before it checks whether to wait for another load is safe."""
     needs = Flight.needs
