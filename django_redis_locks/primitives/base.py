@@ -20,7 +20,7 @@ from ..core.grant import Grant
 from ..core.hold import Hold, State
 from ..core.owners import registry
 from ..core.runner import arun, run, surely
-from .programs import Programs
+from .programs import LATE, Programs
 from .returning import Returning
 from .wishes import Ask, Busy
 
@@ -280,6 +280,11 @@ class BaseLock(Returning):
             if events.wanted(events.Acquired):
                 events.emit(events.Acquired(self.key, self.name, self.alias, verdict.fence, ask.waited))
             return grant
+        if verdict is LATE:
+            raise LockBackendError(
+                f"the answer took longer than the lease of {self.terms.lease / 1000:g} s: the lock wasn't acquired",
+                passing=True,
+            )
         events.emit(events.Contended(self.key, self.name, self.alias, ask.waited))
         if not ask.raises:
             return None

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 _UNASKED = Busy(0.0, None)
 
 
+LATE = Busy(0.0, None)
+"""The store granted it, and the answer took longer than the lease."""
+
 @dataclass(slots=True, weakref_slot=True, unsafe_hash=True)
 class Programs:
     """A lock that excludes by one key. Nothing changes it (a frozen one would take thrice as long to make): the state is in the store, in the queue and in the grants."""
@@ -120,7 +123,7 @@ class Programs:
         hold = self._granted(ask, turn, verdict, sent, unanswered)
         if clock.now() >= hold.deadline:  # the answer took longer than the lease: no grant
             ask.hold = None
-            return _UNASKED, False, 0.0, self._spend(ask)
+            return LATE, False, 0.0, self._spend(ask)
         if hold.renew_until or hold.on_lost is not None:
             prolong = self._prolong if turn.taken is None else self._telling(ask, hold)
             self.world.watch(hold, prolong, hold.lease)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from django_redis_locks import Grant, LockBackendError, LockLost
+from django_redis_locks import Grant, LockBackendError, LockLost, LockNotAcquired
 from django_redis_locks.core import events
 from django_redis_locks.core.effects import NONSENSE, Standing
 from django_redis_locks.core.hold import Hold, State, validity
@@ -143,6 +144,20 @@ def test_hold_with_renewal_or_on_lost_is_watched(scene: Scene) -> None:
 
 
 # Release
+
+@pytest.mark.parametrize("late", ["acquire", "aacquire"])
+def test_answer_that_outlasts_the_lease_is_no_busy_lock(scene: Scene, late: str) -> None:
+    """[E16] Nobody holds it."""
+    lock = scene.process.lock(expire=1)
+    scene.process.backend.delays = [1.5]
+    with pytest.raises(LockBackendError, match="longer than the lease of 1 s"):
+        lock.acquire(timeout=0) if late == "acquire" else asyncio.run(lock.aacquire(timeout=0))
+    scene.process.backend.delays = [1.5]
+    assert scene.process.lock(expire=1, on_backend_error="open").acquire(timeout=0).fence is None
+    scene.other.hold()
+    with pytest.raises(LockNotAcquired):
+        scene.process.lock(wait=0).acquire()
+
 
 
 @pytest.mark.parametrize(
