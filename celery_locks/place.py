@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from django_redis_locks import locks
@@ -68,7 +68,10 @@ class Place:
 
 def place_of(task: LockOptions, key: str) -> Place:
     """Of the key of a task. Where no alias of that name is in Django's settings, ``app.conf.redis_locks`` may have it."""
-    return Place(locks[task.lock_using].record(key, name=task.name))
+    ref = locks[task.lock_using].record(key, name=task.name)
+    if task.lock_on_backend_error == "open":  # then no submission waits for a store that refuses
+        ref = replace(ref, terms=replace(ref.terms, fail_open=True))
+    return Place(ref)
 
 
 def run_place_of(task: LockOptions, key: str) -> Place:

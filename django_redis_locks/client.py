@@ -225,6 +225,7 @@ class Locks(LockMaker):
             metadata=_chosen(overrides.metadata, settings.metadata),
             on_lost=None,
             after_release=open_transactions.warn_if_open,
+            backend_wait=_chosen(overrides.backend_wait, settings.backend_wait),
         )
 
     def _terms_of(

@@ -21,6 +21,7 @@ from .backends.base import Backend
 from .core import callterms, durations
 from .core.callterms import Handler
 from .core.holder import FIELDS
+from .core.tuning import BACKEND_WAIT
 from .overrides import PER_NAME, Overrides
 
 _log = logging.getLogger("django_redis_locks.backend")
@@ -37,6 +38,7 @@ DEFAULTS: dict[str, Any] = {
     "KEY_PREFIX": "lock",
     "EXPIRE": 30,
     "WAIT": 10,
+    "BACKEND_WAIT": BACKEND_WAIT,
     "MAX_HOLD": 3600,
     "ON_BACKEND_ERROR": "closed",
     "ON_CONFLICT": "answer",
@@ -101,6 +103,7 @@ class AliasSettings:
     metadata: tuple[str, ...]
     on_conflict: str | Handler
     names: Mapping[str, Overrides] = field(default_factory=dict)
+    backend_wait: float = BACKEND_WAIT
 
 
 def read(alias: str, entry: Mapping[str, Any]) -> AliasSettings:
@@ -120,6 +123,7 @@ def read(alias: str, entry: Mapping[str, Any]) -> AliasSettings:
     assert general.lease is not None  # noqa: S101 - the defaults have them all
     assert general.wait is not None  # noqa: S101
     assert general.max_hold is not None  # noqa: S101
+    assert general.backend_wait is not None  # noqa: S101
     return AliasSettings(
         alias=alias,
         backend=import_string(entry["BACKEND"]),
@@ -135,6 +139,7 @@ def read(alias: str, entry: Mapping[str, Any]) -> AliasSettings:
         metadata=general.metadata or (),
         on_conflict=general.calls.on_conflict or "answer",
         names={name: overrides.read(override) for name, override in entry["LOCKS"].items()},
+        backend_wait=general.backend_wait,
     )
 
 
@@ -204,18 +209,20 @@ def _times(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
         yield Problem(
             "E016", f"{where}: MAX_HOLD is shorter than EXPIRE: {entry['MAX_HOLD']} against {entry['EXPIRE']} seconds."
         )
-    if "WAIT" in entry:
-        try:
-            wait = durations.patience(entry["WAIT"], "WAIT")
-        except ValueError as error:
-            yield Problem("E017", f"{where}: {error}.")
-        else:
-            if wait > 25:
-                yield Problem(
-                    "W018",
-                    f"{where}: WAIT is longer than 25 seconds.",
-                    "Web servers kill a worker after 30 by default.",
-                )
+    yield from _waits(entry, where)
+
+
+def _waits(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
+    for key, id, doubt in (("WAIT", "E017", "W018"), ("BACKEND_WAIT", "E065", "W065")):
+        if key in entry:
+            try:
+                wait = durations.patience(entry[key], key)
+            except ValueError as error:
+                yield Problem(id, f"{where}: {error}.")
+            else:
+                if wait > 25:
+                    hint = "Web servers kill a worker after 30 by default."
+                    yield Problem(doubt, f"{where}: {key} is longer than 25 seconds.", hint)
 
 
 def _values(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:

@@ -22,9 +22,12 @@ from .core.effects import (
     Pause,
     Place,
     Sweep,
+    Unreached,
     Wait,
 )
+from .core.errors import LockBackendError
 from .core.keys import waiters_of
+from .core.outages import outage_of
 from .core.owners import running_loop
 from .core.queues import Queues
 from .core.replies import freed
@@ -33,7 +36,7 @@ from .core.wakeup import TaskEvent, ThreadEvent
 from .renewal import Janitor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .backends.base import Backend
     from .core.effects import Handed
@@ -50,6 +53,7 @@ class Engine:
         self.tuning = tuning
         queues = self._queues = _queues.setdefault(backend.identity, Queues())
         freed = partial(queues.freed, outside=self)
+        self._outage = outage_of(backend.node)
         janitor = self._janitor = Janitor(backend, freed, self)
         self._inbox = backend.inbox(self)
         self.hear = self._inbox.hears
@@ -70,6 +74,7 @@ class Engine:
             LineUp: partial(queues.line_up, outside=self),
             Freed: freed,
             Sweep: janitor.sweep,
+            Unreached: self._unreached,
             Pause: lambda effect: clock.sleep(effect.seconds),
         }
         self.ahandlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
@@ -93,14 +98,38 @@ class Engine:
     def _call(self, command: Command[R]) -> R:
         if running_loop() is not None:
             self.may_block()
+        outage = self._outage
+        if outage.suspected:
+            outage.check()
         reply = self.backend.call(command)
+        if outage.suspected:
+            outage.answered()
         try:
             return command.parse(reply)
         except NONSENSE:
             return command.read(reply)
 
     async def _acall(self, command: Command[R]) -> R:
-        return command.read(await self.backend.acall(command))
+        outage = self._outage
+        if outage.suspected:
+            outage.check()
+        reply = await self.backend.acall(command)
+        if outage.suspected:
+            outage.answered()
+        return command.read(reply)
+
+    def call_many(self, commands: Sequence[Command[Any]]) -> list[Any]:
+        """Send commands in one write; of each the raw reply, or the error."""
+        outage = self._outage
+        if outage.suspected:
+            try:
+                outage.check()
+            except LockBackendError as failure:
+                return [failure] * len(commands)
+        return self.backend.call_many(commands, self.tuning.socket_timeout)
+
+    def _unreached(self, effect: Unreached) -> float:
+        return self._outage.failed(effect.sent, effect.failure, effect.patience, self.backend.probe, self)
 
     def _listen(self, effect: Listen) -> bool:
         opened = ThreadEvent()

@@ -25,7 +25,7 @@ OF_CALLS = (
 )
 """What it may say of ``@redis_lock`` only."""
 
-PER_NAME = ("EXPIRE", "WAIT", "RENEW", "MAX_HOLD", "ON_BACKEND_ERROR", "METADATA", *OF_CALLS)
+PER_NAME = ("EXPIRE", "WAIT", "BACKEND_WAIT", "RENEW", "MAX_HOLD", "ON_BACKEND_ERROR", "METADATA", *OF_CALLS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ class Overrides:
 
     lease: int | None = None
     wait: float | None = None
+    backend_wait: float | None = None
     renew: bool | None = None
     max_hold: float | None = None
     fail_open: bool | None = None
@@ -53,6 +54,7 @@ def read(entry: Mapping[str, Any]) -> Overrides:
     return Overrides(
         lease=given("EXPIRE", durations.lease_ms),
         wait=given("WAIT", durations.patience),
+        backend_wait=given("BACKEND_WAIT", durations.patience),
         renew=given("RENEW", bool),
         max_hold=given("MAX_HOLD", lambda value: durations.lease_ms(value) / 1000),
         fail_open=given("ON_BACKEND_ERROR", lambda value: value == "open"),

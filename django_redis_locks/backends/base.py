@@ -57,6 +57,11 @@ class Backend:
 
     identity: str
 
+    @property
+    def node(self) -> str:
+        """Equal for two backends of one server: when it is down, it is down for both."""
+        return self.identity
+
     buckets: ClassVar[int] = 1
     """Into how many parts the keys are divided; a script touches keys of one part."""
 
@@ -99,6 +104,13 @@ class Backend:
             except LockBackendError as failure:
                 replies.append(failure)
         return replies
+
+    def probe(self) -> None:
+        """Ask the server for nothing but an answer.
+
+        Raises:
+            LockBackendError: it can't be reached, or refuses.
+        """
 
     def facts(self, prefix: str, timeout: float) -> Facts:
         """What the store says of itself, within so many seconds, and of the keys that begin with this prefix. Changes

@@ -10,7 +10,7 @@ from ..core.effects import Sweep
 from ..core.errors import LockBackendError
 from ..core.owners import mint_token
 from ..core.runner import arun, run
-from ..primitives.asking import asking
+from ..primitives.asking import Patience, asking
 from ..primitives.load import blocking, clearing, unblocking
 from . import commits
 from .worlds import Remove
@@ -161,13 +161,14 @@ def invalidating(
     Raises:
         LockBackendError: the store can't be reached, so that old values, or loads that run, may stay.
     """
-    failed: LockBackendError | None = None
+    seconds = road.world.tuning.invalidation_timeout
+    patience, failed = Patience(seconds, seconds), None
     for key, plain, version in items:
         load = road.load(key, "")
         road.forget(key)
         commits.forget(load.place)
         try:
-            yield from load.fencing(keep, settle, road.world.tuning.invalidation_timeout)
+            yield from load.fencing(keep, settle, patience)
         except LockBackendError as failure:
             road.failed(failure)
             failed = failure

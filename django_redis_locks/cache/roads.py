@@ -20,10 +20,12 @@ from django.utils.module_loading import import_string
 from .. import caches as servers
 from ..backends.memory import MemoryBackend
 from ..conf import DEFAULTS, SETTING
-from ..core import clock, forks
+from ..core import clock, durations, forks
 from ..core.effects import Place
 from ..core.keys import Spelling
+from ..core.tuning import BACKEND_WAIT
 from ..handler import DEFAULT, locks
+from ..primitives.asking import Patience
 from ..primitives.load import Load, LoadKeys
 from . import metrics
 from .flights import Flights
@@ -50,11 +52,20 @@ class Road:
         world: performs what the programs ask for.
         flights: the loads of this process.
         looks: its questions for what the store has.
+        patience: with a store of leases that can't be reached. One that refuses is no reason to wait, since values are
+            loaded without it; a full one may refuse for hours.
         values: packs values.
     """
 
     def __init__(
-        self, alias: str, engine: Engine, spelling: Spelling, values: Values | None, *, local: bool = False
+        self,
+        alias: str,
+        engine: Engine,
+        spelling: Spelling,
+        values: Values | None,
+        backend_wait: float = BACKEND_WAIT,
+        *,
+        local: bool = False,
     ) -> None:
         self.alias = alias
         self.fused = values is not None
@@ -66,6 +77,7 @@ class Road:
         self.looks = Flights()
         self.resting: dict[str, float] = {}
         """Keys whose stale value is being loaded elsewhere, or failed to: until when that isn't asked again."""
+        self.patience = Patience(backend_wait, 0.0)
         self._spelling = spelling
         self._model = caches.create_connection(alias)
         self.kind = type(self._model)
@@ -89,7 +101,8 @@ class Road:
     def load(self, key: str, name: str) -> Load:
         """The load of the value under a key of the cache."""
         keys = self._fused(key) if self.fused else self._beside(key)
-        return Load(self.world, Place(self.engine.backend.identity, keys.lease), keys, name, self.alias)
+        place = Place(self.engine.backend.identity, keys.lease)
+        return Load(self.world, place, keys, name, self.alias, self.patience)
 
     def generations(self) -> list[str]:
         """Where its generation is kept: that of a database of Redis is what all its caches have in common."""
@@ -205,13 +218,15 @@ def _make(outer: str, wanted: str | None) -> Road:
         location, options = servers.connection_of(alias)
         backend = _redis_backend()
         if backend is not None and backend.complaint(location, options) is None:
-            prefix = locks.configuration().get(using, {}).get("KEY_PREFIX", "lock")
-            return Road(alias, locks._engine_of(backend, location, options), Spelling(f"{prefix}:load"), values)
+            entry = DEFAULTS | dict(locks.configuration().get(using, {}))
+            engine = locks._engine_of(backend, location, options)
+            spelling = Spelling(f"{entry['KEY_PREFIX']}:load")
+            return Road(alias, engine, spelling, values, durations.patience(entry["BACKEND_WAIT"], "BACKEND_WAIT"))
     if isinstance(cache, LocMemCache | DummyCache):
         return Road(alias, locks._engine_of(MemoryBackend, "caches", {}), Spelling("load"), None, local=True)
     client = locks[using]
     spelling = Spelling(f"{client.settings.key_prefix}:load", client.engine.backend.buckets)
-    return Road(alias, client.engine, spelling, None)
+    return Road(alias, client.engine, spelling, None, client.settings.backend_wait)
 
 
 def _redis_backend() -> type[Backend] | None:

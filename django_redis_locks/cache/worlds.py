@@ -191,7 +191,7 @@ class World:
 
     def _together(self, effect: Together) -> list[Any]:
         self.engine.may_block()
-        replies = self.engine.backend.call_many(effect.commands, self.tuning.socket_timeout)
+        replies = self.engine.call_many(effect.commands)
         return [_read(command, reply) for command, reply in zip(effect.commands, replies, strict=True)]
 
     async def _atogether(self, effect: Together) -> list[Any]:

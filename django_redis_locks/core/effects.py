@@ -92,19 +92,21 @@ class Pause(Effect[None]):
     seconds: float
 
 
+@dataclass(slots=True)
+class Unreached(Effect[float]):
+    """A request that was sent at this time failed, since the server can't be reached. Returns for how many seconds it may
+    still be asked: after ``patience`` seconds without any answer it is down, for all callers of this process."""
+
+    sent: float
+    failure: str
+    patience: float
+
+
 class Trouble:
-    """What those who wait for one key in one queue know of a store that can't be reached: since when, and how it failed
-    last. Who asks notes it, so that nobody behind him takes it for a busy lock, or is patient with it all over again."""
+    """How the last request for one key failed. Its sender notes it, so that no waiter behind it in the queue takes a store
+    that is down for a busy lock."""
 
     failure: str | None = None
-    since = 0.0
-
-    def note(self, failure: LockBackendError, at: float) -> float:
-        """It failed at this moment; returns since when it does."""
-        if self.failure is None:
-            self.since = at
-        self.failure = str(failure.args[0])
-        return self.since
 
 
 def _always() -> bool:

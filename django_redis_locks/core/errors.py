@@ -129,8 +129,11 @@ class LockBackendError(LockError):
     Attributes:
         unanswered: the request may have been carried out; only its answer is missing.
         passing: trying again may help (a restart, a failover).
+        unreachable: there was no connection, or no answer. False: the store refuses.
         stale: it failed on a connection that had been opened earlier, so a new one is worth a try at once.
     """
+
+    unreachable = False  # of an error that an older version has pickled
 
     def __init__(
         self,
@@ -138,12 +141,14 @@ class LockBackendError(LockError):
         *,
         unanswered: bool = False,
         passing: bool = False,
+        unreachable: bool = False,
         stale: bool = False,
         **about: str | None,
     ) -> None:
         super().__init__(message, **about)
         self.unanswered = unanswered
         self.passing = passing
+        self.unreachable = unreachable
         self.stale = stale
 
     def __str__(self) -> str:

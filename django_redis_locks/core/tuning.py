@@ -27,6 +27,10 @@ LONGEST_LEASE: Final = 10 * 365 * 86400.0
 """Ten years. A longer one is a mistake, and PEXPIRE overflows in the end."""
 
 
+BACKEND_WAIT: Final = 2.0
+"""For how long an unreachable server is asked again, unless the settings say otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tuning:
     """The delays, time-outs and limits of one engine.
@@ -44,7 +48,7 @@ class Tuning:
             lines up with its first request.
         first_retry: The first pause before a store is asked again that couldn't be reached; it doubles,
         longest_retry: up to this one.
-        down_after: A store that couldn't be reached for this long is down, also for a caller that waits for ever.
+        probe_interval: How often a server that is down is asked whether it answers again.
         renew_at: The share of a lease after which it is renewed: after a third of it two more tries fit in.
         cleanup_delays: When a token with an unanswered attempt is deleted, besides after one lease: the request may be on
             its way, and a late copy comes out of socket buffers within a second or so, or not at all.
@@ -72,7 +76,7 @@ class Tuning:
     contention_memory: float = 1.0
     first_retry: float = 0.05
     longest_retry: float = 1.0
-    down_after: float = 30.0
+    probe_interval: float = 1.0
     renew_at: float = 1 / 3
     cleanup_delays: tuple[float, ...] = (0.0, 0.1, 1.0, 3.0)
     socket_timeout: float = 2.0

@@ -2,26 +2,50 @@
 
 It is ours because only who repeats a request knows that an earlier copy of it went unanswered, and every step of a
 lock means something else then.
+
+For how long is one rule for all commands. A store that *refuses for now* is asked again until the caller's deadline; one
+that *can't be reached* for ``BACKEND_WAIT`` seconds after the first failure, and not after that deadline. When it couldn't
+be reached for so long it is known to be down, and the commands of all callers of the process fail at once.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from math import inf
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from ..core import clock
-from ..core.effects import Command, Pause, Program, Trouble
+from ..core.effects import Command, Pause, Program, Trouble, Unreached
 from ..core.errors import LockBackendError
-from ..core.tuning import DEFAULT, Tuning
+from ..core.tuning import BACKEND_WAIT, DEFAULT, Tuning
 
 Answer: TypeAlias = tuple[Any, float, bool]
 """A reply, when the request it answers was sent, and whether an earlier copy went unanswered."""
 
 
+class Patience(NamedTuple):
+    """For how many seconds after its first failure a command is repeated.
+
+    Attributes:
+        unreachable: while the server can't be reached.
+        refused: while it refuses for now.
+    """
+
+    unreachable: float
+    refused: float
+
+
+USUAL: Final = Patience(BACKEND_WAIT, BACKEND_WAIT)
+
+
 def asking(
-    command: Command[Any], until: float, trouble: Trouble | None = None, tuning: Tuning = DEFAULT
+    command: Command[Any],
+    until: float = inf,
+    patience: Patience = USUAL,
+    trouble: Trouble | None = None,
+    tuning: Tuning = DEFAULT,
 ) -> Program[Answer]:
-    """Send a command until it is answered, but not after ``until`` on the engine's clock, nor for longer than a store may
-    be in ``trouble``; at least once.
+    """Send a command until it is answered: not after ``until`` on the engine's clock, nor beyond one's ``patience``; at least
+    once. ``trouble`` is given the last failure.
 
     A connection that turns out to have been closed while it lay idle is not the store's failure: it is tried again at
     once, whatever ``until``.
@@ -32,6 +56,7 @@ def asking(
     """
     unanswered = False
     pause = tuning.first_retry
+    first_unreached = first_refused = inf
     while True:
         sent = clock.now()
         try:
@@ -43,8 +68,18 @@ def asking(
                 continue
             if not failure.passing:
                 raise
-            trouble = trouble or Trouble()
-            left = min(until, trouble.note(failure, sent) + tuning.down_after) - clock.now()
+            text = str(failure.args[0])
+            if trouble is not None:
+                trouble.failure = text
+            now = clock.now()
+            if failure.unreachable:
+                first_unreached = min(first_unreached, now)
+                left = yield Unreached(sent, text, patience.unreachable)
+                left = min(left, first_unreached + patience.unreachable - now)
+            else:
+                first_refused = min(first_refused, now)
+                left = first_refused + patience.refused - now
+            left = min(left, until - now)
             if left <= 0:
                 raise
             yield Pause(min(pause, left))

@@ -70,7 +70,7 @@ def entries(listing: str, which: str, first: int, most: int, *, last_first: bool
     found: list[Entry] = []
     while True:
         args = (which, first + len(found), min(PAGE, most - len(found)), int(last_first))
-        page: Entries = (yield from asking(Command("index/page", (listing,), args, _read_page), 0.0))[0]
+        page: Entries = (yield from asking(Command("index/page", (listing,), args, _read_page)))[0]
         found += page.found
         if len(page.found) < args[2] or len(found) >= most:
             return Entries(page.at, page.total, found)
@@ -82,7 +82,7 @@ def looks(locks: Sequence[str]) -> Program[list[Look]]:
     for start in range(0, len(locks), LOOK):
         some = locks[start : start + LOOK]
         keys = (*some, *map(waiters_of, some))
-        reply: list[Look] = (yield from asking(Command("index/look", keys, (KIND,), _read_looks), 0.0))[0]
+        reply: list[Look] = (yield from asking(Command("index/look", keys, (KIND,), _read_looks)))[0]
         if len(reply) != len(some):
             raise ValueError(f"{len(some)} locks were asked for, and {len(reply)} answered")
         found += reply

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from ..core import clock, forks, owners
+from ..core import forks, owners
 from ..core.effects import Command, Leave, Program, Seat, Standing, Sweep, Turn
 from ..core.errors import LockBackendError
 from ..core.hold import Hold, State, mint_id
 from ..core.replies import members, number, text, yes_or_no
 from ..core.runner import surely
-from .asking import Answer, asking
+from .asking import Answer, Patience, asking
 from .waiting import Outcome, waiting
 from .wishes import Wish
 
@@ -43,6 +44,9 @@ LONGEST_REASON: Final = 500
 
 WRITER: Final = "w:"
 """Begins the token of one who writes by other means. Two of them may overlap: neither gives back what is the other's."""
+
+
+ONCE: Final = Patience(0.0, 0.0)
 
 
 class LoadKeys(NamedTuple):
@@ -133,6 +137,7 @@ class Load:
     keys: LoadKeys
     name: str
     alias: str
+    patience: Patience
 
     def claiming(self, wish: Claiming) -> Program[Claim]:
         """Claim the load, waiting while somebody else is at it.
@@ -142,7 +147,7 @@ class Load:
         """
         seat = Seat(self.place, wish.home, self.keys.inbox, wish=wish) if wish.wait > 0 else None
         try:
-            return (yield from waiting(self, wish, seat, Claim(BUSY)))
+            return (yield from waiting(self, wish, seat, Claim(BUSY), self.patience))
         except BaseException as failure:
             if not isinstance(failure, GeneratorExit):
                 surely(partial(self._give_up_wish, wish, failure))
@@ -159,7 +164,7 @@ class Load:
             LockBackendError: the store can't be reached, or refuses the value; the claim is given up then.
         """
         self._let_go(hold)
-        stored: bool = yield from self._ending(token, self._store(token, keep, value, by_permit=by_permit))
+        stored: bool = yield from self._ending(token, self._store(token, keep, value, by_permit=by_permit), hold)
         return stored
 
     def deferring(self, token: str, hold: Hold | None) -> Program[str]:
@@ -171,13 +176,13 @@ class Load:
         self._let_go(hold)
         keys = self.keys.lease, self.keys.waiters, self.keys.generation, self.keys.permit
         command = Command("load/defer", keys, (token, round(1000 * self.world.tuning.commit_window)), text)
-        permit: str = yield from self._ending(token, command)
+        permit: str = yield from self._ending(token, command, hold)
         return permit
 
     def giving_up(self, token: str, hold: Hold | None, keep: int = 0, why: str = "") -> Program[bool]:
         """End a load that brought nothing; for so many milliseconds others are told why."""
         self._let_go(hold)
-        ended: bool = yield from self._ending(token, self._give_up(token, keep, why))
+        ended: bool = yield from self._ending(token, self._give_up(token, keep, why), hold)
         return ended
 
     def abandoning(self, token: str, hold: Hold | None, lease: int) -> Sweep:
@@ -188,16 +193,18 @@ class Load:
     def checking(self, token: str, lease: int, *, by_permit: bool = False) -> Program[tuple[bool, int]]:
         """Prolong the claim, or the permit; whether it is still ours, and for how many milliseconds values settle."""
         keys = self.keys.permit if by_permit else self.keys.lease, self.keys.generation, self.keys.settling
-        found: tuple[bool, int] = yield from self._asked(Command("load/renew", keys, (token, lease), _checked))
+        found: tuple[bool, int] = yield from self._asked(
+            Command("load/renew", keys, (token, lease), _checked), self.patience
+        )
         return found
 
-    def fencing(self, keep: int = 0, settle: int = 0, patience: float = 0.0) -> Program[bool]:
+    def fencing(self, keep: int = 0, settle: int = 0, patience: Patience = ONCE) -> Program[bool]:
         """Invalidate the value: a load that runs isn't stored. True if there was one, as far as the store knows.
 
         Args:
             keep: milliseconds for which the old value may be served on.
             settle: milliseconds in which what is loaded is kept no longer than they last.
-            patience: seconds for which a store that doesn't answer is asked again.
+            patience: with a store that doesn't answer, or refuses for now.
         """
         lease, waiters, _, settling, permit, value, _ = self.keys
         keys = (lease, waiters, permit, settling, value) if value else (lease, waiters, permit, settling)
@@ -208,7 +215,7 @@ class Load:
         """Write a value, where values live here, for so many milliseconds (-1: for ever, 0: delete it): a load that runs
         isn't stored."""
         lease, waiters, _, _, permit, where, _ = self.keys
-        yield from self._asked(Command("load/put", (lease, waiters, permit, where), (keep, value), yes_or_no))
+        yield from self._asked(Command("load/put", (lease, waiters, permit, where), (keep, value), yes_or_no), ONCE)
 
     def prolong(self, token: str, lease: int) -> Command[bool]:
         """What the renewal sends."""
@@ -271,17 +278,17 @@ class Load:
     def _all_keys(self) -> tuple[str, ...]:
         return self.keys[:6] if self.keys.value else self.keys[:5]
 
-    def _ending(self, token: str, command: Command[Any]) -> Program[Any]:
+    def _ending(self, token: str, command: Command[Any], hold: Hold | None) -> Program[Any]:
         try:
-            return (yield from self._asked(command))
+            return (yield from self._asked(command, self.patience, inf if hold is None else hold.deadline))
         except GeneratorExit:
             raise
         except BaseException:
             yield Sweep(self.place, self._give_up(token), self.world.tuning.max_poll_interval)
             raise
 
-    def _asked(self, command: Command[Any], patience: float = 0.0) -> Program[Any]:
-        reply, _, _ = yield from asking(command, clock.now() + patience, tuning=self.world.tuning)
+    def _asked(self, command: Command[Any], patience: Patience, until: float = inf) -> Program[Any]:
+        reply, _, _ = yield from asking(command, until, patience, tuning=self.world.tuning)
         return reply
 
     def _give_up(self, token: str, keep: int = 0, why: str = "") -> Command[Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..core import clock, owners
@@ -24,7 +25,7 @@ from ..core.effects import (
 from ..core.errors import LockBackendError, LockKeyError, LockLost
 from ..core.hold import Hold, State, validity
 from ..core.tuning import RESERVED_FENCES
-from .asking import Answer, asking
+from .asking import Answer, Patience, asking
 from .waiting import Outcome, waiting
 from .wishes import Ask, Busy, Foreign, Granted, Terms
 
@@ -37,9 +38,9 @@ if TYPE_CHECKING:
 
 _UNASKED = Busy(0.0, None)
 
-
 LATE = Busy(0.0, None)
 """The store granted it, and the answer took longer than the lease."""
+
 
 @dataclass(slots=True, weakref_slot=True, unsafe_hash=True)
 class Programs:
@@ -81,27 +82,28 @@ class Programs:
         """Enter a hold once more, without the store unless this entry needs it for longer; acquire if it was released
         meanwhile."""
         if hold.held:
-            yield from self._lasting(hold, ask.grant)
+            yield from self._lasting(hold, ask)
             if hold.enter(ask.grant):
                 return hold
         ask.inner = None
         return (yield from self.acquiring(ask))
 
-    def _lasting(self, hold: Hold, grant: int) -> Program[None]:
-        """Let a hold last as long as an entry on these terms expects: until then, or renewed until the entry ends."""
+    def _lasting(self, hold: Hold, ask: Ask) -> Program[None]:
+        """Let a hold last as long as an entry on these terms expects: until then, or renewed until the entry ends. The entry
+        may wait for a store that refuses."""
         renew_for, lease = self.terms.renew_for, self.terms.lease
         if renew_for and hold.renew_until:
-            hold.renew_for(grant, hold.renew_until)
+            hold.renew_for(ask.grant, hold.renew_until)
             return
         now = clock.now()
         if hold.deadline < now + validity(lease):
-            yield from self.extending(hold, lease)
+            yield from self.extending(hold, lease, ask.wait)
         if renew_for:
-            hold.renew_for(grant, now + renew_for)
+            hold.renew_for(ask.grant, now + renew_for)
             try:
                 self.world.watch(hold, self._prolong, lease)
             except BaseException:  # the next entry must not take it for a renewed one
-                hold.take_out(grant)
+                hold.take_out(ask.grant)
                 raise
 
     def acquiring(self, ask: Ask) -> Program[Hold | Busy]:
@@ -109,7 +111,7 @@ class Programs:
         if ask.inner is not None:
             return self._reentering(ask, ask.inner)
         seat = Seat(self.place, ask.home, self.keys.inbox, self.terms.lease, ask) if ask.wait > 0 else None
-        return waiting(self, ask, seat, _UNASKED)
+        return waiting(self, ask, seat, _UNASKED, self.terms.waits)
 
     def _outcome(self, ask: Ask, turn: Turn, answer: Answer) -> Outcome[Hold | Busy]:
         """Whatever the attempt may leave behind in the store is handed to the janitor."""
@@ -197,7 +199,9 @@ class Programs:
         before, in_time = hold.freed_in_time, clock.now() < hold.deadline
         hold.freed_in_time = before or in_time
         try:
-            reply, _, unanswered = yield from asking(self._free(hold.token, hold.address), 0.0)
+            reply, _, unanswered = yield from asking(
+                self._free(hold.token, hold.address), hold.deadline, self.terms.calls, tuning=self.world.tuning
+            )
         except LockBackendError as failure:
             self._named(failure)
             if hold.over:
@@ -230,9 +234,13 @@ class Programs:
         assert hold.fence is not None  # noqa: S101 - it was held
         return Granted(hold.fence + 1, free=False), clock.now(), False
 
-    def extending(self, hold: Hold, lease: int) -> Program[None]:
-        """Let the lease end so many milliseconds from now, or later if it did anyway."""
-        reply, sent, _ = yield from self._answer(self._prolong(hold.token, lease))
+    def extending(self, hold: Hold, lease: int, wait: float = 0.0) -> Program[None]:
+        """Let the lease end so many milliseconds from now, or later if it did anyway. A store that refuses is waited for at
+        least so many seconds."""
+        patience = self.terms.calls
+        if wait > patience.refused:
+            patience = patience._replace(refused=wait)
+        reply, sent, _ = yield from self._answer(self._prolong(hold.token, lease), hold.deadline, patience)
         if not reply:
             if hold.state is not State.HELD:  # by a release of this process, in another thread
                 raise LockLost(f"lock {self.name!r} was released meanwhile", **self.about)
@@ -256,9 +264,9 @@ class Programs:
             yield Freed(self.place, woke=False)
         return freed
 
-    def _answer(self, command: Command[Any]) -> Program[Answer]:
+    def _answer(self, command: Command[Any], until: float = inf, patience: Patience | None = None) -> Program[Answer]:
         try:
-            return (yield from asking(command, 0.0))
+            return (yield from asking(command, until, patience or self.terms.calls, tuning=self.world.tuning))
         except LockBackendError as failure:
             self._named(failure)
             raise

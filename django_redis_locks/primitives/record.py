@@ -38,8 +38,8 @@ KIND: Final = "record"
 class RecordRef:
     """The record under one key. Immutable; each method is one round trip and stands beside its ``a`` twin.
 
-    All raise ``LockBackendError`` if the store can't be reached within the ``wait`` of the terms, and ``LockKeyError`` if
-    something else lives under the key.
+    All raise ``LockBackendError`` if the store can't be reached for ``BACKEND_WAIT`` seconds, or refuses for as long as the
+    terms ``wait``, and ``LockKeyError`` if something else lives under the key.
     """
 
     world: Performer
@@ -192,7 +192,8 @@ class RecordRef:
         wish.wait -= clock.now() - begin
         if settled or wish.wait <= 0:
             return record
-        return (yield from waiting(self, wish, Seat(self.place, wish.home, self.keys.inbox, wish=wish), record))
+        seat = Seat(self.place, wish.home, self.keys.inbox, wish=wish)
+        return (yield from waiting(self, wish, seat, record, self.terms.waits))
 
     def _question(self, wish: _Change, turn: Turn) -> Command[Reply]:
         return self._get(wish.known, turn)
@@ -221,7 +222,7 @@ class RecordRef:
         if until is None:
             until = clock.now() + self.terms.wait
         try:
-            return (yield from asking(command, until, tuning=self.world.tuning))
+            return (yield from asking(command, until, self.terms.waits, tuning=self.world.tuning))
         except LockBackendError as failure:
             self._named(failure)
             raise

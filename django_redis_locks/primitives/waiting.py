@@ -12,7 +12,7 @@ from .asking import asking
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .asking import Answer
+    from .asking import Answer, Patience
     from .wishes import Wish
 
 V = TypeVar("V")
@@ -38,7 +38,7 @@ class Asker(Protocol[W_contra, V_co]):
     def _outcome(self, wish: W_contra, turn: Turn, answer: Answer) -> Outcome[V_co]: ...
 
 
-def waiting(asker: Asker[W_contra, V], wish: W_contra, seat: Seat | None, verdict: V) -> Program[V]:
+def waiting(asker: Asker[W_contra, V], wish: W_contra, seat: Seat | None, verdict: V, patience: Patience) -> Program[V]:
     """Ask whenever it is our turn, until that settles it or the wish's wait is over; without a wait once. Returns the
     last verdict, or the one given if it was never our turn: the head of the queue has asked for the whole process.
 
@@ -60,7 +60,11 @@ def waiting(asker: Asker[W_contra, V], wish: W_contra, seat: Seat | None, verdic
         answer = (
             turn.taken.go_on()
             if turn.taken is not None
-            else (yield from asking(asker._question(wish, turn), give_up, None if seat is None else seat.queue, tuning))
+            else (
+                yield from asking(
+                    asker._question(wish, turn), give_up, patience, None if seat is None else seat.queue, tuning
+                )
+            )
         )
         asked = True
         verdict, settled, rest, then = asker._outcome(wish, turn, answer)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING
 
 from ..core import owners
 from ..core.effects import Standing
 from ..core.hold import mint_id
+from ..core.tuning import BACKEND_WAIT
+from .asking import Patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +37,9 @@ class Terms:
         database: whose open transaction keeps the lock when a thread releases it; "" if none does.
         after_release: called with the name when a thread has freed the lock.
         auto_release: False leaves the lock until its lease ends; this process forgets it at once.
+        backend_wait: seconds for which a server that can't be reached is asked again.
+        waits: the patience of an acquire: a store that refuses is a reason to wait, unless one would go on without a lock.
+        calls: that of a call on a hold, and of a look.
     """
 
     lease: int
@@ -46,6 +52,14 @@ class Terms:
     database: str = ""
     after_release: Callable[[str], object] | None = None
     auto_release: bool = True
+    backend_wait: float = BACKEND_WAIT
+    waits: Patience = field(init=False)
+    calls: Patience = field(init=False)
+
+    def __post_init__(self) -> None:
+        patience = self.backend_wait
+        object.__setattr__(self, "waits", Patience(patience, patience if self.fail_open else inf))
+        object.__setattr__(self, "calls", Patience(patience, patience))
 
 
 @dataclass(slots=True)

@@ -65,8 +65,9 @@ def open_lock(open_both: Callable[..., list[Locks]]) -> Callable[..., list[Lock]
     """`theirs, ours = open_lock(url, expire=60)`: the lock "a", as a neighbour sees it and as we do. Only the server can
     tell one of them what the other one did."""
 
-    def open_lock(url: str, OPTIONS: dict[str, object] | None = None, **terms: object) -> list[Lock]:  # noqa: N803
-        return [client.lock("a", **terms) for client in open_both(url, OPTIONS=OPTIONS or {})]
+    def open_lock(url: str, **given: object) -> list[Lock]:
+        entry = {"OPTIONS": {}, **{name: given.pop(name) for name in list(given) if name.isupper()}}
+        return [client.lock("a", **given) for client in open_both(url, **entry)]
 
     return open_lock
 

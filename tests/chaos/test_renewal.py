@@ -130,7 +130,7 @@ from django_redis_locks import locks, renewal, LockBackendError
 from tests.proxy import Proxy
 renewal.EXIT_FLUSH = 20.0
 proxy = Proxy({redis_server.port})
-locks.configure({{"default": {{"LOCATION": proxy.url, "OPTIONS": {{"socket_timeout": 1}}}}}})
+locks.configure({{"default": {{"LOCATION": proxy.url, "BACKEND_WAIT": 0, "OPTIONS": {{"socket_timeout": 1}}}}}})
 with locks.lock("warm up"):
     pass
 grant = locks.lock("a", expire=60).acquire()

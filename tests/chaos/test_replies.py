@@ -127,7 +127,7 @@ def make_caller(proxy: Proxy, open_locks: Open, face: Face, direct: redis.Redis)
 
     def make(timeout: float = 10.0, **options: Any) -> Caller:
         options |= {"socket_timeout": timeout, "socket_connect_timeout": timeout}
-        return Caller(proxy, open_locks(proxy.url, OPTIONS=options), face, direct)
+        return Caller(proxy, open_locks(proxy.url, BACKEND_WAIT=0, OPTIONS=options), face, direct)
 
     return make
 

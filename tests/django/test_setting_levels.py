@@ -28,6 +28,7 @@ LEVELS: dict[str, tuple[str, Any, list[tuple[str, Any, Any]]]] = {
         [("EXPIRE", 20, 20_000), ("EXPIRE", 9.5, 9500), ("expire", timedelta(seconds=5), 5000)],
     ),
     "wait": ("wait", 10.0, [("WAIT", 4, 4.0), ("WAIT", timedelta(seconds=3), 3.0), ("wait", -1, inf)]),
+    "backend_wait": ("backend_wait", 2.0, [("BACKEND_WAIT", 5, 5.0), ("BACKEND_WAIT", -1, inf)]),
     "renew": ("renew_for", 3600.0, [("MAX_HOLD", 1800, 1800.0), ("RENEW", False, 0.0), ("renew", True, 1800.0)]),
     "max_hold": ("renew_for", 3600.0, [("MAX_HOLD", 1800, 1800.0), ("MAX_HOLD", timedelta(seconds=900), 900.0)]),
     "on_backend_error": (

@@ -84,6 +84,8 @@ AT_BOTH_LEVELS: list[Problem] = [
     ("E029", {"METADATA": ["hots"]}, "unknown METADATA 'hots'", "host, pid, thread, name"),
     ("E034", {"METADATA": ["path"]}, "'path' comes in a later version", "Leave it out"),
     ("W014", {"EXPIRE": 0.5}, "EXPIRE is below one second", "pause of the process"),
+    ("E065", {"BACKEND_WAIT": -2}, "BACKEND_WAIT must be 0 or more seconds, or -1", ""),
+    ("W065", {"BACKEND_WAIT": -1}, "BACKEND_WAIT is longer than 25 seconds", "kill a worker after 30"),
     ("W018", {"WAIT": 26}, "WAIT is longer than 25 seconds", "kill a worker after 30"),
 ]
 

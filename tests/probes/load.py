@@ -11,7 +11,7 @@ from django_redis_locks.core.hold import State
 from django_redis_locks.core.keys import Spelling
 from django_redis_locks.core.owners import running_loop
 from django_redis_locks.core.runner import arun, run
-from django_redis_locks.primitives.asking import asking
+from django_redis_locks.primitives.asking import USUAL, asking
 from django_redis_locks.primitives.load import (
     BUSY,
     EXTRA,
@@ -78,7 +78,7 @@ class LoadCalls:
         self.key = key
         self.same_server = same_server
         self.place = Place(engine().backend.identity, keys.lease)
-        self._load = Load(engine(), self.place, keys, "report", "default")
+        self._load = Load(engine(), self.place, keys, "report", "default", USUAL)
 
     def sibling(self, value: str) -> LoadCalls:
         """The load of another value of the same cache."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from django_redis_locks import engine, locks
+from django_redis_locks.core import outages
 from tests.servers import UNHURRIED
 
 
@@ -17,10 +18,13 @@ class Tune:
             owner.tuning = replace(owner.tuning, **changes)
 
     def reset(self) -> None:
-        """No server is given up because the machine stood still: tests in which one falls silent say for how long."""
+        """No server is given up because the machine stood still: tests in which one falls silent say for how long. None is
+        known to be down."""
         base = replace(type(locks.tuning)(), socket_timeout=UNHURRIED)
         for owner in self._owners():
             owner.tuning = base
+        for outage in outages._outages.values():
+            outage.forget()
 
     @staticmethod
     def _owners() -> list[Any]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery_locks import beat, place, start, submission, terms
 from django_redis_locks import engine, renewal
-from django_redis_locks.core import clock, events, forks, home_queue, owners, queues
+from django_redis_locks.core import clock, events, forks, home_queue, outages, owners, queues
 from django_redis_locks.core.daemon import Daemon
 from django_redis_locks.primitives import base
 from tests.simulation.scheduler import Died, current
@@ -81,6 +81,7 @@ class Installation:
     def begin(self, scheduler: Scheduler, server: Server) -> None:
         """Another simulation begins."""
         self.scheduler, self._server = scheduler, server
+        outages._outages.clear()
         queues.random = scheduler.random.random
         home_queue.mint_number = count(1).__next__
         number = self._number = count(1).__next__

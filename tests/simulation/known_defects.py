@@ -26,10 +26,7 @@ class KnownDefect(NamedTuple):
 
 
 KNOWN_DEFECTS = [
-    KnownDefect("E12", "lock", 1, "one lost answer", "a re-entry raises over one lost answer"),
     KnownDefect("E15", "lock", 1, "is forced", "a forced release by fence frees later holds, too"),
-    KnownDefect("E16", "lock", 1, "nobody holds it", "an answer that took longer than the lease counts as busy"),
-    KnownDefect("E18", "lock", 1, "the second caller", "each caller finds out for itself that the server is down"),
     KnownDefect(
         "hand-over",
         "lock",
@@ -56,6 +53,9 @@ MENDED_DEFECTS = [
     KnownDefect("S3d", "cache", 1, "has waited", "max_hold doesn't end the waits in the process of the loader"),
     KnownDefect("S3e", "cache", 1, "has waited", "a loader whose claim is void is waited for in its process"),
     KnownDefect("S3c", "cache", 1, "a fresh value is waited for", "a hung loader delays hits on fresh values"),
+    KnownDefect("E12", "lock", 1, "one lost answer", "a re-entry raises over one lost answer"),
+    KnownDefect("E16", "lock", 1, "nobody holds it", "an answer that took longer than the lease counts as busy"),
+    KnownDefect("E18", "lock", 1, "the second caller", "each caller finds out for itself that the server is down"),
     KnownDefect("S2a", "cache", 1, "has replaced what was written", "writes aren't fenced after one silence"),
     KnownDefect("K1", "job", 1, "without its key", "a __call__ that calls run() bypasses the lock"),
     KnownDefect("L1", "lock", 1, "is entered", "a released grant can be entered"),

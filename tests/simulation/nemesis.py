@@ -88,7 +88,7 @@ class Nemesis:
 
     def _restart(self, seconds: float | None = None) -> None:
         """The server goes down and comes back with what it had."""
-        seconds = self.random.choice([0.01, 0.5, 3.0]) if seconds is None else seconds
+        seconds = self.random.choice([0.01, 0.5, 3.0, 8.0]) if seconds is None else seconds
         self._happens("restart", f"{seconds} s")
         self.faults.disturb(seconds + 2.7, None, "restart")
         self.server.cut()

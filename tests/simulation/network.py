@@ -10,13 +10,13 @@ from django_redis_locks import LockBackendError
 from django_redis_locks.backends.base import Backend, Inbox
 from django_redis_locks.backends.memory import MemoryBackend
 from django_redis_locks.backends.memory import backend as memory
+from django_redis_locks.core.effects import Command
 from django_redis_locks.core.owners import running_loop
 from django_redis_locks.core.tuning import DEFAULT
 from tests.simulation.scheduler import Died, current
 
 if TYPE_CHECKING:
     from django_redis_locks.backends.base import Listener
-    from django_redis_locks.core.effects import Command
     from tests.simulation.faults import Faults
     from tests.simulation.process import Process
     from tests.simulation.scheduler import Scheduler
@@ -75,6 +75,8 @@ class Server:
 
 EPOCH = 1_700_000_000.0
 
+PING: Command[Any] = Command("load/get", ("probe",), (), bool)
+
 
 class Request:
     """Commands that were written to one connection, and the answer if it comes."""
@@ -114,7 +116,7 @@ class Request:
         server = self.server
         if server.down:
             if not self.over:
-                self._end(LockBackendError("connection refused", passing=True))
+                self._end(LockBackendError("connection refused", passing=True, unreachable=True))
                 self._tell()
             return
         server.sender = self.process
@@ -161,7 +163,7 @@ class Request:
 
 
 def unanswered(why: str) -> LockBackendError:
-    return LockBackendError(why, unanswered=True, passing=True)
+    return LockBackendError(why, unanswered=True, passing=True, unreachable=True)
 
 
 class SimulatedBackend(Backend):
@@ -196,6 +198,9 @@ class SimulatedBackend(Backend):
             return request.replies
         assert request.failure is not None
         return [_copy(request.failure) for _ in commands]
+
+    def probe(self) -> None:
+        self.call(PING)
 
     async def acall(self, command: Command[Any]) -> Any:
         loop = running_loop()
@@ -232,7 +237,7 @@ class SimulatedBackend(Backend):
 
 
 def _copy(failure: LockBackendError) -> LockBackendError:
-    return LockBackendError(str(failure.args[0]), unanswered=failure.unanswered, passing=failure.passing)
+    return LockBackendError(str(failure.args[0]), unanswered=failure.unanswered, passing=True, unreachable=True)
 
 
 class SimulatedInbox(Inbox):

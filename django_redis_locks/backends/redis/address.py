@@ -58,6 +58,11 @@ def database_in(identity: str) -> str:
     return identity.rpartition("=" if identity.startswith("unix:") else "/")[2]
 
 
+def server_in(identity: str) -> str:
+    """The server in an ``identity``."""
+    return identity.rpartition("?" if identity.startswith("unix:") else "/")[0]
+
+
 def masked(location: str) -> str:
     """The address without its password, for messages. Whatever stands before the last ``@`` may be one: a URL that
     can't be read has none where it should."""

@@ -10,9 +10,9 @@ from ...core.tuning import DEFAULT, Tuning
 from ...core.visible import visible
 from ..base import Backend, Inbox
 from . import facts, versions
-from .address import database_in, identity, masked, redis_url
+from .address import database_in, identity, masked, redis_url, server_in
 from .idle import Suspicion
-from .inbox import RedisInbox
+from .inbox import PING, RedisInbox
 from .loops import AsyncWire
 from .refusals import HINTS, OUTDATED, PASSING, REFUSALS, WHOLE, code_of, way_out
 from .resp import Refusal
@@ -51,6 +51,7 @@ class RedisBackend(Backend):
         self._database = database_in(self.identity)
         self.location = masked(location)
         self._max_age = max_age
+        self._timeout = tuning.socket_timeout
         suspicion = Suspicion()
         self._wire = Wire(make, max_age, suspicion)
         self._awire = AsyncWire(amake, max_age, suspicion)
@@ -61,6 +62,10 @@ class RedisBackend(Backend):
 
     def __repr__(self) -> str:
         return f"<RedisBackend {self.location}>"
+
+    @property
+    def node(self) -> str:
+        return server_in(self.identity)
 
     def call(self, command: Command[Any]) -> Any:
         try:
@@ -103,6 +108,12 @@ class RedisBackend(Backend):
             return [self._failed(failure)] * len(commands)
         return [self._refused(reply) if type(reply) is Refusal else reply for reply in replies]
 
+    def probe(self) -> None:
+        try:
+            self._wire.ask_many([PING], self._timeout)
+        except Failure as failure:
+            raise self._failed(failure) from failure.cause
+
     def facts(self, prefix: str, timeout: float) -> Facts:
         wire = Wire(self._make_ear, self._max_age)  # it will have subscribed to something
         try:
@@ -135,7 +146,7 @@ class RedisBackend(Backend):
             text = f"no answer from {self.location}: {failure}"
         else:
             text = f"can't reach {self.location}: {failure}. {way_out(str(failure), self.location)}"
-        return LockBackendError(text, unanswered=failure.sent, passing=True, stale=failure.stale)
+        return LockBackendError(text, unanswered=failure.sent, passing=True, unreachable=True, stale=failure.stale)
 
     def _refused(self, error: Exception, stale: bool = False) -> LockBackendError:
         code = code_of(error)

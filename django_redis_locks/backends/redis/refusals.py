@@ -16,14 +16,14 @@ from .resp import Refusal
 REFUSALS = (Refusal, ResponseError, BusyLoadingError, AuthenticationError)
 """Answers all the same: to redis-py a server that is loading has no connection, nor has one that doesn't know us."""
 
-PASSING = {"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY"}
-"""A failover, a restart or a slow script of somebody else: over soon."""
+PASSING = {"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY", "OOM"}
+"""A failover, a restart, a slow script of another client, or no memory until something expires: over soon."""
 
 OUTDATED = {"READONLY", "MASTERDOWN", "LOADING", "NOAUTH"}
 """The server at the other end isn't what it was when we connected: behind the same address another one may be the master
 now, or the same one after a restart."""
 
-WHOLE = PASSING | {"OOM", "FENCE", "NOAUTH", "WRONGPASS", "CROSSSLOT", "MOVED"}
+WHOLE = PASSING | {"FENCE", "NOAUTH", "WRONGPASS", "CROSSSLOT", "MOVED"}
 """Said before anything was done. What else stops a script, such as a right that is missing, may stop it half-way."""
 
 _LOGIN = (

@@ -9,6 +9,7 @@ import asyncio
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +33,8 @@ from celery_locks.job import Job
 from celery_locks.keys import key_of
 from celery_locks.message import HEADER, Header
 from celery_locks.place import Place, place_of
-from django_redis_locks import LockBackendError
+from django_redis_locks import LockBackendError, clock
+from tests.waiting import BUSY
 from tools.redis_server import RedisServer
 
 DOWN = {"default": {"LOCATION": "redis://127.0.0.1:1/0", "WAIT": 0}}
@@ -451,6 +453,22 @@ def test_store_that_is_down_lets_a_singleton_be_sent_and_an_idempotent_task_rais
     with pytest.raises(LockBackendError):
         sent.task(IdempotentTask).delay()
     assert len(sent.ids) == 1
+
+
+@pytest.mark.parametrize("base", [SingletonTask, IdempotentTask])
+def test_store_that_is_down_keeps_one_submission_only(sent: Sent, settings: Any, base: type) -> None:
+    """[K3] The first one finds out, within `BACKEND_WAIT`; the others are sent, or fail, at once."""
+    patience = 0.3
+    settings.REDIS_LOCKS = {"default": {"LOCATION": "redis://127.0.0.1:1/0", "BACKEND_WAIT": patience}}
+    task = sent.task(base)
+    times = [clock.now()]
+    for _ in range(3):
+        with suppress(LockBackendError):
+            task.delay()
+        times.append(clock.now())
+    assert patience <= times[1] - times[0] < 2 * patience + BUSY
+    assert times[3] - times[1] < 2 * patience
+    assert len(sent.ids) == (3 if base is SingletonTask else 0)
 
 
 def test_store_that_lost_its_scripts_or_its_data_takes_submissions(sent: Sent) -> None:

@@ -50,7 +50,11 @@ _NO_MATTER = {
 _ONCE_DUE = {"next_try", "begin"}
 """Moments of which only the future matters: all that is past is alike."""
 
-_STALE = {"waiting": {"answer", "then", "effect", "now", "standing"}, "releasing": {"_"}}
+_STALE = {
+    "asking": {"reply", "text", "now", "left"},
+    "waiting": {"answer", "then", "effect", "now", "standing"},
+    "releasing": {"_"},
+}
 """Locals of programs that are set anew before anybody looks at them again, wherever the program is suspended."""
 
 _COUNTS = ("answered", "seen", "wakes")
@@ -59,7 +63,7 @@ _COUNTS = ("answered", "seen", "wakes")
 _OF_QUEUES = ("home", "next_try", "seats", "address", "arrival", "handed", "number")
 """What else there is of a queue, whether or not it differs from how it begins; and its trouble."""
 
-_ALL_OF_QUEUES = {*_COUNTS, *_OF_QUEUES, "_number", "failure", "since"}
+_ALL_OF_QUEUES = {*_COUNTS, *_OF_QUEUES, "_number", "failure"}
 
 
 class Shaper:
@@ -137,7 +141,7 @@ class Shaper:
         return kind.__name__, *[self.named(name, value) for name, value in attributes(thing)]
 
     def _trouble(self, thing: Trouble) -> Any:
-        return thing.failure and self.of(thing.since)
+        return thing.failure
 
     def _queue(self, thing: _Queue) -> Any:
         counts = [getattr(thing, name) for name in _COUNTS]

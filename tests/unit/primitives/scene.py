@@ -45,8 +45,8 @@ class StoppedClock:
 
 
 class FaultyBackend(MemoryBackend):
-    """``fates`` are those of the next commands with a name: "ok", "lost", "dropped", "late", "down", "stale" or
-    "refused"."""
+    """``fates`` are those of the next commands with a name: "ok", "lost", "dropped", "late", "stale", "down",
+    "loading" or "refused"."""
 
     def __init__(self, location: str, time: StoppedClock) -> None:
         super().__init__(location)
@@ -59,15 +59,19 @@ class FaultyBackend(MemoryBackend):
     def call(self, command: Command[Any]) -> Any:
         fates = self.fates.get(command.name)
         fate = fates.pop(0) if fates else "ok"
-        if fate in {"down", "refused"}:
-            raise LockBackendError(f"it is {fate}", passing=fate == "down")
+        if fate in {"down", "loading", "refused"}:
+            raise LockBackendError(f"it is {fate}", passing=fate != "refused", unreachable=fate == "down")
         reply = super().call(command) if fate in {"ok", "lost"} else None
         if fate == "late":
             self._late.append(command)
         self._time.time += self.delays.pop(0) if self.delays else 0.0
         if fate != "ok":
-            raise LockBackendError("no answer", unanswered=True, passing=True, stale=fate == "stale")
+            raise LockBackendError("no answer", unanswered=True, passing=True, unreachable=True, stale=fate == "stale")
         return reply
+
+    def probe(self) -> None:
+        if self.fates.get("probe"):
+            raise LockBackendError(f"it is {self.fates['probe'].pop(0)}", passing=True, unreachable=True)
 
     def carry_out_late(self) -> None:
         """The copies of requests that were given up arrive."""
@@ -93,6 +97,8 @@ class Process:
         self.engine = engine.Engine(self.backend)
         del engine._queues[self.backend.identity]  # each process has its own
         self._janitor = self.engine._janitor
+        self.outage = self.engine._outage
+        self.outage._daemon.start = lambda: None  # type: ignore[method-assign]
         self._janitor._daemon.start = lambda: None  # type: ignore[method-assign]
         settings = ("default", MemoryBackend, location, {}, "lock", 10_000, 3.0, 60.0, False, True, False, (), "answer")
         self.locks = Locks(AliasSettings(*settings), self.engine)

@@ -38,10 +38,10 @@ def losses(heard: list[events.Event]) -> list[str]:
 @pytest.mark.parametrize(
     ("fates", "wait", "effects"),
     [
-        (["lost"], 3.0, "acquire Pause acquire"),
-        (["late"], 3.0, "acquire Pause acquire"),
+        (["lost"], 3.0, "acquire Unreached Pause acquire"),
+        (["late"], 3.0, "acquire Unreached Pause acquire"),
         (["stale"], 0.0, "acquire acquire"),
-        (["down", "down", "down"], 3.0, "acquire Pause acquire Pause acquire Pause acquire"),
+        (["loading", "loading", "loading"], 3.0, "acquire Pause acquire Pause acquire Pause acquire"),
     ],
 )
 def test_acquire_after_unanswered_attempts_asks_with_its_token(
@@ -51,8 +51,8 @@ def test_acquire_after_unanswered_attempts_asks_with_its_token(
     may come late is swept after the release. Pauses double, and a stale connection costs none."""
     scene.process.backend.fates["lock/acquire"] = fates[:]
     grant = acquire(scene, wait)
-    assert scene.process.effects == [name if name == "Pause" else f"lock/{name}" for name in effects.split()]
-    assert grant.hold.unanswered is ("down" not in fates)
+    assert scene.process.effects == [f"lock/{name}" if name == "acquire" else name for name in effects.split()]
+    assert grant.hold.unanswered is ("loading" not in fates)
     pauses = sum(DEFAULT.first_retry * 2**number for number in range(effects.count("Pause")))
     assert grant.hold.deadline == pytest.approx(END + pauses)
     grant.release()
@@ -64,16 +64,18 @@ def test_acquire_after_unanswered_attempts_asks_with_its_token(
     ("fates", "wait", "unanswered", "seconds"),
     [
         (["lost"], 0.0, True, 0.0),
-        (["dropped", *["down"] * 9], 3.0, True, 3.0),
-        (["down"] * 9, 3.0, False, 3.0),
-        (["down"] * 99, -1, False, DEFAULT.down_after),
+        (["dropped", *["down"] * 9], 1.0, True, 1.0),
+        (["down"] * 9, 1.0, False, 1.0),
+        (["down"] * 99, 8.0, False, 2.0),
+        (["down"] * 99, -1, False, 2.0),
+        (["loading"] * 99, 8.0, False, 8.0),
         (["refused"], 3.0, False, 0.0),
     ],
 )
 def test_acquire_without_an_answer_raises_and_sweeps_what_it_may_have_taken(
     scene: Scene, fates: list[str], wait: float, unanswered: bool, seconds: float
 ) -> None:
-    """[L16] [H2] At its deadline, after thirty seconds of trouble, or at once if the server refuses."""
+    """[E18] [L16] [H2] At its deadline, after two seconds if the server can't be reached, or at once if it refuses for good."""
     scene.process.backend.fates["lock/acquire"] = fates[:]
     with pytest.raises(LockBackendError) as caught:
         acquire(scene, wait)
@@ -85,7 +87,7 @@ def test_acquire_without_an_answer_raises_and_sweeps_what_it_may_have_taken(
 
 
 def test_answer_ends_the_trouble_of_an_outage(scene: Scene) -> None:
-    """The thirty seconds of the next one begin anew."""
+    """The two seconds of the next one begin anew."""
     scene.other.hold(expire=50)
     scene.process.backend.fates["lock/acquire"] = ["ok", "down", *["ok"] * 20, "down"]
     acquire(scene, -1)
@@ -143,8 +145,6 @@ def test_hold_with_renewal_or_on_lost_is_watched(scene: Scene) -> None:
         scene.process.effects.clear()
 
 
-# Release
-
 @pytest.mark.parametrize("late", ["acquire", "aacquire"])
 def test_answer_that_outlasts_the_lease_is_no_busy_lock(scene: Scene, late: str) -> None:
     """[E16] Nobody holds it."""
@@ -159,14 +159,17 @@ def test_answer_that_outlasts_the_lease_is_no_busy_lock(scene: Scene, late: str)
         scene.process.lock(wait=0).acquire()
 
 
+# Release
+
 
 @pytest.mark.parametrize(
     ("fates", "seconds", "confirmed", "left"),
     [
         ([], 0.0, True, "lock/free"),
         (["stale"], 0.0, True, "Sweep"),
-        (["lost"], 0.0, LockBackendError, "Freed"),
-        (["down"], 0.0, LockBackendError, "Freed"),
+        (["lost"], 0.0, False, "Sweep"),
+        (["lost"] * 9, 0.0, LockBackendError, "Freed"),
+        (["loading"] * 9, 0.0, LockBackendError, "Freed"),
         (["down"], 10.0, "expired", "Freed"),
         ([], 10.0, "expired", "lock/free"),
         (["taken"], 0.0, "taken", "lock/free"),
@@ -204,9 +207,10 @@ def test_release_reports_what_the_store_answered(
 def test_second_release_accepts_what_the_janitor_did(scene: Scene, heard: list[events.Event], settled: bool) -> None:
     """[L15] [H15] The grant is its owner's to release until that is answered; "not mine" is the janitor's success then."""
     grant = acquire(scene)
-    scene.process.backend.fates["lock/free"] = ["down"]
+    scene.process.backend.fates["lock/free"] = ["down"] * 9
     with pytest.raises(LockBackendError):
         grant.release()
+    scene.process.outage.probe()
     if settled:
         scene.process.settle()
     grant.release()
@@ -226,10 +230,11 @@ def test_lock_that_was_lost_and_reported_is_not_released(scene: Scene) -> None:
 def test_extend_without_an_answer_changes_nothing(scene: Scene) -> None:
     """The lease is as it was, as far as is known; and what is answered after the loss was reported comes too late."""
     grant = acquire(scene)
-    scene.process.backend.fates["lock/renew"] = ["lost"]
+    scene.process.backend.fates["lock/renew"] = ["lost"] * 9
     with pytest.raises(LockBackendError):
         grant.extend(60)
     assert (grant.hold.deadline, grant.hold.state) == (END, State.HELD)
+    scene.process.outage.probe()
     grant.hold.lose("expired")
     with pytest.raises(LockLost, match="expired"):
         run(scene.process.lock().extending(grant.hold, 60_000), scene.process.engine)
@@ -247,7 +252,7 @@ def test_confirmation_of_a_lost_lock_raises_LockLost_once(scene: Scene, heard: l
 
 def test_with_block_ends_without_error_when_the_store_is_down(scene: Scene, heard: list[events.Event]) -> None:
     """[F12] What was protected until now is fine, and the release goes on in the background."""
-    scene.process.backend.fates["lock/free"] = ["down"]
+    scene.process.backend.fates["lock/free"] = ["down"] * 9
     with scene.process.lock():
         heard.clear()
     assert [type(event) for event in heard] == [events.BackendFailed]

@@ -1,0 +1,148 @@
+"""What this process knows of servers that can't be reached: one caller finds out, and the others fail at once.
+
+A server is *down* when requests to it have failed for as long as a caller was to wait for it, and none was answered in
+between. From then on callers fail without asking it. A thread asks once a second, and the first answer ends the outage.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from math import inf
+from typing import TYPE_CHECKING
+
+from . import clock, forks
+from .daemon import Daemon
+from .errors import LockBackendError
+from .wakeup import ThreadEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .tuning import Tuned
+
+_log = logging.getLogger("django_redis_locks.backend")
+
+
+class Outage:
+    """Of one server, which several aliases may use.
+
+    Attributes:
+        suspected: the last request failed. While it is False nothing else here needs to be asked.
+    """
+
+    def __init__(self, server: str) -> None:
+        self.server = server
+        self.after_fork_in_child()
+
+    def after_fork_in_child(self) -> None:
+        """The thread that asks is the parent's: the child finds out for itself."""
+        self._mutex = threading.RLock()
+        self._pid = os.getpid()
+        self._wakeup = ThreadEvent()
+        self._daemon = Daemon(self._work, "django-redis-locks probe")
+        self.forget()
+
+    def forget(self) -> None:
+        """As if no request had ever failed."""
+        self._down = False
+        self._failure = ""
+        self._since = self._last = -inf
+        self.suspected = False
+
+    def check(self) -> None:
+        """Before a request.
+
+        Raises:
+            LockBackendError: the server is down.
+        """
+        if self._down and self._pid != os.getpid():  # a fork that ran no hooks
+            self.after_fork_in_child()
+        if self._down:
+            raise LockBackendError(
+                f"{self._failure} (it is known to be down, and asked once a second)", passing=True, unreachable=True
+            )
+
+    def answered(self) -> None:
+        """A request was answered, whatever the answer."""
+        with self._mutex:
+            was_down = self._down
+            self.forget()
+        if was_down:
+            _log.warning("The server of locks at %s answers again", self.server)
+
+    def failed(self, sent: float, failure: str, patience: float, probe: Callable[[], object], engine: Tuned) -> float:
+        """A request that was sent then had no answer.
+
+        Args:
+            failure: why, for those who fail at once from now on.
+            patience: seconds after which an unreachable server is down.
+            probe: asks it; raises ``LockBackendError`` if it can't be reached.
+
+        Returns:
+            For how many seconds it may still be asked.
+        """
+        now = clock.now()
+        with self._mutex:
+            if self._down:
+                return 0.0
+            goes_on = self.suspected and sent <= self._last + 2 * engine.tuning.longest_retry
+            if not goes_on:
+                self._since = now  # what failed long before is no part of it
+            self._last = now
+            self.suspected = True
+            left = self._since + patience - now
+            if left > 0 or not goes_on:  # a single failure is no outage
+                return left
+            self._failure, self._probe, self._engine = failure, probe, engine
+            try:
+                self._daemon.start()
+            except LockBackendError:  # no thread to be had: each caller finds out for itself
+                return 0.0
+            self._down = True
+        self._wakeup.set()
+        _log.warning(
+            "The server of locks at %s is down: callers fail at once until it answers. %s", self.server, failure
+        )
+        return 0.0
+
+    def _work(self) -> None:
+        while True:
+            self._wakeup.wait(self._engine.tuning.probe_interval if self._down else self._engine.tuning.longest_sleep)
+            if self._down:
+                self.probe()
+
+    def probe(self) -> None:
+        """Ask the server; an answer ends the outage."""
+        try:
+            self._probe()
+        except Exception as failure:  # noqa: BLE001 - whatever else it is, the next caller sees it
+            if isinstance(failure, LockBackendError) and failure.unreachable:
+                return
+        self.answered()
+
+
+_outages: dict[str, Outage] = {}
+_mutex = threading.RLock()
+
+
+def outage_of(server: str) -> Outage:
+    """What is known of a server by its address."""
+    with _mutex:
+        return _outages.setdefault(server, Outage(server))
+
+
+@clock.on_install
+def _forget_times() -> None:
+    for outage in list(_outages.values()):
+        outage.forget()
+
+
+def _after_fork_in_child() -> None:
+    global _mutex  # noqa: PLW0603 - another thread of the parent may have had it
+    _mutex = threading.RLock()
+    forks.all_of_them([outage.after_fork_in_child for outage in list(_outages.values())])
+
+
+forks.in_child(_after_fork_in_child)
