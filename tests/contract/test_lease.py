@@ -121,7 +121,7 @@ def test_renewal_ends_after_MAX_HOLD(
     assert grant.lost
     assert [event.why for event in happened if isinstance(event, Lost)] == ["max_hold"]
     warnings = [record for record in caplog.records if "MAX_HOLD" in record.getMessage()]
-    assert [(record.levelname, record.lock_key) for record in warnings] == [("WARNING", face.key)]
+    assert [(record.levelname, record.lock_name) for record in warnings] == [("WARNING", lock.name)]
     assert bob(lock.acquire, timeout=0)
 
 
