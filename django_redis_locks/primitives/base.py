@@ -9,7 +9,7 @@ import inspect
 import sys
 from functools import partial
 from os import getpid
-from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn, Self, overload
+from typing import TYPE_CHECKING, Literal, Never, overload
 
 from ..core import events, forks, owners
 from ..core.arguments import refuse_unknown
@@ -20,8 +20,7 @@ from ..core.grant import Grant
 from ..core.hold import Hold, State
 from ..core.owners import registry
 from ..core.runner import arun, run, surely
-from .programs import LATE, Programs
-from .returning import Returning
+from .programs import LATE
 from .wishes import Ask, Busy
 
 if TYPE_CHECKING:
@@ -43,29 +42,11 @@ _HELD = (
 
 _ARGUMENTS = ("blocking", "timeout")
 
-_INTERNAL = frozenset(name for name in dir(Programs) if not name.startswith("__")) - {"key", "name", "alias"}
-"""What the engine has of a lock."""
 
-
-class BaseLock(Returning):
+class BaseLock(LockObject):
     """What all kinds of locks offer. Times are seconds or a ``timedelta``; None is the default, -1 for ever."""
 
     __slots__ = ()
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r} of {self.alias!r}>"
-
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if name not in _INTERNAL]
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a lock isn't pickled: pass its key, and make it there by locks.lock(key)")
 
     @overload
     def acquire(self) -> Grant: ...
