@@ -20,6 +20,7 @@ from ..core.grant import Grant
 from ..core.hold import Hold, State
 from ..core.owners import registry
 from ..core.runner import arun, run, surely
+from .lock_object import LockObject
 from .programs import LATE
 from .wishes import Ask, Busy
 
