@@ -43,6 +43,6 @@ _signals: dict[type[events.Event], Signal] = {
 
 
 def send(event: events.Event) -> None:
-    signal = _signals[type(event)]
-    if signal.receivers:
+    signal = _signals.get(type(event))
+    if signal is not None and signal.receivers:
         signal.send_robust(sender=type(event), event=event)  # it logs what receivers raise

@@ -16,9 +16,8 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from . import clock
+from . import clock, events
 from .errors import LockBackendError, LockError
-from .hold import State
 
 if TYPE_CHECKING:
     from .hold import Hold
@@ -169,9 +168,10 @@ class Handed:
             self.doubtful = True
 
     def gone(self) -> None:
-        """It wasn't there any more: whose it was had lost it, unless nobody can tell."""
-        if not self.doubtful and not self.hold.doubted and clock.now() < self.hold.deadline:
-            self.hold.lose("taken", (State.GONE,))
+        """It wasn't there any more: whether it was taken before its release or after it the store doesn't say."""
+        hold = self.hold
+        if not self.doubtful and not hold.doubted and clock.now() < hold.deadline:
+            events.emit(events.Vanished(hold.key, hold.name, hold.alias, hold.fence))
 
 
 class Turn(NamedTuple):

@@ -82,6 +82,18 @@ class Lost(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Vanished(Event):
+    """Handed over at its release, and gone before the next waiter of this process took it over. It may have been lost before
+    its release. There is no signal of it."""
+
+    level = logging.WARNING
+    text = "Lock %(lock_name)s was gone when it was handed over after its release: it may have been lost before that"
+    kind = "lost"
+
+    fence: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class ForceReleased(Event):
     """Freed by an operator, whoever held it, for a ``reason``, or "". ``actor`` says who did it, "" if nobody did."""
 

@@ -27,6 +27,9 @@ class KnownDefect(NamedTuple):
 
 KNOWN_DEFECTS = [
     KnownDefect("E15", "lock", 1, "is forced", "a forced release by fence frees later holds, too"),
+]
+
+MENDED_DEFECTS = [
     KnownDefect(
         "hand-over",
         "lock",
@@ -34,9 +37,6 @@ KNOWN_DEFECTS = [
         "reported as lost",
         "a grant that was released by hand-over is reported as lost if the lock is taken before the next one asks",
     ),
-]
-
-MENDED_DEFECTS = [
     KnownDefect("L4", "lock", 1, "another thread", "a block that ends in another thread doesn't release"),
     KnownDefect("E11", "lock", 1, "gives up although", "two exceptions leave a dead seat at the head of a queue"),
     KnownDefect("E17", "lock", 1, "after its loss", "a record is prolonged after its loss was reported"),

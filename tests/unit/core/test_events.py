@@ -22,6 +22,7 @@ EVENTS = [
     (events.ForceReleased(*ABOUT, "stuck"), "release", logging.WARNING, "Lock order was released by force: stuck"),
     (events.ForceReleased(*ABOUT, ""), "release", logging.WARNING, "was released by force: no reason was given"),
     (events.Lost(*ABOUT, 7, 1.5, "expired"), "lost", logging.ERROR, "Lock order was lost while it was held (expired)"),
+    (events.Vanished(*ABOUT, 7), "lost", logging.WARNING, "Lock order was gone when it was handed over"),
     (
         events.BackendFailed(*ABOUT, "release", "down"),
         "backend",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import ceil, inf
@@ -12,6 +13,7 @@ import pytest
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.memory import store as memory_store
 from django_redis_locks.core import clock, events, home_queue, owners, queues
+from django_redis_locks.core.effects import Handed
 from django_redis_locks.primitives import wishes
 
 TICK = 2.0**-20
@@ -74,12 +76,23 @@ class Gate:
 def still() -> Iterator[None]:
     """The engine sees our world: our clock, no chance, no threads, tokens that tell whose they are. Fences don't
     matter here; they would only tell states apart that are the same."""
+    heard: deque[events.Event] = deque(maxlen=1)
+    really_gone = Handed.gone
+
+    def gone(handed: Handed) -> None:
+        """What is reported as gone is judged as a loss is."""
+        heard.clear()
+        really_gone(handed)
+        if heard:
+            handed.hold.lost_why = "gone"
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clock, "now", lambda: world.now)
         patch.setattr(home_queue, "ThreadEvent", Gate)
         patch.setattr(queues, "random", lambda: 0.0)
         patch.setattr(home_queue, "mint_number", lambda: world.number)
-        patch.setattr(events, "emit", lambda event: None)
+        patch.setattr(events, "emit", heard.append)
+        patch.setattr(Handed, "gone", gone)
         patch.setattr(owners, "mint_token", world.mint_token)
         patch.setattr(wishes, "mint_id", lambda: 1)
         for module in (memory, memory_store):
