@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from billiard.exceptions import WorkerLostError
 
-from tests.celery.conftest import Cell, new_job
+from tests.celery.conftest import Cell
 from tests.celery.tasks import EXPIRES
 from tests.probes import celery as probe
 from tools.rabbitmq_server import RabbitMQ
@@ -63,7 +63,12 @@ def it_expires_in_the_broker(cell: Cell, who: str) -> None:
     """[C11] No worker and no hook ever hears of it."""
     task = cell.task("once.early.quick")
     first = task.apply_async((who,), queue=f"nobody-{who}", expires=EXPIRES)
-    assert new_job(cell, task, who, first).get(timeout=10)
+    cell.journal.write("submitted", who)
+    (submitted,) = cell.journal.entries(who, "submitted")
+    cell.journal.until(lambda: cell.journal.age(submitted) > 1.1, who, "the end of its record")
+    second = task.delay(who)
+    assert second.id != first.id
+    assert second.get(timeout=10)
     assert len(cell.journal.entries(who, "begin")) == 1
 
 
