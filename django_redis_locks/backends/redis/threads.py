@@ -257,11 +257,11 @@ class Wire:
             if wire is not None:
                 wire._trim()
 
+        self._trims = True
         try:
             alarms.ring(now() + OLD, ring)
-            self._trims = True
-        except LockBackendError:
-            pass  # no thread to be had
+        except LockBackendError:  # no thread to be had
+            self._trims = False
 
     def _trim(self) -> None:
         """Close what has lain idle for long, but for the one that is taken next."""

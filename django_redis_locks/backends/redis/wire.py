@@ -161,6 +161,15 @@ def _bounded(kind: Any) -> Any:
             sock = super()._connect()
             return sock if self.end is None else _BoundedSocket(sock, self.end)
 
+        def _wrap_socket_with_ssl(self, sock: Any) -> Any:
+            if self.end is None:
+                return super()._wrap_socket_with_ssl(sock)
+            silence = sock.gettimeout()
+            sock.settimeout(max(self.end - now(), 0.001))  # of the whole handshake
+            wrapped = super()._wrap_socket_with_ssl(sock)
+            wrapped.settimeout(silence)
+            return wrapped
+
     return Bounded
 
 

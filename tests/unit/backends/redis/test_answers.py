@@ -117,6 +117,28 @@ def test_host_with_many_silent_addresses_fails_after_the_connect_timeout(
             assert clock.now() - begin < 1 + BUSY
 
 
+def test_tls_handshake_byte_by_byte_ends_with_its_requests() -> None:
+    """[E4] Requests that renew short leases have less time than the socket timeout."""
+    ended = threading.Event()
+
+    def drip() -> None:
+        with listener.accept()[0] as link, contextlib.suppress(OSError):
+            link.sendall(b"\x16\x03\x03\x40\x00")  # a record of the handshake
+            while not ended.wait(0.05):
+                link.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=drip)
+        server.start()
+        with closing(Threads(f"rediss://127.0.0.1:{listener.getsockname()[1]}/0")) as client:
+            begin = clock.now()
+            with pytest.raises(Failure):
+                client.wire.ask_many([PING], 1.0)
+            assert clock.now() - begin < 1 + BUSY
+        ended.set()
+        server.join()
+
+
 def clock_sleep(seconds: float) -> None:
     """Sleep in real time."""
     threading.Event().wait(seconds)
