@@ -175,9 +175,10 @@ def forget_all(road: Road) -> None:
 
 
 def after_commit(connections: list[Any], job: Callable[[], object]) -> None:
-    """Do it when these transactions are committed."""
+    """Do it when these transactions are committed. Then a failure is logged, and neither raises out of ``atomic()`` nor keeps
+    later hooks from running."""
     if not connections:
         job()
         return
     rest = connections[1:]
-    connections[0].on_commit(lambda: after_commit([each for each in rest if each.in_atomic_block], job))
+    connections[0].on_commit(lambda: after_commit([each for each in rest if each.in_atomic_block], job), robust=True)

@@ -15,7 +15,7 @@ from django.core.cache import caches
 from django.db import connection, connections, transaction
 from django.test import TestCase, override_settings
 
-from django_redis_locks import LockBackendError
+from django_redis_locks import LockBackendError, locks
 from django_redis_locks.cache import aget_or_load, get_or_load, get_or_load_many, invalidate, refresh
 from tests.cache.backends import DUMMY, HERE, LOCMEM, THERE, at, redis_caches
 from tests.cache.callers import Loader
@@ -79,6 +79,21 @@ def test_load_is_stored_when_its_transaction_commits(cache_pair: str) -> None:
         assert caches[HERE].get_many(["k", "l"]) == {}
     assert caches[HERE].get_many(["k", "l"]) == many
     assert ask("later") == "uncommitted"
+
+
+def test_invalidation_that_fails_at_commit_is_logged_and_later_hooks_run(
+    settings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """[S6] What is committed can't be undone by an exception. One key finds out that the store is down, for all of them."""
+    settings.CACHES = redis_caches("redis://127.0.0.1:1/0")
+    later: list[str] = []
+    begin = monotonic()
+    with transaction.atomic():
+        invalidate(*(f"k{number}" for number in range(8)), cache=HERE)
+        transaction.on_commit(lambda: later.append("ran"))
+    assert later == ["ran"]
+    assert "can't reach" in caplog.text
+    assert monotonic() - begin < 8 * locks.tuning.invalidation_timeout
 
 
 @pytest.mark.parametrize("outer", [nullcontext, transaction.atomic], ids=["transaction", "savepoint"])
