@@ -120,10 +120,8 @@ def read(alias: str, entry: Mapping[str, Any]) -> AliasSettings:
     entry = {**DEFAULTS, **entry}
     location, options = _location(entry)
     general = overrides.read(entry)
-    assert general.lease is not None  # noqa: S101 - the defaults have them all
-    assert general.wait is not None  # noqa: S101
-    assert general.max_hold is not None  # noqa: S101
-    assert general.backend_wait is not None  # noqa: S101
+    assert general.lease is not None and general.wait is not None  # noqa: S101, PT018 - the defaults have them all
+    assert general.max_hold is not None and general.backend_wait is not None  # noqa: S101, PT018
     return AliasSettings(
         alias=alias,
         backend=import_string(entry["BACKEND"]),
@@ -221,8 +219,9 @@ def _waits(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
                 yield Problem(id, f"{where}: {error}.")
             else:
                 if wait > 25:
-                    hint = "Web servers kill a worker after 30 by default."
-                    yield Problem(doubt, f"{where}: {key} is longer than 25 seconds.", hint)
+                    yield Problem(
+                        doubt, f"{where}: {key} is longer than 25 seconds.", "Web servers kill a worker after 30."
+                    )
 
 
 def _values(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:

@@ -193,10 +193,7 @@ class Load:
     def checking(self, token: str, lease: int, *, by_permit: bool = False) -> Program[tuple[bool, int]]:
         """Prolong the claim, or the permit; whether it is still ours, and for how many milliseconds values settle."""
         keys = self.keys.permit if by_permit else self.keys.lease, self.keys.generation, self.keys.settling
-        found: tuple[bool, int] = yield from self._asked(
-            Command("load/renew", keys, (token, lease), _checked), self.patience
-        )
-        return found
+        return (yield from self._asked(Command("load/renew", keys, (token, lease), _checked), self.patience))  # type: ignore[no-any-return]
 
     def fencing(self, keep: int = 0, settle: int = 0, patience: Patience = ONCE) -> Program[bool]:
         """Invalidate the value: a load that runs isn't stored. True if there was one, as far as the store knows.
