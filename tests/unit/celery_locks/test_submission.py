@@ -35,6 +35,7 @@ from celery_locks.message import HEADER, Header
 from celery_locks.place import Place, place_of
 from django_redis_locks import LockBackendError, clock
 from tests.waiting import BUSY
+from tools.processes import free_port
 from tools.redis_server import RedisServer
 
 DOWN = {"default": {"LOCATION": "redis://127.0.0.1:1/0", "WAIT": 0}}
@@ -448,7 +449,7 @@ def test_run_keeps_its_key_for_a_successor_only_if_that_was_sent(sent: Sent, mon
 def test_store_that_is_down_keeps_one_submission_only(sent: Sent, settings: Any, base: type) -> None:
     """[K3] [C55] It finds out, within `BACKEND_WAIT`; the others are sent, and the worker decides, or they raise, at once."""
     patience = 0.3
-    settings.REDIS_LOCKS = {"default": {"LOCATION": "redis://127.0.0.1:1/0", "BACKEND_WAIT": patience}}
+    settings.REDIS_LOCKS = {"default": {"LOCATION": f"redis://127.0.0.1:{free_port()}/0", "BACKEND_WAIT": patience}}
     task = sent.task(base)
     times = [clock.now()]
     for _ in range(3):

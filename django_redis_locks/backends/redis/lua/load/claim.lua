@@ -3,9 +3,9 @@
 --
 -- uses read line ms load
 -- KEYS  lease, waiters, generation, settling, permit, and where values live here: value
--- ARGV  token, lease in ms, ms that a value must live longer to need no load (-1: it is loaded anyway), 1 to take the claim from whoever has it, 2: over the note of a failure only,
---       ms after which one more may load beside who does ('': never), address ('': nobody listens), arrival (0: now),
---       1 if more wait, ms to stay in line
+-- ARGV  token, lease in ms, ms that a value must live longer to need no load (-1: it is loaded anyway), what it overrides
+--       (0: nothing; 1: any claim; 2: the note of a failure), ms after which one more may load beside another ('': never),
+--       address ('': nothing listens), arrival (0: now), 1 if more wait, ms to stay in line
 -- returns  {verdict, ms left of the lease, arrival, ms left of the value, value, what the lease says}
 --          verdict 0: somebody loads it, 1: it is ours, 2: no need, 3: a load failed, 4: load it, but don't store it
 --          {-1, what}  something else lives under the key of the lease
