@@ -253,7 +253,7 @@ class Locks(LockMaker):
                     "nor hold="
                 )
             renew = False
-            terms = replace(terms, auto_release=False)
+            terms = replace(terms, auto_release=False, after_release=None)
         if renew is None:
             renew = overrides.renew if expire is None or overrides.renew is not None else False
         if renew is not None:
@@ -286,7 +286,7 @@ def opens(on_backend_error: object) -> bool:
     return on_backend_error == "open"
 
 
-def _ending(hold: object, using: str | None) -> dict[str, Any]:
+def _ending(hold: object, using: object) -> dict[str, Any]:
     """The terms on which a lock is freed.
 
     Raises:
@@ -294,11 +294,11 @@ def _ending(hold: object, using: str | None) -> dict[str, Any]:
     """
     if hold == "block" and using is None:
         return {"after_release": None}
-    if hold == "block":
+    if hold in (None, "block"):
         raise ValueError('hold_using names the database of hold="transaction", and needs it')
     if hold != "transaction":
         raise ValueError(f"hold of a lock object is 'block' or 'transaction', not {hold!r}")
-    if using is not None and using not in connections.settings:
+    if using is not None and (not isinstance(using, str) or using not in connections.settings):
         raise ValueError(f"hold_using is one of {', '.join(map(repr, connections.settings))}, not {using!r}")
     return {"database": using or DEFAULT_DB_ALIAS}
 

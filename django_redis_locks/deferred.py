@@ -42,15 +42,8 @@ _PATIENCE = 1.0
 def rejoin(lock: Lock) -> Deferred | None:
     """What an earlier call or block of this thread left locked until the end of its transaction, to be entered again: that
     transaction is still open."""
-    left = registry.newest(lock.place) if registry.knows(lock.place) else None
-    if not isinstance(left, Deferred):
-        return None
-    if left.stays and left.hold.live:
-        return left
-    left.end_dropped()
-    if left.hold.live or left.hold.state is State.RELEASING:  # the janitor is at it
-        _engine(lock).settle(_PATIENCE)
-    return None
+    left = registry.newest(lock.place, deferred=True) if registry.knows(lock.place) else None
+    return left if isinstance(left, Deferred) and left.hold.live else None
 
 
 def keep(grant: Grant, connections: list[Any], response: Any = None, request: HttpRequest | None = None) -> None:
@@ -58,7 +51,7 @@ def keep(grant: Grant, connections: list[Any], response: Any = None, request: Ht
     more."""
     if not grant.held or _kept(grant, connections, response):
         return
-    deferred = Deferred(grant)
+    _deferred = Deferred(grant)
     try:
         deferred.enter(grant, connections, response, request)
     except BaseException as failure:  # a signal handler's
@@ -79,16 +72,18 @@ def _kept(grant: Grant, connections: list[Any], response: Any) -> bool:
 class Deferred(Grant):
     """Keeps a lock whose call or block is over. It isn't the current grant, but its thread may enter the lock again.
 
-    The lease is still renewed: until COMMIT no other thread may read, and earlier callbacks may take long. What is left
-    locked by mistake, since a traceback keeps the callback that was dropped, is freed when the request has ended, and by
-    ``MAX_HOLD``."""
+    A lease that is renewed still is; a fixed one isn't, and has to last until COMMIT. What is left locked by mistake, since a
+    traceback keeps the callback that was dropped, is freed when the request has ended, and by ``MAX_HOLD``."""
 
     __slots__ = ("_dropped", "_until")
+
+    _deferred = True
 
     def __init__(self, grant: Grant) -> None:
         super().__init__(grant.hold, grant._keeper, mint_id())
         self._until: dict[str, int] = {}
-        """The aliases that are waited for, and where in ``run_on_commit`` our hook is."""
+        """The aliases that are waited for, and where in ``run_on_commit`` our hook is, or was: a rollback to a savepoint
+        removes others."""
         self._dropped: set[str] = set()
         """Those whose transaction was rolled back. The janitor ends them, a moment later."""
 
@@ -106,8 +101,9 @@ class Deferred(Grant):
         if not hold.enter(self.id, grant.id):
             return
         for connection in connections:
-            self._until[connection.alias] = len(connection.run_on_commit)
-            connection.on_commit(_Hook(self, connection.alias), robust=True)
+            hooks = connection.run_on_commit
+            self._until[connection.alias] = len(hooks)
+            hooks.append((set(), _Hook(self, connection.alias), True))  # on_commit() would name the savepoint too
         if response is not None:
             self._until[_RESPONSE] = 0
             hook = _Hook(self, _RESPONSE)
@@ -120,19 +116,24 @@ class Deferred(Grant):
             registry.keep(self)
             _here.left.add(self)
 
-    @property
-    def stays(self) -> bool:
-        """Whether it waits for anything that is still open, so that only its own thread can end it."""
-        return not self._until.keys() <= self._dropped
+    def _goes_on(self) -> bool:
+        if self not in _here.left:
+            return False  # the thread that acquired it isn't the one that released it
+        self.settle()
+        if self._until.keys() - {_RESPONSE}:
+            return True
+        if self.hold.state is State.RELEASING and running_loop() is None:  # the janitor is at it
+            _engine(self._keeper).settle(_PATIENCE)
+        return False
 
     def covers(self, connections: list[Any]) -> bool:
-        """Whether each of these transactions has our hook already. A savepoint that would drop it is around us too."""
+        """Whether each of these transactions has our hook already."""
         return all(self._is_on(connection) for connection in connections)
 
     def _is_on(self, connection: Any) -> bool:
-        at = self._until.get(connection.alias, len(connection.run_on_commit))
-        hooks = connection.run_on_commit[at : at + 1]
-        return any(getattr(hook, "deferred", None) is self for _, hook, _ in hooks)
+        hooks = connection.run_on_commit
+        last = min(self._until.get(connection.alias, -1), len(hooks) - 1)
+        return any(getattr(hooks[at][1], "deferred", None) is self for at in range(last, -1, -1))
 
     def ended(self, alias: str) -> None:
         """Committed, or closed, or known to be over."""
@@ -149,22 +150,18 @@ class Deferred(Grant):
         for alias in self._until.keys() - {_RESPONSE}:
             self.dropped(alias)
 
-    def end_dropped(self) -> None:
-        """End here what the janitor would end a moment later."""
-        for alias in list(self._dropped):
-            self.ended(alias)
-
     def settle(self) -> None:
-        """End what isn't open in this thread any more, though nobody said so."""
-        still = {connection.alias for connection in open_transactions.open_now()}
+        """End what isn't open in this thread any more: what the janitor would end a moment later, and what nothing reported."""
+        still = {connection.alias for connection in open_transactions.open_now()} - self._dropped
         for alias in self._until.keys() - still - {_RESPONSE}:
             self.ended(alias)
+        if not self._until and self.id in self.hold.inside:  # the janitor is about to, or an exception prevented it
+            self._free()
 
     def _end(self, alias: str, free: Callable[[], None]) -> None:
-        if self._until.pop(alias, None) is None:
-            return
+        self._until.pop(alias, None)
         if not self._until:
-            free()
+            free()  # may be done again
         elif self._until.keys() == {_RESPONSE}:
             registry.forget(self)  # from here on it is the response's, not the thread's
 
@@ -219,8 +216,8 @@ class _Hook:
         return partial, (bool,)  # a cache pickles responses; the copy holds nothing
 
     def __call__(self) -> None:
-        self._finalizer.detach()
         self.deferred.ended(self._alias)
+        self._finalizer.detach()
 
 
 def _call_at_close(request: HttpRequest, hook: _Hook) -> None:

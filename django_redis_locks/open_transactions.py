@@ -6,7 +6,6 @@ import logging
 import threading
 import weakref
 from collections.abc import Iterable
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("django_redis_locks")
 
 MOST_WARNED = 1000
-"""Of so many names at most it is logged that their locks end too early: a name may be a whole key."""
+"""Of so many names at most each warning is logged: a name may be a whole key."""
 
 
 def open_now() -> list[Any]:
@@ -31,26 +30,26 @@ def open_now() -> list[Any]:
 def around(name: str, *, new: bool) -> list[Any]:
     """The same at the end of a call, whose own transactions have ended. Logs what may be wrong with those that are open, for
     a ``new`` lock."""
-    found = []
-    for connection in _initialized():
-        if connection.in_atomic_block:
-            if not _of_test_case(connection):
-                found.append(connection)
-        elif _is_by_hand(connection):
-            _warn_by_hand(name)
+    found = _committing(_initialized(), name)
     if found and new:
-        _warn_late(name)
+        _warn(_LATE, name)
     return found
 
 
 def of_database(alias: str, name: str) -> list[Any]:
     """The connection to this database, if it is inside ``atomic()`` now."""
-    for connection in _initialized():
-        if connection.alias == alias and connection.in_atomic_block and not _of_test_case(connection):
-            return [connection]
-        if connection.alias == alias and not connection.in_atomic_block and _is_by_hand(connection):
-            _warn_by_hand(name)
-    return []
+    return _committing([connection for connection in _initialized() if connection.alias == alias], name)
+
+
+def _committing(initialized: Iterable[Any], name: str) -> list[Any]:
+    """Those inside an ``atomic()`` that commits at its end. Logs that the end of others is unknown."""
+    found = []
+    for connection in initialized:
+        if _is_by_hand(connection):
+            _warn(_BY_HAND, name)
+        elif connection.in_atomic_block and not _of_test_case(connection):
+            found.append(connection)
+    return found
 
 
 def warn_if_open(name: str) -> None:
@@ -59,13 +58,14 @@ def warn_if_open(name: str) -> None:
     for reference in _here.connections:
         connection: Any = reference()
         if connection is not None and connection.in_atomic_block and not _of_test_case(connection):
-            _warn_early(name, connection.alias)
+            using = "" if connection.alias == "default" else f', hold_using="{connection.alias}"'
+            _warn(_EARLY, name, using)
             return
 
 
 def warn_without(name: str) -> None:
     """Log that asynchronous code has no transaction to wait for."""
-    _warn_async(name)
+    _warn(_ASYNC, name)
 
 
 def _initialized() -> Iterable[Any]:
@@ -77,6 +77,9 @@ def _of_test_case(connection: Any) -> bool:
 
 
 def _is_by_hand(connection: Any) -> bool:
+    """Whether autocommit is off, or was when ``atomic()`` began: then that doesn't commit."""
+    if connection.in_atomic_block:
+        return not connection.commit_on_exit
     return connection.connection is not None and not connection.autocommit
 
 
@@ -97,50 +100,32 @@ def _note(*, connection: object, **_: object) -> None:
 
 connection_created.connect(_note, dispatch_uid="django_redis_locks")
 
-_warned_early: set[str] = set()
+_warned: dict[str, set[str]] = {}
 
 
-def _warn_early(name: str, alias: str) -> None:
+def _warn(text: str, name: str, *more: str) -> None:
     """Once for each name."""
-    if name in _warned_early or len(_warned_early) >= MOST_WARNED:
-        return
-    _warned_early.add(name)
-    using = "" if alias == "default" else f', hold_using="{alias}"'
-    _log.warning(
-        "Lock %s was released inside an open transaction: until its COMMIT, the next holder reads what was there before. "
-        'Put atomic() inside the lock, or hold the lock until the transaction ends: locks.lock(key, hold="transaction"%s). '
-        'Where it protects no rows of a database, hold="block" says so',
-        name,
-        using,
-    )
+    names = _warned.setdefault(text, set())
+    if name not in names and len(names) < MOST_WARNED:
+        names.add(name)
+        _log.warning(text, name, *more)
 
 
-@cache
-def _warn_late(name: str) -> None:
-    """Once for each name."""
-    _log.warning(
-        "Lock %s is taken inside an open transaction. It is held until that ends; but what the transaction has read, or its "
-        "snapshot, may be older than the lock. Put the lock where the transaction begins: on the view or its dispatch(), or "
-        "around atomic()",
-        name,
-    )
-
-
-@cache
-def _warn_by_hand(name: str) -> None:
-    """Once for each name."""
-    _log.warning(
-        "Lock %s is released at the end of its call or block, because autocommit is off: whether the transaction was "
-        "committed by then can't be known. Use atomic(), or hold a lock object around COMMIT",
-        name,
-    )
-
-
-@cache
-def _warn_async(name: str) -> None:
-    """Once for each name."""
-    _log.warning(
-        'Lock %s has hold="transaction" and is released at the end of its block: Django has no transactions in asynchronous '
-        "code. Hold it in the synchronous function that opens the transaction",
-        name,
-    )
+_EARLY = (
+    "Lock %s was released inside an open transaction: until its COMMIT, the next holder reads what was there before. "
+    'Put atomic() inside the lock, or hold the lock until the transaction ends: locks.lock(key, hold="transaction"%s). '
+    'Where it protects no rows of a database, hold="block" says so'
+)
+_LATE = (
+    "Lock %s is taken inside an open transaction. It is held until that ends; but what the transaction has read, or its "
+    "snapshot, may be older than the lock. Put the lock where the transaction begins: on the view or its dispatch(), or "
+    "around atomic()"
+)
+_BY_HAND = (
+    "Lock %s is released at the end of its call or block, because autocommit is off: whether the transaction was "
+    "committed by then can't be known. Use atomic() with autocommit on, or hold a lock object around COMMIT"
+)
+_ASYNC = (
+    'Lock %s has hold="transaction" and is released at the end of its block: Django has no transactions in asynchronous '
+    "code. Hold it in the synchronous function that opens the transaction"
+)

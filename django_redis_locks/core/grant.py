@@ -39,6 +39,13 @@ class Grant:
 
     __slots__ = ("__weakref__", "_block", "_keeper", "hold", "id")
 
+    _deferred = False
+    """Whether it isn't the caller's, but keeps the lock after the caller has released it."""
+
+    def _goes_on(self) -> bool:
+        """Whether a deferred one keeps the lock for a transaction of the calling thread that is still open."""
+        return False
+
     def __init__(self, hold: Hold, keeper: Keeper, id: int, block: int = 0) -> None:
         self.hold = hold
         self.id = id

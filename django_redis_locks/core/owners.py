@@ -199,11 +199,14 @@ class Registry:
         """The grants on a hold, the newest first."""
         return [grant for grant in self._at(hold.place) if grant.hold is hold]
 
-    def newest(self, place: Place) -> Grant | None:
-        """The caller's newest grant there that he hasn't released; it may be lost."""
+    def newest(self, place: Place, *, deferred: bool = False) -> Grant | None:
+        """The caller's newest grant there that isn't released; it may be lost. With ``deferred`` also the one with which a
+        transaction that is open keeps a lock that the caller has released."""
         owner = me()
         for grant in self._at(place):
-            if grant.hold.owner() is owner and grant.hold.state is not State.GONE and contexts.contains(grant):
+            if grant.hold.owner() is not owner or grant.hold.state is State.GONE or not contexts.contains(grant):
+                continue
+            if not grant._deferred or (deferred and grant._goes_on()):
                 return grant
         return None
 
@@ -217,14 +220,9 @@ class Registry:
             return grant
         owner = me()
         for grant in self._at(place):
-            if grant._keeper is lock and (grant.hold.owner() is owner or not alive(grant.hold)):
+            if grant._keeper is lock and not grant._deferred and (grant.hold.owner() is owner or not alive(grant.hold)):
                 return grant
         return None
-
-    def own(self, place: Place) -> Grant | None:
-        """The caller's newest grant there that is live."""
-        grant = self.newest(place)
-        return grant if grant is not None and grant.hold.live else None
 
     def entangled(self, place: Place) -> str | None:
         """Why the caller would wait for himself there: one sentence, or None if he wouldn't."""

@@ -40,6 +40,10 @@ _HELD = (
     "a test of contention has somebody else hold it: django_redis_locks.testing.hold_lock()"
 )
 
+_KEPT = (
+    'an open transaction of this thread keeps it, with hold="transaction" or by @redis_lock. What enters it again until '
+    'then is lock(key, hold="transaction"), or rlock(key)'
+)
 
 _ARGUMENTS = ("blocking", "timeout")
 
@@ -125,7 +129,8 @@ class BaseLock(LockObject):
 
     def owned(self) -> bool:
         """Whether the caller holds it, by this process's own knowledge."""
-        return registry.own(self.place) is not None
+        newest = registry.newest(self.place)
+        return newest is not None and newest.held
 
     def holder(self) -> Holder | None:
         """Who holds the lock, or None. One round trip."""
@@ -229,14 +234,14 @@ class BaseLock(LockObject):
         wait = self.terms.wait if usual else self._patience(blocking, timeout)
         ask = Ask(wait, owners.me(), home, raises=usual)
         if registry.knows(self.place):
-            newest = registry.newest(self.place)
+            newest = registry.newest(self.place, deferred=True)
             if newest is not None and newest.hold.held:
                 if self.reentrant:
                     if newest.hold.over:
                         raise self._lost(newest.hold, "expired")
                     ask.inner = newest.hold
                     return ask
-                why = None if newest.hold.over else _HELD
+                why = None if newest.hold.over else _KEPT if newest._deferred else _HELD
             else:
                 why = registry.entangled(self.place)
             if why is not None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient, Client, TestCase
 from django.urls import path
 
-from django_redis_locks import LockAlreadyHeld, locks
+from django_redis_locks import LockAlreadyHeld, LockNotOwned, locks, redis_lock
 from tests.django.helpers import in_thread
 from tests.django.transaction_log import Boom, TransactionLog, recorded, rolled_back
 from tests.probes.django import repeat_warnings
@@ -79,27 +81,75 @@ class TestHold:
         log.equals("BEGIN default", "acquire stock", "ROLLBACK default", "release stock")
 
     def test_next_block_in_the_transaction_enters_again(self) -> None:
-        """[D2] A loop of blocks leaves one callback. A plain lock object would wait for its own transaction's end; a lock
-        that a rollback has freed is taken anew at once."""
+        """[D2] A loop of blocks leaves one callback. A plain lock object would wait for its own transaction's end; a rollback
+        to a savepoint frees nothing."""
         with transaction.atomic():
             for _ in range(3):
                 with hold() as grant:
                     assert grant.held
                 work(locks.rlock("stock", hold="transaction"))
             assert len(connection.run_on_commit) == 1
-            with pytest.raises(LockAlreadyHeld):
+            with pytest.raises(LockAlreadyHeld, match="an open transaction of this thread keeps it"):
                 work(locks.lock("stock"))
             with pytest.raises(LockAlreadyHeld), hold("other"):
                 work(hold("other"))
         assert not is_busy()
         with transaction.atomic():
-            for _ in range(10):
+            for _ in range(3):
+                with rolled_back():
+                    transaction.on_commit(print)
+                    work()
                 with rolled_back():
                     work()
-                with transaction.atomic():
-                    assert hold().acquire(timeout=0).fence > grant.fence
-                    hold().release()
                 assert is_busy()
+            assert len(connection.run_on_commit) == 1
+
+    def test_lock_that_was_released_is_not_released_again(self) -> None:
+        """[D2] Before COMMIT: a second release by hand, or one that a block or a savepoint that is rolled back did before."""
+        with transaction.atomic():
+            lock = hold()
+            lock.acquire()
+            with rolled_back():
+                lock.release()
+            assert not lock.owned()
+            with pytest.raises(LockNotOwned):
+                lock.release()
+            work(lock)
+            for again in (lock.release, partial(lock.__exit__, None, None, None)):
+                with pytest.raises(LockNotOwned):
+                    again()
+            assert is_busy()
+            outer = locks.rlock("stock").acquire()
+            work(locks.rlock("stock", hold="transaction"))
+            assert locks.lock("stock").owned()
+            locks.lock("stock").release()
+            assert outer.given_back
+            assert is_busy()
+
+    def test_any_lock_is_free_to_its_thread_after_the_rollback(self, warnings: Any) -> None:
+        """[D2] At once, in the next transaction too, and also if a traceback keeps Django's list of callbacks."""
+
+        def fail() -> None:
+            raise Boom
+
+        for again in (locks.lock, locks.rlock, partial(hold, hold_using="other"), hold) * 5:
+            with rolled_back():
+                work()
+            with transaction.atomic() if again is hold else nullcontext():
+                work(again("stock"))
+        with pytest.raises(Boom) as kept, transaction.atomic():  # noqa: PT012
+            transaction.on_commit(fail)
+            work()
+        assert is_busy()
+        for lock in (hold(), locks.lock("stock")):
+            work(lock)
+            assert not is_busy()
+        assert kept
+        with transaction.atomic():
+            other = locks.lock("other", hold="transaction", hold_using="other")
+            with transaction.atomic(using="other"):
+                work(other)
+        assert warnings() == []
 
     def test_transaction_is_that_of_hold_using_in_the_calling_thread(self, log: TransactionLog, warnings: Any) -> None:
         """[D2]"""
@@ -113,6 +163,32 @@ class TestHold:
             work()
             assert log[-1] == "release stock"
         assert 'locks.lock(key, hold="transaction", hold_using="other")' in warnings()[0]
+
+    def test_transaction_inside_of_one_by_hand_releases_at_the_end_of_the_block(
+        self, log: TransactionLog, warnings: Any
+    ) -> None:
+        """[D2] `atomic()` doesn't commit there, and Django calls nothing back when `commit()` does."""
+        transaction.set_autocommit(False)
+        try:
+            for release in (work, redis_lock("stock")(lambda: None)):
+                with transaction.atomic():
+                    release()
+                    assert log[-1] == "release stock"
+        finally:
+            transaction.rollback()
+            transaction.set_autocommit(True)
+        assert "autocommit is off" in warnings()[0]
+
+    def test_names_that_were_warned_of_are_few(self, monkeypatch: pytest.MonkeyPatch, warnings: Any) -> None:
+        """[D2] A name may be a whole key."""
+        monkeypatch.setattr("django_redis_locks.open_transactions.MOST_WARNED", 1)
+        transaction.set_autocommit(False)
+        try:
+            for key in ("first", "next"):
+                work(hold(key))
+        finally:
+            transaction.set_autocommit(True)
+        assert len(warnings()) == 1
 
     def test_transaction_whose_end_is_unknown_releases_at_the_end_of_the_block(
         self, log: TransactionLog, warnings: Any
@@ -155,7 +231,8 @@ class TestHold:
             ({"hold": ["block"]}, "hold of a lock object"),
             ({"hold": "transaction", "hold_using": "nope"}, "hold_using is one of 'default'.*'nope'"),
             ({"hold": "block", "hold_using": "default"}, "hold_using names the database"),
-            ({"hold_using": "default"}, "hold of a lock object is 'block' or 'transaction', not None"),
+            ({"hold": "transaction", "hold_using": []}, r"hold_using is one of 'default'.*\[\]"),
+            ({"hold_using": "default"}, "hold_using names the database"),
         ):
             with pytest.raises(ValueError, match=message):
                 locks.rlock("stock", **terms)  # type: ignore[arg-type]
@@ -193,6 +270,7 @@ class TestWarning:
             pass
         with transaction.atomic():
             work(locks.lock("mail", hold="block"))
+            locks.lock("once", expire=60, auto_release=False).acquire().release()
             with pytest.raises(LockAlreadyHeld), hold("twice"):
                 work(hold("twice"))
         work(locks.lock("stock"))

@@ -44,10 +44,7 @@ def run_in_maintenance_thread(job: Callable[[], object]) -> None:
 
 def repeat_warnings() -> None:
     """Warnings that are logged once are logged once more."""
-    open_transactions._warn_late.cache_clear()
-    open_transactions._warn_by_hand.cache_clear()
-    open_transactions._warn_async.cache_clear()
-    open_transactions._warned_early.clear()
+    open_transactions._warned.clear()
     conf._warn.cache_clear()
 
 
