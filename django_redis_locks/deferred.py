@@ -51,7 +51,7 @@ def keep(grant: Grant, connections: list[Any], response: Any = None, request: Ht
     more."""
     if not grant.held or _kept(grant, connections, response):
         return
-    _deferred = Deferred(grant)
+    deferred = Deferred(grant)
     try:
         deferred.enter(grant, connections, response, request)
     except BaseException as failure:  # a signal handler's
