@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 from asgiref.sync import sync_to_async
-from django.db import DatabaseError
+from django.db import Error
 
 from ..core.owners import running_loop
 from ..open_transactions import open_now
@@ -140,7 +140,7 @@ def _says_read_committed(connection: Any) -> bool:
         with connection.cursor() as cursor:
             cursor.execute("SHOW transaction_isolation")
             return bool(cursor.fetchone() == ("read committed",))
-    except DatabaseError:  # the transaction is broken, and will be rolled back
+    except Error:  # the transaction, or its connection, is broken, and will be rolled back
         return False
 
 

@@ -65,7 +65,20 @@ class Ending:
             yield self._call.load.abandoning(self._call.token, self._claim.hold, self._call.lease)
 
     def brought(self, value: Any) -> Program[tuple[Landing, str]]:
-        """The loader's value: what callers get, and what became of it in the cache."""
+        """The loader's value: what callers get, and what became of it in the cache. Whatever the cache, or a connection to
+        the database, raises: the claim ends."""
+        try:
+            return (yield from self._brought(value))
+        except Exception as error:  # noqa: BLE001 - the caller's landing raises it
+            shared = yield from self.failed(error, self._call.options.error_ttl)
+            return Landing(error=error, alone=not shared), "failed"
+        except GeneratorExit:
+            raise
+        except BaseException:
+            yield from self.interrupted()
+            raise
+
+    def _brought(self, value: Any) -> Program[tuple[Landing, str]]:
         call, claim = self._call, self._claim
         keep = self._keep(value)
         transactions = yield from commits.around(call)
@@ -76,14 +89,7 @@ class Ending:
             return Landing(value, source, values=call.road.values, alone=bool(transactions)), "unstored"
         if claim is None and not transactions:
             return Landing(value, source, values=call.road.values), "unstored"
-        try:
-            data = call.road.values.dumps(value)
-        except Exception as error:  # noqa: BLE001 - as the cache itself would raise
-            shared = yield from self.failed(error, call.options.error_ttl)
-            return Landing(error=error, alone=not shared), "failed"
-        except BaseException:
-            yield from self.interrupted()
-            raise
+        data = call.road.values.dumps(value)
         if transactions:
             return (yield from self._awaiting_commit(transactions, value, data, keep))
         return (yield from self.stored(value, data, keep))
@@ -161,14 +167,7 @@ class Ending:
         if not ours:
             yield from cut_off(call, claim)
             return "fenced"
-        try:
-            yield self._keeping(value, _settled(keep, settling))
-        except BaseException as error:
-            if isinstance(error, Exception):
-                yield from self.failed(error, call.options.error_ttl)
-            else:
-                yield from self.interrupted()
-            raise
+        yield self._keeping(value, _settled(keep, settling))
         try:
             if (yield from call.load.storing(self._token, 0, b"", claim.hold, by_permit=self._by_permit)):
                 return "stored"

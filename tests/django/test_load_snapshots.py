@@ -73,6 +73,23 @@ def test_load_from_a_snapshot_is_not_stored(snapshot: str) -> None:
     assert ask() == 90
 
 
+def test_claim_ends_if_the_transaction_can_not_say_its_level(snapshot: str) -> None:
+    """[S3] It was renewed for ever. The error is of this transaction: other callers load."""
+    if connection.vendor != "postgresql" or snapshot:
+        pytest.skip("nothing is asked")
+
+    def refuse(execute: Any, sql: str, *args: Any) -> Any:
+        if sql.startswith("SHOW"):
+            raise NotImplementedError
+        return execute(sql, *args)
+
+    for refused in (ask, lambda: get_or_load_many(["balance"], lambda keys: {"balance": 1}, ttl=60)):
+        with transaction.atomic(), connection.execute_wrapper(refuse), pytest.raises(NotImplementedError):
+            refused()
+        assert elsewhere(ask).result(PATIENCE) == 100
+        invalidate("balance")
+
+
 def test_loads_from_snapshots_do_not_wait_for_one_another(snapshot: str) -> None:
     """[S1] [S2c] None of their values can be shared; a stale one is served, and isn't loaded in vain."""
     if snapshot not in LEVELS:
