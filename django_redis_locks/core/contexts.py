@@ -46,19 +46,24 @@ def contains(grant: Grant) -> bool:
 
 def without_released(kept: Collection[int]) -> Link | None:
     """The stack of the caller's context without grants that were released: ``kept`` are the ids of the others."""
-    return _stacked([entry for entry in entries() if (entry in kept if isinstance(entry, int) else entry._block)])
+    return _pushed([entry for entry in entries() if (entry in kept if isinstance(entry, int) else entry._block)], None)
 
 
 def remove(grant: Grant) -> None:
-    """The entry of a block's grant, if it is there."""
-    mine = list(entries())
-    if grant in mine:
-        mine.remove(grant)
-        top.set(_stacked(mine))
+    """The entry of a block's grant, if it is there; what lies below is as it was."""
+    above: list[Entry] = []
+    link = top.get()
+    while link is not None:
+        if link.entry is grant:
+            top.set(_pushed(above, link.below))
+            return
+        above.append(link.entry)
+        link = link.below
 
 
-def _stacked(newest_first: list[Entry]) -> Link | None:
-    link: Link | None = None
-    for size, entry in enumerate(reversed(newest_first), 1):
-        link = Link(entry, link, size)
+def _pushed(newest_first: list[Entry], below: Link | None) -> Link | None:
+    """These entries on top of others."""
+    link = below
+    for entry in reversed(newest_first):
+        link = Link(entry, link, 1 if link is None else link.size + 1)
     return link

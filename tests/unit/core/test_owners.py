@@ -162,6 +162,21 @@ def test_context_forgets_leases_that_are_over_at_its_next_acquire(lock: Lock) ->
     contextvars.Context().run(crowd)
 
 
+def test_end_of_a_block_leaves_what_lies_below_as_it_is(lock: Lock) -> None:
+    """[E3] It costs the same however many grants its context has."""
+
+    def blocks() -> None:
+        for _ in range(3):
+            locks.lock(f"below:{next(_numbers)}", expire=30).acquire()
+        below = contexts.top.get()
+        with lock:
+            above = locks.lock(f"above:{next(_numbers)}", expire=30).acquire()
+        assert contexts.top.get() == (above.id, below, 4)
+        assert contexts.top.get().below is below  # type: ignore[union-attr]
+
+    contextvars.Context().run(blocks)
+
+
 class Strike(BaseException):
     """What a signal handler raises."""
 
