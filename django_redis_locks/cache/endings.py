@@ -116,6 +116,8 @@ class Ending:
         return Landing(value, alone=True), "unstored"
 
     def _store_now(self, value: Any, data: Any, keep: float | None) -> None:
+        if self._call.road.down:  # another hook of this COMMIT has waited for it already; the permit ends by itself
+            return
         run(self.stored(value, data, keep), self._call.road.world)
 
     def stored(self, value: Any, data: Any, keep: float | None) -> Program[tuple[Landing, str]]:

@@ -248,12 +248,15 @@ def test_load_by_a_task_inside_of_a_transaction_is_not_stored(cache_pair: str, f
     assert ask("right") == "right"
 
 
-def test_store_that_is_down_at_the_commit_does_not_undo_it(proxy: Proxy, settings: Any) -> None:
+def test_store_that_is_down_at_the_commit_does_not_undo_it(proxy: Proxy, settings: Any, counted: Any) -> None:
+    """It is waited for once, however many values were loaded."""
     settings.CACHES = {"default": {"BACKEND": DUMMY}, **redis_caches(proxy.url)}
     with transaction.atomic():
-        get_or_load("k", lambda: 1, cache=HERE, ttl=60)
+        for key in "klm":
+            get_or_load(key, lambda: 1, cache=HERE, ttl=60)
         proxy.down()
     assert not connection.in_atomic_block
+    assert counted()["down"] == 1
     proxy.up()
     caches.close_all()
 
