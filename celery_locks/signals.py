@@ -48,6 +48,12 @@ def log_broker_failure(task: Task[Any, Any], id: str, failure: Exception) -> Non
     _log.warning("%s[%s]: the broker failed, and the worker waits for it: %s", task.name, id, failure, extra=about)
 
 
+def log_slow_results(task: Task[Any, Any], took: float, pause: float) -> None:
+    """The result backend held up a submission."""
+    text = "%s: the result backend took %.1f s: no submission of this process asks it for %.0f s"
+    _log.warning(text, task.name, took, pause, extra={"lock_name": task.name})
+
+
 def log_ignored(task: Task[Any, Any], id: str, why: str) -> None:
     _log.info("%s[%s]: not run: %s", task.name, id, why, extra={"lock_name": task.name, "lock_task_id": id})
 

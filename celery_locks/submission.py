@@ -25,7 +25,7 @@ from .keys import key_of
 from .message import HEADER, Header, header_in
 from .options import LockOptions
 from .place import SENDING, place_of
-from .terms import NO_RESULT, has_results, state_of, who
+from .terms import NO_RESULT, has_results, state_unless_slow, who
 from .times import better, times_of
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ class _Submission:
         queued = job.state == "queued" and not self.task.ignore_result
         if not queued and not (job.spot and job.state == "done" and job.age > NO_RESULT):
             return False
-        state = state_of(self.task, job.id)
+        state = state_unless_slow(self.task, job.id)
         return bool(state) and queued is (state in READY_STATES)
 
     def _counted_on(self) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django_redis_locks import clock, locks
 
+from . import signals
 from .options import seconds
 
 if TYPE_CHECKING:
@@ -29,6 +30,15 @@ LATE: Final = 60.0
 
 NO_RESULT: Final = 60.0
 """Seconds after which a job that is done, and has no result, won't have one."""
+
+SLOW: Final = 1.0
+"""Seconds after which a result backend that hasn't answered counts as slow."""
+
+SPARED: Final = 30.0
+"""Seconds for which submissions don't ask a slow result backend again."""
+
+_unanswered: dict[str | None, float] = {}
+"""By the URL of a result backend: since when an answer to a submission is outstanding."""
 
 
 def spot(pid: int = 0) -> str:
@@ -99,6 +109,25 @@ def state_of(task: LockOptions, id: str) -> str:
         return str(task.backend.get_state(id))
     except Exception:  # noqa: BLE001 - there is no result backend, or it is down: whatever its library raises
         return ""
+
+
+def state_unless_slow(task: LockOptions, id: str) -> str:
+    """As ``state_of``, and "" at once while the result backend is slow: then one submission of this process waits for it
+    every 30 s, and the others don't."""
+    url, began = getattr(task.backend, "url", None), clock.now()
+    since = _unanswered.setdefault(url, began)
+    if SLOW <= began - since < SPARED:
+        return ""
+    if began - since >= SPARED:
+        _unanswered[url] = began
+    state = state_of(task, id)
+    ended = clock.now()
+    if ended - began < SLOW:
+        _unanswered.pop(url, None)
+    else:
+        _unanswered[url] = ended - SLOW
+        signals.log_slow_results(task, ended - began, SPARED)
+    return state
 
 
 def who(job: Job) -> str:

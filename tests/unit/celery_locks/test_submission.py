@@ -21,19 +21,13 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import transaction
 from kombu.exceptions import EncodeError, OperationalError
 
-from celery_locks import (
-    DuplicateTask,
-    IdempotencyKeyReused,
-    IdempotentTask,
-    SingletonTask,
-    beat,
-    counters,
-)
+from celery_locks import DuplicateTask, IdempotencyKeyReused, IdempotentTask, SingletonTask, beat, counters, terms
 from celery_locks.job import Job
 from celery_locks.keys import key_of
 from celery_locks.message import HEADER, Header
 from celery_locks.place import Place, place_of
 from django_redis_locks import LockBackendError, clock
+from django_redis_locks.testing import ManualClock
 from tests.waiting import BUSY
 from tools.processes import free_port
 from tools.redis_server import RedisServer
@@ -273,7 +267,8 @@ def test_idempotency_key_with_other_arguments_raises_IdempotencyKeyReused(sent: 
 
 @pytest.mark.parametrize("how", ["existing", "queue"])
 def test_job_that_submits_itself_twice_has_one_successor(sent: Sent, how: str) -> None:
-    """[C17] [C47] One is enough, unless each counts; a message whose id is promised is sent."""
+    """[C17] [C47] One is enough, unless each counts; a message whose id is promised is sent. [K5] One that was revoked is
+    none."""
     task = sent.task(lock_on_duplicate=how)
     run = run_of(task)
     task.push_request(id="id", called_directly=False, lock_run=run)
@@ -285,16 +280,30 @@ def test_job_that_submits_itself_twice_has_one_successor(sent: Sent, how: str) -
     assert len(sent.ids) == (2 if how == "existing" else 3)
     assert [header.get("after") for header in sent.headers] == ["r"] * len(sent.ids)
     assert sent.headers[-1].get("follow") == (first.id if how == "existing" else None)
-
-
-def test_job_that_submits_itself_again_after_its_successor_was_revoked_has_another(sent: Sent) -> None:
-    """[K5]"""
-    task = sent.task()
-    run = run_of(task)
-    task.push_request(id="id", called_directly=False, lock_run=run)
-    task.backend.mark_as_revoked(task.delay(1).id, "by hand")
+    task.backend.mark_as_revoked(first.id, "by hand")
     assert not task.delay(1).deduplicated
-    assert run.heir.id == sent.ids[-1]
+    assert run.heir.id == (sent.ids[-1] if how == "existing" else first.id)
+
+
+def test_duplicates_wait_for_a_slow_result_backend_one_at_a_time(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[K5] Every 30 s; another submission while one waits, and a later one, is answered with the queued job."""
+    task = sent.task()
+    first, asked = task.delay(1), []
+
+    def get_state(id: str) -> str:
+        asked.append(id)
+        clock.advance(took)
+        if len(asked) == 1:
+            assert task.delay(1).id == first.id
+        return "PENDING"
+
+    monkeypatch.setattr(terms, "_unanswered", {})
+    monkeypatch.setattr(task.backend, "get_state", get_state)
+    with ManualClock() as clock:
+        for took, after, times in ((5.0, 0, 1), (5.0, 28, 1), (0.9, 2, 2), (0.9, 0, 3)):
+            clock.advance(after)
+            assert task.delay(1).id == first.id
+            assert len(asked) == times, (took, after)
 
 
 def test_job_that_is_done_answers_without_a_result_for_a_minute_only(sent: Sent) -> None:
@@ -401,33 +410,21 @@ def test_message_that_cannot_be_encoded_leaves_the_record_as_it_was(sent: Sent, 
 def test_message_that_the_broker_may_have_taken_is_sent_again_with_its_id(
     sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """[C14] A worker tells it from another job by its id."""
+    """[C14] A worker tells it from another job by its id. [C17] One whose id is promised replaces it."""
     failures = [OperationalError("timeout"), OSError("reset"), KeyboardInterrupt()]
-    for failure, after in [(failure, after) for failure in failures for after in (False, True)]:
+    cases = [(failure, after, promised) for failure in failures for after in (False, True) for promised in (None, "id")]
+    for failure, after, promised in cases:
         task = sent.task()
         repair = sent.broken(monkeypatch, failure, after=after)
         with pytest.raises(type(failure)):
             task.delay(1)
         repair()
-        second = task.delay(1)
-        assert sent.ids_of(task) == [second.id] * (1 + after), failure
-        assert (sent.job(task).state, sent.job(task).id) == ("queued", second.id), failure
+        first, second = sent.job(task), task.apply_async((1,), task_id=promised)
+        assert sent.ids_of(task) == [first.id] * after + [promised or first.id], failure
+        job = sent.job(task)
+        assert (job.state, job.id, job.first) == ("queued", second.id, first.reserved), failure
         assert task.delay(1).id == second.id
         assert len(sent.ids_of(task)) == 1 + after, failure
-
-
-def test_promised_id_replaces_the_message_that_the_broker_may_have_taken(
-    sent: Sent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """[C14] [C17]"""
-    task = sent.task()
-    repair = sent.broken(monkeypatch, OperationalError("timeout"), after=True)
-    with pytest.raises(OperationalError):
-        task.delay(1)
-    repair()
-    assert task.apply_async((1,), task_id="promised").id == sent.ids[-1] == "promised"
-    job = sent.job(task)
-    assert (job.id, job.first) == ("promised", sent.headers[0]["reserved"])
 
 
 def test_run_keeps_its_key_for_a_successor_only_if_that_was_sent(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
