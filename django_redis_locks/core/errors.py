@@ -117,10 +117,11 @@ class LockKeyError(LockError, ValueError):
     """This can't be the key of a lock, or something that is no lock lives under it.
 
     Attributes:
-        from_request: a field of a key template, such as ``{request.headers[X]}``, found nothing of use in a request.
+        source: in what a field of a key template found nothing of use: the request, of ``{request.headers[X]}``. None if
+            that has no such attribute, as then the template is wrong, and of other mistakes.
     """
 
-    from_request = False
+    source: object = None
 
 
 class LockBackendError(LockError):

@@ -56,7 +56,14 @@ class Field:
         try:
             return self._filled(names)
         except LockKeyError as mistake:
-            mistake.from_request = self.root in names and self.path.startswith(("request.", "self.request."))
+            source = (
+                getattr(names.get("self"), "request", None)
+                if self.path.startswith("self.request.")
+                else names.get(self.root)
+            )
+            missing = mistake.__cause__
+            if not (isinstance(missing, AttributeError) and missing.obj is source):
+                mistake.source = source
             raise
 
     def _filled(self, names: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from django.http.response import HttpResponseBase
 from .. import answers, overrides
 from ..core.errors import LockBackendError, LockKeyError, LockNotAcquired
 from ..handler import locks
-from . import asked, callables, commands
+from . import asked, callables, commands, views
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
@@ -72,7 +72,8 @@ def unkeyed(refused: Refused, mistake: LockKeyError) -> HttpResponse:
         LockKeyError: the request isn't to blame, or isn't answered here.
     """
     status = refused.calls.on_key_error or 400
-    if not mistake.from_request or refused.request is None or status == "raise":
+    to_blame = views.request_of((mistake.source,), {})
+    if to_blame is None or to_blame is not refused.request or status == "raise":
         raise mistake
     _log.warning("Lock %s: a request is answered with %d: %s", refused.name, status, mistake)
     if refused.wrapped is not None:

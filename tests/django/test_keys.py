@@ -156,7 +156,9 @@ class TestViews:
         memory_locks(LOCKS={key: {"ON_KEY_ERROR": 404}})
         for terms, status in (({"on_key_error": 422}, 422), ({}, 404)):
             assert redis_lock(key, **terms)(answer_one)(rf.get("/")).status_code == status
+        assert redis_lock("pay:{_r.GET[cart]}")(lambda _r: None)(rf.get("/")).status_code == 400
         for call in (
+            lambda: redis_lock("user:{request.usr.pk}")(answer_one)(rf.get("/")),
             lambda: redis_lock(key, on_key_error="raise")(answer_one)(rf.get("/")),
             lambda: redis_lock("order:{pk}")(lambda request, pk: None)(rf.get("/"), pk=None),
             lambda: redis_lock("basket:{basket[cart]}")(lambda basket: None)({}),
