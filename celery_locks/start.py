@@ -100,7 +100,8 @@ class Start:
         if found is Verdict.OVERTAKEN and self._has_result():
             self._ignore(Verdict.ENDED.value)  # it was run then, and this is a late copy
         late = found in (Verdict.SUPERSEDED, Verdict.OVERTAKEN) and self._counted_on()
-        if self._answered_by(found, job) or (late and self.task.lock_canvas == "follow" and self._can_follow()):
+        follows = self.task.lock_canvas == "follow" if late else self._was_done(found)
+        if self._answered_by(found, job) or (follows and self._can_follow()):
             self.header = replace(self.header, follow=job.id)
         elif late and self.task.lock_canvas != "fail":  # it has a run of its own, after the others
             self.header = replace(self.header, reserved=0, line=True)
@@ -108,6 +109,10 @@ class Start:
         else:
             self._not_run(found, job)
         return job
+
+    def _was_done(self, found: Verdict) -> bool:
+        """Whether a later submission of the same job has done what this one asked for, rather than replaced it."""
+        return found is Verdict.OVERTAKEN and self.task.lock_on_duplicate != "replace"
 
     def _has_result(self) -> bool:
         return has_results(self.task) and state_of(self.task, self.message.id) in READY_STATES

@@ -105,9 +105,14 @@ def test_replaced_jobs_stay_replaced_when_a_message_without_a_reservation_runs(h
     assert [run.id for run in history.world.rules.runs] == ["plain", "c"]
 
 
+@pytest.mark.parametrize("scene", ["replaced", "three at once"])
 @pytest.mark.parametrize("there", [True, False])
-def test_overtaken_message_that_is_counted_on_takes_the_later_result_or_runs(history: History, there: bool) -> None:
-    """[K6] As one that is replaced does: a chord that counts on it doesn't fail."""
+def test_overtaken_message_takes_the_later_result_or_runs_if_it_is_counted_on(
+    installation: Installation, scene: str, there: bool
+) -> None:
+    """[K6] As one that is replaced does: a chord that counts on it doesn't fail. Where nothing is replaced, each takes it: the
+    later submission was the same job."""
+    history = History(installation, scene)
     results = history.world.results
     history.write(Job("done", "b", past=9, outcome="success", keep=900.0), 800.0)
     if there:
@@ -115,7 +120,12 @@ def test_overtaken_message_that_is_counted_on_takes_the_later_result_or_runs(his
     history.receive("a", 5, counted=True)
     assert results.get_task_meta("a") == {"status": "SUCCESS", "result": "b" if there else "a"}
     history.receive("late", 5)
-    assert results.get_state("late") == "REVOKED"
+    assert results.get_task_meta("late") == (
+        {"status": "REVOKED", "result": "a later submission of the same job was run"}
+        if scene == "replaced"
+        else results.get_task_meta("a")
+    )
+    history.world.close()
 
 
 def test_message_that_follows_a_result_that_is_gone_is_run(history: History) -> None:
