@@ -18,7 +18,7 @@ from .values import NOTHING, Found, found
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..core.effects import Place
+    from ..core.effects import Place, Program
     from ..primitives.load import Claim
     from .flights import Flight
     from .options import LoadOptions
@@ -142,13 +142,12 @@ class Call:
         for outer in self._outer:
             outer.waits_for.remove(flight)
 
-    def is_inside(self) -> bool:
-        """Whether the caller is inside of a load or a transaction, for whose end other loads may wait."""
-        return bool(loaders.loading.get() or (running_loop() is None and commits.open_now()))
-
-    def patience(self) -> float:
-        """Seconds to wait for another caller's load; inside of another load or a transaction never for ever."""
-        return min(self.options.wait, self.lease / 1000) if self.is_inside() else self.options.wait
+    def longest_wait(self) -> Program[float]:
+        """Seconds to wait at most, whatever ``wait`` says, for another caller's load: it may wait for the end of the load or
+        transaction that this caller is inside of."""
+        if (yield from commits.open_around()):
+            return self.road.world.tuning.transaction_wait
+        return self.lease / 1000 if loaders.loading.get() else inf
 
     def pending(self) -> Found | None:
         """What this thread has loaded in a transaction that is still open."""

@@ -33,6 +33,7 @@ __all__ = [
     "forget_all",
     "keep",
     "may_store",
+    "open_around",
     "open_now",
     "pending",
     "private",
@@ -102,8 +103,11 @@ class _Hook:
 
 def around(call: Call) -> Program[list[Any]]:
     """The connections of the open transactions in which the loader of a call runs. Its value may be rolled back with them."""
-    if call.options.store_in_atomic == "now":
-        return []
+    return [] if call.options.store_in_atomic == "now" else (yield from open_around())
+
+
+def open_around() -> Program[list[Any]]:
+    """The same, whether or not its value may leave them."""
     if running_loop() is None:
         return open_now()
     return (yield OF_ITS_THREAD) if served_by_a_thread() else []

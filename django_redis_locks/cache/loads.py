@@ -54,7 +54,8 @@ def missing(call: Call) -> Program[LoadResult]:
     if call.nested_in(call.place) is not None or (yield from commits.private(call)):
         return (yield from _beside(call))
     begin = clock.now()
-    until = begin + call.patience()
+    longest = yield from call.longest_wait()
+    until = begin + min(call.options.wait, longest)
     while True:
         flight, mine = flights.join(call.key)
         landing: Landing | None
@@ -73,6 +74,10 @@ def missing(call: Call) -> Program[LoadResult]:
                 metrics.count(road.alias, metrics.WAITS)
             return landed(call, landing, mine, 0.0 if mine and landing.source == "loaded" else now - begin)
         if now >= until:
+            metrics.count(road.alias, metrics.TIMEOUTS)
+            if longest < (inf if call.options.on_conflict == "load" else call.options.wait):
+                metrics.count(road.alias, metrics.NESTED)
+                return (yield from _beside(call))
             return (yield from _timed_out(call, begin))
 
 
@@ -150,12 +155,8 @@ def taking_over(call: Call, token: str) -> Program[bool]:
 
 def _timed_out(call: Call, begin: float) -> Program[LoadResult]:
     """Somebody else still loads it, and the wait is over."""
-    options, road = call.options, call.road
-    metrics.count(road.alias, metrics.TIMEOUTS)
+    options = call.options
     if options.on_conflict == "load":
-        if call.is_inside():
-            metrics.count(road.alias, metrics.NESTED)
-            return (yield from _beside(call))
         claim = yield from claiming(call, call.claim(0.0, extra=call.lease))
         if claim is not None and claim.verdict == BUSY:
             claim = yield from claiming(call, call.claim(options.wait))

@@ -59,6 +59,8 @@ class Tuning:
         subscriber_refused: When a server is asked again that refused a subscription.
         writer_lease: When the claim of a cache's writer ends that died.
         load_lease: Of a load, renewed while its loader runs: others wait so long for one whose process has died.
+        transaction_wait: How long a caller inside of a transaction waits for another one's load: that may need a row which the
+            transaction has locked, or be in a transaction too, whose value no other one is given.
         commit_window: How long after a load inside of a transaction its COMMIT may store the value.
         invalidation_timeout: How long a store that doesn't answer an invalidation is asked again: no other process will.
         unstored_memory: How long after a load whose value isn't stored waiters load it themselves, all at once.
@@ -86,6 +88,7 @@ class Tuning:
     subscriber_refused: float = 60.0
     writer_lease: float = 5.0
     load_lease: float = 5.0
+    transaction_wait: float = 0.5
     commit_window: float = 60.0
     invalidation_timeout: float = 1.0
     unstored_memory: float = 1.0

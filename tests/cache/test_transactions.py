@@ -175,19 +175,23 @@ def test_uncommitted_value_never_leaves_its_transaction(
         assert following.result(PATIENCE).value == "right"
 
 
-def test_load_is_not_waited_for_inside_of_a_transaction_for_longer_than_a_lease(
-    cache_pair: str, tune: Tune, counted: Any
+@pytest.mark.parametrize("theirs", [HERE, THERE], ids=["one-process", "two-processes"])
+@pytest.mark.parametrize(("face", "in_atomic"), [("sync", "on_commit"), ("async", "now")])
+def test_load_is_waited_for_inside_of_a_transaction_for_a_moment_only(
+    cache_pair: str, tune: Tune, counted: Any, theirs: str, face: str, in_atomic: Any
 ) -> None:
-    """[S1] It may need a row that this transaction has locked."""
+    """[S1] It may need a row that this transaction has locked, or be in a transaction too: then loads, and each alone."""
     row = threading.Event()
+    get: Any = get_or_load if face == "sync" else async_to_sync(aget_or_load)
+    tune(transaction_wait=0.1, load_lease=4 * PATIENCE)
     with ThreadPoolExecutor(1) as pool, transaction.atomic():
-        theirs = pool.submit(get_or_load, "k", lambda: row.wait(PATIENCE) and "theirs", **at(THERE), ttl=60)
-        eventually(lambda: loads_in_flight(**at(THERE)))
-        tune(load_lease=0.1)
-        assert ask("mine") == "mine"
-        assert not theirs.done()
+        running = pool.submit(get_or_load, "k", lambda: row.wait(PATIENCE) and "theirs", **at(theirs), ttl=60)
+        eventually(lambda: loads_in_flight(**at(theirs)))
+        options = {"ttl": 60, "store_in_atomic": in_atomic, "on_conflict": "raise"}
+        assert get("k", Loader("mine"), **at(HERE), **options) == "mine"
+        assert not running.done()
         row.set()
-        assert theirs.result(PATIENCE) == "theirs"
+        assert running.result(PATIENCE) == "theirs"
     assert counted()["nested"] == 1
 
 
