@@ -86,9 +86,9 @@ def _done(job: Job, me: Message) -> Verdict:
         if job.outcome == "failure" and not copy:
             return Verdict.RUN
         return Verdict.UNSTORED if job.spot else Verdict.ENDED
-    if job.twin == me.id or job.answers:
+    if job.answers or (job.twin == me.id and job.outcome):
         return Verdict.ANSWERED
-    if job.resting:
+    if job.resting and job.twin != me.id:  # a twin that was broken off leaves the job to this one, as to its own copy
         return Verdict.CONFLICT
     return Verdict.RUN
 

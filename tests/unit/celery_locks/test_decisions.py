@@ -64,6 +64,7 @@ START: dict[str, tuple[Job | None, Message, Verdict]] = {
     "[C28] broken off, redelivered": (job("done"), REDELIVERED, Verdict.RUN),
     "failed, and sent again by hand": (job("done", **FAILURE), message(), Verdict.RUN),
     "[C40] run as a twin": (job("done", "other", twin="me", **SUCCESS), message(), Verdict.ANSWERED),
+    "[K2] its twin was broken off, and rests": (job("done", "other", twin="me", rest=55, **KEPT), SENT, Verdict.RUN),
     "another is done, its answer counts": (
         job("done", "other", ttl=60, **KEPT, **SUCCESS),
         message(),
