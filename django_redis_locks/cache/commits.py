@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .roads import Road
 
 __all__ = [
+    "Isolation",
     "after_commit",
     "any_pending",
     "around",
@@ -37,7 +38,6 @@ __all__ = [
     "open_now",
     "pending",
     "private",
-    "read_committed",
 ]
 
 OF_ITS_THREAD: Final = Run(open_now, sync_to_async(open_now, thread_sensitive=True))
@@ -131,10 +131,20 @@ def _is_set_to_read_committed(connection: Any) -> bool:
     return getattr(level, "name", str(level)).replace("_", " ").upper() == "READ COMMITTED"
 
 
-def read_committed(connections: list[Any]) -> bool:
-    """Whether each statement of these transactions sees what is committed by then. PostgreSQL is asked: a server, a role or the
-    transaction itself may have another isolation level than the settings."""
-    return all(_is_set_to_read_committed(each) and _says_read_committed(each) for each in connections)
+class Isolation:
+    """The isolation level around one call of a loader, which may bring many values: asked for once."""
+
+    def __init__(self) -> None:
+        self._read_committed: bool | None = None
+
+    def is_read_committed(self, connections: list[Any]) -> bool:
+        """Whether each statement of these transactions sees what is committed by then. PostgreSQL is asked: a server, a role or
+        the transaction itself may have another isolation level than the settings."""
+        if self._read_committed is None:
+            self._read_committed = all(
+                _is_set_to_read_committed(each) and _says_read_committed(each) for each in connections
+            )
+        return self._read_committed
 
 
 def _says_read_committed(connection: Any) -> bool:

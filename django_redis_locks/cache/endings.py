@@ -39,12 +39,13 @@ def cut_off(call: Call, claim: Claim, seconds: float = 0.0, why: str = "") -> Pr
 class Ending:
     """The end of one load. Without a claim nothing is stored: it isn't known what was written or invalidated meanwhile."""
 
-    def __init__(self, call: Call, claim: Claim | None, context: LoadContext) -> None:
+    def __init__(self, call: Call, claim: Claim | None, context: LoadContext, isolation: commits.Isolation) -> None:
         self._call = call
         self._claim = claim
         self._token = call.token
         self._by_permit = False
         self._context = context
+        self._isolation = isolation
 
     def failed(self, error: BaseException, seconds: float) -> Program[bool]:
         """The loader raised. For so many seconds other callers are told.
@@ -100,7 +101,11 @@ class Ending:
         """Only these transactions see the value before they commit; no other caller waits for that."""
         call, claim = self._call, self._claim
         store = None
-        if claim is not None and commits.may_store(call, transactions) and commits.read_committed(transactions):
+        if (
+            claim is not None
+            and commits.may_store(call, transactions)
+            and self._isolation.is_read_committed(transactions)
+        ):
             try:
                 self._token = yield from call.load.deferring(call.token, claim.hold)
             except LockBackendError as failure:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..core import clock
 from ..core.errors import LockBackendError
 from ..primitives.load import BUSY, EXTRA, FAILED, FRESH, NEVER, OURS, PAST_NOTES, Claim, Claiming
-from . import early, loaders, metrics
+from . import commits, early, loaders, metrics
 from .endings import UNSHARED, Ending, cut_off
 from .errors import LoadFailed
 from .flights import AGAIN, Flight, Landing
@@ -141,7 +141,7 @@ def loading(call: Call, flight: Flight, claim: Claim | None, before: Found) -> P
     road, options = call.road, call.options
     bounded(call, flight, claim)
     context = loaders.LoadContext(call.plain, before.value)
-    ending = Ending(call, claim, context)
+    ending = Ending(call, claim, context, commits.Isolation())
     begin = clock.now()
     try:
         value = yield running(

@@ -250,7 +250,8 @@ def _failed(road: Road, ours: list[_Wanted], endings: list[Ending], error: Excep
 
 
 def _loading(road: Road, ours: list[_Wanted], loader: Callable[..., Any]) -> Program[None]:
-    endings = [Ending(one.call, one.claim, loaders.LoadContext(one.call.plain, MISSING)) for one in ours]
+    isolation = commits.Isolation()
+    endings = [Ending(one.call, one.claim, loaders.LoadContext(one.call.plain, MISSING), isolation) for one in ours]
     for one in ours:
         if one.flight is not None:
             bounded(one.call, one.flight, one.claim)

@@ -90,6 +90,14 @@ def test_claim_ends_if_the_transaction_can_not_say_its_level(snapshot: str) -> N
         invalidate("balance")
 
 
+def test_level_is_asked_for_once_for_many_values(snapshot: str, django_assert_num_queries: Any) -> None:
+    with (
+        transaction.atomic(),
+        django_assert_num_queries(int(connection.vendor == "postgresql" and snapshot not in LEVELS[1:])),
+    ):
+        get_or_load_many("abc", lambda keys: dict.fromkeys(keys, 1), ttl=60)
+
+
 def test_loads_from_snapshots_do_not_wait_for_one_another(snapshot: str) -> None:
     """[S1] [S2c] None of their values can be shared; a stale one is served, and isn't loaded in vain."""
     if snapshot not in LEVELS:
