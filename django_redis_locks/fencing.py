@@ -74,6 +74,12 @@ class FencedModel(models.Model):
     class Meta:
         abstract = True
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Moments of other processes mean nothing here, so a copy counts as read before all that this one wrote."""
+        super().__setstate__(state)  # type: ignore[misc]
+        if self._read is not None:
+            self._read = self._read[0], 0
+
     def save(
         self,
         *,
@@ -100,9 +106,10 @@ class FencedModel(models.Model):
         grants = [grant] if grant is not None else _grants_of_caller()
         mine = _fence_of(grants[0]) if len(grants) == 1 else None
         if force_insert or (unread and not force_update and update_fields is None):
+            moment = _moment()
             with self._carrying(mine or 0):
                 super().save(using=using, force_insert=force_insert or True)
-            self._note(grants[0].hold if mine is not None else None)
+            self._note(moment, grants[0].hold if mine is not None else None)
             return
         if mine is None:
             raise _unclear(type(self), grants)
@@ -111,11 +118,12 @@ class FencedModel(models.Model):
         due = row.filter(fence__lte=mine) if read is None else row.filter(fence__lte=mine, fence=read)
         with transaction.atomic(using=using, savepoint=False):
             written = due.update(fence=mine)  # locks the row until COMMIT
+            moment = _moment()  # a handler of post_save may write the row once more
             if written:
                 with self._carrying(mine):
                     super().save(using=using, force_update=force_update, update_fields=update_fields)
         if written:
-            self._note(grants[0].hold)
+            self._note(moment, grants[0].hold)
         else:
             raise _stale(type(self), grants[0], _stored(row), read)
 
@@ -140,7 +148,7 @@ class FencedModel(models.Model):
     @classmethod
     def from_db(cls, *args: Any, **kwargs: Any) -> Self:
         instance = super().from_db(*args, **kwargs)
-        instance._note()
+        instance._note(_moment())
         return instance
 
     def refresh_from_db(
@@ -151,7 +159,7 @@ class FencedModel(models.Model):
     ) -> None:
         super().refresh_from_db(using, fields, from_queryset)
         if fields is None:  # the others are as old as before
-            self._note()
+            self._note(_moment())
 
     def _row(self, using: str) -> models.QuerySet[Any]:
         """In the table that has the fence, which is a parent's if the parent is a model of its own."""
@@ -162,14 +170,14 @@ class FencedModel(models.Model):
         owner: Any = self._meta.get_field("fence").model
         return owner, getattr(self, owner._meta.pk.attname)
 
-    def _note(self, hold: Hold | None = None) -> None:
-        """This instance is as the row is now; if it was written, under this hold."""
-        self._read = self.__dict__.get("fence"), _moment()
+    def _note(self, moment: int, hold: Hold | None = None) -> None:
+        """This instance is as the row was at this moment; if it was written, under this hold."""
+        self._read = self.__dict__.get("fence"), moment
         if hold is not None:
             owner, pk = self._place()
             rows = _written.setdefault(hold, {})
-            rows.pop((owner._meta.label, pk), None)
-            rows[owner._meta.label, pk] = self._read[1]
+            later = rows.pop((owner._meta.label, pk), 0)
+            rows[owner._meta.label, pk] = max(later, moment)
             if len(rows) > MOST_ROWS:
                 del rows[next(iter(rows))]
 
@@ -180,7 +188,8 @@ class FencedModel(models.Model):
         read, moment = self._read
         if read is None:
             raise ValueError(
-                f"a {self._meta.label} that is saved is read with its fence: name it in only(), and not in defer()"
+                f"a {self._meta.label} that is saved is read with its fence: name it in only(), and not in defer(); "
+                "refresh_from_db() without fields reads it too"
             )
         owner, pk = self._place()
         if _written.get(grant.hold, {}).get((owner._meta.label, pk), 0) > moment:

@@ -19,6 +19,7 @@ import redis
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import IntegrityError, connection, connections, transaction
 from django.db.models import F, Q
+from django.db.models.signals import post_save
 from django.test.utils import CaptureQueriesContext
 
 from django_redis_locks import Grant, LockBackendError, LockLost, LockNotAcquired, LockNotOwned, StaleGrant, locks
@@ -303,6 +304,42 @@ def test_instance_read_without_its_fence_raises_ValueError(account: Account, gra
         with pytest.raises(ValueError, match=r"name it in only\(\)"):
             unfenced.save()
         assert stored() == (100, later)
+
+
+@pytest.mark.databases("sqlite")
+def test_instance_whose_row_a_post_save_handler_wrote_raises_StaleGrant(account: Account, grant: Grant) -> None:
+    """[D4] Also after an insert. Its own values are as old as its own write."""
+
+    def write_once(sender: object, instance: Account, **_: object) -> None:
+        post_save.disconnect(write_once, sender=Account)
+        other = Account.objects.get(pk=instance.pk)
+        other.balance += 50
+        other.save()
+
+    for instance in (account, Account()):
+        post_save.connect(write_once, sender=Account, weak=False)
+        instance.save()
+        with pytest.raises(StaleGrant, match="read before it was written under the same lock"):
+            instance.save()
+        assert stored(instance.pk) == (150, grant.fence)
+
+
+@pytest.mark.databases("sqlite")
+def test_unpickled_instance_of_a_row_that_the_grant_has_written_raises_StaleGrant(
+    account: Account, grant: Grant
+) -> None:
+    """[D4] It may come from another process, whose moments can't be compared."""
+
+    def unpickled() -> Account:
+        copy = Account()
+        copy.__setstate__(account.__reduce__()[2])  # type: ignore[attr-defined]
+        return copy
+
+    unpickled().save()
+    account.refresh_from_db()
+    with pytest.raises(StaleGrant):
+        unpickled().save()
+    account.save()
 
 
 @pytest.mark.databases("sqlite")

@@ -18,7 +18,7 @@ from django.urls import path
 from django_redis_locks import LockAlreadyHeld, LockNotOwned, locks, redis_lock
 from tests.django.helpers import in_thread
 from tests.django.transaction_log import Boom, TransactionLog, recorded, rolled_back
-from tests.probes.django import repeat_warnings
+from tests.probes.django import repeat_warnings, warn_of_names
 
 pytestmark = [pytest.mark.usefixtures("log"), pytest.mark.databases("sqlite")]
 
@@ -181,7 +181,7 @@ class TestHold:
 
     def test_names_that_were_warned_of_are_few(self, monkeypatch: pytest.MonkeyPatch, warnings: Any) -> None:
         """[D2] A name may be a whole key."""
-        monkeypatch.setattr("django_redis_locks.open_transactions.MOST_WARNED", 1)
+        warn_of_names(monkeypatch, 1)
         transaction.set_autocommit(False)
         try:
             for key in ("first", "next"):

@@ -48,6 +48,11 @@ def repeat_warnings() -> None:
     conf._warn.cache_clear()
 
 
+def warn_of_names(monkeypatch: Any, most: int) -> None:
+    """Of so many names each warning is logged."""
+    monkeypatch.setattr(open_transactions, "MOST_WARNED", most)
+
+
 def remember_rows(monkeypatch: Any, most: int) -> None:
     """Of so many fenced rows that a grant wrote, the moment is kept."""
     from django_redis_locks import fencing
