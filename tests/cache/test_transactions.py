@@ -21,7 +21,7 @@ from tests.cache.backends import DUMMY, HERE, LOCMEM, THERE, at, redis_caches
 from tests.cache.callers import Loader
 from tests.contract.matrix import PATIENCE, eventually
 from tests.django.helpers import in_thread
-from tests.probes.cache import fail_command, followers, has_pending_stores, loads_in_flight, waiters_in_store
+from tests.probes.cache import fail_command, followers, has_pending_stores, waiters_in_store
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 
@@ -181,16 +181,16 @@ def test_load_is_waited_for_inside_of_a_transaction_for_a_moment_only(
     cache_pair: str, tune: Tune, counted: Any, theirs: str, face: str, in_atomic: Any
 ) -> None:
     """[S1] It may need a row that this transaction has locked, or be in a transaction too: then loads, and each alone."""
-    row = threading.Event()
+    loader = Loader("theirs", gate=True)  # until the row is free
     get: Any = get_or_load if face == "sync" else async_to_sync(aget_or_load)
     tune(transaction_wait=0.1, load_lease=4 * PATIENCE)
     with ThreadPoolExecutor(1) as pool, transaction.atomic():
-        running = pool.submit(get_or_load, "k", lambda: row.wait(PATIENCE) and "theirs", **at(theirs), ttl=60)
-        eventually(lambda: loads_in_flight(**at(theirs)))
+        running = pool.submit(get_or_load, "k", loader, **at(theirs), ttl=60)
+        loader.wait()
         options = {"ttl": 60, "store_in_atomic": in_atomic, "on_conflict": "raise"}
         assert get("k", Loader("mine"), **at(HERE), **options) == "mine"
         assert not running.done()
-        row.set()
+        loader.gate.set()
         assert running.result(PATIENCE) == "theirs"
     assert counted()["nested"] == 1
 
