@@ -69,6 +69,8 @@ class Pending:
         self._hooks = [(connection, len(connection.run_on_commit)) for connection in connections]
         for connection in connections:
             connection.on_commit(_Hook(self), robust=True)
+            _, *hook = connection.run_on_commit[-1]
+            connection.run_on_commit[-1] = (_Savepoints(connection.savepoint_state), *hook)
 
     def is_open(self) -> bool:
         """Whether all its transactions still have its hook: a savepoint that was rolled back has dropped it."""
@@ -88,6 +90,18 @@ class Pending:
 
     def drop(self) -> None:
         self._store = None
+
+
+class _Savepoints:
+    """Those that a hook is dropped with: all that were made before it, and any whose name isn't Django's. Django's own set has
+    none of ``transaction.savepoint()``."""
+
+    def __init__(self, made: int) -> None:
+        self._made = made
+
+    def __contains__(self, sid: str) -> bool:
+        number = sid.rpartition("_x")[2]
+        return not number.isdecimal() or int(number) <= self._made
 
 
 class _Hook:

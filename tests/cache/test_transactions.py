@@ -105,6 +105,17 @@ def test_load_in_a_transaction_that_is_rolled_back_is_dropped(cache_pair: str, o
     assert stored() == "true"
 
 
+def test_load_since_a_savepoint_by_hand_is_dropped_with_it(cache_pair: str) -> None:
+    """What was loaded before the savepoint isn't."""
+    with transaction.atomic():
+        ask("before", key="l")
+        savepoint = transaction.savepoint()
+        ask("uncommitted")
+        transaction.savepoint_rollback(savepoint)
+        assert [ask("true"), ask("again", key="l")] == ["true", "before"]
+    assert [stored(), caches[HERE].get("l")] == ["true", "before"]
+
+
 def test_end_of_a_load_in_a_transaction_lets_waiters_go(cache_pair: str) -> None:
     """[S1] Nobody waits for COMMIT, in this process or another one, nor does the transaction wait for those who began since.
     [S4] The value isn't theirs."""
