@@ -11,7 +11,7 @@ from ..core.errors import LockBackendError
 from ..core.owners import mint_token
 from ..core.runner import arun, run
 from ..primitives.asking import Patience, asking
-from ..primitives.load import blocking, clearing, unblocking
+from ..primitives.load_commands import blocking, clearing, unblocking
 from . import commits
 from .worlds import Remove
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..core import clock
 from ..core.owners import running_loop
 from ..primitives.asking import asking
-from ..primitives.load import getting, reading
+from ..primitives.load_commands import getting, reading
 from .flights import AGAIN, Landing
 from .worlds import Follow
 

@@ -23,7 +23,7 @@ from .waiting import Outcome, waiting
 from .wishes import Wish
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from ..core.effects import Performer, Place
 
@@ -41,10 +41,6 @@ TAKE, PAST_NOTES = 1, 2
 """What a claim overrides: whoever has it; the note of a load that failed, or wasn't stored."""
 
 LONGEST_REASON: Final = 500
-
-WRITER: Final = "w:"
-"""Begins the token of one who writes by other means. Two of them may overlap: neither gives back what is the other's."""
-
 
 ONCE: Final = Patience(0.0, 0.0)
 
@@ -302,48 +298,6 @@ class Load:
             raise LockBackendError(f"the lease of a load ({self.keys.lease}) is {text(reply[1])}")
         verdict, left, arrival, lives, value, said = members(reply)
         return Claim(verdict, left / 1000, lives, value, text(said), Standing(number(arrival)))
-
-
-def reading(values: tuple[str, ...]) -> Command[list[tuple[int, Any]]]:
-    """Read values as the store has them, each with the milliseconds that it has left: -1 for ever, -2 there is none."""
-    return Command("load/read", values, (), _found)
-
-
-def getting(value: str) -> Command[Any]:
-    """Read one value, whatever it has left: the server's own command, which copies a long value once less."""
-    return Command("load/get", (value,), (), _as_it_is)
-
-
-def blocking(loads: Sequence[Load], token: str, lease: int) -> Command[bool]:
-    """Take these loads of one cache from whoever has them, so that their values may be written by other means."""
-    return Command(
-        "load/block",
-        (loads[0].keys.generation, *(key for load in loads for key in (load.keys.lease, load.keys.permit))),
-        (WRITER + token, lease),
-        yes_or_no,
-    )
-
-
-def unblocking(loads: Sequence[Load], token: str) -> Command[bool]:
-    """Give them back."""
-    keys = [key for load in loads for key in (load.keys.lease, load.keys.waiters, load.keys.permit)]
-    return Command("load/unblock", (loads[0].keys.generation, *keys), (WRITER + token,), yes_or_no)
-
-
-def clearing(generation: str) -> Command[str]:
-    """Begin a new generation: no load that began before will be stored."""
-    return Command("load/clear", (generation,), (), text)
-
-
-def _as_it_is(reply: Any) -> Any:
-    if reply is not None and not isinstance(reply, bytes):
-        raise ValueError(reply)
-    return reply
-
-
-def _found(reply: Any) -> list[tuple[int, Any]]:
-    found = members(reply)
-    return [(number(found[at]), found[at + 1]) for at in range(0, len(found), 2)]
 
 
 def _checked(reply: Any) -> tuple[bool, int]:

@@ -22,11 +22,8 @@ from django_redis_locks.primitives.load import (
     Claiming,
     Load,
     LoadKeys,
-    blocking,
-    clearing,
-    reading,
-    unblocking,
 )
+from django_redis_locks.primitives.load_commands import blocking, clearing, reading, unblocking
 from tests.probes.engine import engine
 
 __all__ = ["BUSY", "EXTRA", "FAILED", "FRESH", "OURS", "Claim"]

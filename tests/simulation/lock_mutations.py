@@ -11,7 +11,6 @@ import pytest
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.memory.store import Store
 from django_redis_locks.core import hold
-from django_redis_locks.core.effects import Handed
 from django_redis_locks.core.queues import _Queue
 from django_redis_locks.core.rounds import Rounds
 from django_redis_locks.engine import Engine
@@ -56,11 +55,6 @@ def lease_lowered(patch: Patch) -> None:
         self.ends = memory.monotonic() + lease / 1000
 
     patch.setattr(memory.Lease, "prolong", prolong)
-
-
-def no_doubt(patch: Patch) -> None:
-    """[H3] What isn't there any more was stolen, although an attempt before this one wasn't answered."""
-    patch.setattr(Handed, "doubtful", property(lambda self: False, lambda self, doubt: None))
 
 
 def registered_too_early(patch: Patch) -> None:
@@ -115,7 +109,6 @@ MUTATIONS: list[tuple[Mutation, str]] = [
     (no_drift, "two hold the lock|an old one"),
     (fence_without_clock, "isn't above"),
     (lease_lowered, "two hold the lock|nothing kept its renewal|nobody took it"),
-    (no_doubt, "reported as lost|waits although"),
     (registered_too_early, "waits although"),
     (wakeup_forgotten, "waits although"),
     (wakeup_not_passed_on, "waits although"),

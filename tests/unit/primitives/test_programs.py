@@ -9,7 +9,7 @@ import pytest
 
 from django_redis_locks import Grant, LockBackendError, LockLost, LockNotAcquired
 from django_redis_locks.core import events
-from django_redis_locks.core.effects import NONSENSE, Standing
+from django_redis_locks.core.effects import NONSENSE, Handed, Standing, Turn
 from django_redis_locks.core.hold import Hold, State, validity
 from django_redis_locks.core.runner import run
 from django_redis_locks.core.tuning import DEFAULT, RESERVED_FENCES
@@ -333,6 +333,17 @@ def test_heir_that_does_not_find_its_lock_reports_that_it_was_gone(
     assert (grant.hold.token != hold.token, grant.fence > hold.fence) == (True, True)
     assert losses(heard) == []
     assert len([event for event in heard if isinstance(event, events.Vanished)]) == bool(gone and not fates)
+
+
+def test_lock_that_an_unheard_attempt_may_have_taken_is_not_reported_as_gone(
+    scene: Scene, heard: list[events.Event]
+) -> None:
+    """[H3] The store can't say which of both it was."""
+    handed = Handed(scene.process.hold(), lambda token: pytest.fail("nothing frees it"), lambda: None)
+    handed.gone()
+    handed.spurned(Turn())
+    handed.gone()
+    assert len([event for event in heard if isinstance(event, events.Vanished)]) == 1
 
 
 def test_lock_reused_locally_keeps_token_and_lease_and_takes_a_reserved_fence(scene: Scene) -> None:
