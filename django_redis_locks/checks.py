@@ -75,7 +75,11 @@ def _of_decorators(table: Mapping[str, Any]) -> Iterator[conf.Problem]:
             close = difflib.get_close_matches(str(name), others, 1, 0.8)
             of_calls = [key for key in override if key in OF_CALLS]
             if close:
-                yield conf.Problem("W060", f"{where} is the name of no @redis_lock.", f"Did you mean {close[0]!r}?")
+                yield conf.Problem(
+                    "W060",
+                    f"{where} is the name of no @redis_lock.",
+                    f"Did you mean {close[0]!r}? If lock objects have this name, silence this check.",
+                )
             elif of_calls:
                 yield conf.Problem(
                     "W060",

@@ -193,7 +193,7 @@ class TestNames:
         names = {"invoice:{nummer}": {"EXPIRE": 5}, "parcel": {"WAIT": 1, "STATUS": 423}, "letter": {"WAIT": 1}}
         settings.REDIS_LOCKS = {"default": {"LOCATION": URL, "LOCKS": names}}
         found = [message for message in run_checks(tags=["redis_locks"]) if message.id == "redis_locks.W060"]
-        assert "Did you mean 'invoice:{number}'?" in (found[0].hint or "")
+        assert "Did you mean 'invoice:{number}'? If lock objects have this name" in (found[0].hint or "")
         assert "'parcel'] is the name of no @redis_lock, and STATUS is for one" in found[1].msg
         settings.REDIS_LOCKS = {"default": {"LOCATION": URL, "LOCKS": {"invoice:{number}": {"STATUS": 423}}}}
         assert not [message for message in run_checks(tags=["redis_locks"]) if message.id == "redis_locks.W060"]
