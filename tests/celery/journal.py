@@ -142,6 +142,18 @@ class Journal:
             assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s\n{self.story(who)}"
             self.read(block=20)
 
+    def until_rise(self, value: Callable[[], float], who: str, what: str) -> None:
+        """Wait for a rise of a value that else falls steadily, and may have risen just before the first look."""
+        least = value()
+
+        def has_risen() -> bool:
+            nonlocal least
+            now, before = value(), least
+            least = min(now, before)
+            return now > before
+
+        self.until(has_risen, who, what)
+
     def age(self, entry: Entry) -> float:
         """Seconds since then, on Redis's clock."""
         seconds, micros = self.redis.time()

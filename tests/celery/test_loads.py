@@ -75,8 +75,7 @@ def test_stale_value_is_loaded_by_one_worker_that_renews_its_lease(
     assert answers == ["old"] * 20
     (body,) = cell.journal.wait(who, "begin")
     assert body.pid != os.getpid()
-    left = lease_left(who)
-    cell.journal.until(lambda: lease_left(who) > left, who, "a renewal")
+    cell.journal.until_rise(lambda: lease_left(who), who, "a renewal")
     assert held(who) == "old"
     cell.journal.open_gate(who)
     eventually(lambda: held(who) == body.run)

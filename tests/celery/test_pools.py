@@ -19,8 +19,7 @@ def test_job_is_alone_and_renewed_in_every_pool(make_cell: Callable[..., Cell], 
     cell.start(pool=pool)
     task, first, body = cell.begin("single.late.brief", who)
     assert body.fence
-    left = probe.lease_left(task, who)
-    cell.journal.until(lambda: probe.lease_left(task, who) > left, who, "a renewal")
+    cell.journal.until_rise(lambda: probe.lease_left(task, who), who, "a renewal")
     if pool != "solo":
         cell.redeliver(first.id)
         cell.journal.wait(who, "postrun")
