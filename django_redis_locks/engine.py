@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from django.core.exceptions import SynchronousOnlyOperation
 
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+ALWAYS_SENT: Final = frozenset({"load/block", "load/clear", "load/put", "load/unblock"})
+"""What writers of a cache send also while its server of leases is known to be down: the write itself may reach its own."""
+
 
 class Engine:
     """Performs the effects of programs on one backend."""
@@ -62,6 +65,7 @@ class Engine:
         self.cool = queues.cool
         self.alarm = janitor.alarm
         self.put = janitor.put
+        self.post = janitor.notices.post
         self.watch = janitor.watch
         self.unwatch = janitor.unwatch
         self.forget_at_end = janitor.forget_at_end
@@ -99,7 +103,7 @@ class Engine:
         if running_loop() is not None:
             self.may_block()
         outage = self._outage
-        if outage.suspected:
+        if outage.suspected and command.name not in ALWAYS_SENT:
             outage.check()
         reply = self.backend.call(command)
         if outage.suspected:
@@ -111,7 +115,7 @@ class Engine:
 
     async def _acall(self, command: Command[R]) -> R:
         outage = self._outage
-        if outage.suspected:
+        if outage.suspected and command.name not in ALWAYS_SENT:
             outage.check()
         reply = await self.backend.acall(command)
         if outage.suspected:

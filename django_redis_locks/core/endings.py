@@ -27,7 +27,7 @@ class Endings:
         """Look at this hold a moment after ``end``."""
         now = clock.now()
         period = max(0.0, end - now) + LONGEST_SLOT  # together with others, but not before
-        self._hasten(self._rounds.enter(hold, _never, hold.lease, now, period))
+        self._hasten(self._rounds.enter(hold, _never, hold.lease, now, period, replace=False))
 
     def look(self, hold: Hold, now: float) -> None:
         """Forget a hold whose lease is over. What something refers to is looked at again, a lease later."""

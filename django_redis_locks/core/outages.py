@@ -9,31 +9,44 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Protocol
 
 from . import clock, forks
 from .daemon import Daemon
 from .errors import LockBackendError
+from .tuning import Tuned
 from .wakeup import ThreadEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .tuning import Tuned
-
 _log = logging.getLogger("django_redis_locks.backend")
+
+LOST_PROBES: Final = 5
+"""After so many intervals without a probe its thread is taken for dead, and callers ask by themselves."""
+
+
+class Prober(Tuned, Protocol):
+    """The engine that the thread asks for."""
+
+    def post(self, call: Callable[[], object], /) -> object:
+        """Have the thread of notices make this call."""
 
 
 class Outage:
     """Of one server, which several aliases may use.
+
+    Args:
+        server: its address, and behind a space what else differs between those who reach it and those who don't.
 
     Attributes:
         suspected: the last request failed. While it is False nothing else here needs to be asked.
     """
 
     def __init__(self, server: str) -> None:
-        self.server = server
+        self._address = server.partition(" ")[0]
         self.after_fork_in_child()
 
     def after_fork_in_child(self) -> None:
@@ -48,7 +61,7 @@ class Outage:
         """As if no request had ever failed."""
         self._down = False
         self._failure = ""
-        self._since = self._last = -inf
+        self._since = self._last = self._probed = -inf
         self.suspected = False
 
     def check(self) -> None:
@@ -59,7 +72,7 @@ class Outage:
         """
         if self._down and self._pid != os.getpid():  # a fork that ran no hooks
             self.after_fork_in_child()
-        if self._down:
+        if self._down and clock.now() < self._probed + LOST_PROBES * self._engine.tuning.probe_interval:
             raise LockBackendError(
                 f"{self._failure} (it is known to be down, and asked once a second)", passing=True, unreachable=True
             )
@@ -70,23 +83,23 @@ class Outage:
             was_down = self._down
             self.forget()
         if was_down:
-            _log.warning("The server of locks at %s answers again", self.server)
+            self._engine.post(partial(_log.warning, "The server of locks at %s answers again", self._address))
 
-    def failed(self, sent: float, failure: str, patience: float, probe: Callable[[], object], engine: Tuned) -> float:
+    def failed(self, sent: float, failure: str, patience: float, probe: Callable[[], object], engine: Prober) -> float:
         """A request that was sent then had no answer.
 
         Args:
             failure: why, for those who fail at once from now on.
-            patience: seconds after which an unreachable server is down.
+            patience: seconds for which the caller waits for an unreachable server. After the shortest one it is down.
             probe: asks it; raises ``LockBackendError`` if it can't be reached.
 
         Returns:
-            For how many seconds it may still be asked.
+            For how many seconds the caller may go on.
         """
         now = clock.now()
         with self._mutex:
             if self._down:
-                return 0.0
+                return self._since + patience - now
             goes_on = self.suspected and sent <= self._last + 2 * engine.tuning.longest_retry
             if not goes_on:
                 self._since = now  # what failed long before is no part of it
@@ -100,11 +113,11 @@ class Outage:
                 self._daemon.start()
             except LockBackendError:  # no thread to be had: each caller finds out for itself
                 return 0.0
+            self._probed = now
             self._down = True
         self._wakeup.set()
-        _log.warning(
-            "The server of locks at %s is down: callers fail at once until it answers. %s", self.server, failure
-        )
+        text = "The server of locks at %s is down: callers fail at once until it answers. %s"
+        engine.post(partial(_log.warning, text, self._address, failure))
         return 0.0
 
     def _work(self) -> None:
@@ -115,6 +128,7 @@ class Outage:
 
     def probe(self) -> None:
         """Ask the server; an answer ends the outage."""
+        self._probed = clock.now()
         try:
             self._probe()
         except Exception as failure:  # noqa: BLE001 - whatever else it is, the next caller sees it

@@ -190,10 +190,12 @@ class Registry:
         return unused
 
     def forget_hold(self, hold: Hold) -> None:
-        """Let go of whatever the registry has on a hold: its owner is dead."""
+        """Let go of whatever the registry has on a hold: its owner is dead. The block of a generator may go on elsewhere; its
+        end, or the collection of the generator, releases it."""
         with self._mutex:
             for grant in self.of_hold(hold):
-                self._forget(grant)
+                if grant._block <= 1:
+                    self._forget(grant)
 
     def of_hold(self, hold: Hold) -> list[Grant]:
         """The grants on a hold, the newest first."""

@@ -73,12 +73,16 @@ class Rounds:
         since: float,
         period: float,
         exact: bool = False,
+        replace: bool = True,
     ) -> float:
         """Renew this hold ``period`` seconds after ``since``, which is now or was a moment ago; returns that time. Unless
-        it must be ``exact`` it may be a little earlier, together with others."""
+        it must be ``exact`` it may be a little earlier, together with others. Without ``replace`` an entry that another thread
+        makes at the same time stays."""
         due = since + period
+        mine: Lease = _tuple(Lease, (due, _ref(hold), prolong, lease, exact))
         # What a dead hold left under the same id counts no more
-        self._new[id(hold)] = _tuple(Lease, (due, _ref(hold), prolong, lease, exact))
+        if replace or self._new.setdefault(id(hold), mine).hold() is not hold:
+            self._new[id(hold)] = mine
         if due < self._first_new:
             with self._mutex:
                 self._first_new = min(due, self._first_new)

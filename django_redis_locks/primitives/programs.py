@@ -253,11 +253,17 @@ class Programs:
         return holder
 
     def forcing(self, fence: int | None) -> Program[bool]:
-        """Free the lock whoever holds it, or only the hold with this fence."""
+        """Free the lock whoever holds it, or only the hold with this fence. Without one, the hold that is found: a command that
+        frees any hold must not be repeated."""
         if fence is not None and type(fence) is not int:
             raise ValueError(
                 f"fence must be an int, as grant.fence and holder.fence are, or None for whoever holds it, not {fence!r}"
             )
+        if fence is None:
+            holder = yield from self.inspecting()
+            if holder is None:
+                return False
+            fence = holder.fence
         reply, _, unanswered = yield from self._answer(self._force(fence))
         freed = bool(reply) or unanswered  # by the attempt that nobody heard of
         if freed:  # all who wait here ask, so that none goes on unasked with what was freed

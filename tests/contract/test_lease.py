@@ -7,6 +7,7 @@ import gc
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from django_redis_locks import Grant, LockLost, clock
 from django_redis_locks.testing import ManualClock
-from tests.contract.matrix import PATIENCE, Caller, Face, eventually, inside, on_memory, wait_for_renewal
+from tests.contract.matrix import PATIENCE, Caller, Face, eventually, inside, on_memory, threads_only, wait_for_renewal
 from tests.probes.engine import Event, Lost
 
 # The end
@@ -138,6 +139,29 @@ def test_renewal_goes_on_while_the_grant_of_a_dead_owner_is_reachable(face: Face
     hold = weakref.ref(grant.hold)
     del grant
     eventually(lambda: [gc.collect(), hold()][1] is None)  # the renewal may be looking at it just now
+
+
+@on_memory
+@threads_only
+def test_block_of_a_generator_is_renewed_when_the_thread_it_began_in_has_ended(
+    face: Face, bob: Caller, manual_clock: ManualClock
+) -> None:
+    """[L4] The rest of its body runs elsewhere, under the lock."""
+    lock = face.lock()
+
+    def produce() -> Iterator[None]:
+        with lock:
+            yield
+
+    produced = produce()
+    owner = face.caller()
+    owner(next, produced)
+    owner.close()
+    for _ in range(10):
+        manual_clock.advance(10)
+    assert bob(lock.acquire, timeout=0) is None
+    assert next(produced, "end") == "end"
+    assert bob(lock.acquire, timeout=0)
 
 
 # Loss

@@ -11,6 +11,7 @@ import pytest
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.memory.store import Store
 from django_redis_locks.core import hold
+from django_redis_locks.core.effects import Handed
 from django_redis_locks.core.queues import _Queue
 from django_redis_locks.core.rounds import Rounds
 from django_redis_locks.engine import Engine
@@ -55,6 +56,11 @@ def lease_lowered(patch: Patch) -> None:
         self.ends = memory.monotonic() + lease / 1000
 
     patch.setattr(memory.Lease, "prolong", prolong)
+
+
+def no_doubt(patch: Patch) -> None:
+    """[H3] What isn't there any more is reported, although an attempt before this one wasn't answered: for the explorer."""
+    patch.setattr(Handed, "doubtful", property(lambda self: False, lambda self, doubt: None))
 
 
 def registered_too_early(patch: Patch) -> None:

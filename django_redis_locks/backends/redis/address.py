@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -61,6 +62,13 @@ def database_in(identity: str) -> str:
 def server_in(identity: str) -> str:
     """The server in an ``identity``."""
     return identity.rpartition("?" if identity.startswith("unix:") else "/")[0]
+
+
+def access(location: str, options: Mapping[str, Any]) -> str:
+    """Equal for two ways to reach a server that succeed or fail together, whatever the database; it gives no secret away."""
+    parts = urlsplit(location)
+    how = parts.scheme, parts.netloc, sorted((name, repr(value)) for name, value in options.items() if name != "db")
+    return blake2b(repr(how).encode(), digest_size=8).hexdigest()
 
 
 def masked(location: str) -> str:

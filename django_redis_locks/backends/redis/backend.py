@@ -10,7 +10,7 @@ from ...core.tuning import DEFAULT, Tuning
 from ...core.visible import visible
 from ..base import Backend, Inbox
 from . import facts, versions
-from .address import database_in, identity, masked, redis_url, server_in
+from .address import access, database_in, identity, masked, redis_url, server_in
 from .idle import Suspicion
 from .inbox import PING, RedisInbox
 from .loops import AsyncWire
@@ -48,6 +48,7 @@ class RedisBackend(Backend):
         max_age = seconds(wanted.pop("max_connection_age", MAX_CONNECTION_AGE), "max_connection_age")
         make, amake, self._make_ear = connection_makers(url, wanted)
         self.identity = identity(url, options)
+        self._node = f"{server_in(self.identity)} {access(url, wanted)}"
         self._database = database_in(self.identity)
         self.location = masked(location)
         self._max_age = max_age
@@ -65,7 +66,8 @@ class RedisBackend(Backend):
 
     @property
     def node(self) -> str:
-        return server_in(self.identity)
+        """A server, and how it is reached: what is wrong with the settings of one alias is no outage for others."""
+        return self._node
 
     def call(self, command: Command[Any]) -> Any:
         try:

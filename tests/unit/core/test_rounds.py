@@ -59,6 +59,16 @@ def test_hold_entered_again_or_late_is_due_by_its_own_time(rounds: Rounds) -> No
     assert [due(rounds, now) for now in (112.0, 115.0, 119.0)] == [[slow], [None], [reborn]]
 
 
+def test_hold_that_another_thread_has_entered_keeps_its_entry(rounds: Rounds) -> None:
+    """[E3] [E13] The maintenance thread, which found it unrenewed a moment ago, doesn't end its renewal."""
+    hold = a_hold()
+    rounds.enter(hold, PROLONG, 30_000, 100.0, 10.0)
+    rounds.enter(hold, PROLONG, 30_000, 100.0, 60.0, replace=False)
+    assert due(rounds, 110.0) == [hold]
+    rounds.enter(hold, PROLONG, 30_000, 110.0, 10.0, replace=False)
+    assert due(rounds, 120.0) == [hold]
+
+
 def test_released_hold_is_never_due(rounds: Rounds) -> None:
     """[L8] From before its release is sent; twice is once. Nor if it is sorted in, since another one was due before it."""
     early, late, new = a_hold(), a_hold(), a_hold()

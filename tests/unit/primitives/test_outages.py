@@ -5,13 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from django_redis_locks import LockBackendError, LockLost
+from django_redis_locks.client import Locks
+from django_redis_locks.core.effects import Pause
+from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.runner import run
+from django_redis_locks.primitives.asking import asking
 from django_redis_locks.primitives.listing import entries
+from django_redis_locks.primitives.load_commands import clearing
 from tests.unit.primitives.scene import Scene
 
 DOWN = ["down"] * 99
@@ -86,6 +92,43 @@ def test_server_that_is_down_fails_later_callers_at_once(scene: Scene) -> None:
     process.outage.probe()
     process.lock().acquire().release()
     held.release()
+
+
+def test_caller_with_more_patience_waits_for_a_server_that_is_down(scene: Scene) -> None:
+    """[E18] The server is down after the shortest `BACKEND_WAIT`. If nothing probes it any more, a caller asks it."""
+    process = scene.process
+    process.backend.fates["lock/acquire"] = DOWN[:]
+    with pytest.raises(LockBackendError):
+        process.lock().acquire()
+    process.backend.fates.clear()
+    begin = scene.time.time
+    patient = Locks(replace(process.locks.settings, backend_wait=20.0), process.engine)
+    patient.lock("b", wait=60).acquire().release()
+    assert 1 < scene.time.time - begin < 10
+    process.lock().acquire().release()
+
+
+def test_write_to_a_cache_is_sent_to_a_server_that_is_down(scene: Scene) -> None:
+    """[S2] It voids loads: what is written may reach its own server."""
+    process = scene.process
+    process.backend.fates["lock/acquire"] = DOWN[:]
+    with pytest.raises(LockBackendError):
+        process.lock().acquire()
+    run(asking(clearing("generation")), process.engine)
+    process.backend.fates.clear()
+    process.lock().acquire().release()
+
+
+def test_forced_release_that_is_repeated_frees_no_later_hold(scene: Scene) -> None:
+    """[E12] Its first copy freed the lock, and another caller has it by now."""
+    scene.other.hold()
+    later: list[Hold] = []
+    scene.process.backend.fates["lock/force"] = ["lost"]
+    scene.process.engine.handlers[Pause] = lambda effect: later.append(scene.other.hold())
+    assert scene.process.lock().force_release()
+    holder = scene.process.lock().holder()
+    assert holder is not None
+    assert [hold.fence for hold in later] == [holder.fence]
 
 
 @pytest.mark.parametrize("gap", [1.0, 60.0])
