@@ -259,12 +259,17 @@ class Programs:
             raise ValueError(
                 f"fence must be an int, as grant.fence and holder.fence are, or None for whoever holds it, not {fence!r}"
             )
+        patience = None
         if fence is None:
-            holder = yield from self.inspecting()
-            if holder is None:
-                return False
-            fence = holder.fence
-        reply, _, unanswered = yield from self._answer(self._force(fence))
+            try:
+                holder = yield from self.inspecting()
+            except LockKeyError:  # a record, or a lock without expiry
+                patience = Patience(0.0, 0.0)
+            else:
+                if holder is None:
+                    return False
+                fence = holder.fence
+        reply, _, unanswered = yield from self._answer(self._force(fence), patience=patience)
         freed = bool(reply) or unanswered  # by the attempt that nobody heard of
         if freed:  # all who wait here ask, so that none goes on unasked with what was freed
             yield Freed(self.place, woke=False)
