@@ -117,7 +117,7 @@ def test_files_are_no_longer_than_500_lines() -> None:
     assert {file: lines for file, lines in lengths.items() if lines > LONGEST} == {}
 
 
-MOST_LINES = 1.9
+MOST_LINES = 1.8
 """Lines of tests per line of the packages. Before a test is added, look for the one that it makes superfluous."""
 
 
