@@ -65,7 +65,7 @@ def _too_late(job: Job, me: Message) -> Verdict | None:
 def gives_way(job: Job, header: Header | None) -> bool:
     """Whether another message has taken the place of this one, of another job or of the same one."""
     reserved = 0 if header is None else header.reserved
-    # nobody knows whether there is a message of one that is unsure: it replaces nothing
+    # one that is unsure may have no message: it replaces nothing
     return 0 < job.first <= reserved < (job.reserved or job.known.version) and job.state != "unsure"
 
 

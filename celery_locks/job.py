@@ -48,7 +48,7 @@ class Job:
         outcome: of a job that is done.
         due: since 1970: from then on the message that is queued may be run; 0: at once.
         until: since 1970: then that message is dropped; 0: never.
-        counted: somebody waits for this very task, by options that only its first message has.
+        counted: a caller or a canvas waits for this very task, by options that only its first message has.
         late: since 1970: until then messages may come whose place others have taken.
         record: as it was read.
     """

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Publish = Callable[..., "AsyncResult[Any]"]
 
 COUNTED: Final = ("chord", "chain", "group_id", "link", "link_error")
-"""Options by which somebody waits for this very task."""
+"""Options by which a caller or a canvas waits for this very task."""
 
 _NOT_SENT: Final = (EncodeError, TypeError, ValueError)
 """What a message can't be made of. After any other failure the broker may have taken it."""
@@ -170,7 +170,7 @@ class _Submission:
         if found is Submit.AWAIT:
             return None, self.place.change(job, job.known.lease_left + 0.1)
         if found is Submit.REPEAT:
-            # nobody was told of that one; this one's id may be known already
+            # no caller got the id of that one; this one's id may be known already
             same = {} if self._counted_on() else {"id": job.id, "fingerprint": job.fingerprint}
             return self._over(job, self._instead_of(job, **same), None)
         stern = self.task.lock_on_duplicate == "raise" and not self.ticking

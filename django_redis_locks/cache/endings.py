@@ -48,7 +48,7 @@ class Ending:
         self._isolation = isolation
 
     def failed(self, error: BaseException, seconds: float) -> Program[bool]:
-        """The loader raised. For so many seconds other callers are told.
+        """The loader raised. For so many seconds other callers get that, too.
 
         Returns:
             Whether that concerns other callers: not if something was written or invalidated meanwhile, nor if it happened

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("django_redis_locks.backend")
 
 LOST_PROBES: Final = 5
-"""After so many intervals without a probe its thread is taken for dead, and callers ask by themselves."""
+"""After so many intervals without a probe its thread is taken for dead, and one caller asks."""
 
 
 class Prober(Tuned, Protocol):
@@ -72,10 +72,13 @@ class Outage:
         """
         if self._down and self._pid != os.getpid():  # a fork that ran no hooks
             self.after_fork_in_child()
-        if self._down and clock.now() < self._probed + LOST_PROBES * self._engine.tuning.probe_interval:
-            raise LockBackendError(
-                f"{self._failure} (it is known to be down, and asked once a second)", passing=True, unreachable=True
-            )
+        if self._down:
+            now = clock.now()
+            if now < self._probed + LOST_PROBES * self._engine.tuning.probe_interval:
+                raise LockBackendError(
+                    f"{self._failure} (it is known to be down, and asked once a second)", passing=True, unreachable=True
+                )
+            self._probed = now  # by this caller, and the others fail on
 
     def answered(self) -> None:
         """A request was answered, whatever the answer."""

@@ -108,6 +108,20 @@ def test_caller_with_more_patience_waits_for_a_server_that_is_down(scene: Scene)
     process.lock().acquire().release()
 
 
+def test_one_caller_asks_a_server_that_nothing_probes(scene: Scene) -> None:
+    """[E18] The thread that probes may be gone; the others still fail at once."""
+    process = scene.process
+    process.backend.fates["lock/acquire"] = DOWN[:]
+    with pytest.raises(LockBackendError):
+        process.lock().acquire()
+    scene.time.time += 6
+    for asked in (1, 0, 0):
+        left = len(process.backend.fates["lock/acquire"])
+        with pytest.raises(LockBackendError):
+            process.lock().acquire()
+        assert left - len(process.backend.fates["lock/acquire"]) == asked
+
+
 def test_write_to_a_cache_is_sent_to_a_server_that_is_down(scene: Scene) -> None:
     """[S2] It voids loads: what is written may reach its own server."""
     process = scene.process

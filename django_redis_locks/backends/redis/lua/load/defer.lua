@@ -1,5 +1,5 @@
 -- Ends a load inside of a transaction, if it is still ours. Until the transaction commits, the permit to store its value stays
--- valid, unless the value is written, invalidated or cleared. The permit excludes nobody: several transactions share it.
+-- valid, unless the value is written, invalidated or cleared. The permit excludes no load: several transactions share it.
 --
 -- uses wake crowd read load
 -- KEYS  lease, waiters, generation, permit
