@@ -179,10 +179,18 @@ class Ending:
             if (yield from call.load.storing(self._token, 0, b"", claim.hold, by_permit=self._by_permit)):
                 return "stored"
         except LockBackendError:  # nobody knows whether the claim was void by then
-            yield Remove(call.plain, call.version)
+            yield from self._take_out()
             raise
-        yield Remove(call.plain, call.version)
+        yield from self._take_out()
         return "fenced"
+
+    def _take_out(self) -> Program[None]:
+        call = self._call
+        try:
+            yield Remove(call.plain, call.version)
+        except Exception as failure:
+            call.road.retries.add([(call.key, call.plain, call.version)], failure)
+            raise
 
     def _keeping(self, value: Any, keep: float | None) -> Keep:
         call = self._call

@@ -155,25 +155,52 @@ def _generation(road: Road) -> Program[None]:
 
 def invalidating(
     road: Road, items: Sequence[tuple[str, str, int | None]], keep: int = 0, settle: int = 0
-) -> Program[None]:
+) -> Program[Exception | None]:
     """Invalidate values, each named as the cache stores it, as its user does, and by its version.
 
-    Raises:
-        LockBackendError: the store can't be reached, so that old values, or loads that run, may stay.
+    Returns:
+        Why the store, or the cache, didn't do so, so that old values, or loads that run, may stay: what failed, or was
+        interrupted, is repeated in the background.
     """
     seconds = road.world.tuning.invalidation_timeout
-    patience, failed = Patience(seconds, seconds), None
-    for key, plain, version in items:
-        load = road.load(key, "")
-        road.forget(key)
-        commits.forget(load.place)
+    patience = Patience(seconds, seconds)
+    last: Exception | None = None
+    undone = dict.fromkeys(items)
+    try:
+        for item in items:
+            failure = yield from _invalidating(road, item, keep, settle, patience)
+            if failure is None:
+                undone.pop(item, None)
+            else:
+                patience, last = Patience(seconds, 0.0), failure  # one wait for all
+    except BaseException as interruption:
+        if not isinstance(interruption, GeneratorExit):
+            road.retries.add(list(undone), interruption, keep, settle)
+        raise
+    if last is not None:
+        road.retries.add(list(undone), last, keep, settle)
+    return last
+
+
+def _invalidating(
+    road: Road, item: tuple[str, str, int | None], keep: int, settle: int, patience: Patience
+) -> Program[Exception | None]:
+    key, plain, version = item
+    load, earlier = road.load(key, ""), road.retries.pending.get(key)
+    failed: Exception | None = None
+    road.forget(key)
+    commits.forget(load.place)
+    try:
+        yield from load.fencing(keep, settle, patience)
+    except LockBackendError as failure:
+        road.failed(failure)
+        failed = failure
+    if not road.fused:
         try:
-            yield from load.fencing(keep, settle, patience)
-        except LockBackendError as failure:
-            road.failed(failure)
-            failed = failure
-        if not road.fused:
             yield Remove(plain, version)
-        road.forget(key)  # who joined meanwhile may have asked before
-    if failed is not None:
-        raise failed
+        except Exception as failure:  # noqa: BLE001 - whatever a cache raises
+            failed = failure
+    road.forget(key)  # who joined meanwhile may have asked before
+    if failed is None and earlier is not None and keep == 0 and earlier.settle_until <= clock.now() + settle / 1000:
+        road.retries.done(earlier)
+    return failed

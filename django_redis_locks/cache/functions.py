@@ -9,6 +9,7 @@ from asgiref.sync import iscoroutinefunction
 from django.core.cache import caches
 
 from ..core.durations import Duration, patience
+from ..core.errors import LockBackendError
 from ..core.runner import arun, run
 from ..handler import DEFAULT
 from . import commits, loaders
@@ -221,17 +222,21 @@ def invalidate(
         immediate: now, even inside of a transaction.
 
     Raises:
-        LockBackendError: the store can't be reached, so that old values may stay. After a commit it is logged.
+        LockBackendError: the store can't be reached, so that old values may stay. It is repeated in the background until it
+            succeeds. After a commit that is logged only.
         ValueError: an argument is out of its range.
     """
     road = road_of(cache, using)
     items = [(road.key(key, version), key, version) for key in keys]
     keep, quiet = _milliseconds(stale, "stale"), _milliseconds(settle, "settle")
 
-    def work() -> None:
-        run(invalidating(road, items, keep, quiet), road.world)
-
     connections = [] if immediate else commits.open_now()
+
+    def work() -> None:
+        failure = run(invalidating(road, items, keep, quiet), road.world)
+        if failure is not None and not (connections and isinstance(failure, LockBackendError)):
+            raise failure  # Django logs it after a commit
+
     for key, _, _ in items if connections else ():
         commits.forget(road.load(key, "").place)
     commits.after_commit(connections, work)
@@ -249,7 +254,10 @@ async def ainvalidate(
     """As ``invalidate``, at once: asynchronous code has no transactions. Inside of ``sync_to_async`` use that."""
     road = road_of(cache, using)
     items = [(road.key(key, version), key, version) for key in keys]
-    await arun(invalidating(road, items, _milliseconds(stale, "stale"), _milliseconds(settle, "settle")), road.world)
+    keep, quiet = _milliseconds(stale, "stale"), _milliseconds(settle, "settle")
+    failure = await arun(invalidating(road, items, keep, quiet), road.world)
+    if failure is not None:
+        raise failure
 
 
 def _milliseconds(value: Duration, name: str) -> int:

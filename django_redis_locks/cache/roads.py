@@ -29,6 +29,7 @@ from ..primitives.asking import Patience
 from ..primitives.load import Load, LoadKeys
 from . import metrics
 from .flights import Flights
+from .retries import Retries
 from .values import DjangoRedis, Pickled
 from .worlds import World
 
@@ -52,6 +53,7 @@ class Road:
         world: performs what the programs ask for.
         flights: the loads of this process.
         looks: its questions for what the store has.
+        retries: its invalidations that failed.
         patience: with a store of leases that can't be reached. One that refuses is no reason to wait, since values are
             loaded without it; a full one may refuse for hours.
         values: packs values.
@@ -75,6 +77,7 @@ class Road:
         self.world = World(engine, alias)
         self.flights = Flights()
         self.looks = Flights()
+        self.retries = Retries(self)
         self.resting: dict[str, float] = {}
         """Keys whose stale value is being loaded elsewhere, or failed to: until when that isn't asked again."""
         self.patience = Patience(backend_wait, 0.0)
@@ -254,6 +257,8 @@ def _values_of(cache: Any) -> Values | None:
 def forget_roads(**_: object) -> None:
     """Settings have changed."""
     with _mutex:
+        for road in _roads.values():
+            road.retries.drop()
         _roads.clear()
 
 

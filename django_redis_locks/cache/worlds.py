@@ -69,12 +69,14 @@ class Keep(Effect[None]):
 
 @dataclass(slots=True)
 class Remove(Effect[None]):
-    """Have the cache forget what it keeps."""
+    """Have the cache forget what it keeps. ``stored``: the key as the cache stores it, where that can't be made once more: the
+    function that makes it may read the tenant of its thread."""
 
     local: ClassVar[bool] = False
 
     key: str
     version: int | None
+    stored: str | None = None
 
 
 @dataclass(slots=True)
@@ -149,7 +151,10 @@ class World:
             caches[alias].set(effect.key, effect.value, effect.seconds, version=effect.version)
 
         def remove(effect: Remove) -> None:
-            caches[alias].delete(effect.key, version=effect.version)
+            if effect.stored is None:
+                caches[alias].delete(effect.key, version=effect.version)
+            else:
+                _remove_stored(alias, effect.stored)
 
         async def afetch(effect: Fetch) -> Any:
             return await caches[alias].aget(effect.key, MISSING, version=effect.version)
@@ -231,6 +236,15 @@ class World:
                 effect.unstarted()
 
         background.in_task(arun(effect.program, self)).add_done_callback(check)
+
+
+def _remove_stored(alias: str, key: str) -> None:
+    cache = caches.create_connection(alias)
+    vars(cache).update(dict.fromkeys(("key_func", "make_key"), lambda *_, **__: key))
+    try:
+        cache.delete(key)
+    finally:
+        cache.close()
 
 
 def _read(command: Command[Any], reply: Any) -> Any:

@@ -63,6 +63,11 @@ class Tuning:
             transaction has locked, or be in a transaction too, whose value no other one is given.
         commit_window: How long after a load inside of a transaction its COMMIT may store the value.
         invalidation_timeout: How long a store that doesn't answer an invalidation is asked again: no other process will.
+        invalidation_retry: When one that failed is repeated in the background for the first time; the pause doubles,
+        longest_invalidation_retry: up to this one: old values are served until then, and one request is no load for a server.
+        invalidation_memory: How long one is repeated. The ttl of what other processes have stored isn't known, and few are longer
+            than a day; a repeat after the end of the ttl costs one load.
+        most_invalidations: How many of one cache may wait for that; the oldest beyond that are dropped: memory is bounded.
         unstored_memory: How long after a load whose value isn't stored waiters load it themselves, all at once.
         leases_down_for: How long loads do without a store of leases that didn't answer: each request might take as long again.
         most_notices: How many calls of receivers and log handlers may wait for slow ones before them. The newest beyond that are
@@ -91,6 +96,10 @@ class Tuning:
     transaction_wait: float = 0.5
     commit_window: float = 60.0
     invalidation_timeout: float = 1.0
+    invalidation_retry: float = 1.0
+    longest_invalidation_retry: float = 10.0
+    invalidation_memory: float = 86_400.0
+    most_invalidations: int = 10_000
     unstored_memory: float = 1.0
     leases_down_for: float = 2.0
     most_notices: int = 10_000

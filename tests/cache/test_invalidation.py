@@ -17,6 +17,7 @@ from tests.cache.backends import HERE, THERE, at
 from tests.cache.callers import ON_REDIS, STALE, Callers, Loader
 from tests.contract.matrix import PATIENCE, eventually
 from tests.probes.cache import before_command, clear_guard, fail_command, settle, write_guard
+from tests.probes.tuning import Tune
 
 
 def test_follower_of_an_invalidated_load_loads_again(callers: Callers) -> None:
@@ -178,6 +179,28 @@ def test_invalidation_around_the_check_and_the_write_leaves_no_old_value(
     assert steps.seen == SEEN[when]
     assert caches[HERE].get("k") is None
     assert get_or_load("k", lambda: "new", **at(HERE), ttl=60) == "new"
+
+
+@in_files
+def test_old_value_that_could_not_be_taken_out_is_taken_out_later(
+    cache_pair: str, monkeypatch: pytest.MonkeyPatch, tune: Tune
+) -> None:
+    """[S6] It would be served for its ttl."""
+    tune(invalidation_retry=0.05)
+    cache, write = caches[HERE], caches[HERE].set
+
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise OSError("full")
+
+    def stepped(*args: Any, **kwargs: Any) -> None:
+        invalidate("k", **at(THERE))
+        monkeypatch.setattr(cache, "delete", refuse)
+        write(*args, **kwargs)
+
+    monkeypatch.setattr(cache, "set", stepped)
+    with pytest.raises(OSError, match="full"):
+        get_or_load("k", lambda: "old", **at(HERE), ttl=60)
+    eventually(lambda: cache.get("k") is None)
 
 
 @in_files

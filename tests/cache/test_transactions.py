@@ -16,7 +16,7 @@ from django.db import connection, connections, transaction
 from django.test import TestCase, override_settings
 
 from django_redis_locks import LockBackendError, locks
-from django_redis_locks.cache import aget_or_load, get_or_load, get_or_load_many, invalidate, refresh
+from django_redis_locks.cache import aget_or_load, ainvalidate, get_or_load, get_or_load_many, invalidate, refresh
 from tests.cache.backends import DUMMY, HERE, LOCMEM, THERE, at, redis_caches
 from tests.cache.callers import Loader
 from tests.contract.matrix import PATIENCE, eventually
@@ -24,6 +24,7 @@ from tests.django.helpers import in_thread
 from tests.probes.cache import fail_command, followers, has_pending_stores, waiters_in_store
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
+from tools.redis_server import RedisServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -92,8 +93,32 @@ def test_invalidation_that_fails_at_commit_is_logged_and_later_hooks_run(
         invalidate(*(f"k{number}" for number in range(8)), cache=HERE)
         transaction.on_commit(lambda: later.append("ran"))
     assert later == ["ran"]
+    assert "8 keys of cache 'here' couldn't be invalidated, and are tried again" in caplog.text
     assert "can't reach" in caplog.text
     assert monotonic() - begin < 8 * locks.tuning.invalidation_timeout
+
+
+def test_failed_invalidation_is_carried_out_when_the_server_is_back(
+    make_server: Callable[..., RedisServer], settings: Any, tune: Tune, caplog: pytest.LogCaptureFixture
+) -> None:
+    """[S6] It was logged at COMMIT, or raised; what is loaded after that stays."""
+    tune(invalidation_retry=0.1, longest_invalidation_retry=0.2)
+    caplog.set_level("INFO", "django_redis_locks.cache")
+    server = make_server()
+    settings.CACHES = redis_caches(server.url())
+    assert get_or_load_many("kl", lambda keys: dict.fromkeys(keys, "old"), cache=HERE, ttl=600)
+    server.command("SAVE")
+    server.kill()
+    with transaction.atomic():
+        invalidate("k", cache=HERE)
+    with pytest.raises(LockBackendError):
+        async_to_sync(ainvalidate)("l", cache=HERE)
+    server.restart(keep_data=True)
+    eventually(lambda: "are carried out, 0 are left" in caplog.text)
+    assert server.command("EXISTS", ":1:k", ":1:l") == 0
+    assert get_or_load("k", lambda: "new", cache=THERE, ttl=600) == "new"
+    eventually(lambda: "invalidations" not in " ".join(thread.name for thread in threading.enumerate()))
+    assert get_or_load("k", lambda: "newer", cache=THERE, ttl=600) == "new"
 
 
 @pytest.mark.parametrize("outer", [nullcontext, transaction.atomic], ids=["transaction", "savepoint"])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from django_redis_locks import LockBackendError
 from django_redis_locks.cache import LoadTimeout
 from django_redis_locks.cache.calls import Call
-from django_redis_locks.cache.fences import writing
+from django_redis_locks.cache.fences import invalidating, writing
 from django_redis_locks.cache.loads import getting
 from django_redis_locks.cache.options import options as options_of
 from django_redis_locks.core.runner import run
@@ -114,7 +116,29 @@ def lease_of_hung_loader_is_void(world: CacheWorld) -> None:
     world.scheduler.at(2.0, lambda: world.invalidator(there))
 
 
+def invalidation_fails(world: CacheWorld) -> None:
+    """The server is down for 20 s. What is loaded later is right, and stays."""
+    here, _ = world.roads
+    full = here.road.key(KEY, None)
+    world._put(full, KEY, (LOADED, 1, "", 0))
+    world.server.down_until = 20.0
+
+    def invalidate() -> None:
+        with suppress(LockBackendError):
+            run(invalidating(here.road, [(full, KEY, None)]), here.road.world)
+        current().sleep(40.0)
+        if world.rules.held(KEY):
+            world.scheduler.broken("an invalidation that failed is lost")
+        world._put(full, KEY, (LOADED, 2, "", 0))
+        current().sleep(100.0)
+        if not world.rules.held(KEY):
+            world.scheduler.broken("an invalidation is repeated after it was carried out")
+
+    world.begin(here, "invalidator", invalidate, 0.0)
+
+
 TRIGGERS = {
+    "S6": invalidation_fails,
     "S3a": loader_dies,
     "S3b": loader_is_slow,
     "S3d": loader_is_overdue,

@@ -12,6 +12,7 @@ from django_redis_locks.backends.memory import loads
 from django_redis_locks.backends.memory.store import Store
 from django_redis_locks.cache import endings, loading
 from django_redis_locks.cache.flights import AGAIN, Flights, Landing
+from django_redis_locks.cache.retries import Retries
 from django_redis_locks.cache.values import NOTHING
 from django_redis_locks.cache.worlds import Fetch
 
@@ -99,6 +100,11 @@ def not_forgotten(patch: Patch) -> None:
     never_too_late(patch)
 
 
+def not_repeated(patch: Patch) -> None:
+    """[S6] An invalidation that failed is lost."""
+    patch.setattr(Retries, "add", lambda *_, **__: None)
+
+
 MUTATIONS: list[tuple[Callable[[Patch], None], str, str]] = [
     (no_token, "the cache holds|is told", ""),
     (no_generation, "the cache holds|is told", ""),
@@ -107,6 +113,7 @@ MUTATIONS: list[tuple[Callable[[Patch], None], str, str]] = [
     (shared_by_all, "is told", ""),
     (never_too_late, "is told", "invalidated"),
     (not_forgotten, "is told", "invalidated"),
+    (not_repeated, "the cache holds", "invalidated, an outage"),
     (no_second_look, "it was loaded", ""),
     (no_removal, "the cache holds", ""),
     (nobody_is_woken, "nothing goes wrong", ""),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django_redis_locks.cache import values
 
 if TYPE_CHECKING:
-    from tests.simulation.cache_world import CacheWorld
+    from tests.simulation.cache_world import CacheWorld, SimulatedRoad
     from tests.simulation.scheduler import Actor
 
 LOADED, WRITTEN = "loaded", "written"
@@ -42,6 +42,7 @@ class CacheRules:
 
     Attributes:
         floor: of each key the oldest version that the cache may hold.
+        owed: invalidations that failed, which living processes have repeated in the end.
         disturbed: how often anything happened after which a value must be loaded once more.
         seen: values that were in the cache once: where it is beside the server, one that is about to be removed may be read.
     """
@@ -50,6 +51,7 @@ class CacheRules:
         self.world = world
         self.floor: Counter[str] = Counter()
         self.loads: Counter[str] = Counter()
+        self.owed: list[tuple[SimulatedRoad, int, str]] = []
         self.disturbed = 0
         self.seen: set[Any] = set()
         self.struck: set[str] = set()
@@ -61,7 +63,7 @@ class CacheRules:
 
     @property
     def _lossy(self) -> bool:
-        return bool(self.world.chances.keys() & {"reply", "request", "late", "copy"})
+        return bool(self.world.chances.keys() & {"reply", "request", "late", "copy", "outage"})
 
     def covered(self, version: int, key: str) -> None:
         self.world.scheduler.say("nothing older than %s may be in the cache", version)
@@ -108,9 +110,15 @@ class CacheRules:
         if took > PROMPT and not (world.chances or self.cleared):
             self._broken(f"{asked.actor.name} waits for {took:.1f} s, and nothing goes wrong")
 
+    def _cover_what_was_owed(self) -> None:
+        for road, version, key in self.owed:
+            if not road.process.dead:
+                self.covered(version, key)
+
     def judge(self) -> None:
         if self.world.scheduler.problems:
             return
+        self._cover_what_was_owed()
         self.look()
         for actor in self.world.actors:
             if not actor.over and not actor.process.dead:

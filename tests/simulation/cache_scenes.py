@@ -172,6 +172,8 @@ SCENES: dict[str, tuple[Scene, dict[str, Any]]] = {
     "invalidated, a lost reply": (invalidated, {"chances": {"reply": 1}}),
     "invalidated, a lost request": (invalidated, {"chances": {"request": 1}}),
     "invalidated, a late request": (invalidated, {"chances": {"late": 1}}),
+    "invalidated, an outage": (invalidated, {"chances": {"outage": 1}}),
+    "twice, an outage, losses": (twice, {"chances": {"outage": 1, "reply": 2}}),
     "invalidated, a copy": (invalidated, {"chances": {"copy": 1}}),
     "written, losses": (written, {"chances": {"reply": 1, "late": 1}}),
     "cleared, losses": (cleared, {"chances": {"reply": 1, "copy": 1}}),

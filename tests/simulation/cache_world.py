@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from django_redis_locks import LockBackendError
 from django_redis_locks.backends.memory import MemoryBackend
 from django_redis_locks.cache import LoadFailed, LoadTimeout, endings, flights, values
 from django_redis_locks.cache.calls import Call
@@ -106,11 +105,13 @@ class CacheWorld:
                 process.kill()
         self.server.forget()
         for road in self.roads:
+            road.road.retries.drop()
             for group in (road.road.flights, road.road.looks):
                 flights._all.remove(group)
 
     def _quiet(self) -> bool:
-        return not any(process.busy for process in self.processes if not process.dead)
+        living = [road for road in self.roads if not road.process.dead]
+        return not any(road.process.busy or road.road.retries.pending for road in living)
 
     # What threads do.
 
@@ -185,12 +186,14 @@ class CacheWorld:
     def invalidator(self, road: SimulatedRoad, key: str = KEY, **how: int) -> None:
         def work() -> None:
             before = self._change()
-            try:
-                run(invalidating(road.road, [(road.road.key(key, None), key, None)], **how), road.road.world)
-            except LockBackendError:
-                self.scheduler.say("it isn't known whether it was invalidated")
+            failure = run(invalidating(road.road, [(road.road.key(key, None), key, None)], **how), road.road.world)
+            if failure is not None:
+                self.scheduler.say("it isn't known whether it was invalidated: that is repeated")
+            if how.get("keep"):
                 return
-            if not how.get("keep"):
+            if failure is not None:
+                self.rules.owed.append((road, before, key))
+            else:
                 self.rules.covered(before, key)
 
         self.rules.disturbed += 1 if self.fused else 2
@@ -276,7 +279,7 @@ class CacheWorld:
             if kind in names:
                 self.faults.chances[names[kind]] = 0.1
                 self.faults.left += count
-            elif kind in ("death", "stall", "strike"):
+            elif kind in ("death", "outage", "stall", "strike"):
                 for _ in range(count):
                     moment = random.uniform(0.0, random.choice([0.005, 0.02, 0.3]))
                     self.scheduler.at(moment, getattr(self, f"_{kind}"))
@@ -295,6 +298,12 @@ class CacheWorld:
         self.rules.disturbed += 1
         for road in self.roads:
             road.process.stop(40.0)
+
+    def _outage(self) -> None:
+        seconds = self.random.choice([0.5, 5.0, 30.0])
+        self.faults.count("outage")
+        self.scheduler.say("*** the server is down for %s s", seconds)
+        self.server.down_until = self.scheduler.now + seconds
 
     def _strike(self) -> None:
         mortal = [actor for actor in self.actors if not actor.over and not actor.process.dead and actor]

@@ -52,6 +52,7 @@ MENDED_DEFECTS = [
     KnownDefect("S3b", "cache", 1, "is an error", "a slow loader raises LoadTimeout for those who wait"),
     KnownDefect("S3d", "cache", 1, "has waited", "max_hold doesn't end the waits in the process of the loader"),
     KnownDefect("S3e", "cache", 1, "has waited", "a loader whose claim is void is waited for in its process"),
+    KnownDefect("S6", "cache", 1, "is lost", "an invalidation that failed is never repeated"),
     KnownDefect("S3c", "cache", 1, "a fresh value is waited for", "a hung loader delays hits on fresh values"),
     KnownDefect("E12", "lock", 1, "one lost answer", "a re-entry raises over one lost answer"),
     KnownDefect("E16", "lock", 1, "nobody holds it", "an answer that took longer than the lease counts as busy"),

@@ -1,0 +1,183 @@
+"""Invalidations that failed, and are repeated in the background: when, how often, and how many."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.core.cache import cache
+
+from django_redis_locks import LockBackendError
+from django_redis_locks.cache import invalidate
+from django_redis_locks.cache.fences import invalidating
+from django_redis_locks.cache.retries import _drop_all
+from django_redis_locks.cache.roads import road_of
+from django_redis_locks.cache.worlds import Remove
+from django_redis_locks.core import clock
+from django_redis_locks.core.effects import Command
+from django_redis_locks.testing import ManualClock
+from tests.forks import in_child
+from tests.probes.tuning import Tune
+from tests.waiting import eventually
+
+LONG = 40.0
+
+
+def key_of_thread(key: str, prefix: str, version: int) -> str:
+    """As that of a library for tenants, which are their thread's."""
+    return f"{threading.get_ident()}:{key}"
+
+
+class Outage:
+    """The values of a cache are in files, its leases in memory: while one of both is ``down``, its commands fail."""
+
+    def __init__(self, manual: ManualClock, patch: pytest.MonkeyPatch) -> None:
+        self._manual = manual
+        self.retries = road_of().retries
+        self.times: list[float] = []
+        self.down: type[Any] | None = Command
+        handlers = road_of().world.handlers
+        for kind in (Command, Remove):
+            patch.setitem(handlers, kind, self._failing(kind, handlers[kind]))
+
+    def _failing(self, kind: type[Any], perform: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def fail_or_perform(effect: Any) -> Any:
+            if kind is Command:
+                self.times.append(clock.now())
+            if kind is self.down:
+                raise LockBackendError("refused", passing=True) if kind is Command else OSError("k is full")
+            return perform(effect)
+
+        return fail_or_perform
+
+    def lasts(self, seconds: float) -> None:
+        for _ in range(round(2 * seconds)):
+            self._manual.advance(0.5)
+            eventually(lambda: "django-redis-locks invalidations" not in threads())
+
+    @property
+    def pauses(self) -> list[float]:
+        return [after - before for before, after in zip(self.times, self.times[1:], strict=False)]
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate()]
+
+
+@pytest.fixture
+def outage(settings: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, tune: Tune) -> Iterator[Outage]:
+    tune(invalidation_timeout=0.0)
+    settings.REDIS_LOCKS = {
+        "default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "LOCATION": "s6"}
+    }
+    settings.CACHES = {
+        "default": {
+            "BACKEND": "django.core.cache.backends.filebased.FileBasedCache",
+            "LOCATION": str(tmp_path),
+            "KEY_FUNCTION": key_of_thread,
+        }
+    }
+    with ManualClock() as manual:
+        yield Outage(manual, monkeypatch)
+
+
+def fails(*keys: str, **how: Any) -> None:
+    with pytest.raises((LockBackendError, OSError)):
+        invalidate(*keys, **how)
+
+
+@pytest.mark.parametrize("down", [Command, Remove], ids=["leases", "values"])
+def test_failed_invalidation_is_repeated_with_growing_pauses_until_it_succeeds_once(
+    outage: Outage, down: type[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """[S6] While it fails it takes no value that was written since; when it succeeds, it takes one. The key is the one that
+    the cache had for the caller."""
+    caplog.set_level("INFO", "django_redis_locks.cache")
+    outage.down = down
+    fails("k")
+    cache.set("k", "written meanwhile")
+    outage.lasts(LONG)
+    assert outage.pauses == [1, 2, 4, 8, 10, 10]
+    assert cache.get("k") == "written meanwhile"
+    outage.down = None
+    outage.lasts(10)
+    assert cache.get("k") is None
+    cache.set("k", "new")
+    outage.lasts(LONG)
+    assert cache.get("k") == "new"
+    assert len(outage.times) == 8
+    said = [record for record in caplog.records if "invalidat" in record.getMessage()]
+    assert [(record.levelname, record.args[0]) for record in said] == [("WARNING", 1), ("INFO", 1)]
+    assert "k is full" not in caplog.text
+
+
+def test_pending_invalidations_are_one_per_key_and_bounded_in_number_and_time(
+    outage: Outage, tune: Tune, caplog: pytest.LogCaptureFixture
+) -> None:
+    """[S6] The oldest are dropped, and so is what has failed for too long. One that is repeated has what all of its key
+    asked for, and is over when the caller's own next one succeeds."""
+    tune(most_invalidations=2, invalidation_memory=LONG, invalidation_timeout=1.0)
+    began = clock.now()
+    fails("a", "b", "b")
+    first = clock.now()
+    assert first - began <= 1.0, "one wait for all keys"
+    fails("c", "b", stale=60, settle=60)
+    pending = outage.retries.pending
+    assert [retry.plain for retry in pending.values()] == ["c", "b"]
+    b = pending[key_of_thread("b", "", 1)]
+    assert (b.stale_until, b.settle_until) == (first, clock.now() + 60)
+    outage.lasts(LONG - 1)
+    outage.down = None
+    invalidate("c", settle=60)
+    outage.down = Command
+    assert [retry.plain for retry in pending.values()] == ["b"]
+    outage.lasts(LONG)
+    assert not pending
+    said = [record.args for record in caplog.records if record.levelname == "ERROR"]
+    assert [(number, why.split()[0]) for number, _, why in said] == [(1, "too"), (1, "the")]
+
+
+def test_interrupted_invalidation_is_repeated(outage: Outage) -> None:
+    """[S6] Its task is cancelled, since the client has gone, before all its keys are invalidated."""
+    outage.down = None
+    for key in ("a", "b"):
+        cache.set(key, "old")
+    program = invalidating(road_of(), [(key_of_thread(key, "", 1), key, None) for key in ("a", "b")])
+    next(program)
+    with pytest.raises(asyncio.CancelledError):
+        program.throw(asyncio.CancelledError())
+    outage.lasts(2)
+    assert cache.get_many(["a", "b"]) == {}
+
+
+def test_pending_invalidations_are_their_process_s_and_end_with_it(
+    outage: Outage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """[S6] A forked child has none. A thread that can't be started is tried again."""
+
+    def child() -> None:
+        assert not outage.retries.pending
+        _drop_all()
+        assert "process ends" not in caplog.text
+
+    fails("k")
+    in_child(child)
+    start = threading.Thread.start
+
+    def refused(thread: threading.Thread) -> None:
+        if "invalidations" in thread.name:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        outage.lasts(2)
+    assert len(outage.times) == 1
+    outage.lasts(1)
+    assert len(outage.times) == 2
+    _drop_all()
+    assert caplog.text.count("the process ends") == 1
+    assert not outage.retries.pending
