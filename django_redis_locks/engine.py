@@ -26,9 +26,9 @@ from .core.effects import (
     Wait,
 )
 from .core.errors import LockBackendError
-from .core.keys import waiters_of
+from .core.keys import LOOK, inbox_of, waiters_of
 from .core.outages import outage_of
-from .core.owners import running_loop
+from .core.owners import registry, running_loop
 from .core.queues import Queues
 from .core.replies import freed
 from .core.tuning import DEFAULT
@@ -57,7 +57,7 @@ class Engine:
         queues = self._queues = _queues.setdefault(backend.identity, Queues())
         freed = partial(queues.freed, outside=self)
         self._outage = outage_of(backend.node)
-        janitor = self._janitor = Janitor(backend, freed, self)
+        janitor = self._janitor = Janitor(backend, freed, self.listen_for, self)
         self._inbox = backend.inbox(self)
         self.hear = self._inbox.hears
         self.queued = queues.queued
@@ -69,6 +69,7 @@ class Engine:
         self.watch = janitor.watch
         self.unwatch = janitor.unwatch
         self.forget_at_end = janitor.forget_at_end
+        self.lost = janitor.lost
         self.handlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
             Command: self._call,
             Wait: partial(queues.wait, outside=self),
@@ -147,6 +148,12 @@ class Engine:
         await opened.wait(effect.seconds)
         return bool(self.hear(effect.channel))
 
+    def listen_for(self, place: Place) -> None:
+        """Have messages about a lock of this process reach it, soon."""
+        channel = inbox_of(place.lock)
+        if not self.hear(channel):
+            self._inbox.open(channel, _go_on)
+
     def _task_event(self) -> TaskEvent:
         loop = running_loop()
         assert loop is not None  # noqa: S101 - we are in a coroutine
@@ -155,16 +162,23 @@ class Engine:
     # What an inbox tells.
 
     def told(self, number: str, lock: str) -> None:
-        """A wake-up came; if nobody here waits any more it is somebody else's."""
+        """A wake-up came; if nobody here waits any more it is somebody else's. Or a message to all."""
         place = Place(self.backend.identity, lock)
-        if not self._queues.wake(place, number):
+        if number == LOOK:
+            self._janitor.look(place)
+        elif not self._queues.wake(place, number):
             self.left(place, "", None)
 
     def missed(self) -> None:
         self._queues.wake_all()
 
     def waiting(self) -> bool:
-        return len(self._queues) > 0
+        store = self.backend.identity
+        return (
+            len(self._queues) > 0
+            or self._janitor.renews
+            or any(grant.hold.place.store == store for grant in registry.grants())
+        )
 
     def may_block(self) -> None:
         if running_loop() is not None and not os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE"):
@@ -185,6 +199,10 @@ class Engine:
         self._inbox.after_fork_in_child()
         self._queues.clear()
         self._janitor.after_fork_in_child()
+
+
+def _go_on() -> None:
+    """Nothing waits until the inbox is open."""
 
 
 _queues: dict[str, Queues] = {}

@@ -19,22 +19,20 @@ import weakref
 from collections import deque
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .batches import renew
 from .core import clock, events
 from .core.daemon import Daemon, leave
 from .core.endings import Endings
 from .core.errors import LockBackendError
-from .core.hold import Hold, State
+from .core.hold import Hold
 from .core.notices import Notices
-from .core.on_lost import react
-from .core.owners import alive, registry
-from .core.rounds import Lease, Rounds
+from .core.rounds import Rounds
 from .core.timers import Timers
-from .core.visible import visible
 from .core.wakeup import ThreadEvent, call_and_wait
-from .errands import BATCH, Errands
+from .errands import Errands
+from .looking import gone
+from .renewing import Renewals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,9 +49,12 @@ EXIT_FLUSH = 1.0  # seconds that the end of the interpreter may spend on release
 class Janitor:
     """The thread of one backend. It begins with the first thing to do."""
 
-    def __init__(self, backend: Backend, tell: Callable[[Freed], object], engine: Tuned) -> None:
+    def __init__(
+        self, backend: Backend, tell: Callable[[Freed], object], listen: Callable[[Place], object], engine: Tuned
+    ) -> None:
         self._backend = backend
         self._engine = engine
+        self._listen = listen
         self._tell_waiters = tell
         self.notices = Notices(engine)
         self._rounds = Rounds()
@@ -70,8 +71,11 @@ class Janitor:
         self.notices.after_fork_in_child()
         self._rounds.clear()
         self._timers = Timers()
+        self._renewals = Renewals(
+            self._backend, self._engine, self._rounds, self._endings, self._timers, self.notices, self.put
+        )
         self._errands = Errands(self._backend, self._tell_waiters, self._engine)
-        self._sleeps_until = -inf
+        self._sleeps_until = self._listen_from = -inf
         self._daemon = Daemon(self._work, "django-redis-locks janitor")
         self._pid = os.getpid()
         self._works_in = 0
@@ -88,8 +92,23 @@ class Janitor:
             due = self._rounds.enter(hold, prolong, lease, hold.since, lease / 1000 * self._engine.tuning.renew_at)
             if due < self._sleeps_until:
                 self._hasten(due)
+            if hold.since >= self._listen_from:
+                self._listen_later(hold, prolong)
         else:
-            self._ring_at_end(hold, "expired")
+            self._renewals.ring_at_end(hold, "expired")
+
+    def _listen_later(self, hold: Hold, prolong: Callable[[str, int], Command[bool]]) -> None:
+        """Open the inbox if something is still held here in a second; once a second, so that short holds cost nothing."""
+        if prolong(hold.token, 1).name == "load/renew":  # nothing frees a load by force
+            return
+        at = self._listen_from = hold.since + self._engine.tuning.inbox_after
+        place, rounds, listen = hold.place, self._rounds, self._listen
+
+        def look() -> None:
+            if rounds:
+                listen(place)
+
+        self.put(lambda: self._timers.at(at, look, lambda: True))
 
     def forget_at_end(self, hold: Hold) -> None:
         """Have the registry forget a hold that isn't renewed when its lease is over."""
@@ -121,6 +140,17 @@ class Janitor:
         with contextlib.suppress(LockBackendError):
             self._daemon.start()
 
+    def lost(self, hold: Hold, why: str) -> None:
+        """Tell of a loss that another thread found."""
+        self._renewals.tell(hold, why)
+
+    def look(self, place: Place) -> None:
+        """Ask the store about the holds there, soon: one may have been freed by force."""
+        self._settle_in()
+        self.put(partial(self._look, place))
+        with contextlib.suppress(LockBackendError):
+            self._daemon.start()
+
     def alarm(self, at: float, ring: Callable[[], object]) -> Callable[[], None]:
         """Call ``ring`` in the janitor's thread at a time of our clock; what is returned takes that back."""
         box: list[Callable[[], object]] = [ring]
@@ -147,6 +177,7 @@ class Janitor:
 
     def wake(self) -> None:
         """Have the thread look what is due: the clock may have changed."""
+        self._listen_from = -inf
         self._wakeup.set()
 
     def busy(self, sleeps: Callable[[int], bool]) -> bool:
@@ -158,6 +189,11 @@ class Janitor:
         """Wait until what was put so far is done, and what is due was swept; at most so long."""
         for _ in range(2):  # the second job is done after the turn that the first one was a part of
             self._do(lambda: None, seconds)
+
+    @property
+    def renews(self) -> bool:
+        """Whether there may be leases to renew."""
+        return len(self._rounds) > 0
 
     def flush(self, seconds: float) -> None:
         """The process ends: try all that is to be swept once more now, at most so long."""
@@ -191,14 +227,17 @@ class Janitor:
             self._wakeup.wait(min(max(0.0, until - clock.now()), self._engine.tuning.longest_sleep))
         while self._jobs:
             self._jobs.popleft()()
-        self._renew()
+        self._renewals.run()
         self._timers.ring()
         self._errands.run(clock.now(), self._next())
 
     def _next(self) -> float:
         return min(self._rounds.first(), self._timers.first(), self._errands.first())
 
-    # Renewal.
+    def _look(self, place: Place) -> None:
+        patience = max(0.05, min(self._engine.tuning.maintenance_timeout, self._next() - clock.now()))
+        for hold in gone(place, self._rounds, self._backend, patience):
+            self._renewals.tell(hold, "taken")
 
     def _hasten(self, due: float) -> None:
         with self._mutex:
@@ -207,117 +246,6 @@ class Janitor:
                 self._sleeps_until = due
         if early:
             self._wakeup.set()
-
-    def _renew(self) -> None:
-        while True:
-            sent = clock.now()
-            holds: list[Hold] = []
-            entries: list[Lease] = []
-            running = set(threading.enumerate())
-            for entry in self._rounds.due(sent, BATCH):
-                hold = self._reachable(entry.hold, running)
-                if hold is None:
-                    continue
-                try:
-                    wanted = self._wanted(hold, sent)
-                except Exception:  # noqa: BLE001 - as below
-                    self._try_soon(hold, entry)
-                    continue
-                if wanted:
-                    holds.append(hold)
-                    entries.append(entry)
-            if not holds:
-                return
-            first_end = min(hold.deadline for hold in holds)
-            patience = (first_end - sent) / 3  # silence must leave room for other tries
-            replies: list[Any]
-            try:
-                replies = renew(
-                    [entry.prolong(hold.token, entry.lease) for hold, entry in zip(holds, entries, strict=True)],
-                    self._backend,
-                    max(0.05, min(self._engine.tuning.maintenance_timeout, patience)),
-                )
-            except Exception as error:  # noqa: BLE001 - whatever it is, these holds must stay in the rounds
-                replies = [LockBackendError(repr(error))] * len(holds)
-            for hold, entry, reply in zip(holds, entries, replies, strict=True):
-                try:
-                    self._renewed(hold, entry, sent, reply)
-                except Exception:  # noqa: BLE001 - what fails over one hold must not cost the others
-                    self._try_soon(hold, entry)
-
-    def _reachable(self, ref: weakref.ref[Hold], running: set[threading.Thread]) -> Hold | None:
-        hold = ref()
-        if hold is not None and hold.owner() not in running and not alive(hold):
-            registry.forget_hold(hold)
-            hold = None  # ours must not be the reference that keeps it
-            hold = ref()
-        return hold
-
-    def _wanted(self, hold: Hold, now: float) -> bool:
-        if hold.state is not State.HELD:
-            return False
-        if hold.lost_why is not None or not hold.renew_until:
-            self._endings.look(hold, now)
-            return False
-        if now >= hold.deadline and self._tell(hold, "expired", now):
-            return False
-        if now >= hold.renew_until:
-            self._warn("Lock %s is held for its MAX_HOLD and isn't renewed any more", hold)
-            self._ring_at_end(hold, "max_hold")
-            return False
-        return True
-
-    def _renewed(self, hold: Hold, entry: Lease, sent: float, reply: Any) -> None:
-        if hold.state is not State.HELD:
-            return
-        if isinstance(reply, LockBackendError):
-            self._try_soon(hold, entry)
-            self._warn("Lock %s couldn't be renewed: %s", hold, reply)
-        elif reply:
-            hold.prolong(sent, entry.lease)
-            self._rounds.enter(
-                hold, entry.prolong, entry.lease, sent, entry.lease / 1000 * self._engine.tuning.renew_at
-            )
-        else:
-            self._tell(hold, "taken")
-
-    def _warn(self, text: str, hold: Hold, *more: object) -> None:
-        about = {"lock_name": hold.name, "lock_alias": hold.alias, **events.key_field(hold.key, hold.alias)}
-        self.notices.post(partial(_log.warning, text, visible(hold.name), *more, extra=about))
-
-    def _try_soon(self, hold: Hold, entry: Lease) -> None:
-        now = clock.now()
-        if now >= hold.deadline and self._tell(hold, "expired", now):
-            return
-        pause = max(0.0, min(entry.lease / 10_000, 1.0, hold.deadline - now))
-        self._rounds.enter(hold, entry.prolong, entry.lease, now, pause, exact=True)
-
-    # Loss.
-
-    def _ring_at_end(self, hold: Hold, why: str) -> None:
-        ref = weakref.ref(hold)
-
-        def held() -> Hold | None:
-            hold = ref()
-            return hold if hold is not None and hold.state is State.HELD else None
-
-        def end() -> None:
-            hold = held()
-            if hold is None:
-                return
-            now = clock.now()
-            if now < hold.deadline or not self._tell(hold, why, now):  # extended meanwhile
-                self._timers.at(hold.deadline, end, held)
-
-        self.put(lambda: self._timers.at(hold.deadline, end, held))
-
-    def _tell(self, hold: Hold, why: str, at: float = inf) -> bool:
-        """Tell of a loss, if it is one; ``at`` a time at which the lease was over. Whether the hold is done with."""
-        if hold.lose(why, at=at) and hold.on_lost is not None:
-            react(hold, self.notices.post_first)
-        if hold.lost_why is not None and registry.crowded:
-            self._endings.enter(hold, at if at < inf else hold.deadline)
-        return hold.lost_why is not None or hold.state is not State.HELD
 
 
 _janitors: weakref.WeakSet[Janitor] = weakref.WeakSet()

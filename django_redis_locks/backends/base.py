@@ -25,13 +25,13 @@ class Listener(Protocol):
     def tuning(self) -> Tuning: ...
 
     def told(self, number: str, lock: str) -> None:
-        """The queue of this number was taken out of the line, since this lock may be free."""
+        """The queue of this number was taken out of the line, since this lock may be free; or it is ``LOOK``."""
 
     def missed(self) -> None:
         """Wake-ups may have been lost."""
 
     def waiting(self) -> bool:
-        """Whether anybody waits."""
+        """Whether messages may concern this process: it waits for a lock, or holds one."""
 
 
 class Inbox:

@@ -136,6 +136,7 @@ class World:
         self.may_block = engine.may_block
         self.watch = engine.watch
         self.unwatch = engine.unwatch
+        self.listen_for = engine.listen_for
         self.forget_at_end = engine.forget_at_end
 
         def fetch(effect: Fetch) -> Any:

@@ -312,6 +312,9 @@ class Performer(Protocol):
             SynchronousOnlyOperation: this thread runs an event loop, which must not be blocked.
         """
 
+    def listen_for(self, place: Place, /) -> object:
+        """Have messages about a lock reach this process, soon."""
+
     def watch(self, hold: Hold, prolong: Callable[[str, int], Command[bool]], lease: int, /) -> object:
         """Renew this hold from now on with the commands that ``prolong`` makes for its token and ``lease`` milliseconds, or
         at least tell when its lease ends. Nobody else notices.

@@ -12,7 +12,10 @@ from .hold import Hold, State, no_grant
 from .owners import running_loop
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
+
+    from .effects import Command
 
 
 class Keeper(Protocol):
@@ -25,6 +28,7 @@ class Keeper(Protocol):
     def _not_released(self, grant: Grant, failure: BaseException) -> None: ...
     def _extend(self, hold: Hold, lease: int) -> None: ...
     async def _aextend(self, hold: Hold, lease: int) -> None: ...
+    def _telling(self, hold: Hold) -> Callable[[str, int], Command[bool]]: ...
 
 
 class Grant:

@@ -180,7 +180,7 @@ class Hold:
         """The store gave a lease of so many milliseconds to a request sent then. A deadline never moves back. False: it
         comes too late, since the loss was told before."""
         with self.mutex:
-            self.spare = 0  # the next one wishes for a lease that ends earlier
+            self.spare = 0  # the next one asks for a lease that ends earlier
             self.deadline = max(self.deadline, sent + validity(lease))
             return self.lost_why is None
 

@@ -32,6 +32,13 @@ _TAIL = "%~"
 _DIGEST = 16
 """Bytes of the hash."""
 
+ALL = "all"
+"""Ends the name of the channel that every inbox hears, where each has a name of its own besides."""
+
+LOOK = "look"
+"""Begins a message to all, where others begin with the number of a queue: the process that holds the lock is to ask the store
+at once whether it still does, and to say with which fence."""
+
 _hashed = re.compile(rf"{_TAIL}[0-9a-f]{{{2 * _DIGEST}}}").fullmatch
 _plain = re.compile(r"[!-$&-z|~]{1,200}").fullmatch
 _unsafe = re.compile(r"[\x00-\x20%{}\x7f-\xa0\u1680\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ufeff]")
@@ -104,6 +111,11 @@ def _bucket(prefix: str, bucket: int) -> LockKeys:
 def waiters_of(lock: str) -> str:
     """The key of the waiters of a lock, or of a load, out of its own."""
     return "}:w:".join(lock.rsplit("}:k:", 1))
+
+
+def inbox_of(lock: str) -> str:
+    """How the channels of inboxes begin that hear of a lock, out of its key."""
+    return f"{lock.partition('}:k:')[0]}}}:inbox:"
 
 
 def escape(key: str) -> str:

@@ -178,7 +178,7 @@ class Registry:
         False if there are others."""
         place, unused = hold.place, True
         with self._mutex:
-            for number in [grant.id for grant in self._at(place) if grant.hold is hold]:
+            for number in [grant.id for grant in self.at(place) if grant.hold is hold]:
                 ref = weakref.ref(self._grants[number])
                 self._forget(self._grants[number])
                 grant = ref()
@@ -199,13 +199,13 @@ class Registry:
 
     def of_hold(self, hold: Hold) -> list[Grant]:
         """The grants on a hold, the newest first."""
-        return [grant for grant in self._at(hold.place) if grant.hold is hold]
+        return [grant for grant in self.at(hold.place) if grant.hold is hold]
 
     def newest(self, place: Place, *, deferred: bool = False) -> Grant | None:
         """The caller's newest grant there that isn't released; it may be lost. With ``deferred`` also the one with which a
         transaction that is open keeps a lock that the caller has released."""
         owner = me()
-        for grant in self._at(place):
+        for grant in self.at(place):
             if grant.hold.owner() is not owner or grant.hold.state is State.GONE or not contexts.contains(grant):
                 continue
             if not grant._deferred or (deferred and grant._goes_on()):
@@ -216,12 +216,12 @@ class Registry:
         """The grant of this lock object with which a generator's block began, wherever that was. Of others the newest one that
         the caller's thread or task acquired, whatever its context, or one that is dead by now."""
         if block != 1:
-            grant = next((grant for grant in self._at(place) if grant._keeper is lock and grant._block == block), None)
+            grant = next((grant for grant in self.at(place) if grant._keeper is lock and grant._block == block), None)
             if grant is not None:
                 grant._block = 0  # the context in which it began still knows it
             return grant
         owner = me()
-        for grant in self._at(place):
+        for grant in self.at(place):
             if grant._keeper is lock and not grant._deferred and (grant.hold.owner() is owner or not alive(grant.hold)):
                 return grant
         return None
@@ -229,7 +229,7 @@ class Registry:
     def entangled(self, place: Place) -> str | None:
         """Why the caller would wait for himself there: one sentence, or None if he wouldn't."""
         owner = me()
-        for grant in self._at(place):
+        for grant in self.at(place):
             if not grant.hold.live:
                 continue
             if grant.hold.owner() is owner:
@@ -255,7 +255,8 @@ class Registry:
             if grant is not None and not grant.given_back:
                 yield grant
 
-    def _at(self, place: Place) -> list[Grant]:
+    def at(self, place: Place) -> list[Grant]:
+        """The grants there, the newest first."""
         grants = self._by_place.get(place)
         return grants[::-1] if grants else []
 

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 freed: Callable[[Any], int] = {0: 0, 1: 1, 2: 2}.__getitem__
 """How much was freed: nothing; a lock; a lock, and another process was told."""
 
+forced: Callable[[Any], int] = {0: 0, 1: 1, 2: 2, 3: 3}.__getitem__
+"""As ``freed``; or 3: the holder's process was asked for its fence."""
+
 yes_or_no: Callable[[Any], bool] = {0: False, 1: True}.__getitem__
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .effects import Command
+    from .effects import Command, Place
     from .hold import Hold
 
 
@@ -45,7 +45,7 @@ class Rounds:
 
     A release or an acquire may begin at any moment within the thread that is at it here: a signal handler's, or the
     collector's. So the mutex may be entered again, each change of a dict is one step of its own, and nothing is iterated
-    over.
+    over but a copy.
     """
 
     def __init__(self) -> None:
@@ -94,6 +94,15 @@ class Rounds:
             self._known.pop(key, None)
 
     # In the janitor's thread, in which no signal handler runs.
+
+    def __len__(self) -> int:
+        return len(self._new) + len(self._known)
+
+    def at(self, place: Place) -> list[tuple[Hold, Lease]]:
+        """What is renewed there."""
+        entries = [*self._new.copy().values(), *self._known.copy().values()]
+        found = [(entry.hold(), entry) for entry in entries]
+        return [(hold, entry) for hold, entry in found if hold is not None and hold.place == place]
 
     def first(self) -> float:
         """When to look for what is due; infinity if there is nothing."""

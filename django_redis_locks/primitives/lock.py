@@ -17,7 +17,8 @@ from ..core import clock, forks, owners
 from ..core import holder as holders
 from ..core.effects import Command, Standing, Turn
 from ..core.holder import Holder
-from ..core.replies import freed, members, moment, number, text, yes_or_no
+from ..core.keys import ALL
+from ..core.replies import forced, freed, members, moment, number, text, yes_or_no
 from .base import BaseLock
 from .record_values import queued_in
 from .wishes import NOWHERE, Ask, Busy, Foreign, Granted
@@ -60,8 +61,10 @@ class Lock(BaseLock):
         listed = (keys.lock, keys.listing) if self.terms.index else (keys.lock,)
         return Command("lock/renew", listed, (lease, token), read_renewed)
 
-    def _telling(self, ask: Ask, hold: Hold) -> Callable[[str, int], Command[bool]]:
-        about = holders.describe(forks.known, owners.name_of(ask.owner), self.name, self.terms.metadata)
+    def _telling(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
+        owner: Any = hold.owner()
+        thread = "" if owner is None else owners.name_of(owner)
+        about = holders.describe(forks.known, thread, self.name, self.terms.metadata)
         # not the hold itself, which nobody but its holder keeps
         return partial(self._tell, fence=hold.fence or 0, since=hold.since, about=about)
 
@@ -72,10 +75,11 @@ class Lock(BaseLock):
     def _inspect(self) -> Command[Holder | None]:
         return Command("lock/inspect", (self.keys.lock,), (KIND,), partial(read_holder, self))
 
-    def _force(self, fence: int | None) -> Command[int]:
+    def _force(self, fence: int | None, ask: bool) -> Command[int]:
         # a record that is listed may be freed so, too, and waits in an index of its own
         queued = (queued_in(self.keys.listing),) if self.terms.index else ()
-        return Command("lock/force", self._to_free + queued, ("" if fence is None else fence,), freed)
+        args = "" if fence is None else fence, self.keys.inbox + ALL, int(ask)
+        return Command("lock/force", self._to_free + queued, args, forced)
 
     @property
     def _to_free(self) -> tuple[str, ...]:

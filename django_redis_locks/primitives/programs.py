@@ -17,6 +17,7 @@ from ..core.effects import (
     Handed,
     HandOver,
     LineUp,
+    Pause,
     Program,
     Seat,
     Sweep,
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from ..core.effects import Performer, Place
     from ..core.holder import Holder
     from ..core.keys import LockKeys
+
+ASKED = 3
+"""The process that holds the lock was asked for its fence."""
 
 _UNASKED = Busy(0.0, None)
 
@@ -67,15 +71,16 @@ class Programs:
     def _prolong(self, token: str, lease: int) -> Command[bool]:
         raise NotImplementedError
 
-    def _telling(self, ask: Ask, hold: Hold) -> Callable[[str, int], Command[bool]]:
-        """As ``_prolong``, for a hold that the store knows nothing of: so that it does from the first renewal on."""
+    def _telling(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
+        """As ``_prolong``, for a hold that the store may know nothing of: so that it does from then on. No later hold may adopt the
+        lock from this one unasked."""
         raise NotImplementedError
 
     def _inspect(self) -> Command[Holder | None]:
         raise NotImplementedError
 
-    def _force(self, fence: int | None) -> Command[int]:
-        """As ``_free``."""
+    def _force(self, fence: int | None, ask: bool) -> Command[int]:
+        """As ``_free``; or ``ASKED``, if it is to ``ask`` for a fence that may be that of a later hold."""
         raise NotImplementedError
 
     def _reentering(self, ask: Ask, hold: Hold) -> Program[Hold | Busy]:
@@ -127,7 +132,7 @@ class Programs:
             ask.hold = None
             return LATE, False, 0.0, self._spend(ask)
         if hold.renew_until or hold.on_lost is not None:
-            prolong = self._prolong if turn.taken is None else self._telling(ask, hold)
+            prolong = self._prolong if turn.taken is None else self._telling(hold)
             self.world.watch(hold, prolong, hold.lease)
         # the next one asks when it is woken, or when this one's lease is over
         return hold, True, hold.lease / 1000, ()
@@ -156,6 +161,7 @@ class Programs:
                 hold.hand_overs = handed.hold.hand_overs + 1
         elif turn.address or handed is not None:
             hold.spare = RESERVED_FENCES
+            self.world.listen_for(self.place)
         return hold
 
     def _spend(self, ask: Ask) -> Iterator[Sweep]:
@@ -259,7 +265,7 @@ class Programs:
             raise ValueError(
                 f"fence must be an int, as grant.fence and holder.fence are, or None for whoever holds it, not {fence!r}"
             )
-        patience = None
+        patience, exact = None, fence is not None
         if fence is None:
             try:
                 holder = yield from self.inspecting()
@@ -269,7 +275,13 @@ class Programs:
                 if holder is None:
                     return False
                 fence = holder.fence
-        reply, _, unanswered = yield from self._answer(self._force(fence), patience=patience)
+        tuning, asks_until = self.world.tuning, clock.now() + (self.world.tuning.fence_wait if exact else 0.0)
+        reply, unanswered = ASKED, False
+        while reply == ASKED:
+            command = self._force(fence, ask=clock.now() < asks_until)
+            reply, _, unanswered = yield from self._answer(command, patience=patience)
+            if reply == ASKED:
+                yield Pause(tuning.fence_retry)
         freed = bool(reply) or unanswered  # by the attempt that nobody heard of
         if freed:  # all who wait here ask, so that none goes on unasked with what was freed
             yield Freed(self.place, woke=False)

@@ -24,6 +24,9 @@ KEY = "lock:{0}:k:a"
 LINE = "lock:{0}:w:a"
 """Where the lock "a" lives in the store, and where those stand who wait for it."""
 
+INBOXES = "lock:*inbox:" + 12 * "?"
+"""The channels of single processes."""
+
 SECTION = 0.002
 """Seconds that one of a crowd holds the lock."""
 
@@ -87,7 +90,7 @@ def lined_up(server: RedisServer, number: int = 2) -> None:
 
 def listening(server: RedisServer, number: int = 1) -> None:
     """Wait until so many inboxes are subscribed."""
-    eventually(lambda: len(server.command("PUBSUB", "CHANNELS", "lock:*")) == number)
+    eventually(lambda: len(server.command("PUBSUB", "CHANNELS", INBOXES)) == number)
 
 
 def asked(server: RedisServer) -> int:

@@ -12,7 +12,7 @@ import pytest
 
 from django_redis_locks import LockBackendError, clock, locks
 from django_redis_locks.client import Locks
-from tests.chaos.crowd import KEY, LINE, asked, lined_up, listening, pair, start, told
+from tests.chaos.crowd import INBOXES, KEY, LINE, asked, lined_up, listening, pair, start, told
 from tests.chaos.helpers import LEASE, renewed
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
@@ -244,7 +244,7 @@ def test_half_open_subscription_is_replaced_within_two_caps(make_server: Make, o
 
     def heard_by() -> int:
         """How many connections, dead ones too, a message to the only inbox would reach."""
-        (channel,) = server.command("PUBSUB", "CHANNELS", "lock:*")
+        (channel,) = server.command("PUBSUB", "CHANNELS", INBOXES)
         return int(server.command("PUBSUB", "NUMSUB", channel)[1])
 
     with Proxy(server.port) as proxy:

@@ -15,7 +15,7 @@ from typing import Any
 import redis
 
 from tests.contract.matrix import PATIENCE
-from tests.probes.commands import INBOXES, KINDS, RandomCommands, Side, alike, kind_of
+from tests.probes.commands import INBOXES, KINDS, TO_ALL, RandomCommands, Side, alike, kind_of
 
 STEPS = 10_000
 
@@ -24,15 +24,17 @@ STEPS = 10_000
 def listening(direct: redis.Redis) -> Iterator[Callable[[], list[str]]]:
     """Inboxes in Redis; called, it returns their messages since the last call."""
     with direct.pubsub(ignore_subscribe_messages=True) as inbox:
-        inbox.subscribe(*INBOXES[:-1], "the end")
-        for _ in range(len(INBOXES)):
+        inbox.subscribe(*INBOXES[:-1], TO_ALL, "the end")
+        for _ in range(len(INBOXES) + 1):
             inbox.get_message(timeout=PATIENCE)
 
         def received() -> list[str]:
             direct.publish("the end", "")
             messages = []
             while (message := inbox.get_message(timeout=PATIENCE)) is not None and message["channel"] != b"the end":
-                messages.append(f"{message['channel'].decode()} {message['data'].decode()}")
+                channel = message["channel"].decode()
+                hear = INBOXES[:-1] if channel == TO_ALL else [channel]
+                messages += [f"{inbox} {message['data'].decode()}" for inbox in hear]
             return messages
 
         yield received

@@ -5,21 +5,20 @@ from __future__ import annotations
 import pytest
 
 from django_redis_locks import LockLost
-from tests.contract.matrix import PATIENCE, Caller, Face
+from django_redis_locks.testing import ManualClock
+from tests.contract.matrix import PATIENCE, Caller, Face, eventually, on_memory
 from tests.probes.engine import RESERVED_FENCES, Event, ForceReleased, Lost
 
 
 def test_force_release_frees_the_lock_and_its_holder_loses_it(
     face: Face, alice: Caller, bob: Caller, happened: list[Event]
 ) -> None:
-    """[F10] The holder's own knowledge is local until it asks; its release then raises LockLost."""
+    """[F10] Reported once; its release then raises LockLost."""
     lock = face.lock(expire=30)
     grant = alice(lock.acquire)
     assert bob(lock.force_release, reason="a test")
     assert [event.reason for event in happened if isinstance(event, ForceReleased)] == ["a test"]
     assert not bob(lock.locked)
-    assert grant.remaining() > 0
-    alice(grant.ensure_held)
     with pytest.raises(LockLost):
         alice(grant.ensure_held, confirm=True)
     assert grant.lost
@@ -33,13 +32,26 @@ def test_force_release_frees_the_lock_and_its_holder_loses_it(
 
 @pytest.mark.usefixtures("no_polling")
 @pytest.mark.exact("counts on wake-ups")
-def test_force_release_wakes_a_waiter(face: Face, alice: Caller, bob: Caller) -> None:
-    """[L24] A waiter of this process gets the lock at once."""
-    lock = face.lock(expire=30)
-    alice(lock.acquire)
+def test_force_release_wakes_a_waiter_and_notifies_the_holder(face: Face, alice: Caller, bob: Caller) -> None:
+    """[L24] [E15] A waiter of this process gets the lock at once, and its holder learns of the loss long before its renewal."""
+    lock = face.lock(expire=300)
+    grant = alice(lock.acquire)
     waiting = face.start_waiting(bob, lock, timeout=2 * PATIENCE)
+    face.wait_until_registered(lock)
     face.caller()(lock.force_release)
     assert waiting.result(PATIENCE)
+    eventually(lambda: grant.lost)
+
+
+@on_memory
+def test_force_release_is_noticed_by_a_holder_without_waiters(face: Face, manual_clock: ManualClock) -> None:
+    """[E15] Its process listens a second after its first lease that is renewed."""
+    lock = face.lock(expire=300, renew=True)
+    grant = face.caller()(lock.acquire)
+    manual_clock.advance(2)
+    face.caller()(lock.force_release)
+    manual_clock.advance(1)
+    assert grant.lost
 
 
 def test_force_release_with_a_fence_frees_only_that_hold(face: Face, alice: Caller, bob: Caller) -> None:

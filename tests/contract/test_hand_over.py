@@ -105,8 +105,8 @@ def test_the_second_heir_holds_the_lock_without_asking_the_store(face: Face, ali
 def test_the_first_renewal_stores_the_second_heir_as_holder(
     face: Face, alice: Caller, bob: Caller, tune: Tune, *, renewed: bool
 ) -> None:
-    """[F18] With its begin and its fence. [F10] A forced release frees it with its fence, before and after that; with that
-    of the first heir, as the store shows it, only before."""
+    """[F18] With its begin and its fence. [F10] [E15] A forced release frees it with its fence, and not with that of the first
+    heir, before and after that: if the store shows that, the process is asked."""
     carol = face.caller()
     lock = face.lock()
     second, third = second_and_third(face, alice, bob, carol)
@@ -120,7 +120,7 @@ def test_the_first_renewal_stores_the_second_heir_as_holder(
         assert after.since > before.since - 0.002
         assert after.thread != before.thread or face.is_async
         carol(third.ensure_held, confirm=True)
-    assert alice(lock.force_release, fence=second.fence - (not renewed)) is False
+    assert alice(lock.force_release, fence=second.fence) is False
     assert alice(lock.force_release, fence=third.fence) is True
     with pytest.raises(LockLost):
         carol(third.release)

@@ -28,7 +28,7 @@ from django_redis_locks.testing import override_locks
 from tests.databases import elsewhere
 from tests.django.account_models import Account, Branch, Pooled, Savings, Till, before_update, create_tables, stored
 from tests.django.helpers import PATIENCE
-from tests.probes.django import remember_rows
+from tests.probes.django import empty_store, remember_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 ONE = Account.objects.filter(pk=1)
@@ -55,7 +55,7 @@ def later_holder_writes(balance: int = 50) -> int:
     """Another holder takes the lock away and writes. Its fence."""
 
     def write() -> int:
-        locks.lock("account:1").force_release()
+        empty_store()
         with locks.lock("account:1") as grant:
             fenced_update(ONE, grant, balance=balance)
             assert grant.fence is not None
@@ -416,7 +416,7 @@ def test_fenced_update_without_values_claims_the_row(account: Account) -> None:
     early = elsewhere(locks.lock("account:1").acquire).result(PATIENCE)
 
     def claim() -> None:
-        locks.lock("account:1").force_release()
+        empty_store()
         with locks.lock("account:1") as grant:
             fenced_update(ONE, grant)
 

@@ -15,6 +15,7 @@ from django_redis_locks.fencing import fenced_update
 from tests.databases import elsewhere
 from tests.django.account_models import Account, before_update, create_tables, stored
 from tests.django.helpers import PATIENCE
+from tests.probes.django import empty_store
 
 LOCK = "account:1"
 ONE = Account.objects.filter(pk=1)
@@ -107,7 +108,7 @@ def test_fenced_update_sees_a_later_holder_beyond_the_snapshot(level: str, datab
     grant = locks.lock(LOCK).acquire()
 
     def take_over() -> None:
-        locks.lock(LOCK).force_release()
+        empty_store()
         with locks.lock(LOCK) as later:
             fenced_update(ONE, later, balance=1)
 
@@ -136,7 +137,7 @@ def test_late_write_that_waits_for_the_row_is_refused(level: str, database: str)
         with before_update(lambda: asked.set_result(None)):
             fenced_update(ONE, grant, balance=0)
 
-    locks.lock(LOCK).force_release()
+    empty_store()
     with elsewhere_locked() as later, transaction.atomic():
         fenced_update(ONE, later, balance=1)
         waiting = elsewhere(late)

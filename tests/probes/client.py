@@ -14,7 +14,7 @@ from django_redis_locks.backends.redis.refusals import HINTS
 from django_redis_locks.core import owners
 from django_redis_locks.core.hold import State, validity
 from django_redis_locks.core.owners import registry
-from django_redis_locks.renewal import Janitor
+from django_redis_locks.renewing import Renewals
 
 if TYPE_CHECKING:
     import pytest
@@ -92,13 +92,13 @@ def timer_count(client: Locks) -> int:
 
 def call_before_each_renewal_result(patch: pytest.MonkeyPatch, wait: Callable[[], object]) -> None:
     """Let the maintenance thread call ``wait`` between the reply to a renewal and its effect."""
-    note = Janitor._renewed
+    note = Renewals._renewed
 
-    def late(self: Janitor, *result: Any) -> None:
+    def late(self: Renewals, *result: Any) -> None:
         wait()
         note(self, *result)
 
-    patch.setattr(Janitor, "_renewed", late)
+    patch.setattr(Renewals, "_renewed", late)
 
 
 def add_idle_connections(client: Locks, number: int) -> None:

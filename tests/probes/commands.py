@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from django_redis_locks import Holder, Lock, LockKeyError, Record, RecordRef, locks
+from django_redis_locks.core import clock, owners
 from django_redis_locks.core import holder as holders
-from django_redis_locks.core import owners
 from django_redis_locks.core.effects import Command, Handed, Standing, Turn
 from django_redis_locks.core.keys import waiters_of
 from django_redis_locks.primitives.lock import read_verdict
@@ -20,6 +20,7 @@ NEAR = 10.0
 """Seconds by which two backends may differ about a time: they aren't asked in the same moment."""
 
 INBOXES = [f"lock:{{0}}:inbox:{name}" for name in ("one", "two", "three", "dead")]
+TO_ALL = "lock:{0}:inbox:all"
 """The names of inboxes; no process listens to the last one."""
 
 KEPT = 600_000
@@ -112,6 +113,7 @@ class RandomCommands:
             lambda: self.free(lock): 4,
             lambda: self.both(lock._prolong(self.token(), self.chance.choice([1, self.lease()]))): 3,
             lambda: self.both(dataclasses.replace(lock._inspect(), parse=_parse_holder)): 3,
+            lambda: self.tell(lock): 2,
             lambda: self.force(lock): 2,
             lambda: self.leave(lock): 2,
             lambda: self.get(record): 4,
@@ -143,9 +145,17 @@ class RandomCommands:
         args = (*command.args[:2], KEPT) if address else command.args
         return self.both(dataclasses.replace(command, args=args))
 
+    def tell(self, lock: Lock) -> Pair:
+        token, lease = self.token(), self.chance.choice([1, self.lease()])
+        ours, theirs = (
+            lock._tell(token, lease, fence=fence, since=clock.now(), about="told")
+            for fence in self.fences(lock.keys.lock)
+        )
+        return ours, theirs
+
     def force(self, lock: Lock) -> Pair:
-        fences = self.fences(lock.keys.lock)
-        ours, theirs = (lock._force(fence or None) for fence in fences)
+        fences, ask = self.fences(lock.keys.lock), bool(self.maybe())
+        ours, theirs = (lock._force(fence or None, ask) for fence in fences)
         return ours, theirs
 
     def leave(self, lock: Lock) -> Pair:
@@ -264,7 +274,8 @@ KINDS = {
     *(("lock/acquire", "busy", since, others) for since in _BOOLEANS for others in _BOOLEANS),
     ("lock/acquire", "Foreign"),
     *((name, answer) for name in ("lock/free", "lock/force") for answer in (0, 1, 2)),
-    *(("lock/renew", answer) for answer in _BOOLEANS),
+    ("lock/force", 3),
+    *((f"lock/{step}", answer) for step in ("renew", "tell") for answer in _BOOLEANS),
     *(("lock/inspect", kind) for kind in ("NoneType", "Busy", "Foreign")),
     *(("queue/leave", answer) for answer in (0, 2)),
     *(("record/get", False, there, since) for there in _BOOLEANS for since in _BOOLEANS),

@@ -38,6 +38,11 @@ def maintenance_thread_runs() -> bool:
     return locks["default"].engine._janitor._daemon.runs
 
 
+def empty_store() -> None:
+    """As FLUSHALL would: the holders learn of it with their next renewal."""
+    locks["default"].engine.backend.clear()
+
+
 def run_in_maintenance_thread(job: Callable[[], object]) -> None:
     locks["default"].engine._janitor.put(job)
 

@@ -178,7 +178,7 @@ class LockRules:
     def forced(self, name: str) -> None:
         """An operator's request is on its way, carried out or answered."""
         for section in self.sections:
-            if not section.ended and section.visit.key == name:
+            if section.visit.key == name and not section.released:
                 section.excused = True
         self.key(place_of(name)).thefts.append(self.now)
 

@@ -129,7 +129,8 @@ def _acquire(
     fence = store.next_fence(
         counter, record.fence if record is not None else 0, 0 if handed is None else RESERVED_FENCES
     )
-    new = store.records[lock] = Lease(LOCK, token, fence, micros() // 1000, holder, monotonic() + lease / 1000)
+    ends = monotonic() + lease / 1000
+    new = store.records[lock] = Lease(LOCK, token, fence, micros() // 1000, holder, ends, reserved=handed is not None)
     store.enlist(listing, lock, new, new=True)
     return fence if handed is None else [1, fence, int(record is None), *stand(bool(more))]
 
@@ -156,8 +157,8 @@ def _renew(store: Store, keys: tuple[str, ...], lease: int, *tokens: str) -> lis
 
 def _tell(store: Store, keys: tuple[str, ...], lease: int, token: str, fence: int, age: int, holder: str) -> list[int]:
     record = store.mine(keys[0], token)
-    if record is not None and record.fence < fence:
-        record.fence, record.since, record.holder = fence, micros() // 1000 - age, holder
+    if record is not None and (record.fence < fence or (record.fence == fence and record.reserved)):
+        record.fence, record.since, record.holder, record.reserved = fence, micros() // 1000 - age, holder, False
     return _renew(store, keys, lease, token)
 
 
@@ -168,7 +169,7 @@ def _inspect(store: Store, keys: tuple[str, ...], kind: str) -> list[Any]:
     return record.busy() if record.kind == kind else [-1, _what(record)]
 
 
-def _force(store: Store, keys: tuple[str, ...], fence: int | str) -> int:
+def _force(store: Store, keys: tuple[str, ...], fence: int | str, channel: str, ask: int) -> int:
     lock, waiters = keys[:2]
     record = store.find(lock)
     if record is None:
@@ -178,12 +179,18 @@ def _force(store: Store, keys: tuple[str, ...], fence: int | str) -> int:
             return 0
         del store.records[lock]
         store.delist(_index_of(record.token, keys[2:]), lock)
+        store.look(lock, channel)
         store.wake_all(lock, waiters)
         return 1
-    if fence != "" and not 0 <= int(fence) - record.fence <= RESERVED_FENCES:
-        return 0
+    if fence != "":
+        after = int(fence) - record.fence
+        if record.reserved and ask and 0 <= after <= RESERVED_FENCES and store.look(lock, channel):
+            return 3
+        if after:
+            return 0
     del store.records[lock]
     store.delist(keys[2:3], lock)
+    store.look(lock, channel)
     return 1 + store.wake(lock, waiters)
 
 

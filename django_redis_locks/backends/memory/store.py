@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...core.clock import monotonic, timestamp
+from ...core.keys import ALL, LOOK
 from ...core.tuning import INDEX_RETENTION
 
 Told = Callable[[str, str], object]
@@ -23,6 +24,8 @@ class Lease:
     since: int
     holder: str
     ends: float
+    reserved: bool = False
+    """Later holds of its process may have the fences after its own."""
 
     def left(self) -> int:
         return max(0, round((self.ends - monotonic()) * 1000))
@@ -95,6 +98,13 @@ class Store:
                 told(number, lock)
                 return True
         return False
+
+    def look(self, lock: str, channel: str) -> bool:
+        """Notify every process; False if none hears it."""
+        hear = [told for name, told in self.inboxes.items() if name.startswith(channel.removesuffix(ALL))]
+        for told in hear:
+            told(LOOK, lock)
+        return bool(hear)
 
     def value(self, key: str) -> tuple[int, bytes | None]:
         """How many milliseconds a value has left (-1: for ever, -2: there is none), and the value."""

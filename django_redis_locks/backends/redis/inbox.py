@@ -1,10 +1,11 @@
-"""The inbox of this process: one connection that hears of every lock that its waiters wait for.
+"""The inbox of this process: one connection that hears of every lock that its waiters wait for, and of the forced release of
+those that it holds.
 
 A script that answers "busy" registers the inbox's name, and a script that frees something publishes to the name that
 has waited longest. So only an inbox whose subscription is confirmed has a name to register, and whenever a connection
 was lost every waiter asks once, since what was published meanwhile is lost too.
 
-The thread ends when nobody has waited for a while, and begins again with the next waiter.
+The thread ends when the process has neither waited nor held anything for a while, and begins again with the next waiter.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from redis.exceptions import ResponseError
 
 from ...core.clock import system_now as now
 from ...core.daemon import to_its_end
+from ...core.keys import ALL
 from ..base import Inbox
 from .idle import lifetime
 from .resp import Reader, Refusal, pack
@@ -168,9 +170,10 @@ class RedisInbox(Inbox):
                     return
                 self._connection = connection
                 names = {channel: channel + self._id for channel in self._wanted}
-            ear.say(pack("SUBSCRIBE", *names.values()))
+            subscribed = [*names.values(), *(channel + ALL for channel in names)]
+            ear.say(pack("SUBSCRIBE", *subscribed))
             end = now() + self._listener.tuning.subscribe_timeout
-            for _ in names:
+            for _ in subscribed:
                 if ear.next(end - now()) is None:
                     raise TimeoutError("no answer to SUBSCRIBE")
             with self._mutex:

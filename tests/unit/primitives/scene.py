@@ -228,5 +228,5 @@ class Scene:
         store = self.forget()
         left += [f"in the store: {record.token}" for record in store.records.values()]
         left += [f"in line: {name}" for line in store.lines.values() for name in line]
-        grants = owners.registry._at(self.process.lock().place)
+        grants = owners.registry.at(self.process.lock().place)
         return left + [f"a grant: {grant}" for grant in grants if grant.hold.live or not grant.given_back]

@@ -57,7 +57,7 @@ def heir(scene: Scene, home: Any) -> Callable[[Process], Any]:
 
 def lined_up(scene: Scene, home: Any) -> Callable[[Process], Any]:
     def sit(process: Process) -> Any:
-        (grant,) = registry._at(process.lock().place)
+        (grant,) = registry.at(process.lock().place)
         grant.hold.hand_overs = 16
         return process.sit(home)
 

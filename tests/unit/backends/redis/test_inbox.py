@@ -200,6 +200,7 @@ def test_closed_inbox_opens_again_under_its_name(
         inbox.close()
         assert inbox.hears(LOCKS) == ""
         assert opened(inbox) == name != ""
+    proxy.deliver()
     eventually(lambda: subscriptions(direct, inbox) == 1)
     direct.publish(name, "1 lock")
     eventually(lambda: owner.messages)

@@ -2,7 +2,7 @@
 -- A repeated request gets the answer of the first one: the same fence, a lease that is never shorter.
 -- A free lock is refused at maxmemory by the first write; nothing is half done then. One that was handed over can be
 -- taken: its first write is PEXPIRE.
--- A client that may wait also reserves the $RESERVED_FENCES fences after its own, for local hand-overs.
+-- A client that may wait also reserves the $RESERVED_FENCES fences after its own, for local hand-overs: a + after the fence says so.
 -- Who gives an address lines up in the same step: if the lock is somebody else's, or if more of his process wait.
 -- One acquire in ten removes from the index what is too old, at most 20 entries.
 --
@@ -43,7 +43,8 @@ if not reply then
   if not fence then return since end
   local about = ARGV[3]
   if about ~= '' then about = ' ' .. about end
-  redis.call('SET', lock, '1 lock ' .. ARGV[1] .. ' ' .. fence .. since .. about, 'PX', lease)
+  local reserved = handed and '+' or ''
+  redis.call('SET', lock, '1 lock ' .. ARGV[1] .. ' ' .. fence .. reserved .. since .. about, 'PX', lease)
   if index then
     redis.call('ZADD', index, now_ms(time) + lease, lock)
     if string.byte(time[2], -1) == 48 then -- the last digit of the clock is 0

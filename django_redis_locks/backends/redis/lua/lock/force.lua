@@ -1,33 +1,43 @@
--- Deletes the lock whoever holds it, or only the hold with one fence, or one who took that over without asking: he has one
--- of the $RESERVED_FENCES spare fences after it. Only ever a lock, or a record that is listed, a job's as a rule: another thing under
--- the key stays. A lock without expiry, which nothing else can free, may be freed so. All who wait for a change of a record are
--- told.
+-- Deletes the lock whoever holds it, or only the hold with one fence. Only ever a lock, or a record that is listed, a job's as a
+-- rule: another thing under the key stays. A lock without expiry, which nothing else can free, may be freed so. All processes
+-- are notified, so that the one whose hold it was looks at once; all who wait for a change of a record are.
+--
+-- While fences are reserved (a + follows the stored one) a later hold of the same process may have one of the $RESERVED_FENCES
+-- after it. The process is asked then, and writes the fence of the hold that it has.
 --
 -- uses wake crowd listed
 -- KEYS  lock, waiters, index of what is held, index of what is queued
--- ARGV  fence ('': any)
--- returns  0 nothing to free, 1 freed, 2 freed and another process was told
-local value = redis.pcall('GET', KEYS[1])
+-- ARGV  fence ('': any), channel of all processes, 1 to ask for a reserved fence
+-- returns  0 nothing to free, 1 freed, 2 freed and another process was told, 3 the holder's process was asked
+local lock, fence, channel = KEYS[1], ARGV[1], ARGV[2]
+local value = redis.pcall('GET', lock)
 if not value then return 0 end
 if value.err then
   if string.find(value.err, 'WRONGTYPE') then return 0 end
   return value -- a right is missing
 end
+local look = 'look ' .. lock
 local record, version = string.match(value, '^1 record (%S+%.%l+) (%d+)')
 if record then
-  if ARGV[1] ~= '' and ARGV[1] ~= version then return 0 end
-  redis.call('DEL', KEYS[1])
+  if fence ~= '' and fence ~= version then return 0 end
+  redis.call('DEL', lock)
   local index = index_of(record, KEYS[3], KEYS[4])
-  if index then redis.call('ZREM', index, KEYS[1]) end
-  wake_all(KEYS[1], KEYS[2])
+  if index then redis.call('ZREM', index, lock) end
+  redis.pcall('PUBLISH', channel, look)
+  wake_all(lock, KEYS[2])
   return 1
 end
-local fence = string.match(value, '^1 lock %S+ (%d+)')
-if not fence then return 0 end
-if ARGV[1] ~= '' then
-  local after = ARGV[1] - fence
-  if after < 0 or after > $RESERVED_FENCES then return 0 end
+local stored, reserved = string.match(value, '^1 lock %S+ (%d+)(%+?)')
+if not stored then return 0 end
+if fence ~= '' then
+  local after = fence - stored
+  if reserved ~= '' and after >= 0 and after <= $RESERVED_FENCES and ARGV[3] == '1' then
+    local heard = redis.pcall('PUBLISH', channel, look)
+    if type(heard) == 'number' and heard > 0 then return 3 end
+  end
+  if after ~= 0 then return 0 end
 end
-redis.call('DEL', KEYS[1])
-if KEYS[3] then redis.call('ZREM', KEYS[3], KEYS[1]) end
-return wake(KEYS[1], KEYS[2]) and 2 or 1
+redis.call('DEL', lock)
+if KEYS[3] then redis.call('ZREM', KEYS[3], lock) end
+redis.pcall('PUBLISH', channel, look)
+return wake(lock, KEYS[2]) and 2 or 1

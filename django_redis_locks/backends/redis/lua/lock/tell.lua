@@ -1,5 +1,6 @@
--- As lock/renew, for one lock that was taken over without asking: says who has it now. Never says less than is known: a
--- late copy of an earlier request changes nothing. At maxmemory the lease goes on and the rest has to wait.
+-- As lock/renew, for one lock that may have been taken over without asking: says who has it now, and that no later hold takes it
+-- over so: the reserved fences are void. Never says less than is known: a late copy of an earlier request changes nothing. At
+-- maxmemory the lease goes on and the rest has to wait.
 --
 -- uses mine ms
 -- KEYS  lock, index
@@ -16,7 +17,8 @@ if redis.call('PTTL', lock) < tonumber(lease) then
   if index then redis.call('ZADD', index, 'XX', now + lease, lock) end
 end
 local fence = ARGV[3]
-if tonumber(string.match(value, '^1 lock %S+ (%d+)')) < tonumber(fence) then
+local stored, reserved = string.match(value, '^1 lock %S+ (%d+)(%+?)')
+if tonumber(stored) < tonumber(fence) or stored == fence and reserved ~= '' then
   local about = ARGV[5]
   if about ~= '' then about = ' ' .. about end
   local since = string.format('@%.0f', now - ARGV[4])

@@ -5,7 +5,7 @@ local function read(key, value, kind)
     if not string.find(value.err, 'WRONGTYPE') then return nil, value end -- a right is missing
     return nil, {-1, 'a ' .. redis.call('TYPE', key)['ok']}
   end
-  local format, found, secret, fence, since, about = string.match(value, '^(%d+) (%l+) (%S+) (%d+)@?(%d*) ?(.*)$')
+  local format, found, secret, fence, since, about = string.match(value, '^(%d+) (%l+) (%S+) (%d+)%+?@?(%d*) ?(.*)$')
   if not format then return nil, {-1, 'a string'} end
   local what = found == 'record' and 'a record' or 'a lock'
   if format ~= '1' then return nil, {-1, what .. ' of format ' .. format} end

@@ -1,0 +1,165 @@
+"""Renewal of the leases that are due, and the news that one is lost: a part of the janitor's work."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from .batches import renew
+from .core import clock, events
+from .core.errors import LockBackendError
+from .core.hold import Hold, State
+from .core.on_lost import react
+from .core.owners import alive, registry
+from .core.visible import visible
+from .errands import BATCH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .backends.base import Backend
+    from .core.endings import Endings
+    from .core.notices import Notices
+    from .core.rounds import Lease, Rounds
+    from .core.timers import Timers
+    from .core.tuning import Tuned
+
+_log = logging.getLogger("django_redis_locks.renew")
+
+
+class Renewals:
+    """What the janitor's thread does about the leases of one backend. ``put`` gives that thread a job."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        engine: Tuned,
+        rounds: Rounds,
+        endings: Endings,
+        timers: Timers,
+        notices: Notices,
+        put: Callable[[Callable[[], object]], None],
+    ) -> None:
+        self._backend = backend
+        self._engine = engine
+        self._rounds = rounds
+        self._endings = endings
+        self._timers = timers
+        self._notices = notices
+        self._put = put
+
+    def run(self) -> None:
+        """Renew what is due."""
+        while True:
+            sent = clock.now()
+            holds: list[Hold] = []
+            entries: list[Lease] = []
+            running = set(threading.enumerate())
+            for entry in self._rounds.due(sent, BATCH):
+                hold = self._reachable(entry.hold, running)
+                if hold is None:
+                    continue
+                try:
+                    wanted = self._wanted(hold, sent)
+                except Exception:  # noqa: BLE001 - as below
+                    self._try_soon(hold, entry)
+                    continue
+                if wanted:
+                    holds.append(hold)
+                    entries.append(entry)
+            if not holds:
+                return
+            first_end = min(hold.deadline for hold in holds)
+            patience = (first_end - sent) / 3  # silence must leave room for other tries
+            replies: list[Any]
+            try:
+                replies = renew(
+                    [entry.prolong(hold.token, entry.lease) for hold, entry in zip(holds, entries, strict=True)],
+                    self._backend,
+                    max(0.05, min(self._engine.tuning.maintenance_timeout, patience)),
+                )
+            except Exception as error:  # noqa: BLE001 - whatever it is, these holds must stay in the rounds
+                replies = [LockBackendError(repr(error))] * len(holds)
+            for hold, entry, reply in zip(holds, entries, replies, strict=True):
+                try:
+                    self._renewed(hold, entry, sent, reply)
+                except Exception:  # noqa: BLE001 - what fails over one hold must not cost the others
+                    self._try_soon(hold, entry)
+
+    def _reachable(self, ref: weakref.ref[Hold], running: set[threading.Thread]) -> Hold | None:
+        hold = ref()
+        if hold is not None and hold.owner() not in running and not alive(hold):
+            registry.forget_hold(hold)
+            hold = None  # ours must not be the reference that keeps it
+            hold = ref()
+        return hold
+
+    def _wanted(self, hold: Hold, now: float) -> bool:
+        hold.spare = 0  # before its state is looked at: from now on the next hold asks the store
+        if hold.state is not State.HELD:
+            return False
+        if hold.lost_why is not None or not hold.renew_until:
+            self._endings.look(hold, now)
+            return False
+        if now >= hold.deadline and self.tell(hold, "expired", now):
+            return False
+        if now >= hold.renew_until:
+            self._warn("Lock %s is held for its MAX_HOLD and isn't renewed any more", hold)
+            self.ring_at_end(hold, "max_hold")
+            return False
+        return True
+
+    def _renewed(self, hold: Hold, entry: Lease, sent: float, reply: Any) -> None:
+        if hold.state is not State.HELD:
+            return
+        if isinstance(reply, LockBackendError):
+            self._try_soon(hold, entry)
+            self._warn("Lock %s couldn't be renewed: %s", hold, reply)
+        elif reply:
+            hold.prolong(sent, entry.lease)
+            self._rounds.enter(
+                hold, entry.prolong, entry.lease, sent, entry.lease / 1000 * self._engine.tuning.renew_at
+            )
+        else:
+            self.tell(hold, "taken")
+
+    def _warn(self, text: str, hold: Hold, *more: object) -> None:
+        about = {"lock_name": hold.name, "lock_alias": hold.alias, **events.key_field(hold.key, hold.alias)}
+        self._notices.post(partial(_log.warning, text, visible(hold.name), *more, extra=about))
+
+    def _try_soon(self, hold: Hold, entry: Lease) -> None:
+        now = clock.now()
+        if now >= hold.deadline and self.tell(hold, "expired", now):
+            return
+        pause = max(0.0, min(entry.lease / 10_000, 1.0, hold.deadline - now))
+        self._rounds.enter(hold, entry.prolong, entry.lease, now, pause, exact=True)
+
+    def ring_at_end(self, hold: Hold, why: str) -> None:
+        """Tell of a loss when a lease that isn't renewed ends."""
+        ref = weakref.ref(hold)
+
+        def held() -> Hold | None:
+            hold = ref()
+            return hold if hold is not None and hold.state is State.HELD else None
+
+        def end() -> None:
+            hold = held()
+            if hold is None:
+                return
+            now = clock.now()
+            if now < hold.deadline or not self.tell(hold, why, now):  # extended meanwhile
+                self._timers.at(hold.deadline, end, held)
+
+        self._put(lambda: self._timers.at(hold.deadline, end, held))
+
+    def tell(self, hold: Hold, why: str, at: float = inf) -> bool:
+        """Tell of a loss, if it is one; ``at`` a time at which the lease was over. Whether the hold is done with."""
+        if hold.lose(why, at=at) and hold.on_lost is not None:
+            react(hold, self._notices.post_first)
+        if hold.lost_why is not None and registry.crowded:
+            self._endings.enter(hold, at if at < inf else hold.deadline)
+        return hold.lost_why is not None or hold.state is not State.HELD
