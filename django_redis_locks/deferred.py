@@ -169,6 +169,8 @@ class Deferred(Grant):
         if running_loop() is not None:  # an asynchronous server may close its responses there
             self._put(self._abandon)
             return
+        if self.hold.over:  # no caller gets the LockLost of this release
+            _engine(self._keeper).lost(self.hold, "expired")
         try:
             self.release()
         except LockError as failure:

@@ -8,6 +8,7 @@ import gc
 import logging
 import threading
 from contextlib import nullcontext, suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from django_redis_locks.testing import ManualClock
 from tests.django.helpers import LEASE, PATIENCE, Events, in_thread, until
 from tests.django.transaction_log import Boom, TransactionLog, is_busy, rolled_back, service
 from tests.forks import in_child
-from tests.probes.django import events, maintenance_thread_runs
+from tests.probes.django import events, maintenance_thread_runs, run_in_maintenance_thread
 from tests.probes.tuning import Tune
 
 pytestmark = [pytest.mark.usefixtures("log"), pytest.mark.databases("sqlite")]
@@ -233,6 +234,20 @@ class TestMeanwhile:
         assert lost[0].lost
         assert [event.fence for event in seen.of(events.Lost)] == [first]
         assert [event.fence for event in seen.of(events.Released)] == [second]
+
+    def test_loss_found_at_commit_calls_on_lost(self) -> None:
+        """The thread that renews is too busy to find it first."""
+        lost: list[Any] = []
+        go_on, done = threading.Event(), threading.Event()
+        with transaction.atomic():
+            redis_lock("short", expire=LEASE, on_lost=lost.append)(lambda: None)()
+            run_in_maintenance_thread(partial(go_on.wait, PATIENCE))
+            until(lambda: not locks.lock("short").locked())
+        until(lambda: lost)
+        go_on.set()
+        run_in_maintenance_thread(done.set)
+        assert done.wait(PATIENCE)
+        assert len(lost) == 1
 
 
 # Every way in which the transaction can end
