@@ -73,7 +73,7 @@ def with_parent(signal: int = SIGKILL, *, user: str = "") -> list[str]:
     if not watched and not user:
         return []
     program = (
-        "import ctypes, os, sys\n"
+        "import ctypes, os, signal as signals, sys\n"
         "parent, signal, user, *command = sys.argv[1:]\n"
         "if user:\n"
         "    import pwd\n"
@@ -81,7 +81,9 @@ def with_parent(signal: int = SIGKILL, *, user: str = "") -> list[str]:
         "    os.initgroups(user, person.pw_gid)\n"
         "    os.setgid(person.pw_gid)\n"
         "    os.setuid(person.pw_uid)\n"
-        "if int(signal): ctypes.CDLL(None).prctl(1, int(signal))\n"  # PR_SET_PDEATHSIG; kept by exec, not by setuid
+        "if int(signal):\n"
+        "    if int(signal) != signals.SIGKILL: signals.signal(int(signal), signals.SIG_DFL)\n"  # shells ignore some for &
+        "    ctypes.CDLL(None).prctl(1, int(signal))\n"  # PR_SET_PDEATHSIG; kept by exec, not by setuid
         "if os.getppid() != int(parent): sys.exit('The parent is gone.')\n"
         "os.execv(command[0], command)\n"
     )

@@ -168,9 +168,12 @@ def test_end_of_a_database_leaves_neither_process_nor_folder() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 def test_database_dies_with_its_process() -> None:
+    """Also where the signal is ignored, as a shell has it for what it starts with `&`."""
     program = (
-        "from tests.tools.test_servers import Sleeper\n"
-        "server = Sleeper().start(); print(server.pid, server.folder, flush=True); input()"
+        "import signal; from pathlib import Path; from tests.tools.test_servers import Sleeper\n"
+        "signal.signal(signal.SIGQUIT, signal.SIG_IGN); server = Sleeper().start()\n"
+        "while Path(f'/proc/{server.pid}/comm').read_text() != 'sleep\\n': pass\n"
+        "print(server.pid, server.folder, flush=True); input()"
     )
     _, folder = dies(program)
     shutil.rmtree(folder, ignore_errors=True)
