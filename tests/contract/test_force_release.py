@@ -7,7 +7,7 @@ import pytest
 from django_redis_locks import LockLost
 from django_redis_locks.testing import ManualClock
 from tests.contract.matrix import PATIENCE, Caller, Face, eventually, on_memory
-from tests.probes.engine import RESERVED_FENCES, Event, ForceReleased, Lost
+from tests.probes.engine import RESERVED_FENCES, Event, ForceReleased, Lost, report_losses
 
 
 def test_force_release_frees_the_lock_and_its_holder_loses_it(
@@ -27,6 +27,7 @@ def test_force_release_frees_the_lock_and_its_holder_loses_it(
     with pytest.raises(LockLost):
         alice(grant.release)
     assert not bob(lock.force_release)
+    report_losses()
     assert [event.why for event in happened if isinstance(event, Lost)] == ["taken"]
 
 

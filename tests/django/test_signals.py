@@ -15,6 +15,7 @@ from django_redis_locks import LockLost, LockNotAcquired, locks, redis_lock, sig
 from tests.django.conftest import SIGNALS
 from tests.django.helpers import AT_ONCE, PATIENCE, Events, held_elsewhere, in_thread
 from tests.probes.django import events
+from tests.probes.engine import report_losses
 
 ABOUT = {"key": "order:5", "name": "order", "alias": "default"}
 
@@ -26,6 +27,7 @@ def lock(**terms: Any) -> Any:
 def lose_by_force() -> None:
     with pytest.raises(LockLost), lock():
         in_thread(lambda: lock().force_release(reason="stuck"))
+    report_losses()
 
 
 @pytest.fixture
@@ -93,7 +95,9 @@ class TestEvents:
         assert lock().force_release() is False
         assert seen == []
         lose_by_force()
-        acquired, forced, lost = seen
+        (acquired,), (forced,), (lost,) = (
+            seen.of(kind) for kind in (events.Acquired, events.ForceReleased, events.Lost)
+        )
         assert asdict(forced) == {**ABOUT, "reason": "stuck", "actor": ""}
         assert asdict(lost) == {**ABOUT, "fence": acquired.fence, "held": lost.held, "why": "taken"}
 

@@ -23,6 +23,7 @@ from django_redis_locks import current_grant, locks, redis_lock
 from tests.django.helpers import PATIENCE, Events, in_thread, until
 from tests.django.transaction_log import TransactionLog, recorded
 from tests.probes.django import events
+from tests.probes.engine import report_losses
 
 pytestmark = [pytest.mark.usefixtures("redis_locks"), pytest.mark.databases("sqlite")]
 
@@ -214,6 +215,7 @@ def test_close_after_a_loss_raises_nothing(seen: Events) -> None:
     response = whole(RequestFactory().get("/"))
     locks.lock("response").force_release()
     response.close()
+    report_losses()
     assert [len(seen.of(kind)) for kind in (events.Lost, events.Released)] == [1, 0]
 
 

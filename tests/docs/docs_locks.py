@@ -22,6 +22,7 @@ from django.test import TestCase, override_settings
 from django_redis_locks import LockLost, StaleGrant, diagnosis, locks, redis_lock, signals
 from tests.docs.examples import Names, after, after_each, get, given, hold_elsewhere, problems_of
 from tests.docs.pages import BLOCKS, public, rows
+from tests.probes.engine import report_losses
 
 
 @given("howto/migrating:both")
@@ -116,6 +117,7 @@ def _(names: Names) -> None:
 def _(names: Names) -> None:
     with pytest.raises(LockLost), locks.lock("order:42"):
         locks.lock("order:42").force_release()
+    report_losses()
     signals.lock_lost.disconnect(names["page_somebody"])
     assert names["lost"] == ["order was lost after 0 s: taken"]
 
