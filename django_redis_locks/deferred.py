@@ -22,6 +22,7 @@ from .core.effects import Sweep
 from .core.errors import LockBackendError, LockError, LockLost
 from .core.grant import Grant
 from .core.hold import State, mint_id
+from .core.on_lost import react
 from .core.owners import registry, running_loop
 
 if TYPE_CHECKING:
@@ -169,11 +170,11 @@ class Deferred(Grant):
         if running_loop() is not None:  # an asynchronous server may close its responses there
             self._put(self._abandon)
             return
-        if self.hold.over:  # no caller gets the LockLost of this release
-            _engine(self._keeper).lost(self.hold, "expired")
         try:
             self.release()
         except LockError as failure:
+            if isinstance(failure, LockLost) and not self.hold.foreign:  # no caller gets it
+                react(self.hold, _engine(self._keeper).post_first)
             report(self, failure)
 
     def _abandon(self) -> None:

@@ -57,7 +57,7 @@ class Engine:
         queues = self._queues = _queues.setdefault(backend.identity, Queues())
         freed = partial(queues.freed, outside=self)
         self._outage = outage_of(backend.node)
-        janitor = self._janitor = Janitor(backend, freed, self.listen_for, self)
+        janitor = self._janitor = Janitor(backend, freed, self._open_inbox, self)
         self._inbox = backend.inbox(self)
         self.hear = self._inbox.hears
         self.queued = queues.queued
@@ -66,10 +66,10 @@ class Engine:
         self.alarm = janitor.alarm
         self.put = janitor.put
         self.post = janitor.notices.post
+        self.post_first = janitor.notices.post_first
         self.watch = janitor.watch
         self.unwatch = janitor.unwatch
         self.forget_at_end = janitor.forget_at_end
-        self.lost = janitor.lost
         self.handlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
             Command: self._call,
             Wait: partial(queues.wait, outside=self),
@@ -150,7 +150,9 @@ class Engine:
 
     def listen_for(self, place: Place) -> None:
         """Have messages about a lock of this process reach it, soon."""
-        channel = inbox_of(place.lock)
+        self._open_inbox(inbox_of(place.lock))
+
+    def _open_inbox(self, channel: str) -> None:
         if not self.hear(channel):
             self._inbox.open(channel, _go_on)
 
@@ -177,7 +179,7 @@ class Engine:
         return (
             len(self._queues) > 0
             or self._janitor.renews
-            or any(grant.hold.place.store == store for grant in registry.grants())
+            or any(grant.hold.live and grant.hold.place.store == store for grant in registry.grants())
         )
 
     def may_block(self) -> None:

@@ -1,31 +1,86 @@
-"""Asks the store at once about the holds of one lock in this process: it was freed by force, or somebody wants to know its fence."""
+"""Asks the store at once about holds of this process that may have been freed by force, or whose fence is wanted; and opens
+the inbox in which a process hears of that. A part of the janitor's work."""
 
 from __future__ import annotations
 
+from collections import deque
+from math import inf
 from typing import TYPE_CHECKING
 
 from .core.errors import LockBackendError
-from .core.hold import Hold, State
+from .core.keys import inbox_of
 from .core.owners import registry
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .backends.base import Backend
     from .core.effects import Command, Place
+    from .core.hold import Hold
     from .core.rounds import Rounds
+    from .core.tuning import Tuned
+
+MOST = 10_000
+"""Places that wait to be looked at. Holds at others learn of a loss with their next renewal."""
 
 
-def gone(place: Place, rounds: Rounds, backend: Backend, timeout: float) -> list[Hold]:
-    """Write the fence of the hold that there is, and return those that the store doesn't know any more. Silence lasts
-    ``timeout`` seconds at most, and says nothing of them: the next renewal will."""
-    asked: dict[Hold, Command[bool]] = {hold: lease.prolong(hold.token, 1) for hold, lease in rounds.at(place)}
-    for grant in registry.at(place):
-        asked[grant.hold] = grant._keeper._telling(grant.hold)(grant.hold.token, 1)
-    for hold in list(asked):
-        hold.spare = 0  # before its state is looked at: from now on the next hold asks the store
-        if hold.state is not State.HELD or hold.over or hold.fence is None:
-            del asked[hold]
-    replies = backend.call_many(list(asked.values()), timeout) if asked else []
-    return [hold for (hold, command), reply in zip(asked.items(), replies, strict=True) if _denied(command, reply)]
+class Looks:
+    """``listen`` opens an inbox for the channels that begin so."""
+
+    def __init__(self, backend: Backend, engine: Tuned, rounds: Rounds, listen: Callable[[str], object]) -> None:
+        self._backend = backend
+        self._engine = engine
+        self._rounds = rounds
+        self._listen = listen
+        self._places: deque[Place] = deque()
+        self.after = engine.tuning.inbox_after
+        self.due = inf
+        """When to see whether something that is renewed here has no inbox."""
+
+    # From any thread.
+
+    def ask_for(self, place: Place) -> bool:
+        """Look at the holds there in the next turn; False if this process has none."""
+        if not (self._rounds or registry.knows(place)) or len(self._places) >= MOST:
+            return False
+        self._places.append(place)
+        return True
+
+    def plan(self, hold: Hold) -> float:
+        """Something is renewed from now on. Short holds cost nothing: they are over when it is seen to."""
+        self.due = hold.since + self.after
+        return self.due
+
+    # In the janitor's thread.
+
+    def open_inboxes(self, now: float) -> None:
+        """Now, and again while something is renewed: an inbox may have been closed, or refused."""
+        self.due = inf  # before the leases are counted: what comes in between plans for itself
+        if self._rounds:
+            for channel in {inbox_of(hold.place.lock) for hold, _ in self._rounds.holds() if hold.freed_by_force}:
+                self._listen(channel)
+            self.due = min(self.due, now + 10 * self.after)
+
+    def gone(self, timeout: float) -> list[Hold]:
+        """Write the fences of the holds that there are, and return those that the store doesn't know any more. Silence lasts
+        ``timeout`` seconds at most, and says nothing of them: the next renewal will."""
+        places = {self._places.popleft() for _ in range(len(self._places))}
+        if not places:
+            return []
+        asked: dict[Hold, Command[bool]] = {}
+        for hold, lease in self._rounds.holds():
+            if hold.place in places and _to_be_asked(hold):
+                asked[hold] = lease.prolong(hold.token, 1)  # no step lowers a lease
+        for grant in [grant for place in places for grant in registry.at(place)]:
+            if _to_be_asked(grant.hold):
+                asked[grant.hold] = grant._keeper._telling(grant.hold)(grant.hold.token, 1)
+        replies = self._backend.call_many(list(asked.values()), timeout) if asked else []
+        return [hold for (hold, command), reply in zip(asked.items(), replies, strict=True) if _denied(command, reply)]
+
+
+def _to_be_asked(hold: Hold) -> bool:
+    hold.spare = 0  # before its state is looked at: from now on the next hold asks the store
+    return hold.live
 
 
 def _denied(command: Command[bool], reply: object) -> bool:

@@ -31,7 +31,7 @@ from .core.rounds import Rounds
 from .core.timers import Timers
 from .core.wakeup import ThreadEvent, call_and_wait
 from .errands import Errands
-from .looking import gone
+from .looking import Looks
 from .renewing import Renewals
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Janitor:
     """The thread of one backend. It begins with the first thing to do."""
 
     def __init__(
-        self, backend: Backend, tell: Callable[[Freed], object], listen: Callable[[Place], object], engine: Tuned
+        self, backend: Backend, tell: Callable[[Freed], object], listen: Callable[[str], object], engine: Tuned
     ) -> None:
         self._backend = backend
         self._engine = engine
@@ -75,7 +75,8 @@ class Janitor:
             self._backend, self._engine, self._rounds, self._endings, self._timers, self.notices, self.put
         )
         self._errands = Errands(self._backend, self._tell_waiters, self._engine)
-        self._sleeps_until = self._listen_from = -inf
+        self._looks = Looks(self._backend, self._engine, self._rounds, self._listen)
+        self._sleeps_until = -inf
         self._daemon = Daemon(self._work, "django-redis-locks janitor")
         self._pid = os.getpid()
         self._works_in = 0
@@ -92,23 +93,10 @@ class Janitor:
             due = self._rounds.enter(hold, prolong, lease, hold.since, lease / 1000 * self._engine.tuning.renew_at)
             if due < self._sleeps_until:
                 self._hasten(due)
-            if hold.since >= self._listen_from:
-                self._listen_later(hold, prolong)
+            if self._looks.due - hold.since > self._looks.after and hold.freed_by_force:
+                self._hasten(self._looks.plan(hold))
         else:
             self._renewals.ring_at_end(hold, "expired")
-
-    def _listen_later(self, hold: Hold, prolong: Callable[[str, int], Command[bool]]) -> None:
-        """Open the inbox if something is still held here in a second; once a second, so that short holds cost nothing."""
-        if prolong(hold.token, 1).name == "load/renew":  # nothing frees a load by force
-            return
-        at = self._listen_from = hold.since + self._engine.tuning.inbox_after
-        place, rounds, listen = hold.place, self._rounds, self._listen
-
-        def look() -> None:
-            if rounds:
-                listen(place)
-
-        self.put(lambda: self._timers.at(at, look, lambda: True))
 
     def forget_at_end(self, hold: Hold) -> None:
         """Have the registry forget a hold that isn't renewed when its lease is over."""
@@ -140,16 +128,13 @@ class Janitor:
         with contextlib.suppress(LockBackendError):
             self._daemon.start()
 
-    def lost(self, hold: Hold, why: str) -> None:
-        """Tell of a loss that another thread found."""
-        self._renewals.tell(hold, why)
-
     def look(self, place: Place) -> None:
         """Ask the store about the holds there, soon: one may have been freed by force."""
         self._settle_in()
-        self.put(partial(self._look, place))
-        with contextlib.suppress(LockBackendError):
-            self._daemon.start()
+        if self._looks.ask_for(place):
+            self._wakeup.set()
+            with contextlib.suppress(LockBackendError):
+                self._daemon.start()
 
     def alarm(self, at: float, ring: Callable[[], object]) -> Callable[[], None]:
         """Call ``ring`` in the janitor's thread at a time of our clock; what is returned takes that back."""
@@ -177,7 +162,7 @@ class Janitor:
 
     def wake(self) -> None:
         """Have the thread look what is due: the clock may have changed."""
-        self._listen_from = -inf
+        self._looks.due = inf
         self._wakeup.set()
 
     def busy(self, sleeps: Callable[[int], bool]) -> bool:
@@ -229,15 +214,18 @@ class Janitor:
             self._jobs.popleft()()
         self._renewals.run()
         self._timers.ring()
+        if clock.now() >= self._looks.due:
+            self._looks.open_inboxes(clock.now())
+        for hold in self._looks.gone(self._patience()):
+            self._renewals.tell(hold, "taken")
         self._errands.run(clock.now(), self._next())
 
     def _next(self) -> float:
-        return min(self._rounds.first(), self._timers.first(), self._errands.first())
+        return min(self._rounds.first(), self._timers.first(), self._errands.first(), self._looks.due)
 
-    def _look(self, place: Place) -> None:
-        patience = max(0.05, min(self._engine.tuning.maintenance_timeout, self._next() - clock.now()))
-        for hold in gone(place, self._rounds, self._backend, patience):
-            self._renewals.tell(hold, "taken")
+    def _patience(self) -> float:
+        """For how long a request that isn't urgent may keep what is due next from being done."""
+        return max(0.05, min(self._engine.tuning.maintenance_timeout, self._next() - clock.now()))
 
     def _hasten(self, due: float) -> None:
         with self._mutex:

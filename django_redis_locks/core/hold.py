@@ -12,7 +12,7 @@ import threading
 import weakref
 from enum import Enum
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from . import clock, events, forks
 from .tuning import DRIFT, DRIFT_SHARE
@@ -48,6 +48,9 @@ class State(Enum):
 class Hold:
     """One possession of a lock: token, fence, lease and state. ``mutex`` guards what several threads change, and a signal
     handler of the thread that has it."""
+
+    freed_by_force: ClassVar = True
+    """A forced release may end it, of which its process wants to hear."""
 
     __slots__ = (
         "__weakref__",

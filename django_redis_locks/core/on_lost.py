@@ -18,8 +18,9 @@ _log = logging.getLogger("django_redis_locks.lost")
 
 def react(hold: Hold, post: Callable[[Callable[[], object]], object]) -> None:
     """Cancel the task that acquired the lock, or call back: in its loop if it has one, else by ``post``. What a callback has
-    as ``at_once`` doesn't block, and is called before, at once."""
-    wanted = hold.on_lost
+    as ``at_once`` doesn't block, and is called before, at once. Once for each hold."""
+    with hold.mutex:
+        wanted, hold.on_lost = hold.on_lost, None
     grant = hold.grant() if callable(wanted) else None  # kept until the call is made
     loop = hold.home if isinstance(hold.home, asyncio.AbstractEventLoop) else None
 

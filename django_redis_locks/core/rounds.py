@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .effects import Command, Place
+    from .effects import Command
     from .hold import Hold
 
 
@@ -98,11 +98,11 @@ class Rounds:
     def __len__(self) -> int:
         return len(self._new) + len(self._known)
 
-    def at(self, place: Place) -> list[tuple[Hold, Lease]]:
-        """What is renewed there."""
+    def holds(self) -> list[tuple[Hold, Lease]]:
+        """All that is renewed."""
         entries = [*self._new.copy().values(), *self._known.copy().values()]
         found = [(entry.hold(), entry) for entry in entries]
-        return [(hold, entry) for hold, entry in found if hold is not None and hold.place == place]
+        return [(hold, entry) for hold, entry in found if hold is not None]
 
     def first(self) -> float:
         """When to look for what is due; infinity if there is nothing."""

@@ -59,8 +59,8 @@ class Tuning:
         subscriber_refused: When a server is asked again that refused a subscription.
         inbox_after: How long a process holds a lock that it renews before it opens its inbox, in which it hears of forced releases:
             most holds are over by then.
-        fence_wait: How long a forced release asks the holder's process which fence its hold has.
-        fence_retry: How often.
+        fence_wait: For how long a forced release asks the holder's process which fence its hold has,
+        fence_retry: and how often.
         writer_lease: When the claim of a cache's writer ends that died.
         load_lease: Of a load, renewed while its loader runs: others wait so long for one whose process has died.
         transaction_wait: How long a caller inside of a transaction waits for another one's load: that may need a row which the
@@ -96,7 +96,7 @@ class Tuning:
     subscriber_idle: float = 60.0
     subscriber_refused: float = 60.0
     inbox_after: float = 1.0
-    fence_wait: float = 1.0
+    fence_wait: float = 0.3
     fence_retry: float = 0.05
     writer_lease: float = 5.0
     load_lease: float = 5.0

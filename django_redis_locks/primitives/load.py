@@ -86,6 +86,7 @@ class Lease(Hold):
     """Of a load. To lose it is no news: what was written meanwhile wins, and what the load brings isn't stored. But callers
     who wait for it needn't wait any longer."""
 
+    freed_by_force = False
     __slots__ = ("on_void",)
 
     on_void: Callable[[], object] | None

@@ -115,7 +115,8 @@ class Programs:
         """Re-enter the caller's own hold; or ask the store, wait, ask again, until it is granted or the wait is over."""
         if ask.inner is not None:
             return self._reentering(ask, ask.inner)
-        seat = Seat(self.place, ask.home, self.keys.inbox, self.terms.lease, ask) if ask.wait > 0 else None
+        lease = self.terms.lease if self.terms.auto_release else 0  # one that nothing keeps adopts nothing
+        seat = Seat(self.place, ask.home, self.keys.inbox, lease, ask) if ask.wait > 0 else None
         return waiting(self, ask, seat, _UNASKED, self.terms.waits)
 
     def _outcome(self, ask: Ask, turn: Turn, answer: Answer) -> Outcome[Hold | Busy]:
@@ -132,7 +133,7 @@ class Programs:
             ask.hold = None
             return LATE, False, 0.0, self._spend(ask)
         if hold.renew_until or hold.on_lost is not None:
-            prolong = self._prolong if turn.taken is None else self._telling(hold)
+            prolong = self._telling(hold) if turn.taken is not None or hold.spare else self._prolong
             self.world.watch(hold, prolong, hold.lease)
         # the next one asks when it is woken, or when this one's lease is over
         return hold, True, hold.lease / 1000, ()

@@ -63,8 +63,13 @@ def assert_none(grants: Iterable[Grant]) -> None:
         raise AssertionError(f"Locks are left held: {', '.join(left)}.")
 
 
-def held_here() -> list[Grant]:
-    """The grants of this process that were neither released nor lost."""
+def settle() -> None:
+    """Wait until the threads of all aliases have done what they were given so far."""
     for alias in locks:
         locks[alias].engine.settle(FLUSH)
+
+
+def held_here() -> list[Grant]:
+    """The grants of this process that were neither released nor lost."""
+    settle()
     return [grant for grant in registry.grants() if grant.held]

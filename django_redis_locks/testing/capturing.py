@@ -8,8 +8,7 @@ from typing import Any
 
 from .. import signals
 from ..core import events
-from ..renewal import janitors
-from .asserting import FLUSH
+from .asserting import settle
 from .elsewhere import staged
 
 
@@ -62,8 +61,8 @@ def capture_locks(using: str | None = None) -> Iterator[Captured]:
     try:
         yield found
     finally:
-        for janitor in janitors():  # another thread may be about to report a loss
-            janitor.settle(FLUSH)
-            janitor.notices.settle(FLUSH)
-        for signal in each:
-            signal.disconnect(receive)
+        try:
+            settle()  # another thread may be about to report a loss
+        finally:
+            for signal in each:
+                signal.disconnect(receive)

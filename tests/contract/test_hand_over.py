@@ -142,12 +142,13 @@ def test_a_late_copy_of_that_renewal_changes_nothing(face: Face, alice: Caller) 
 
 @pytest.mark.usefixtures("unhurried", "no_polling")
 @counts_commands
-@pytest.mark.parametrize("why", ["another lease", "an extension", "the store was asked long ago"])
+@pytest.mark.parametrize("why", ["another lease", "an extension", "the store was asked long ago", "not kept"])
 def test_an_heir_asks_the_store_when_it_must(face: Face, alice: Caller, bob: Caller, why: str, tune: Tune) -> None:
     """[H3] An heir with a lease of its own gets it from the store; and the store shows the holder of a lock that is held
-    for long."""
+    for long. [E15] What the process doesn't keep couldn't be asked for its fence."""
     carol = face.caller()
-    lock, other = face.lock(), face.lock(expire=20 if why == "another lease" else 30)
+    lock = face.lock()
+    other = face.lock(expire=20 if why == "another lease" else 30, auto_release=why != "not kept")
     first = alice(lock.acquire)
     second, third = face.start_waiting(bob, lock, timeout=PATIENCE), face.start_waiting(carol, other, timeout=PATIENCE)
     face.wait_until_registered(lock)
@@ -162,6 +163,7 @@ def test_an_heir_asks_the_store_when_it_must(face: Face, alice: Caller, bob: Cal
         after = third.result(PATIENCE)
     assert commands == ["lock/acquire"]
     assert alice(lock.holder).fence == after.fence > before.fence
+    carol(after.release)
 
 
 @pytest.mark.usefixtures("unhurried", "no_polling")

@@ -235,13 +235,16 @@ class TestMeanwhile:
         assert [event.fence for event in seen.of(events.Lost)] == [first]
         assert [event.fence for event in seen.of(events.Released)] == [second]
 
-    def test_loss_found_at_commit_calls_on_lost(self) -> None:
+    @pytest.mark.parametrize("lease", [LEASE, 300], ids=["expired", "taken"])
+    def test_loss_found_at_commit_calls_on_lost(self, lease: float) -> None:
         """The thread that renews is too busy to find it first."""
         lost: list[Any] = []
         go_on, done = threading.Event(), threading.Event()
         with transaction.atomic():
-            redis_lock("short", expire=LEASE, on_lost=lost.append)(lambda: None)()
+            redis_lock("short", expire=lease, on_lost=lost.append)(lambda: None)()
             run_in_maintenance_thread(partial(go_on.wait, PATIENCE))
+            if lease > LEASE:
+                locks.lock("short").force_release()
             until(lambda: not locks.lock("short").locked())
         until(lambda: lost)
         go_on.set()

@@ -22,7 +22,6 @@ from django_redis_locks.engine import Engine
 from django_redis_locks.primitives import listing
 from django_redis_locks.primitives.listing import entries
 from django_redis_locks.primitives.record_values import queued_in
-from django_redis_locks.renewal import janitors
 
 __all__ = ["RESERVED_FENCES", "BackendFailed", "Event", "ForceReleased", "Lost", "Released"]
 
@@ -231,6 +230,5 @@ def event_listener(listener: Callable[[Event], object]) -> Iterator[None]:
 
 def report_losses() -> None:
     """Wait until receivers and log handlers know of each loss that was found."""
-    for janitor in janitors():
-        janitor.settle(10)
-        janitor.notices.settle(10)
+    for alias in locks:
+        locks[alias].engine.settle(10)

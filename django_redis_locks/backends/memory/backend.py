@@ -182,12 +182,12 @@ def _force(store: Store, keys: tuple[str, ...], fence: int | str, channel: str, 
         store.look(lock, channel)
         store.wake_all(lock, waiters)
         return 1
-    if fence != "":
-        after = int(fence) - record.fence
-        if record.reserved and ask and 0 <= after <= RESERVED_FENCES and store.look(lock, channel):
-            return 3
-        if after:
-            return 0
+    after = 0 if fence == "" else int(fence) - record.fence
+    if fence != "" and record.reserved and ask and 0 <= after <= RESERVED_FENCES:
+        store.look(lock, channel)
+        return 3
+    if after:
+        return 0
     del store.records[lock]
     store.delist(keys[2:3], lock)
     store.look(lock, channel)

@@ -99,12 +99,11 @@ class Store:
                 return True
         return False
 
-    def look(self, lock: str, channel: str) -> bool:
-        """Notify every process; False if none hears it."""
-        hear = [told for name, told in self.inboxes.items() if name.startswith(channel.removesuffix(ALL))]
-        for told in hear:
-            told(LOOK, lock)
-        return bool(hear)
+    def look(self, lock: str, channel: str) -> None:
+        """Notify every process."""
+        for name, told in list(self.inboxes.items()):
+            if name.startswith(channel.removesuffix(ALL)):
+                told(LOOK, lock)
 
     def value(self, key: str) -> tuple[int, bytes | None]:
         """How many milliseconds a value has left (-1: for ever, -2: there is none), and the value."""

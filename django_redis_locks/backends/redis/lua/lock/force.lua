@@ -8,7 +8,7 @@
 -- uses wake crowd listed
 -- KEYS  lock, waiters, index of what is held, index of what is queued
 -- ARGV  fence ('': any), channel of all processes, 1 to ask for a reserved fence
--- returns  0 nothing to free, 1 freed, 2 freed and another process was told, 3 the holder's process was asked
+-- returns  0 nothing to free, 1 freed, 2 freed and another process was told, 3 the processes were asked
 local lock, fence, channel = KEYS[1], ARGV[1], ARGV[2]
 local value = redis.pcall('GET', lock)
 if not value then return 0 end
@@ -32,8 +32,8 @@ if not stored then return 0 end
 if fence ~= '' then
   local after = fence - stored
   if reserved ~= '' and after >= 0 and after <= $RESERVED_FENCES and ARGV[3] == '1' then
-    local heard = redis.pcall('PUBLISH', channel, look)
-    if type(heard) == 'number' and heard > 0 then return 3 end
+    redis.pcall('PUBLISH', channel, look)
+    return 3
   end
   if after ~= 0 then return 0 end
 end

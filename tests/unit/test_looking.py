@@ -1,0 +1,74 @@
+"""What a process asks the store after a forced release, and where it listens."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import pytest
+
+from django_redis_locks import Lock, locks
+from django_redis_locks.core.effects import Command, Place
+from django_redis_locks.core.rounds import Rounds
+from django_redis_locks.looking import Looks
+from tests.forks import in_child
+from tests.unit.core.holds import a_hold
+
+
+class Store:
+    """Knows no hold; notes which tokens it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def call_many(self, commands: list[Command[Any]], timeout: float) -> list[Any]:
+        self.asked += [command.args[1] for command in commands]
+        return [[0]] * len(commands)
+
+
+def looks_of(rounds: Rounds, store: Any, opened: list[str] | None = None) -> Looks:
+    return Looks(store, locks["default"].engine, rounds, [].append if opened is None else opened.append)
+
+
+def test_look_asks_for_live_holds_of_this_process_only(memory_lock: Lock) -> None:
+    """[E15] [H18] Neither for one that a forked child inherited, whose parent answers, nor for a released one."""
+    store, held = Store(), memory_lock.acquire()
+    looks = looks_of(Rounds(), store)
+    assert looks.ask_for(memory_lock.place)
+    assert looks.gone(1.0) == [held.hold]
+    assert store.asked == [held.hold.token]
+
+    def child() -> None:
+        assert looks.ask_for(memory_lock.place)
+        assert looks.gone(1.0) == []
+
+    in_child(child)
+    held.release()
+    assert not looks.ask_for(memory_lock.place)
+    assert not looks.ask_for(Place("elsewhere", "lock:{0}:k:strangers"))
+
+
+def test_inboxes_are_opened_for_each_prefix_while_something_is_renewed() -> None:
+    """[E15] A second after that began, and every ten seconds: one may have been closed."""
+    rounds, opened = Rounds(), list[str]()
+    looks = looks_of(rounds, Store(), opened)
+    holds = [a_hold(Place("store", f"{prefix}:{{0}}:k:a"), 100.0, renew_for=60.0) for prefix in ("lock", "shop")]
+    for hold in holds:
+        rounds.enter(hold, lambda token, lease: Command("", (), (), bool), 9000, 100.0, 3.0)
+    assert looks.plan(holds[0]) == looks.due == 101.0
+    looks.open_inboxes(101.0)
+    assert sorted(opened) == ["lock:{0}:inbox:", "shop:{0}:inbox:"]
+    assert looks.due == 111.0
+    for hold in holds:
+        rounds.remove(hold)
+    looks.open_inboxes(111.0)
+    assert looks.due > 1e9
+
+
+@pytest.fixture
+def memory_lock(settings: Any) -> Lock:
+    settings.REDIS_LOCKS = {
+        "default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "LOCATION": f"looks {os.getpid()}"}
+    }
+    return locks.lock(f"of {threading.get_ident()}")
