@@ -187,7 +187,7 @@ class Ending:
     def _take_out(self) -> Program[None]:
         call = self._call
         try:
-            yield Remove(call.plain, call.version)
+            yield Remove(call.plain, call.version, call.key)
         except Exception as failure:
             call.road.retries.add([(call.key, call.plain, call.version)], failure)
             raise
@@ -197,7 +197,7 @@ class Ending:
         options, lives = call.options, keep
         if keep is not None and (options.stale or options.early is not None):
             value, lives = values.keep(value, keep), keep + options.stale
-        return Keep(call.plain, call.version, value, lives)
+        return Keep(call.plain, call.version, call.key, value, lives)
 
     def _keep(self, value: Any) -> float | None:
         """For how many seconds it is fresh; None: for ever, 0: it isn't stored."""

@@ -197,7 +197,7 @@ def _invalidating(
         failed = failure
     if not road.fused:
         try:
-            yield Remove(plain, version)
+            yield Remove(plain, version, key)
         except Exception as failure:  # noqa: BLE001 - whatever a cache raises
             failed = failure
     road.forget(key)  # who joined meanwhile may have asked before

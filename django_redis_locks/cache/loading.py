@@ -28,7 +28,7 @@ def looking(call: Call) -> Program[Found]:
     """What the cache has. What can't be read counts as absent."""
     road = call.road
     if not road.fused:
-        return kept((yield Fetch(call.plain, call.version)))
+        return kept((yield Fetch(call.plain, call.version, call.key)))
     if road.down:
         return NOTHING
     try:

@@ -46,7 +46,7 @@ def getting_many(
         return {}
     results: dict[str, LoadResult] = {}
     wanted: list[_Wanted] = []
-    for call, now in (yield from _looking(road, list(calls.values()), version)):
+    for call, now in (yield from _looking(road, list(calls.values()))):
         if now.value is not MISSING:
             metrics.count(road.alias, metrics.HITS if now.fresh else metrics.STALE)
             results[call.plain] = LoadResult(now.value, "hit" if now.fresh else "stale", now.left)
@@ -103,11 +103,15 @@ def _one(loader: Callable[..., Any], key: str) -> Callable[[], Any]:
     return lambda: loader([key]).get(key)
 
 
-def _looking(road: Road, calls: list[Call], version: int | None) -> Program[list[tuple[Call, Found]]]:
+def _fetching(calls: list[Call]) -> FetchMany:
+    return FetchMany({call.plain: call.key for call in calls}, calls[0].version)
+
+
+def _looking(road: Road, calls: list[Call]) -> Program[list[tuple[Call, Found]]]:
     pending = {call.plain: call.pending() for call in calls}
     asked = [call for call in calls if pending[call.plain] is None]
     if not road.fused:
-        there: dict[str, Any] = (yield FetchMany([call.plain for call in asked], version)) if asked else {}
+        there: dict[str, Any] = (yield _fetching(asked)) if asked else {}
         return [(call, pending[call.plain] or kept(there.get(call.plain, MISSING))) for call in calls]
     answers: list[tuple[int, Any]] = [(-2, None)] * len(asked)
     if asked and not road.down:
@@ -218,7 +222,7 @@ def _looked_again(road: Road, ours: list[_Wanted]) -> Program[list[_Wanted]]:
     if not ours:
         return ours
     as_of = clock.now()
-    there: dict[str, Any] = yield FetchMany([one.call.plain for one in ours], ours[0].call.version)
+    there: dict[str, Any] = yield _fetching([one.call for one in ours])
     left = []
     for one in ours:
         now = kept(there.get(one.call.plain, MISSING))

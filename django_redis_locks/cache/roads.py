@@ -74,7 +74,7 @@ class Road:
         self.local = local
         self.values: Values = values or Pickled()
         self.engine = engine
-        self.world = World(engine, alias)
+        self.world = World(engine, alias, self.unchecked_key)
         self.flights = Flights()
         self.looks = Flights()
         self.retries = Retries(self)

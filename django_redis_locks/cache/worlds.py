@@ -4,6 +4,7 @@ a flight."""
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import GEN_CREATED, getgeneratorstate
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,7 +20,7 @@ from . import background, loaders
 from .results import MISSING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ..core.tuning import Tuning
     from ..engine import Engine
@@ -28,21 +29,22 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Fetch(Effect[Any]):
-    """Read what the cache has; ``MISSING`` if nothing."""
+    """Read what the cache has; ``MISSING`` if nothing. ``stored``: the key as the cache stores it, here and below."""
 
     local: ClassVar[bool] = False
 
     key: str
     version: int | None
+    stored: str
 
 
 @dataclass(slots=True)
 class FetchMany(Effect[dict[str, Any]]):
-    """Read what the cache has of these keys."""
+    """Read what the cache has of these keys, each with the key as the cache stores it."""
 
     local: ClassVar[bool] = False
 
-    keys: list[str]
+    keys: dict[str, str]
     version: int | None
 
 
@@ -63,20 +65,20 @@ class Keep(Effect[None]):
 
     key: str
     version: int | None
+    stored: str
     value: Any
     seconds: float | None
 
 
 @dataclass(slots=True)
 class Remove(Effect[None]):
-    """Have the cache forget what it keeps. ``stored``: the key as the cache stores it, where that can't be made once more: the
-    function that makes it may read the tenant of its thread."""
+    """Have the cache forget what it keeps."""
 
     local: ClassVar[bool] = False
 
     key: str
     version: int | None
-    stored: str | None = None
+    stored: str
 
 
 @dataclass(slots=True)
@@ -125,10 +127,78 @@ class Follow(Effect["Landing | None"]):
     mine: bool = False
 
 
-class World:
-    """Performs a load's effects: the engine's, and those of the cache of an alias."""
+class _Values:
+    """Those of the cache of an alias, each under the key that it had for its caller. The function that makes keys may read the
+    tenant from its thread, which has another one at COMMIT, and none in the background."""
 
-    def __init__(self, engine: Engine, alias: str) -> None:
+    def __init__(self, alias: str, make_key: Callable[[str, int | None], str]) -> None:
+        self._alias = alias
+        self._make_key = make_key
+
+    def _makes(self, key: str, version: int | None, stored: str) -> bool:
+        """Whether the key would be stored as it was for its caller."""
+        try:
+            return self._make_key(key, version) == stored
+        except Exception:  # noqa: BLE001 - whatever a function raises that finds no tenant
+            return False
+
+    @contextmanager
+    def _cache(self, effect: Fetch | Keep | Remove) -> Iterator[Any]:
+        if self._makes(effect.key, effect.version, effect.stored):
+            yield caches[self._alias]
+            return
+        # Only then, since a cache that delegates to another one needs the key as its user has it
+        cache = caches.create_connection(self._alias)
+        vars(cache).update(dict.fromkeys(("key_func", "make_key"), lambda *_, **__: effect.stored))
+        try:
+            yield cache
+        finally:
+            cache.close()
+
+    def fetch(self, effect: Fetch) -> Any:
+        with self._cache(effect) as cache:
+            return cache.get(effect.key, MISSING, version=effect.version)
+
+    async def afetch(self, effect: Fetch) -> Any:
+        with self._cache(effect) as cache:
+            return await cache.aget(effect.key, MISSING, version=effect.version)
+
+    def fetch_many(self, effect: FetchMany) -> dict[str, Any]:
+        version, keys = effect.version, effect.keys
+        if all(self._makes(key, version, stored) for key, stored in keys.items()):
+            return caches[self._alias].get_many(list(keys), version=version)
+        found = {key: self.fetch(Fetch(key, version, stored)) for key, stored in keys.items()}
+        return {key: value for key, value in found.items() if value is not MISSING}
+
+    async def afetch_many(self, effect: FetchMany) -> dict[str, Any]:
+        version, keys = effect.version, effect.keys
+        if all(self._makes(key, version, stored) for key, stored in keys.items()):
+            return await caches[self._alias].aget_many(list(keys), version=version)
+        found = {key: await self.afetch(Fetch(key, version, stored)) for key, stored in keys.items()}
+        return {key: value for key, value in found.items() if value is not MISSING}
+
+    def keep(self, effect: Keep) -> None:
+        with self._cache(effect) as cache:
+            cache.set(effect.key, effect.value, effect.seconds, version=effect.version)
+
+    async def akeep(self, effect: Keep) -> None:
+        with self._cache(effect) as cache:
+            await cache.aset(effect.key, effect.value, effect.seconds, version=effect.version)
+
+    def remove(self, effect: Remove) -> None:
+        with self._cache(effect) as cache:
+            cache.delete(effect.key, version=effect.version)
+
+    async def aremove(self, effect: Remove) -> None:
+        with self._cache(effect) as cache:
+            await cache.adelete(effect.key, version=effect.version)
+
+
+class World:
+    """Performs a load's effects: the engine's, and those of the cache of an alias, which makes the keys that it stores with
+    ``make_key``."""
+
+    def __init__(self, engine: Engine, alias: str, make_key: Callable[[str, int | None], str]) -> None:
         self.engine = engine
         self.queued = engine.queued
         self.calm = engine.calm
@@ -139,40 +209,14 @@ class World:
         self.listen_for = engine.listen_for
         self.forget_at_end = engine.forget_at_end
 
-        def fetch(effect: Fetch) -> Any:
-            return caches[alias].get(effect.key, MISSING, version=effect.version)
-
-        def fetch_many(effect: FetchMany) -> dict[str, Any]:
-            return caches[alias].get_many(effect.keys, version=effect.version)
-
-        async def afetch_many(effect: FetchMany) -> dict[str, Any]:
-            return await caches[alias].aget_many(effect.keys, version=effect.version)
-
-        def keep(effect: Keep) -> None:
-            caches[alias].set(effect.key, effect.value, effect.seconds, version=effect.version)
-
-        def remove(effect: Remove) -> None:
-            if effect.stored is None:
-                caches[alias].delete(effect.key, version=effect.version)
-            else:
-                _remove_stored(alias, effect.stored)
-
-        async def afetch(effect: Fetch) -> Any:
-            return await caches[alias].aget(effect.key, MISSING, version=effect.version)
-
-        async def akeep(effect: Keep) -> None:
-            await caches[alias].aset(effect.key, effect.value, effect.seconds, version=effect.version)
-
-        async def aremove(effect: Remove) -> None:
-            await caches[alias].adelete(effect.key, version=effect.version)
-
+        values = _Values(alias, make_key)
         self.handlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
             **engine.handlers,
-            Fetch: fetch,
-            FetchMany: fetch_many,
+            Fetch: values.fetch,
+            FetchMany: values.fetch_many,
             Together: self._together,
-            Keep: keep,
-            Remove: remove,
+            Keep: values.keep,
+            Remove: values.remove,
             Run: lambda effect: effect.plain(),
             Lead: lambda effect: run(effect.program, self),
             Behind: lambda effect: background.in_thread(lambda: run(effect.program, self)),
@@ -180,11 +224,11 @@ class World:
         }
         self.ahandlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
             **engine.ahandlers,
-            Fetch: afetch,
-            FetchMany: afetch_many,
+            Fetch: values.afetch,
+            FetchMany: values.afetch_many,
             Together: self._atogether,
-            Keep: akeep,
-            Remove: aremove,
+            Keep: values.akeep,
+            Remove: values.aremove,
             Run: lambda effect: effect.async_(),
             Lead: self._alead,
             Behind: self._abehind,
@@ -237,15 +281,6 @@ class World:
                 effect.unstarted()
 
         background.in_task(arun(effect.program, self)).add_done_callback(check)
-
-
-def _remove_stored(alias: str, key: str) -> None:
-    cache = caches.create_connection(alias)
-    vars(cache).update(dict.fromkeys(("key_func", "make_key"), lambda *_, **__: key))
-    try:
-        cache.delete(key)
-    finally:
-        cache.close()
 
 
 def _read(command: Command[Any], reply: Any) -> Any:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import pytest
@@ -55,6 +58,32 @@ def at(name: str) -> dict[str, str]:
     """The arguments ``cache`` and ``using`` of a caller here, or there. The leases of a cache that isn't on Redis bear its
     alias, so that there only the alias of the locks differs."""
     return {"cache": name if settings.CACHES[HERE]["BACKEND"].endswith(".RedisCache") else HERE, "using": name}
+
+
+class _Here(threading.local):
+    tenant = "public"
+
+
+_here = _Here()
+
+
+@contextmanager
+def as_tenant(name: str) -> Iterator[None]:
+    """This thread has that tenant."""
+    _here.tenant, before = name, _here.tenant
+    try:
+        yield
+    finally:
+        _here.tenant = before
+
+
+def key_of_tenant(key: str, prefix: str, version: int) -> str:
+    """As a library for tenants has it: ``KEY_FUNCTION`` of the caches of ``by_tenant``."""
+    return f"{_here.tenant}:{prefix}:{version}:{key}"
+
+
+def by_tenant(entries: dict[str, Any]) -> dict[str, Any]:
+    return {name: {**entry, "KEY_FUNCTION": key_of_tenant} for name, entry in entries.items()}
 
 
 # Kinds of caches; each returns the entries HERE and THERE

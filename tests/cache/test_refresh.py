@@ -10,8 +10,8 @@ from django.core.cache import caches
 from django.utils import translation
 from freezegun import freeze_time
 
-from django_redis_locks.cache import Job, cached, get_or_load
-from tests.cache.backends import HERE, LOCMEM, THERE, at
+from django_redis_locks.cache import Job, cached, get_or_load, get_or_load_many
+from tests.cache.backends import HERE, LOCMEM, THERE, as_tenant, at, by_tenant
 from tests.cache.callers import STALE, Callers, Loader
 from tests.contract.matrix import PATIENCE, eventually
 from tests.django.helpers import in_thread
@@ -59,6 +59,21 @@ def test_thread_has_the_context_of_its_caller(redis_pair: str) -> None:
             return get_or_load("k", translation.get_language, cache=HERE, **STALE, refresh="thread")
 
     eventually(lambda: ask() == "de")
+
+
+def test_thread_stores_what_it_loads_under_the_keys_of_its_caller(cache_pair: str, settings: Any) -> None:
+    """[S38] It has no tenant of its own."""
+    settings.CACHES = by_tenant(settings.CACHES)
+
+    def ask(value: str, **options: Any) -> dict[str, Any]:
+        options |= {**at(HERE), "jitter": 0, "stale": 600}
+        found = get_or_load_many("lm", lambda keys: dict.fromkeys(keys, value), **options)
+        return {"k": get_or_load("k", lambda: value, **options), **found}
+
+    with as_tenant("a"):
+        ask("old", ttl=0.01)
+        eventually(lambda: set(ask("new", ttl=600, refresh="thread").values()) == {"new"})
+    assert caches[HERE].get_many("klm") == {}
 
 
 def test_refresh_without_a_free_thread_is_done_by_the_caller(callers: Callers, monkeypatch: pytest.MonkeyPatch) -> None:

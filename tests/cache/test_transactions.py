@@ -17,7 +17,7 @@ from django.test import TestCase, override_settings
 
 from django_redis_locks import LockBackendError, locks
 from django_redis_locks.cache import aget_or_load, ainvalidate, get_or_load, get_or_load_many, invalidate, refresh
-from tests.cache.backends import DUMMY, HERE, LOCMEM, THERE, at, redis_caches
+from tests.cache.backends import DUMMY, HERE, LOCMEM, THERE, as_tenant, at, by_tenant, redis_caches
 from tests.cache.callers import Loader
 from tests.contract.matrix import PATIENCE, eventually
 from tests.django.helpers import in_thread
@@ -268,6 +268,20 @@ def test_invalidation_waits_for_the_commit(cache_pair: str) -> None:
     with transaction.atomic():
         invalidate("k", **at(HERE), immediate=True)
         assert stored() is None
+
+
+def test_commit_of_another_tenant_concerns_the_keys_of_the_caller(cache_pair: str, settings: Any) -> None:
+    """[S5] [S6] Neither is the other one's value deleted, nor is the caller's shown there."""
+    settings.CACHES = by_tenant(settings.CACHES)
+    cache = caches[HERE]
+    cache.set("k", "right")
+    with transaction.atomic(), as_tenant("a"):
+        cache.set("k", "old")
+        invalidate("k", **at(HERE))
+        ask("secret", "l")
+    assert cache.get_many("kl") == {"k": "right"}
+    with as_tenant("a"):
+        assert cache.get_many("kl") == {"l": "secret"}
 
 
 def test_invalidation_of_what_the_transaction_has_loaded_wins(cache_pair: str) -> None:

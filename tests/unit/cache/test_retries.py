@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from django.core.cache import cache
+from django.core.cache import cache, caches
+from django.core.cache.backends.base import BaseCache
 
 from django_redis_locks import LockBackendError
 from django_redis_locks.cache import invalidate
@@ -31,11 +32,27 @@ def key_of_thread(key: str, prefix: str, version: int) -> str:
     return f"{threading.get_ident()}:{key}"
 
 
+class Delegating(BaseCache):
+    """Keeps its values in another cache."""
+
+    def __init__(self, _location: str, params: dict[str, Any]) -> None:
+        super().__init__(params)
+
+    def set(self, *args: Any, **kwargs: Any) -> None:
+        caches["inner"].set(*args, **kwargs)
+
+    def get(self, *args: Any, **kwargs: Any) -> Any:
+        return caches["inner"].get(*args, **kwargs)
+
+    def delete(self, *args: Any, **kwargs: Any) -> bool:
+        return caches["inner"].delete(*args, **kwargs)
+
+
 class Outage:
     """The values of a cache are in files, its leases in memory: while one of both is ``down``, its commands fail."""
 
     def __init__(self, manual: ManualClock, patch: pytest.MonkeyPatch) -> None:
-        self._manual = manual
+        self.manual = manual
         self.retries = road_of().retries
         self.times: list[float] = []
         self.down: type[Any] | None = Command
@@ -55,7 +72,7 @@ class Outage:
 
     def lasts(self, seconds: float) -> None:
         for _ in range(round(2 * seconds)):
-            self._manual.advance(0.5)
+            self.manual.advance(0.5)
             eventually(lambda: "django-redis-locks invalidations" not in threads())
 
     @property
@@ -181,3 +198,18 @@ def test_pending_invalidations_are_their_process_s_and_end_with_it(
     _drop_all()
     assert caplog.text.count("the process ends") == 1
     assert not outage.retries.pending
+
+
+def test_repeat_reaches_the_values_of_a_cache_that_delegates(
+    outage: Outage, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[S6] Its own key is not the one under which the other cache has the value."""
+    inner = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "KEY_PREFIX": "inner"}
+    settings.CACHES = {"default": {"BACKEND": f"{__name__}.Delegating"}, "inner": inner}
+    outage = Outage(outage.manual, monkeypatch)
+    outage.down = Remove
+    cache.set("k", "old")
+    fails("k")
+    outage.down = None
+    outage.lasts(2)
+    assert cache.get("k") is None

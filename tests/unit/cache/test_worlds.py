@@ -1,0 +1,48 @@
+"""What a load asks of a cache that isn't on Redis."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.core.cache import cache
+
+from django_redis_locks.cache.results import MISSING
+from django_redis_locks.cache.roads import road_of
+from django_redis_locks.cache.worlds import Fetch, FetchMany, Keep, Remove
+
+here = threading.local()
+
+
+def key_of_tenant(key: str, prefix: str, version: int) -> str:
+    """Raises where there is no tenant."""
+    return f"{here.tenant}:{key}"
+
+
+def performer(*, asynchronous: bool) -> Callable[[Any], Any]:
+    world = road_of().world
+    if asynchronous:
+        return lambda effect: async_to_sync(world.ahandlers[type(effect)])(effect)
+    return lambda effect: world.handlers[type(effect)](effect)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_values_are_read_and_written_under_the_key_of_the_caller(settings: Any, *, asynchronous: bool) -> None:
+    """[S6] Where the effect is performed there may be no tenant, or another one."""
+    locmem = "django.core.cache.backends.locmem.LocMemCache"
+    settings.CACHES = {"default": {"BACKEND": locmem, "LOCATION": "worlds", "KEY_FUNCTION": key_of_tenant}}
+    perform = performer(asynchronous=asynchronous)
+    here.tenant = "other"
+    cache.set("k", "right")
+    del here.tenant
+    for _ in range(2):
+        perform(Keep("k", None, "caller:k", "value", 60))
+        assert perform(Fetch("k", None, "caller:k")) == "value"
+        assert perform(FetchMany({"k": "caller:k", "l": "caller:l"}, None)) == {"k": "value"}
+        perform(Remove("k", None, "caller:k"))
+        assert perform(Fetch("k", None, "caller:k")) is MISSING
+        here.tenant = "other"
+    assert cache.get("k") == "right"
