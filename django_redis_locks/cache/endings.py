@@ -174,23 +174,25 @@ class Ending:
         if not ours:
             yield from cut_off(call, claim)
             return "fenced"
-        yield self._keeping(value, _settled(keep, settling))
+        remove = Remove(call.plain, call.version, call.key)
         try:
+            yield self._keeping(value, _settled(keep, settling))
             if (yield from call.load.storing(self._token, 0, b"", claim.hold, by_permit=self._by_permit)):
                 return "stored"
-        except LockBackendError:  # nobody knows whether the claim was void by then
-            yield from self._take_out()
+            yield remove
+        except GeneratorExit:
             raise
-        yield from self._take_out()
+        except BaseException as failure:  # the claim may have been void before the value was written
+            removed = False
+            try:
+                if isinstance(failure, Exception):
+                    yield remove
+                    removed = True
+            finally:
+                if not removed:
+                    call.road.retries.add([(call.key, call.plain, call.version)], failure)
+            raise
         return "fenced"
-
-    def _take_out(self) -> Program[None]:
-        call = self._call
-        try:
-            yield Remove(call.plain, call.version, call.key)
-        except Exception as failure:
-            call.road.retries.add([(call.key, call.plain, call.version)], failure)
-            raise
 
     def _keeping(self, value: Any, keep: float | None) -> Keep:
         call = self._call

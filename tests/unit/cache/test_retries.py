@@ -12,11 +12,11 @@ from django.core.cache import cache, caches
 from django.core.cache.backends.base import BaseCache
 
 from django_redis_locks import LockBackendError
-from django_redis_locks.cache import invalidate
+from django_redis_locks.cache import get_or_load, invalidate
 from django_redis_locks.cache.fences import invalidating
 from django_redis_locks.cache.retries import _drop_all
 from django_redis_locks.cache.roads import road_of
-from django_redis_locks.cache.worlds import Remove
+from django_redis_locks.cache.worlds import Keep, Remove
 from django_redis_locks.core import clock
 from django_redis_locks.core.effects import Command
 from django_redis_locks.testing import ManualClock
@@ -30,6 +30,10 @@ LONG = 40.0
 def key_of_thread(key: str, prefix: str, version: int) -> str:
     """As that of a library for tenants, which are their thread's."""
     return f"{threading.get_ident()}:{key}"
+
+
+class TimeLimitExceeded(Exception):
+    """As Celery raises it in the midst of a task."""
 
 
 class Delegating(BaseCache):
@@ -211,5 +215,35 @@ def test_repeat_reaches_the_values_of_a_cache_that_delegates(
     cache.set("k", "old")
     fails("k")
     outage.down = None
+    outage.lasts(2)
+    assert cache.get("k") is None
+
+
+@pytest.mark.parametrize("failure", [TimeLimitExceeded, KeyboardInterrupt])
+@pytest.mark.parametrize("interrupted", [Keep, Command, Remove], ids=["write", "check", "removal"])
+def test_interrupted_load_leaves_no_value_that_was_invalidated_meanwhile(
+    outage: Outage, monkeypatch: pytest.MonkeyPatch, interrupted: type[Any], failure: type[BaseException]
+) -> None:
+    """[S6] The invalidation comes before the value is written, the interruption at any time after that."""
+    outage.down = None
+    handlers, written = road_of().world.handlers, []
+
+    def stepped(kind: type[Any], perform: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def step(effect: Any) -> Any:
+            if kind is Keep:
+                invalidate("k")
+                perform(effect)
+                written.append(effect)
+            if kind is interrupted and written:
+                written.clear()
+                raise failure
+            return None if kind is Keep else perform(effect)
+
+        return step
+
+    for kind in (Keep, Command, Remove):
+        monkeypatch.setitem(handlers, kind, stepped(kind, handlers[kind]))
+    with pytest.raises(failure):
+        get_or_load("k", lambda: "old")
     outage.lasts(2)
     assert cache.get("k") is None
