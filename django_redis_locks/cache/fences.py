@@ -160,26 +160,29 @@ def invalidating(
 
     Returns:
         Why the store, or the cache, didn't do so, so that old values, or loads that run, may stay: what failed, or was
-        interrupted, is repeated in the background.
+        interrupted, is repeated in the background. Of several failures the first that isn't the store's, which may be a time
+        limit of the caller.
     """
     seconds = road.world.tuning.invalidation_timeout
     patience = Patience(seconds, seconds)
-    last: Exception | None = None
+    first: Exception | None = None
     undone = dict.fromkeys(items)
     try:
-        for item in items:
+        for item in list(undone):
             failure = yield from _invalidating(road, item, keep, settle, patience)
             if failure is None:
-                undone.pop(item, None)
-            else:
-                patience, last = Patience(seconds, 0.0), failure  # one wait for all
+                del undone[item]
+                continue
+            patience = Patience(seconds, 0.0)  # one wait for all
+            if first is None or (isinstance(first, LockBackendError) and not isinstance(failure, LockBackendError)):
+                first = failure
     except BaseException as interruption:
-        if not isinstance(interruption, GeneratorExit):
+        if undone and not isinstance(interruption, GeneratorExit):
             road.retries.add(list(undone), interruption, keep, settle)
         raise
-    if last is not None:
-        road.retries.add(list(undone), last, keep, settle)
-    return last
+    if first is not None:
+        road.retries.add(list(undone), first, keep, settle)
+    return first
 
 
 def _invalidating(

@@ -247,3 +247,23 @@ def test_interrupted_load_leaves_no_value_that_was_invalidated_meanwhile(
         get_or_load("k", lambda: "old")
     outage.lasts(2)
     assert cache.get("k") is None
+
+
+def test_invalidation_raises_a_time_limit_when_all_other_keys_are_done(
+    outage: Outage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[S6] Whatever fails after it. A key that is given twice is invalidated once."""
+    removed: list[str] = []
+
+    def remove(effect: Remove) -> None:
+        removed.append(effect.key)
+        if removed == ["a", "b"]:
+            outage.down = Command
+            raise TimeLimitExceeded
+
+    outage.down = None
+    monkeypatch.setitem(road_of().world.handlers, Remove, remove)
+    with pytest.raises(TimeLimitExceeded):
+        invalidate("a", "b", "b", "c")
+    assert removed == ["a", "b", "c"]
+    assert [retry.plain for retry in outage.retries.pending.values()] == ["b", "c"]
