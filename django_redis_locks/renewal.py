@@ -137,15 +137,19 @@ class Janitor:
                 self._daemon.start()
 
     def alarm(self, at: float, ring: Callable[[], object]) -> Callable[[], None]:
-        """Call ``ring`` in the janitor's thread at a time of our clock; what is returned takes that back."""
+        """Call ``ring`` in the janitor's thread at a time of our clock; what is returned takes that back.
+
+        Raises:
+            LockBackendError: this process can't start a thread.
+        """
         box: list[Callable[[], object]] = [ring]
 
         def plan() -> None:
             self._timers.at(at, lambda: [ring() for ring in tuple(box)], lambda: box)
 
         self._settle_in()
+        self._daemon.start()  # first: nothing is left to ring if that raises
         self.put(plan)
-        self._daemon.start()
         return box.clear
 
     def _settle_in(self) -> None:

@@ -51,6 +51,18 @@ def test_a_lease_that_cannot_be_renewed_is_not_granted(memory: Locks, monkeypatc
         grant.ensure_held(confirm=True)
 
 
+def test_alarm_that_raises_leaves_nothing_to_ring(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[S6] Its caller tries again: all of them would ring once there is a thread."""
+    rung: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        with pytest.raises(LockBackendError, match="limit of threads"):
+            memory.engine.alarm(clock.now(), lambda: rung.append(1))
+    memory.engine.alarm(clock.now(), lambda: rung.append(2))
+    eventually(lambda: 2 in rung)
+    assert rung == [2]
+
+
 def test_a_failing_store_stays_the_error_that_is_seen(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
     """[X2] What the attempt may have left is for the janitor; that there is none isn't what went wrong."""
 
