@@ -68,7 +68,8 @@ class Tuning:
         commit_window: How long after a load inside of a transaction its COMMIT may store the value.
         invalidation_timeout: How long a store that doesn't answer an invalidation is asked again: no other process will.
         invalidation_retry: When one that failed is repeated in the background for the first time; the pause doubles,
-        longest_invalidation_retry: up to this one: old values are served until then, and one request is no load for a server.
+        longest_invalidation_retry: up to this one: old values are served until then, and a few requests are no load for a server.
+        longest_refused_retry: The same while the server only refuses, for days perhaps: somebody has to change its settings.
         invalidation_memory: How long one is repeated. The ttl of what other processes have stored isn't known, and few are longer
             than a day; a repeat after the end of the ttl costs one load.
         most_invalidations: How many of one cache may wait for that; the oldest beyond that are dropped: memory is bounded.
@@ -105,6 +106,7 @@ class Tuning:
     invalidation_timeout: float = 1.0
     invalidation_retry: float = 1.0
     longest_invalidation_retry: float = 10.0
+    longest_refused_retry: float = 300.0
     invalidation_memory: float = 86_400.0
     most_invalidations: int = 10_000
     unstored_memory: float = 1.0

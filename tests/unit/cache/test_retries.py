@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.core.cache import cache, caches
 from django.core.cache.backends.base import BaseCache
 
 from django_redis_locks import LockBackendError
-from django_redis_locks.cache import get_or_load, invalidate
+from django_redis_locks.cache import get_or_load, invalidate, metrics
 from django_redis_locks.cache.fences import invalidating
 from django_redis_locks.cache.retries import _drop_all
 from django_redis_locks.cache.roads import road_of
@@ -28,8 +31,8 @@ LONG = 40.0
 
 
 def key_of_thread(key: str, prefix: str, version: int) -> str:
-    """As that of a library for tenants, which are their thread's."""
-    return f"{threading.get_ident()}:{key}"
+    """As that of a library for tenants, of which the thread that repeats has none."""
+    return f"{'invalidations' in threading.current_thread().name}:{key}"
 
 
 class TimeLimitExceeded(Exception):
@@ -60,6 +63,8 @@ class Outage:
         self.retries = road_of().retries
         self.times: list[float] = []
         self.down: type[Any] | None = Command
+        self.refused: set[str] = set()
+        self.stuck: set[str] = set()
         handlers = road_of().world.handlers
         for kind in (Command, Remove):
             patch.setitem(handlers, kind, self._failing(kind, handlers[kind]))
@@ -68,6 +73,10 @@ class Outage:
         def fail_or_perform(effect: Any) -> Any:
             if kind is Command:
                 self.times.append(clock.now())
+                if effect.keys[0].rsplit(":", 1)[1] in self.refused:
+                    raise LockBackendError("NOPERM", passing=False)
+            elif effect.key in self.stuck:
+                raise OSError("is a directory")
             if kind is self.down:
                 raise LockBackendError("refused", passing=True) if kind is Command else OSError("k is full")
             return perform(effect)
@@ -81,7 +90,9 @@ class Outage:
 
     @property
     def pauses(self) -> list[float]:
-        return [after - before for before, after in zip(self.times, self.times[1:], strict=False)]
+        """Between the moments at which anything was asked."""
+        times = list(dict.fromkeys(self.times))
+        return [after - before for before, after in pairwise(times)]
 
 
 def threads() -> list[str]:
@@ -99,7 +110,7 @@ def outage(settings: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, tune: 
             "BACKEND": "django.core.cache.backends.filebased.FileBasedCache",
             "LOCATION": str(tmp_path),
             "KEY_FUNCTION": key_of_thread,
-        }
+        },
     }
     with ManualClock() as manual:
         yield Outage(manual, monkeypatch)
@@ -172,6 +183,87 @@ def test_interrupted_invalidation_is_repeated(outage: Outage) -> None:
         program.throw(asyncio.CancelledError())
     outage.lasts(2)
     assert cache.get_many(["a", "b"]) == {}
+
+
+def test_key_that_always_fails_delays_no_other(outage: Outage, tune: Tune) -> None:
+    """[S6] Keys that are refused, or can't be removed, are asked for after the others, ten in a row, and ever more seldom while
+    nothing else comes. A new failure is repeated after the shortest pause."""
+    tune(longest_refused_retry=16.0)
+    outage.down, outage.stuck = None, {"stuck"}
+    outage.refused = {f"refused{number}" for number in range(15)}
+    cache.set("k", "old")
+    fails("stuck", *outage.refused)
+    fail_once(outage, "k")
+    outage.lasts(4)
+    assert cache.get("k") is None
+    outage.stuck.clear()
+    outage.lasts(20)
+    assert {retry.plain for retry in outage.retries.pending.values()} == outage.refused
+    outage.times.clear()
+    outage.lasts(100)
+    assert outage.pauses[-2:] == [16, 16]
+    assert set(Counter(outage.times).values()) == {10}
+    cache.set("k", "old")
+    fail_once(outage, "k")
+    outage.lasts(1)
+    assert cache.get("k") is None
+
+
+def fail_once(outage: Outage, key: str) -> None:
+    outage.down = Command
+    fails(key)
+    outage.down = None
+
+
+def test_round_is_planned_once_whatever_is_raised_meanwhile(outage: Outage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[S6] A signal handler raises as the log is written, or as the round is planned; no thread can be started for a while."""
+    with monkeypatch.context() as patch:
+        patch.setattr(metrics.log, "log", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            invalidate("a")
+    outage.lasts(1)
+    assert outage.pauses == [1]
+    outage.retries.drop()
+    outage.lasts(2)
+    engine, trouble = road_of().engine, LockBackendError("no thread")
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "alarm", Mock(side_effect=[KeyboardInterrupt, trouble, trouble]))
+        with pytest.raises(KeyboardInterrupt):
+            invalidate("a")
+        fails("b")
+        fails("c")
+    outage.times.clear()
+    fails("d")
+    outage.lasts(LONG)
+    assert outage.pauses == [1, 2, 4, 8, 10, 10]
+
+
+def test_repeat_is_left_out_if_nothing_is_pending_by_then(outage: Outage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[S6] A caller's own invalidation succeeded while the round was busy with another key."""
+    fails("a", "b")
+    outage.down = None
+    handlers = road_of().world.handlers
+    remove = handlers[Remove]
+
+    def succeed(effect: Remove) -> None:
+        remove(effect)
+        outage.retries.drop()
+
+    monkeypatch.setitem(handlers, Remove, succeed)
+    outage.lasts(LONG)
+    assert len(outage.times) == 3
+
+
+def test_log_has_the_first_failure_and_the_sum_of_the_others(
+    outage: Outage, tune: Tune, caplog: pytest.LogCaptureFixture
+) -> None:
+    """[S6] Not one line for each call that fails."""
+    tune(most_invalidations=50)
+    for number in range(100):
+        fails(f"k{number}")
+    outage.lasts(20)
+    said = [(record.levelname, record.args[0]) for record in caplog.records if "coordinated" not in record.msg]
+    assert said == [("WARNING", 1), ("WARNING", 99), ("ERROR", 50)]
 
 
 def test_pending_invalidations_are_their_process_s_and_end_with_it(
