@@ -174,22 +174,31 @@ class StampedeCache(BaseCache):
         return full, -1 if seconds is None else int(seconds * 1000), self.road.values.dumps(value)
 
     def add(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> bool:
-        with anywhere(writing(self.road, [self.full_key(key, version)])):
-            return self._inner.add(key, value, self._timeout(timeout), version, **extra)
+        with anywhere(writing(self.road, [self.full_key(key, version)])) as block:
+            added = self._inner.add(key, value, self._timeout(timeout), version, **extra)
+            if added:
+                block.wrote()
+            return added
 
     async def aadd(
         self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any
     ) -> bool:
-        async with awriting(self.road, [self.full_key(key, version)]):
-            return await self._inner.aadd(key, value, self._timeout(timeout), version, **extra)
+        async with awriting(self.road, [self.full_key(key, version)]) as block:
+            added = await self._inner.aadd(key, value, self._timeout(timeout), version, **extra)
+            if added:
+                block.wrote()
+            return added
 
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> Any:
         if self._at_once(extra) and running_loop() is None:
             put = putting(self.road, *self._packed(key, value, timeout, version))
             if run(put, self.road.world):
                 return None
-        with anywhere(writing(self.road, [self.full_key(key, version)])):
-            return self._inner.set(key, value, self._timeout(timeout), version, **extra)
+        with anywhere(writing(self.road, [self.full_key(key, version)])) as block:
+            result: Any = self._inner.set(key, value, self._timeout(timeout), version, **extra)  # type: ignore[func-returns-value]
+            if not extra:  # nx=True may have written nothing
+                block.wrote()
+            return result
 
     async def aset(
         self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any
@@ -198,8 +207,11 @@ class StampedeCache(BaseCache):
             put = putting(self.road, *self._packed(key, value, timeout, version))
             if await arun(put, self.road.world):
                 return None
-        async with awriting(self.road, [self.full_key(key, version)]):
-            return await self._inner.aset(key, value, self._timeout(timeout), version, **extra)
+        async with awriting(self.road, [self.full_key(key, version)]) as block:
+            result: Any = await self._inner.aset(key, value, self._timeout(timeout), version, **extra)  # type: ignore[func-returns-value]
+            if not extra:  # nx=True may have written nothing
+                block.wrote()
+            return result
 
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> bool:
         with anywhere(writing(self.road, [self.full_key(key, version)])):
@@ -218,14 +230,20 @@ class StampedeCache(BaseCache):
             return await self._inner.adelete(key, version, **extra)
 
     def set_many(self, data: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> list[Any]:
-        with anywhere(writing(self.road, self._full_keys(data, version))):
-            return self._inner.set_many(data, self._timeout(timeout), version, **extra)
+        with anywhere(writing(self.road, self._full_keys(data, version))) as block:
+            failed = self._inner.set_many(data, self._timeout(timeout), version, **extra)
+            if not failed:
+                block.wrote()
+            return failed
 
     async def aset_many(
         self, data: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any
     ) -> list[Any]:
-        async with awriting(self.road, self._full_keys(data, version)):
-            return await self._inner.aset_many(data, self._timeout(timeout), version, **extra)
+        async with awriting(self.road, self._full_keys(data, version)) as block:
+            failed = await self._inner.aset_many(data, self._timeout(timeout), version, **extra)
+            if not failed:
+                block.wrote()
+            return failed
 
     def delete_many(self, keys: Iterable[Any], version: Any = None, **extra: Any) -> Any:
         keys = list(keys)

@@ -9,35 +9,38 @@ from __future__ import annotations
 import contextvars
 import threading
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from ..core.owners import running_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+T = TypeVar("T")
 
-def anywhere(fence: AbstractContextManager[None]) -> AbstractContextManager[None]:
+
+def anywhere(fence: AbstractContextManager[T]) -> AbstractContextManager[T]:
     """A fence that can be entered in a loop, too."""
     return fence if running_loop() is None else _elsewhere(fence)
 
 
 @contextmanager
-def _elsewhere(fence: AbstractContextManager[None]) -> Iterator[None]:
-    _in_thread(fence.__enter__)
+def _elsewhere(fence: AbstractContextManager[T]) -> Iterator[T]:
+    entered = _in_thread(fence.__enter__)
     try:
-        yield
+        yield entered
     finally:
         _in_thread(lambda: fence.__exit__(None, None, None))
 
 
-def _in_thread(call: Callable[[], Any]) -> None:
+def _in_thread(call: Callable[[], T]) -> T:
+    results: list[T] = []
     failures: list[BaseException] = []
     context = contextvars.copy_context()
 
     def work() -> None:
         try:
-            context.run(call)
+            results.append(context.run(call))
         except BaseException as error:  # noqa: BLE001 - raised where somebody waits for it
             failures.append(error)
 
@@ -46,3 +49,4 @@ def _in_thread(call: Callable[[], Any]) -> None:
     thread.join()
     if failures:
         raise failures[0]
+    return results[0]

@@ -127,7 +127,7 @@ class Ending:
 
     def stored(self, value: Any, data: Any, keep: float | None) -> Program[tuple[Landing, str]]:
         """Store it, unless the claim, or the permit, is void."""
-        call, as_of = self._call, clock.now()
+        call, claim, as_of = self._call, self._claim, clock.now()
         if call.road.fused:
             storing = self._fused(data, keep)
         else:
@@ -141,6 +141,8 @@ class Ending:
             metrics.count(call.road.alias, metrics.FENCED)
         if outcome != "stored":
             return Landing(value, alone=True), outcome
+        if claim is not None:
+            call.road.retries.replaced(call.key, claim.asked)
         return Landing(value, data=data, values=call.road.values, fresh_for=keep, as_of=as_of), outcome
 
     def _fused(self, data: Any, keep: float | None) -> Program[str]:

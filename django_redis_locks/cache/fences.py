@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def writing(road: Road, keys: Iterable[str]) -> Iterator[None]:
+def writing(road: Road, keys: Iterable[str]) -> Iterator[Block]:
     """Write what the cache stores under these keys: loads that run are void, and none begins before the block ends. A
     store that is down prevents no write."""
-    claims = _Block(road, keys)
+    claims = Block(road, keys)
     run(claims.begin(), road.world)
     try:
-        yield
+        yield claims
     finally:
         run(claims.end(), road.world)
 
 
 @asynccontextmanager
-async def awriting(road: Road, keys: Iterable[str]) -> AsyncIterator[None]:
+async def awriting(road: Road, keys: Iterable[str]) -> AsyncIterator[Block]:
     """As ``writing``."""
-    claims = _Block(road, keys)
+    claims = Block(road, keys)
     await arun(claims.begin(), road.world)
     try:
-        yield
+        yield claims
     finally:
         await arun(claims.end(), road.world)
 
@@ -68,7 +68,7 @@ async def aeverything(road: Road) -> AsyncIterator[None]:
 def putting(road: Road, key: str, keep: int, data: Any) -> Program[bool]:
     """Write a value where leases are, in one step, for so many milliseconds (-1: for ever, 0: delete it). False if that
     can't be done there now."""
-    load = road.load(key, "")
+    load, since = road.load(key, ""), clock.now()
     road.forget(key)
     commits.forget(load.place)
     try:
@@ -78,10 +78,11 @@ def putting(road: Road, key: str, keep: int, data: Any) -> Program[bool]:
             road.failed(failure)
         return False
     road.forget(key)  # who joined meanwhile may have looked before
+    road.retries.replaced(key, since)
     return True
 
 
-class _Block:
+class Block:
     """The claim of one who writes."""
 
     def __init__(self, road: Road, keys: Iterable[str]) -> None:
@@ -90,6 +91,12 @@ class _Block:
         self._loads = [road.load(key, "") for key in self._keys]
         self._token = ""
         self._begun = False
+        self._since = clock.now()
+
+    def wrote(self) -> None:
+        """All values were replaced, and don't depend on those before them."""
+        for key in self._keys if self._begun else ():
+            self._road.retries.replaced(key, self._since)
 
     def begin(self) -> Program[None]:
         self._forget()

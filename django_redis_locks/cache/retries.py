@@ -118,6 +118,13 @@ class Retries:
             del self.pending[retry.key]
             return True
 
+    def replaced(self, key: str, since: float) -> None:
+        """The value under a key was written, or loaded, since then, and loads that began earlier are void: what failed before
+        isn't repeated."""
+        retry = self.pending.get(key)
+        if retry is not None and retry.settle_until < since:
+            self.done(retry)
+
     def drop(self, why: str = "") -> None:
         """Repeat nothing of this any more. Without a reason the log has nothing of it."""
         with self._mutex:

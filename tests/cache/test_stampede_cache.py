@@ -14,11 +14,14 @@ import redis
 from django.core.cache import cache, caches
 from django.core.cache.backends.base import BaseCache
 
-from django_redis_locks.cache import StampedeCache
+from django_redis_locks import LockBackendError
+from django_redis_locks.cache import StampedeCache, invalidate
 from tests.cache.backends import FILES, LOCMEM, MEMCACHED, REDIS, WRAPPER
 from tests.cache.callers import WRITES, aloading, awrite, loading, write
 from tests.django.helpers import PATIENCE
-from tests.probes.cache import coordinator, is_envelope
+from tests.probes.cache import coordinator, fail_command, is_envelope
+from tests.probes.tuning import Tune
+from tests.waiting import eventually
 from tools.redis_server import RedisServer
 
 every_kind = pytest.mark.parametrize("wrapped", [REDIS, LOCMEM, FILES, MEMCACHED], indirect=True)
@@ -48,6 +51,18 @@ class TestWrites:
             assert cache.get("k") == stays, name
             assert cache.get_or_set("k", "newer") == (stays or "newer"), name
             cache.clear()
+
+    def test_write_since_an_invalidation_failed_stays(self, monkeypatch: pytest.MonkeyPatch, tune: Tune) -> None:
+        """[S6] What is repeated is the invalidation of the other key."""
+        tune(invalidation_retry=0.2)
+        fail_command(monkeypatch, "load/fence", LockBackendError("refused"), "default")
+        with pytest.raises(LockBackendError):
+            invalidate("k", "k2")
+        cache.set("k", "new")
+        caches["raw"].set("k2", "old")
+        monkeypatch.undo()
+        eventually(lambda: caches["raw"].get("k2") is None)
+        assert cache.get("k") == "new"
 
     def test_write_of_another_key_voids_no_load(self) -> None:
         """[S20]"""

@@ -11,11 +11,12 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.core.cache import cache, caches
 from django.core.cache.backends.base import BaseCache
 
 from django_redis_locks import LockBackendError
-from django_redis_locks.cache import get_or_load, invalidate, metrics
+from django_redis_locks.cache import get_or_load, invalidate, metrics, refresh
 from django_redis_locks.cache.fences import invalidating
 from django_redis_locks.cache.retries import _drop_all
 from django_redis_locks.cache.roads import road_of
@@ -111,6 +112,7 @@ def outage(settings: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, tune: 
             "LOCATION": str(tmp_path),
             "KEY_FUNCTION": key_of_thread,
         },
+        "guarded": {"BACKEND": "django_redis_locks.cache.StampedeCache", "LOCATION": "default"},
     }
     with ManualClock() as manual:
         yield Outage(manual, monkeypatch)
@@ -172,15 +174,16 @@ def test_pending_invalidations_are_one_per_key_and_bounded_in_number_and_time(
     assert [(number, why.split()[0]) for number, _, why in said] == [(1, "too"), (1, "the")]
 
 
-def test_interrupted_invalidation_is_repeated(outage: Outage) -> None:
-    """[S6] Its task is cancelled, since the client has gone, before all its keys are invalidated."""
+@pytest.mark.parametrize("interruption", [asyncio.CancelledError])
+def test_interrupted_invalidation_is_repeated(outage: Outage, interruption: type[BaseException]) -> None:
+    """[S6] Its task is cancelled, since the client has gone, or its coroutine is closed, before all its keys are invalidated."""
     outage.down = None
     for key in ("a", "b"):
         cache.set(key, "old")
     program = invalidating(road_of(), [(key_of_thread(key, "", 1), key, None) for key in ("a", "b")])
     next(program)
-    with pytest.raises(asyncio.CancelledError):
-        program.throw(asyncio.CancelledError())
+    with pytest.raises(interruption):
+        program.throw(interruption())
     outage.lasts(2)
     assert cache.get_many(["a", "b"]) == {}
 
@@ -264,6 +267,55 @@ def test_log_has_the_first_failure_and_the_sum_of_the_others(
     outage.lasts(20)
     said = [(record.levelname, record.args[0]) for record in caplog.records if "coordinated" not in record.msg]
     assert said == [("WARNING", 1), ("WARNING", 99), ("ERROR", 50)]
+
+
+@pytest.mark.parametrize(
+    ("before", "write", "after"),
+    [
+        (None, lambda: caches["guarded"].set("k", "new"), "new"),
+        (None, lambda: async_to_sync(caches["guarded"].aset)("k", "new"), "new"),
+        (None, lambda: caches["guarded"].add("k", "new"), "new"),
+        (None, lambda: async_to_sync(caches["guarded"].aadd)("k", "new"), "new"),
+        ("old", lambda: caches["guarded"].add("k", "new"), None),
+        ("old", lambda: caches["guarded"].touch("k"), None),
+        (None, lambda: caches["guarded"].set_many({"k": "new"}), "new"),
+        (None, lambda: async_to_sync(caches["guarded"].aset_many)({"k": "new"}), "new"),
+        ("old", lambda: refresh("k", lambda: "new"), "new"),
+    ],
+    ids=["set", "aset", "add", "aadd", "not-added", "touch", "set_many", "aset_many", "refresh"],
+)
+def test_value_that_was_written_since_the_failure_stays(
+    outage: Outage, before: str | None, write: Callable[[], object], after: str | None
+) -> None:
+    """[S6] Unless what is loaded settles for longer than that."""
+    outage.down = Remove
+    cache.set("k", before) if before else cache.delete("k")
+    fails("k")
+    outage.down = None
+    outage.lasts(0.5)
+    write()
+    outage.lasts(2)
+    assert cache.get("k") == after
+    outage.down = Remove
+    fails("k", settle=5)
+    write()
+    assert outage.retries.pending
+
+
+def test_value_whose_load_began_before_the_failure_is_removed(outage: Outage) -> None:
+    """[S6] It is stored, as the invalidation didn't reach its lease."""
+    outage.down = None
+
+    def load() -> str:
+        outage.refused.add("k")
+        fails("k")
+        outage.refused.clear()
+        return "old"
+
+    refresh("k", load)
+    assert cache.get("k") == "old"
+    outage.lasts(2)
+    assert cache.get("k") is None
 
 
 def test_pending_invalidations_are_their_process_s_and_end_with_it(
