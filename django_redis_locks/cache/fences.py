@@ -184,7 +184,7 @@ def invalidating(
             if first is None or (isinstance(first, LockBackendError) and not isinstance(failure, LockBackendError)):
                 first = failure
     except BaseException as interruption:
-        if undone and not isinstance(interruption, GeneratorExit):
+        if undone:
             road.retries.add(list(undone), interruption, keep, settle)
         raise
     if first is not None:

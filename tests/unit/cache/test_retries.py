@@ -174,7 +174,7 @@ def test_pending_invalidations_are_one_per_key_and_bounded_in_number_and_time(
     assert [(number, why.split()[0]) for number, _, why in said] == [(1, "too"), (1, "the")]
 
 
-@pytest.mark.parametrize("interruption", [asyncio.CancelledError])
+@pytest.mark.parametrize("interruption", [asyncio.CancelledError, GeneratorExit])
 def test_interrupted_invalidation_is_repeated(outage: Outage, interruption: type[BaseException]) -> None:
     """[S6] Its task is cancelled, since the client has gone, or its coroutine is closed, before all its keys are invalidated."""
     outage.down = None
