@@ -14,7 +14,7 @@ from tests.django.helpers import PATIENCE, held_elsewhere, in_thread, until
 
 __all__ = ["urlpatterns"]
 
-KEY = "person:ada"
+KEY = "person:zoe"
 
 
 def lock(**terms: Any) -> Any:
@@ -37,7 +37,7 @@ def everything_that_is_logged(settings: Any, closed_port: int) -> None:
     with lock(wait=0, on_backend_error="open"):
         pass
     with suppress(LockError):
-        redis_lock("person:{name}")(lambda name: None)("ada")
+        redis_lock("person:{name}")(lambda name: None)("zoe")
 
 
 @pytest.mark.parametrize("log_keys", [False, True])
@@ -51,7 +51,7 @@ def test_records_from_INFO_on_have_a_digest_instead_of_the_key(
     everything_that_is_logged(settings, closed_port)
     records = [record for record in caplog.records if record.levelno >= logging.INFO]
     assert {record.name.rpartition(".")[2] for record in records} >= {"acquire", "release", "lost", "backend"}
-    assert any("ada" in repr(vars(record)) for record in records) is log_keys
+    assert any("zoe" in repr(vars(record)) for record in records) is log_keys
     of_locks = [vars(record) for record in records if hasattr(record, "lock_alias")]
     field, value = ("lock_key", KEY) if log_keys else ("lock_digest", digest)
     assert {about[field] for about in of_locks} == {value}
