@@ -39,6 +39,7 @@ def test_scenario_with_a_working_lock_has_no_overlaps(
 
 def test_other_scenarios_see_tasks_renewals_and_memory(redis_url: str) -> None:
     def figures(adapter: str, scenario: str, options: dict[str, Any], **arguments: float) -> dict[str, Any]:
+        redis.Redis.from_url(redis_url).flushdb()  # keys that the others left
         with Job(adapter, scenario, redis_url, None, options) as job:
             job.ready()
             return job.measure(**arguments)
@@ -48,7 +49,6 @@ def test_other_scenarios_see_tasks_renewals_and_memory(redis_url: str) -> None:
     for adapter in ("raw-renewed", "ours", "one-by-one"):
         renewed = figures(adapter, "renewals", {"lease": 30.0}, seconds=0.05, locks=3)
         assert (renewed["lost"], renewed["threads"]) == (0, 1), adapter
-    redis.Redis.from_url(redis_url).flushdb()  # keys of the others would end while these are counted
     memory = figures("ours", "memory", {"locks": 100})
     assert memory["bytes"] > 0
     assert (round(memory["keys"]), memory["left_keys"]) == (1, 0)  # and one index for all of them
