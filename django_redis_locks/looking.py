@@ -29,7 +29,6 @@ class Looks:
 
     def __init__(self, backend: Backend, engine: Tuned, rounds: Rounds, listen: Callable[[str], object]) -> None:
         self._backend = backend
-        self._engine = engine
         self._rounds = rounds
         self._listen = listen
         self._places: deque[Place] = deque()

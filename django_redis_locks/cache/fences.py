@@ -210,7 +210,7 @@ def _invalidating(
             yield Remove(plain, version, key)
         except Exception as failure:  # noqa: BLE001 - whatever a cache raises
             failed = failure
-    road.forget(key)  # who joined meanwhile may have asked before
+    road.forget(key)  # callers that joined meanwhile may have asked before
     if failed is None and earlier is not None and keep == 0 and earlier.settle_until <= clock.now() + settle / 1000:
         road.retries.done(earlier)
     return failed

@@ -1,6 +1,6 @@
--- Deletes the lock whoever holds it, or only the hold with one fence. Only ever a lock, or a record that is listed, a job's as a
--- rule: another thing under the key stays. A lock without expiry, which nothing else can free, may be freed so. All processes
--- are notified, so that the one whose hold it was looks at once; all who wait for a change of a record are.
+-- Deletes any hold of the lock, or only the hold with one fence; or a record that is listed, a job's as a rule. Another thing under
+-- the key stays. A lock without expiry, which nothing else can free, is deleted so. Notifies all processes, so that the one that
+-- had the hold looks at once, and all that wait for a change of a record.
 --
 -- While fences are reserved (a + follows the stored one) a later hold of the same process may have one of the $RESERVED_FENCES
 -- after it. The process is asked then, and writes the fence of the hold that it has.
@@ -8,7 +8,7 @@
 -- uses wake crowd listed
 -- KEYS  lock, waiters, index of what is held, index of what is queued
 -- ARGV  fence ('': any), channel of all processes, 1 to ask for a reserved fence
--- returns  0 nothing to free, 1 freed, 2 freed and another process was told, 3 the processes were asked
+-- returns  0 nothing to free, 1 freed, 2 freed and another process was notified, 3 the processes were asked
 local lock, fence, channel = KEYS[1], ARGV[1], ARGV[2]
 local value = redis.pcall('GET', lock)
 if not value then return 0 end

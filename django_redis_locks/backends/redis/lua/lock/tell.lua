@@ -1,4 +1,4 @@
--- As lock/renew, for one lock that may have been taken over without asking: says who has it now, and that no later hold takes it
+-- As lock/renew, for one lock that may have been taken over without asking: stores the hold that has it now, and that no later hold takes it
 -- over so: the reserved fences are void. Never says less than is known: a late copy of an earlier request changes nothing. At
 -- maxmemory the lease goes on and the rest has to wait.
 --
