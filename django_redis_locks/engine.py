@@ -63,6 +63,7 @@ class Engine:
         self.queued = queues.queued
         self.calm = queues.calm
         self.cool = queues.cool
+        self.renewed = janitor.renewed
         self.alarm = janitor.alarm
         self.put = janitor.put
         self.post = janitor.notices.post

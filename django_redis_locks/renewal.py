@@ -179,6 +179,10 @@ class Janitor:
         for _ in range(2):  # the second job is done after the turn that the first one was a part of
             self._do(lambda: None, seconds)
 
+    def renewed(self) -> list[Hold]:
+        """The holds whose leases are renewed, of locks and of records."""
+        return [hold for hold, _ in self._rounds.holds()]
+
     @property
     def renews(self) -> bool:
         """Whether there may be leases to renew."""

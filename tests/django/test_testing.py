@@ -130,6 +130,18 @@ def test_assert_no_locks_held_names_what_is_left(store: str) -> None:
     locks.lock("sms").force_release()
 
 
+def test_override_locks_reports_no_loss_of_what_was_left_held(manual_clock: ManualClock) -> None:
+    """Neither of a lock nor of a record, which has no grant: its renewals would find it gone in the next test."""
+    with capture_locks() as seen:
+        with override_locks():
+            left = (
+                locks.lock("order:1", expire=30, renew=True).acquire(),
+                locks.record("job:1").put(None, {}, renew=True),
+            )
+        manual_clock.advance(31)
+    assert not seen.lost, left
+
+
 # capture_locks
 
 

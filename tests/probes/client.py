@@ -116,6 +116,9 @@ def forget_locks() -> None:
     for grant in list(registry._grants.values()):
         registry.forget(grant)
         grant.hold.state = State.GONE
+    for janitor in renewal.janitors():
+        for hold in janitor.renewed():  # a record's, too, which has no grant
+            hold.state = State.GONE
     for store in memory._stores.values():
         store.records.clear()
         store.listings.clear()
