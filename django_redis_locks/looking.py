@@ -29,6 +29,7 @@ class Looks:
 
     def __init__(self, backend: Backend, engine: Tuned, rounds: Rounds, listen: Callable[[str], object]) -> None:
         self._backend = backend
+        self._engine = engine
         self._rounds = rounds
         self._listen = listen
         self._places: deque[Place] = deque()
@@ -71,7 +72,7 @@ class Looks:
             if hold.place in places and _to_be_asked(hold):
                 asked[hold] = lease.prolong(hold.token, 1)  # no step lowers a lease
         for grant in [grant for place in places for grant in registry.at(place)]:
-            if _to_be_asked(grant.hold):
+            if grant._keeper.world is self._engine and _to_be_asked(grant.hold):
                 asked[grant.hold] = grant._keeper._telling(grant.hold)(grant.hold.token, 1)
         replies = self._backend.call_many(list(asked.values()), timeout) if asked else []
         return [hold for (hold, command), reply in zip(asked.items(), replies, strict=True) if _denied(command, reply)]

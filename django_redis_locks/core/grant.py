@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from .effects import Command
+    from .effects import Command, Performer
 
 
 class Keeper(Protocol):
     """What a grant needs of the lock it came from."""
 
+    @property
+    def world(self) -> Performer: ...
     def _release(self, grant: Grant) -> None: ...
     async def _arelease(self, grant: Grant) -> None: ...
     def _check_block(self) -> None: ...

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from django_redis_locks import Lock, locks
+from django_redis_locks.backends.memory import MemoryBackend
 from django_redis_locks.core.effects import Command, Place
 from django_redis_locks.core.rounds import Rounds
+from django_redis_locks.engine import Engine
 from django_redis_locks.looking import Looks
 from tests.forks import in_child
 from tests.unit.core.holds import a_hold
@@ -32,12 +34,16 @@ def looks_of(rounds: Rounds, store: Any, opened: list[str] | None = None) -> Loo
 
 
 def test_look_asks_for_live_holds_of_this_process_only(memory_lock: Lock) -> None:
-    """[E15] [H18] Neither for one that a forked child inherited, whose parent answers, nor for a released one."""
+    """[E15] [H18] Neither for one that a forked child inherited, whose parent answers, nor for a released one, nor for that of
+    another alias on the same server, whose own maintenance thread asks and reports."""
     store, held = Store(), memory_lock.acquire()
     looks = looks_of(Rounds(), store)
     assert looks.ask_for(memory_lock.place)
     assert looks.gone(1.0) == [held.hold]
     assert store.asked == [held.hold.token]
+    other = Looks(store, Engine(MemoryBackend("")), Rounds(), [].append)
+    assert other.ask_for(memory_lock.place)
+    assert other.gone(1.0) == []
 
     def child() -> None:
         assert looks.ask_for(memory_lock.place)
