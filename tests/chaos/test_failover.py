@@ -14,6 +14,7 @@ import redis
 from django_redis_locks import Grant
 from django_redis_locks.client import Locks
 from tests.chaos.helpers import Async, Sync, renewed
+from tests.probes.client import registered_queues
 from tests.proxy import Proxy
 from tests.waiting import eventually
 from tools.redis_server import RedisServer
@@ -37,6 +38,7 @@ class Address:
     def fail_over(self) -> None:
         """Every write of before is on the new master; no connection is cut."""
         with redis.Redis(port=self.master.port) as client:
+            client.set("before", "failover")  # WAIT is for what was written on its own connection
             client.execute_command("WAIT", 1, 20_000)
         with redis.Redis(port=self.replica.port) as client:
             client.replicaof("NO", "ONE")
@@ -115,8 +117,9 @@ def test_waiter_after_a_failover_is_woken_by_the_new_master(
     here, there = open_both(address.proxy.url)
     grant = here.lock("import").acquire()
     with ThreadPoolExecutor() as pool:
-        first = pool.submit(there.lock("import", wait=60).acquire)
-        eventually(lambda: any(call.name == "SUBSCRIBE" for call in address.proxy.calls))
+        lock = there.lock("import", wait=60)
+        first = pool.submit(lock.acquire)
+        eventually(lambda: registered_queues(there, lock))
         address.fail_over()
         there.lock("other").acquire(timeout=0).release()
         grant.release()

@@ -34,6 +34,12 @@ def waiting_callers(client: Locks, lock: Lock) -> int:
     return sum(len(queue.seats) for queue in list(queues.values()))
 
 
+def registered_queues(client: Locks, lock: Lock) -> int:
+    """How many local queues of a lock the store knows of, with no wake-up that is still to be answered."""
+    queues = client.engine._queues._queues.get(lock.place, {})
+    return sum(bool(queue.arrival) and queue.answered == queue.wakes for queue in list(queues.values()))
+
+
 def is_registered(lock: Lock) -> bool:
     """Whether this process knows of a grant of the lock."""
     return registry.knows(lock.place)
