@@ -48,7 +48,8 @@ def test_other_scenarios_see_tasks_renewals_and_memory(redis_url: str) -> None:
         assert figures(adapter, "tasks", {"tasks": 3}, seconds=0.05)["pairs"] > 0, adapter
     for adapter in ("raw-renewed", "ours", "one-by-one"):
         renewed = figures(adapter, "renewals", {"lease": 30.0}, seconds=0.05, locks=3)
-        assert (renewed["lost"], renewed["threads"]) == (0, 1), adapter
+        assert renewed["lost"] == 0, adapter
+        assert renewed["threads"] in {1, 2}, adapter  # the second is the subscriber's, which begins a second later
     memory = figures("ours", "memory", {"locks": 100})
     assert memory["bytes"] > 0
     assert (round(memory["keys"]), memory["left_keys"]) == (1, 0)  # and one index for all of them
