@@ -20,7 +20,7 @@ from celery import signals
 
 from django_redis_locks import LockBackendError, LockError, Record, RecordRef, clock, locks
 
-from .slots import SAME, due
+from .schedule import SAME, due
 
 if TYPE_CHECKING:
     from celery.beat import ScheduleEntry, Scheduler

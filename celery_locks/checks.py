@@ -14,7 +14,7 @@ from celery.signals import worker_init
 from django.core.checks import CheckMessage, Warning, register  # noqa: A004 - Django's name
 
 from .options import LockOptions, seconds
-from .terms import VISIBILITY, has_results, window
+from .task_settings import VISIBILITY, has_results, window
 
 if TYPE_CHECKING:
     from celery import Celery

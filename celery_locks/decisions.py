@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from .job import WAITING
 
 if TYPE_CHECKING:
+    from .header import Header, Message
     from .job import Job
-    from .message import Header, Message
 
 
 class Verdict(Enum):

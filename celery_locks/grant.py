@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from django_redis_locks import Holder, LockLost
 
 if TYPE_CHECKING:
-    from .hold import RunHold
     from .options import Duration
+    from .run_lock import RunHold
 
 
 class RunLock:

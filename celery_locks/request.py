@@ -23,17 +23,17 @@ from django_redis_locks import LockError, clock
 from . import deaths as _deaths  # noqa: F401 - it connects itself
 from . import signals
 from .decisions import gives_way
+from .header import header_in
 from .job import WAITING
+from .job_record import REQUEUED, place_of, run_place_of
 from .keys import key_of
-from .message import header_in
-from .place import REQUEUED, place_of, run_place_of
-from .terms import spot, state_of
+from .task_settings import spot, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .job import Job
-    from .place import Place
+    from .job_record import Place
 
 _log = logging.getLogger("celery_locks")
 

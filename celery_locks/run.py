@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from celery.exceptions import Ignore, Reject, Retry
 
-from .start import Start
+from .worker_start import Start
 
 if TYPE_CHECKING:
-    from .hold import RunHold
     from .job import Outcome
     from .options import LockOptions
+    from .run_lock import RunHold
 
 
 def run(task: LockOptions, body: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

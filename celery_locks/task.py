@@ -12,11 +12,11 @@ from celery.utils.imports import symbol_by_name
 
 from django_redis_locks import LockNotOwned
 
-from . import configuration
+from . import app_settings as configuration
 from .grant import RunLock
 from .options import LockOptions, checked, strangers
 from .run import run
-from .submission import submit, told
+from .submit import submit, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,10 +20,10 @@ from django_redis_locks import locks
 from django_redis_locks.testing import override_locks
 
 from .job import Job
+from .job_record import run_place_of
 from .keys import key_of
 from .options import LockOptions
-from .place import run_place_of
-from .terms import holder_here
+from .task_settings import holder_here
 
 BACKEND = "django_redis_locks.backends.memory.MemoryBackend"
 

@@ -86,7 +86,7 @@ def test_no_class_defines_del() -> None:
     assert [str(file) for file, names in defined.items() if "__del__" in names] == []
 
 
-CLOCKS = {"django_redis_locks/core/clock.py", "celery_locks/slots.py"}
+CLOCKS = {"django_redis_locks/core/clock.py", "celery_locks/schedule.py"}
 """The clock of the engine, and the schedules of beat, as Celery reads them."""
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..primitives.load import Claim
     from .calls import Call
 
-CELERY = "celery_locks.loads.submit"
+CELERY = "celery_locks.cache_refresh.submit"
 """What ``refresh="celery"`` stands for."""
 
 

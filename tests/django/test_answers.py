@@ -21,12 +21,7 @@ from django.urls import path
 from django.utils import translation
 from django.views import View
 
-from django_redis_locks import (
-    LockError,
-    LockNotAcquired,
-    answers,
-    redis_lock,
-)
+from django_redis_locks import LockError, LockNotAcquired, answers, redis_lock
 from tests.django import helpers
 from tests.django.helpers import ask, held_elsewhere
 

@@ -20,14 +20,7 @@ from django.test import RequestFactory
 from django.urls import path
 from django.views import View
 
-from django_redis_locks import (
-    LockAlreadyHeld,
-    LockBackendError,
-    LockNotAcquired,
-    answers,
-    locks,
-    redis_lock,
-)
+from django_redis_locks import LockAlreadyHeld, LockBackendError, LockNotAcquired, answers, locks, redis_lock
 from tests.django.helpers import Events, ask, held_elsewhere, in_thread, outcome, refused
 from tests.probes.django import events
 

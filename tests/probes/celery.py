@@ -9,9 +9,9 @@ from django.core.cache import caches
 from celery_locks.beat import claim as claim_tick
 from celery_locks.beat import current as current_tick
 from celery_locks.job import Job
+from celery_locks.job_record import run_place_of
 from celery_locks.keys import key_of
-from celery_locks.place import run_place_of
-from celery_locks.slots import INTERVAL_SHARE
+from celery_locks.schedule import INTERVAL_SHARE
 from django_redis_locks.cache.roads import lease_of
 
 __all__ = ["INTERVAL_SHARE", "claim_tick", "current_tick"]

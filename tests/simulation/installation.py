@@ -12,7 +12,11 @@ from threading import get_ident
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from celery_locks import beat, place, start, submission, terms
+from celery_locks import beat
+from celery_locks import job_record as place
+from celery_locks import submit as submission
+from celery_locks import task_settings as terms
+from celery_locks import worker_start as start
 from django_redis_locks import engine, renewal
 from django_redis_locks.core import clock, events, forks, home_queue, outages, owners, queues
 from django_redis_locks.core.daemon import Daemon

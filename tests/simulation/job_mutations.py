@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from celery_locks import start
+from celery_locks import worker_start as start
 from celery_locks.decisions import Verdict, at_start
+from celery_locks.header import Message
 from celery_locks.job import Job
-from celery_locks.message import Message
 
 Patch = pytest.MonkeyPatch
 

@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
+from celery_locks.header import HEADER
 from celery_locks.job import Job
-from celery_locks.message import HEADER
-from celery_locks.place import Place
+from celery_locks.job_record import Place
 from tests.simulation.broker import Message
 from tests.simulation.installation import Installation, installed
 from tests.simulation.job_rules import LEASE

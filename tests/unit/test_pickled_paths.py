@@ -5,9 +5,9 @@ from __future__ import annotations
 import pickle
 from importlib import import_module
 
-from celery_locks import message
+from celery_locks import header as message
+from celery_locks.header import Header
 from celery_locks.job import Job
-from celery_locks.message import Header
 from django_redis_locks import LockBackendError
 from django_redis_locks.cache import MISSING
 from django_redis_locks.cache.values import Kept

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from celery_locks.decisions import Submit, Verdict, at_start, at_submit
+from celery_locks.header import Header, Message
 from celery_locks.job import Job
-from celery_locks.message import Header, Message
 from django_redis_locks import Record
 
 

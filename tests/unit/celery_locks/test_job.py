@@ -8,8 +8,8 @@ import pytest
 
 import celery_locks
 from celery_locks import DuplicateTask, IdempotencyKeyReused
+from celery_locks.header import HEADER, Header, header_in
 from celery_locks.job import Job, read
-from celery_locks.message import HEADER, Header, header_in
 from django_redis_locks import LockKeyError, Record
 
 FULL = Job(

@@ -19,7 +19,8 @@ from celery import Celery
 from django.core.cache import caches
 from kombu.exceptions import OperationalError
 
-from celery_locks import SingletonTask, loads
+from celery_locks import SingletonTask
+from celery_locks import cache_refresh as loads
 from django_redis_locks import cache
 from django_redis_locks.cache import Job, cached, invalidate, refreshing, take_over
 from django_redis_locks.testing import ManualClock

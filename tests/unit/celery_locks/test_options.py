@@ -10,7 +10,7 @@ import pytest
 from celery import Celery
 
 from celery_locks import IdempotentTask, SingletonTask
-from celery_locks.terms import longest
+from celery_locks.task_settings import longest
 
 
 def body() -> None: ...

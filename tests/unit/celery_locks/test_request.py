@@ -9,10 +9,10 @@ from typing import Any
 from celery import Celery
 
 from celery_locks import SingletonTask, request
+from celery_locks.header import HEADER
 from celery_locks.job import Job
-from celery_locks.message import HEADER
-from celery_locks.place import run_place_of
-from celery_locks.terms import spot
+from celery_locks.job_record import run_place_of
+from celery_locks.task_settings import spot
 from tests.waiting import eventually
 
 LEASE = 600.0

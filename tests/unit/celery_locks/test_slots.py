@@ -10,7 +10,7 @@ import pytest
 from celery.schedules import BaseSchedule, solar
 from django_celery_beat.clockedschedule import clocked
 
-from celery_locks import slots
+from celery_locks import schedule as slots
 from tests.unit.celery_locks.stepped_beats import NOON, Stage, stage_seconds
 
 

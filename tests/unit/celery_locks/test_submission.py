@@ -21,11 +21,12 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import transaction
 from kombu.exceptions import EncodeError, OperationalError
 
-from celery_locks import DuplicateTask, IdempotencyKeyReused, IdempotentTask, SingletonTask, beat, counters, terms
+from celery_locks import DuplicateTask, IdempotencyKeyReused, IdempotentTask, SingletonTask, beat, counters
+from celery_locks import task_settings as terms
+from celery_locks.header import HEADER, Header
 from celery_locks.job import Job
+from celery_locks.job_record import Place, place_of
 from celery_locks.keys import key_of
-from celery_locks.message import HEADER, Header
-from celery_locks.place import Place, place_of
 from django_redis_locks import LockBackendError, clock
 from django_redis_locks.testing import ManualClock
 from tests.waiting import BUSY

@@ -19,19 +19,19 @@ from django_redis_locks import LockBackendError
 from . import beat, signals
 from .decisions import Submit, at_submit
 from .errors import DuplicateTask, IdempotencyKeyReused
-from .hold import Heir
+from .header import HEADER, Header, header_in
 from .job import Job
+from .job_record import SENDING, place_of
 from .keys import key_of
-from .message import HEADER, Header, header_in
 from .options import LockOptions
-from .place import SENDING, place_of
-from .terms import NO_RESULT, has_results, state_unless_slow, who
+from .run_lock import Heir
+from .task_settings import NO_RESULT, has_results, state_unless_slow, who
 from .times import better, times_of
 
 if TYPE_CHECKING:
     from celery.result import AsyncResult
 
-    from .place import Place
+    from .job_record import Place
     from .times import Times
 
 Publish = Callable[..., "AsyncResult[Any]"]

@@ -13,19 +13,19 @@ from django_redis_locks import LockError, LockLost, clock
 from . import signals
 from .grant import RunLock
 from .job import Job
+from .job_record import REQUEUED
 from .options import seconds
-from .place import REQUEUED
-from .terms import stores_result, window
+from .task_settings import stores_result, window
 
 if TYPE_CHECKING:
     from weakref import ref
 
     from django_redis_locks import Record
 
+    from .header import Header
     from .job import Outcome
-    from .message import Header
+    from .job_record import Place
     from .options import LockOptions
-    from .place import Place
     from .times import Times
 
 

@@ -17,13 +17,13 @@ from django_redis_locks import LockBackendError, LockNotAcquired, clock
 
 from . import signals
 from .decisions import Verdict, at_start
-from .hold import OnLost, RunHold
+from .header import HEADER, Header, Message, header_in
 from .job import WAITING, Job
+from .job_record import place_of, run_place_of
 from .keys import key_of
-from .message import HEADER, Header, Message, header_in
 from .options import seconds
-from .place import place_of, run_place_of
-from .terms import NO_RESULT, bounded, conflict_of, has_results, holder_here, longest, spot, state_of, who
+from .run_lock import OnLost, RunHold
+from .task_settings import NO_RESULT, bounded, conflict_of, has_results, holder_here, longest, spot, state_of, who
 
 if TYPE_CHECKING:
     from .options import LockOptions
