@@ -8,7 +8,7 @@ from __future__ import annotations
 from django.contrib import admin
 
 from ..models import HeldLock
-from .page import HeldLockAdmin
+from .held_locks import HeldLockAdmin
 
 __all__ = ["HeldLockAdmin"]
 

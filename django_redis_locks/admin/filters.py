@@ -9,13 +9,13 @@ from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.utils.translation import gettext_lazy as _
 
-from .rows import aliases
-from .shown import STATES
+from .formatting import STATES
+from .queryset import aliases
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-    from .rows import Rows
+    from .queryset import Rows
 
 
 class OneOf(admin.SimpleListFilter):

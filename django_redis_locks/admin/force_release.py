@@ -24,13 +24,14 @@ from django.utils.translation import gettext_lazy, ngettext
 from .. import inspection
 from ..core.errors import LockError
 from ..core.visible import distinct
-from . import rows, shown
+from . import formatting as shown
+from . import queryset as rows
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
 
     from ..models import HeldLock
-    from .page import HeldLockAdmin
+    from .held_locks import HeldLockAdmin
 
 _log = logging.getLogger("django_redis_locks.admin")
 

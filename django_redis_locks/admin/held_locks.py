@@ -16,7 +16,9 @@ from django.utils.translation import gettext_lazy as _
 
 from ..core.visible import distinct, visible
 from ..inspection import LONGEST_PAGE
-from . import release, rows, shown
+from . import force_release as release
+from . import formatting as shown
+from . import queryset as rows
 from .filters import AliasFilter, StateFilter
 
 if TYPE_CHECKING:
