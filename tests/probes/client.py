@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_redis_locks import clock, locks, renewal
 from django_redis_locks.backends.memory import backend as memory
-from django_redis_locks.backends.redis.refusals import HINTS
+from django_redis_locks.backends.redis.server_errors import HINTS
 from django_redis_locks.core import owners
 from django_redis_locks.core.hold import State, validity
 from django_redis_locks.core.owners import registry

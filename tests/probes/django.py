@@ -8,7 +8,7 @@ from typing import Any
 from django_redis_locks import conf, dead, inspection, locks, open_transactions
 from django_redis_locks.admin.queryset import id_of as admin_id
 from django_redis_locks.backends.memory import backend as memory
-from django_redis_locks.backends.redis import facts
+from django_redis_locks.backends.redis import server_info as facts
 from django_redis_locks.console.console import actor as console_actor
 from django_redis_locks.core import events
 from django_redis_locks.core.owners import registry

@@ -11,7 +11,7 @@ import pytest
 
 from django_redis_locks import Grant, Lock, LockBackendError, Record, RecordRef, locks
 from django_redis_locks.backends.memory import store as memory_store
-from django_redis_locks.backends.redis import threads
+from django_redis_locks.backends.redis import sync_connections as threads
 from django_redis_locks.core import events
 from django_redis_locks.core.effects import Command, Place, Seat
 from django_redis_locks.core.events import BackendFailed, Event, ForceReleased, Lost, Released

@@ -9,16 +9,17 @@ from ...core.errors import LockBackendError
 from ...core.tuning import DEFAULT, Tuning
 from ...core.visible import visible
 from ..base import Backend, Inbox
-from . import facts, versions
-from .address import access, database_in, identity, masked, redis_url, server_in
+from . import server_info as facts
+from . import versions
+from .async_connections import AsyncWire
 from .idle import Suspicion
-from .inbox import PING, RedisInbox
-from .loops import AsyncWire
-from .refusals import HINTS, OUTDATED, PASSING, REFUSALS, WHOLE, code_of, way_out
+from .redispy import Failure, connection_makers, seconds
 from .resp import Refusal
 from .scripts import by_sha, by_source
-from .threads import Wire
-from .wire import Failure, connection_makers, seconds
+from .server_errors import HINTS, OUTDATED, PASSING, REFUSALS, WHOLE, code_of, way_out
+from .subscriber import PING, RedisInbox
+from .sync_connections import Wire
+from .urls import access, database_in, identity, masked, redis_url, server_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from django_redis_locks.backends.redis import inbox as inbox_module
-from django_redis_locks.backends.redis.inbox import RedisInbox
-from django_redis_locks.backends.redis.wire import connection_makers
+from django_redis_locks.backends.redis import subscriber as inbox_module
+from django_redis_locks.backends.redis.redispy import connection_makers
+from django_redis_locks.backends.redis.subscriber import RedisInbox
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 from tests.unit.backends.redis.inboxes import ANSWER, TICK, InboxOwner

@@ -7,7 +7,7 @@ import threading
 import redis
 
 from django_redis_locks import locks
-from django_redis_locks.backends.redis.inbox import RedisInbox
+from django_redis_locks.backends.redis.subscriber import RedisInbox
 from django_redis_locks.core.tuning import Tuning
 
 LOCKS, SHOP = "lock:{0}:inbox:", "shop:{0}:inbox:"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_redis_locks.backends.redis import RedisBackend
-from django_redis_locks.backends.redis.address import identity, masked
+from django_redis_locks.backends.redis.urls import identity, masked
 
 DATABASES: list[tuple[str, dict[str, int], str]] = [
     ("redis://h", {}, "redis:h:6379/0"),

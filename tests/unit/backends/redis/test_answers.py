@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from django_redis_locks import clock
-from django_redis_locks.backends.redis.loops import AsyncWire
+from django_redis_locks.backends.redis.async_connections import AsyncWire
+from django_redis_locks.backends.redis.redispy import Failure, connection_makers
 from django_redis_locks.backends.redis.resp import pack
-from django_redis_locks.backends.redis.threads import Wire
-from django_redis_locks.backends.redis.wire import Failure, connection_makers
+from django_redis_locks.backends.redis.sync_connections import Wire
 from tests.unit.backends.redis.scripted_server import ScriptedServer
 from tests.waiting import BUSY, eventually
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from django_redis_locks.backends.redis import facts
+from django_redis_locks.backends.redis import server_info as facts
 from django_redis_locks.backends.redis.resp import Refusal
 
 

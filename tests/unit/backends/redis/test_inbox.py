@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import redis
 
-from django_redis_locks.backends.redis import inbox as module
-from django_redis_locks.backends.redis.inbox import RedisInbox
+from django_redis_locks.backends.redis import subscriber as module
+from django_redis_locks.backends.redis.subscriber import RedisInbox
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 from tests.unit.backends.redis.inboxes import (

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import redis
 
-from django_redis_locks.backends.redis import inbox as module
-from django_redis_locks.backends.redis.inbox import RedisInbox
+from django_redis_locks.backends.redis import subscriber as module
+from django_redis_locks.backends.redis.subscriber import RedisInbox
 from tests.forks import in_child
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy

@@ -14,11 +14,11 @@ import pytest
 from freezegun import freeze_time
 
 from django_redis_locks import clock
-from django_redis_locks.backends.redis import alarms
-from django_redis_locks.backends.redis.loops import AsyncWire
+from django_redis_locks.backends.redis import timers as alarms
+from django_redis_locks.backends.redis.async_connections import AsyncWire
+from django_redis_locks.backends.redis.multiplexed import Stream
+from django_redis_locks.backends.redis.redispy import Failure, connection_makers
 from django_redis_locks.backends.redis.resp import pack
-from django_redis_locks.backends.redis.stream import Stream
-from django_redis_locks.backends.redis.wire import Failure, connection_makers
 from tests.forks import in_child
 from tests.unit.backends.redis.scripted_server import ScriptedServer
 from tests.waiting import BUSY, eventually
@@ -314,7 +314,7 @@ def test_interruption_fails_every_pending_request(
             monkeypatch.setattr(
                 stream._reader, "__class__", type("Struck", (type(stream._reader),), {"__slots__": (), "feed": strike})
             )
-            monkeypatch.setattr("django_redis_locks.backends.redis.stream.SMALL", {})
+            monkeypatch.setattr("django_redis_locks.backends.redis.multiplexed.SMALL", {})
         come.set()
         async with asyncio.timeout(20):
             for failure in await asyncio.gather(*others, return_exceptions=True):

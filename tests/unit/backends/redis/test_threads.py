@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from django_redis_locks import clock
-from django_redis_locks.backends.redis import threads
+from django_redis_locks.backends.redis import sync_connections as threads
+from django_redis_locks.backends.redis.async_connections import AsyncWire
 from django_redis_locks.backends.redis.idle import Suspicion
-from django_redis_locks.backends.redis.loops import AsyncWire
+from django_redis_locks.backends.redis.redispy import Failure, connection_makers
 from django_redis_locks.backends.redis.resp import pack
-from django_redis_locks.backends.redis.threads import Line, Wire
-from django_redis_locks.backends.redis.wire import Failure, connection_makers
+from django_redis_locks.backends.redis.sync_connections import Line, Wire
 from tests.unit.backends.redis.scripted_server import ScriptedServer
 
 PING = pack("PING")

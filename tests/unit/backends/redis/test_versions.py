@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 
 from django_redis_locks import InvalidLockBackend, conf, locks
 from django_redis_locks.backends.redis import versions
-from django_redis_locks.backends.redis.wire import connection_makers
+from django_redis_locks.backends.redis.redispy import connection_makers
 
 ROOT = Path(__file__).parents[4]
 URL = "redis://127.0.0.1:6379/0"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redis.connection import PythonRespSerializer
 
-from django_redis_locks.backends.redis.wire import connection_makers
+from django_redis_locks.backends.redis.redispy import connection_makers
 
 
 def test_connections_of_every_scheme_pack_without_hiredis() -> None:

@@ -25,9 +25,9 @@ from ...core.daemon import to_its_end
 from ...core.keys import ALL
 from ..base import Inbox
 from .idle import lifetime
+from .redispy import connect, drop, socket_of
 from .resp import Reader, Refusal, pack
 from .sockets import close_copy, interrupt
-from .wire import connect, drop, socket_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

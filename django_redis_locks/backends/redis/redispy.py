@@ -20,8 +20,8 @@ from redis.connection import PythonRespSerializer
 from redis.retry import Retry
 
 from ...core.clock import system_now as now
-from .refusals import unknown_option
 from .resp import MORE, ProtocolError, Reader
+from .server_errors import unknown_option
 from .sockets import linger, waiting
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from ...core import patching
 from ...core.clock import system_now as now
 from ...core.errors import LockBackendError
-from . import alarms
+from . import timers as alarms
 from .idle import MOST_IDLE, OLD, Suspicion, lifetime
-from .refusals import is_outdated
+from .redispy import Failure, connect, drop
 from .resp import MORE, NONE, ROOM, SMALL, ProtocolError, Reader, Refusal, read
+from .server_errors import is_outdated
 from .sockets import be_patient, close_copy, spoke
-from .wire import Failure, connect, drop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

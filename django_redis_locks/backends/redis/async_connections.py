@@ -15,12 +15,12 @@ from weakref import WeakKeyDictionary
 from ...core.clock import system_now as now
 from ...core.errors import LockBackendError
 from ...core.owners import running_loop
-from . import alarms
+from . import timers as alarms
 from .idle import Suspicion
+from .multiplexed import Stream
+from .redispy import Failure, aconnect, adrop, asocket_of, opened_within
 from .sockets import close_copy
-from .stream import Stream
-from .threads import RESTED
-from .wire import Failure, aconnect, adrop, asocket_of, opened_within
+from .sync_connections import RESTED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable

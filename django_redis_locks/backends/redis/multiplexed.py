@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.clock import system_now as now
 from ...core.errors import LockBackendError
-from . import alarms
+from . import timers as alarms
 from .idle import lifetime
-from .refusals import is_outdated
+from .redispy import Failure, adrop
 from .resp import MORE, ROOM, SMALL, ProtocolError, Reader, Refusal
-from .threads import RESTED
-from .wire import Failure, adrop
+from .server_errors import is_outdated
+from .sync_connections import RESTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable

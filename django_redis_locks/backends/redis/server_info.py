@@ -17,7 +17,7 @@ from .resp import Refusal, pack
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .threads import Wire
+    from .sync_connections import Wire
 
 PROBES: dict[str, tuple[str, ...]] = {
     "del": ("DEL", "KEY"),
