@@ -11,11 +11,12 @@ from django.conf import settings
 from django.core import checks
 from django.urls import get_resolver
 
-from . import caches, conf
+from . import conf
 from .backends.memory import MemoryBackend
+from .conf import cache_settings as caches
+from .conf.overrides import OF_CALLS
 from .declared import declared
 from .handler import DEFAULT, locks
-from .overrides import OF_CALLS
 
 TAG = "redis_locks"
 

@@ -10,11 +10,12 @@ from django.db import DEFAULT_DB_ALIAS, connections
 
 from . import open_transactions
 from .conf import ON_BACKEND_ERROR, AliasSettings
-from .core import callterms, durations, events
+from .conf import decorator_options as callterms
+from .conf.overrides import NOTHING, Overrides
+from .core import durations, events
 from .core.arguments import refuse_unknown
 from .core.effects import Place
 from .core.keys import LockKeys, Spelling, respell, usual_name
-from .overrides import NOTHING, Overrides
 from .primitives.lock import Lock
 from .primitives.record import RecordRef
 from .primitives.wishes import Terms

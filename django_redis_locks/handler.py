@@ -15,9 +15,9 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
-from . import caches
 from .client import LockMaker, Locks, Options
 from .conf import SETTING, InvalidLockBackend, read
+from .conf import cache_settings as caches
 from .core import forks
 from .core.tuning import Tuning
 from .engine import Engine

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.core import checks
 
-from . import caches, conf, diagnosis
+from . import conf, diagnosis
 from .checks import TAG
+from .conf import cache_settings as caches
 from .core.errors import LockBackendError
 from .core.facts import MEMORY
 from .handler import locks

@@ -10,10 +10,10 @@ from typing import Any
 from django.conf import settings
 from django.core import checks
 
-from .. import caches as servers
-from ..caches import wraps
 from ..checks import _message
 from ..conf import Problem
+from ..conf import cache_settings as servers
+from ..conf.cache_settings import wraps
 from .decorated import refreshed_by_celery
 from .wrapping import problems
 

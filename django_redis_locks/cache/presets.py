@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.cache import caches
 from django.core.signals import setting_changed
 
-from ..caches import wraps
+from ..conf.cache_settings import wraps
 from .options import options as checked
 from .roads import alias_of
 from .wrapping import read

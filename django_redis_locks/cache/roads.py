@@ -17,9 +17,9 @@ from django.core.cache.backends.redis import RedisCache
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
-from .. import caches as servers
 from ..backends.memory import MemoryBackend
 from ..conf import DEFAULTS, SETTING
+from ..conf import cache_settings as servers
 from ..core import clock, durations, forks
 from ..core.effects import Place
 from ..core.keys import Spelling

@@ -12,9 +12,9 @@ from django.core.cache.backends.dummy import DummyCache
 from django.core.cache.backends.locmem import LocMemCache
 from django.utils.module_loading import import_string
 
-from .. import caches as servers
-from ..caches import wraps
 from ..conf import SETTING, InvalidLockBackend, Problem
+from ..conf import cache_settings as servers
+from ..conf.cache_settings import wraps
 from ..handler import DEFAULT, locks
 from . import options as load_options
 

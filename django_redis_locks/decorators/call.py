@@ -20,7 +20,7 @@ from .conflicts import Refused
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-    from ..core.callterms import CallTerms
+    from ..conf.decorator_options import CallTerms
     from ..core.grant import Grant
     from ..primitives.lock import Lock
     from .plan import Plan

@@ -12,7 +12,8 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.core.exceptions import ImproperlyConfigured
 from django.http.response import HttpResponseBase
 
-from .. import answers, overrides
+from .. import answers
+from ..conf import overrides
 from ..core.errors import LockBackendError, LockKeyError, LockNotAcquired
 from ..handler import locks
 from . import asked, callables, commands, views
@@ -20,7 +21,7 @@ from . import asked, callables, commands, views
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
 
-    from ..core.callterms import CallTerms, Handler
+    from ..conf.decorator_options import CallTerms, Handler
 
 
 _log = logging.getLogger("django_redis_locks")

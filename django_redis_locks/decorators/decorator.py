@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from django.http.response import HttpResponseBase
 
     from ..client import OnBackendError
-    from ..core.callterms import Until
+    from ..conf.decorator_options import Until
     from ..core.durations import Duration
     from ..core.errors import LockNotAcquired
     from ..core.hold import OnLost

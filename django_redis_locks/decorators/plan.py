@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..client import checked_on_lost, opens
-from ..core import callterms, durations, templates
-from ..core.callterms import CallTerms, Until
+from ..conf import decorator_options as callterms
+from ..conf.decorator_options import CallTerms, Until
+from ..core import durations, templates
 
 if TYPE_CHECKING:
     from ..client import Locks, OnBackendError

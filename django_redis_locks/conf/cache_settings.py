@@ -13,7 +13,7 @@ from django.core.cache.backends.redis import RedisCache
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from .backends.redis.urls import identity
+from ..backends.redis.urls import identity
 
 _NOT_OURS = {"pool_class", "max_connections", "timeout", "queue_class", "parser_class", "serializer"}
 """Options of a cache that concern its pool and its values, not a connection."""

@@ -8,9 +8,10 @@ from typing import Any
 
 from django.utils.module_loading import import_string
 
-from .core import callterms, durations
-from .core.callterms import UNSAID, CallTerms
-from .core.holder import FIELDS
+from ..core import durations
+from ..core.holder import FIELDS
+from . import decorator_options as callterms
+from .decorator_options import UNSAID, CallTerms
 
 OF_CALLS = (
     "REENTRANT",

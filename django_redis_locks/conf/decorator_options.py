@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from .errors import LockNotAcquired
+from ..core.errors import LockNotAcquired
 
 Until: TypeAlias = Literal["call", "transaction", "response"]
 

@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from . import caches, overrides
-from .backends.base import Backend
-from .core import callterms, durations
-from .core.callterms import Handler
-from .core.holder import FIELDS
-from .core.tuning import BACKEND_WAIT
+from ..backends.base import Backend
+from ..core import durations
+from ..core.holder import FIELDS
+from ..core.tuning import BACKEND_WAIT
+from . import cache_settings as caches
+from . import decorator_options as callterms
+from . import overrides
+from .decorator_options import Handler
 from .overrides import PER_NAME, Overrides
 
 _log = logging.getLogger("django_redis_locks.backend")
