@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from ..inspection import COLUMNS, STATES
 from ..primitives.fences import LARGEST
 from .console import Console, Options
-from .counters import fence
+from .fences import fence
 from .listing import list_, show, watch
 from .releasing import release, release_dead
 from .servers import ping, stats

@@ -8,7 +8,7 @@ from django.utils.translation import gettext as _
 
 from .. import dead, inspection
 from ..core.tuning import RESERVED_FENCES
-from . import documents
+from . import as_json as documents
 from .console import NO, OK, Console, Options, UsageError, actor, alias_of, has_terminal
 from .listing import described
 

@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from .. import diagnosis, inspection
 from ..core.facts import MEMORY
 from ..core.visible import distinct
-from . import documents
+from . import as_json as documents
 from .console import Console, Options, aliases_of
 from .text import bytes_of, pairs, span, table
 
