@@ -21,8 +21,8 @@ from .core.errors import (
 )
 from .core.grant import Grant
 from .core.holder import Holder
+from .core.key_templates import compile_template as key_maker
 from .core.owners import registry as _registry
-from .core.templates import compile_template as key_maker
 from .dead import arelease_dead, release_dead
 from .decorators import redis_lock
 from .deferred import sweep as release_leftovers

@@ -12,7 +12,7 @@ from .handler import DEFAULT, locks
 from .primitives.fences import raising
 
 if TYPE_CHECKING:
-    from .core.facts import Facts, FenceCounter
+    from .core.server_info import Facts, FenceCounter
 
 PATIENCE: Final = 2.0
 """Seconds that a store may take to tell of itself."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from .core.visible import distinct
+from .core.text import distinct
 from .inspection import LockInfo
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from .core import clock, events
-from .core.daemon import Daemon, leave
+from .core.background_thread import Daemon, leave
 from .core.endings import Endings
 from .core.errors import LockBackendError
 from .core.hold import Hold

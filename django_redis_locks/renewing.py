@@ -15,7 +15,7 @@ from .core.errors import LockBackendError
 from .core.hold import Hold, State
 from .core.on_lost import react
 from .core.owners import alive, registry
-from .core.visible import visible
+from .core.text import visible
 from .errands import BATCH
 
 if TYPE_CHECKING:

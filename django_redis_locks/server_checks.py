@@ -15,11 +15,11 @@ from . import conf, diagnosis
 from .checks import TAG
 from .conf import cache_settings as caches
 from .core.errors import LockBackendError
-from .core.facts import MEMORY
+from .core.server_info import MEMORY
 from .handler import locks
 
 if TYPE_CHECKING:
-    from .core.facts import Facts
+    from .core.server_info import Facts
 
 OLDEST: Final = (6, 2)
 """Of Redis. The oldest Valkey is 7.2."""

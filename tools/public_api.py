@@ -83,8 +83,8 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
 
 RETURNED: Final = (
     ("Cached", "django_redis_locks.cache.decorated"),
-    ("Facts", "django_redis_locks.core.facts"),
-    ("FenceCounter", "django_redis_locks.core.facts"),
+    ("Facts", "django_redis_locks.core.server_info"),
+    ("FenceCounter", "django_redis_locks.core.server_info"),
     ("Locks", "django_redis_locks.client"),
     ("Written", "django_redis_locks.primitives.record_values"),
 )

@@ -23,7 +23,7 @@ from django.utils.translation import gettext_lazy, ngettext
 
 from .. import inspection
 from ..core.errors import LockError
-from ..core.visible import distinct
+from ..core.text import distinct
 from . import formatting as shown
 from . import queryset as rows
 

@@ -12,7 +12,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext, pgettext_lazy
 
-from ..core.visible import distinct, visible
+from ..core.text import distinct, visible
 from ..handler import DEFAULT
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from django.contrib.admin.views.main import PAGE_VAR, ChangeList
 from django.urls import path, reverse
 from django.utils.translation import gettext_lazy as _
 
-from ..core.visible import distinct, visible
+from ..core.text import distinct, visible
 from ..inspection import LONGEST_PAGE
 from . import force_release as release
 from . import formatting as shown

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ..core.errors import LockBackendError
-from ..core.facts import Facts
+from ..core.server_info import Facts
 from ..core.tuning import DEFAULT, Tuning
 
 if TYPE_CHECKING:

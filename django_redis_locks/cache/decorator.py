@@ -10,7 +10,7 @@ from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack
 
 from django.utils.functional import cached_property
 
-from ..core import templates
+from ..core import key_templates as templates
 from .decorated import CachedClassMethod, CachedFunction, CachedStatic, by_celery
 from .early import XFetch
 from .options import options as checked

@@ -23,10 +23,10 @@ from uuid import UUID
 from django.utils.functional import Promise
 from django.utils.translation import get_language
 
-from ..core import templates
+from ..core import key_templates as templates
 from ..core.errors import LockKeyError
+from ..core.key_templates import Field, KeyMaker
 from ..core.keys import escape
-from ..core.templates import Field, KeyMaker
 
 _mistakable = re.compile(r"-?[0-9]+\Z|[~']|\Z").match
 """Texts that look like something else."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from django.db import connections
 
 from ..core import clock, forks
-from ..core.daemon import Daemon
+from ..core.background_thread import Daemon
 from ..core.errors import LockBackendError
 from ..core.runner import run
 from . import metrics

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..core.facts import Facts, FenceCounter
+    from ..core.server_info import Facts, FenceCounter
     from ..inspection import LockInfo, Page
 
 Document = dict[str, Any]

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 
 from ..conf import InvalidLockBackend
 from ..core.errors import LockBackendError
-from ..core.visible import distinct
+from ..core.text import distinct
 from ..handler import locks
 
 T = TypeVar("T")

@@ -7,8 +7,8 @@ from typing import Final
 from django.utils.translation import gettext as _
 
 from .. import diagnosis
-from ..core.facts import FenceCounter
-from ..core.visible import distinct
+from ..core.server_info import FenceCounter
+from ..core.text import distinct
 from . import as_json as documents
 from .console import NO, Console, Options, UsageError, alias_of, aliases_of, has_terminal
 from .text import span, table

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from .. import diagnosis, inspection
-from ..core.visible import distinct
+from ..core.text import distinct
 from . import as_json as documents
 from .console import NO, OK, Console, Options, alias_of, aliases_of, told
 from .text import cut, pairs, span, states, table

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from django.utils.translation import gettext as _
 
 from .. import diagnosis, inspection
-from ..core.facts import MEMORY
-from ..core.visible import distinct
+from ..core.server_info import MEMORY
+from ..core.text import distinct
 from . import as_json as documents
 from .console import Console, Options, aliases_of
 from .text import bytes_of, pairs, span, table
 
 if TYPE_CHECKING:
-    from ..core.facts import Facts
+    from ..core.server_info import Facts
     from ..inspection import Counts
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import ClassVar, TypeAlias
 
 from .digests import digest_of
-from .visible import visible
+from .text import visible
 
 _log = logging.getLogger("django_redis_locks")
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from .replies import parsed
-from .visible import visible
+from .text import visible
 
 FIELDS = ("host", "pid", "thread", "name")
 """What ``METADATA`` may name."""

@@ -12,7 +12,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .daemon import Daemon, leave
+from .background_thread import Daemon, leave
 from .errors import LockBackendError
 from .wakeup import ThreadEvent, call_and_wait
 

@@ -8,7 +8,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING
 
 from .hold import Hold, State
-from .visible import visible
+from .text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
 from . import clock, forks
-from .daemon import Daemon
+from .background_thread import Daemon
 from .errors import LockBackendError
 from .tuning import Tuned
 from .wakeup import ThreadEvent

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from django.http.response import HttpResponseBase
 
 from .. import deferred, open_transactions
-from ..core import templates
+from ..core import key_templates as templates
 from ..core.errors import LockBackendError, LockError, LockKeyError, LockNotAcquired
 from ..core.owners import registry
 from ..declared import declare

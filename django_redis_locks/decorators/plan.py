@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ..client import checked_on_lost, opens
 from ..conf import decorator_options as callterms
 from ..conf.decorator_options import CallTerms, Until
-from ..core import durations, templates
+from ..core import durations
+from ..core import key_templates as templates
 
 if TYPE_CHECKING:
     from ..client import Locks, OnBackendError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ..core.effects import Command
-from ..core.facts import FenceCounter
 from ..core.replies import members, number
+from ..core.server_info import FenceCounter
 from .asking import asking
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from celery_locks import task_settings as terms
 from celery_locks import worker_start as start
 from django_redis_locks import engine, renewal
 from django_redis_locks.core import clock, events, forks, home_queue, outages, owners, queues
-from django_redis_locks.core.daemon import Daemon
+from django_redis_locks.core.background_thread import Daemon
 from django_redis_locks.primitives import base
 from tests.simulation.scheduler import Died, current
 

@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ...core.clock import monotonic
-from ...core.facts import MEMORY, Facts
+from ...core.server_info import MEMORY, Facts
 from ...core.tuning import DEFAULT, RESERVED_FENCES, Tuning
 from ..base import Backend, Inbox
 from . import loads

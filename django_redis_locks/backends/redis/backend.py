@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.effects import NONSENSE
 from ...core.errors import LockBackendError
+from ...core.text import visible
 from ...core.tuning import DEFAULT, Tuning
-from ...core.visible import visible
 from ..base import Backend, Inbox
 from . import server_info as facts
 from . import versions
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ...core.effects import Command
-    from ...core.facts import Facts
+    from ...core.server_info import Facts
     from ..base import Listener
 
 MAX_CONNECTION_AGE = 3600.0

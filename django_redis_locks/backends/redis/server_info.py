@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import clock
 from ...core.clock import system_now as now
-from ...core.facts import Facts
+from ...core.server_info import Facts
 from .resp import Refusal, pack
 
 if TYPE_CHECKING:

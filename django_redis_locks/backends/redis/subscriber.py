@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import ResponseError
 
+from ...core.background_thread import to_its_end
 from ...core.clock import system_now as now
-from ...core.daemon import to_its_end
 from ...core.keys import ALL
 from ..base import Inbox
 from .idle import lifetime

@@ -12,8 +12,8 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
+from ...core.background_thread import Daemon
 from ...core.clock import system_now as now
-from ...core.daemon import Daemon
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from ...conf import InvalidLockBackend
 from ...console.arguments import VERBS, add
 from ...console.console import DOWN, NO, WRONG, Console, UsageError, told
 from ...core.errors import LockBackendError, LockKeyError
-from ...core.visible import distinct
+from ...core.text import distinct
 
 INTERRUPTED = 130
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django_redis_locks.console.text import bytes_of, cut, span, table, width
-from django_redis_locks.core.visible import distinct
+from django_redis_locks.core.text import distinct
 
 ESCAPED = {
     "order:42": "order:42",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from django_redis_locks import LockBackendError
-from django_redis_locks.core.daemon import Daemon
+from django_redis_locks.core.background_thread import Daemon
 
 start = threading.Thread.start
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from django_redis_locks.core import clock, notices
-from django_redis_locks.core.daemon import Daemon
+from django_redis_locks.core.background_thread import Daemon
 from django_redis_locks.core.effects import Place
 from django_redis_locks.core.errors import LockBackendError
 from django_redis_locks.core.notices import Notices

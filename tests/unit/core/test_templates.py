@@ -20,8 +20,8 @@ from uuid import UUID
 import pytest
 
 from django_redis_locks.core.errors import LockKeyError
+from django_redis_locks.core.key_templates import compile_template, parse
 from django_redis_locks.core.keys import Spelling
-from django_redis_locks.core.templates import compile_template, parse
 
 
 def fill(template: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:

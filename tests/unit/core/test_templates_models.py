@@ -11,7 +11,7 @@ from django.utils.functional import SimpleLazyObject
 from django.utils.translation import gettext_lazy
 
 from django_redis_locks import LockKeyError
-from django_redis_locks.core.templates import compile_template, text_of
+from django_redis_locks.core.key_templates import compile_template, text_of
 
 
 def lazy(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django_redis_locks.core.visible import visible
+from django_redis_locks.core.text import visible
 
 
 def test_invisible_text_is_escaped() -> None:
