@@ -24,7 +24,7 @@ from .transaction_lock import TransactionLock
 if TYPE_CHECKING:
     from .core.durations import Duration
     from .core.hold import OnLost
-    from .engine import Engine
+    from .engine.engine import Engine
 
 T = TypeVar("T")
 

@@ -22,15 +22,15 @@ from .core.effects import Sweep
 from .core.errors import LockBackendError, LockError, LockLost
 from .core.grant import Grant
 from .core.hold import State, mint_id
-from .core.on_lost import react
 from .core.owners import registry, running_loop
+from .engine.on_lost import react
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from django.http import HttpRequest
 
-    from .engine import Engine
+    from .engine.engine import Engine
     from .primitives.lock import Lock
 
 _RESPONSE = ""

@@ -20,7 +20,7 @@ from .conf import SETTING, InvalidLockBackend, read
 from .conf import cache_settings as caches
 from .core import forks
 from .core.tuning import Tuning
-from .engine import Engine
+from .engine.engine import Engine
 
 if TYPE_CHECKING:
     from .backends.base import Backend

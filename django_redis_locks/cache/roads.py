@@ -36,7 +36,7 @@ from .worlds import World
 if TYPE_CHECKING:
     from ..backends.base import Backend
     from ..core.errors import LockBackendError
-    from ..engine import Engine
+    from ..engine.engine import Engine
     from .values import Values
 
 SAID: Final = 10.0

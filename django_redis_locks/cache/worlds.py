@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ..core.tuning import Tuning
-    from ..engine import Engine
+    from ..engine.engine import Engine
     from .flights import Flight, Flights, Landing
 
 

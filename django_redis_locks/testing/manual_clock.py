@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 from ..core import clock
 from ..core.owners import running_loop
 from ..core.wakeup import TaskEvent
-from ..renewal import janitors
+from ..engine.maintenance import janitors
 
 if TYPE_CHECKING:
     from collections.abc import Callable

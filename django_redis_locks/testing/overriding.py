@@ -17,7 +17,7 @@ from ..handler import DEFAULT, locks
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..engine import Engine
+    from ..engine.engine import Engine
 
 BACKEND = "django_redis_locks.backends.memory.MemoryBackend"
 

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from django_redis_locks import clock, locks, renewal
+from django_redis_locks import clock, locks
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.redis.server_errors import HINTS
 from django_redis_locks.core import owners
 from django_redis_locks.core.hold import State, validity
 from django_redis_locks.core.owners import registry
-from django_redis_locks.renewing import Renewals
+from django_redis_locks.engine import maintenance as renewal
+from django_redis_locks.engine.renewal import Renewals
 
 if TYPE_CHECKING:
     import pytest

@@ -15,10 +15,10 @@ from django_redis_locks.backends.redis import sync_connections as threads
 from django_redis_locks.core import events
 from django_redis_locks.core.effects import Command, Place, Seat
 from django_redis_locks.core.events import BackendFailed, Event, ForceReleased, Lost, Released
-from django_redis_locks.core.queues import Queues
 from django_redis_locks.core.runner import run
 from django_redis_locks.core.tuning import RESERVED_FENCES
-from django_redis_locks.engine import Engine
+from django_redis_locks.engine.engine import Engine
+from django_redis_locks.engine.local_queue import Queues
 from django_redis_locks.primitives import listing
 from django_redis_locks.primitives.listing import entries
 from django_redis_locks.primitives.record_values import queued_in

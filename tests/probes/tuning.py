@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from django_redis_locks import engine, locks
-from django_redis_locks.core import outages
+from django_redis_locks import locks
+from django_redis_locks.engine import engine, outages
 from tests.servers import UNHURRIED
 
 

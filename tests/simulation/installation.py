@@ -17,15 +17,17 @@ from celery_locks import job_record as place
 from celery_locks import submit as submission
 from celery_locks import task_settings as terms
 from celery_locks import worker_start as start
-from django_redis_locks import engine, renewal
-from django_redis_locks.core import clock, events, forks, home_queue, outages, owners, queues
+from django_redis_locks.core import clock, events, forks, owners
 from django_redis_locks.core.background_thread import Daemon
+from django_redis_locks.engine import engine, home_queue, outages
+from django_redis_locks.engine import local_queue as queues
+from django_redis_locks.engine import maintenance as renewal
 from django_redis_locks.primitives import base
 from tests.simulation.scheduler import Died, current
 
 if TYPE_CHECKING:
     from django_redis_locks.client import Locks
-    from django_redis_locks.engine import Engine
+    from django_redis_locks.engine.engine import Engine
     from tests.simulation.network import Server
     from tests.simulation.scheduler import Scheduler
 

@@ -12,9 +12,9 @@ from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.memory.store import Store
 from django_redis_locks.core import hold
 from django_redis_locks.core.effects import Handed
-from django_redis_locks.core.queues import _Queue
-from django_redis_locks.core.rounds import Rounds
-from django_redis_locks.engine import Engine
+from django_redis_locks.engine.engine import Engine
+from django_redis_locks.engine.local_queue import _Queue
+from django_redis_locks.engine.renewal_schedule import Rounds
 from django_redis_locks.primitives import base
 from tests.simulation.network import SimulatedInbox
 

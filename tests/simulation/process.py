@@ -11,11 +11,11 @@ from math import inf
 from threading import Lock as Mutex
 from typing import TYPE_CHECKING, Any
 
-from django_redis_locks import engine as engines
 from django_redis_locks.client import Locks
 from django_redis_locks.conf import AliasSettings
 from django_redis_locks.core import forks, owners
-from django_redis_locks.engine import Engine
+from django_redis_locks.engine import engine as engines
+from django_redis_locks.engine.engine import Engine
 from tests.simulation.network import EPOCH, SimulatedBackend
 from tests.simulation.scheduler import Actor, Died
 

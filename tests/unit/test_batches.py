@@ -9,8 +9,8 @@ import pytest
 
 from django_redis_locks import LockBackendError
 from django_redis_locks.backends.base import Backend
-from django_redis_locks.batches import MOST, renew
 from django_redis_locks.core.effects import Command
+from django_redis_locks.engine.renewal_batch import MOST, renew
 from django_redis_locks.primitives.lock import read_renewed
 
 DOWN = LockBackendError("down")

@@ -11,7 +11,7 @@ import pytest
 from django_redis_locks.backends.base import Backend, Inbox, Listener
 from django_redis_locks.core import clock, effects
 from django_redis_locks.core.effects import Effect, Listen, Place, Seat
-from django_redis_locks.engine import Engine
+from django_redis_locks.engine.engine import Engine
 from tests.forks import in_child
 
 _numbers = itertools.count()

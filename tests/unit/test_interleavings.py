@@ -17,8 +17,8 @@ import pytest
 
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.core.effects import Seat, Standing, Turn
-from django_redis_locks.core.queues import Queues, _Queue
-from django_redis_locks.engine import Engine
+from django_redis_locks.engine.engine import Engine
+from django_redis_locks.engine.local_queue import Queues, _Queue
 from django_redis_locks.primitives import base, waiting
 from django_redis_locks.primitives.lock import Lock
 from django_redis_locks.primitives.programs import Programs

@@ -11,9 +11,9 @@ import pytest
 from django_redis_locks import Lock, locks
 from django_redis_locks.backends.memory import MemoryBackend
 from django_redis_locks.core.effects import Command, Place
-from django_redis_locks.core.rounds import Rounds
-from django_redis_locks.engine import Engine
-from django_redis_locks.looking import Looks
+from django_redis_locks.engine.confirmation import Looks
+from django_redis_locks.engine.engine import Engine
+from django_redis_locks.engine.renewal_schedule import Rounds
 from tests.forks import in_child
 from tests.unit.core.holds import a_hold
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from django_redis_locks.core import queues
+from django_redis_locks.engine import local_queue as queues
 from django_redis_locks.testing import ManualClock
 from tests.unit.core.queue_fixtures import Line
 

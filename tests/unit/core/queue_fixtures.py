@@ -11,8 +11,8 @@ import pytest
 
 from django_redis_locks.core import clock
 from django_redis_locks.core.effects import Freed, Handed, HandOver, Leave, Place, Seat, Standing, Turn, Wait
-from django_redis_locks.core.queues import Queues
 from django_redis_locks.core.tuning import DEFAULT
+from django_redis_locks.engine.local_queue import Queues
 from tests.unit.core.holds import LEASE, a_hold
 
 PLACE = Place("store", "lock")

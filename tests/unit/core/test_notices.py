@@ -9,13 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from django_redis_locks.core import clock, notices
+from django_redis_locks.core import clock
 from django_redis_locks.core.background_thread import Daemon
 from django_redis_locks.core.effects import Place
 from django_redis_locks.core.errors import LockBackendError
-from django_redis_locks.core.notices import Notices
-from django_redis_locks.core.on_lost import react
 from django_redis_locks.core.tuning import DEFAULT
+from django_redis_locks.engine import notices
+from django_redis_locks.engine.notices import Notices
+from django_redis_locks.engine.on_lost import react
 from tests.unit.core.holds import a_hold
 from tests.waiting import eventually
 

@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
-from django_redis_locks.core import clock, queues
+from django_redis_locks.core import clock
 from django_redis_locks.core.effects import HandOver, LineUp, Place, Seat, Standing, Turn, Wait
 from django_redis_locks.core.hold import State
 from django_redis_locks.core.tuning import DEFAULT
+from django_redis_locks.engine import local_queue as queues
 from django_redis_locks.testing import ManualClock
 from tests.unit.core.holds import LEASE
 from tests.unit.core.queue_fixtures import NEVER, NOWHERE, OTHER, PLACE, SOON, Line, address, handed_over_lock

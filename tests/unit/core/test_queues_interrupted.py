@@ -13,9 +13,9 @@ from typing import Any, Self
 
 import pytest
 
-from django_redis_locks.core import queues
 from django_redis_locks.core.effects import HandOver, Leave, Seat, Standing, Wait
 from django_redis_locks.core.hold import State
+from django_redis_locks.engine import local_queue as queues
 from tests.unit.core.queue_fixtures import NEVER, PLACE, Line, address, handed_over_lock
 
 pytestmark = pytest.mark.skipif(

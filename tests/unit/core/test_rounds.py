@@ -10,7 +10,7 @@ import pytest
 
 from django_redis_locks.core.effects import Command, Place
 from django_redis_locks.core.hold import Hold
-from django_redis_locks.core.rounds import Rounds
+from django_redis_locks.engine.renewal_schedule import Rounds
 from tests.unit.core import holds
 
 

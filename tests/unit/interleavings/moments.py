@@ -12,8 +12,10 @@ import pytest
 
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.memory import store as memory_store
-from django_redis_locks.core import clock, events, home_queue, owners, queues
+from django_redis_locks.core import clock, events, owners
 from django_redis_locks.core.effects import Handed
+from django_redis_locks.engine import home_queue
+from django_redis_locks.engine import local_queue as queues
 from django_redis_locks.primitives import wishes
 
 TICK = 2.0**-20

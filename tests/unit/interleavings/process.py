@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from django_redis_locks import engine as engines
 from django_redis_locks import locks
 from django_redis_locks.backends.base import Backend, Inbox, Listener
 from django_redis_locks.core import owners
@@ -44,7 +43,8 @@ from django_redis_locks.core.errors import LockBackendError, LockLost
 from django_redis_locks.core.grant import Grant
 from django_redis_locks.core.hold import Hold, State
 from django_redis_locks.core.keys import LockKeys
-from django_redis_locks.engine import Engine
+from django_redis_locks.engine import engine as engines
+from django_redis_locks.engine.engine import Engine
 from django_redis_locks.primitives.lock import Lock
 from django_redis_locks.primitives.wishes import Ask, Terms
 

@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 from django_redis_locks.core.effects import Command, Seat, Trouble
 from django_redis_locks.core.grant import Grant
 from django_redis_locks.core.hold import Hold
-from django_redis_locks.core.queues import Queues, _Queue
 from django_redis_locks.core.tuning import DEFAULT
-from django_redis_locks.engine import Engine
+from django_redis_locks.engine.engine import Engine
+from django_redis_locks.engine.local_queue import Queues, _Queue
 from django_redis_locks.primitives.programs import Programs
 from django_redis_locks.primitives.wishes import Busy, Granted
 

@@ -9,7 +9,7 @@ from math import inf
 from threading import get_ident
 from typing import Any
 
-from django_redis_locks import LockBackendError, engine
+from django_redis_locks import LockBackendError
 from django_redis_locks.backends.memory import MemoryBackend
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.client import Locks
@@ -18,6 +18,7 @@ from django_redis_locks.core import clock, owners
 from django_redis_locks.core.effects import Command, Leave, Seat, Wait
 from django_redis_locks.core.hold import Hold, State
 from django_redis_locks.core.runner import run
+from django_redis_locks.engine import engine
 from django_redis_locks.primitives.lock import Lock
 from django_redis_locks.primitives.wishes import Ask
 

@@ -21,25 +21,25 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
-from .core import clock, events
-from .core.background_thread import Daemon, leave
-from .core.endings import Endings
-from .core.errors import LockBackendError
-from .core.hold import Hold
-from .core.notices import Notices
-from .core.rounds import Rounds
-from .core.timers import Timers
-from .core.wakeup import ThreadEvent, call_and_wait
-from .errands import Errands
-from .looking import Looks
-from .renewing import Renewals
+from ..core import clock, events
+from ..core.background_thread import Daemon, leave
+from ..core.errors import LockBackendError
+from ..core.hold import Hold
+from ..core.wakeup import ThreadEvent, call_and_wait
+from .cleanup import Errands
+from .confirmation import Looks
+from .lease_endings import Endings
+from .notices import Notices
+from .renewal import Renewals
+from .renewal_schedule import Rounds
+from .timers import Timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .backends.base import Backend
-    from .core.effects import Command, Freed, Place, Sweep
-    from .core.tuning import Tuned
+    from ..backends.base import Backend
+    from ..core.effects import Command, Freed, Place, Sweep
+    from ..core.tuning import Tuned
 
 _log = logging.getLogger("django_redis_locks.renew")
 

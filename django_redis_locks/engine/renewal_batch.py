@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .core.effects import Command
-from .core.errors import LockBackendError
-from .core.replies import members, yes_or_no
+from ..core.effects import Command
+from ..core.errors import LockBackendError
+from ..core.replies import members, yes_or_no
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .backends.base import Backend
+    from ..backends.base import Backend
 
 MOST = 100
 """Locks in one command: some tenths of a millisecond of the server's time."""

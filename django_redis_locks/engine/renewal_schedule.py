@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .effects import Command
-    from .hold import Hold
+    from ..core.effects import Command
+    from ..core.hold import Hold
 
 
 class Lease(NamedTuple):

@@ -6,15 +6,15 @@ import asyncio
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
-from . import clock
-from .effects import Trouble, Turn
-from .wakeup import TaskEvent, ThreadEvent
+from ..core import clock
+from ..core.effects import Trouble, Turn
+from ..core.wakeup import TaskEvent, ThreadEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .effects import Handed, Place, Seat, Standing
-    from .tuning import Tuning
+    from ..core.effects import Handed, Place, Seat, Standing
+    from ..core.tuning import Tuning
 
 
 mint_number = count(1).__next__  # numbers of queues

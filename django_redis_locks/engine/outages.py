@@ -13,11 +13,11 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
-from . import clock, forks
-from .background_thread import Daemon
-from .errors import LockBackendError
-from .tuning import Tuned
-from .wakeup import ThreadEvent
+from ..core import clock, forks
+from ..core.background_thread import Daemon
+from ..core.errors import LockBackendError
+from ..core.tuning import Tuned
+from ..core.wakeup import ThreadEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import clock
-from .owners import registry
-from .rounds import LONGEST_SLOT
+from ..core import clock
+from ..core.owners import registry
+from .renewal_schedule import LONGEST_SLOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .effects import Command
-    from .hold import Hold
-    from .rounds import Rounds
+    from ..core.effects import Command
+    from ..core.hold import Hold
+    from .renewal_schedule import Rounds
 
 
 class Endings:

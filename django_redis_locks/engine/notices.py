@@ -12,14 +12,14 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .background_thread import Daemon, leave
-from .errors import LockBackendError
-from .wakeup import ThreadEvent, call_and_wait
+from ..core.background_thread import Daemon, leave
+from ..core.errors import LockBackendError
+from ..core.wakeup import ThreadEvent, call_and_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .tuning import Tuned
+    from ..core.tuning import Tuned
 
 _log = logging.getLogger("django_redis_locks")
 

@@ -9,16 +9,16 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from .core import clock
-from .core.effects import Freed
-from .core.errors import LockBackendError
+from ..core import clock
+from ..core.effects import Freed
+from ..core.errors import LockBackendError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .backends.base import Backend
-    from .core.effects import Command, Place, Sweep
-    from .core.tuning import Tuned
+    from ..backends.base import Backend
+    from ..core.effects import Command, Place, Sweep
+    from ..core.tuning import Tuned
 
 BATCH = 500
 """Commands in one write: some 50 kB, and some ms of the server's time."""

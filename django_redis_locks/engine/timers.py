@@ -7,7 +7,7 @@ import itertools
 from math import inf
 from typing import TYPE_CHECKING
 
-from . import clock
+from ..core import clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,8 @@ import logging
 from contextvars import Context
 from typing import TYPE_CHECKING
 
-from .hold import Hold, State
-from .text import visible
+from ..core.hold import Hold, State
+from ..core.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable

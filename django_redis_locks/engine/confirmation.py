@@ -7,18 +7,18 @@ from collections import deque
 from math import inf
 from typing import TYPE_CHECKING
 
-from .core.errors import LockBackendError
-from .core.keys import inbox_of
-from .core.owners import registry
+from ..core.errors import LockBackendError
+from ..core.keys import inbox_of
+from ..core.owners import registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .backends.base import Backend
-    from .core.effects import Command, Place
-    from .core.hold import Hold
-    from .core.rounds import Rounds
-    from .core.tuning import Tuned
+    from ..backends.base import Backend
+    from ..core.effects import Command, Place
+    from ..core.hold import Hold
+    from ..core.tuning import Tuned
+    from .renewal_schedule import Rounds
 
 MOST = 10_000
 """Places that wait to be looked at. Holds at others learn of a loss with their next renewal."""

@@ -9,24 +9,24 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from .batches import renew
-from .core import clock, events
-from .core.errors import LockBackendError
-from .core.hold import Hold, State
-from .core.on_lost import react
-from .core.owners import alive, registry
-from .core.text import visible
-from .errands import BATCH
+from ..core import clock, events
+from ..core.errors import LockBackendError
+from ..core.hold import Hold, State
+from ..core.owners import alive, registry
+from ..core.text import visible
+from .cleanup import BATCH
+from .on_lost import react
+from .renewal_batch import renew
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .backends.base import Backend
-    from .core.endings import Endings
-    from .core.notices import Notices
-    from .core.rounds import Lease, Rounds
-    from .core.timers import Timers
-    from .core.tuning import Tuned
+    from ..backends.base import Backend
+    from ..core.tuning import Tuned
+    from .lease_endings import Endings
+    from .notices import Notices
+    from .renewal_schedule import Lease, Rounds
+    from .timers import Timers
 
 _log = logging.getLogger("django_redis_locks.renew")
 

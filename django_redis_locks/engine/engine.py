@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from django.core.exceptions import SynchronousOnlyOperation
 
-from .core import clock, forks
-from .core.effects import (
+from ..core import clock, forks
+from ..core.effects import (
     NONSENSE,
     Command,
     Effect,
@@ -25,22 +25,22 @@ from .core.effects import (
     Unreached,
     Wait,
 )
-from .core.errors import LockBackendError
-from .core.keys import LOOK, inbox_of, waiters_of
-from .core.outages import outage_of
-from .core.owners import registry, running_loop
-from .core.queues import Queues
-from .core.replies import freed
-from .core.tuning import DEFAULT
-from .core.wakeup import TaskEvent, ThreadEvent
-from .renewal import Janitor
+from ..core.errors import LockBackendError
+from ..core.keys import LOOK, inbox_of, waiters_of
+from ..core.owners import registry, running_loop
+from ..core.replies import freed
+from ..core.tuning import DEFAULT
+from ..core.wakeup import TaskEvent, ThreadEvent
+from .local_queue import Queues
+from .maintenance import Janitor
+from .outages import outage_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .backends.base import Backend
-    from .core.effects import Handed
-    from .core.tuning import Tuning
+    from ..backends.base import Backend
+    from ..core.effects import Handed
+    from ..core.tuning import Tuning
 
 R = TypeVar("R")
 

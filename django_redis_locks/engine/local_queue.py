@@ -18,14 +18,14 @@ from math import inf
 from random import random
 from typing import TYPE_CHECKING
 
-from . import clock
-from .hold import State
+from ..core import clock
+from ..core.hold import State
 from .home_queue import _Queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .effects import Freed, HandOver, Leave, LineUp, Place, Seat, Turn, Wait
+    from ..core.effects import Freed, HandOver, Leave, LineUp, Place, Seat, Turn, Wait
     from .home_queue import Outside
 
 
