@@ -23,9 +23,9 @@ from .core.grant import Grant
 from .core.holder import Holder
 from .core.key_templates import compile_template as key_maker
 from .core.owners import registry as _registry
-from .dead import arelease_dead, release_dead
+from .dead_holders import arelease_dead, release_dead
 from .decorators import redis_lock
-from .deferred import sweep as release_leftovers
+from .deferred_release import sweep as release_leftovers
 from .handler import locks
 from .primitives.lock import Lock
 from .primitives.record import Record, RecordRef

@@ -8,7 +8,7 @@ from django.utils.deprecation import MiddlewareMixin
 
 from . import answers
 from .core.errors import LockBackendError, LockNotAcquired
-from .decorators import conflicts
+from .decorators import on_conflict as conflicts
 
 
 class LockMiddleware(MiddlewareMixin):

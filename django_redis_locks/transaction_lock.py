@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from . import deferred, open_transactions
+from . import deferred_release as deferred
+from . import open_transactions
 from .primitives.lock import Lock
 
 if TYPE_CHECKING:

@@ -92,7 +92,7 @@ RETURNED: Final = (
 
 OPTIONS: Final = (
     ("@cached", "django_redis_locks.cache.decorator", "Options"),
-    ("@redis_lock", "django_redis_locks.decorators.decorator", "Options"),
+    ("@redis_lock", "django_redis_locks.decorators.redis_lock", "Options"),
 )
 """Typed dicts of keyword arguments."""
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext as _
 
-from .. import dead, inspection
+from .. import dead_holders as dead
+from .. import inspection
 from ..core.tuning import RESERVED_FENCES
 from . import as_json as documents
 from .console import NO, OK, Console, Options, UsageError, actor, alias_of, has_terminal

@@ -8,8 +8,8 @@ from rest_framework import views
 
 from .. import answers
 from ..core.errors import LockBackendError, LockNotAcquired
-from ..decorators import conflicts
-from ..decorators.rest import Locked, LocksUnavailable, of
+from ..decorators import on_conflict as conflicts
+from ..decorators.drf_errors import Locked, LocksUnavailable, of
 
 __all__ = ["Locked", "LocksUnavailable", "exception_handler"]
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .decorator import redis_lock
+from .redis_lock import redis_lock
 
 __all__ = ["redis_lock"]

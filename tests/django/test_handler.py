@@ -187,7 +187,7 @@ def test_start_of_django_does_no_io() -> None:
         from django_redis_locks import LockBackendError, locks, middleware, redis_lock
 
         logging.disable()
-        rest = "django_redis_locks.decorators.rest"
+        rest = "django_redis_locks.decorators.drf_errors"
 
         print([message.id for message in run_checks(tags=["redis_locks"])])
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from django_redis_locks import conf, dead, inspection, locks, open_transactions
+from django_redis_locks import conf, inspection, locks, open_transactions
+from django_redis_locks import dead_holders as dead
 from django_redis_locks.admin.queryset import id_of as admin_id
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.redis import server_info as facts

@@ -32,7 +32,7 @@ PATHS = {
         *("LockNotOwned", "StaleGrant"),
     ),
     "django_redis_locks.core.holder": ("Holder",),
-    "django_redis_locks.decorators.rest": ("Locked", "LocksUnavailable"),
+    "django_redis_locks.decorators.drf_errors": ("Locked", "LocksUnavailable"),
 }
 """Each may stand in a pickle: in a cache, in a result backend, in a pool's pipe."""
 

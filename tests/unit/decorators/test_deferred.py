@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from django.db import connection, connections, transaction
 
-from django_redis_locks import Grant, deferred, locks
+from django_redis_locks import Grant, locks
+from django_redis_locks import deferred_release as deferred
 from django_redis_locks.core.owners import registry
 from tests.django.helpers import PATIENCE, until
 from tests.django.transaction_log import Boom, is_busy, rolled_back, service

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from django.http.response import HttpResponseBase
 
-from .. import deferred, open_transactions
+from .. import deferred_release as deferred
+from .. import open_transactions
 from ..core import key_templates as templates
 from ..core.errors import LockBackendError, LockError, LockKeyError, LockNotAcquired
 from ..core.owners import registry
 from ..declared import declare
 from ..handler import locks
-from . import asked, callables, commands, conflicts, transactions, views
-from .conflicts import Refused
+from . import argument_callables as asked
+from . import callables, commands, transactions, views
+from . import on_conflict as conflicts
+from .on_conflict import Refused
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from ..conf.decorator_options import CallTerms
     from ..core.grant import Grant
     from ..primitives.lock import Lock
-    from .plan import Plan
+    from .options import Plan
 
 _KEY = "key callable"
 _CONDITION = "condition"

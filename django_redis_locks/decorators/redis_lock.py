@@ -26,8 +26,8 @@ from typing import (
 from ..core.arguments import refuse_unknown
 from ..handler import DEFAULT
 from . import callables, transactions, views
-from .call import Call
-from .plan import Plan
+from .locked_call import Call
+from .options import Plan
 
 if TYPE_CHECKING:
     from django.http import HttpRequest

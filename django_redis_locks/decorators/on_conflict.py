@@ -16,7 +16,8 @@ from .. import answers
 from ..conf import overrides
 from ..core.errors import LockBackendError, LockKeyError, LockNotAcquired
 from ..handler import locks
-from . import asked, callables, commands, views
+from . import argument_callables as asked
+from . import callables, commands, views
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
@@ -78,7 +79,7 @@ def unkeyed(refused: Refused, mistake: LockKeyError) -> HttpResponse:
         raise mistake
     _log.warning("Lock %s: a request is answered with %d: %s", refused.name, status, mistake)
     if refused.wrapped is not None:
-        from . import rest  # noqa: PLC0415 - who has such a request has Django REST framework
+        from . import drf_errors as rest  # noqa: PLC0415 - who has such a request has Django REST framework
 
         raise rest.Unkeyed(mistake, status) from mistake
     return answers.unusable(refused.request, status)
@@ -123,7 +124,7 @@ def _answer(refused: Refused, failure: LockNotAcquired | LockBackendError) -> An
     elif refused.request is not None:
         answers.unanswered(failure)
     if refused.wrapped is not None:
-        from . import rest  # noqa: PLC0415 - who has such a request has Django REST framework
+        from . import drf_errors as rest  # noqa: PLC0415 - who has such a request has Django REST framework
 
         raise rest.translated(failure, refused.wrapped, refused.request) from failure
     if refused.of_command:
