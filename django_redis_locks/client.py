@@ -18,7 +18,7 @@ from .core.effects import Place
 from .core.keys import LockKeys, Spelling, respell, usual_name
 from .primitives.lock import Lock
 from .primitives.record import RecordRef
-from .primitives.wishes import Terms
+from .primitives.shared.requests import Terms
 from .transaction_lock import TransactionLock
 
 if TYPE_CHECKING:

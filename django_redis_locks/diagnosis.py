@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from .backends.memory import MemoryBackend
 from .core.runner import arun, run
 from .handler import DEFAULT, locks
-from .primitives.fences import raising
+from .primitives.shared.fence_counter import raising
 
 if TYPE_CHECKING:
     from .core.server_info import Facts, FenceCounter

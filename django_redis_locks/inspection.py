@@ -17,14 +17,14 @@ from .core.digests import digest_of
 from .core.keys import escaped_in, readable
 from .core.runner import arun, run
 from .handler import DEFAULT, locks
-from .primitives.infos import LockInfo, State, info_of
-from .primitives.listing import entries, looks
-from .primitives.record_values import queued_in
+from .primitives.shared.index import entries, looks
+from .primitives.shared.lock_info import LockInfo, State, info_of
+from .primitives.shared.record_values import queued_in
 
 if TYPE_CHECKING:
     from .client import Locks
     from .core.effects import Program
-    from .primitives.listing import Entry, Look
+    from .primitives.shared.index import Entry, Look
 
 __all__ = [
     "COLUMNS",

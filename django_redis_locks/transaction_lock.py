@@ -12,7 +12,7 @@ from .primitives.lock import Lock
 if TYPE_CHECKING:
     from .core.durations import Duration
     from .core.grant import Grant
-    from .primitives.wishes import Ask
+    from .primitives.shared.requests import Ask
 
 
 class TransactionLock(Lock):

@@ -86,7 +86,7 @@ RETURNED: Final = (
     ("Facts", "django_redis_locks.core.server_info"),
     ("FenceCounter", "django_redis_locks.core.server_info"),
     ("Locks", "django_redis_locks.client"),
-    ("Written", "django_redis_locks.primitives.record_values"),
+    ("Written", "django_redis_locks.primitives.shared.record_values"),
 )
 """Documented classes of values that calls return, and the module of each: no public module exports them."""
 

@@ -10,8 +10,8 @@ from ..core.effects import Sweep
 from ..core.errors import LockBackendError
 from ..core.owners import mint_token
 from ..core.runner import arun, run
-from ..primitives.asking import Patience, asking
-from ..primitives.load_commands import blocking, clearing, unblocking
+from ..primitives.shared.load_commands import blocking, clearing, unblocking
+from ..primitives.shared.retry import Patience, asking
 from . import commits
 from .worlds import Remove
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..core import clock
 from ..core.owners import running_loop
-from ..primitives.asking import asking
-from ..primitives.load_commands import getting, reading
+from ..primitives.shared.load_commands import getting, reading
+from ..primitives.shared.retry import asking
 from .flights import AGAIN, Landing
 from .worlds import Follow
 

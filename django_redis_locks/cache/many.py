@@ -14,9 +14,9 @@ from asgiref.sync import iscoroutinefunction
 
 from ..core import clock
 from ..core.errors import LockBackendError
-from ..primitives.asking import asking
 from ..primitives.load import FRESH, OURS
-from ..primitives.load_commands import reading
+from ..primitives.shared.load_commands import reading
+from ..primitives.shared.retry import asking
 from . import commits, early, loaders, metrics
 from .calls import Call
 from .endings import Ending

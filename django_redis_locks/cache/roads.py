@@ -25,8 +25,8 @@ from ..core.effects import Place
 from ..core.keys import Spelling
 from ..core.tuning import BACKEND_WAIT
 from ..handler import DEFAULT, locks
-from ..primitives.asking import Patience
 from ..primitives.load import Load, LoadKeys
+from ..primitives.shared.retry import Patience
 from . import metrics
 from .flights import Flights
 from .retries import Retries

@@ -9,7 +9,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from ..inspection import COLUMNS, STATES
-from ..primitives.fences import LARGEST
+from ..primitives.shared.fence_counter import LARGEST
 from .console import Console, Options
 from .fences import fence
 from .listing import list_, show, watch

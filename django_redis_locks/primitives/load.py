@@ -18,9 +18,9 @@ from ..core.errors import LockBackendError
 from ..core.hold import Hold, State, mint_id
 from ..core.replies import members, number, text, yes_or_no
 from ..core.runner import surely
-from .asking import Answer, Patience, asking
-from .waiting import Outcome, waiting
-from .wishes import Wish
+from .shared.requests import Wish
+from .shared.retry import Answer, Patience, asking
+from .shared.wait_loop import Outcome, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable

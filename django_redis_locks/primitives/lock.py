@@ -19,9 +19,9 @@ from ..core.effects import Command, Standing, Turn
 from ..core.holder import Holder
 from ..core.keys import ALL
 from ..core.replies import forced, freed, members, moment, number, text, yes_or_no
-from .base import BaseLock
-from .record_values import queued_in
-from .wishes import NOWHERE, Ask, Busy, Foreign, Granted
+from .shared.base_lock import BaseLock
+from .shared.record_values import queued_in
+from .shared.requests import NOWHERE, Ask, Busy, Foreign, Granted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -19,15 +19,27 @@ from ..core.errors import LockBackendError, LockKeyError
 from ..core.hold import Hold, State, mint_id
 from ..core.replies import number, parsed
 from ..core.runner import arun, run, surely
-from .asking import Answer, asking
-from .record_values import Listed, Record, Reply, Write, Written, again, json_of, longest, mark_of, plain, queued_in
-from .waiting import Outcome, waiting
-from .wishes import Wish
+from .shared.record_values import (
+    Listed,
+    Record,
+    Reply,
+    Write,
+    Written,
+    again,
+    json_of,
+    longest,
+    mark_of,
+    plain,
+    queued_in,
+)
+from .shared.requests import Wish
+from .shared.retry import Answer, asking
+from .shared.wait_loop import Outcome, waiting
 
 if TYPE_CHECKING:
     from ..core.effects import Performer, Place
     from ..core.keys import LockKeys
-    from .wishes import Terms
+    from .shared.requests import Terms
 
 __all__ = ["KIND", "Record", "RecordRef", "Written"]
 

@@ -14,7 +14,7 @@ from django_redis_locks.core import holder as holders
 from django_redis_locks.core.effects import Command, Handed, Standing, Turn
 from django_redis_locks.core.keys import waiters_of
 from django_redis_locks.primitives.lock import read_verdict
-from django_redis_locks.primitives.wishes import Ask, Busy, Foreign, Granted
+from django_redis_locks.primitives.shared.requests import Ask, Busy, Foreign, Granted
 
 NEAR = 10.0
 """Seconds by which two backends may differ about a time: they aren't asked in the same moment."""

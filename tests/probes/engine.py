@@ -19,9 +19,9 @@ from django_redis_locks.core.runner import run
 from django_redis_locks.core.tuning import RESERVED_FENCES
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queue import Queues
-from django_redis_locks.primitives import listing
-from django_redis_locks.primitives.listing import entries
-from django_redis_locks.primitives.record_values import queued_in
+from django_redis_locks.primitives.shared import index as listing
+from django_redis_locks.primitives.shared.index import entries
+from django_redis_locks.primitives.shared.record_values import queued_in
 
 __all__ = ["RESERVED_FENCES", "BackendFailed", "Event", "ForceReleased", "Lost", "Released"]
 

@@ -11,7 +11,6 @@ from django_redis_locks.core.hold import State
 from django_redis_locks.core.keys import Spelling
 from django_redis_locks.core.owners import running_loop
 from django_redis_locks.core.runner import arun, run
-from django_redis_locks.primitives.asking import USUAL, asking
 from django_redis_locks.primitives.load import (
     BUSY,
     EXTRA,
@@ -23,7 +22,8 @@ from django_redis_locks.primitives.load import (
     Load,
     LoadKeys,
 )
-from django_redis_locks.primitives.load_commands import blocking, clearing, reading, unblocking
+from django_redis_locks.primitives.shared.load_commands import blocking, clearing, reading, unblocking
+from django_redis_locks.primitives.shared.retry import USUAL, asking
 from tests.probes.engine import engine
 
 __all__ = ["BUSY", "EXTRA", "FAILED", "FRESH", "OURS", "Claim"]

@@ -22,7 +22,7 @@ from django_redis_locks.core.background_thread import Daemon
 from django_redis_locks.engine import engine, home_queue, outages
 from django_redis_locks.engine import local_queue as queues
 from django_redis_locks.engine import maintenance as renewal
-from django_redis_locks.primitives import base
+from django_redis_locks.primitives.shared import base_lock as base
 from tests.simulation.scheduler import Died, current
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 
 from django_redis_locks import LockBackendError, LockLost, LockNotAcquired, LockNotOwned
 from django_redis_locks.core import contexts, events, owners
-from django_redis_locks.primitives import base
+from django_redis_locks.primitives.shared import base_lock as base
 from tests.simulation.lock_rules import place_of
 from tests.simulation.scheduler import Struck, current
 

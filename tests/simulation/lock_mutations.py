@@ -15,7 +15,7 @@ from django_redis_locks.core.effects import Handed
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queue import _Queue
 from django_redis_locks.engine.renewal_schedule import Rounds
-from django_redis_locks.primitives import base
+from django_redis_locks.primitives.shared import base_lock as base
 from tests.simulation.network import SimulatedInbox
 
 Patch = pytest.MonkeyPatch

@@ -19,10 +19,11 @@ from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.core.effects import Seat, Standing, Turn
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queue import Queues, _Queue
-from django_redis_locks.primitives import base, waiting
 from django_redis_locks.primitives.lock import Lock
-from django_redis_locks.primitives.programs import Programs
-from django_redis_locks.primitives.wishes import Granted
+from django_redis_locks.primitives.shared import base_lock as base
+from django_redis_locks.primitives.shared import wait_loop as waiting
+from django_redis_locks.primitives.shared.lock_programs import Programs
+from django_redis_locks.primitives.shared.requests import Granted
 from tests.probes.tuning import Tune
 from tests.simulation.lock_mutations import no_doubt, wakeup_forgotten
 from tests.unit.interleavings import process

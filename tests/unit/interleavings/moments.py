@@ -16,7 +16,7 @@ from django_redis_locks.core import clock, events, owners
 from django_redis_locks.core.effects import Handed
 from django_redis_locks.engine import home_queue
 from django_redis_locks.engine import local_queue as queues
-from django_redis_locks.primitives import wishes
+from django_redis_locks.primitives.shared import requests as wishes
 
 TICK = 2.0**-20
 """A microsecond or so. Time passes in whole ticks, so that sums of them are exact."""

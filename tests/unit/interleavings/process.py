@@ -46,7 +46,7 @@ from django_redis_locks.core.keys import LockKeys
 from django_redis_locks.engine import engine as engines
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.primitives.lock import Lock
-from django_redis_locks.primitives.wishes import Ask, Terms
+from django_redis_locks.primitives.shared.requests import Ask, Terms
 
 from .moments import Gate, Moment, world
 from .plans import Plan

@@ -21,8 +21,8 @@ from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queue import Queues, _Queue
-from django_redis_locks.primitives.programs import Programs
-from django_redis_locks.primitives.wishes import Busy, Granted
+from django_redis_locks.primitives.shared.lock_programs import Programs
+from django_redis_locks.primitives.shared.requests import Busy, Granted
 
 from .moments import ARRIVALS, Gate, Moment
 from .plans import Plan

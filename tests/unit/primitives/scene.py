@@ -20,7 +20,7 @@ from django_redis_locks.core.hold import Hold, State
 from django_redis_locks.core.runner import run
 from django_redis_locks.engine import engine
 from django_redis_locks.primitives.lock import Lock
-from django_redis_locks.primitives.wishes import Ask
+from django_redis_locks.primitives.shared.requests import Ask
 
 _numbers = itertools.count()
 

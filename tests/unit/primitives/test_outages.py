@@ -15,9 +15,9 @@ from django_redis_locks.client import Locks
 from django_redis_locks.core.effects import Pause
 from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.runner import run
-from django_redis_locks.primitives.asking import asking
-from django_redis_locks.primitives.listing import entries
-from django_redis_locks.primitives.load_commands import clearing
+from django_redis_locks.primitives.shared.index import entries
+from django_redis_locks.primitives.shared.load_commands import clearing
+from django_redis_locks.primitives.shared.retry import asking
 from tests.unit.primitives.scene import Scene
 
 DOWN = ["down"] * 99

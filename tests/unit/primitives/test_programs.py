@@ -14,7 +14,7 @@ from django_redis_locks.core.hold import Hold, State, validity
 from django_redis_locks.core.runner import run
 from django_redis_locks.core.tuning import DEFAULT, RESERVED_FENCES
 from django_redis_locks.primitives.lock import read_verdict
-from django_redis_locks.primitives.wishes import Busy, Foreign, Granted
+from django_redis_locks.primitives.shared.requests import Busy, Foreign, Granted
 from tests.unit.primitives.scene import Scene
 
 NOW = 1000.0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ..core.effects import Command
-from ..core.replies import members, number, text, yes_or_no
+from ...core.effects import Command
+from ...core.replies import members, number, text, yes_or_no
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .load import Load
+    from ..load import Load
 
 WRITER: Final = "w:"
 """Begins the token of a writer that doesn't load. Two of them may overlap: neither gives back what is the other's."""

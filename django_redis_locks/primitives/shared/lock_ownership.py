@@ -7,16 +7,16 @@ import warnings
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..core import events, owners
-from ..core.effects import Effect, Freed
-from ..core.errors import LockError, LockLost
-from ..core.hold import Hold, State
-from ..core.owners import registry
-from ..core.runner import arun, run, surely
-from .programs import Programs
+from ...core import events, owners
+from ...core.effects import Effect, Freed
+from ...core.errors import LockError, LockLost
+from ...core.hold import Hold, State
+from ...core.owners import registry
+from ...core.runner import arun, run, surely
+from .lock_programs import Programs
 
 if TYPE_CHECKING:
-    from ..core.grant import Grant
+    from ...core.grant import Grant
 
 
 class Returning(Programs):

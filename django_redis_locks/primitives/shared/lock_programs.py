@@ -10,32 +10,21 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ..core import clock, owners
-from ..core.effects import (
-    Command,
-    Freed,
-    Handed,
-    HandOver,
-    LineUp,
-    Pause,
-    Program,
-    Seat,
-    Sweep,
-    Turn,
-)
-from ..core.errors import LockBackendError, LockKeyError, LockLost
-from ..core.hold import Hold, State, validity
-from ..core.tuning import RESERVED_FENCES
-from .asking import Answer, Patience, asking
-from .waiting import Outcome, waiting
-from .wishes import Ask, Busy, Foreign, Granted, Terms
+from ...core import clock, owners
+from ...core.effects import Command, Freed, Handed, HandOver, LineUp, Pause, Program, Seat, Sweep, Turn
+from ...core.errors import LockBackendError, LockKeyError, LockLost
+from ...core.hold import Hold, State, validity
+from ...core.tuning import RESERVED_FENCES
+from .requests import Ask, Busy, Foreign, Granted, Terms
+from .retry import Answer, Patience, asking
+from .wait_loop import Outcome, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ..core.effects import Performer, Place
-    from ..core.holder import Holder
-    from ..core.keys import LockKeys
+    from ...core.effects import Performer, Place
+    from ...core.holder import Holder
+    from ...core.keys import LockKeys
 
 ASKED = 3
 """The process that holds the lock was asked for its fence."""

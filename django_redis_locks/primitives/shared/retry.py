@@ -13,10 +13,10 @@ from __future__ import annotations
 from math import inf
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from ..core import clock
-from ..core.effects import Command, Pause, Program, Trouble, Unreached
-from ..core.errors import LockBackendError
-from ..core.tuning import BACKEND_WAIT, DEFAULT, Tuning
+from ...core import clock
+from ...core.effects import Command, Pause, Program, Trouble, Unreached
+from ...core.errors import LockBackendError
+from ...core.tuning import BACKEND_WAIT, DEFAULT, Tuning
 
 Answer: TypeAlias = tuple[Any, float, bool]
 """A reply, when the request it answers was sent, and whether an earlier copy went unanswered."""

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from ..core import holder as holders
-from ..core.digests import digest_of
-from ..core.holder import Holder
-from ..core.keys import usual_name
-from ..core.replies import LATEST, parsed
-from .listing import Kept
-from .lock import KIND
-from .wishes import Foreign
+from ...core import holder as holders
+from ...core.digests import digest_of
+from ...core.holder import Holder
+from ...core.keys import usual_name
+from ...core.replies import LATEST, parsed
+from ..lock import KIND
+from .index import Kept
+from .requests import Foreign
 
 if TYPE_CHECKING:
-    from .listing import Look
+    from .index import Look
 
 State: TypeAlias = Literal["held", "overdue", "expired", "queued", "done", "free", "foreign"]
 """Of a lock: it is held; held for longer than ``MAX_HOLD``; its lease ended without a release, within the last hour; it

@@ -9,18 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ..core.effects import NONSENSE, Command
-from ..core.keys import waiters_of
-from ..core.replies import members, number, text
-from .asking import asking
-from .lock import KIND, read_look
-from .wishes import Foreign
+from ...core.effects import NONSENSE, Command
+from ...core.keys import waiters_of
+from ...core.replies import members, number, text
+from ..lock import KIND, read_look
+from .requests import Foreign
+from .retry import asking
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..core.effects import Program
-    from ..core.holder import Holder
+    from ...core.effects import Program
+    from ...core.holder import Holder
 
 PAGE: Final = 1000
 """So many entries are asked for at once; Lua returns no more than some thousand values."""

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from ..core.durations import Duration, lease_ms
-from ..core.effects import Standing
+from ...core.durations import Duration, lease_ms
+from ...core.effects import Standing
 
 if TYPE_CHECKING:
     import weakref
 
-    from ..core.effects import Command
-    from ..core.hold import Hold
+    from ...core.effects import Command
+    from ...core.hold import Hold
 
 Listed: TypeAlias = "bool | Literal['queued']"
 """Whether operators see a record: not; among the held locks; or among what waits to begin."""

@@ -11,23 +11,23 @@ from functools import partial
 from os import getpid
 from typing import TYPE_CHECKING, Literal, Never, overload
 
-from ..core import events, forks, owners
-from ..core.arguments import refuse_unknown
-from ..core.durations import Duration, patience
-from ..core.effects import Leave
-from ..core.errors import LockAlreadyHeld, LockBackendError, LockNotAcquired, LockNotOwned
-from ..core.grant import Grant
-from ..core.hold import Hold, State
-from ..core.owners import registry
-from ..core.runner import arun, run, surely
+from ...core import events, forks, owners
+from ...core.arguments import refuse_unknown
+from ...core.durations import Duration, patience
+from ...core.effects import Leave
+from ...core.errors import LockAlreadyHeld, LockBackendError, LockNotAcquired, LockNotOwned
+from ...core.grant import Grant
+from ...core.hold import Hold, State
+from ...core.owners import registry
+from ...core.runner import arun, run, surely
 from .lock_object import LockObject
-from .programs import LATE
-from .wishes import Ask, Busy
+from .lock_programs import LATE
+from .requests import Ask, Busy
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from ..core.holder import Holder
+    from ...core.holder import Holder
 
 
 _frame = sys._getframe

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-from ..core import clock
-from ..core.effects import Command, Effect, Leave, Listen, Performer, Program, Seat, Turn, Wait
-from ..core.errors import LockBackendError
-from .asking import asking
+from ...core import clock
+from ...core.effects import Command, Effect, Leave, Listen, Performer, Program, Seat, Turn, Wait
+from ...core.errors import LockBackendError
+from .retry import asking
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .asking import Answer, Patience
-    from .wishes import Wish
+    from .requests import Wish
+    from .retry import Answer, Patience
 
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)

@@ -6,19 +6,19 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING
 
-from ..core import owners
-from ..core.effects import Standing
-from ..core.hold import mint_id
-from ..core.tuning import BACKEND_WAIT
-from .asking import Patience
+from ...core import owners
+from ...core.effects import Standing
+from ...core.hold import mint_id
+from ...core.tuning import BACKEND_WAIT
+from .retry import Patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..core.effects import Seat
-    from ..core.grant import Grant
-    from ..core.hold import Hold, OnLost
-    from ..core.holder import Holder
+    from ...core.effects import Seat
+    from ...core.grant import Grant
+    from ...core.hold import Hold, OnLost
+    from ...core.holder import Holder
 
 NOWHERE = Standing()
 
