@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from .. import inspection
 from ..core.owners import registry
 from ..handler import DEFAULT, locks
-from .elsewhere import asked
+from .other_thread import asked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

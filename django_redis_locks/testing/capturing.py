@@ -9,7 +9,7 @@ from typing import Any
 from .. import signals
 from ..core import events
 from .asserting import settle
-from .elsewhere import staged
+from .other_thread import staged
 
 
 class Captured(list[events.Event]):

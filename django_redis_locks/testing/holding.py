@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import LockLost
 from ..handler import DEFAULT, locks
-from .elsewhere import elsewhere, staged
+from .other_thread import elsewhere, staged
 
 if TYPE_CHECKING:
     from types import TracebackType
