@@ -82,7 +82,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
 """The documented modules, and the public names of those that have no `__all__`."""
 
 RETURNED: Final = (
-    ("Cached", "django_redis_locks.cache.decorated"),
+    ("Cached", "django_redis_locks.cache.decorator.function"),
     ("Facts", "django_redis_locks.core.server_info"),
     ("FenceCounter", "django_redis_locks.core.server_info"),
     ("Locks", "django_redis_locks.client"),
@@ -91,7 +91,7 @@ RETURNED: Final = (
 """Documented classes of values that calls return, and the module of each: no public module exports them."""
 
 OPTIONS: Final = (
-    ("@cached", "django_redis_locks.cache.decorator", "Options"),
+    ("@cached", "django_redis_locks.cache.decorator.cached", "Options"),
     ("@redis_lock", "django_redis_locks.decorators.redis_lock", "Options"),
 )
 """Typed dicts of keyword arguments."""
@@ -333,7 +333,7 @@ def of_settings() -> Iterator[str]:
         yield f"REDIS_LOCKS[alias] {key} = {default!r}"
     for key in conf.PER_NAME:
         yield f"REDIS_LOCKS[alias]['LOCKS'][name] {key}"
-    wrapper: Any = importlib.import_module("django_redis_locks.cache.wrapping")
+    wrapper: Any = importlib.import_module("django_redis_locks.cache.backend.config")
     for key in wrapper.BESIDE:
         yield f"CACHES[alias] of a StampedeCache {key}"
     for key in wrapper.KNOWN:

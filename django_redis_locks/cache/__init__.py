@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from .backend import StampedeCache
-from .decorated import refreshed_by_celery, take_over
-from .decorator import cached
-from .early import XFetch
-from .errors import LoadError, LoadFailed, LoadTimeout
-from .functions import (
+from .api import (
     aget_or_load,
     aget_or_load_many,
     ainvalidate,
@@ -17,10 +12,15 @@ from .functions import (
     invalidate,
     refresh,
 )
-from .loaders import LoadContext
+from .backend.stampede import StampedeCache
+from .decorator.cached import cached
+from .decorator.function import refreshed_by_celery, take_over
+from .errors import LoadError, LoadFailed, LoadTimeout
+from .loading.early import XFetch
+from .loading.loader import LoadContext
+from .loading.refresh_job import Job
 from .metrics import counters, load_finished
-from .pages import cached_page
-from .refreshing import Job
+from .pages.decorator import cached_page
 from .results import MISSING, LoadResult
 
 __all__ = [

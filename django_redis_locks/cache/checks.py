@@ -14,8 +14,8 @@ from ..checks import _message
 from ..conf import Problem
 from ..conf import cache_settings as servers
 from ..conf.cache_settings import wraps
-from .decorated import refreshed_by_celery
-from .wrapping import problems
+from .backend.config import problems
+from .decorator.function import refreshed_by_celery
 
 SESSION_ENGINES = ("django.contrib.sessions.backends.cache", "django.contrib.sessions.backends.cached_db")
 

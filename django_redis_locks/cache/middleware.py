@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.middleware.cache import FetchFromCacheMiddleware, UpdateCacheMiddleware
 
-from .pages import Pages
-from .visits import Terms, Visit
+from .pages.decorator import Pages
+from .pages.request import Terms, Visit
 
 if TYPE_CHECKING:
     from django.http import HttpRequest

@@ -14,7 +14,7 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT
 
 from ..core import durations
 from ..core.durations import Duration
-from .early import XFetch
+from .loading.early import XFetch
 from .results import MISSING
 
 ON_CONFLICT: Final = ("load", "default", "raise")

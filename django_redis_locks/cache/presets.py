@@ -9,9 +9,9 @@ from django.core.cache import caches
 from django.core.signals import setting_changed
 
 from ..conf.cache_settings import wraps
+from .backend.config import read
+from .loading.coordinator import alias_of
 from .options import options as checked
-from .roads import alias_of
-from .wrapping import read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

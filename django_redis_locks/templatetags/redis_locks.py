@@ -9,8 +9,8 @@ from django.core.cache.utils import make_template_fragment_key
 from django.template import Library, Node, TemplateSyntaxError, VariableDoesNotExist
 from django.template.base import FilterExpression, kwarg_re
 
-from ..cache.early import XFetch
-from ..cache.functions import get_or_load
+from ..cache.api import get_or_load
+from ..cache.loading.early import XFetch
 from ..cache.options import options as checked
 
 if TYPE_CHECKING:

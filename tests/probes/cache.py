@@ -13,10 +13,14 @@ import pytest
 from django.core.cache import caches
 
 from django_redis_locks.backends.redis.backend import RedisBackend
-from django_redis_locks.cache import background, commits, early, fences, roads, values
-from django_redis_locks.cache.decorated import find
-from django_redis_locks.cache.flights import Flight
-from django_redis_locks.cache.roads import Road, road_of
+from django_redis_locks.cache import values
+from django_redis_locks.cache.decorator.function import find
+from django_redis_locks.cache.loading import background, early
+from django_redis_locks.cache.loading import coordinator as roads
+from django_redis_locks.cache.loading import invalidation as fences
+from django_redis_locks.cache.loading import transactions as commits
+from django_redis_locks.cache.loading.coordinator import Road, road_of
+from django_redis_locks.cache.loading.singleflight import Flight
 from django_redis_locks.core import clock
 from django_redis_locks.core.effects import Command
 from django_redis_locks.core.keys import waiters_of

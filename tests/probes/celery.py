@@ -12,7 +12,7 @@ from celery_locks.job import Job
 from celery_locks.job_record import run_place_of
 from celery_locks.keys import key_of
 from celery_locks.schedule import INTERVAL_SHARE
-from django_redis_locks.cache.roads import lease_of
+from django_redis_locks.cache.loading.coordinator import lease_of
 
 __all__ = ["INTERVAL_SHARE", "claim_tick", "current_tick"]
 

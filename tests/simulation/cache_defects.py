@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from django_redis_locks import LockBackendError
 from django_redis_locks.cache import LoadTimeout
-from django_redis_locks.cache.calls import Call
-from django_redis_locks.cache.fences import invalidating, writing
-from django_redis_locks.cache.loads import getting
+from django_redis_locks.cache.loading.get import getting
+from django_redis_locks.cache.loading.invalidation import invalidating, writing
+from django_redis_locks.cache.loading.request import Call
 from django_redis_locks.cache.options import options as options_of
 from django_redis_locks.core.runner import run
 from tests.simulation.cache_rules import LOADED, WRITTEN

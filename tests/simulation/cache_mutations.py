@@ -10,11 +10,12 @@ import pytest
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.memory import loads
 from django_redis_locks.backends.memory.store import Store
-from django_redis_locks.cache import endings, loading
-from django_redis_locks.cache.flights import AGAIN, Flights, Landing
-from django_redis_locks.cache.retries import Retries
+from django_redis_locks.cache.loading import run as loading
+from django_redis_locks.cache.loading import store as endings
+from django_redis_locks.cache.loading.effects import Fetch
+from django_redis_locks.cache.loading.invalidation_retries import Retries
+from django_redis_locks.cache.loading.singleflight import AGAIN, Flights, Landing
 from django_redis_locks.cache.values import NOTHING
-from django_redis_locks.cache.worlds import Fetch
 
 Patch = pytest.MonkeyPatch
 

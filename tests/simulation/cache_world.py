@@ -12,16 +12,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django_redis_locks.backends.memory import MemoryBackend
-from django_redis_locks.cache import LoadFailed, LoadTimeout, endings, flights, values
-from django_redis_locks.cache.calls import Call
-from django_redis_locks.cache.fences import everything, invalidating, writing
-from django_redis_locks.cache.loads import getting, refreshing, taking_over
-from django_redis_locks.cache.many import getting_many
+from django_redis_locks.cache import LoadFailed, LoadTimeout, values
+from django_redis_locks.cache.loading import singleflight as flights
+from django_redis_locks.cache.loading import store as endings
+from django_redis_locks.cache.loading.batch import getting_many
+from django_redis_locks.cache.loading.coordinator import Road
+from django_redis_locks.cache.loading.effects import Behind, Fetch, FetchMany, Keep, Remove
+from django_redis_locks.cache.loading.get import getting, refreshing, taking_over
+from django_redis_locks.cache.loading.invalidation import everything, invalidating, writing
+from django_redis_locks.cache.loading.request import Call
 from django_redis_locks.cache.options import options as options_of
 from django_redis_locks.cache.results import MISSING
-from django_redis_locks.cache.roads import Road
 from django_redis_locks.cache.values import Pickled
-from django_redis_locks.cache.worlds import Behind, Fetch, FetchMany, Keep, Remove
 from django_redis_locks.conf import AliasSettings
 from django_redis_locks.core.keys import Spelling
 from django_redis_locks.core.runner import run

@@ -10,12 +10,12 @@ from celery_locks.header import Header
 from celery_locks.job import Job
 from django_redis_locks import LockBackendError
 from django_redis_locks.cache import MISSING
+from django_redis_locks.cache.pages.request import FRESH
 from django_redis_locks.cache.values import Kept
-from django_redis_locks.cache.visits import FRESH
 
 PATHS = {
     "celery_locks.errors": ("DuplicateTask", "IdempotencyKeyReused"),
-    "django_redis_locks.cache.backend": ("StampedeCache",),
+    "django_redis_locks.cache.backend.stampede": ("StampedeCache",),
     "django_redis_locks.cache.errors": ("LoadError", "LoadFailed", "LoadTimeout"),
     "django_redis_locks.cache.results": ("MISSING", "LoadResult"),
     "django_redis_locks.cache.values": ("Kept",),

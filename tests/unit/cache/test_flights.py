@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks.cache import flights as module
-from django_redis_locks.cache.flights import Flight, Flights, Landing
+from django_redis_locks.cache.loading import singleflight as module
+from django_redis_locks.cache.loading.singleflight import Flight, Flights, Landing
 from django_redis_locks.core import clock
 from django_redis_locks.core.wakeup import ThreadEvent
 from tests.django.helpers import PATIENCE

@@ -17,7 +17,7 @@ from django.utils.functional import SimpleLazyObject
 from django.utils.translation import gettext_lazy, override
 
 from django_redis_locks import LockKeyError
-from django_redis_locks.cache.keys import key_maker
+from django_redis_locks.cache.decorator.keys import key_maker
 
 
 def takes(a: Any = 0, b: Any = 0, *rest: Any, **more: Any) -> None: ...

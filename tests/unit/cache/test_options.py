@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks.cache import XFetch, background, early
+from django_redis_locks.cache import XFetch
 from django_redis_locks.cache import options as module
+from django_redis_locks.cache.loading import background, early
 from django_redis_locks.cache.options import LoadOptions, options
 from tests.contract.matrix import PATIENCE
 

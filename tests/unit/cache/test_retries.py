@@ -17,10 +17,10 @@ from django.core.cache.backends.base import BaseCache
 
 from django_redis_locks import LockBackendError
 from django_redis_locks.cache import get_or_load, invalidate, metrics, refresh
-from django_redis_locks.cache.fences import invalidating
-from django_redis_locks.cache.retries import _drop_all
-from django_redis_locks.cache.roads import road_of
-from django_redis_locks.cache.worlds import Keep, Remove
+from django_redis_locks.cache.loading.coordinator import road_of
+from django_redis_locks.cache.loading.effects import Keep, Remove
+from django_redis_locks.cache.loading.invalidation import invalidating
+from django_redis_locks.cache.loading.invalidation_retries import _drop_all
 from django_redis_locks.core import clock
 from django_redis_locks.core.effects import Command
 from django_redis_locks.testing import ManualClock

@@ -10,9 +10,9 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.core.cache import cache
 
+from django_redis_locks.cache.loading.coordinator import road_of
+from django_redis_locks.cache.loading.effects import Fetch, FetchMany, Keep, Remove
 from django_redis_locks.cache.results import MISSING
-from django_redis_locks.cache.roads import road_of
-from django_redis_locks.cache.worlds import Fetch, FetchMany, Keep, Remove
 
 here = threading.local()
 

@@ -1,0 +1,268 @@
+"""The functions that users call."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import iscoroutinefunction
+from django.core.cache import caches
+
+from ..core.durations import Duration, patience
+from ..core.errors import LockBackendError
+from ..core.runner import arun, run
+from ..handler import DEFAULT
+from .loading import loader as loaders
+from .loading import transactions as commits
+from .loading.batch import getting_many
+from .loading.coordinator import alias_of, road_of
+from .loading.get import getting, refreshing
+from .loading.invalidation import invalidating
+from .loading.request import Call
+from .metrics import HITS, count
+from .presets import options_for
+from .results import MISSING
+from .values import kept
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from .loading.coordinator import Road
+    from .options import LoadOptions
+    from .results import LoadResult
+
+
+def _terms(cache: Any, using: str | None, given: dict[str, Any]) -> tuple[Road, LoadOptions]:
+    """Raises:
+    TypeError: there is no such option, or not here.
+    ValueError: one is out of its range.
+    """
+    alias = alias_of(cache)
+    road, options = road_of(alias, using), options_for(alias, given)
+    if options.refresh == "celery":
+        raise TypeError(
+            'refresh="celery" is for functions with @cached: a worker finds those by their name, and knows nothing of this '
+            'loader. Decorate it, or take refresh="thread"'
+        )
+    return road, options
+
+
+def get_or_load(
+    key: str,
+    loader: Callable[..., Any],
+    *,
+    cache: Any = DEFAULT,
+    version: int | None = None,
+    using: str | None = None,
+    info: bool = False,
+    **options: Any,
+) -> Any:
+    """The value of a key of a cache; if there is none, what the loader returns, which is stored. Of many callers, on all
+    hosts, one loads, and the others wait for it, or are served the value before.
+
+    Args:
+        key: as for the cache's own ``get``.
+        loader: takes no argument, or one, a ``LoadContext``.
+        cache: alias of ``CACHES``, or the cache.
+        version: as for the cache's own ``get``.
+        using: alias of the locks on whose server loads are coordinated; by default the one that a ``StampedeCache`` names,
+            or "default". Not for a Redis cache: its own server does that.
+        info: return a ``LoadResult``, which says where the value is from.
+        options: see ``LoadOptions``.
+
+    Returns:
+        The value, or a ``LoadResult``.
+
+    Raises:
+        LoadFailed: another process's loader failed a moment ago.
+        LoadTimeout: another caller still loads after ``wait`` seconds, and there is no default.
+        TypeError: the loader is asynchronous; an unknown option.
+        ValueError: an option is out of its range.
+        Exception: whatever the loader raised.
+    """
+    loaders.check_sync(loader)
+    road, checked = _terms(cache, using, options)
+    first = None
+    if not road.fused:  # a hit is what it costs there, with little on top
+        first = kept(caches[road.alias].get(key, MISSING, version=version))
+        if first.value is not MISSING and first.left is None and not info and not commits.any_pending():
+            count(road.alias, HITS)
+            return first.value
+    call = Call(road, key, version, loader, checked)
+    call.first = first
+    result = run(getting(call), road.world)
+    return result if info else result.value
+
+
+async def aget_or_load(
+    key: str,
+    loader: Callable[..., Any],
+    *,
+    cache: Any = DEFAULT,
+    version: int | None = None,
+    using: str | None = None,
+    info: bool = False,
+    **options: Any,
+) -> Any:
+    """As ``get_or_load``. The loader may be asynchronous; one that isn't runs in the thread of Django's synchronous code.
+    It goes on when this caller is cancelled, for the others."""
+    loaders.check_async(loader)
+    road, checked = _terms(cache, using, options)
+    call = Call(road, key, version, loader, checked)
+    call.asynchronous = iscoroutinefunction(loader)
+    result = await arun(getting(call), road.world)
+    return result if info else result.value
+
+
+def refresh(
+    key: str,
+    loader: Callable[..., Any],
+    *,
+    cache: Any = DEFAULT,
+    version: int | None = None,
+    using: str | None = None,
+    info: bool = False,
+    **options: Any,
+) -> Any:
+    """Load a value now, whether or not there is one, and store it. A load that runs isn't stored: it may be older than what
+    this one is called for."""
+    loaders.check_sync(loader)
+    road, checked = _terms(cache, using, options)
+    call = Call(road, key, version, loader, checked)
+    result = run(refreshing(call), road.world)
+    return result if info else result.value
+
+
+async def arefresh(
+    key: str,
+    loader: Callable[..., Any],
+    *,
+    cache: Any = DEFAULT,
+    version: int | None = None,
+    using: str | None = None,
+    info: bool = False,
+    **options: Any,
+) -> Any:
+    """As ``refresh``."""
+    loaders.check_async(loader)
+    road, checked = _terms(cache, using, options)
+    call = Call(road, key, version, loader, checked)
+    call.asynchronous = iscoroutinefunction(loader)
+    result = await arun(refreshing(call), road.world)
+    return result if info else result.value
+
+
+def get_or_load_many(
+    keys: Iterable[str],
+    loader: Callable[..., Any],
+    *,
+    cache: Any = DEFAULT,
+    version: int | None = None,
+    using: str | None = None,
+    info: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
+    """The values of many keys. What the cache lacks, and nobody else loads, is loaded in one call.
+
+    Args:
+        keys: in any order; each is asked for once.
+        loader: is given the list of keys to load, and returns a mapping. What isn't in it is None, and kept for
+            ``none_ttl``.
+
+    The other arguments, and what is raised, are those of ``get_or_load``.
+
+    Returns:
+        Values by their keys, in the order of the keys; ``LoadResult`` with ``info``.
+    """
+    loaders.check_sync(loader)
+    road, checked = _terms(cache, using, options)
+    results = run(getting_many(road, keys, version, loader, checked), road.world)
+    return _plain(results, info)
+
+
+async def aget_or_load_many(
+    keys: Iterable[str],
+    loader: Callable[..., Any],
+    *,
+    cache: Any = DEFAULT,
+    version: int | None = None,
+    using: str | None = None,
+    info: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
+    """As ``get_or_load_many``."""
+    loaders.check_async(loader)
+    road, checked = _terms(cache, using, options)
+    results = await arun(getting_many(road, keys, version, loader, checked), road.world)
+    return _plain(results, info)
+
+
+def _plain(results: dict[str, LoadResult], info: bool) -> dict[str, Any]:
+    return {key: result if info else result.value for key, result in results.items()}
+
+
+def invalidate(
+    *keys: str,
+    cache: Any = DEFAULT,
+    version: int | None = None,
+    using: str | None = None,
+    stale: Duration = 0,
+    settle: Duration = 0,
+    immediate: bool = False,
+) -> None:
+    """Forget values, and have no load store what it began to load before. Inside of a transaction, when that is committed:
+    until then others would only load again what is about to change.
+
+    Args:
+        keys: as for the cache's own ``delete``.
+        cache: alias of ``CACHES``, or the cache.
+        version: as for the cache's own ``delete``.
+        using: as for ``get_or_load``.
+        stale: for so many seconds the old values may still be served by those who take stale ones, while one caller loads.
+        settle: for so many seconds what is loaded is kept no longer than that: a replica may still tell what was before.
+        immediate: now, even inside of a transaction.
+
+    Raises:
+        LockBackendError: the store can't be reached, so that old values may stay. It is repeated in the background until it
+            succeeds. After a commit that is logged only.
+        ValueError: an argument is out of its range.
+    """
+    road = road_of(cache, using)
+    items = [(road.key(key, version), key, version) for key in keys]
+    keep, quiet = _milliseconds(stale, "stale"), _milliseconds(settle, "settle")
+
+    connections = [] if immediate else commits.open_now()
+
+    def work() -> None:
+        failure = run(invalidating(road, items, keep, quiet), road.world)
+        if failure is not None and not (connections and isinstance(failure, LockBackendError)):
+            raise failure  # Django logs it after a commit
+
+    for key, _, _ in items if connections else ():
+        commits.forget(road.load(key, "").place)
+    commits.after_commit(connections, work)
+
+
+async def ainvalidate(
+    *keys: str,
+    cache: Any = DEFAULT,
+    version: int | None = None,
+    using: str | None = None,
+    stale: Duration = 0,
+    settle: Duration = 0,
+    immediate: bool = False,
+) -> None:
+    """As ``invalidate``, at once: asynchronous code has no transactions. Inside of ``sync_to_async`` use that."""
+    road = road_of(cache, using)
+    items = [(road.key(key, version), key, version) for key in keys]
+    keep, quiet = _milliseconds(stale, "stale"), _milliseconds(settle, "settle")
+    failure = await arun(invalidating(road, items, keep, quiet), road.world)
+    if failure is not None:
+        raise failure
+
+
+def _milliseconds(value: Duration, name: str) -> int:
+    seconds = patience(value, name)
+    if seconds == inf:
+        raise ValueError(f"{name} must be 0 or more seconds, not -1")
+    return round(seconds * 1000)

@@ -1,0 +1,150 @@
+"""The entry of a ``StampedeCache`` in ``CACHES``, read and checked."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from django.core.cache import InvalidCacheBackendError
+from django.core.cache.backends.base import DEFAULT_TIMEOUT
+from django.core.cache.backends.dummy import DummyCache
+from django.core.cache.backends.locmem import LocMemCache
+from django.utils.module_loading import import_string
+
+from ...conf import SETTING, InvalidLockBackend, Problem
+from ...conf import cache_settings as servers
+from ...conf.cache_settings import wraps
+from ...handler import DEFAULT, locks
+from .. import options as load_options
+
+LOCKS: Final = "LOCKS"
+
+KNOWN: Final = (LOCKS, *(name.upper() for name in load_options.NAMES if name not in ("ttl", "default")))
+"""The options of a wrapper: ttl is TIMEOUT, and a default would look like a value to whoever calls ``get_or_set``."""
+
+BESIDE: Final = ("BACKEND", "LOCATION", "TIMEOUT", "OPTIONS")
+"""All that the entry of a wrapper has."""
+
+INNER: Final = ("KEY_PREFIX", "VERSION", "KEY_FUNCTION")
+INNER_OPTIONS: Final = ("MAX_ENTRIES", "CULL_FREQUENCY")
+"""What Django's own caches have besides."""
+
+_MEANT: Final = {"USING": LOCKS, "TTL": "TIMEOUT"}
+
+
+def read(location: Any, params: Mapping[str, Any], table: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The alias of ``REDIS_LOCKS`` and the options of loads, ttl among them.
+
+    Raises:
+        InvalidCacheBackendError: with the first thing that is wrong.
+    """
+    for problem in problems(f"The StampedeCache of {location!r}", {**params, "LOCATION": location}, table):
+        raise InvalidCacheBackendError(f"{problem.message} {problem.hint}".strip())
+    given = dict(params.get("OPTIONS", {}))
+    using = given.pop(LOCKS, DEFAULT)
+    ttl = params.get("TIMEOUT", DEFAULT_TIMEOUT)
+    return using, {"ttl": ttl, **{name.lower(): value for name, value in given.items()}}
+
+
+def problems(where: str, entry: Mapping[str, Any], table: Mapping[str, Any]) -> Iterator[Problem]:
+    """Everything that is wrong in an entry; no I/O."""
+    yield from _location(where, entry.get("LOCATION"), table)
+    for name in entry:
+        if name in INNER:
+            yield Problem("E045", f"{where}: {name} is the wrapped cache's.", f"Move it to {entry.get('LOCATION')!r}.")
+        elif name not in BESIDE:
+            hint = "Move it into OPTIONS." if name in KNOWN else _hint(str(name).upper(), (*BESIDE, *KNOWN))
+            yield Problem("E042", f"{where}: unknown key {name!r}.", hint)
+    yield from _ttl(where, entry)
+    given = entry.get("OPTIONS", {})
+    if not isinstance(given, Mapping):
+        yield Problem("E042", f"{where}: OPTIONS must be a dict, not {type(given).__name__}.")
+        return
+    yield from _locks(where, given, entry.get("LOCATION"), table)
+    for name, value in given.items():
+        if name in INNER_OPTIONS:
+            yield Problem("E045", f"{where}: {name} is the wrapped cache's.", f"Move it to {entry.get('LOCATION')!r}.")
+        elif name not in KNOWN:
+            yield Problem("E042", f"{where}: unknown option {name!r}.", _hint(str(name).upper(), KNOWN))
+        elif name != LOCKS:
+            yield from _value(where, name, value)
+
+
+def _there(alias: Any, table: Mapping[str, Any]) -> bool:
+    return isinstance(alias, str) and alias in table
+
+
+def _location(where: str, location: Any, table: Mapping[str, Any]) -> Iterator[Problem]:
+    if not _there(location, table):
+        others = [alias for alias, entry in table.items() if not wraps(entry)]
+        close = difflib.get_close_matches(str(location), others, 1)
+        hint = f"Did you mean {close[0]!r}?" if close else "LOCATION is the alias of the cache that is wrapped."
+        yield Problem("E040", f"{where}: LOCATION {location!r} isn't in CACHES.", hint)
+    elif wraps(table[location]):
+        chain = [location]
+        while chain.count(chain[-1]) == 1 and _there(chain[-1], table) and wraps(table[chain[-1]]):
+            chain.append(table[chain[-1]].get("LOCATION"))
+        shown = " → ".join(map(repr, chain))
+        what = f"it wraps itself: {shown}" if chain.count(chain[-1]) > 1 else f"{location!r} is a wrapper itself"
+        yield Problem("E041", f"{where}: {what}.", "LOCATION is the alias of the cache that keeps the values.")
+
+
+def _ttl(where: str, entry: Mapping[str, Any]) -> Iterator[Problem]:
+    try:
+        load_options.options({"ttl": entry.get("TIMEOUT", DEFAULT_TIMEOUT)})
+    except ValueError as error:
+        yield Problem("E043", f"{where}: {str(error).replace('ttl', 'TIMEOUT')}.")
+    given = entry.get("OPTIONS", {})
+    if isinstance(given, Mapping) and given.get("EARLY") is not None and entry.get("TIMEOUT", 0) is None:
+        yield Problem("E043", f"{where}: EARLY needs a TIMEOUT: what is kept for ever has no end to be ahead of.")
+
+
+def _value(where: str, name: str, value: Any) -> Iterator[Problem]:
+    try:
+        load_options.options({name.lower(): value})
+    except ValueError as error:
+        yield Problem("E043", f"{where}: {str(error).replace(name.lower(), name, 1)}.")
+        return
+    if name == "ON_CONFLICT" and value == "default":
+        yield Problem("E043", f"{where}: ON_CONFLICT is 'load' or 'raise': get_or_set has no default to fall back on.")
+    if name == "REFRESH" and value == "celery":
+        hint = "Take 'thread', or decorate functions with @cached(refresh=\"celery\")."
+        yield Problem(
+            "E043", f"{where}: REFRESH 'celery' can't be: a worker can't find what get_or_set is given.", hint
+        )
+
+
+def _locks(where: str, given: Mapping[str, Any], location: Any, table: Mapping[str, Any]) -> Iterator[Problem]:
+    if LOCKS not in given and not (_there(location, table) and _needs_locks(location, table[location])):
+        return
+    alias = given.get(LOCKS, DEFAULT)
+    try:
+        known = list(locks.configuration())
+    except InvalidLockBackend:  # that is said of REDIS_LOCKS
+        return
+    if alias not in known:
+        close = difflib.get_close_matches(str(alias), known, 1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"There is {', '.join(map(repr, known)) or 'none'}."
+        yield Problem("E044", f"{where}: LOCKS {alias!r} isn't in {SETTING}.", hint)
+
+
+def _needs_locks(alias: str, entry: Any) -> bool:
+    """Whether the leases of loads are on a server of the locks: not those of Redis, which has them beside the values, nor
+    those of what lives in this process."""
+    try:
+        backend = import_string(entry["BACKEND"])
+    except (ImportError, KeyError, TypeError, AttributeError):
+        return False
+    if not isinstance(backend, type) or issubclass(backend, (LocMemCache, DummyCache)):
+        return False
+    return servers.problem_with(alias) is not None
+
+
+def _hint(name: str, known: tuple[str, ...]) -> str:
+    meant = _MEANT.get(name) or load_options._MEANT.get(name.lower(), "").upper()
+    meant = _MEANT.get(meant, meant)
+    close = [meant] if meant else difflib.get_close_matches(name, known, 1)
+    if close == ["TIMEOUT"]:
+        return "Did you mean TIMEOUT, beside OPTIONS?"
+    return f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(known)}."

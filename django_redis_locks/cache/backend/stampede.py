@@ -1,0 +1,335 @@
+"""``StampedeCache``: a backend for ``CACHES`` that wraps another alias. One caller loads what ``get_or_set`` misses, and
+whatever is written through it wins over loads that run meanwhile.
+
+    CACHES = {
+        "raw": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://…"},
+        "default": {"BACKEND": "django_redis_locks.cache.StampedeCache", "LOCATION": "raw"},
+    }
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from math import ceil
+from typing import Any, ClassVar
+
+from asgiref.sync import iscoroutinefunction
+from django.core.cache import caches
+from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
+
+from ...core.owners import running_loop
+from ...core.runner import arun, run
+from ..api import aget_or_load, get_or_load
+from ..loading.coordinator import Road, road_of
+from ..loading.invalidation import aeverything, awriting, everything, putting, writing
+from ..presets import completed
+from ..values import Kept, kept, unwrap
+from . import passthrough as extras
+from .config import read
+from .sync_in_loop import anywhere
+
+
+class StampedeCache(BaseCache):
+    """Values, keys, prefix, version and their checks are the wrapped cache's, which is named by its alias: what one of
+    both has written the other one reads. Reading costs nothing on top. What isn't defined here goes to the wrapped
+    cache; a method that isn't known to read counts as one that may have written anything.
+
+    As any cache of Django's it is one object for each thread or task, and so is the one it wraps.
+    """
+
+    wraps_alias: ClassVar[bool] = True
+
+    _location: str
+    _inner: BaseCache
+
+    def __init__(self, location: str, params: Mapping[str, Any]) -> None:
+        # Not BaseCache's own: prefix, version and key function are the wrapped cache's
+        using, preset = read(location, params, caches.settings)
+        self.__dict__.update(
+            _location=location,
+            _params=params,
+            _inner=caches[location],
+            _using=using,
+            _preset=preset,
+            _ttl=preset["ttl"],
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self._location, self._params)  # a copy takes the wrapped cache of its own thread
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.__dict__.get('_location')!r}>"
+
+    # What the wrapped cache has besides
+
+    def __getattr__(self, name: str) -> Any:
+        if "_inner" not in self.__dict__:  # it is just being made
+            raise AttributeError(name)
+        return extras.forward(self, self._inner, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if hasattr(type(self), name):
+            super().__setattr__(name, value)
+        else:
+            setattr(self._inner, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if name in self.__dict__:
+            super().__delattr__(name)
+        else:
+            delattr(self._inner, name)
+
+    @property
+    def road(self) -> Road:
+        """The way of its loads and fences."""
+        return road_of(self._location, self._using)
+
+    def full_key(self, key: Any, version: Any = None) -> str:
+        """The key as the wrapped cache stores it. It isn't validated: the call itself will do so, and warn once."""
+        return str(self._inner.make_key(key, version=version))
+
+    def _full_keys(self, keys: Iterable[Any], version: Any) -> list[str]:
+        return [self.full_key(key, version) for key in keys]
+
+    @property
+    def default_timeout(self) -> float | None:  # type: ignore[override]
+        ttl = self._ttl
+        return self._inner.default_timeout if ttl is DEFAULT_TIMEOUT else ttl
+
+    def _timeout(self, timeout: Any) -> Any:
+        return self._ttl if timeout is DEFAULT_TIMEOUT else timeout
+
+    def get_backend_timeout(self, timeout: Any = DEFAULT_TIMEOUT) -> Any:
+        return self._inner.get_backend_timeout(self._timeout(timeout))
+
+    def make_key(self, key: Any, version: Any = None) -> str:
+        return self._inner.make_key(key, version=version)
+
+    def validate_key(self, key: str) -> None:
+        self._inner.validate_key(key)
+
+    def make_and_validate_key(self, key: Any, version: Any = None) -> Any:
+        return self._inner.make_and_validate_key(key, version=version)
+
+    # Loads
+
+    def get_or_set(self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> Any:
+        """The value of a key. Where there is none, one caller in the cluster stores what ``default`` is, or returns.
+
+        In a thread that runs an event loop nobody may wait for a load, which may be of the same loop: there it is what
+        Django's is. Await ``aget_or_set``.
+
+        Raises:
+            TypeError: ``default`` is asynchronous.
+        """
+        loader = _loader(default, asynchronous=False)
+        if running_loop() is not None:
+            return unwrap(self._inner.get_or_set(key, default, self._timeout(timeout), version))
+        return get_or_load(
+            key, loader, cache=self._location, version=version, using=self._using, **self._load_options(timeout)
+        )
+
+    async def aget_or_set(self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None) -> Any:
+        """As ``get_or_set``. ``default`` may be asynchronous."""
+        loader = _loader(default, asynchronous=True)
+        return await aget_or_load(
+            key, loader, cache=self._location, version=version, using=self._using, **self._load_options(timeout)
+        )
+
+    def _load_options(self, timeout: Any) -> dict[str, Any]:
+        return completed(self._preset, {} if timeout is DEFAULT_TIMEOUT else {"ttl": timeout})
+
+    # Reading
+
+    def get(self, key: Any, default: Any = None, version: Any = None, **extra: Any) -> Any:
+        return unwrap(self._inner.get(key, default, version, **extra))
+
+    async def aget(self, key: Any, default: Any = None, version: Any = None, **extra: Any) -> Any:
+        return unwrap(await self._inner.aget(key, default, version, **extra))
+
+    def get_many(self, keys: Iterable[Any], version: Any = None, **extra: Any) -> dict[Any, Any]:
+        return {key: unwrap(value) for key, value in self._inner.get_many(keys, version, **extra).items()}
+
+    async def aget_many(self, keys: Iterable[Any], version: Any = None, **extra: Any) -> dict[Any, Any]:
+        return {key: unwrap(value) for key, value in (await self._inner.aget_many(keys, version, **extra)).items()}
+
+    def has_key(self, key: Any, version: Any = None, **extra: Any) -> bool:
+        return self._inner.has_key(key, version, **extra)
+
+    async def ahas_key(self, key: Any, version: Any = None, **extra: Any) -> bool:
+        return await self._inner.ahas_key(key, version, **extra)
+
+    # Writing
+
+    def _at_once(self, extra: Any) -> bool:
+        """Whether value and fence can be written in one step."""
+        road = self.road
+        return road.plain and not extra and not road.down
+
+    def _packed(self, key: Any, value: Any, timeout: Any, version: Any) -> tuple[str, int, Any]:
+        """As Django's cache writes it: the key, the milliseconds, the value."""
+        full = self._inner.make_and_validate_key(key, version=version)
+        seconds = self._inner.get_backend_timeout(self._timeout(timeout))
+        return full, -1 if seconds is None else int(seconds * 1000), self.road.values.dumps(value)
+
+    def add(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> bool:
+        with anywhere(writing(self.road, [self.full_key(key, version)])) as block:
+            added = self._inner.add(key, value, self._timeout(timeout), version, **extra)
+            if added:
+                block.wrote()
+            return added
+
+    async def aadd(
+        self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any
+    ) -> bool:
+        async with awriting(self.road, [self.full_key(key, version)]) as block:
+            added = await self._inner.aadd(key, value, self._timeout(timeout), version, **extra)
+            if added:
+                block.wrote()
+            return added
+
+    def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> Any:
+        if self._at_once(extra) and running_loop() is None:
+            put = putting(self.road, *self._packed(key, value, timeout, version))
+            if run(put, self.road.world):
+                return None
+        with anywhere(writing(self.road, [self.full_key(key, version)])) as block:
+            result: Any = self._inner.set(key, value, self._timeout(timeout), version, **extra)  # type: ignore[func-returns-value]
+            if not extra:  # nx=True may have written nothing
+                block.wrote()
+            return result
+
+    async def aset(
+        self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any
+    ) -> Any:
+        if self._at_once(extra):
+            put = putting(self.road, *self._packed(key, value, timeout, version))
+            if await arun(put, self.road.world):
+                return None
+        async with awriting(self.road, [self.full_key(key, version)]) as block:
+            result: Any = await self._inner.aset(key, value, self._timeout(timeout), version, **extra)  # type: ignore[func-returns-value]
+            if not extra:  # nx=True may have written nothing
+                block.wrote()
+            return result
+
+    def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> bool:
+        with anywhere(writing(self.road, [self.full_key(key, version)])):
+            return self._inner.touch(key, self._timeout(timeout), version, **extra)
+
+    async def atouch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> bool:
+        async with awriting(self.road, [self.full_key(key, version)]):
+            return await self._inner.atouch(key, self._timeout(timeout), version, **extra)
+
+    def delete(self, key: Any, version: Any = None, **extra: Any) -> bool:
+        with anywhere(writing(self.road, [self.full_key(key, version)])):
+            return self._inner.delete(key, version, **extra)
+
+    async def adelete(self, key: Any, version: Any = None, **extra: Any) -> bool:
+        async with awriting(self.road, [self.full_key(key, version)]):
+            return await self._inner.adelete(key, version, **extra)
+
+    def set_many(self, data: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> list[Any]:
+        with anywhere(writing(self.road, self._full_keys(data, version))) as block:
+            failed = self._inner.set_many(data, self._timeout(timeout), version, **extra)
+            if not failed:
+                block.wrote()
+            return failed
+
+    async def aset_many(
+        self, data: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any
+    ) -> list[Any]:
+        async with awriting(self.road, self._full_keys(data, version)) as block:
+            failed = await self._inner.aset_many(data, self._timeout(timeout), version, **extra)
+            if not failed:
+                block.wrote()
+            return failed
+
+    def delete_many(self, keys: Iterable[Any], version: Any = None, **extra: Any) -> Any:
+        keys = list(keys)
+        with anywhere(writing(self.road, self._full_keys(keys, version))):
+            return self._inner.delete_many(keys, version, **extra)
+
+    async def adelete_many(self, keys: Iterable[Any], version: Any = None, **extra: Any) -> Any:
+        keys = list(keys)
+        async with awriting(self.road, self._full_keys(keys, version)):
+            return await self._inner.adelete_many(keys, version, **extra)
+
+    def clear(self, **extra: Any) -> Any:
+        with anywhere(everything(self.road)):
+            return self._inner.clear(**extra)
+
+    async def aclear(self, **extra: Any) -> Any:
+        async with aeverything(self.road):
+            return await self._inner.aclear(**extra)
+
+    def incr(self, key: Any, delta: int = 1, version: Any = None, **extra: Any) -> int:
+        with anywhere(writing(self.road, [self.full_key(key, version)])):
+            try:
+                return self._inner.incr(key, delta, version, **extra)
+            except Exception:
+                envelope = self._inner.get(key, None, version)
+                if not isinstance(envelope, Kept):
+                    raise
+                value, left = _added(envelope, delta)
+                self._inner.set(key, value, left, version)
+                return value
+
+    async def aincr(self, key: Any, delta: int = 1, version: Any = None, **extra: Any) -> int:
+        async with awriting(self.road, [self.full_key(key, version)]):
+            try:
+                return await self._inner.aincr(key, delta, version, **extra)
+            except Exception:
+                envelope = await self._inner.aget(key, None, version)
+                if not isinstance(envelope, Kept):
+                    raise
+                value, left = _added(envelope, delta)
+                await self._inner.aset(key, value, left, version)
+                return value
+
+    def incr_version(self, key: Any, delta: int = 1, version: Any = None, **extra: Any) -> int:
+        with anywhere(writing(self.road, self._both_keys(key, delta, version))):
+            return self._inner.incr_version(key, delta, version, **extra)
+
+    async def aincr_version(self, key: Any, delta: int = 1, version: Any = None, **extra: Any) -> int:
+        async with awriting(self.road, self._both_keys(key, delta, version)):
+            return await self._inner.aincr_version(key, delta, version, **extra)
+
+    def _both_keys(self, key: Any, delta: int, version: Any) -> list[str]:
+        old = self._inner.version if version is None else version
+        return [self.full_key(key, old), self.full_key(key, old + delta)]
+
+    # decr, adecr, decr_version and adecr_version are BaseCache's: they add what is negative
+
+    def close(self, **extra: Any) -> None:
+        self._inner.close(**extra)
+
+    async def aclose(self, **extra: Any) -> None:
+        await self._inner.aclose(**extra)
+
+
+def _loader(default: Any, *, asynchronous: bool) -> Callable[..., Any]:
+    """What ``get_or_set`` was given, as a loader.
+
+    Raises:
+        TypeError: it is async, or a coroutine, and that can't be loaded by this call.
+    """
+    if inspect.isawaitable(default):
+        if inspect.iscoroutine(default):
+            default.close()
+        raise TypeError("a cache can't keep a coroutine: give aget_or_set() the function, without calling it")
+    if not callable(default):
+
+        async def value() -> Any:
+            return default
+
+        return value if asynchronous else lambda: default
+    if not asynchronous and (iscoroutinefunction(default) or iscoroutinefunction(getattr(default, "__call__", None))):  # noqa: B004
+        raise TypeError(f"{getattr(default, '__qualname__', default)} is asynchronous: await aget_or_set() instead")
+    return default  # type: ignore[no-any-return]
+
+
+def _added(envelope: Kept, delta: int) -> tuple[int, int]:
+    """The sum, and the seconds for which it is kept: as long as the value was fresh."""
+    left = kept(envelope).left or 0.0
+    return envelope.value + delta, max(ceil(left), 1)

@@ -1,0 +1,194 @@
+"""``@cached``: a function whose values are kept, and loaded by one caller in the cluster."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
+
+from django.utils.functional import cached_property
+
+from ...core import key_templates as templates
+from ..loading.early import XFetch
+from ..options import options as checked
+from ..results import LoadResult
+from .function import CachedClassMethod, CachedFunction, CachedStatic, by_celery
+from .plan import Plan, is_async
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Seconds = float | timedelta
+
+
+class Options(TypedDict, total=False):
+    """Those of ``get_or_load``, and our own."""
+
+    ttl: Seconds | None
+    cache: str
+    version: int | None
+    using: str | None
+    stale: Seconds
+    early: float | XFetch | None
+    refresh: Literal["inline", "thread", "celery"] | Callable[..., Any]
+    wait: Seconds | None
+    wait_stale: Seconds
+    on_conflict: Literal["load", "default", "raise"]
+    default: Any
+    max_hold: Seconds | None
+    start_within: Seconds
+    none_ttl: Seconds
+    jitter: float
+    error_ttl: Seconds
+    stale_if_error: bool
+    retry_after_error: Seconds
+    store_in_atomic: Literal["on_commit", "now", "skip"]
+    share: bool
+    vary_on_language: bool
+    many: Callable[..., Any] | None
+
+
+class Caching(Protocol):
+    """The decorator, given its options."""
+
+    @overload
+    def __call__(self, function: classmethod[Any, P, R], /) -> CachedClassMethod[P, R]: ...
+    @overload
+    def __call__(self, function: staticmethod[P, R], /) -> CachedStatic[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> CachedFunction[P, R]: ...
+
+
+class Informing(Protocol):
+    """The decorator with ``info=True``: calls return what ``get_or_load`` tells of a value."""
+
+    @overload
+    def __call__(self, function: classmethod[Any, P, Any], /) -> CachedClassMethod[P, LoadResult]: ...
+    @overload
+    def __call__(self, function: staticmethod[P, Any], /) -> CachedStatic[P, LoadResult]: ...
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, Any]], /
+    ) -> CachedFunction[P, Coroutine[Any, Any, LoadResult]]: ...
+    @overload
+    def __call__(self, function: Callable[P, Any], /) -> CachedFunction[P, LoadResult]: ...
+
+
+@overload
+def cached(template: str | None = None, /, *, info: Literal[True], **options: Unpack[Options]) -> Informing: ...
+@overload
+def cached(function: classmethod[Any, P, R], /, **options: Unpack[Options]) -> CachedClassMethod[P, R]: ...
+@overload
+def cached(function: staticmethod[P, R], /, **options: Unpack[Options]) -> CachedStatic[P, R]: ...
+@overload
+def cached(function: Callable[P, R], /, **options: Unpack[Options]) -> CachedFunction[P, R]: ...
+@overload
+def cached(template: str | None = None, /, **options: Unpack[Options]) -> Caching: ...
+def cached(
+    target: Any = None,
+    /,
+    *,
+    cache: str = "default",
+    version: int | None = None,
+    using: str | None = None,
+    vary_on_language: bool = False,
+    many: Callable[..., Any] | None = None,
+    info: bool = False,
+    **options: Any,
+) -> Any:
+    """Keep what a function returns, for each key once, and load it by one caller in the cluster.
+
+    ``template`` is filled from the arguments, ``"user:{user.pk}:{lang}"``, as for ``@redis_lock``; but 1 and "1" are two
+    keys here, and None and an empty text are values. Without one the key is made of the function's module and name and of
+    all its arguments; such a method belongs to a class, or to a saved row.
+
+    The options are those of ``get_or_load``. The decorated function has ``key``, ``invalidate``, ``refresh``,
+    ``get_many``, ``uncached``, each given the arguments of a call, and ``a`` twins of those that talk to the cache.
+
+    Args:
+        cache: the alias of the cache.
+        version: of the keys.
+        using: the alias of the locks, for caches that aren't on Redis.
+        vary_on_language: keep a value for each language.
+        info: return a ``LoadResult``, which says how the value was come by.
+        many: loads what ``get_many`` misses: given a list of calls it returns a dict of their values.
+
+    Raises:
+        TypeError: at decoration, for what can't be cached, an option that doesn't exist, or a template that names no
+            argument.
+        ValueError: at decoration, for an option out of its range.
+    """
+    template, target = (target, None) if isinstance(target, str) else (None, target)
+    if template is not None:
+        templates.parse(template)
+    if "key" in options:
+        raise TypeError('the template of @cached comes first and has no name: @cached("user:{user.pk}")')
+    checked(options)
+    if many is not None and not callable(many):
+        raise TypeError(f"many is a function that is given a list of calls, not {many!r}")
+    where = {"cache": cache, "version": version, "using": using}
+    more: dict[str, Any] = {"vary_on_language": vary_on_language, "many": many, "info": info}
+    decorate = functools.partial(_decorate, template=template, where=where, options=options, more=more)
+    return decorate if target is None else decorate(target)
+
+
+def _decorate(
+    target: Any, *, template: str | None, where: dict[str, Any], options: dict[str, Any], more: dict[str, Any]
+) -> Any:
+    made: Any = CachedFunction
+    function = target
+    if isinstance(target, classmethod | staticmethod):
+        made = CachedClassMethod if isinstance(target, classmethod) else CachedStatic
+        function = target.__func__
+    _refuse(function)
+    if template is None:
+        _refuse_nameless(function)
+    if options.get("refresh") == "celery" and "<" in _name(function):
+        raise TypeError(
+            f"a worker can't import {_name(function)}, so it can't refresh it: refresh=\"celery\" is for functions of a "
+            "module, and methods of its classes"
+        )
+    if options.get("refresh") == "celery" and more["vary_on_language"]:
+        raise TypeError(
+            'vary_on_language=True and refresh="celery" don\'t go together: a worker has a language of its own'
+        )
+    many = more["many"]
+    if many is not None and is_async(many) and not is_async(function):
+        raise TypeError(f"an async many needs an async function, and {_name(function)} isn't one")
+    decorated = made(Plan(function, template, where, options, **more), function)
+    if options.get("refresh") == "celery":
+        by_celery.add(decorated)
+    return decorated
+
+
+def _refuse(target: Any) -> None:
+    name = _name(target)
+    if isinstance(target, type):
+        raise TypeError(f"@cached can't decorate the class {name}: put it on a function or a method")
+    if isinstance(target, property | functools.cached_property | cached_property):
+        raise TypeError("@cached goes below @property: write @property first, then @cached, then the function")
+    if isinstance(target, functools.partialmethod):
+        raise TypeError("@cached can't decorate a partialmethod: decorate the method that it is made of")
+    if hasattr(target, "apply_async") or hasattr(target, "enqueue"):
+        raise TypeError(f"@cached can't decorate the task {name}: decorate a function that the task calls")
+    if not callable(target):
+        raise TypeError(f'@cached decorates functions, not {target!r}; a key template is a text, "user:{{user.pk}}"')
+    code = target if inspect.isroutine(target) else getattr(target, "__call__", None)  # noqa: B004
+    if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
+        raise TypeError(f"@cached can't decorate the generator {name}: what it yields is gone once read. Return a list")
+
+
+def _refuse_nameless(target: Any) -> None:
+    """Its name is its key: two functions of one name would share their values."""
+    name = _name(target)
+    code = getattr(inspect.unwrap(target), "__code__", None)
+    free = [] if code is None else [free for free in code.co_freevars if free != "__class__"]
+    if code is None or name.endswith("<lambda>") or ("<locals>" in name and free):
+        what = f"depends on {', '.join(free)}, which isn't among its arguments" if free else "has no name of its own"
+        raise TypeError(f'{name} {what}: give @cached a template, such as @cached("report:{{year}}")')
+
+
+def _name(target: Any) -> str:
+    return str(getattr(target, "__qualname__", type(target).__qualname__))

@@ -1,0 +1,205 @@
+"""A function whose values are cached, and the same seen through an instance or a class."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from importlib import import_module
+from types import MethodType
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+
+from ...core.durations import Duration
+from .plan import Plan
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R_co = TypeVar("R_co", covariant=True)
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+class Cached(Generic[P, R_co]):
+    """Called, it gives the cached value, or loads it. It looks like the function that it is made of."""
+
+    _plan: Plan
+
+    _first: tuple[Any, ...] = ()
+    """What a method is bound to."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        plan = self._plan
+        if plan.asynchronous:
+            return cast("R_co", plan.aload(self._first + args, kwargs))
+        return cast("R_co", plan.load(self._first + args, kwargs))
+
+    def uncached(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call the function itself, past the cache."""
+        return cast("R_co", self._plan.function(*self._first, *args, **kwargs))
+
+    def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """The cache's key of the value for these arguments."""
+        return self._plan.key(self._first + args, kwargs)
+
+    def invalidate(
+        self, *args: Any, settle: Duration = 0, soft: bool = False, immediate: bool = False, **kwargs: Any
+    ) -> None:
+        """Forget the value for these arguments, as ``cache.invalidate`` does; ``soft``: the old one may be served for as
+        long as ``stale`` says. An argument of the function that is called like one of the options goes by position."""
+        self._plan.invalidate(self._first + args, kwargs, settle=settle, soft=soft, immediate=immediate)
+
+    async def ainvalidate(
+        self, *args: Any, settle: Duration = 0, soft: bool = False, immediate: bool = False, **kwargs: Any
+    ) -> None:
+        """``invalidate``, awaited."""
+        await self._plan.ainvalidate(self._first + args, kwargs, settle=settle, soft=soft, immediate=immediate)
+
+    def refresh(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call the function now and store what it returns; a load that runs already isn't stored."""
+        return cast("R_co", self._plan.refresh(self._first + args, kwargs))
+
+    @overload
+    async def arefresh(self: Cached[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    async def arefresh(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+    async def arefresh(self, *args: Any, **kwargs: Any) -> Any:
+        """``refresh``, awaited; for asynchronous functions the only one."""
+        return await self._plan.arefresh(self._first + args, kwargs)
+
+    def get_many(self, calls: Iterable[Any]) -> list[R_co]:
+        """The values of many calls, in their order, with one question to the cache. A call is its argument, or a tuple of
+        several. What is missing is loaded by ``many``, or by one call of the function for each."""
+        return self._plan.get_many(self._first, list(calls))
+
+    @overload
+    async def aget_many(self: Cached[P, Coroutine[Any, Any, T]], calls: Iterable[Any]) -> list[T]: ...
+    @overload
+    async def aget_many(self, calls: Iterable[Any]) -> list[R_co]: ...
+    async def aget_many(self, calls: Iterable[Any]) -> Any:
+        """``get_many``, awaited. Asynchronous functions load what is missing side by side."""
+        return await self._plan.aget_many(self._first, list(calls))
+
+    def take_over(self, token: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> bool:
+        """Carry out a load that another process claimed and handed over as a ``Job``; False if the claim isn't in force any
+        more, so that there is nothing to do."""
+        return self._plan.take_over(token, (*self._first, *args), dict(kwargs or {}))
+
+    @property
+    def path(self) -> str:
+        """Where another process finds it: ``module:qualname``."""
+        return self._plan.path
+
+
+class CachedFunction(Cached[P, R_co]):
+    """Of a function, which may become a method."""
+
+    def __init__(self, plan: Plan, target: Any) -> None:
+        functools.update_wrapper(cast("Any", self), target)
+        for name in ("__code__", "__defaults__", "__kwdefaults__"):  # by which inspect knows a coroutine function
+            if hasattr(target, name):
+                setattr(self, name, getattr(target, name))
+        self._plan = plan
+
+    @overload  # a class method, as checkers see it, whose owner is the first argument
+    def __get__(
+        self: CachedFunction[Concatenate[type[S], Q], R_co], instance: Any, owner: type[S]
+    ) -> Cached[Q, R_co]: ...
+    @overload
+    def __get__(self, instance: None, owner: type[Any]) -> CachedFunction[P, R_co]: ...
+    @overload
+    def __get__(
+        self: CachedFunction[Concatenate[S, Q], R_co], instance: S, owner: type[Any] | None = None
+    ) -> Cached[Q, R_co]: ...
+    @overload
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> CachedFunction[P, R_co]: ...
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else Bound(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<cached {self._plan.label}>"
+
+    def __reduce__(self) -> str:
+        return cast("str", cast("Any", self).__qualname__)  # as functions are: by where they are found
+
+
+class CachedStatic(CachedFunction[P, R_co]):
+    """Of a static method."""
+
+    def __get__(self, instance: object, owner: Any = None) -> CachedStatic[P, R_co]:
+        return self
+
+
+class CachedClassMethod(CachedFunction[P, R_co]):
+    """Of a class method."""
+
+    def __get__(self, instance: object, owner: Any = None) -> Cached[P, R_co]:  # type: ignore[override]
+        return Bound(self, type(instance) if owner is None else owner)
+
+
+class Bound(Cached[P, R_co]):
+    """A cached method of this object."""
+
+    def __init__(self, unbound: Any, to: Any) -> None:
+        self.__func__ = unbound
+        self.__self__ = to
+        self.__module__ = unbound.__module__
+        self.__doc__ = unbound.__doc__
+        self._plan = unbound._plan
+        self._first = (to,)
+
+    @property
+    def __wrapped__(self) -> Any:
+        return MethodType(self._plan.function, self.__self__)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__func__, name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Bound) and self.__self__ is other.__self__ and self.__func__ is other.__func__
+
+    def __hash__(self) -> int:
+        return hash((id(self.__self__), self.__func__))
+
+    def __repr__(self) -> str:
+        return f"<cached {self._plan.label} of {self.__self__!r}>"
+
+    def __reduce__(self) -> Any:
+        return getattr, (self.__self__, self.__func__.__name__)
+
+
+def find(path: str) -> Cached[Any, Any]:
+    """What ``path`` told in another process.
+
+    Raises:
+        LookupError: nothing that is cached is there.
+    """
+    module, _, names = path.partition(":")
+    try:
+        found = functools.reduce(getattr, names.split("."), import_module(module))
+    except (ImportError, AttributeError, ValueError) as error:
+        raise LookupError(f"there is no {path} here: does this process run the same code?") from error
+    if not isinstance(found, Cached):
+        raise LookupError(f"{path} isn't cached here: does this process run the same code?")
+    return found
+
+
+def take_over(path: str, token: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> bool:
+    """Carry out a ``Job`` of another process: load what the cached function there has for these arguments.
+
+    Returns:
+        Whether it was loaded. Not if there is nothing to do any more: the lease has ended, the value was invalidated or
+        written, or somebody has done it.
+
+    Raises:
+        LookupError: nothing that is cached is there.
+    """
+    return find(path).take_over(token, args, kwargs)
+
+
+by_celery: weakref.WeakSet[Cached[Any, Any]] = weakref.WeakSet()
+"""What has ``refresh="celery"``."""
+
+
+def refreshed_by_celery() -> list[str]:
+    """Where the functions of this process are that workers are to refresh."""
+    return sorted({cached.path for cached in by_celery})

@@ -1,0 +1,209 @@
+"""What a cached function is made of, and how its values are loaded, stored and forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import async_to_sync, iscoroutinefunction
+
+from ...core.runner import arun, run
+from .. import api as functions
+from ..loading.coordinator import road_of
+from ..loading.get import getting, refreshing, taking_over
+from ..loading.refresh_job import Job
+from ..loading.request import Call
+from ..presets import options_for
+from .keys import key_maker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from ..results import LoadResult
+
+
+class Plan:
+    """Attributes:
+    function: as it was before it was decorated.
+    label: where it stands, ``module.qualname``.
+    path: where another process finds it, ``module:qualname``.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        template: str | None,
+        where: dict[str, Any],
+        options: dict[str, Any],
+        *,
+        vary_on_language: bool,
+        many: Callable[..., Any] | None,
+        info: bool,
+    ) -> None:
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        self.function = function
+        self.label = f"{function.__module__}.{name}"
+        self.path = f"{function.__module__}:{name}"
+        self.asynchronous = is_async(function)
+        self._name = template or self.label
+        self._make_key = key_maker(template, function, self.label, vary_on_language=vary_on_language)
+        self._of_class = _is_of_class(function)
+        self._where = where
+        self._options = options
+        # What many calls share is loaded by one of them, whoever that is
+        self._many_options = {**options, "refresh": "thread"} if options.get("refresh") == "celery" else options
+        self._many = many
+        self._info = info
+
+    def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        if self._of_class and not (args and isinstance(args[0], type)):
+            raise TypeError(
+                f"{self.label} isn't told which class it is for. Write @cached above @classmethod: below it, Python 3.13 and "
+                "later tell only calls"
+            )
+        return self._make_key(args, kwargs)
+
+    def load(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        call = self._call(args, kwargs)
+        return self._told(run(getting(call), call.road.world))
+
+    async def aload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        call = self._call(args, kwargs)
+        return self._told(await arun(getting(call), call.road.world))
+
+    def refresh(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._refuse_async("arefresh")
+        call = self._call(args, kwargs)
+        return self._told(run(refreshing(call), call.road.world))
+
+    async def arefresh(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        call = self._call(args, kwargs)
+        return self._told(await arun(refreshing(call), call.road.world))
+
+    def take_over(self, token: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Carry out a load that another process claimed; False if that isn't to be done any more."""
+        call = self._call(args, kwargs)
+        if self.asynchronous:
+            return async_to_sync(arun)(taking_over(call, token), call.road.world)
+        return run(taking_over(call, token), call.road.world)
+
+    def invalidate(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, soft: bool, **how: Any) -> None:
+        functions.invalidate(self.key(args, kwargs), **self._where, stale=self._stale(soft), **how)
+
+    async def ainvalidate(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, soft: bool, **how: Any) -> None:
+        await functions.ainvalidate(self.key(args, kwargs), **self._where, stale=self._stale(soft), **how)
+
+    def _stale(self, soft: bool) -> float:
+        return options_for(self._where["cache"], self._options).stale if soft else 0
+
+    def _told(self, result: LoadResult) -> Any:
+        return result if self._info else result.value
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        where = self._where
+        road = road_of(where["cache"], where["using"])
+        options = options_for(where["cache"], self._options)
+        call = Call(
+            road,
+            self.key(args, kwargs),
+            where["version"],
+            self._loader(args, kwargs),
+            options,
+            name=self._name,
+            job=None if options.refresh in ("inline", "thread") else self._job(args, kwargs),
+        )
+        call.asynchronous = self.asynchronous
+        return call
+
+    def _job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job:
+        if self._of_class:  # its class goes by its name
+            owner = args[0]
+            return Job(f"{owner.__module__}:{owner.__qualname__}.{self.function.__name__}", args[1:], kwargs)
+        return Job(self.path, args, kwargs)
+
+    def get_many(self, first: tuple[Any, ...], calls: list[Any]) -> list[Any]:
+        self._refuse_async("aget_many")
+        keys = self._keys(first, calls)
+        by_key = dict(zip(keys, calls, strict=True))
+
+        def load(missing: list[str]) -> dict[str, Any]:
+            if self._many is not None:
+                return _by_key(self._many(*first, [by_key[key] for key in missing]), missing, by_key)
+            return {key: self.function(*first, *_arguments(by_key[key])) for key in missing}
+
+        found = functions.get_or_load_many(list(by_key), load, **self._where, info=self._info, **self._many_options)
+        return [found.get(key) for key in keys]
+
+    async def aget_many(self, first: tuple[Any, ...], calls: list[Any]) -> list[Any]:
+        keys = self._keys(first, calls)
+        by_key = dict(zip(keys, calls, strict=True))
+
+        def load(missing: list[str]) -> dict[str, Any]:
+            return {key: self.function(*first, *_arguments(by_key[key])) for key in missing}
+
+        async def aload(missing: list[str]) -> dict[str, Any]:
+            loads = [self.function(*first, *_arguments(by_key[key])) for key in missing]
+            return dict(zip(missing, await _side_by_side(loads), strict=True))
+
+        def load_many(missing: list[str]) -> dict[str, Any]:
+            return _by_key(many(*first, [by_key[key] for key in missing]), missing, by_key)
+
+        async def aload_many(missing: list[str]) -> dict[str, Any]:
+            return _by_key(await many(*first, [by_key[key] for key in missing]), missing, by_key)
+
+        many: Any = self._many
+        if many is None:
+            loader: Any = aload if self.asynchronous else load
+        else:
+            loader = aload_many if is_async(many) else load_many
+        found = await functions.aget_or_load_many(
+            list(by_key), loader, **self._where, info=self._info, **self._many_options
+        )
+        return [found.get(key) for key in keys]
+
+    def _keys(self, first: tuple[Any, ...], calls: list[Any]) -> list[str]:
+        return [self.key((*first, *_arguments(call)), {}) for call in calls]
+
+    def _loader(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any]:
+        function = self.function
+
+        def load() -> Any:
+            return function(*args, **kwargs)
+
+        async def aload() -> Any:
+            return await function(*args, **kwargs)
+
+        return aload if self.asynchronous else load
+
+    def _refuse_async(self, twin: str) -> None:
+        if self.asynchronous:
+            raise TypeError(f"{self.label} is asynchronous: await its .{twin}()")
+
+
+def is_async(target: Any) -> bool:
+    """Whether a call of it is to be awaited; of an object its ``__call__`` counts."""
+    return iscoroutinefunction(target) or iscoroutinefunction(getattr(target, "__call__", None))  # noqa: B004
+
+
+def _is_of_class(function: Any) -> bool:
+    """Whether it becomes a class method, as far as can be seen before it is one."""
+    owner = getattr(function, "__qualname__", "").rpartition(".")[0]
+    code = getattr(function, "__code__", None)
+    return bool(owner and not owner.endswith("<locals>") and code is not None and code.co_varnames[:1] == ("cls",))
+
+
+def _arguments(call: Any) -> tuple[Any, ...]:
+    return call if type(call) is tuple else (call,)
+
+
+def _by_key(values: Any, missing: list[str], by_key: dict[str, Any]) -> dict[str, Any]:
+    return {key: values[by_key[key]] for key in missing if by_key[key] in values}
+
+
+async def _side_by_side(loads: list[Coroutine[Any, Any, Any]]) -> list[Any]:
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(load) for load in loads]
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [task.result() for task in tasks]

@@ -1,0 +1,128 @@
+"""Loads that nobody waits for: in threads of ours, or in tasks that outlive whoever began them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final
+
+from django.conf import settings
+from django.db import close_old_connections
+from django.utils import timezone, translation
+
+from ...core import forks
+from ...core.owners import running_loop
+from .. import metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+THREADS: Final = 4
+
+CROWD: Final = 64
+"""So many loads may wait for a thread; whoever comes then does it himself."""
+
+
+class _Pool:
+    """Begins with its first job; a fork's child has its own."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        self.mutex = threading.RLock()
+        self.executor: ThreadPoolExecutor | None = None
+        self.waiting = 0
+
+    def submit(self, job: Callable[[], object]) -> bool:
+        with self.mutex:
+            if self.waiting >= CROWD:
+                return False
+            if self.executor is None:
+                self.executor = ThreadPoolExecutor(THREADS, "django-redis-locks loads")
+            try:
+                self.executor.submit(self._run, job)
+            except RuntimeError:  # the process ends
+                return False
+            self.waiting += 1
+            return True
+
+    def _run(self, job: Callable[[], object]) -> None:
+        with self.mutex:
+            self.waiting -= 1
+        job()
+
+
+_pool = _Pool()
+forks.in_child(_pool.renew)
+
+_tasks: set[asyncio.Task[Any]] = set()
+"""A loop keeps no task alive."""
+
+
+def in_thread(job: Callable[[], object]) -> bool:
+    """Run a job in a thread of ours, in the caller's context: his language, time zone and tenant. If too many wait already
+    he does it himself; False if he can't, because his thread runs a loop."""
+    context = contextvars.copy_context()
+    place = _place_of_caller()
+
+    def work() -> None:
+        try:
+            _close_connections()
+        except Exception:  # noqa: BLE001 - the job tells those who wait for it what is wrong
+            metrics.log.exception("Connections of a database couldn't be closed")
+        try:
+            context.run(_in_place, job, place)
+        except Exception:  # noqa: BLE001 - nobody waits for it
+            metrics.log.exception("A load in the background failed")
+        finally:
+            _close_connections()
+
+    if _pool.submit(work):
+        return True
+    if running_loop() is not None:
+        return False
+    context.run(job)
+    return True
+
+
+def _place_of_caller() -> tuple[str | None, Any]:
+    """His language and time zone: what Django keeps of them in a context counts for one thread only."""
+    if not settings.configured:
+        return None, None
+    return translation.get_language(), timezone.get_current_timezone()
+
+
+def _in_place(job: Callable[[], object], place: tuple[str | None, Any]) -> None:
+    """The job is done in any case: others wait for it."""
+    language, zone = place
+    with ExitStack() as stack:
+        try:
+            if zone is not None:
+                stack.enter_context(translation.override(language))
+                stack.enter_context(timezone.override(zone))
+        except Exception:  # noqa: BLE001 - of a catalogue, or of apps that aren't loaded yet
+            metrics.log.exception("A load in the background hasn't its caller's language or time zone")
+        job()
+
+
+def in_task(work: Coroutine[Any, Any, object]) -> asyncio.Task[Any]:
+    """Run a coroutine in a task of its own."""
+    task = asyncio.get_running_loop().create_task(work)
+    _tasks.add(task)
+    task.add_done_callback(_done)
+    return task
+
+
+def _done(task: asyncio.Task[Any]) -> None:
+    _tasks.discard(task)
+    if not task.cancelled() and task.exception() is not None:
+        metrics.log.error("A load in the background failed", exc_info=task.exception())
+
+
+def _close_connections() -> None:
+    if settings.configured:
+        close_old_connections()

@@ -1,0 +1,289 @@
+"""Many values at once: one question for all, one call of the loader for those that nobody else loads.
+
+No claim waits while others are held, so callers who ask in different orders can't wait for each other. What somebody else
+loads is looked at again when one's own is done.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import iscoroutinefunction
+
+from ...core import clock
+from ...core.errors import LockBackendError
+from ...primitives.load import FRESH, OURS
+from ...primitives.shared.load_commands import reading
+from ...primitives.shared.retry import asking
+from .. import metrics
+from ..results import MISSING, LoadResult
+from ..values import NOTHING, Found, kept
+from . import early
+from . import loader as loaders
+from . import transactions as commits
+from .effects import Behind, FetchMany, Follow, Lead
+from .get import getting
+from .pipeline import together
+from .request import Call
+from .run import as_landing, bounded, claiming, running
+from .singleflight import AGAIN, Flight, Landing
+from .store import Ending
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ...core.effects import Program
+    from ...primitives.load import Claim
+    from ..options import LoadOptions
+    from .coordinator import Road
+
+
+def getting_many(
+    road: Road, keys: Iterable[str], version: int | None, loader: Callable[..., Any], options: LoadOptions
+) -> Program[dict[str, LoadResult]]:
+    """The values of all keys, in their order. The loader is given the keys to load, and returns a mapping."""
+    calls = {key: Call(road, key, version, _one(loader, key), options) for key in keys}
+    if not calls:
+        return {}
+    results: dict[str, LoadResult] = {}
+    wanted: list[_Wanted] = []
+    for call, now in (yield from _looking(road, list(calls.values()))):
+        if now.value is not MISSING:
+            metrics.count(road.alias, metrics.HITS if now.fresh else metrics.STALE)
+            results[call.plain] = LoadResult(now.value, "hit" if now.fresh else "stale", now.left)
+        if _is_wanted(call, now):
+            wanted.append(_Wanted(call, now))
+    batch = yield from _boarding(wanted)
+    if options.refresh != "inline":
+        behind = [one for one in batch if one.call.plain in results]
+        batch = [one for one in batch if one.call.plain not in results]
+        if behind:
+            yield Behind(*_led_by_one(road, behind, loader, Flight()), iscoroutinefunction(loader))
+    if batch:
+        done = Flight()
+        yield Lead(*_led_by_one(road, batch, loader, done))
+        yield Follow(road.flights, done, inf)
+        _note(batch, results)
+    for key, call in calls.items():
+        if key not in results:
+            results[key] = yield from getting(call)
+    return {key: results[key] for key in calls}
+
+
+def _boarding(wanted: list[_Wanted]) -> Program[list[_Wanted]]:
+    """Those that this caller loads, if no other one has claimed them."""
+    if wanted and (yield from commits.private(wanted[0].call)):
+        return [one.apart() for one in wanted if one.before.value is MISSING]
+    return [one for one in wanted if one.board()]
+
+
+def _note(batch: list[_Wanted], results: dict[str, LoadResult]) -> None:
+    for one in batch:
+        if one.error is not None and one.call.plain not in results:
+            raise one.error
+        if one.result is not None:
+            results[one.call.plain] = one.result
+
+
+def _is_wanted(call: Call, now: Found) -> bool:
+    if now.value is MISSING:
+        return True
+    if not now.fresh:
+        return not call.road.rests(call.key)
+    return now.left is not None and early.due(call.options.early, call.name, now.left, call.ttl or inf)
+
+
+def _one(loader: Callable[..., Any], key: str) -> Callable[[], Any]:
+    """A loader for one of them, which is what somebody else's failed load leaves to do."""
+    if iscoroutinefunction(loader):
+
+        async def aload() -> Any:
+            return (await loader([key])).get(key)
+
+        return aload
+    return lambda: loader([key]).get(key)
+
+
+def _fetching(calls: list[Call]) -> FetchMany:
+    return FetchMany({call.plain: call.key for call in calls}, calls[0].version)
+
+
+def _looking(road: Road, calls: list[Call]) -> Program[list[tuple[Call, Found]]]:
+    pending = {call.plain: call.pending() for call in calls}
+    asked = [call for call in calls if pending[call.plain] is None]
+    if not road.fused:
+        there: dict[str, Any] = (yield _fetching(asked)) if asked else {}
+        return [(call, pending[call.plain] or kept(there.get(call.plain, MISSING))) for call in calls]
+    answers: list[tuple[int, Any]] = [(-2, None)] * len(asked)
+    if asked and not road.down:
+        try:
+            answers, _, _ = yield from asking(reading(tuple(call.key for call in asked)), clock.now())
+        except LockBackendError as failure:
+            road.failed(failure)
+    seen = {call.plain: call.found(*answer) for call, answer in zip(asked, answers, strict=True)}
+    return [(call, pending[call.plain] or seen[call.plain]) for call in calls]
+
+
+class _Wanted:
+    """A value that is to be loaded by us, if nobody else is at it."""
+
+    def __init__(self, call: Call, before: Found) -> None:
+        self.call = call
+        self.before = before
+        self.flight: Flight | None = None
+        self.claim: Claim | None = None
+        self.claims = call.stores
+        self.result: LoadResult | None = None
+        self.error: BaseException | None = None
+
+    def board(self) -> bool:
+        """Begin a flight, unless there is one."""
+        if self.call.nested_in(self.call.place) is not None:
+            return False
+        flight, mine = self.call.road.flights.join(self.call.key)
+        self.flight = flight if mine else None
+        return mine
+
+    def apart(self) -> _Wanted:
+        """Load it without a claim, in a flight that no other caller joins."""
+        self.flight = Flight()
+        self.claims = False
+        return self
+
+    def land(self, landing: Landing) -> None:
+        assert self.flight is not None  # noqa: S101 - it has boarded
+        self.call.road.flights.land(self.call.key, self.flight, landing)
+        if landing.error is not None:
+            self.error = landing.error
+        elif landing is not AGAIN:
+            self.result = LoadResult(landing.value, landing.source, landing.fresh_for)
+
+
+def _led_by_one(
+    road: Road, batch: list[_Wanted], loader: Callable[..., Any], done: Flight
+) -> tuple[Program[None], Callable[[], None]]:
+    return _leading(road, batch, loader, done), partial(_land_all, road, batch, done)
+
+
+def _leading(road: Road, batch: list[_Wanted], loader: Callable[..., Any], done: Flight) -> Program[None]:
+    try:
+        yield from _led(road, batch, loader)
+    finally:
+        _land_all(road, batch, done)
+
+
+def _land_all(road: Road, batch: list[_Wanted], done: Flight) -> None:
+    for one in batch:
+        one.land(AGAIN)
+    road.flights.land("", done, AGAIN)
+
+
+def _led(road: Road, batch: list[_Wanted], loader: Callable[..., Any]) -> Program[None]:
+    ours = batch
+    if batch[0].claims and not road.down:
+        wishes = [
+            claiming(one.call, one.call.claim(0.0, fresh_above=max(one.before.lives, one.call.stale_ms)))
+            for one in batch
+        ]
+        ours = _ours_of(road, batch, (yield from together(wishes)))
+    if not road.fused:
+        try:
+            ours = yield from _looked_again(road, ours)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            for one in ours:
+                if one.claim is not None:
+                    yield one.call.load.abandoning(one.call.token, one.claim.hold, one.call.lease)
+            raise
+    if ours:
+        yield from _loading(road, ours, loader)
+
+
+def _ours_of(road: Road, batch: list[_Wanted], claims: list[Claim | Exception | None]) -> list[_Wanted]:
+    """Those that are ours to load; the others land."""
+    ours = []
+    for one, claim in zip(batch, claims, strict=True):
+        if isinstance(claim, Exception):
+            raise claim
+        one.claim = claim
+        there = NOTHING if claim is None else one.call.found(claim.value_left, claim.value)
+        if claim is None or claim.verdict == OURS:
+            if claim is not None and road.fused:
+                one.before = there  # it may have been invalidated since we looked
+            ours.append(one)
+            continue
+        fresh = claim.verdict == FRESH and there.value is not MISSING
+        one.land(as_landing(one.call, there, claim.asked) if fresh else AGAIN)
+    return ours
+
+
+def _looked_again(road: Road, ours: list[_Wanted]) -> Program[list[_Wanted]]:
+    """What may have been stored between our look and our claim."""
+    if not ours:
+        return ours
+    as_of = clock.now()
+    there: dict[str, Any] = yield _fetching([one.call for one in ours])
+    left = []
+    for one in ours:
+        now = kept(there.get(one.call.plain, MISSING))
+        if not now.newer_than(one.before):
+            one.before = now
+            left.append(one)
+            continue
+        if one.claim is not None:
+            yield one.call.load.abandoning(one.call.token, one.claim.hold, one.call.lease)
+        one.land(as_landing(one.call, now, as_of))
+    return left
+
+
+def _failed(road: Road, ours: list[_Wanted], endings: list[Ending], error: Exception) -> Program[None]:
+    """The loader raised: who has a stale value is served that."""
+    metrics.count(road.alias, metrics.FAILURES)
+    options = ours[0].call.options
+    serves = [one.before.value is not MISSING and options.stale_if_error for one in ours]
+    times = [options.retry_after_error if served else options.error_ttl for served in serves]
+    told = yield from together([ending.failed(error, seconds) for ending, seconds in zip(endings, times, strict=True)])
+    for one, served, in_force in zip(ours, serves, told, strict=True):
+        alone = in_force is not True
+        if not served:
+            one.land(Landing(error=error, alone=alone))
+            continue
+        if not alone:
+            road.rest(one.call.key, options.retry_after_error)
+        before = one.before
+        one.land(Landing(before.value, "stale", values=road.values, fresh_for=before.left, alone=alone))
+
+
+def _loading(road: Road, ours: list[_Wanted], loader: Callable[..., Any]) -> Program[None]:
+    isolation = commits.Isolation()
+    endings = [Ending(one.call, one.claim, loaders.LoadContext(one.call.plain, MISSING), isolation) for one in ours]
+    for one in ours:
+        if one.flight is not None:
+            bounded(one.call, one.flight, one.claim)
+    begin = clock.now()
+    try:
+        keys = [one.call.plain for one in ours]
+        brought: Any = yield running(loader, (keys,), tuple((one.call.place, one.flight) for one in ours))
+        values = [brought.get(key) for key in keys]
+    except Exception as error:  # noqa: BLE001 - whatever a loader raises
+        yield from _failed(road, ours, endings, error)
+        return
+    except GeneratorExit:
+        raise
+    except BaseException:
+        for ending in endings:
+            yield from ending.interrupted()
+        raise
+    seconds = clock.now() - begin
+    metrics.count(road.alias, metrics.LOADS)
+    results = yield from together([ending.brought(value) for ending, value in zip(endings, values, strict=True)])
+    for one, result in zip(ours, results, strict=True):
+        if isinstance(result, BaseException):
+            one.land(Landing(error=result))
+            continue
+        landing, outcome = result
+        one.land(landing)
+        metrics.finished(road.kind, road.alias, one.call.key, one.call.name, seconds, outcome)

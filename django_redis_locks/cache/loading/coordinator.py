@@ -1,0 +1,278 @@
+"""How the loads of a cache are coordinated: which server their leases are on, and whether its values are there, too.
+
+*Fused*: values live on Redis, so that one script looks at the value and at the lease. *Beside*: the leases of any other
+cache are on the server of an alias of the locks; for a cache of this process they are in this process.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from django.core.cache import caches
+from django.core.cache.backends.base import InvalidCacheBackendError
+from django.core.cache.backends.dummy import DummyCache
+from django.core.cache.backends.locmem import LocMemCache
+from django.core.cache.backends.redis import RedisCache
+from django.core.signals import setting_changed
+from django.utils.module_loading import import_string
+
+from ...backends.memory import MemoryBackend
+from ...conf import DEFAULTS, SETTING
+from ...conf import cache_settings as servers
+from ...core import clock, durations, forks
+from ...core.effects import Place
+from ...core.keys import Spelling
+from ...core.tuning import BACKEND_WAIT
+from ...handler import DEFAULT, locks
+from ...primitives.load import Load, LoadKeys
+from ...primitives.shared.retry import Patience
+from .. import metrics
+from ..values import DjangoRedis, Pickled
+from .effects import World
+from .invalidation_retries import Retries
+from .singleflight import Flights
+
+if TYPE_CHECKING:
+    from ...backends.base import Backend
+    from ...core.errors import LockBackendError
+    from ...engine.engine import Engine
+    from ..values import Values
+
+SAID: Final = 10.0
+"""Seconds after which the log says once more that it doesn't answer."""
+
+
+class Road:
+    """The loads of one cache.
+
+    Attributes:
+        alias: of the cache that keeps the values.
+        fused: its values are where its leases are.
+        local: values and leases are in this process.
+        world: performs what the programs ask for.
+        flights: the loads of this process.
+        looks: its questions for what the store has.
+        retries: its invalidations that failed.
+        patience: with a store of leases that can't be reached. One that refuses is no reason to wait, since values are
+            loaded without it; a full one may refuse for hours.
+        values: packs values.
+    """
+
+    def __init__(
+        self,
+        alias: str,
+        engine: Engine,
+        spelling: Spelling,
+        values: Values | None,
+        backend_wait: float = BACKEND_WAIT,
+        *,
+        local: bool = False,
+    ) -> None:
+        self.alias = alias
+        self.fused = values is not None
+        self.local = local
+        self.values: Values = values or Pickled()
+        self.engine = engine
+        self.world = World(engine, alias, self.unchecked_key)
+        self.flights = Flights()
+        self.looks = Flights()
+        self.retries = Retries(self)
+        self.resting: dict[str, float] = {}
+        """Keys whose stale value is being loaded elsewhere, or failed to: until when that isn't asked again."""
+        self.patience = Patience(backend_wait, 0.0)
+        self._spelling = spelling
+        self._model = caches.create_connection(alias)
+        self.kind = type(self._model)
+        self.plain = self.fused and isinstance(self._model, RedisCache)
+        """It is written as Django's own cache writes."""
+        self.default_ttl: float | None = self._model.default_timeout
+        self._down_until = self._silent_until = 0.0
+
+    def key(self, key: str, version: int | None) -> str:
+        """The key under which the cache stores a value; warns as the cache does.
+
+        Raises:
+            InvalidCacheKey: the cache doesn't take it.
+        """
+        return str(self._model.make_and_validate_key(key, version=version))
+
+    def unchecked_key(self, key: str, version: int | None) -> str:
+        """The same, of a cache that checks it itself when it is asked."""
+        return str(self._model.make_key(key, version=version))
+
+    def load(self, key: str, name: str) -> Load:
+        """The load of the value under a key of the cache."""
+        keys = self._fused(key) if self.fused else self._beside(key)
+        place = Place(self.engine.backend.identity, keys.lease)
+        return Load(self.world, place, keys, name, self.alias, self.patience)
+
+    def generations(self) -> list[str]:
+        """Where its generation is kept: that of a database of Redis is what all its caches have in common."""
+        counters = self._spelling.counters()
+        return counters if self.fused else [f"{counter}:{self.alias}" for counter in counters]
+
+    def _fused(self, key: str) -> LoadKeys:
+        lease = lease_of(key)
+        inbox = self._spelling.at("").inbox
+        return LoadKeys(
+            lease,
+            _sibling(lease, "w"),
+            self.generations()[0],
+            _sibling(lease, "s"),
+            _sibling(lease, "p"),
+            value=key,
+            inbox=inbox,
+        )
+
+    def _beside(self, key: str) -> LoadKeys:
+        lease, waiters, fence, _, inbox = self._spelling.of(f"{self.alias}:{key}")
+        settling, permit = _sibling(lease, "s"), _sibling(lease, "p")
+        return LoadKeys(lease, waiters, f"{fence}:{self.alias}", settling, permit, value="", inbox=inbox)
+
+    @property
+    def down(self) -> bool:
+        """The store didn't answer a moment ago."""
+        return self._down_until > 0.0 and clock.now() < self._down_until
+
+    def failed(self, failure: LockBackendError) -> None:
+        """The store can't be asked: for a moment it isn't. What it refuses, one key that is something else perhaps, is no
+        reason to do without it."""
+        now = clock.now()
+        metrics.count(self.alias, metrics.DOWN)
+        if now >= self._silent_until:
+            self._silent_until = now + SAID
+            metrics.log.warning("Loads of cache %r are coordinated in this process only: %s", self.alias, failure)
+        if failure.passing:
+            self._down_until = now + self.world.tuning.leases_down_for
+
+    def rests(self, key: str) -> bool:
+        return self.resting.get(key, 0.0) > clock.now()
+
+    def rest(self, key: str, seconds: float) -> None:
+        if len(self.resting) >= 4096:
+            self.resting.clear()
+        self.resting[key] = clock.now() + seconds
+
+    def forget(self, key: str) -> None:
+        """Something is written under this key: who comes now waits for nothing that began before."""
+        self.flights.forget(key)
+        self.resting.pop(key, None)
+
+
+def lease_of(key: str) -> str:
+    """The key of the lease beside a value, in the same slot of a Cluster: a key's own hash tag counts, if it has one."""
+    begin = key.find("{")
+    tagged = begin >= 0 and key.find("}", begin) > begin + 1
+    return f"{key}{{}}:k:load" if tagged else f"{{{key}}}:k:load"
+
+
+def _sibling(lease: str, letter: str) -> str:
+    return f"}}:{letter}:".join(lease.rsplit("}:k:", 1))
+
+
+_roads: dict[tuple[str, str | None], Road] = {}
+_mutex = threading.RLock()
+
+
+def road_of(cache: Any = DEFAULT, using: str | None = None) -> Road:
+    """The road of a cache, by its alias or itself. ``using``: the alias of the locks; by default the one that a
+    ``StampedeCache`` names, or "default".
+
+    Raises:
+        InvalidCacheBackendError: there is no such cache.
+        InvalidLockBackend: its leases have no server.
+    """
+    alias = alias_of(cache)
+    road = _roads.get((alias, using))
+    if road is None:
+        with _mutex:
+            road = _roads.get((alias, using)) or _roads.setdefault((alias, using), _make(alias, using))
+    return road
+
+
+def alias_of(cache: Any) -> str:
+    """The alias of a cache, or of its alias.
+
+    Raises:
+        TypeError: it isn't one of Django's ``caches``.
+    """
+    if isinstance(cache, str):
+        return cache
+    alias = getattr(cache, "_alias", None)  # django.core.cache.cache
+    if isinstance(alias, str):
+        return alias
+    for alias in caches:
+        if caches[alias] is cache:
+            return str(alias)
+    raise TypeError(f"cache is an alias of CACHES, or a cache of Django's caches, not {cache!r}")
+
+
+def _make(outer: str, wanted: str | None) -> Road:
+    if outer not in caches.settings:
+        raise InvalidCacheBackendError(f"There is no cache {outer!r} in CACHES.")
+    alias, said = servers.innermost(outer)
+    using = wanted or said or DEFAULT
+    if (alias, using) != (outer, wanted):
+        return road_of(alias, using)
+    cache = caches.create_connection(alias)
+    values = _values_of(cache)
+    if values is not None and servers.problem_with(alias) is None:
+        location, options = servers.connection_of(alias)
+        backend = _redis_backend()
+        if backend is not None and backend.complaint(location, options) is None:
+            entry = DEFAULTS | dict(locks.configuration().get(using, {}))
+            engine = locks._engine_of(backend, location, options)
+            spelling = Spelling(f"{entry['KEY_PREFIX']}:load")
+            return Road(alias, engine, spelling, values, durations.patience(entry["BACKEND_WAIT"], "BACKEND_WAIT"))
+    if isinstance(cache, LocMemCache | DummyCache):
+        return Road(alias, locks._engine_of(MemoryBackend, "caches", {}), Spelling("load"), None, local=True)
+    client = locks[using]
+    spelling = Spelling(f"{client.settings.key_prefix}:load", client.engine.backend.buckets)
+    return Road(alias, client.engine, spelling, None, client.settings.backend_wait)
+
+
+def _redis_backend() -> type[Backend] | None:
+    """Not where redis-py can't be used, of which the locks then tell."""
+    try:
+        backend: type[Backend] = import_string(DEFAULTS["BACKEND"])
+    except ImportError:
+        return None
+    return backend
+
+
+def _values_of(cache: Any) -> Values | None:
+    """What packs the values of a Redis cache that does with them just what Django's or django-redis's does."""
+    kind = type(cache)
+    if isinstance(cache, RedisCache):
+        plain = all(getattr(kind, name) is getattr(RedisCache, name) for name in ("get", "set", "get_backend_timeout"))
+        client: Any = cache._cache
+        return client._serializer if plain and type(client).__module__ == RedisCache.__module__ else None
+    if kind.__module__ == "django_redis.cache" and kind.__name__ == "RedisCache":
+        return DjangoRedis(cache.client)
+    return None
+
+
+@clock.on_install
+def forget_roads(**_: object) -> None:
+    """Settings have changed."""
+    with _mutex:
+        for road in _roads.values():
+            road.retries.drop()
+        _roads.clear()
+
+
+def _reread(*, setting: str, **_: object) -> None:
+    if setting in (SETTING, "CACHES"):
+        forget_roads()
+
+
+setting_changed.connect(_reread, dispatch_uid="django_redis_locks.cache")
+
+
+def _after_fork_in_child() -> None:
+    global _mutex  # noqa: PLW0603 - another thread of the parent may have had it
+    _mutex = threading.RLock()
+
+
+forks.in_child(_after_fork_in_child)

@@ -1,0 +1,293 @@
+"""What a load asks of the world besides the store: to read and write a cache of another kind, to run a loader, to wait for
+a flight."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from dataclasses import dataclass
+from inspect import GEN_CREATED, getgeneratorstate
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django.core.cache import caches
+
+from ...core.effects import Command, Effect, Program
+from ...core.errors import LockBackendError
+from ...core.owners import running_loop
+from ...core.runner import arun, run
+from ...core.wakeup import TaskEvent
+from ..results import MISSING
+from . import background
+from . import loader as loaders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ...core.tuning import Tuning
+    from ...engine.engine import Engine
+    from .singleflight import Flight, Flights, Landing
+
+
+@dataclass(slots=True)
+class Fetch(Effect[Any]):
+    """Read what the cache has; ``MISSING`` if nothing. ``stored``: the key as the cache stores it, here and below."""
+
+    local: ClassVar[bool] = False
+
+    key: str
+    version: int | None
+    stored: str
+
+
+@dataclass(slots=True)
+class FetchMany(Effect[dict[str, Any]]):
+    """Read what the cache has of these keys, each with the key as the cache stores it."""
+
+    local: ClassVar[bool] = False
+
+    keys: dict[str, str]
+    version: int | None
+
+
+@dataclass(slots=True)
+class Together(Effect[list[Any]]):
+    """Send commands in one write; of each the reply, or the error."""
+
+    local: ClassVar[bool] = False
+
+    commands: list[Command[Any]]
+
+
+@dataclass(slots=True)
+class Keep(Effect[None]):
+    """Have the cache keep this for so many seconds; None: for ever."""
+
+    local: ClassVar[bool] = False
+
+    key: str
+    version: int | None
+    stored: str
+    value: Any
+    seconds: float | None
+
+
+@dataclass(slots=True)
+class Remove(Effect[None]):
+    """Have the cache forget what it keeps."""
+
+    local: ClassVar[bool] = False
+
+    key: str
+    version: int | None
+    stored: str
+
+
+@dataclass(slots=True)
+class Run(Effect[Any]):
+    """Run a loader. ``plain`` calls it; ``async_`` does so in a loop."""
+
+    local: ClassVar[bool] = False
+
+    plain: Callable[[], Any]
+    async_: Callable[[], Any]
+
+
+@dataclass(slots=True)
+class Lead(Effect[None]):
+    """Lead a flight: in a task of its own, which outlives a caller who is cancelled; a thread does so itself."""
+
+    local: ClassVar[bool] = False
+
+    program: Program[None]
+    unstarted: Callable[[], object]
+    """What lands it if its task is cancelled before it began: the loop ends."""
+
+
+@dataclass(slots=True)
+class Behind(Effect[None]):
+    """Lead a flight in the background; in its own thread if its loader isn't asynchronous."""
+
+    local: ClassVar[bool] = False
+
+    program: Program[None]
+    unstarted: Callable[[], object]
+    in_task: bool
+
+
+@dataclass(slots=True)
+class Follow(Effect["Landing | None"]):
+    """Wait for a flight until then; None if it takes longer. ``or_claimed``: a thread waits no longer than until its load
+    is claimed. ``mine``: the caller leads it, and waits although others may have given it up."""
+
+    local: ClassVar[bool] = False
+
+    flights: Flights
+    flight: Flight
+    until: float
+    or_claimed: bool = False
+    mine: bool = False
+
+
+class _Values:
+    """Those of the cache of an alias, each under the key that it had for its caller. The function that makes keys may read the
+    tenant from its thread, which has another one at COMMIT, and none in the background."""
+
+    def __init__(self, alias: str, make_key: Callable[[str, int | None], str]) -> None:
+        self._alias = alias
+        self._make_key = make_key
+
+    def _makes(self, key: str, version: int | None, stored: str) -> bool:
+        """Whether the key would be stored as it was for its caller."""
+        try:
+            return self._make_key(key, version) == stored
+        except Exception:  # noqa: BLE001 - whatever a function raises that finds no tenant
+            return False
+
+    @contextmanager
+    def _cache(self, effect: Fetch | Keep | Remove) -> Iterator[Any]:
+        if self._makes(effect.key, effect.version, effect.stored):
+            yield caches[self._alias]
+            return
+        # Only then, since a cache that delegates to another one needs the key as its user has it
+        cache = caches.create_connection(self._alias)
+        vars(cache).update(dict.fromkeys(("key_func", "make_key"), lambda *_, **__: effect.stored))
+        try:
+            yield cache
+        finally:
+            cache.close()
+
+    def fetch(self, effect: Fetch) -> Any:
+        with self._cache(effect) as cache:
+            return cache.get(effect.key, MISSING, version=effect.version)
+
+    async def afetch(self, effect: Fetch) -> Any:
+        with self._cache(effect) as cache:
+            return await cache.aget(effect.key, MISSING, version=effect.version)
+
+    def fetch_many(self, effect: FetchMany) -> dict[str, Any]:
+        version, keys = effect.version, effect.keys
+        if all(self._makes(key, version, stored) for key, stored in keys.items()):
+            return caches[self._alias].get_many(list(keys), version=version)
+        found = {key: self.fetch(Fetch(key, version, stored)) for key, stored in keys.items()}
+        return {key: value for key, value in found.items() if value is not MISSING}
+
+    async def afetch_many(self, effect: FetchMany) -> dict[str, Any]:
+        version, keys = effect.version, effect.keys
+        if all(self._makes(key, version, stored) for key, stored in keys.items()):
+            return await caches[self._alias].aget_many(list(keys), version=version)
+        found = {key: await self.afetch(Fetch(key, version, stored)) for key, stored in keys.items()}
+        return {key: value for key, value in found.items() if value is not MISSING}
+
+    def keep(self, effect: Keep) -> None:
+        with self._cache(effect) as cache:
+            cache.set(effect.key, effect.value, effect.seconds, version=effect.version)
+
+    async def akeep(self, effect: Keep) -> None:
+        with self._cache(effect) as cache:
+            await cache.aset(effect.key, effect.value, effect.seconds, version=effect.version)
+
+    def remove(self, effect: Remove) -> None:
+        with self._cache(effect) as cache:
+            cache.delete(effect.key, version=effect.version)
+
+    async def aremove(self, effect: Remove) -> None:
+        with self._cache(effect) as cache:
+            await cache.adelete(effect.key, version=effect.version)
+
+
+class World:
+    """Performs a load's effects: the engine's, and those of the cache of an alias, which makes the keys that it stores with
+    ``make_key``."""
+
+    def __init__(self, engine: Engine, alias: str, make_key: Callable[[str, int | None], str]) -> None:
+        self.engine = engine
+        self.queued = engine.queued
+        self.calm = engine.calm
+        self.cool = engine.cool
+        self.may_block = engine.may_block
+        self.watch = engine.watch
+        self.unwatch = engine.unwatch
+        self.listen_for = engine.listen_for
+        self.forget_at_end = engine.forget_at_end
+
+        values = _Values(alias, make_key)
+        self.handlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
+            **engine.handlers,
+            Fetch: values.fetch,
+            FetchMany: values.fetch_many,
+            Together: self._together,
+            Keep: values.keep,
+            Remove: values.remove,
+            Run: lambda effect: effect.plain(),
+            Lead: lambda effect: run(effect.program, self),
+            Behind: lambda effect: background.in_thread(lambda: run(effect.program, self)),
+            Follow: self._follow,
+        }
+        self.ahandlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
+            **engine.ahandlers,
+            Fetch: values.afetch,
+            FetchMany: values.afetch_many,
+            Together: self._atogether,
+            Keep: values.akeep,
+            Remove: values.aremove,
+            Run: lambda effect: effect.async_(),
+            Lead: self._alead,
+            Behind: self._abehind,
+            Follow: self._afollow,
+        }
+
+    @property
+    def tuning(self) -> Tuning:
+        return self.engine.tuning
+
+    def _together(self, effect: Together) -> list[Any]:
+        self.engine.may_block()
+        replies = self.engine.call_many(effect.commands)
+        return [_read(command, reply) for command, reply in zip(effect.commands, replies, strict=True)]
+
+    async def _atogether(self, effect: Together) -> list[Any]:
+        ask = self.engine.ahandlers[Command]
+        return await asyncio.gather(*map(ask, effect.commands), return_exceptions=True)
+
+    def _follow(self, effect: Follow) -> Landing | None:
+        if not effect.flight.over():
+            self.engine.may_block()
+            how = {"or_claimed": effect.or_claimed, "mine": effect.mine}
+            return effect.flights.follow(effect.flight, effect.until, **how)
+        return effect.flight.landing
+
+    async def _afollow(self, effect: Follow) -> Landing | None:
+        loop = running_loop()
+        assert loop is not None  # noqa: S101 - we are in a coroutine
+        gate = TaskEvent(loop, self.engine.alarm)
+        return await effect.flights.afollow(effect.flight, effect.until, gate, mine=effect.mine)
+
+    async def _alead(self, effect: Lead) -> None:
+        self._in_task(effect)
+        await asyncio.sleep(0)
+
+    async def _abehind(self, effect: Behind) -> None:
+        token = loaders.home.set(running_loop())
+        try:
+            if not effect.in_task and background.in_thread(lambda: run(effect.program, self)):
+                return
+        finally:
+            loaders.home.reset(token)
+        self._in_task(effect)
+
+    def _in_task(self, effect: Lead | Behind) -> None:
+        def check(_: object) -> None:
+            if getgeneratorstate(effect.program) == GEN_CREATED:
+                effect.program.close()
+                effect.unstarted()
+
+        background.in_task(arun(effect.program, self)).add_done_callback(check)
+
+
+def _read(command: Command[Any], reply: Any) -> Any:
+    if isinstance(reply, LockBackendError):
+        return reply
+    try:
+        return command.read(reply)
+    except LockBackendError as error:
+        return error

@@ -1,0 +1,187 @@
+"""How a value is come by: the programs of ``get_or_load``.
+
+A value that is there costs one question. Without one, the callers of this process share a flight; who leads it claims the
+load in the store, or waits there until somebody else's has ended. What was written or invalidated meanwhile is never
+overwritten: the claim is void then, its value goes to the one who loaded it, and the others begin anew.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING
+
+from ...core import clock
+from ...core.owners import running_loop
+from ...primitives.load import BUSY, OURS, TAKE
+from .. import metrics
+from ..errors import LoadTimeout
+from ..results import MISSING, LoadResult
+from ..values import NOTHING
+from . import early
+from . import loader as loaders
+from . import transactions as commits
+from .effects import Follow, Lead
+from .refresh import landed, renewing
+from .run import claiming, flown, loading, looking, not_begun, settled
+from .singleflight import AGAIN, EACH, Flight, Landing
+
+if TYPE_CHECKING:
+    from ...core.effects import Program
+    from .request import Call
+
+
+def getting(call: Call) -> Program[LoadResult]:
+    """The value, from the cache or its loader."""
+    now = call.pending() or call.first or (yield from looking(call))
+    if now.value is MISSING:
+        return (yield from missing(call))
+    if not now.fresh:
+        metrics.count(call.road.alias, metrics.STALE)
+        return (yield from renewing(call, now, LoadResult(now.value, "stale", now.left)))
+    metrics.count(call.road.alias, metrics.HITS)
+    hit = LoadResult(now.value, "hit", now.left)
+    options = call.options
+    if (
+        options.early is not None
+        and now.left is not None
+        and early.due(options.early, call.name, now.left, call.ttl or inf)
+    ):
+        return (yield from renewing(call, now, hit))
+    return hit
+
+
+def missing(call: Call) -> Program[LoadResult]:
+    """There is none: load it, or wait for the load that runs."""
+    road, flights = call.road, call.road.flights
+    if call.nested_in(call.place) is not None or (yield from commits.private(call)):
+        return (yield from _beside(call))
+    begin = clock.now()
+    longest = yield from call.longest_wait()
+    until = begin + min(call.options.wait, longest)
+    while True:
+        flight, mine = flights.join(call.key)
+        landing: Landing | None
+        if mine:
+            landing = yield from _leading(call, flight, until)
+        elif call.follows(flight):
+            landing = yield from _following(call, flight, until)
+        else:
+            metrics.count(road.alias, metrics.NESTED)
+            landing = EACH
+        if landing is EACH:
+            return (yield from _beside(call))
+        now = clock.now()
+        if landing is not None and landing is not AGAIN and (mine or landing.is_for(begin)):
+            if not mine:
+                metrics.count(road.alias, metrics.WAITS)
+            return landed(call, landing, mine, 0.0 if mine and landing.source == "loaded" else now - begin)
+        if now >= until:
+            metrics.count(road.alias, metrics.TIMEOUTS)
+            if longest < (inf if call.options.on_conflict == "load" else call.options.wait):
+                metrics.count(road.alias, metrics.NESTED)
+                return (yield from _beside(call))
+            return (yield from _timed_out(call, begin))
+
+
+def _leading(call: Call, flight: Flight, until: float) -> Program[Landing]:
+    flights = call.road.flights
+    flight.home = running_loop()
+    yield Lead(flown(call, flight, _led(call, flight, until)), partial(flights.land, call.key, flight, AGAIN))
+    landing: Landing = yield Follow(flights, flight, inf, mine=True)
+    return landing
+
+
+def _following(call: Call, flight: Flight, until: float) -> Program[Landing | None]:
+    """What another caller's flight brought; None if it took too long."""
+    flights = call.road.flights
+    try:
+        helps = loaders.serves(flight.home)
+        give_up = min(until, clock.now() + call.lease / 1000) if helps else until
+        landing: Landing | None = yield Follow(flights, flight, give_up, helps)
+    finally:
+        call.leaves(flight)
+    if landing is None and helps:
+        # A task leads, whose synchronous code is to run in this very thread: do it in its place
+        if (claimed := flights.take_over(flight)) is not None:
+            call.token, claim = claimed
+            yield from flown(call, flight, loading(call, flight, claim, NOTHING))
+            return flight.landing
+        return EACH if clock.now() < until else None
+    if landing is None and clock.now() >= flight.overdue:
+        flights.give_up(call.key, flight)
+    return landing
+
+
+def _led(call: Call, flight: Flight, until: float) -> Program[Landing]:
+    claim = None
+    if call.stores and not (call.road.down and call.road.fused):
+        claim = yield from claiming(call, call.claim(max(until - clock.now(), 0.0)))
+    if claim is not None:
+        return (yield from settled(call, flight, claim))
+    if (yield from commits.around(call)):
+        return EACH
+    return (yield from loading(call, flight, None, NOTHING))
+
+
+def refreshing(call: Call) -> Program[LoadResult]:
+    """Load it now, whoever is at it: his value may be older than what is known to have changed."""
+    road = call.road
+    road.forget(call.key)
+    flight, mine = road.flights.join(call.key)
+    flight = flight if mine else Flight()
+    claim = None
+    if call.stores:
+        try:
+            claim = yield from claiming(call, call.claim(0.0, take=TAKE))
+        except BaseException:
+            road.flights.land(call.key, flight, AGAIN)
+            raise
+    yield Lead(flown(call, flight, loading(call, flight, claim, NOTHING)), partial(not_begun, call, flight, claim))
+    landing = yield Follow(road.flights, flight, inf, mine=True)
+    return landed(call, landing, True, 0.0)
+
+
+def taking_over(call: Call, token: str) -> Program[bool]:
+    """Carry out a load that another process claimed and handed over; False if the claim isn't in force any more."""
+    call.token = token
+    ours, _ = yield from call.load.checking(token, call.lease)
+    if not ours:
+        return False
+    before = yield from looking(call)
+    claim = yield from claiming(call, call.claim(0.0, take=TAKE))  # with a token of our own: a job may come twice
+    if claim is None or claim.verdict != OURS:
+        return False
+    landing = yield from loading(call, Flight(), claim, before)
+    return landing.error is None and not landing.alone
+
+
+def _timed_out(call: Call, begin: float) -> Program[LoadResult]:
+    """Somebody else still loads it, and the wait is over."""
+    options = call.options
+    if options.on_conflict == "load":
+        claim = yield from claiming(call, call.claim(0.0, extra=call.lease))
+        if claim is not None and claim.verdict == BUSY:
+            claim = yield from claiming(call, call.claim(options.wait))
+        if claim is None or claim.verdict != BUSY:
+            flight = Flight()
+            landing = (
+                (yield from loading(call, flight, None, NOTHING))
+                if claim is None
+                else (yield from settled(call, flight, claim))
+            )
+            if landing is not AGAIN:
+                return landed(call, landing, True, clock.now() - begin)
+    if options.default is not MISSING:
+        return LoadResult(options.default, "default", None, clock.now() - begin)
+    raise LoadTimeout(
+        f"{call.name!r} is still being loaded by somebody else after {clock.now() - begin:.1f} s. Let stale values be "
+        "served (stale=), wait longer (wait=), or give a default",
+        call.plain,
+    )
+
+
+def _beside(call: Call) -> Program[LoadResult]:
+    """Load it for this caller alone, and don't store it."""
+    landing = yield from loading(call, Flight(), None, NOTHING)
+    return landed(call, landing, True, 0.0)

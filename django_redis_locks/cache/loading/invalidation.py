@@ -1,0 +1,216 @@
+"""What else is done to a cache than to load into it: a load that runs meanwhile isn't stored."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ...core import clock, forks
+from ...core.effects import Sweep
+from ...core.errors import LockBackendError
+from ...core.owners import mint_token
+from ...core.runner import arun, run
+from ...primitives.shared.load_commands import blocking, clearing, unblocking
+from ...primitives.shared.retry import Patience, asking
+from . import transactions as commits
+from .effects import Remove
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+
+    from ...core.effects import Command, Program
+    from .coordinator import Road
+
+
+@contextmanager
+def writing(road: Road, keys: Iterable[str]) -> Iterator[Block]:
+    """Write what the cache stores under these keys: loads that run are void, and none begins before the block ends. A
+    store that is down prevents no write."""
+    claims = Block(road, keys)
+    run(claims.begin(), road.world)
+    try:
+        yield claims
+    finally:
+        run(claims.end(), road.world)
+
+
+@asynccontextmanager
+async def awriting(road: Road, keys: Iterable[str]) -> AsyncIterator[Block]:
+    """As ``writing``."""
+    claims = Block(road, keys)
+    await arun(claims.begin(), road.world)
+    try:
+        yield claims
+    finally:
+        await arun(claims.end(), road.world)
+
+
+@contextmanager
+def everything(road: Road) -> Iterator[None]:
+    """Write, or clear, nobody knows which keys: all loads that run are void."""
+    run(_generation(road), road.world)
+    try:
+        yield
+    finally:
+        run(_generation(road), road.world)
+
+
+@asynccontextmanager
+async def aeverything(road: Road) -> AsyncIterator[None]:
+    """As ``everything``."""
+    await arun(_generation(road), road.world)
+    try:
+        yield
+    finally:
+        await arun(_generation(road), road.world)
+
+
+def putting(road: Road, key: str, keep: int, data: Any) -> Program[bool]:
+    """Write a value where leases are, in one step, for so many milliseconds (-1: for ever, 0: delete it). False if that
+    can't be done there now."""
+    load, since = road.load(key, ""), clock.now()
+    road.forget(key)
+    commits.forget(load.place)
+    try:
+        yield from load.putting(keep, data)
+    except LockBackendError as failure:
+        if failure.passing:
+            road.failed(failure)
+        return False
+    road.forget(key)  # who joined meanwhile may have looked before
+    road.retries.replaced(key, since)
+    return True
+
+
+class Block:
+    """The claim of one who writes."""
+
+    def __init__(self, road: Road, keys: Iterable[str]) -> None:
+        self._road = road
+        self._keys = list(dict.fromkeys(keys))
+        self._loads = [road.load(key, "") for key in self._keys]
+        self._token = ""
+        self._begun = False
+        self._since = clock.now()
+
+    def wrote(self) -> None:
+        """All values were replaced, and don't depend on those before them."""
+        for key in self._keys if self._begun else ():
+            self._road.retries.replaced(key, self._since)
+
+    def begin(self) -> Program[None]:
+        self._forget()
+        for load in self._loads:
+            commits.forget(load.place)
+        if self._loads:  # also if the store didn't answer a moment ago: this write may reach what that one didn't
+            forks.pid()
+            self._token = mint_token()
+            try:
+                self._begun = yield from self._ask(
+                    blocking(self._loads, self._token, round(1000 * self._road.world.tuning.writer_lease))
+                )
+            except BaseException as failure:
+                if not isinstance(failure, GeneratorExit):
+                    yield self._sweep()
+                raise
+
+    def end(self) -> Program[None]:
+        self._forget()
+        if self._token and not self._begun:
+            yield self._sweep()  # in the background: a store that was silent a moment ago isn't waited for once more
+        elif self._token:
+            ended = False
+            try:
+                ended = yield from self._ask(unblocking(self._loads, self._token))
+            except GeneratorExit:
+                ended = True
+                raise
+            finally:
+                if not ended:
+                    yield self._sweep()
+
+    def _sweep(self) -> Sweep:
+        """What gives the loads back in the background."""
+        delete: Command[Any] = unblocking(self._loads, self._token)
+        return Sweep(self._loads[0].place, delete, self._road.world.tuning.writer_lease)
+
+    def _forget(self) -> None:
+        for key in self._keys:
+            self._road.forget(key)
+
+    def _ask(self, command: Command[bool]) -> Program[bool]:
+        """False if there was no answer."""
+        try:
+            yield from asking(command, clock.now())
+        except LockBackendError as failure:
+            self._road.failed(failure)
+            return False
+        return True
+
+
+def _generation(road: Road) -> Program[None]:
+    road.flights.forget_all()
+    road.resting.clear()
+    commits.forget_all(road)
+    for generation in road.generations():
+        try:
+            yield from asking(clearing(generation), clock.now())
+        except LockBackendError as failure:
+            road.failed(failure)
+            return
+
+
+def invalidating(
+    road: Road, items: Sequence[tuple[str, str, int | None]], keep: int = 0, settle: int = 0
+) -> Program[Exception | None]:
+    """Invalidate values, each named as the cache stores it, as its user does, and by its version.
+
+    Returns:
+        Why the store, or the cache, didn't do so, so that old values, or loads that run, may stay: what failed, or was
+        interrupted, is repeated in the background. Of several failures the first that isn't the store's, which may be a time
+        limit of the caller.
+    """
+    seconds = road.world.tuning.invalidation_timeout
+    patience = Patience(seconds, seconds)
+    first: Exception | None = None
+    undone = dict.fromkeys(items)
+    try:
+        for item in list(undone):
+            failure = yield from _invalidating(road, item, keep, settle, patience)
+            if failure is None:
+                del undone[item]
+                continue
+            patience = Patience(seconds, 0.0)  # one wait for all
+            if first is None or (isinstance(first, LockBackendError) and not isinstance(failure, LockBackendError)):
+                first = failure
+    except BaseException as interruption:
+        if undone:
+            road.retries.add(list(undone), interruption, keep, settle)
+        raise
+    if first is not None:
+        road.retries.add(list(undone), first, keep, settle)
+    return first
+
+
+def _invalidating(
+    road: Road, item: tuple[str, str, int | None], keep: int, settle: int, patience: Patience
+) -> Program[Exception | None]:
+    key, plain, version = item
+    load, earlier = road.load(key, ""), road.retries.pending.get(key)
+    failed: Exception | None = None
+    road.forget(key)
+    commits.forget(load.place)
+    try:
+        yield from load.fencing(keep, settle, patience)
+    except LockBackendError as failure:
+        road.failed(failure)
+        failed = failure
+    if not road.fused:
+        try:
+            yield Remove(plain, version, key)
+        except Exception as failure:  # noqa: BLE001 - whatever a cache raises
+            failed = failure
+    road.forget(key)  # callers that joined meanwhile may have asked before
+    if failed is None and earlier is not None and keep == 0 and earlier.settle_until <= clock.now() + settle / 1000:
+        road.retries.done(earlier)
+    return failed

@@ -1,0 +1,109 @@
+"""A value is stale, or about to be: one caller loads it, and the others are served what there is."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from ...core import clock
+from ...primitives.load import BUSY, FRESH, OURS
+from ..results import MISSING, LoadResult
+from ..values import NOTHING
+from . import transactions as commits
+from .effects import Behind, Follow, Lead
+from .run import as_landing, claiming, flown, loading, looked_again, not_begun
+from .singleflight import AGAIN, Landing
+from .store import cut_off
+
+if TYPE_CHECKING:
+    from ...core.effects import Program
+    from ...primitives.load import Claim
+    from ..values import Found
+    from .request import Call
+
+
+BRIEFLY: Final = 0.1
+"""Seconds for which nobody of this process asks again whether somebody else still loads a stale value."""
+
+
+def renewing(call: Call, now: Found, result: LoadResult) -> Program[LoadResult]:
+    """Have one caller load it; the result for this one, who otherwise would get ``result``."""
+    road, options = call.road, call.options
+    flights = road.flights
+    if road.rests(call.key) or call.nested_in(call.place) is not None:
+        return result
+    if options.refresh == "inline" and (yield from commits.private(call)):
+        return result
+    flight, mine = flights.join(call.key)
+    patience = options.wait_stale if result.source == "stale" else 0.0
+    if not mine:
+        begin = clock.now()
+        landing = (yield Follow(flights, flight, begin + patience)) if patience else None
+        return result if landing is None or not landing.is_for(begin) else _instead(call, landing, result)
+    as_of = clock.now()
+    try:
+        claim, there = yield from _claimed(call, now, patience)
+    except BaseException:
+        flights.land(call.key, flight, AGAIN)
+        raise
+    if claim is None:
+        landing = AGAIN if there is None else as_landing(call, there, as_of)
+        flights.land(call.key, flight, landing)
+        return _instead(call, landing, result, mine=True)
+    unstarted = partial(not_begun, call, flight, claim)
+    if options.refresh == "inline" and not patience:
+        yield Lead(flown(call, flight, loading(call, flight, claim, there or NOTHING)), unstarted)
+        landing = yield Follow(flights, flight, inf, mine=True)
+        return result if landing is None else _instead(call, landing, result, mine=True)
+    if options.refresh in ("inline", "thread"):
+        yield Behind(flown(call, flight, loading(call, flight, claim, there or NOTHING)), unstarted, call.asynchronous)
+        landing = (yield Follow(flights, flight, as_of + patience)) if patience else None
+        return result if landing is None else _instead(call, landing, result, mine=True)
+    flights.land(call.key, flight, AGAIN)
+    call.hand_over(claim)
+    return result
+
+
+def _claimed(call: Call, now: Found, patience: float) -> Program[tuple[Claim | None, Found | None]]:
+    """The claim if it is ours to load, and what there is now: what was there may have been invalidated since we looked. Else
+    a newer value, if there is one."""
+    road = call.road
+    lease = None if call.options.refresh in ("inline", "thread") else round(1000 * call.options.start_within)
+    wish = call.claim(patience, fresh_above=max(now.lives, call.stale_ms), lease=lease)
+    claim = yield from claiming(call, wish)
+    if claim is None:
+        return None, None
+    if claim.verdict == FRESH:
+        newer = call.found(claim.value_left, claim.value)
+        return None, None if newer.value is MISSING else newer
+    if claim.verdict != OURS:
+        road.rest(call.key, min(claim.lease_left, BRIEFLY) if claim.verdict == BUSY else claim.lease_left)
+        return None, None
+    if road.fused:
+        return claim, call.found(claim.value_left, claim.value)
+    again = yield from looked_again(call, claim)
+    if again.newer_than(now):
+        yield from cut_off(call, claim)
+        return None, again
+    return claim, again
+
+
+def _instead(call: Call, landing: Landing, result: LoadResult, *, mine: bool = False) -> LoadResult:
+    """What a flight brought in place of the value that there was."""
+    if landing is AGAIN:
+        return result
+    if landing.error is not None:
+        if mine and not call.options.stale_if_error:
+            raise landing.error
+        return result
+    return landed(call, landing, mine, 0.0)
+
+
+def landed(call: Call, landing: Landing, mine: bool, waited: float) -> LoadResult:
+    """What a flight brought, to one of its callers."""
+    if landing.error is not None:
+        raise landing.failure(mine)
+    value = landing.value if mine or call.options.share else landing.copy()
+    source = landing.source if mine or landing.source in ("stale", "unlocked") else "waited"
+    return LoadResult(value, source, landing.fresh_for, waited)

@@ -1,0 +1,128 @@
+"""A load that is claimed here and carried out elsewhere: by a worker of Celery, or whatever a project has.
+
+The claim goes with it. A job that is lost costs no more than its lease; one that comes twice, or too late, finds that the
+claim isn't in force any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from asgiref.sync import async_to_sync
+from django.utils.module_loading import import_string
+
+from ...core.hold import State
+from ...core.owners import running_loop
+from ...core.runner import arun, run
+from .. import metrics
+from . import background
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ...primitives.load import Claim
+    from .request import Call
+
+CELERY = "celery_locks.cache_refresh.submit"
+"""What ``refresh="celery"`` stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A load to be carried out for a claim: here by ``run()``, in another process by ``take_over`` of path and arguments. It
+    carries neither language nor time zone: there the loader has those of its process.
+
+    Attributes:
+        path: where its loader, or the function that ``cached`` made, is found: ``"package.module:name"``; "" if nowhere.
+        args: of that function.
+        kwargs: of that function.
+        token: of the claim; a secret.
+        expire: seconds for which the claim is kept. Whoever comes later does nothing.
+    """
+
+    path: str
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] | None = None
+    token: str = field(default="", repr=False)
+    expire: float = 30.0
+    call: Any = field(default=None, repr=False)
+
+    def run(self) -> bool:
+        """Carry it out in this process; False if it isn't to be done any more."""
+        from .get import taking_over  # noqa: PLC0415 - it hands jobs over itself
+
+        world = self.call.road.world
+        if self.call.asynchronous or self.call.of_task:
+            return async_to_sync(arun)(taking_over(self.call, self.token), world)
+        return run(taking_over(self.call, self.token), world)
+
+    def means(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Whether the cached function at ``path`` has this very value for these arguments. What they became on their way may
+        be others: to JSON a tuple is a list.
+
+        Raises:
+            LookupError: there is no such function, not even here.
+        """
+        from ..decorator.function import find  # noqa: PLC0415 - it makes jobs itself
+
+        plain: str = self.call.plain
+        return find(self.path).key(*args, **kwargs) == plain
+
+
+def path_of(loader: Any) -> str:
+    """Where a loader is found by its name; "" if it isn't."""
+    module, name = getattr(loader, "__module__", None), getattr(loader, "__qualname__", "")
+    if not module or not name or "<" in name:
+        return ""
+    return f"{module}:{name}"
+
+
+def hand_over(call: Call, claim: Claim) -> None:
+    """Have somebody else carry out a load that was claimed here. If that can't be, a thread of ours does."""
+    call.of_task = running_loop() is not None
+    job = call.job or Job(path_of(call.loader))
+    job = replace(job, token=call.token, expire=call.options.start_within, call=call)
+    if claim.hold is not None:
+        call.road.world.unwatch(claim.hold)
+        claim.hold.state = State.GONE
+    if call.options.refresh == "celery" and running_loop() is not None:
+        background.in_thread(partial(_submit, job, _do))  # to publish would block the loop
+    else:
+        _submit(job, _do_in_thread)
+
+
+def _submit(job: Job, otherwise: Callable[[Job], None]) -> None:
+    how: Any = job.call.options.refresh
+    try:
+        submit = import_string(CELERY) if how == "celery" else how
+        submit(job)
+    except Exception as error:  # noqa: BLE001 - a broker that is down, a callable that fails
+        _warn(job, error)
+        otherwise(job)
+
+
+def _do_in_thread(job: Job) -> None:
+    background.in_thread(partial(_do, job))
+
+
+def _do(job: Job) -> None:
+    try:
+        job.run()
+    except Exception:  # noqa: BLE001 - where no thread is free it is the caller's, who has a value
+        metrics.log.exception("The refresh of %r failed", job.call.name)
+
+
+_warned: set[str] = set()
+"""Paths of what can never be handed over."""
+
+
+def _warn(job: Job, error: Exception) -> None:
+    of_code = job.call.options.refresh == "celery" and isinstance(error, TypeError | LookupError)
+    if of_code and job.path in _warned:
+        return
+    if of_code:
+        _warned.add(job.path)
+    why = str(error) if of_code else repr(error)
+    metrics.log.warning("The refresh of %r can't be handed over, and is done here: %s", job.call.name, why)

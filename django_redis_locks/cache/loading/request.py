@@ -1,0 +1,163 @@
+"""One caller's question for one value."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from django.core.cache.backends.base import DEFAULT_TIMEOUT
+
+from ...core.keys import usual_name
+from ...core.owners import running_loop
+from ...primitives.load import Claiming
+from .. import metrics
+from ..results import MISSING
+from ..values import NOTHING, Found, found
+from . import loader as loaders
+from . import transactions as commits
+from .refresh_job import Job, hand_over
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...core.effects import Place, Program
+    from ...primitives.load import Claim
+    from ..options import LoadOptions
+    from .coordinator import Road
+    from .singleflight import Flight
+
+
+class Call:
+    """Attributes:
+    plain: the key as the caller has it; ``key``: as the cache stores it.
+    name: the label of the load, for figures and messages.
+    token: of the claim that this caller makes.
+    job: what can load it in another process.
+    """
+
+    def __init__(
+        self,
+        road: Road,
+        plain: str,
+        version: int | None,
+        loader: Callable[..., Any],
+        options: LoadOptions,
+        *,
+        name: str = "",
+        job: Job | None = None,
+    ) -> None:
+        self.road = road
+        self.plain = plain
+        self.version = version
+        self.key = road.key(plain, version) if road.fused else road.unchecked_key(plain, version)
+        self.first: Found | None = None
+        """What a first look has brought."""
+        self.name = name or usual_name(str(plain))
+        self.loader = loader
+        self.options = options
+        self.token = ""
+        self.job = job
+        self.stale_ms = round(options.stale * 1000)
+        self.asynchronous = self.of_task = False
+        self.ends_matter = options.stale > 0 or options.early is not None
+        """Whether it must be known how long a value has left."""
+        self._load: Any = None
+
+    @property
+    def load(self) -> Any:
+        if self._load is None:
+            self._load = self.road.load(self.key, self.name)
+        return self._load
+
+    @property
+    def place(self) -> Place:
+        place: Place = self.load.place
+        return place
+
+    @property
+    def lease(self) -> int:
+        """Milliseconds after which the claim of a process that has died is over."""
+        return max(10, round(1000 * min(self.road.world.tuning.load_lease, self.options.max_hold or inf)))
+
+    @property
+    def ttl(self) -> float | None:
+        """Seconds for which a value is fresh; None: for ever."""
+        ttl: float | None = self.options.ttl
+        return self.road.default_ttl if self.options.ttl is DEFAULT_TIMEOUT else ttl
+
+    @property
+    def stores(self) -> bool:
+        """Whether a value is kept at all."""
+        ttl = self.ttl
+        return ttl is None or ttl > 0
+
+    def found(self, lives: int, data: Any) -> Found:
+        """What the store has. What can't be read, because its class is gone, counts as absent."""
+        if data is None:
+            return NOTHING
+        try:
+            value = self.road.values.loads(data)
+        except Exception as error:  # noqa: BLE001 - whatever a pickle raises
+            metrics.log.warning("A value of %r can't be read, and is loaded anew: %r", self.name, error)
+            return NOTHING
+        return found(value, lives, self.options.stale)
+
+    def claim(
+        self,
+        wait: float,
+        *,
+        fresh_above: int | None = None,
+        take: int = 0,
+        extra: int | None = None,
+        lease: int | None = None,
+    ) -> Claiming:
+        """A wish to load it."""
+        return Claiming(
+            wait,
+            running_loop(),
+            lease=self.lease if lease is None else lease,
+            renew_for=self.options.max_hold,
+            fresh_above=self.stale_ms if fresh_above is None else fresh_above,
+            take=take,
+            extra=extra,
+        )
+
+    def nested_in(self, place: Place) -> tuple[Place, Flight | None] | None:
+        """The load of the same value within which this one runs."""
+        for outer in loaders.loading.get():
+            if outer[0] == place:
+                return outer
+        return None
+
+    def follows(self, flight: Flight) -> bool:
+        """All loads within which this one runs wait for a flight from now on. False if that waits for one of them."""
+        self._outer = [outer for _, outer in loaders.loading.get() if outer is not None]
+        for outer in self._outer:  # before we look: of two who are about to wait for each other one sees it
+            outer.waits_for.append(flight)
+        if self._outer and flight.needs(self._outer):
+            self.leaves(flight)
+            return False
+        return True
+
+    def leaves(self, flight: Flight) -> None:
+        """They wait for it no longer."""
+        for outer in self._outer:
+            outer.waits_for.remove(flight)
+
+    def longest_wait(self) -> Program[float]:
+        """Seconds to wait at most, whatever ``wait`` says, for another caller's load: it may wait for the end of the load or
+        transaction that this caller is inside of."""
+        if (yield from commits.open_around()):
+            return self.road.world.tuning.transaction_wait
+        return self.lease / 1000 if loaders.loading.get() else inf
+
+    def pending(self) -> Found | None:
+        """What this thread has loaded in a transaction that is still open."""
+        pending = commits.pending(self.place) if commits.any_pending() else None
+        if pending is None:
+            return None
+        now = self.found(-1, pending.data)
+        return Found(pending.value if now.value is MISSING else now.value, inf)
+
+    def hand_over(self, claim: Claim) -> None:
+        hand_over(self, claim)

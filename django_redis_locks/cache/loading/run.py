@@ -1,0 +1,189 @@
+"""Under a claim, or without one: the loader runs, and its value goes to the callers and into the cache."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from ...core import clock
+from ...core.errors import LockBackendError
+from ...primitives.load import BUSY, EXTRA, FAILED, FRESH, NEVER, OURS, PAST_NOTES, Claim, Claiming
+from .. import metrics
+from ..errors import LoadFailed
+from ..results import MISSING
+from ..values import NOTHING, Found, kept
+from . import early
+from . import loader as loaders
+from . import transactions as commits
+from .effects import Fetch, Run
+from .shared_read import together
+from .singleflight import AGAIN, Flight, Landing
+from .store import UNSHARED, Ending, cut_off
+
+if TYPE_CHECKING:
+    from ...core.effects import Program
+    from ..results import Source
+    from .request import Call
+
+
+def looking(call: Call) -> Program[Found]:
+    """What the cache has. What can't be read counts as absent."""
+    road = call.road
+    if not road.fused:
+        return kept((yield Fetch(call.plain, call.version, call.key)))
+    if road.down:
+        return NOTHING
+    try:
+        return call.found(*(yield from together(call)))
+    except LockBackendError as failure:
+        road.failed(failure)
+        return NOTHING
+
+
+def settled(call: Call, flight: Flight, claim: Claim) -> Program[Landing]:
+    """What a claim came to."""
+    now, as_of = call.found(claim.value_left, claim.value), claim.asked
+    if claim.verdict == OURS:
+        call.road.flights.claimed(flight, call.token, claim)
+        if not call.road.fused:  # it may have been stored since we looked
+            as_of = clock.now()
+            now = yield from looked_again(call, claim)
+            if now.value is not MISSING and now.fresh:
+                yield from cut_off(call, claim)
+                return as_landing(call, now, as_of)
+        return (yield from loading(call, flight, claim, now))
+    if not call.road.fused:
+        as_of = clock.now()
+        now = yield from looking(call)
+    if now.value is not MISSING:
+        return as_landing(call, now, as_of)
+    if claim.verdict == FRESH:  # it can't be read
+        claim = (yield from claiming(call, call.claim(0.0, fresh_above=NEVER))) or Claim(BUSY)
+        return (yield from loading(call, flight, claim if claim.verdict == OURS else None, NOTHING))
+    if claim.verdict == EXTRA:
+        return (yield from loading(call, flight, None, NOTHING))
+    if claim.verdict == FAILED:
+        return (yield from _noted(call, flight, claim))
+    return AGAIN
+
+
+def _noted(call: Call, flight: Flight, claim: Claim) -> Program[Landing]:
+    """A load ended a moment ago without a value for others. Those who waited for one that isn't stored load at once; a failure
+    is for those who ask to be told."""
+    if claim.said == UNSHARED and claim.waited:
+        return (yield from loading(call, flight, None, NOTHING))
+    if claim.said != UNSHARED and call.options.error_ttl:
+        error = LoadFailed(f"the load failed a moment ago: {claim.said}", call.plain)
+        return Landing(error=error, as_of=claim.asked)
+    past = yield from claiming(call, call.claim(0.0, take=PAST_NOTES))
+    if past is not None and past.verdict != FAILED:
+        return (yield from settled(call, flight, past))
+    return (yield from loading(call, flight, None, NOTHING))
+
+
+def looked_again(call: Call, claim: Claim) -> Program[Found]:
+    try:
+        return (yield from looking(call))
+    except BaseException as failure:
+        yield call.load.abandoning(call.token, claim.hold, call.lease)
+        if isinstance(failure, Exception):
+            return NOTHING
+        raise
+
+
+def flown(call: Call, flight: Flight, program: Program[Landing]) -> Program[None]:
+    """Land a flight with what a program brings."""
+    land = partial(call.road.flights.land, call.key, flight)
+    try:
+        landing = yield from program
+    except Exception as error:  # noqa: BLE001 - it is told to all who follow
+        landing = Landing(error=error)
+    except BaseException:
+        land(Landing(error=LoadFailed("the load was interrupted", call.plain), alone=True))
+        raise
+    land(landing)
+
+
+def not_begun(call: Call, flight: Flight, claim: Claim | None) -> None:
+    """The task that was to load it never began."""
+    if claim is not None:
+        sweep = call.load.abandoning(call.token, claim.hold, call.lease)
+        call.road.world.handlers[type(sweep)](sweep)
+    call.road.flights.land(call.key, flight, AGAIN)
+
+
+def as_landing(call: Call, now: Found, as_of: float) -> Landing:
+    """What was found by a question that was sent then."""
+    source: Source = "waited" if now.fresh else "stale"
+    return Landing(now.value, source, values=call.road.values, fresh_for=now.left, as_of=as_of)
+
+
+def claiming(call: Call, wish: Claiming) -> Program[Claim | None]:
+    """Claim the load; None if the store can't be asked. Where that wasn't looked at it is asked once before anybody waits:
+    one that is down isn't waited for."""
+    if call.road.down:
+        return None
+    call.token = wish.token
+    wait = wish.wait
+    try:
+        if not call.road.fused:
+            wish.wait = 0.0
+        claim: Claim = yield from call.load.claiming(wish)
+        if claim.verdict == BUSY and wish.wait < wait:
+            wish.wait = wait
+            claim = yield from call.load.claiming(wish)
+        return claim
+    except LockBackendError as failure:
+        call.road.failed(failure)
+        return None
+
+
+def loading(call: Call, flight: Flight, claim: Claim | None, before: Found) -> Program[Landing]:
+    """Run the loader, under a claim or without one, and store what it brings."""
+    road, options = call.road, call.options
+    bounded(call, flight, claim)
+    context = loaders.LoadContext(call.plain, before.value)
+    ending = Ending(call, claim, context, commits.Isolation())
+    begin = clock.now()
+    try:
+        value = yield running(
+            call.loader, (context,) if loaders.takes_context(call.loader) else (), ((call.place, flight),)
+        )
+    except Exception as error:  # noqa: BLE001 - whatever a loader raises
+        metrics.count(road.alias, metrics.FAILURES)
+        metrics.finished(road.kind, road.alias, call.key, call.name, clock.now() - begin, "failed")
+        serves = before.value is not MISSING and options.stale_if_error
+        shared = yield from ending.failed(error, options.retry_after_error if serves else options.error_ttl)
+        if serves:
+            metrics.log.warning("A stale value of %r is served, since its loader failed: %r", call.name, error)
+            if shared:
+                road.rest(call.key, options.retry_after_error)
+            return Landing(before.value, "stale", values=road.values, fresh_for=before.left, alone=not shared)
+        return Landing(error=error, alone=not shared)
+    except GeneratorExit:
+        raise
+    except BaseException:
+        yield from ending.interrupted()
+        raise
+    seconds = clock.now() - begin
+    early.learn(call.name, seconds)
+    metrics.count(road.alias, metrics.LOADS)
+    if claim is None and call.stores:
+        metrics.count(road.alias, metrics.UNLOCKED)
+    landing, outcome = yield from ending.brought(value)
+    metrics.finished(road.kind, road.alias, call.key, call.name, seconds, outcome)
+    return landing
+
+
+def bounded(call: Call, flight: Flight, claim: Claim | None) -> None:
+    """A loader begins: callers wait for it until its claim is void, or ``max_hold`` is over."""
+    give_up = partial(call.road.flights.give_up, call.key, flight)
+    if claim is not None and claim.hold is not None:
+        claim.hold.on_void = give_up
+    if call.options.max_hold < inf:
+        give_up(clock.now() + call.options.max_hold)
+
+
+def running(loader: Any, arguments: tuple[Any, ...], within: loaders.Within) -> Run:
+    return Run(partial(loaders.call, loader, arguments, within), partial(loaders.acall, loader, arguments, within))

@@ -1,0 +1,62 @@
+"""Looking at one value together: of a crowd that asks at once, one asks the store.
+
+Who comes while a look is on its way waits for it. If there is nothing, that is as good as a look of his own: the claim
+looks again. Otherwise it began before he came, and something may have changed between the two; the next look, which all
+who waited share, didn't. The tasks of each loop are by themselves, since another one may be blocked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...core import clock
+from ...core.owners import running_loop
+from ...primitives.shared.load_commands import getting, reading
+from ...primitives.shared.retry import asking
+from .effects import Follow
+from .singleflight import AGAIN, Landing
+
+if TYPE_CHECKING:
+    from ...core.effects import Program
+    from .request import Call
+    from .singleflight import Flight
+
+NOTHING = -2, None
+
+
+def together(call: Call) -> Program[tuple[int, Any]]:
+    """The milliseconds that the value has left, and the value."""
+    looks, key = call.road.looks, (running_loop(), call.key, call.ends_matter)
+    look, mine = looks.join(key)
+    if not mine:
+        until = clock.now() + call.road.world.tuning.socket_timeout
+        landing: Landing | None = yield Follow(looks, look, until)
+        if landing is not None and landing.value == NOTHING:
+            return NOTHING
+        look, mine = looks.join(key)
+        if not mine:
+            landing = yield Follow(looks, look, until)
+            if landing is None or landing is AGAIN:
+                return (yield from _look(call))
+            found: tuple[int, Any] = landing.value
+            return found
+    return (yield from _leading(call, key, look))
+
+
+def _leading(call: Call, key: Any, look: Flight) -> Program[tuple[int, Any]]:
+    landing = AGAIN
+    try:
+        found = yield from _look(call)
+        landing = Landing(found)
+        return found
+    finally:
+        call.road.looks.land(key, look, landing)
+
+
+def _look(call: Call) -> Program[tuple[int, Any]]:
+    at_once = clock.now()
+    if call.ends_matter:
+        ((lives, data),), _, _ = yield from asking(reading((call.key,)), at_once)
+        return lives, data
+    data, _, _ = yield from asking(getting(call.key), at_once)
+    return (-2 if data is None else -1), data

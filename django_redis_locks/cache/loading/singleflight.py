@@ -1,0 +1,250 @@
+"""One load per key in this process, and everybody else who wants it: Go's singleflight, for threads and tasks alike."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
+
+from ...core import clock, forks
+from ...core.wakeup import TaskEvent, ThreadEvent
+from ..errors import for_another_caller
+from ..results import MISSING
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from ...primitives.load import Claim
+    from ..results import Source
+    from ..values import Values
+
+
+class Landing:
+    """What a flight brought.
+
+    Attributes:
+        value: ``MISSING`` if there is none.
+        error: what the loader raised.
+        source: where the value is from, to those who waited.
+        alone: it is only for the caller who led: what was written meanwhile is newer, or not yet committed.
+        as_of: when it was certainly true, on our clock: who came later may know of something newer.
+    """
+
+    def __init__(
+        self,
+        value: Any = MISSING,
+        source: Source = "loaded",
+        *,
+        error: BaseException | None = None,
+        data: Any = None,
+        values: Values | None = None,
+        fresh_for: float | None = None,
+        alone: bool = False,
+        as_of: float = inf,
+    ) -> None:
+        self.value = value
+        self.source = source
+        self.error = error
+        self._traceback = None if error is None else error.__traceback__  # who leads adds to it
+        self.fresh_for = fresh_for
+        self.alone = alone
+        self.as_of = as_of
+        self._data = data
+        self._values = values
+        self._packed = False
+
+    def is_for(self, begin: float) -> bool:
+        """Whether one who follows since then may have it."""
+        return not self.alone and begin <= self.as_of
+
+    def failure(self, mine: bool) -> BaseException:
+        """What the loader raised, for the caller who led, or for one who waited."""
+        assert self.error is not None  # noqa: S101 - it failed
+        return self.error if mine else for_another_caller(self.error, self._traceback)
+
+    def copy(self) -> Any:
+        """The value for one who waited: a copy of his own, as if he had read it from the cache."""
+        if self._values is None:
+            return self.value
+        self.pack()
+        if self._data is None:
+            return self.value
+        try:
+            return self._values.loads(self._data)
+        except Exception:  # noqa: BLE001 - what was loaded is no failure because it can't be read again
+            return self.value
+
+    def pack(self) -> None:
+        """Before who led has the value, and may change it."""
+        if self._data is None and self._values is not None and not self._packed:
+            try:
+                self._data = self._values.dumps(self.value)
+            except Exception:  # noqa: BLE001 - what isn't stored need not be storable
+                self._packed = True
+
+
+AGAIN: Final = Landing()
+"""It brought nothing: begin anew."""
+
+EACH: Final = Landing()
+"""What it would bring can't be shared: each caller loads."""
+
+
+class Flight:
+    """A load on its way. ``waits_for`` are others that its loader waits for, or
+    that loads within it wait for."""
+
+    __slots__ = ("claimed", "followed", "gates", "home", "landing", "overdue", "waits_for")
+
+    def __init__(self) -> None:
+        self.gates: list[ThreadEvent | TaskEvent] = []
+        self.landing: Landing | None = None
+        self.waits_for: list[Flight] = []
+        self.followed = False
+        self.overdue = inf
+        """When those who follow it give it up, on our clock."""
+        self.home: object = None
+        """The loop of a task that leads it."""
+        self.claimed: tuple[str, Claim] | None = None
+        """Its claim in the store, for a thread that can't wait for that task."""
+
+    def over(self) -> bool:
+        return self.landing is not None
+
+    def needs(self, others: list[Flight]) -> bool:
+        """Whether it is one of them, or waits for one in the end."""
+        seen: set[Flight] = set()
+        ahead = [self]
+        while ahead:
+            flight = ahead.pop()
+            if flight in others:
+                return True
+            if flight not in seen:
+                seen.add(flight)
+                ahead.extend(flight.waits_for)
+        return False
+
+
+class Flights:
+    """The loads of one cache that are on their way. The mutex is a real lock: check-then-act on a dict is no secret."""
+
+    def __init__(self) -> None:
+        self.clear()
+        _all.add(self)
+
+    def clear(self) -> None:
+        """After a fork: they are the parent's."""
+        self._mutex = threading.RLock()
+        self._flying: dict[Any, Flight] = {}
+
+    def join(self, key: Hashable) -> tuple[Flight, bool]:
+        """The flight for a key, and whether the caller is to lead it."""
+        with self._mutex:
+            flight = self._flying.get(key)
+            if flight is not None:
+                flight.followed = True
+                return flight, False
+            flight = self._flying[key] = Flight()
+            return flight, True
+
+    def forget(self, key: Hashable) -> None:
+        """Who comes now doesn't join: what the flight brings is older than he is."""
+        with self._mutex:
+            self._flying.pop(key, None)
+
+    def give_up(self, key: Hashable, flight: Flight, at: float = -inf) -> None:
+        """Callers wait no longer for a flight than until then: its lease is over, or its loader has run for too long."""
+        with self._mutex:
+            flight.overdue = min(flight.overdue, at)
+            if clock.now() >= flight.overdue and self._flying.get(key) is flight:
+                del self._flying[key]
+            gates = list(flight.gates)
+        for gate in gates:
+            gate.set()
+
+    def forget_all(self) -> None:
+        with self._mutex:
+            self._flying.clear()
+
+    def knows(self, key: Hashable, flight: Flight) -> bool:
+        return self._flying.get(key) is flight
+
+    def land(self, key: Hashable, flight: Flight, landing: Landing) -> None:
+        """The flight is over; twice is once."""
+        with self._mutex:
+            if flight.over():
+                return
+            flight.landing = landing
+            if self._flying.get(key) is flight:
+                del self._flying[key]
+        try:
+            if flight.followed and not landing.alone:
+                landing.pack()
+        finally:
+            # All at once: where each woke the next one, any thread that computes would get its turn between the two
+            for gate in flight.gates:
+                gate.set()
+
+    def claimed(self, flight: Flight, token: str, claim: Claim) -> None:
+        """Its load is claimed."""
+        with self._mutex:
+            flight.claimed = token, claim
+            gates = list(flight.gates)
+        for gate in gates if flight.home is not None else ():
+            gate.set()
+
+    def take_over(self, flight: Flight) -> tuple[str, Claim] | None:
+        """Its claim, for the first one who asks."""
+        with self._mutex:
+            found, flight.claimed = flight.claimed, None
+            return found
+
+    def follow(self, flight: Flight, until: float, *, or_claimed: bool = False, mine: bool = False) -> Landing | None:
+        """Wait for it in this thread; None if it takes longer, or is given up. ``or_claimed``: or until its load is claimed.
+        ``mine``: the caller leads it."""
+        gate = ThreadEvent()
+        try:
+            self._enter(flight, gate)
+            while not (or_claimed and flight.claimed) and (left := _left(flight, until, mine)) > 0:
+                gate.wait(left)
+        finally:
+            self._leave(flight, gate)
+        return flight.landing
+
+    async def afollow(self, flight: Flight, until: float, gate: TaskEvent, *, mine: bool = False) -> Landing | None:
+        """As ``follow``, in a task."""
+        try:
+            self._enter(flight, gate)
+            while (left := _left(flight, until, mine)) > 0:
+                await gate.wait(left)
+        finally:
+            self._leave(flight, gate)
+        return flight.landing
+
+    def _enter(self, flight: Flight, gate: ThreadEvent | TaskEvent) -> None:
+        with self._mutex:
+            if not flight.over():
+                flight.gates.append(gate)
+
+    def _leave(self, flight: Flight, gate: ThreadEvent | TaskEvent) -> None:
+        if not flight.over():  # else nobody minds: a crowd needn't queue for the mutex
+            with self._mutex:
+                if not flight.over() and gate in flight.gates:
+                    flight.gates.remove(gate)
+
+
+def _left(flight: Flight, until: float, mine: bool) -> float:
+    """Seconds for which a caller waits on."""
+    return 0.0 if flight.over() else (until if mine else min(until, flight.overdue)) - clock.now()
+
+
+_all: weakref.WeakSet[Flights] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for flights in list(_all):
+        flights.clear()
+
+
+forks.in_child(_after_fork_in_child)

@@ -1,0 +1,212 @@
+"""Transactions: what is loaded inside of one stays inside, and is stored when that commits; what is invalidated inside of one
+is invalidated then.
+
+Loaded values are kept alive by the hooks that ``on_commit`` has, and by nothing else, since Django drops these at a rollback.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
+
+from asgiref.sync import sync_to_async
+from django.db import Error
+
+from ...core.owners import running_loop
+from ...open_transactions import open_now
+from .effects import Run
+from .loader import served_by_a_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...core.effects import Place, Program
+    from .coordinator import Road
+    from .request import Call
+
+__all__ = [
+    "Isolation",
+    "after_commit",
+    "any_pending",
+    "around",
+    "forget",
+    "forget_all",
+    "keep",
+    "may_store",
+    "open_around",
+    "open_now",
+    "pending",
+    "private",
+]
+
+OF_ITS_THREAD: Final = Run(open_now, sync_to_async(open_now, thread_sensitive=True))
+"""The transactions of the thread of synchronous code."""
+
+
+class _Here(threading.local):
+    """What this thread has loaded in transactions that are open."""
+
+    def __init__(self) -> None:
+        self.pending: WeakValueDictionary[Place, Pending] = WeakValueDictionary()
+
+
+_here = _Here()
+
+
+class Pending:
+    """A value that was loaded inside of transactions, until the last of them ends."""
+
+    def __init__(
+        self, connections: list[Any], call: Call, value: Any, data: Any, store: Callable[[], object] | None
+    ) -> None:
+        self.road = call.road
+        self._place = call.place
+        self.value = value
+        self.data = data
+        self._store = store
+        self._uncommitted = len(connections)
+        self._hooks = [(connection, len(connection.run_on_commit)) for connection in connections]
+        for connection in connections:
+            connection.on_commit(_Hook(self), robust=True)
+            _, *hook = connection.run_on_commit[-1]
+            connection.run_on_commit[-1] = (_Savepoints(connection.savepoint_state), *hook)
+
+    def is_open(self) -> bool:
+        """Whether all its transactions still have its hook: a savepoint that was rolled back has dropped it."""
+        return all(
+            any(getattr(hook, "pending", None) is self for _, hook, _ in connection.run_on_commit[at : at + 1])
+            for connection, at in self._hooks
+        )
+
+    def committed(self) -> None:
+        self._uncommitted -= 1
+        if self._uncommitted == 0:
+            store, self._store = self._store, None
+            if _here.pending.get(self._place) is self:
+                del _here.pending[self._place]
+            if store is not None:
+                store()
+
+    def drop(self) -> None:
+        self._store = None
+
+
+class _Savepoints:
+    """Those that a hook is dropped with: all that were made before it, and any whose name isn't Django's. Django's own set has
+    none of ``transaction.savepoint()``."""
+
+    def __init__(self, made: int) -> None:
+        self._made = made
+
+    def __contains__(self, sid: str) -> bool:
+        number = sid.rpartition("_x")[2]
+        return not number.isdecimal() or int(number) <= self._made
+
+
+class _Hook:
+    """Given to ``on_commit``."""
+
+    def __init__(self, pending: Pending) -> None:
+        self.pending = pending
+        self.__qualname__ = "the store of a loaded value"  # Django logs it
+
+    def __call__(self) -> None:
+        self.pending.committed()
+
+
+def around(call: Call) -> Program[list[Any]]:
+    """The connections of the open transactions in which the loader of a call runs. Its value may be rolled back with them."""
+    return [] if call.options.store_in_atomic == "now" else (yield from open_around())
+
+
+def open_around() -> Program[list[Any]]:
+    """The same, whether or not its value may leave them."""
+    if running_loop() is None:
+        return open_now()
+    return (yield OF_ITS_THREAD) if served_by_a_thread() else []
+
+
+def private(call: Call) -> Program[bool]:
+    """Whether the value that a call loads now can never leave its transactions, so that no other caller waits for it."""
+    connections = yield from around(call)
+    return bool(connections) and not may_store(call, connections)
+
+
+def may_store(call: Call, connections: list[Any]) -> bool:
+    """Whether the value of a call may be stored when these transactions commit, as far as the settings tell. A task has no
+    COMMIT of its own to wait for; a snapshot may be older than an invalidation that came before the load."""
+    commits = call.stores and call.options.store_in_atomic == "on_commit" and running_loop() is None
+    return commits and all(_is_set_to_read_committed(connection) for connection in connections)
+
+
+def _is_set_to_read_committed(connection: Any) -> bool:
+    level = getattr(connection, "isolation_level", None)
+    return getattr(level, "name", str(level)).replace("_", " ").upper() == "READ COMMITTED"
+
+
+class Isolation:
+    """The isolation level around one call of a loader, which may bring many values: asked for once."""
+
+    def __init__(self) -> None:
+        self._read_committed: bool | None = None
+
+    def is_read_committed(self, connections: list[Any]) -> bool:
+        """Whether each statement of these transactions sees what is committed by then. PostgreSQL is asked: a server, a role or
+        the transaction itself may have another isolation level than the settings."""
+        if self._read_committed is None:
+            self._read_committed = all(
+                _is_set_to_read_committed(each) and _says_read_committed(each) for each in connections
+            )
+        return self._read_committed
+
+
+def _says_read_committed(connection: Any) -> bool:
+    if connection.vendor != "postgresql":
+        return True
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW transaction_isolation")
+            return bool(cursor.fetchone() == ("read committed",))
+    except Error:  # the transaction, or its connection, is broken, and will be rolled back
+        return False
+
+
+def any_pending() -> bool:
+    return bool(_here.pending)
+
+
+def pending(place: Place) -> Pending | None:
+    """What this thread has loaded in a transaction that is still open."""
+    found = _here.pending.get(place)
+    return found if found is not None and found.is_open() else None
+
+
+def keep(connections: list[Any], call: Call, value: Any, data: Any, store: Callable[[], object] | None = None) -> None:
+    """Keep a value for these transactions of this thread, and store it when they are committed, if that is given."""
+    _here.pending[call.place] = Pending(connections, call, value, data, store)
+
+
+def forget(place: Place) -> None:
+    """What was loaded is invalidated: it isn't stored."""
+    found = _here.pending.pop(place, None)
+    if found is not None:
+        found.drop()
+
+
+def forget_all(road: Road) -> None:
+    """The same, of all that are cleared with this road's."""
+    for place, found in list(_here.pending.items()):
+        theirs = found.road
+        if place.store == road.load("", "").place.store and theirs.generations() == road.generations():
+            forget(place)
+
+
+def after_commit(connections: list[Any], job: Callable[[], object]) -> None:
+    """Do it when these transactions are committed. Then a failure is logged, and neither raises out of ``atomic()`` nor keeps
+    later hooks from running."""
+    if not connections:
+        job()
+        return
+    rest = connections[1:]
+    connections[0].on_commit(lambda: after_commit([each for each in rest if each.in_atomic_block], job), robust=True)
