@@ -9,7 +9,7 @@ import pytest
 from django_redis_locks.core import clock
 from django_redis_locks.core.wakeup import TaskEvent, ThreadEvent
 from django_redis_locks.testing import ManualClock
-from tests.unit.core.queue_fixtures import SOON
+from tests.unit.engine.queue_fixtures import SOON
 
 
 def test_thread_event_set_twice_ends_one_wait(virtual_time: ManualClock) -> None:

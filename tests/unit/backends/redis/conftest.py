@@ -14,7 +14,7 @@ from django_redis_locks.backends.redis.redispy import connection_makers
 from django_redis_locks.backends.redis.subscriber import RedisInbox
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
-from tests.unit.backends.redis.inboxes import ANSWER, TICK, InboxOwner
+from tests.unit.backends.redis.subscribers import ANSWER, TICK, InboxOwner
 from tools.redis_server import RedisServer
 
 if os.environ.get("EVENT_LOOP") == "uvloop":

@@ -15,7 +15,7 @@ from django_redis_locks.backends.redis import subscriber as module
 from django_redis_locks.backends.redis.subscriber import RedisInbox
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
-from tests.unit.backends.redis.inboxes import (
+from tests.unit.backends.redis.subscribers import (
     LOCKS,
     SHOP,
     TICK,

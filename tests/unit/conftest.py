@@ -8,7 +8,7 @@ import pytest
 
 from django_redis_locks.engine import local_queue as queues
 from django_redis_locks.testing import ManualClock
-from tests.unit.core.queue_fixtures import Line
+from tests.unit.engine.queue_fixtures import Line
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 from django_redis_locks.core.effects import HandOver, Leave, Seat, Standing, Wait
 from django_redis_locks.core.hold import State
 from django_redis_locks.engine import local_queue as queues
-from tests.unit.core.queue_fixtures import NEVER, PLACE, Line, address, handed_over_lock
+from tests.unit.engine.queue_fixtures import NEVER, PLACE, Line, address, handed_over_lock
 
 pytestmark = pytest.mark.skipif(
     sys.version_info >= (3, 12), reason="newer Pythons trace more lines at which no signal is ever handled"

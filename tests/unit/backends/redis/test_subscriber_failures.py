@@ -17,8 +17,8 @@ from django_redis_locks.backends.redis.subscriber import RedisInbox
 from tests.forks import in_child
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
-from tests.unit.backends.redis.inboxes import LOCKS, TICK, InboxOwner, opened, subscriptions
 from tests.unit.backends.redis.scripted_server import ScriptedServer
+from tests.unit.backends.redis.subscribers import LOCKS, TICK, InboxOwner, opened, subscriptions
 from tests.waiting import eventually
 from tools.redis_server import RedisServer
 

@@ -13,7 +13,7 @@ from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.engine import local_queue as queues
 from django_redis_locks.testing import ManualClock
 from tests.unit.core.holds import LEASE
-from tests.unit.core.queue_fixtures import NEVER, NOWHERE, OTHER, PLACE, SOON, Line, address, handed_over_lock
+from tests.unit.engine.queue_fixtures import NEVER, NOWHERE, OTHER, PLACE, SOON, Line, address, handed_over_lock
 
 # Turns
 
