@@ -173,24 +173,12 @@ def test_imports_keep_the_layers_of_pyproject() -> None:
 # Tests
 
 
-def test_every_kind_of_lock_has_a_contract_suite() -> None:
-    """The guessing rule: a kind in primitives/<kind>.py has its promises in tests/contract/test_<kind>.py."""
-    kinds = {file.stem for file in FILES if file.parent.name == "primitives"} - {
-        "__init__",
-        "base",
-        "load_commands",
-        "lock_object",
-        "returning",
-        "programs",
-        "record_values",
-        "infos",
-        "listing",  # read by inspection, whose suite is test_inspection.py
-        "asking",
-        "fences",
-        "waiting",
-        "wishes",
-    }
+def test_files_of_a_kind_of_lock_are_guessed_from_its_name() -> None:
+    """Each kind has primitives/<kind>.py, its scripts in lua/<kind>/ and its promises in tests/contract/test_<kind>.py."""
+    kinds = {file.stem for file in FILES if file.parent.name == "primitives"} - {"__init__"}
+    scripts = ROOT / "django_redis_locks" / "backends" / "redis" / "lua"
     assert kinds
+    assert kinds <= {folder.name for folder in scripts.iterdir()}
     assert {f"test_{kind}" for kind in kinds} <= set(SUITES)
 
 

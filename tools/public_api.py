@@ -331,7 +331,7 @@ def of_settings() -> Iterator[str]:
     conf: Any = importlib.import_module("django_redis_locks.conf")
     for key, default in conf.DEFAULTS.items():
         yield f"REDIS_LOCKS[alias] {key} = {default!r}"
-    for key in conf.PER_NAME:
+    for key in conf.overrides.PER_NAME:
         yield f"REDIS_LOCKS[alias]['LOCKS'][name] {key}"
     wrapper: Any = importlib.import_module("django_redis_locks.cache.backend.config")
     for key in wrapper.BESIDE:

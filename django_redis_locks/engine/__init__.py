@@ -1,0 +1,1 @@
+"""Carries programs out on one store: threads, timers and queues."""

@@ -20,26 +20,28 @@ from ..core.hold import Hold, State, mint_id
 from ..core.replies import number, parsed
 from ..core.runner import arun, run, surely
 from .shared.record_values import (
+    Change,
     Listed,
     Record,
     Reply,
     Write,
     Written,
     again,
+    dropped,
     json_of,
     longest,
     mark_of,
     plain,
     queued_in,
+    touched,
 )
-from .shared.requests import Wish
 from .shared.retry import Answer, asking
 from .shared.wait_loop import Outcome, waiting
 
 if TYPE_CHECKING:
     from ..core.effects import Performer, Place
     from ..core.keys import LockKeys
-    from .shared.requests import Terms
+    from .shared.requests import Terms, Wish
 
 __all__ = ["KIND", "Record", "RecordRef", "Written"]
 
@@ -138,7 +140,7 @@ class RecordRef:
     def wait_for_change(self, expected: Record | None, timeout: Duration) -> Record | None:
         """The record once its version isn't the expected one any more, or as it is after ``timeout`` seconds; -1 waits for
         ever."""
-        wish = _Change(expected, patience(timeout, "timeout"), None)
+        wish = Change(expected, patience(timeout, "timeout"), None)
         try:
             return run(self._changing(wish), self.world)
         except BaseException as failure:
@@ -147,7 +149,7 @@ class RecordRef:
 
     async def await_for_change(self, expected: Record | None, timeout: Duration) -> Record | None:
         """As ``wait_for_change``."""
-        wish = _Change(expected, patience(timeout, "timeout"), owners.running_loop())
+        wish = Change(expected, patience(timeout, "timeout"), owners.running_loop())
         try:
             return await arun(self._changing(wish), self.world)
         except BaseException as failure:
@@ -168,7 +170,7 @@ class RecordRef:
             raise
         except BaseException as failure:
             if write.expected is None and not (isinstance(failure, LockBackendError) and not failure.unanswered):
-                yield Sweep(self.place, self._drop(0, write.nonce, _dropped), write.lease / 1000)
+                yield Sweep(self.place, self._drop(0, write.nonce, dropped), write.lease / 1000)
             raise
         if not reply.ok or reply.record is None:
             return Written(False, reply.record)
@@ -196,7 +198,7 @@ class RecordRef:
         reply, _, unanswered = yield from self._ask(self._drop(expected.version, "", self._read))
         return Written(reply.ok or (unanswered and reply.record is None), reply.record)
 
-    def _changing(self, wish: _Change) -> Program[Record | None]:
+    def _changing(self, wish: Change) -> Program[Record | None]:
         # Who has seen an older version than the head of the queue waits for something else
         begin = clock.now()
         answer = yield from self._ask(self._question(wish, Turn()), begin + wish.wait)
@@ -207,10 +209,10 @@ class RecordRef:
         seat = Seat(self.place, wish.home, self.keys.inbox, wish=wish)
         return (yield from waiting(self, wish, seat, record, self.terms.waits))
 
-    def _question(self, wish: _Change, turn: Turn) -> Command[Reply]:
+    def _question(self, wish: Change, turn: Turn) -> Command[Reply]:
         return self._get(wish.known, turn)
 
-    def _outcome(self, wish: _Change, turn: Turn, answer: Answer) -> Outcome[Record | None]:
+    def _outcome(self, wish: Change, turn: Turn, answer: Answer) -> Outcome[Record | None]:
         reply: Reply = answer[0]
         wish.standing = reply.standing
         record = reply.record
@@ -281,7 +283,7 @@ class RecordRef:
         return Command("record/drop", self.keys[:2] + self._indexes, (version, nonce), parse)
 
     def _prolong(self, version: int, token: str, lease: int) -> Command[bool]:
-        return Command("record/touch", self._touched, (version, lease, 0), _renewed)
+        return Command("record/touch", self._touched, (version, lease, 0), touched)
 
     @property
     def _touched(self) -> tuple[str, ...]:
@@ -340,22 +342,3 @@ class RecordRef:
         if reply[0] == -1:
             return self._read(reply)
         return self._read(reply[:-1])._replace(standing=Standing(int(reply[-1])))
-
-
-class _Change(Wish):
-    """A wish to see another version than the one expected."""
-
-    __slots__ = ("known",)
-
-    def __init__(self, expected: Record | None, wait: float, home: object) -> None:
-        super().__init__(wait, home)
-        self.known = 0 if expected is None else Record._known(expected).version
-
-
-def _dropped(reply: list[Any]) -> int:
-    return int(reply[0] == 1)
-
-
-def _renewed(reply: list[Any]) -> bool:
-    """Anything else raises: an answer that is none mustn't end a job."""
-    return {1: True, 0: False, -1: False}[reply[0]]

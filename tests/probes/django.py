@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from django_redis_locks import conf, inspection, locks, open_transactions
 from django_redis_locks import dead_holders as dead
+from django_redis_locks import inspection, locks, open_transactions
 from django_redis_locks.admin.queryset import id_of as admin_id
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.redis import server_info as facts
+from django_redis_locks.conf import settings
 from django_redis_locks.console.console import actor as console_actor
 from django_redis_locks.core import events
 from django_redis_locks.core.owners import registry
@@ -51,7 +52,7 @@ def run_in_maintenance_thread(job: Callable[[], object]) -> None:
 def repeat_warnings() -> None:
     """Warnings that are logged once are logged once more."""
     open_transactions._warned.clear()
-    conf._warn.cache_clear()
+    settings._warn.cache_clear()
 
 
 def warn_of_names(monkeypatch: Any, most: int) -> None:

@@ -1,0 +1,1 @@
+"""``StampedeCache``, a backend of ``CACHES``."""

@@ -1,0 +1,1 @@
+"""How a value is loaded once, stored and refreshed."""

@@ -1,0 +1,1 @@
+"""What several kinds of locks share; none of it is a kind."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from ...core.durations import Duration, lease_ms
 from ...core.effects import Standing
+from .requests import Wish
 
 if TYPE_CHECKING:
     import weakref
@@ -87,6 +88,16 @@ class Write(NamedTuple):
     command: Command[Reply]
 
 
+class Change(Wish):
+    """A wish to see another version than the one expected."""
+
+    __slots__ = ("known",)
+
+    def __init__(self, expected: Record | None, wait: float, home: object) -> None:
+        super().__init__(wait, home)
+        self.known = 0 if expected is None else Record._known(expected).version
+
+
 def json_of(fields: object, name: str) -> str:
     """The fields as they are stored.
 
@@ -133,3 +144,13 @@ def longest(max_hold: Duration) -> float:
 def again(version: int, fields: Mapping[str, Any], lease: int, hold: weakref.ref[Hold]) -> Record:
     """A record that is renewed, as it was written."""
     return Record(version, fields, lease / 1000, hold())
+
+
+def dropped(reply: list[Any]) -> int:
+    """Whether a drop found its record, as a count."""
+    return int(reply[0] == 1)
+
+
+def touched(reply: list[Any]) -> bool:
+    """Whether a touch found its record. Anything else raises: an answer that is none mustn't end a job."""
+    return {1: True, 0: False, -1: False}[reply[0]]

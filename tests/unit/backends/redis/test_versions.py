@@ -18,9 +18,10 @@ import redis.asyncio
 from django.core.checks import CheckMessage, run_checks
 from packaging.requirements import Requirement
 
-from django_redis_locks import InvalidLockBackend, conf, locks
+from django_redis_locks import InvalidLockBackend, locks
 from django_redis_locks.backends.redis import versions
 from django_redis_locks.backends.redis.redispy import connection_makers
+from django_redis_locks.conf import settings as alias_settings
 
 ROOT = Path(__file__).parents[4]
 URL = "redis://127.0.0.1:6379/0"
@@ -31,7 +32,7 @@ WANTED = re.escape("install 'redis>=5.2,<9'")
 @pytest.fixture(autouse=True)
 def configured(settings: Any) -> None:
     settings.REDIS_LOCKS = {"default": {"LOCATION": URL}}
-    conf._warn.cache_clear()
+    alias_settings._warn.cache_clear()
 
 
 def found() -> list[CheckMessage]:
@@ -57,7 +58,7 @@ def test_version_that_is_too_new_is_warned_of(
     """It may work, so it does; a process that runs no checks logs the warning once."""
     for version in ("9.0.0", "9.0.0b1", "10.1", "unreadable", ""):
         caplog.clear()
-        conf._warn.cache_clear()
+        alias_settings._warn.cache_clear()
         monkeypatch.setattr(redis, "__version__", version)
         (message,) = found()
         assert (message.id, message.is_serious()) == ("redis_locks.W036", False)

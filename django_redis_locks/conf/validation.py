@@ -1,0 +1,222 @@
+"""What is wrong or doubtful in ``REDIS_LOCKS``. Does no I/O."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from django.utils.module_loading import import_string
+
+from ..backends.base import Backend
+from ..core import durations
+from ..core.holder import FIELDS
+from . import cache_settings as caches
+from . import decorator_options as callterms
+from . import overrides
+from .overrides import PER_NAME
+from .schema import DEFAULTS, DOUBT, LATER, MEANT, ON_BACKEND_ERROR, SETTING, Problem
+
+
+def problems(alias: str, entry: Any) -> Iterator[Problem]:
+    """Everything wrong or doubtful in one alias; no I/O."""
+    where = f"{SETTING}[{alias!r}]"
+    if not isinstance(entry, Mapping):
+        yield Problem("E001", f"{where} must be a dict, not {type(entry).__name__}.")
+        return
+    yield from _unknown(entry, where, tuple(DEFAULTS))
+    entry = {**DEFAULTS, **entry}
+    yield from _times(entry, where)
+    yield from _values(entry, where)
+    yield from _names(entry, where)
+    yield from _store(entry, where)
+
+
+def unreachable(alias: str, entry: Any) -> Iterator[Problem]:
+    """The handlers of one alias that can't be imported. Using the alias doesn't look for them: they may import what is
+    just being imported."""
+    if not isinstance(entry, Mapping):
+        return
+    places: list[tuple[str, Any]] = [(f"{SETTING}[{alias!r}]", entry)]
+    if isinstance(entry.get("LOCKS"), Mapping):
+        places += [(f"{SETTING}[{alias!r}]['LOCKS'][{name!r}]", override) for name, override in entry["LOCKS"].items()]
+    for where, said in places:
+        if isinstance(said, Mapping) and "ON_CONFLICT" in said and not [*_on_conflict(said, where)]:
+            try:
+                overrides.handler_of(said["ON_CONFLICT"])
+            except ValueError as error:
+                yield Problem("E022", f"{where}: {error}.")
+
+
+def _unknown(entry: Mapping[str, Any], where: str, known: tuple[str, ...]) -> Iterator[Problem]:
+    for key in entry:
+        if key not in known:
+            meant = MEANT.get(str(key).upper())
+            close = [meant] if meant in known else difflib.get_close_matches(str(key).upper(), known, 1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(known)}."
+            yield Problem("E031" if known is PER_NAME else "E001", f"{where}: unknown key {key!r}.", hint)
+
+
+def _times(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
+    lease: dict[str, int] = {}
+    for key, id in (("EXPIRE", "E013"), ("MAX_HOLD", "E016")):
+        if key in entry:
+            try:
+                lease[key] = durations.lease_ms(entry[key], key)
+            except ValueError as error:
+                yield Problem(id, f"{where}: {error}.")
+    if lease.get("EXPIRE", 1000) < 1000:
+        yield Problem("W014", f"{where}: EXPIRE is below one second.", "A pause of the process outlasts it easily.")
+    if len(lease) == 2 and lease["MAX_HOLD"] < lease["EXPIRE"]:
+        yield Problem(
+            "E016", f"{where}: MAX_HOLD is shorter than EXPIRE: {entry['MAX_HOLD']} against {entry['EXPIRE']} seconds."
+        )
+    yield from _waits(entry, where)
+
+
+def _waits(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
+    for key, id, doubt in (("WAIT", "E017", "W018"), ("BACKEND_WAIT", "E065", "W065")):
+        if key in entry:
+            try:
+                wait = durations.patience(entry[key], key)
+            except ValueError as error:
+                yield Problem(id, f"{where}: {error}.")
+            else:
+                if wait > 25:
+                    yield Problem(
+                        doubt, f"{where}: {key} is longer than 25 seconds.", "Web servers kill a worker after 30."
+                    )
+
+
+def _values(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
+    if "ON_BACKEND_ERROR" in entry and entry["ON_BACKEND_ERROR"] not in ON_BACKEND_ERROR:
+        yield Problem("E025", f"{where}: ON_BACKEND_ERROR is 'closed' or 'open', not {entry['ON_BACKEND_ERROR']!r}.")
+    for key in ("INDEX", "LOG_KEYS", "RENEW", "REENTRANT", "AUTO_RELEASE"):
+        if key in entry and not isinstance(entry[key], bool):
+            yield Problem("E027", f"{where}: {key} is True or False, not {entry[key]!r}.")
+    yield from _on_conflict(entry, where)
+    metadata = entry.get("METADATA", ())
+    if isinstance(metadata, str) or not isinstance(metadata, list | tuple | set | frozenset):
+        yield Problem("E029", f"{where}: METADATA is a list of names, not {metadata!r}.")
+    else:
+        for name in metadata:
+            if name in LATER["METADATA"]:
+                yield Problem("E034", f"{where}: METADATA {name!r} comes in a later version.", "Leave it out for now.")
+            elif name not in FIELDS:
+                yield Problem("E029", f"{where}: unknown METADATA {name!r}.", f"Known are {', '.join(FIELDS)}.")
+
+
+def _on_conflict(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
+    if "ON_CONFLICT" in entry:
+        try:
+            callterms.conflict_of(entry["ON_CONFLICT"], "ON_CONFLICT", skip=False)
+        except ValueError as error:
+            yield Problem("E022", f"{where}: {error}.")
+
+
+def _names(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
+    if not isinstance(entry["LOCKS"], Mapping):
+        yield Problem("E031", f"{where}: LOCKS must be a dict of dicts, not {type(entry['LOCKS']).__name__}.")
+        return
+    for name, override in entry["LOCKS"].items():
+        here = f"{where}['LOCKS'][{name!r}]"
+        if not isinstance(override, Mapping):
+            yield Problem("E031", f"{here} must be a dict, not {type(override).__name__}.")
+            continue
+        yield from _unknown(override, here, PER_NAME)
+        yield from _times(override, here)
+        yield from _values(override, here)
+        yield from _of_calls(override, here)
+
+
+def _of_calls(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
+    for key, id, check in (
+        ("HOLD", "E021", callterms.hold_of),
+        ("STATUS", "E023", callterms.status_of),
+        ("RETRY_AFTER", "E024", callterms.retry_of),
+        ("METHODS", "E037", callterms.verbs_of),
+        ("ON_KEY_ERROR", "E061", callterms.key_error_of),
+        ("CONDITION", "E038", overrides.condition_of),
+    ):
+        if key in entry:
+            try:
+                check(entry[key], key)
+            except ValueError as error:
+                yield Problem(id, f"{where}: {error}.")
+    if entry.get("AUTO_RELEASE") is False and (
+        "EXPIRE" not in entry or entry.get("RENEW") is True or entry.get("REENTRANT") is True
+    ):
+        yield Problem(
+            "E039",
+            f"{where}: a lock with AUTO_RELEASE False stays until its lease ends.",
+            "Give it an EXPIRE, and neither RENEW nor REENTRANT.",
+        )
+
+
+def _store(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
+    if entry["HISTORY"] != 0 or isinstance(entry["HISTORY"], bool):
+        yield Problem("E034", f"{where}: HISTORY comes in a later version.", "Leave it at 0 for now.")
+    prefix = entry["KEY_PREFIX"]
+    if (
+        not isinstance(prefix, str)
+        or not prefix
+        or any(c in "{}%" or c.isspace() or not c.isprintable() for c in prefix)
+    ):
+        yield Problem("E011", f"{where}: KEY_PREFIX is a text without braces, percent signs and white space.")
+    if not isinstance(entry["OPTIONS"], Mapping):
+        yield Problem("E032", f"{where}: OPTIONS must be a dict, not {type(entry['OPTIONS']).__name__}.")
+        return
+    try:
+        backend = import_string(entry["BACKEND"])
+    except (ImportError, TypeError, AttributeError) as error:
+        yield Problem("E002", f"{where}: BACKEND can't be imported: {error}.")
+        return
+    if not (isinstance(backend, type) and issubclass(backend, Backend)):
+        yield Problem("E003", f"{where}: BACKEND {entry['BACKEND']!r} is no lock backend.")
+        return
+    misfit, doubt = backend.misfit(), backend.doubt()
+    if misfit is not None:
+        yield Problem("E035", f"{where}: {misfit}.")
+        return
+    if doubt is not None:
+        yield Problem(DOUBT, f"{where}: {doubt}.")
+    yield from _address(entry, where, backend)
+
+
+def _address(entry: Mapping[str, Any], where: str, backend: type[Backend]) -> Iterator[Problem]:
+    if isinstance(entry["LOCATION"], list | tuple):
+        yield Problem(
+            "E006", f"{where}: LOCATION is one URL.", "Several servers for one alias come in a later version."
+        )
+        return
+    if entry["CACHE"] is not None:
+        if entry["LOCATION"] is not None:
+            yield Problem("E007", f"{where} has LOCATION and CACHE.", "Keep one of them.")
+            return
+        problem = caches.problem_with(entry["CACHE"])
+        if problem is not None:
+            id, message = problem
+            yield Problem(id, f"{where}: CACHE {message}", "Set LOCATION instead.")
+            return
+    elif entry["LOCATION"] is not None and not isinstance(entry["LOCATION"], str):
+        yield Problem("E005", f"{where}: LOCATION is a URL, not {type(entry['LOCATION']).__name__}.")
+        return
+    location, options = location_of(entry)
+    complaint = backend.complaint(location, options)
+    if complaint is not None:
+        id = "E032" if "argument" in complaint or "option" in complaint else "E005"
+        yield Problem(id, f"{where}: {complaint}.")
+    elif caches.shares_database(location, options):
+        yield Problem(
+            "W010",
+            f"{where} shares its database with a cache.",
+            "cache.clear() deletes the locks with the values; give the locks a database, or a server, of their own.",
+        )
+
+
+def location_of(entry: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The address and the options of the backend, of the entry itself or of the cache that it names."""
+    if entry["CACHE"] is None:
+        return entry["LOCATION"] or "", dict(entry["OPTIONS"])
+    location, options = caches.connection_of(entry["CACHE"])
+    return location, {**options, **entry["OPTIONS"]}
