@@ -14,7 +14,7 @@ from .conf import decorator_options as callterms
 from .conf.overrides import NOTHING, Overrides
 from .core import durations, events
 from .core.arguments import refuse_unknown
-from .core.effects import Place
+from .core.effects import LockId
 from .core.keys import LockKeys, Spelling, respell, usual_name
 from .primitives.lock import Lock
 from .primitives.record import RecordRef
@@ -49,7 +49,7 @@ MEMORY = 4096
 class Address(NamedTuple):
     """Where locks and records are, and what they are called."""
 
-    place: Place
+    place: LockId
     keys: LockKeys
     key: str
     name: str
@@ -190,7 +190,7 @@ class Locks(LockMaker):
 
     def _at(self, keys: LockKeys, key: str, name: str | None) -> Address:
         name = usual_name(key) if name is None else name
-        return Address(Place(self.engine.backend.identity, keys.lock), keys, key, name, self.settings.alias)
+        return Address(LockId(self.engine.backend.identity, keys.lock), keys, key, name, self.settings.alias)
 
     def listed(self, key: str) -> Lock:
         """The lock that a listing shows with this key."""

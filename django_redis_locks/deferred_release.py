@@ -18,7 +18,7 @@ from django.core.signals import request_finished
 
 from . import open_transactions
 from .core import events
-from .core.effects import Sweep
+from .core.effects import Cleanup
 from .core.errors import LockBackendError, LockError, LockLost
 from .core.grant import Grant
 from .core.hold import State, mint_id
@@ -198,7 +198,7 @@ class Deferred(Grant):
                     lock._released(self, bool(count))
             return count
 
-        lock._perform(Sweep(hold.place, replace(free, parse=freed), lock.terms.lease / 1000))
+        lock._perform(Cleanup(hold.place, replace(free, parse=freed), lock.terms.lease / 1000))
         return True
 
     def _put(self, job: Callable[[], object]) -> None:

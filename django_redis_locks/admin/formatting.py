@@ -12,7 +12,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext, pgettext_lazy
 
-from ..core.text import distinct, visible
+from ..core.text import distinct, escape_unprintable
 from ..handler import DEFAULT
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def key(text: str, task_id: str | None = None) -> SafeString:
     shown = format_html('<span class="redis-lock-key" title="{}">{}</span>', whole, short)
     if task_id is None:
         return shown
-    task = _("task %(id)s") % {"id": visible(task_id)}
+    task = _("task %(id)s") % {"id": escape_unprintable(task_id)}
     return format_html('{} <span class="redis-lock-who">{}</span>', shown, task)
 
 
@@ -63,8 +63,8 @@ def holder(found: Holder) -> SafeString:
     who = str(found).removeprefix(found.host or "").strip()
     return format_html(
         '<span class="redis-lock-host">{}</span> <span class="redis-lock-who">{}</span>',
-        visible(found.host or ""),
-        visible(who),
+        escape_unprintable(found.host or ""),
+        escape_unprintable(who),
     )
 
 
@@ -118,4 +118,4 @@ def command(info: LockInfo) -> SafeString:
     if info.alias != DEFAULT:
         words += ["--alias", info.alias]
     words += ["--", info.key] if info.key.startswith("-") else [info.key]
-    return format_html("<code>{}</code>", visible(shlex.join(words)))
+    return format_html("<code>{}</code>", escape_unprintable(shlex.join(words)))

@@ -14,7 +14,7 @@ from django.contrib.admin.views.main import PAGE_VAR, ChangeList
 from django.urls import path, reverse
 from django.utils.translation import gettext_lazy as _
 
-from ..core.text import distinct, visible
+from ..core.text import distinct, escape_unprintable
 from ..inspection import LONGEST_PAGE
 from . import force_release as release
 from . import formatting as shown
@@ -181,7 +181,7 @@ class HeldLockAdmin(Base):
 
     @admin.display(description=_("name"), ordering="name")
     def shown_name(self, lock: HeldLock) -> str:
-        return visible(lock.name)
+        return escape_unprintable(lock.name)
 
     @admin.display(description=_("state"))
     def shown_state(self, lock: HeldLock) -> SafeString | None:
@@ -217,7 +217,7 @@ class HeldLockAdmin(Base):
 
     @admin.display(description=_("task"))
     def task(self, lock: HeldLock) -> str | None:
-        return visible(lock.info.task_id) if lock.info and lock.info.task_id is not None else None
+        return escape_unprintable(lock.info.task_id) if lock.info and lock.info.task_id is not None else None
 
     @admin.display(description=_("host"))
     def host(self, lock: HeldLock) -> str | None:
@@ -243,4 +243,4 @@ class HeldLockAdmin(Base):
 def _of_holder(lock: HeldLock, field: str) -> str | None:
     holder = lock.info.holder if lock.info else None
     value = None if holder is None else getattr(holder, field)
-    return None if value is None else visible(str(value))
+    return None if value is None else escape_unprintable(str(value))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Daemon:
+class BackgroundThread:
     def __init__(self, work: Callable[[], object], name: str) -> None:
         self._work = work
         self._name = name

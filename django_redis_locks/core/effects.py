@@ -5,7 +5,7 @@ know neither threads nor event loops, and the only clock they read is the engine
 and asynchronous callers, and a test can step it with a list of replies. ``reply = yield from Effect(...)`` gives the
 reply with its type; ``yield Effect(...)`` is the same at less cost. A failure is thrown into the program at its ``yield``.
 
-Only ``Command``, ``Wait``, ``Listen`` and ``Pause`` may block. Everything else is *local*: it ends at once, so a program may ask
+Only ``Command``, ``Wait``, ``Subscribe`` and ``Sleep`` may block. Everything else is *local*: it ends at once, so a program may ask
 for it while it unwinds.
 """
 
@@ -40,11 +40,11 @@ class Effect(Generic[R]):
 Program: TypeAlias = Generator[Effect[Any], Any, R]
 
 
-NONSENSE = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
+PARSE_ERRORS = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 """What a parser raises over an answer that is none; not what a signal handler raises inside of it."""
 
 
-class Place(NamedTuple):
+class LockId(NamedTuple):
     """Where a lock is: its store, and its key there. Equal places exclude each other."""
 
     store: str
@@ -76,14 +76,14 @@ class Command(Effect[R]):
             return self.parse(reply)
         except LockError:
             raise
-        except NONSENSE as error:
+        except PARSE_ERRORS as error:
             raise LockBackendError(
                 f"that is no answer to {self.name}: {str(reply)[:80]}", unanswered=True, passing=True
             ) from error
 
 
 @dataclass(slots=True)
-class Pause(Effect[None]):
+class Sleep(Effect[None]):
     """Sleep for so many seconds."""
 
     local: ClassVar[bool] = False
@@ -92,7 +92,7 @@ class Pause(Effect[None]):
 
 
 @dataclass(slots=True)
-class Unreached(Effect[float]):
+class ReportUnreachable(Effect[float]):
     """A request that was sent at this time failed, since the server can't be reached. Returns for how many seconds it may
     still be asked: after ``patience`` seconds without any answer it is down, for all callers of this process."""
 
@@ -101,7 +101,7 @@ class Unreached(Effect[float]):
     patience: float
 
 
-class Trouble:
+class QueueOutage:
     """How the last request for one key failed. Its sender notes it, so that no waiter behind it in the queue takes a store
     that is down for a busy lock."""
 
@@ -113,7 +113,7 @@ def _always() -> bool:
     return True
 
 
-class Seat:
+class Waiter:
     """A seat in the queue of one key in this process. ``home`` is an event loop, or None for threads: each has a queue
     of its own, so that a blocked loop holds up nobody else. ``channel`` is how the names of inboxes begin that may hear
     of this key, ``lease`` the milliseconds of the lease that is wished for, 0 if only the store can give it. Who made a
@@ -122,7 +122,7 @@ class Seat:
 
     __slots__ = ("caller", "channel", "gate", "home", "lease", "place", "queue", "turn")
 
-    def __init__(self, place: Place, home: object, channel: str, lease: int = 0, wish: object = None) -> None:
+    def __init__(self, place: LockId, home: object, channel: str, lease: int = 0, wish: object = None) -> None:
         self.caller: Callable[[], object] = _always if wish is None else weakref.ref(wish)
         self.place = place
         self.home = home
@@ -130,7 +130,7 @@ class Seat:
         self.lease = lease
         self.queue: Any = None
         self.gate: Any = None
-        self.turn: Turn | None = None
+        self.turn: Attempt | None = None
 
     @property
     def gave_back(self) -> bool:
@@ -139,7 +139,7 @@ class Seat:
         return taken is not None and taken.taker is not self
 
 
-class Handed:
+class HandedOverLock:
     """A lock that a hold of this process gave back without telling the store: the next in the queue takes it over.
 
     Attributes:
@@ -156,10 +156,10 @@ class Handed:
         self.hold = hold
         self.free = free
         self.go_on = go_on
-        self.taker: Seat | None = None
+        self.taker: Waiter | None = None
         self.doubtful = False
 
-    def spurned(self, turn: Turn) -> None:
+    def spurned(self, turn: Attempt) -> None:
         """Whose turn it was isn't heard of any more. The next one asks the store."""
         self.hold.spare = 0
         if turn.taken is self:
@@ -174,7 +174,7 @@ class Handed:
             events.emit(events.Vanished(hold.key, hold.name, hold.alias, hold.fence))
 
 
-class Turn(NamedTuple):
+class Attempt(NamedTuple):
     """It is this seat's turn to ask the store, or to take over what it needn't ask for.
 
     Attributes:
@@ -188,11 +188,11 @@ class Turn(NamedTuple):
     address: str = ""
     arrival: int = 0
     more: bool = False
-    handed: Handed | None = None
-    taken: Handed | None = None
+    handed: HandedOverLock | None = None
+    taken: HandedOverLock | None = None
 
 
-class Standing(NamedTuple):
+class QueuePosition(NamedTuple):
     """What the store says of the line of processes before a lock.
 
     Attributes:
@@ -205,7 +205,7 @@ class Standing(NamedTuple):
 
 
 @dataclass(slots=True)
-class Wait(Effect["Turn | None"]):
+class Wait(Effect["Attempt | None"]):
     """Sleep until it is this seat's turn to ask the store; None if that doesn't come before ``until``. The first time it
     queues up behind those who wait for this key in this process.
 
@@ -216,25 +216,25 @@ class Wait(Effect["Turn | None"]):
 
     local: ClassVar[bool] = False
 
-    seat: Seat
+    seat: Waiter
     until: float
     pause: float | None = None
-    standing: Standing | None = None
+    standing: QueuePosition | None = None
 
 
 @dataclass(slots=True)
-class Leave(Effect[None]):
+class LeaveQueue(Effect[None]):
     """Give the seat up; twice is once. Whoever is head then asks not before ``pause`` seconds or a wake-up (None: no
     change). ``standing`` is what the answer to its last question said; None if there was none: what the queue was told
     or handed then goes to the next head, and from an empty queue to the janitor."""
 
-    seat: Seat
+    seat: Waiter
     pause: float | None = None
-    standing: Standing | None = None
+    standing: QueuePosition | None = None
 
 
 @dataclass(slots=True)
-class Listen(Effect[bool]):
+class Subscribe(Effect[bool]):
     """Have the store's wake-ups reach this process; returns whether they do, after ``seconds`` at most."""
 
     local: ClassVar[bool] = False
@@ -248,36 +248,36 @@ class HandOver(Effect[bool]):
     """Give a hold's token to whoever is next in the caller's own queue: then the hold is over; False if nobody waits
     there."""
 
-    handed: Handed
+    handed: HandedOverLock
     home: object
 
 
 @dataclass(slots=True)
-class LineUp(Effect[str]):
+class Requeue(Effect[str]):
     """The address of the caller's own queue, to line up again in the store; "" if nobody waits there."""
 
-    place: Place
+    place: LockId
     home: object
 
 
 @dataclass(slots=True)
-class Freed(Effect[None]):
+class NotifyWaiters(Effect[None]):
     """The lock was freed. If the store ``woke`` another process this one lets that go first, for a moment; otherwise
     every queue of this process for it has its head ask. ``address`` is the queue that was to line up again in the
     same step: it may be gone by now."""
 
-    place: Place
+    place: LockId
     woke: bool
     address: str = ""
 
 
 @dataclass(slots=True)
-class Sweep(Effect[None]):
+class Cleanup(Effect[None]):
     """Something may be left in the store under this token. ``delete`` frees it if it is still this token's, and may
     be repeated at will; the janitor does so, at once and again when late copies of a request may have come, the last
     time after ``lease`` seconds."""
 
-    place: Place
+    place: LockId
     delete: Command[int]
     lease: float
 
@@ -297,13 +297,13 @@ class Performer(Protocol):
     @property
     def tuning(self) -> Tuning: ...
     @property
-    def queued(self) -> Callable[[Place], bool]:
+    def queued(self) -> Callable[[LockId], bool]:
         """Whether anybody in this process waits for a place: if not, there is nobody to hand a lock over to, or to tell."""
 
-    def calm(self, seat: Seat, /) -> bool:
+    def calm(self, seat: Waiter, /) -> bool:
         """Whether nobody in this process waits for a place, or did lately: then one may ask before one queues up."""
 
-    def cool(self, seat: Seat, /) -> bool:
+    def cool(self, seat: Waiter, /) -> bool:
         """There was nothing to wait for; False if there is a seat to give up all the same, since others came meanwhile."""
 
     def may_block(self) -> object:
@@ -312,7 +312,7 @@ class Performer(Protocol):
             SynchronousOnlyOperation: this thread runs an event loop, which must not be blocked.
         """
 
-    def listen_for(self, place: Place, /) -> object:
+    def listen_for(self, place: LockId, /) -> object:
         """Have messages about a lock reach this process, soon."""
 
     def watch(self, hold: Hold, prolong: Callable[[str, int], Command[bool]], lease: int, /) -> object:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import ClassVar, TypeAlias
 
 from .digests import digest_of
-from .text import visible
+from .text import escape_unprintable
 
 _log = logging.getLogger("django_redis_locks")
 
@@ -176,7 +176,7 @@ def _write(event: Event) -> None:
         about = {f"lock_{field.name}": getattr(event, field.name) for field in fields(event)}
         if event.level >= logging.INFO:
             about |= key_field(about.pop("lock_key"), event.alias)
-        shown = {name: visible(value) if isinstance(value, str) else value for name, value in about.items()}
+        shown = {name: escape_unprintable(value) if isinstance(value, str) else value for name, value in about.items()}
         shown["lock_reason"] = shown.get("lock_reason") or "no reason was given"
         log.log(event.level, event.text, shown, extra=about)
 

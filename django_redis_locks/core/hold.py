@@ -20,7 +20,7 @@ from .tuning import DRIFT, DRIFT_SHARE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .effects import Place
+    from .effects import LockId
     from .grant import Grant
 
 OnLost: TypeAlias = "Literal['cancel'] | Callable[[Grant], Any] | None"
@@ -86,7 +86,7 @@ class Hold:
 
     def __init__(
         self,
-        place: Place,
+        place: LockId,
         key: str,
         name: str,
         alias: str,

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from .replies import parsed
-from .text import visible
+from .text import escape_unprintable
 
 FIELDS = ("host", "pid", "thread", "name")
 """What ``METADATA`` may name."""
@@ -69,7 +69,7 @@ def fields_of(values: Any) -> dict[str, Any]:
     about: dict[str, Any] = {}
     for field, value in zip(FIELDS, values if isinstance(values, list) else [], strict=False):
         if field != "pid" and type(value) is str:
-            about[field] = visible(value[:LONGEST_FIELD])
+            about[field] = escape_unprintable(value[:LONGEST_FIELD])
         elif field == "pid" and type(value) is int and 0 < value < LARGEST_PID:
             about[field] = value
     return about

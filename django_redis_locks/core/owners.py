@@ -25,17 +25,17 @@ from .hold import State
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from .effects import Place
+    from .effects import LockId
     from .grant import Grant
     from .hold import Hold
 
-Owner: TypeAlias = "threading.Thread | asyncio.Task[object] | Foreign"
+Owner: TypeAlias = "threading.Thread | asyncio.Task[object] | ForeignThread"
 
 running_loop = events._get_running_loop
 """The loop that runs in this thread, or None: the one in C that doesn't raise."""
 
 
-class Foreign:
+class ForeignThread:
     """A thread that ``threading`` didn't start, as C code does. Its dummy there never looks dead before Python 3.13, and
     serves the next thread that the system gives the same number, too."""
 
@@ -46,28 +46,28 @@ class Foreign:
         self.life = weakref.ref(life)
 
 
-class _Life:
+class _ThreadLiveness:
     """What nothing but its thread keeps."""
 
     __slots__ = ("__weakref__",)
 
 
-class _Here(threading.local):
+class _ThreadLocal(threading.local):
     """The thread that looks here, found by its first look."""
 
     def __init__(self) -> None:
         thread = threading.current_thread()
-        self.me: threading.Thread | Foreign = thread
+        self.me: threading.Thread | ForeignThread = thread
         green: object = thread  # eventlet's is no Thread
         if type(thread) is threading._DummyThread or not isinstance(green, threading.Thread):
-            self.life = _Life()
-            self.me = Foreign(thread.name, self.life)
+            self.life = _ThreadLiveness()
+            self.me = ForeignThread(thread.name, self.life)
 
 
-_here = _Here()
+_here = _ThreadLocal()
 
 
-def me() -> Owner:
+def current_owner() -> Owner:
     """The running task, or the thread outside of one."""
     loop = running_loop()
     if loop is not None:
@@ -91,12 +91,12 @@ def alive(hold: Hold) -> bool:
         return False
     if isinstance(owner, threading.Thread):
         return owner in threading.enumerate()
-    if isinstance(owner, Foreign):
+    if isinstance(owner, ForeignThread):
         return owner.life() is not None
     return not owner.done()  # type: ignore[attr-defined]
 
 
-enter_not = contexts.remove
+forget_block = contexts.remove
 """The block never began, or its end was interrupted."""
 
 
@@ -127,8 +127,8 @@ class Registry:
     def __init__(self) -> None:
         self._mutex = threading.RLock()
         self._grants: dict[int, Grant] = {}
-        self._by_place: dict[Place, list[Grant]] = {}
-        self.knows: Callable[[Place], bool] = self._by_place.__contains__
+        self._by_place: dict[LockId, list[Grant]] = {}
+        self.knows: Callable[[LockId], bool] = self._by_place.__contains__
         """Whether anybody in this process has a grant there."""
 
     def __len__(self) -> int:
@@ -201,10 +201,10 @@ class Registry:
         """The grants on a hold, the newest first."""
         return [grant for grant in self.at(hold.place) if grant.hold is hold]
 
-    def newest(self, place: Place, *, deferred: bool = False) -> Grant | None:
+    def newest(self, place: LockId, *, deferred: bool = False) -> Grant | None:
         """The caller's newest grant there that isn't released; it may be lost. With ``deferred`` also the one with which a
         transaction that is open keeps a lock that the caller has released."""
-        owner = me()
+        owner = current_owner()
         for grant in self.at(place):
             if grant.hold.owner() is not owner or grant.hold.state is State.GONE or not contexts.contains(grant):
                 continue
@@ -212,7 +212,7 @@ class Registry:
                 return grant
         return None
 
-    def of_block(self, place: Place, lock: object, block: int) -> Grant | None:
+    def of_block(self, place: LockId, lock: object, block: int) -> Grant | None:
         """The grant of this lock object with which a generator's block began, wherever that was. Of others the newest one that
         the caller's thread or task acquired, whatever its context, or one that is dead by now."""
         if block != 1:
@@ -220,15 +220,15 @@ class Registry:
             if grant is not None:
                 grant._block = 0  # the context in which it began still knows it
             return grant
-        owner = me()
+        owner = current_owner()
         for grant in self.at(place):
             if grant._keeper is lock and not grant._deferred and (grant.hold.owner() is owner or not alive(grant.hold)):
                 return grant
         return None
 
-    def entangled(self, place: Place) -> str | None:
+    def entangled(self, place: LockId) -> str | None:
         """Why the caller would wait for himself there: one sentence, or None if he wouldn't."""
-        owner = me()
+        owner = current_owner()
         for grant in self.at(place):
             if not grant.hold.live:
                 continue
@@ -255,7 +255,7 @@ class Registry:
             if grant is not None and not grant.given_back:
                 yield grant
 
-    def at(self, place: Place) -> list[Grant]:
+    def at(self, place: LockId) -> list[Grant]:
         """The grants there, the newest first."""
         grants = self._by_place.get(place)
         return grants[::-1] if grants else []

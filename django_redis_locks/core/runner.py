@@ -61,7 +61,7 @@ async def arun(program: Program[R], world: Performer) -> R:
             failures.append(error)
 
 
-def surely(clear_away: Callable[[], object]) -> None:
+def run_twice_if_interrupted(clear_away: Callable[[], object]) -> None:
     """Do what is left to be done after a failure. If an exception strikes meanwhile it is done once more, so that each of
     its steps may be done twice."""
     try:

@@ -7,7 +7,7 @@ import re
 _unseen_space = re.compile(r"^ | $| (?= )|(?<= ) ")
 
 
-def visible(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """With escapes for characters that aren't seen, or act: it neither ends a line, nor colours it, nor turns it around."""
     if text.isprintable():
         return text
@@ -15,5 +15,5 @@ def visible(text: str) -> str:
 
 
 def distinct(text: str) -> str:
-    """As ``visible``, and no two texts look alike: spaces at both ends or in a row are escaped too, backslashes doubled."""
-    return _unseen_space.sub(r"\\x20", visible(text.replace("\\", "\\\\")))
+    """As ``escape_unprintable``, and no two texts look alike: spaces at both ends or in a row are escaped too, backslashes doubled."""
+    return _unseen_space.sub(r"\\x20", escape_unprintable(text.replace("\\", "\\\\")))

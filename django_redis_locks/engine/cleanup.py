@@ -10,14 +10,14 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..core import clock
-from ..core.effects import Freed
+from ..core.effects import NotifyWaiters
 from ..core.errors import LockBackendError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..backends.base import Backend
-    from ..core.effects import Command, Place, Sweep
+    from ..core.effects import Cleanup, Command, LockId
     from ..core.tuning import Tuned
 
 BATCH = 500
@@ -27,25 +27,25 @@ BATCH = 500
 class Errands:
     """What is to be sent to one store, and when. Only the janitor's thread touches it."""
 
-    def __init__(self, backend: Backend, tell: Callable[[Freed], object], engine: Tuned) -> None:
+    def __init__(self, backend: Backend, tell: Callable[[NotifyWaiters], object], engine: Tuned) -> None:
         self._backend = backend
         self._tell = tell
         self._engine = engine
-        self._due: list[tuple[float, int, Command[int], Place, float]] = []
+        self._due: list[tuple[float, int, Command[int], LockId, float]] = []
         self._count = itertools.count().__next__
 
-    def sweep(self, effect: Sweep) -> None:
+    def sweep(self, effect: Cleanup) -> None:
         now = clock.now()
         # It counts as freed for us alone, whoever was told: a late copy of our request took us out of the line with it
         delete = replace(effect.delete, parse=lambda reply: bool(effect.delete.parse(reply)))
         for after in (*self._engine.tuning.cleanup_delays, effect.lease):
             self._plan(now + after, delete, effect.place, now + effect.lease)
 
-    def send(self, command: Command[int], place: Place) -> None:
+    def send(self, command: Command[int], place: LockId) -> None:
         now = clock.now()
         self._plan(now, command, place, now + self._engine.tuning.max_poll_interval)
 
-    def _plan(self, due: float, command: Command[int], place: Place, end: float) -> None:
+    def _plan(self, due: float, command: Command[int], place: LockId, end: float) -> None:
         heapq.heappush(self._due, (due, self._count(), command, place, end))
 
     def first(self) -> float:
@@ -54,7 +54,7 @@ class Errands:
 
     def run(self, now: float, until: float) -> None:
         """Send what is due; a silent server is waited for until then."""
-        due: list[tuple[Command[int], Place, float]] = []
+        due: list[tuple[Command[int], LockId, float]] = []
         while self._due and self._due[0][0] <= now and len(due) < BATCH:
             due.append(heapq.heappop(self._due)[2:])
         if not due:
@@ -76,4 +76,4 @@ class Errands:
                     self._plan(again, command, place, end)
                 continue
             if freed:
-                self._tell(Freed(place, freed > 1))
+                self._tell(NotifyWaiters(place, freed > 1))

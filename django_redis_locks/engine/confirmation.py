@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..backends.base import Backend
-    from ..core.effects import Command, Place
+    from ..core.effects import Command, LockId
     from ..core.hold import Hold
     from ..core.tuning import Tuned
     from .renewal_schedule import Rounds
@@ -32,14 +32,14 @@ class Looks:
         self._engine = engine
         self._rounds = rounds
         self._listen = listen
-        self._places: deque[Place] = deque()
+        self._places: deque[LockId] = deque()
         self.after = engine.tuning.inbox_after
         self.due = inf
         """When to see whether something that is renewed here has no inbox."""
 
     # From any thread.
 
-    def ask_for(self, place: Place) -> bool:
+    def ask_for(self, place: LockId) -> bool:
         """Look at the holds there in the next turn; False if this process has none."""
         if not (self._rounds or registry.knows(place)) or len(self._places) >= MOST:
             return False

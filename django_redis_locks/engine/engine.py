@@ -11,18 +11,18 @@ from django.core.exceptions import SynchronousOnlyOperation
 
 from ..core import clock, forks
 from ..core.effects import (
-    NONSENSE,
+    PARSE_ERRORS,
+    Cleanup,
     Command,
     Effect,
-    Freed,
     HandOver,
-    Leave,
-    LineUp,
-    Listen,
-    Pause,
-    Place,
-    Sweep,
-    Unreached,
+    LeaveQueue,
+    LockId,
+    NotifyWaiters,
+    ReportUnreachable,
+    Requeue,
+    Sleep,
+    Subscribe,
     Wait,
 )
 from ..core.errors import LockBackendError
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..backends.base import Backend
-    from ..core.effects import Handed
+    from ..core.effects import HandedOverLock
     from ..core.tuning import Tuning
 
 R = TypeVar("R")
@@ -74,20 +74,20 @@ class Engine:
         self.handlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
             Command: self._call,
             Wait: partial(queues.wait, outside=self),
-            Leave: partial(queues.leave, outside=self),
-            Listen: self._listen,
+            LeaveQueue: partial(queues.leave, outside=self),
+            Subscribe: self._listen,
             HandOver: queues.hand_over,
-            LineUp: partial(queues.line_up, outside=self),
-            Freed: freed,
-            Sweep: janitor.sweep,
-            Unreached: self._unreached,
-            Pause: lambda effect: clock.sleep(effect.seconds),
+            Requeue: partial(queues.line_up, outside=self),
+            NotifyWaiters: freed,
+            Cleanup: janitor.sweep,
+            ReportUnreachable: self._unreached,
+            Sleep: lambda effect: clock.sleep(effect.seconds),
         }
         self.ahandlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
             Command: self._acall,
             Wait: partial(queues.await_, outside=self),
-            Listen: self._alisten,
-            Pause: lambda effect: self._task_event().wait(effect.seconds),
+            Subscribe: self._alisten,
+            Sleep: lambda effect: self._task_event().wait(effect.seconds),
         }
         _engines.add(self)
 
@@ -112,7 +112,7 @@ class Engine:
             outage.answered()
         try:
             return command.parse(reply)
-        except NONSENSE:
+        except PARSE_ERRORS:
             return command.read(reply)
 
     async def _acall(self, command: Command[R]) -> R:
@@ -134,22 +134,22 @@ class Engine:
                 return [failure] * len(commands)
         return self.backend.call_many(commands, self.tuning.socket_timeout)
 
-    def _unreached(self, effect: Unreached) -> float:
+    def _unreached(self, effect: ReportUnreachable) -> float:
         return self._outage.failed(effect.sent, effect.failure, effect.patience, self.backend.probe, self)
 
-    def _listen(self, effect: Listen) -> bool:
+    def _listen(self, effect: Subscribe) -> bool:
         opened = ThreadEvent()
         self._inbox.open(effect.channel, opened.set)
         opened.wait(effect.seconds)
         return bool(self.hear(effect.channel))
 
-    async def _alisten(self, effect: Listen) -> bool:
+    async def _alisten(self, effect: Subscribe) -> bool:
         opened = self._task_event()
         self._inbox.open(effect.channel, opened.set)
         await opened.wait(effect.seconds)
         return bool(self.hear(effect.channel))
 
-    def listen_for(self, place: Place) -> None:
+    def listen_for(self, place: LockId) -> None:
         """Have messages about a lock of this process reach it, soon."""
         self._open_inbox(inbox_of(place.lock))
 
@@ -166,7 +166,7 @@ class Engine:
 
     def told(self, number: str, lock: str) -> None:
         """A wake-up came; if nobody here waits any more it is somebody else's. Or a message to all."""
-        place = Place(self.backend.identity, lock)
+        place = LockId(self.backend.identity, lock)
         if number == LOOK:
             self._janitor.look(place)
         elif not self._queues.wake(place, number):
@@ -190,10 +190,10 @@ class Engine:
                 "(acquire: aacquire, with: async with), or a thread or sync_to_async."
             )
 
-    def left(self, place: Place, address: str, handed: Handed | None) -> None:
+    def left(self, place: LockId, address: str, handed: HandedOverLock | None) -> None:
         if handed is not None:
             hold = handed.hold
-            self._janitor.sweep(Sweep(place, handed.free(hold.token), hold.lease / 1000))
+            self._janitor.sweep(Cleanup(place, handed.free(hold.token), hold.lease / 1000))
         keys = place.lock, waiters_of(place.lock)
         self._janitor.send(Command("queue/leave", keys, (address,), freed), place)
 

@@ -7,13 +7,13 @@ from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
 from ..core import clock
-from ..core.effects import Trouble, Turn
+from ..core.effects import Attempt, QueueOutage
 from ..core.wakeup import TaskEvent, ThreadEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..core.effects import Handed, Place, Seat, Standing
+    from ..core.effects import HandedOverLock, LockId, QueuePosition, Waiter
     from ..core.tuning import Tuning
 
 
@@ -29,7 +29,7 @@ class Outside(Protocol):
     def hear(self, channel: str, /) -> str:
         """The name of the process's inbox on a channel; "" while nobody listens there."""
 
-    def left(self, place: Place, address: str, handed: Handed | None, /) -> object:
+    def left(self, place: LockId, address: str, handed: HandedOverLock | None, /) -> object:
         """Told what the last one in a queue leaves behind: its place in the store's line, and what was handed to it. May
         be told twice."""
 
@@ -43,7 +43,7 @@ class Outside(Protocol):
         """Raise if this thread must not sleep."""
 
 
-class _Queue(Trouble):
+class _Queue(QueueOutage):
     wakes = 0
     seen = 0
     """The wake-ups that the last question knew of."""
@@ -52,13 +52,13 @@ class _Queue(Trouble):
     address = ""
     """Where the store may have registered this queue; "" if it has not, or has told it since."""
     arrival = 0
-    handed: Handed | None = None
+    handed: HandedOverLock | None = None
     _number = ""
 
     def __init__(self, home: object, next_try: float) -> None:
         self.home = home
         self.next_try = next_try
-        self.seats: list[Seat] = []
+        self.seats: list[Waiter] = []
 
     @property
     def number(self) -> str:
@@ -68,7 +68,7 @@ class _Queue(Trouble):
             self._number = f"{mint_number():x}"
         return self._number
 
-    def turn(self, seat: Seat, until: float, outside: Outside) -> Turn | float | None:
+    def turn(self, seat: Waiter, until: float, outside: Outside) -> Attempt | float | None:
         """A turn: ask now, or take over. None: too late. Else so many seconds of sleep at most, and the seat has a gate."""
         if self.seats[0] is not seat:
             now = clock.now()
@@ -77,7 +77,7 @@ class _Queue(Trouble):
         if self.wakes == self.seen:
             if handed is not None and handed.hold.passes_on(seat.lease, outside.tuning.local_reuse_window):
                 handed.taker = seat
-                seat.turn = Turn(taken=handed)
+                seat.turn = Attempt(taken=handed)
                 return seat.turn
             if handed is None and (now := clock.now()) < self.next_try and now < until:
                 return self._sleep(seat, min(self.next_try, until) - now, outside)
@@ -85,16 +85,16 @@ class _Queue(Trouble):
         channel = outside.hear(seat.channel)
         if channel:
             self.address = f"{channel} {self.number}"
-        seat.turn = Turn(self.address if channel else "", self.arrival, self.seats[-1] is not seat, handed)
+        seat.turn = Attempt(self.address if channel else "", self.arrival, self.seats[-1] is not seat, handed)
         return seat.turn
 
-    def _sleep(self, seat: Seat, seconds: float, outside: Outside) -> float:
+    def _sleep(self, seat: Waiter, seconds: float, outside: Outside) -> float:
         if seat.gate is None:
             home = self.home
             seat.gate = TaskEvent(home, outside.alarm) if isinstance(home, asyncio.AbstractEventLoop) else ThreadEvent()
         return seconds
 
-    def told(self, seat: Seat, standing: Standing) -> None:
+    def told(self, seat: Waiter, standing: QueuePosition) -> None:
         """The store answered this seat's question, or it had none."""
         turn = seat.turn
         if turn is None:
@@ -113,7 +113,7 @@ class _Queue(Trouble):
             self.give_up(self.seats.pop(0))
         return bool(self.seats)
 
-    def give_up(self, seat: Seat) -> None:
+    def give_up(self, seat: Waiter) -> None:
         """This seat's question has no answer: what was handed to it is the next one's, who asks the store."""
         handed, turn = self.handed, seat.turn
         if handed is not None and turn is not None and handed in (turn.handed, turn.taken):
@@ -136,7 +136,7 @@ class _Queue(Trouble):
         """Its loop was closed, and the tasks that wait on it were never cancelled."""
         return isinstance(self.home, asyncio.AbstractEventLoop) and self.home.is_closed()
 
-    def leave_behind(self, place: Place, outside: Outside) -> None:
+    def leave_behind(self, place: LockId, outside: Outside) -> None:
         if self.address or self.wakes != self.answered or self.handed is not None:  # something counts on this queue
             outside.left(place, self.address, self.handed)
             self.address, self.answered, self.handed = "", self.wakes, None

@@ -25,7 +25,7 @@ from .home_queue import _Queue
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..core.effects import Freed, HandOver, Leave, LineUp, Place, Seat, Turn, Wait
+    from ..core.effects import Attempt, HandOver, LeaveQueue, LockId, NotifyWaiters, Requeue, Wait, Waiter
     from .home_queue import Outside
 
 
@@ -36,11 +36,11 @@ class Queues:
     """All queues of one store in this process."""
 
     def __init__(self) -> None:
-        self._queues: dict[Place, dict[object, _Queue]] = {}
-        self._hot: dict[Place, float] = {}  # until when it is likely that one has to wait
-        self._polite: dict[Place, float] = {}  # until when others go first
-        self._asking: dict[Place, Seat] = {}  # the seat that asks where no other one waits
-        self.queued: Callable[[Place], bool] = self._queues.__contains__
+        self._queues: dict[LockId, dict[object, _Queue]] = {}
+        self._hot: dict[LockId, float] = {}  # until when it is likely that one has to wait
+        self._polite: dict[LockId, float] = {}  # until when others go first
+        self._asking: dict[LockId, Waiter] = {}  # the seat that asks where no other one waits
+        self.queued: Callable[[LockId], bool] = self._queues.__contains__
         """Whether anybody waits for a place."""
         self.clear()
 
@@ -60,7 +60,7 @@ class Queues:
         """How many keys somebody waits for."""
         return len(self._queues)
 
-    def calm(self, seat: Seat) -> bool:
+    def calm(self, seat: Waiter) -> bool:
         """Whether nobody waits there, or did lately. Who hears so has the first place in a queue that nobody has made yet:
         whoever comes while he asks makes it, and sits down behind him."""
         place = seat.place
@@ -69,11 +69,11 @@ class Queues:
         self._asking[place] = seat
         return True
 
-    def cool(self, seat: Seat) -> bool:
+    def cool(self, seat: Waiter) -> bool:
         """He has his answer, and there is nothing to wait for; False if others came meanwhile, whose queue he is to leave."""
         return self._asking.pop(seat.place, None) is seat
 
-    def _join(self, seat: Seat, outside: Outside) -> None:
+    def _join(self, seat: Waiter, outside: Outside) -> None:
         place, home = seat.place, seat.home
         homes = self._queues.get(place)
         if homes is None:
@@ -91,19 +91,19 @@ class Queues:
             self._seat(first, queue, outside)
         self._seat(seat, queue, outside)
 
-    def _seat(self, seat: Seat, queue: _Queue, outside: Outside) -> None:
+    def _seat(self, seat: Waiter, queue: _Queue, outside: Outside) -> None:
         seat.queue = queue
         queue.seats.append(seat)
         caller = seat.caller()
         if caller is not None and caller is not True:
             seat.caller = weakref.ref(caller, partial(self._abandoned, queue, seat.place, outside))
 
-    def _abandoned(self, queue: _Queue, place: Place, outside: Outside, _: object) -> None:
+    def _abandoned(self, queue: _Queue, place: LockId, outside: Outside, _: object) -> None:
         """A caller is gone and has left its seat behind. A finalizer's: any lock may be held."""
         outside.put(partial(self._take_out, queue, place, outside))
         queue.rouse_all()
 
-    def _take_out(self, queue: _Queue, place: Place, outside: Outside) -> None:
+    def _take_out(self, queue: _Queue, place: LockId, outside: Outside) -> None:
         with self._mutex:
             homes = self._queues.get(place, {})
             if homes.get(queue.home) is queue and not queue.occupied():
@@ -114,7 +114,7 @@ class Queues:
             else:
                 queue.rouse()
 
-    def leave(self, effect: Leave, outside: Outside) -> None:
+    def leave(self, effect: LeaveQueue, outside: Outside) -> None:
         """Every step may be done again: a signal handler may have raised between any two of them."""
         seat = effect.seat
         place = seat.place
@@ -134,18 +134,18 @@ class Queues:
                     self._note(self._hot, place, outside.tuning.contention_memory)
                     self._queues.pop(place, None)
 
-    def _note(self, until: dict[Place, float], place: Place, seconds: float) -> None:
+    def _note(self, until: dict[LockId, float], place: LockId, seconds: float) -> None:
         """For so long. What is forgotten costs a round trip or two."""
         if len(until) >= MANY:
             until.clear()
         until[place] = clock.now() + seconds
 
-    def _drop_closed(self, place: Place, homes: dict[object, _Queue], outside: Outside) -> None:
+    def _drop_closed(self, place: LockId, homes: dict[object, _Queue], outside: Outside) -> None:
         for stale in [queue for queue in homes.values() if queue.closed()]:
             stale.leave_behind(place, outside)  # before it is forgotten: see leave()
             del homes[stale.home]
 
-    def _leave(self, queue: _Queue, effect: Leave, outside: Outside) -> None:
+    def _leave(self, queue: _Queue, effect: LeaveQueue, outside: Outside) -> None:
         seat, standing = effect.seat, effect.standing
         if standing is not None:
             queue.told(seat, standing)
@@ -174,7 +174,7 @@ class Queues:
                     return True
         return False
 
-    def line_up(self, effect: LineUp, outside: Outside) -> str:
+    def line_up(self, effect: Requeue, outside: Outside) -> str:
         with self._mutex:
             queue = self._queues.get(effect.place, {}).get(effect.home)
             if queue is None or not queue.occupied():
@@ -184,7 +184,7 @@ class Queues:
                 queue.address, queue.arrival = f"{channel} {queue.number}", 0
             return queue.address
 
-    def freed(self, effect: Freed, outside: Outside) -> None:
+    def freed(self, effect: NotifyWaiters, outside: Outside) -> None:
         """Who hears of it from the store, because it is registered, is left to that."""
         place = effect.place
         if effect.address:
@@ -206,7 +206,7 @@ class Queues:
                 for queue in self._of(place):
                     queue.wake()
 
-    def wake(self, place: Place, number: str) -> bool:
+    def wake(self, place: LockId, number: str) -> bool:
         """The store has taken this queue out of the line, since the lock may be free; False if nobody waits there."""
         with self._mutex:
             for queue in self._of(place):
@@ -223,10 +223,10 @@ class Queues:
                 for queue in self._of(place):
                     queue.wake()
 
-    def _of(self, place: Place) -> list[_Queue]:
+    def _of(self, place: LockId) -> list[_Queue]:
         return list(self._queues.get(place, {}).values())
 
-    def wait(self, effect: Wait, outside: Outside) -> Turn | None:
+    def wait(self, effect: Wait, outside: Outside) -> Attempt | None:
         turn = self.begin(effect, outside)
         while type(turn) is float:
             outside.may_block()
@@ -234,14 +234,14 @@ class Queues:
             turn = self.go_on(effect, outside)
         return turn  # type: ignore[return-value]
 
-    async def await_(self, effect: Wait, outside: Outside) -> Turn | None:
+    async def await_(self, effect: Wait, outside: Outside) -> Attempt | None:
         turn = self.begin(effect, outside)
         while type(turn) is float:
             await effect.seat.gate.wait(turn)
             turn = self.go_on(effect, outside)
         return turn  # type: ignore[return-value]
 
-    def begin(self, effect: Wait, outside: Outside) -> Turn | float | None:
+    def begin(self, effect: Wait, outside: Outside) -> Attempt | float | None:
         """A wait begins: as ``_Queue.turn``."""
         seat, pause, standing = effect.seat, effect.pause, effect.standing
         with self._mutex:
@@ -256,7 +256,7 @@ class Queues:
             queue.occupied()
             return queue.turn(seat, effect.until, outside)
 
-    def go_on(self, effect: Wait, outside: Outside) -> Turn | float | None:
+    def go_on(self, effect: Wait, outside: Outside) -> Attempt | float | None:
         """A sleeper woke up: as ``_Queue.turn``."""
         with self._mutex:
             queue: _Queue = effect.seat.queue

@@ -22,7 +22,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..core import clock, events
-from ..core.background_thread import Daemon, leave
+from ..core.background_thread import BackgroundThread, leave
 from ..core.errors import LockBackendError
 from ..core.hold import Hold
 from ..core.wakeup import ThreadEvent, call_and_wait
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..backends.base import Backend
-    from ..core.effects import Command, Freed, Place, Sweep
+    from ..core.effects import Cleanup, Command, LockId, NotifyWaiters
     from ..core.tuning import Tuned
 
 _log = logging.getLogger("django_redis_locks.renew")
@@ -50,7 +50,7 @@ class Janitor:
     """The thread of one backend. It begins with the first thing to do."""
 
     def __init__(
-        self, backend: Backend, tell: Callable[[Freed], object], listen: Callable[[str], object], engine: Tuned
+        self, backend: Backend, tell: Callable[[NotifyWaiters], object], listen: Callable[[str], object], engine: Tuned
     ) -> None:
         self._backend = backend
         self._engine = engine
@@ -77,7 +77,7 @@ class Janitor:
         self._errands = Errands(self._backend, self._tell_waiters, self._engine)
         self._looks = Looks(self._backend, self._engine, self._rounds, self._listen)
         self._sleeps_until = -inf
-        self._daemon = Daemon(self._work, "django-redis-locks janitor")
+        self._daemon = BackgroundThread(self._work, "django-redis-locks janitor")
         self._pid = os.getpid()
         self._works_in = 0
         """The process in which the thread was started."""
@@ -115,20 +115,20 @@ class Janitor:
             raise
         self._works_in = self._pid
 
-    def sweep(self, effect: Sweep) -> None:
+    def sweep(self, effect: Cleanup) -> None:
         self._settle_in()
         self.put(lambda: self._errands.sweep(effect))
         with contextlib.suppress(LockBackendError):  # the error that is on its way is the one to see
             self._daemon.start()
 
-    def send(self, command: Command[int], place: Place) -> None:
+    def send(self, command: Command[int], place: LockId) -> None:
         """Send a command that nobody waits for, soon, and again for a while if the store can't be reached."""
         self._settle_in()
         self.put(lambda: self._errands.send(command, place))
         with contextlib.suppress(LockBackendError):
             self._daemon.start()
 
-    def look(self, place: Place) -> None:
+    def look(self, place: LockId) -> None:
         """Ask the store about the holds there, soon: one may have been freed by force."""
         self._settle_in()
         if self._looks.ask_for(place):

@@ -12,7 +12,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..core.background_thread import Daemon, leave
+from ..core.background_thread import BackgroundThread, leave
 from ..core.errors import LockBackendError
 from ..core.wakeup import ThreadEvent, call_and_wait
 
@@ -38,7 +38,7 @@ class Notices:
         self._calling = False
         self._dropped = 0
         self._wakeup = ThreadEvent()
-        self._daemon = Daemon(self._work, "django-redis-locks notices")
+        self._daemon = BackgroundThread(self._work, "django-redis-locks notices")
 
     def post(self, call: Callable[[], object]) -> None:
         """Have the thread make this call, unless too many wait. Its exceptions are logged."""

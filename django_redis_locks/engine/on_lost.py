@@ -8,7 +8,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING
 
 from ..core.hold import Hold, State
-from ..core.text import visible
+from ..core.text import escape_unprintable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ def react(hold: Hold, post: Callable[[Callable[[], object]], object]) -> None:
             elif callable(wanted) and grant is not None:
                 wanted(grant)
         except BaseException:  # noqa: BLE001 - the user's code, in our thread: not even sys.exit() may end that
-            _log.exception("on_lost of lock %s failed", visible(hold.name))
+            _log.exception("on_lost of lock %s failed", escape_unprintable(hold.name))
 
     at_once = getattr(wanted, "at_once", None)
     if at_once is not None:

@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ..core import clock, forks
-from ..core.background_thread import Daemon
+from ..core.background_thread import BackgroundThread
 from ..core.errors import LockBackendError
 from ..core.tuning import Tuned
 from ..core.wakeup import ThreadEvent
@@ -54,7 +54,7 @@ class Outage:
         self._mutex = threading.RLock()
         self._pid = os.getpid()
         self._wakeup = ThreadEvent()
-        self._daemon = Daemon(self._work, "django-redis-locks probe")
+        self._daemon = BackgroundThread(self._work, "django-redis-locks probe")
         self.forget()
 
     def forget(self) -> None:

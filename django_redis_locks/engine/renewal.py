@@ -13,7 +13,7 @@ from ..core import clock, events
 from ..core.errors import LockBackendError
 from ..core.hold import Hold, State
 from ..core.owners import alive, registry
-from ..core.text import visible
+from ..core.text import escape_unprintable
 from .cleanup import BATCH
 from .on_lost import react
 from .renewal_batch import renew
@@ -129,7 +129,7 @@ class Renewals:
 
     def _warn(self, text: str, hold: Hold, *more: object) -> None:
         about = {"lock_name": hold.name, "lock_alias": hold.alias, **events.key_field(hold.key, hold.alias)}
-        self._notices.post(partial(_log.warning, text, visible(hold.name), *more, extra=about))
+        self._notices.post(partial(_log.warning, text, escape_unprintable(hold.name), *more, extra=about))
 
     def _try_soon(self, hold: Hold, entry: Lease) -> None:
         now = clock.now()

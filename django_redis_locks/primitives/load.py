@@ -13,11 +13,11 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ..core import forks, owners
-from ..core.effects import Command, Leave, Program, Seat, Standing, Sweep, Turn
+from ..core.effects import Attempt, Cleanup, Command, LeaveQueue, Program, QueuePosition, Waiter
 from ..core.errors import LockBackendError
 from ..core.hold import Hold, State, mint_id
 from ..core.replies import members, number, text, yes_or_no
-from ..core.runner import surely
+from ..core.runner import run_twice_if_interrupted
 from .shared.requests import Wish
 from .shared.retry import Answer, Patience, asking
 from .shared.wait_loop import Outcome, waiting
@@ -25,7 +25,7 @@ from .shared.wait_loop import Outcome, waiting
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..core.effects import Performer, Place
+    from ..core.effects import LockId, Performer
 
 KIND: Final = "load"
 
@@ -76,7 +76,7 @@ class Claim(NamedTuple):
     value_left: int = -2
     value: Any = None
     said: str = ""
-    standing: Standing = Standing()
+    standing: QueuePosition = QueuePosition()
     hold: Lease | None = None
     asked: float = 0.0
     waited: bool = False
@@ -130,7 +130,7 @@ class Load:
     """The load of one value. Its methods are programs."""
 
     world: Performer
-    place: Place
+    place: LockId
     keys: LoadKeys
     name: str
     alias: str
@@ -142,12 +142,12 @@ class Load:
         Raises:
             LockBackendError: the store can't be reached, or refuses.
         """
-        seat = Seat(self.place, wish.home, self.keys.inbox, wish=wish) if wish.wait > 0 else None
+        seat = Waiter(self.place, wish.home, self.keys.inbox, wish=wish) if wish.wait > 0 else None
         try:
             return (yield from waiting(self, wish, seat, Claim(BUSY), self.patience))
         except BaseException as failure:
             if not isinstance(failure, GeneratorExit):
-                surely(partial(self._give_up_wish, wish, failure))
+                run_twice_if_interrupted(partial(self._give_up_wish, wish, failure))
             raise
 
     def storing(
@@ -182,10 +182,10 @@ class Load:
         ended: bool = yield from self._ending(token, self._give_up(token, keep, why), hold)
         return ended
 
-    def abandoning(self, token: str, hold: Hold | None, lease: int) -> Sweep:
+    def abandoning(self, token: str, hold: Hold | None, lease: int) -> Cleanup:
         """What frees a claim in the background. It may be carried out while one unwinds."""
         self._let_go(hold)
-        return Sweep(self.place, self._give_up(token), lease / 1000)
+        return Cleanup(self.place, self._give_up(token), lease / 1000)
 
     def checking(self, token: str, lease: int, *, by_permit: bool = False) -> Program[tuple[bool, int]]:
         """Prolong the claim, or the permit; whether it is still ours, and for how many milliseconds values settle."""
@@ -217,13 +217,13 @@ class Load:
 
     # For waiting().
 
-    def _question(self, wish: Claiming, turn: Turn) -> Command[Claim]:
+    def _question(self, wish: Claiming, turn: Attempt) -> Command[Claim]:
         extra = "" if wish.extra is None else wish.extra
         line = turn.address, turn.arrival, int(turn.more), self.world.tuning.waiter_ttl
         args = wish.token, wish.lease, wish.fresh_above, int(wish.take), extra, *line
         return Command("load/claim", self._all_keys, args, self._read)
 
-    def _outcome(self, wish: Claiming, turn: Turn, answer: Answer) -> Outcome[Claim]:
+    def _outcome(self, wish: Claiming, turn: Attempt, answer: Answer) -> Outcome[Claim]:
         claim: Claim = answer[0]._replace(asked=answer[1], waited=wish.busy)
         wish.standing = claim.standing
         if claim.verdict == BUSY:
@@ -247,7 +247,7 @@ class Load:
             lease=wish.lease,
             sent=sent,
             renew_for=wish.renew_for,
-            owner=owners.me(),
+            owner=owners.current_owner(),
             home=wish.home,
             on_lost=None,
             unanswered=False,
@@ -258,10 +258,10 @@ class Load:
     def _give_up_wish(self, wish: Claiming, failure: BaseException) -> None:
         handlers = self.world.handlers
         if wish.seat is not None:
-            handlers[Leave](Leave(wish.seat, 0.0))
+            handlers[LeaveQueue](LeaveQueue(wish.seat, 0.0))
         if wish.sent and (not isinstance(failure, LockBackendError) or failure.unanswered):
             sweep = self.abandoning(wish.token, None, wish.lease)
-            handlers[Sweep](sweep)
+            handlers[Cleanup](sweep)
 
     # The commands.
 
@@ -278,7 +278,7 @@ class Load:
         except GeneratorExit:
             raise
         except BaseException:
-            yield Sweep(self.place, self._give_up(token), self.world.tuning.max_poll_interval)
+            yield Cleanup(self.place, self._give_up(token), self.world.tuning.max_poll_interval)
             raise
 
     def _asked(self, command: Command[Any], patience: Patience, until: float = inf) -> Program[Any]:
@@ -298,7 +298,7 @@ class Load:
         if reply[0] == -1:
             raise LockBackendError(f"the lease of a load ({self.keys.lease}) is {text(reply[1])}")
         verdict, left, arrival, lives, value, said = members(reply)
-        return Claim(verdict, left / 1000, lives, value, text(said), Standing(number(arrival)))
+        return Claim(verdict, left / 1000, lives, value, text(said), QueuePosition(number(arrival)))
 
 
 def _checked(reply: Any) -> tuple[bool, int]:

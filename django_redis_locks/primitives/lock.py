@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..core import clock, forks, owners
 from ..core import holder as holders
-from ..core.effects import Command, Standing, Turn
+from ..core.effects import Attempt, Command, QueuePosition
 from ..core.holder import Holder
 from ..core.keys import ALL
 from ..core.replies import forced, freed, members, moment, number, text, yes_or_no
@@ -37,7 +37,7 @@ class Lock(BaseLock):
 
     __slots__ = ()
 
-    def _question(self, ask: Ask, turn: Turn) -> Command[Granted | Busy | Foreign]:
+    def _question(self, ask: Ask, turn: Attempt) -> Command[Granted | Busy | Foreign]:
         terms = self.terms
         keys = self.keys
         about = holders.describe(forks.known, owners.name_of(ask.owner), self.name, terms.metadata)
@@ -105,8 +105,8 @@ SMALLEST_FENCE: Final = 99
 """Fences are microseconds of a clock. A number as small as this is the answer to something else."""
 
 
-def _standing(arrival: Any, others: Any) -> Standing:
-    return Standing(number(arrival), yes_or_no(others)) if arrival or others else NOWHERE
+def _standing(arrival: Any, others: Any) -> QueuePosition:
+    return QueuePosition(number(arrival), yes_or_no(others)) if arrival or others else NOWHERE
 
 
 def _foreign(reply: Any) -> Foreign:

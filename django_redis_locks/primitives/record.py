@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..core import clock, forks, owners
 from ..core.durations import Duration, lease_ms, patience
-from ..core.effects import Command, Leave, Program, Seat, Standing, Sweep, Turn
+from ..core.effects import Attempt, Cleanup, Command, LeaveQueue, Program, QueuePosition, Waiter
 from ..core.errors import LockBackendError, LockKeyError
 from ..core.hold import Hold, State, mint_id
 from ..core.replies import number, parsed
-from ..core.runner import arun, run, surely
+from ..core.runner import arun, run, run_twice_if_interrupted
 from .shared.record_values import (
     Change,
     Listed,
@@ -39,7 +39,7 @@ from .shared.retry import Answer, asking
 from .shared.wait_loop import Outcome, waiting
 
 if TYPE_CHECKING:
-    from ..core.effects import Performer, Place
+    from ..core.effects import LockId, Performer
     from ..core.keys import LockKeys
     from .shared.requests import Terms, Wish
 
@@ -57,7 +57,7 @@ class RecordRef:
     """
 
     world: Performer
-    place: Place
+    place: LockId
     keys: LockKeys
     key: str
     name: str
@@ -170,7 +170,7 @@ class RecordRef:
             raise
         except BaseException as failure:
             if write.expected is None and not (isinstance(failure, LockBackendError) and not failure.unanswered):
-                yield Sweep(self.place, self._drop(0, write.nonce, dropped), write.lease / 1000)
+                yield Cleanup(self.place, self._drop(0, write.nonce, dropped), write.lease / 1000)
             raise
         if not reply.ok or reply.record is None:
             return Written(False, reply.record)
@@ -201,18 +201,18 @@ class RecordRef:
     def _changing(self, wish: Change) -> Program[Record | None]:
         # Who has seen an older version than the head of the queue waits for something else
         begin = clock.now()
-        answer = yield from self._ask(self._question(wish, Turn()), begin + wish.wait)
-        record, settled, *_ = self._outcome(wish, Turn(), answer)
+        answer = yield from self._ask(self._question(wish, Attempt()), begin + wish.wait)
+        record, settled, *_ = self._outcome(wish, Attempt(), answer)
         wish.wait -= clock.now() - begin
         if settled or wish.wait <= 0:
             return record
-        seat = Seat(self.place, wish.home, self.keys.inbox, wish=wish)
+        seat = Waiter(self.place, wish.home, self.keys.inbox, wish=wish)
         return (yield from waiting(self, wish, seat, record, self.terms.waits))
 
-    def _question(self, wish: Change, turn: Turn) -> Command[Reply]:
+    def _question(self, wish: Change, turn: Attempt) -> Command[Reply]:
         return self._get(wish.known, turn)
 
-    def _outcome(self, wish: Change, turn: Turn, answer: Answer) -> Outcome[Record | None]:
+    def _outcome(self, wish: Change, turn: Attempt, answer: Answer) -> Outcome[Record | None]:
         reply: Reply = answer[0]
         wish.standing = reply.standing
         record = reply.record
@@ -227,8 +227,8 @@ class RecordRef:
 
     def _give_up(self, wish: Wish, failure: BaseException) -> None:
         if wish.seat is not None:
-            leave = Leave(wish.seat, 0.0)  # the next one asks at once: a wake-up may have been spent
-            surely(partial(self.world.handlers[Leave], leave))
+            leave = LeaveQueue(wish.seat, 0.0)  # the next one asks at once: a wake-up may have been spent
+            run_twice_if_interrupted(partial(self.world.handlers[LeaveQueue], leave))
         if isinstance(failure, LockBackendError):
             self._named(failure)
 
@@ -247,7 +247,7 @@ class RecordRef:
 
     # The commands.
 
-    def _get(self, known: int = 0, turn: Turn | None = None) -> Command[Reply]:
+    def _get(self, known: int = 0, turn: Attempt | None = None) -> Command[Reply]:
         args: tuple[str | int, ...] = ()
         if turn is not None:
             args = known, turn.address, turn.arrival, int(turn.more), self.world.tuning.waiter_ttl
@@ -307,7 +307,7 @@ class RecordRef:
             lease=write.lease,
             sent=sent,
             renew_for=write.renew_for or 0.0,
-            owner=owners.me(),
+            owner=owners.current_owner(),
             home=write.home,
             on_lost=write.on_lost,  # type: ignore[arg-type]  # its record stands for a grant
             unanswered=False,
@@ -341,4 +341,4 @@ class RecordRef:
         """As ``_read``, and at the end when this process lined up."""
         if reply[0] == -1:
             return self._read(reply)
-        return self._read(reply[:-1])._replace(standing=Standing(int(reply[-1])))
+        return self._read(reply[:-1])._replace(standing=QueuePosition(int(reply[-1])))

@@ -11,7 +11,7 @@ from typing import Any
 from django_redis_locks import Holder, Lock, LockKeyError, Record, RecordRef, locks
 from django_redis_locks.core import clock, owners
 from django_redis_locks.core import holder as holders
-from django_redis_locks.core.effects import Command, Handed, Standing, Turn
+from django_redis_locks.core.effects import Attempt, Command, HandedOverLock, QueuePosition
 from django_redis_locks.core.keys import waiters_of
 from django_redis_locks.primitives.lock import read_verdict
 from django_redis_locks.primitives.shared.requests import Ask, Busy, Foreign, Granted
@@ -126,13 +126,13 @@ class RandomCommands:
         return commands
 
     def acquire(self, lock: Lock) -> Pair:
-        ask = Ask(0, owners.me(), None)
+        ask = Ask(0, owners.current_owner(), None)
         ask.token = self.token()
-        turn = Turn()
+        turn = Attempt()
         if self.chance.random() < 0.7:
             hold: Any = SimpleNamespace(token=self.token())
-            handed = Handed(hold, lock._free, lambda: None) if self.chance.random() < 0.4 else None
-            turn = Turn(self.address(), self.arrival(), self.maybe(), handed)
+            handed = HandedOverLock(hold, lock._free, lambda: None) if self.chance.random() < 0.4 else None
+            turn = Attempt(self.address(), self.arrival(), self.maybe(), handed)
         command = lock._question(ask, turn)
         token, _, _, *waits = command.args
         about = self.chance.choice(["", "nonsense", holders.describe(1, "thread", "näme", holders.FIELDS)])
@@ -166,7 +166,7 @@ class RandomCommands:
         if self.maybe():
             return self.both(record._get())
         address, arrival, more = self.address(), self.arrival(), self.maybe()
-        ours, theirs = (record._get(fence, Turn(address, arrival, more)) for fence in self.fences(record.keys.lock))
+        ours, theirs = (record._get(fence, Attempt(address, arrival, more)) for fence in self.fences(record.keys.lock))
         return self.kept(ours), self.kept(theirs)
 
     def put(self, record: RecordRef) -> Pair:
@@ -238,7 +238,7 @@ def alike(ours: Any, theirs: Any) -> bool:
     """Equal, but for times, which are near each other."""
     if type(ours) is not type(theirs):
         return False
-    if isinstance(ours, Standing):
+    if isinstance(ours, QueuePosition):
         return near(ours.arrival / 1e6, theirs.arrival / 1e6) and ours.others == theirs.others
     if isinstance(ours, tuple):
         return len(ours) == len(theirs) and all(map(alike, ours, theirs))

@@ -13,7 +13,7 @@ from django_redis_locks import Grant, Lock, LockBackendError, Record, RecordRef,
 from django_redis_locks.backends.memory import store as memory_store
 from django_redis_locks.backends.redis import sync_connections as threads
 from django_redis_locks.core import events
-from django_redis_locks.core.effects import Command, Place, Seat
+from django_redis_locks.core.effects import Command, LockId, Waiter
 from django_redis_locks.core.events import BackendFailed, Event, ForceReleased, Lost, Released
 from django_redis_locks.core.runner import run
 from django_redis_locks.core.tuning import RESERVED_FENCES
@@ -30,7 +30,7 @@ class Waitable(Protocol):
     """A lock, a record or a load: what callers wait for."""
 
     @property
-    def place(self) -> Place: ...
+    def place(self) -> LockId: ...
 
 
 def engine() -> Engine:
@@ -38,7 +38,7 @@ def engine() -> Engine:
     return locks["default"].engine
 
 
-def waiters(lock: Waitable) -> set[Seat]:
+def waiters(lock: Waitable) -> set[Waiter]:
     """The callers of this process that wait for a lock."""
     homes = engine()._queues._queues.get(lock.place, {})
     return {seat for queue in list(homes.values()) for seat in list(queue.seats)}

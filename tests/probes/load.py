@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django_redis_locks.core import clock
-from django_redis_locks.core.effects import Command, Place, Program
+from django_redis_locks.core.effects import Command, LockId, Program
 from django_redis_locks.core.hold import State
 from django_redis_locks.core.keys import Spelling
 from django_redis_locks.core.owners import running_loop
@@ -74,7 +74,7 @@ class LoadCalls:
         )
         self.key = key
         self.same_server = same_server
-        self.place = Place(engine().backend.identity, keys.lease)
+        self.place = LockId(engine().backend.identity, keys.lease)
         self._load = Load(engine(), self.place, keys, "report", "default", USUAL)
 
     def sibling(self, value: str) -> LoadCalls:

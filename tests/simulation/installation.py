@@ -18,7 +18,7 @@ from celery_locks import submit as submission
 from celery_locks import task_settings as terms
 from celery_locks import worker_start as start
 from django_redis_locks.core import clock, events, forks, owners
-from django_redis_locks.core.background_thread import Daemon
+from django_redis_locks.core.background_thread import BackgroundThread
 from django_redis_locks.engine import engine, home_queue, outages
 from django_redis_locks.engine import local_queue as queues
 from django_redis_locks.engine import maintenance as renewal
@@ -70,7 +70,7 @@ class Installation:
             return self._getpid()
         return self.scheduler.process.pid
 
-    def start_thread(self, daemon: Daemon) -> None:
+    def start_thread(self, daemon: BackgroundThread) -> None:
         daemon._thread = self.scheduler.process.thread("maintenance", daemon._work)
 
     def __getitem__(self, alias: str) -> Locks:
@@ -141,10 +141,10 @@ class Watch(logging.Handler):
             scheduler.broken(f"it is logged that {record.getMessage()}: {record.exc_info[1]!r}")
 
 
-def _calling(start: Callable[[Daemon], None]) -> Callable[[Daemon], None]:
+def _calling(start: Callable[[BackgroundThread], None]) -> Callable[[BackgroundThread], None]:
     """As a method: what is bound already isn't bound to the next object."""
 
-    def begin(self: Daemon) -> None:
+    def begin(self: BackgroundThread) -> None:
         start(self)
 
     return begin
@@ -159,7 +159,7 @@ def installed() -> Iterator[Installation]:
         (base, "getpid", installation.getpid),
         (forks, "known", forks.known),
         (engine, "_engines", OwnEngine(installation)),
-        (Daemon, "_begin", _calling(installation.start_thread)),
+        (BackgroundThread, "_begin", _calling(installation.start_thread)),
         (renewal, "time", SimpleNamespace(sleep=lambda seconds: current().sleep(seconds))),
         (owners, "_here", Here()),
         (owners._tokens, "_source", owners._tokens._source),

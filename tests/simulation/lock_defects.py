@@ -66,10 +66,10 @@ def leases_that_end(world: LockWorld, process: Process) -> None:
 
 def two_exceptions(world: LockWorld, process: Process) -> None:
     """A second signal handler raises before the clean-up of what the first one interrupted."""
-    real = base.surely
+    real = base.run_twice_if_interrupted
 
     def struck(clear_away: Callable[[], object]) -> None:
-        base.surely = real
+        base.run_twice_if_interrupted = real
         raise Struck
 
     def hold() -> None:
@@ -89,7 +89,7 @@ def two_exceptions(world: LockWorld, process: Process) -> None:
             world.scheduler.broken("a waiter gives up although the lock is free")
 
     def strike() -> None:
-        base.surely = struck
+        base.run_twice_if_interrupted = struck
         waiter.strikes += 1
         waiter.wake()
 

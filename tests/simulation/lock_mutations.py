@@ -11,7 +11,7 @@ import pytest
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.memory.store import Store
 from django_redis_locks.core import hold
-from django_redis_locks.core.effects import Handed
+from django_redis_locks.core.effects import HandedOverLock
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queue import _Queue
 from django_redis_locks.engine.renewal_schedule import Rounds
@@ -60,7 +60,7 @@ def lease_lowered(patch: Patch) -> None:
 
 def no_doubt(patch: Patch) -> None:
     """[H3] What isn't there any more is reported, although an attempt before this one wasn't answered: for the explorer."""
-    patch.setattr(Handed, "doubtful", property(lambda self: False, lambda self, doubt: None))
+    patch.setattr(HandedOverLock, "doubtful", property(lambda self: False, lambda self, doubt: None))
 
 
 def registered_too_early(patch: Patch) -> None:

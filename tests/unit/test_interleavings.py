@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from django_redis_locks.backends.memory import backend as memory
-from django_redis_locks.core.effects import Seat, Standing, Turn
+from django_redis_locks.core.effects import Attempt, QueuePosition, Waiter
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queue import Queues, _Queue
 from django_redis_locks.primitives.lock import Lock
@@ -164,14 +164,14 @@ def taken_unasked(patch: pytest.MonkeyPatch) -> None:
     """[H3] An heir believes that the lock is his without asking for it."""
     question, asking = Lock._question, waiting.asking
 
-    def ask_as_the_one_before(self: Lock, ask: Any, turn: Turn) -> Any:
+    def ask_as_the_one_before(self: Lock, ask: Any, turn: Attempt) -> Any:
         if turn.handed is not None:
             ask.token = turn.handed.hold.token
         return question(self, ask, turn)
 
     def answer(command: Any, *args: Any) -> Any:
         if command.args[3:4] not in {(), ("",)}:
-            in_line = Standing(command.args[5])
+            in_line = QueuePosition(command.args[5])
             return Granted(1, False, in_line), world.now, False
         return (yield from asking(command, *args))
 
@@ -181,7 +181,7 @@ def taken_unasked(patch: pytest.MonkeyPatch) -> None:
 
 def given_back_and_freed(patch: pytest.MonkeyPatch) -> None:
     """[H3] Who took a lock over without a question, and gave it back, has the janitor free it all the same."""
-    patch.setattr(Seat, "gave_back", False)
+    patch.setattr(Waiter, "gave_back", False)
 
 
 def no_limit(patch: pytest.MonkeyPatch) -> None:
@@ -224,7 +224,7 @@ def one_queue(patch: pytest.MonkeyPatch) -> None:
     """[H12] Threads queue up behind the tasks of a loop."""
     real = Queues._join
 
-    def join(self: Queues, seat: Seat, *args: Any) -> None:
+    def join(self: Queues, seat: Waiter, *args: Any) -> None:
         seat.home = None
         real(self, seat, *args)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...core.effects import NONSENSE
+from ...core.effects import PARSE_ERRORS
 from ...core.errors import LockBackendError
-from ...core.text import visible
+from ...core.text import escape_unprintable
 from ...core.tuning import DEFAULT, Tuning
 from ..base import Backend, Inbox
 from . import server_info as facts
@@ -125,7 +125,7 @@ class RedisBackend(Backend):
             raise self._refused(refusal) from refusal
         except Failure as failure:
             raise self._failed(failure) from failure.cause
-        except NONSENSE as error:
+        except PARSE_ERRORS as error:
             raise LockBackendError(f"{self.location} doesn't answer as Redis does: {error}", passing=True) from error
         finally:
             wire.close()
@@ -155,7 +155,7 @@ class RedisBackend(Backend):
         code = code_of(error)
         if code in OUTDATED and self._inbox is not None:
             self._inbox.reconnect()
-        text = f"{self.location} refuses ({code}): {visible(str(error).rstrip('.'))}{HINTS.get(code, '')}"
+        text = f"{self.location} refuses ({code}): {escape_unprintable(str(error).rstrip('.'))}{HINTS.get(code, '')}"
         return LockBackendError(text, unanswered=code not in WHOLE, passing=code in PASSING, stale=stale)
 
 

@@ -12,7 +12,7 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from ...core.background_thread import Daemon
+from ...core.background_thread import BackgroundThread
 from ...core.clock import system_now as now
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Alarms:
     def __init__(self) -> None:
         self._put: SimpleQueue[tuple[float, int, Callable[[], object]]] = SimpleQueue()
         self._count = count().__next__
-        self._daemon = Daemon(self._work, "django-redis-locks alarms")
+        self._daemon = BackgroundThread(self._work, "django-redis-locks alarms")
         self._pid = os.getpid()
 
     def ring(self, at: float, what: Callable[[], object]) -> None:

@@ -21,7 +21,7 @@ from ...backends.memory import MemoryBackend
 from ...conf import DEFAULTS, SETTING
 from ...conf import cache_settings as servers
 from ...core import clock, durations, forks
-from ...core.effects import Place
+from ...core.effects import LockId
 from ...core.keys import Spelling
 from ...core.tuning import BACKEND_WAIT
 from ...handler import DEFAULT, locks
@@ -104,7 +104,7 @@ class Road:
     def load(self, key: str, name: str) -> Load:
         """The load of the value under a key of the cache."""
         keys = self._fused(key) if self.fused else self._beside(key)
-        place = Place(self.engine.backend.identity, keys.lease)
+        place = LockId(self.engine.backend.identity, keys.lease)
         return Load(self.world, place, keys, name, self.alias, self.patience)
 
     def generations(self) -> list[str]:

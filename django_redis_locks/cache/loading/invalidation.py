@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ...core import clock, forks
-from ...core.effects import Sweep
+from ...core.effects import Cleanup
 from ...core.errors import LockBackendError
 from ...core.owners import mint_token
 from ...core.runner import arun, run
@@ -129,10 +129,10 @@ class Block:
                 if not ended:
                     yield self._sweep()
 
-    def _sweep(self) -> Sweep:
+    def _sweep(self) -> Cleanup:
         """What gives the loads back in the background."""
         delete: Command[Any] = unblocking(self._loads, self._token)
-        return Sweep(self._loads[0].place, delete, self._road.world.tuning.writer_lease)
+        return Cleanup(self._loads[0].place, delete, self._road.world.tuning.writer_lease)
 
     def _forget(self) -> None:
         for key in self._keys:

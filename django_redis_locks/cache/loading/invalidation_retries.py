@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from django.db import connections
 
 from ...core import clock, forks
-from ...core.background_thread import Daemon
+from ...core.background_thread import BackgroundThread
 from ...core.errors import LockBackendError
 from ...core.runner import run
 from .. import metrics
@@ -168,7 +168,7 @@ class Retries:
             self._due = -inf
             self._pause *= 2
         try:
-            Daemon(self._work, "django-redis-locks invalidations").start()
+            BackgroundThread(self._work, "django-redis-locks invalidations").start()
         except BaseException as failure:
             self._end_round(self._road.world.tuning.longest_invalidation_retry)
             if not isinstance(failure, LockBackendError):  # no thread to be had now

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Awaitable, Callable
 
-    from ...core.effects import Place
+    from ...core.effects import LockId
     from .singleflight import Flight
 
-Within: TypeAlias = "tuple[tuple[Place, Flight | None], ...]"
+Within: TypeAlias = "tuple[tuple[LockId, Flight | None], ...]"
 """Loads and their flights."""
 
 loading: ContextVar[Within] = ContextVar("django_redis_locks.cache.loading.run", default=())

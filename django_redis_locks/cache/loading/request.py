@@ -20,7 +20,7 @@ from .refresh_job import Job, hand_over
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...core.effects import Place, Program
+    from ...core.effects import LockId, Program
     from ...primitives.load import Claim
     from ..options import LoadOptions
     from .coordinator import Road
@@ -70,8 +70,8 @@ class Call:
         return self._load
 
     @property
-    def place(self) -> Place:
-        place: Place = self.load.place
+    def place(self) -> LockId:
+        place: LockId = self.load.place
         return place
 
     @property
@@ -122,7 +122,7 @@ class Call:
             extra=extra,
         )
 
-    def nested_in(self, place: Place) -> tuple[Place, Flight | None] | None:
+    def nested_in(self, place: LockId) -> tuple[LockId, Flight | None] | None:
         """The load of the same value within which this one runs."""
         for outer in loaders.loading.get():
             if outer[0] == place:

@@ -21,7 +21,7 @@ from .loader import served_by_a_thread
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...core.effects import Place, Program
+    from ...core.effects import LockId, Program
     from .coordinator import Road
     from .request import Call
 
@@ -48,7 +48,7 @@ class _Here(threading.local):
     """What this thread has loaded in transactions that are open."""
 
     def __init__(self) -> None:
-        self.pending: WeakValueDictionary[Place, Pending] = WeakValueDictionary()
+        self.pending: WeakValueDictionary[LockId, Pending] = WeakValueDictionary()
 
 
 _here = _Here()
@@ -176,7 +176,7 @@ def any_pending() -> bool:
     return bool(_here.pending)
 
 
-def pending(place: Place) -> Pending | None:
+def pending(place: LockId) -> Pending | None:
     """What this thread has loaded in a transaction that is still open."""
     found = _here.pending.get(place)
     return found if found is not None and found.is_open() else None
@@ -187,7 +187,7 @@ def keep(connections: list[Any], call: Call, value: Any, data: Any, store: Calla
     _here.pending[call.place] = Pending(connections, call, value, data, store)
 
 
-def forget(place: Place) -> None:
+def forget(place: LockId) -> None:
     """What was loaded is invalidated: it isn't stored."""
     found = _here.pending.pop(place, None)
     if found is not None:

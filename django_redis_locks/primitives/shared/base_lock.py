@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Literal, Never, overload
 from ...core import events, forks, owners
 from ...core.arguments import refuse_unknown
 from ...core.durations import Duration, patience
-from ...core.effects import Leave
+from ...core.effects import LeaveQueue
 from ...core.errors import LockAlreadyHeld, LockBackendError, LockNotAcquired, LockNotOwned
 from ...core.grant import Grant
 from ...core.hold import Hold, State
 from ...core.owners import registry
-from ...core.runner import arun, run, surely
+from ...core.runner import arun, run, run_twice_if_interrupted
 from .lock_object import LockObject
 from .lock_programs import LATE
 from .requests import Ask, Busy
@@ -232,7 +232,7 @@ class BaseLock(LockObject):
             forks.pid()
         usual = blocking is True and timeout is None
         wait = self.terms.wait if usual else self._patience(blocking, timeout)
-        ask = Ask(wait, owners.me(), home, raises=usual)
+        ask = Ask(wait, owners.current_owner(), home, raises=usual)
         if registry.knows(self.place):
             newest = registry.newest(self.place, deferred=True)
             if newest is not None and newest.hold.held:
@@ -287,7 +287,7 @@ class BaseLock(LockObject):
     def _failed(self, ask: Ask, failure: BaseException) -> Grant:
         """Nobody will ever have the grant: what the wish left behind is cleared away, and the failure raised again. With
         ``ON_BACKEND_ERROR`` "open" a store that is down gives a grant that protects nothing."""
-        surely(partial(self._clear_away, ask, failure))
+        run_twice_if_interrupted(partial(self._clear_away, ask, failure))
         if not isinstance(failure, LockBackendError):
             raise failure
         self._named(failure)
@@ -301,9 +301,9 @@ class BaseLock(LockObject):
 
     def _clear_away(self, ask: Ask, failure: BaseException) -> None:
         if ask.seat is not None:
-            self._perform(Leave(ask.seat, 0.0))  # the next one asks at once: a wake-up may have been spent
+            self._perform(LeaveQueue(ask.seat, 0.0))  # the next one asks at once: a wake-up may have been spent
         if ask.given is not None:
-            owners.enter_not(ask.given)
+            owners.forget_block(ask.given)
             registry.forget(ask.given)
         if ask.inner is not None:
             ask.inner.take_out(ask.grant)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ...core.effects import NONSENSE, Command
+from ...core.effects import PARSE_ERRORS, Command
 from ...core.keys import waiters_of
 from ...core.replies import members, number, text
 from ..lock import KIND, read_look
@@ -104,7 +104,7 @@ def _read_look(now: float, waiting: Any, *verdict: Any) -> Look:
     found: Holder | Kept | Foreign | None
     try:
         found = _kept(*verdict[1:]) if verdict and verdict[0] == 1 else read_look(verdict)
-    except NONSENSE:  # it spoils no page
+    except PARSE_ERRORS:  # it spoils no page
         found = Foreign("what can't be read")
     return Look(number(waiting), found, now)
 

@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...core import events, owners
-from ...core.effects import Effect, Freed
+from ...core.effects import Effect, NotifyWaiters
 from ...core.errors import LockError, LockLost
 from ...core.hold import Hold, State
 from ...core.owners import registry
-from ...core.runner import arun, run, surely
+from ...core.runner import arun, run, run_twice_if_interrupted
 from .lock_programs import Programs
 
 if TYPE_CHECKING:
@@ -73,19 +73,19 @@ class Returning(Programs):
             registry.forget(grant)
         if hold.state is State.RELEASING and not hold.doubted:
             hold.doubted = True
-            surely(partial(self._leave_to_janitor, hold))
+            run_twice_if_interrupted(partial(self._leave_to_janitor, hold))
 
     def _leave_to_janitor(self, hold: Hold) -> None:
         self.world.unwatch(hold)
         self._perform(self._sweep(hold.token))
-        self._perform(Freed(self.place, False, hold.address))  # it may have been: who waits here asks
+        self._perform(NotifyWaiters(self.place, False, hold.address))  # it may have been: who waits here asks
         hold.address = ""
 
     def _not_left(self, grant: Grant | None, failure: BaseException) -> None:
         if not isinstance(failure, LockError):
             grant = grant or registry.of_block(self.place, self, 1)
             if grant is not None:
-                owners.enter_not(grant)
+                owners.forget_block(grant)
                 self._not_released(grant, failure)
 
     def _extend(self, hold: Hold, lease: int) -> None:

@@ -11,7 +11,18 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ...core import clock, owners
-from ...core.effects import Command, Freed, Handed, HandOver, LineUp, Pause, Program, Seat, Sweep, Turn
+from ...core.effects import (
+    Attempt,
+    Cleanup,
+    Command,
+    HandedOverLock,
+    HandOver,
+    NotifyWaiters,
+    Program,
+    Requeue,
+    Sleep,
+    Waiter,
+)
 from ...core.errors import LockBackendError, LockKeyError, LockLost
 from ...core.hold import Hold, State, validity
 from ...core.tuning import RESERVED_FENCES
@@ -22,7 +33,7 @@ from .wait_loop import Outcome, waiting
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ...core.effects import Performer, Place
+    from ...core.effects import LockId, Performer
     from ...core.holder import Holder
     from ...core.keys import LockKeys
 
@@ -40,7 +51,7 @@ class Programs:
     """A lock that excludes by one key. Nothing changes it (a frozen one would take thrice as long to make): the state is in the store, in the queue and in the grants."""
 
     world: Performer
-    place: Place
+    place: LockId
     keys: LockKeys
     key: str
     name: str
@@ -50,7 +61,7 @@ class Programs:
 
     # What makes a kind of lock a kind: one command per step.
 
-    def _question(self, ask: Ask, turn: Turn) -> Command[Granted | Busy | Foreign]:
+    def _question(self, ask: Ask, turn: Attempt) -> Command[Granted | Busy | Foreign]:
         raise NotImplementedError
 
     def _free(self, token: str, address: str = "") -> Command[int]:
@@ -105,10 +116,10 @@ class Programs:
         if ask.inner is not None:
             return self._reentering(ask, ask.inner)
         lease = self.terms.lease if self.terms.auto_release else 0  # one that nothing keeps adopts nothing
-        seat = Seat(self.place, ask.home, self.keys.inbox, lease, ask) if ask.wait > 0 else None
+        seat = Waiter(self.place, ask.home, self.keys.inbox, lease, ask) if ask.wait > 0 else None
         return waiting(self, ask, seat, _UNASKED, self.terms.waits)
 
-    def _outcome(self, ask: Ask, turn: Turn, answer: Answer) -> Outcome[Hold | Busy]:
+    def _outcome(self, ask: Ask, turn: Attempt, answer: Answer) -> Outcome[Hold | Busy]:
         """Whatever the attempt may leave behind in the store is handed to the janitor."""
         verdict: Granted | Busy | Foreign
         verdict, sent, unanswered = answer
@@ -127,7 +138,7 @@ class Programs:
         # the next one asks when it is woken, or when this one's lease is over
         return hold, True, hold.lease / 1000, ()
 
-    def _refused(self, ask: Ask, turn: Turn, verdict: Busy | Foreign, unanswered: bool) -> Outcome[Hold | Busy]:
+    def _refused(self, ask: Ask, turn: Attempt, verdict: Busy | Foreign, unanswered: bool) -> Outcome[Hold | Busy]:
         if isinstance(verdict, Foreign):
             ask.sent = False
             raise self.misplaced(verdict)
@@ -139,7 +150,7 @@ class Programs:
         ask.sent = False
         return verdict, False, verdict.lease_left, ()
 
-    def _granted(self, ask: Ask, turn: Turn, verdict: Granted, sent: float, unanswered: bool) -> Hold:
+    def _granted(self, ask: Ask, turn: Attempt, verdict: Granted, sent: float, unanswered: bool) -> Hold:
         taken, handed = turn.taken, turn.handed
         if taken is not None:
             ask.token = taken.hold.token
@@ -154,7 +165,7 @@ class Programs:
             self.world.listen_for(self.place)
         return hold
 
-    def _spend(self, ask: Ask) -> Iterator[Sweep]:
+    def _spend(self, ask: Ask) -> Iterator[Cleanup]:
         """A swept token is spent: the janitor would free what it is granted later. Not before: if the sweep is
         interrupted it is still the one that the wish leaves behind."""
         yield self._sweep(ask.token)
@@ -179,8 +190,8 @@ class Programs:
             unanswered=unanswered,
         )
 
-    def _sweep(self, token: str) -> Sweep:
-        return Sweep(self.place, self._free(token), self.terms.lease / 1000)
+    def _sweep(self, token: str) -> Cleanup:
+        return Cleanup(self.place, self._free(token), self.terms.lease / 1000)
 
     def releasing(self, hold: Hold, home: object) -> Program[bool]:
         """Free the lock if it is still this hold's. Returns whether the store confirmed it.
@@ -204,7 +215,7 @@ class Programs:
                 raise self._lost(hold, "expired") from failure
             raise
         if reply > 1 or hold.address or self.world.queued(self.place):
-            yield Freed(self.place, reply > 1, hold.address)
+            yield NotifyWaiters(self.place, reply > 1, hold.address)
         if hold.unanswered or unanswered:
             yield self._sweep(hold.token)
         hold.state = State.GONE  # not before: what is interrupted until here the caller does again
@@ -219,9 +230,9 @@ class Programs:
         if hold.unanswered or hold.doubted or hold.lost_why is not None or clock.now() >= hold.deadline:
             return False
         if hold.hand_overs >= self.world.tuning.hand_overs:
-            hold.address = yield LineUp(self.place, home)
+            hold.address = yield Requeue(self.place, home)
         else:
-            handed: bool = yield HandOver(Handed(hold, self._free, partial(self._go_on, hold)), home)
+            handed: bool = yield HandOver(HandedOverLock(hold, self._free, partial(self._go_on, hold)), home)
             return handed
         return False
 
@@ -271,10 +282,10 @@ class Programs:
             command = self._force(fence, ask=clock.now() < asks_until)
             reply, _, unanswered = yield from self._answer(command, patience=patience)
             if reply == ASKED:
-                yield Pause(tuning.fence_retry)
+                yield Sleep(tuning.fence_retry)
         freed = bool(reply) or unanswered  # by the attempt that nobody heard of
         if freed:  # all who wait here ask, so that none goes on unasked with what was freed
-            yield Freed(self.place, woke=False)
+            yield NotifyWaiters(self.place, woke=False)
         return freed
 
     def _answer(self, command: Command[Any], until: float = inf, patience: Patience | None = None) -> Program[Answer]:

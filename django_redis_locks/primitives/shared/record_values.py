@@ -9,7 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from ...core.durations import Duration, lease_ms
-from ...core.effects import Standing
+from ...core.effects import QueuePosition
 from .requests import Wish
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Reply(NamedTuple):
 
     ok: bool
     record: Record | None
-    standing: Standing = Standing()
+    standing: QueuePosition = QueuePosition()
 
 
 class Write(NamedTuple):

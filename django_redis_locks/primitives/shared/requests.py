@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ...core import owners
-from ...core.effects import Standing
+from ...core.effects import QueuePosition
 from ...core.hold import mint_id
 from ...core.tuning import BACKEND_WAIT
 from .retry import Patience
@@ -15,12 +15,12 @@ from .retry import Patience
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...core.effects import Seat
+    from ...core.effects import Waiter
     from ...core.grant import Grant
     from ...core.hold import Hold, OnLost
     from ...core.holder import Holder
 
-NOWHERE = Standing()
+NOWHERE = QueuePosition()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Granted:
 
     fence: int
     free: bool = True
-    standing: Standing = NOWHERE
+    standing: QueuePosition = NOWHERE
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class Busy:
 
     lease_left: float
     holder: Holder | None
-    standing: Standing = NOWHERE
+    standing: QueuePosition = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +97,9 @@ class Wish:
         self.home = home
         self.listened = False
         """Tried to have the store's wake-ups reach us."""
-        self.standing: Standing | None = None
+        self.standing: QueuePosition | None = None
         """What the answer to the last question said, until the queue knows it."""
-        self.seat: Seat | None = None
+        self.seat: Waiter | None = None
         """To be given up if the wish fails, wherever an exception strikes."""
         self.sent = False
         """A request may be in the store, or on its way."""

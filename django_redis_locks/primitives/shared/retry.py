@@ -14,7 +14,7 @@ from math import inf
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from ...core import clock
-from ...core.effects import Command, Pause, Program, Trouble, Unreached
+from ...core.effects import Command, Program, QueueOutage, ReportUnreachable, Sleep
 from ...core.errors import LockBackendError
 from ...core.tuning import BACKEND_WAIT, DEFAULT, Tuning
 
@@ -41,7 +41,7 @@ def asking(
     command: Command[Any],
     until: float = inf,
     patience: Patience = USUAL,
-    trouble: Trouble | None = None,
+    trouble: QueueOutage | None = None,
     tuning: Tuning = DEFAULT,
 ) -> Program[Answer]:
     """Send a command until it is answered: not after ``until`` on the engine's clock, nor beyond one's ``patience``; at least
@@ -74,7 +74,7 @@ def asking(
             now = clock.now()
             if failure.unreachable:
                 first_unreached = min(first_unreached, now)
-                left = yield Unreached(sent, text, patience.unreachable)
+                left = yield ReportUnreachable(sent, text, patience.unreachable)
                 left = min(left, first_unreached + patience.unreachable - now)
             else:
                 first_refused = min(first_refused, now)
@@ -82,7 +82,7 @@ def asking(
             left = min(left, until - now)
             if left <= 0:
                 raise
-            yield Pause(min(pause, left))
+            yield Sleep(min(pause, left))
             pause = min(2 * pause, tuning.longest_retry)
         else:
             if trouble is not None:

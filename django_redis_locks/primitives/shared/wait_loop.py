@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from ...core import clock
-from ...core.effects import Command, Effect, Leave, Listen, Performer, Program, Seat, Turn, Wait
+from ...core.effects import Attempt, Command, Effect, LeaveQueue, Performer, Program, Subscribe, Wait, Waiter
 from ...core.errors import LockBackendError
 from .retry import asking
 
@@ -19,7 +19,7 @@ V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 W_contra = TypeVar("W_contra", bound="Wish", contravariant=True)
 
-_ONCE = Turn()
+_ONCE = Attempt()
 
 
 Outcome: TypeAlias = "tuple[V, bool, float, Iterable[Effect[Any]]]"
@@ -33,12 +33,14 @@ class Asker(Protocol[W_contra, V_co]):
     @property
     def world(self) -> Performer: ...
 
-    def _question(self, wish: W_contra, turn: Turn) -> Command[Any]: ...
+    def _question(self, wish: W_contra, turn: Attempt) -> Command[Any]: ...
 
-    def _outcome(self, wish: W_contra, turn: Turn, answer: Answer) -> Outcome[V_co]: ...
+    def _outcome(self, wish: W_contra, turn: Attempt, answer: Answer) -> Outcome[V_co]: ...
 
 
-def waiting(asker: Asker[W_contra, V], wish: W_contra, seat: Seat | None, verdict: V, patience: Patience) -> Program[V]:
+def waiting(
+    asker: Asker[W_contra, V], wish: W_contra, seat: Waiter | None, verdict: V, patience: Patience
+) -> Program[V]:
     """Ask whenever it is our turn, until that settles it or the wish's wait is over; without a wait once. Returns the
     last verdict, or the one given if it was never our turn: the head of the queue has asked for the whole process.
 
@@ -52,7 +54,7 @@ def waiting(asker: Asker[W_contra, V], wish: W_contra, seat: Seat | None, verdic
     calm = seat is not None and asker.world.calm(seat)
     asked = settled = False
     rest = 0.0
-    turn: Turn | None = _ONCE
+    turn: Attempt | None = _ONCE
     if seat is not None and not calm:
         turn = yield Wait(seat, give_up)
     while turn is not None:
@@ -79,12 +81,12 @@ def waiting(asker: Asker[W_contra, V], wish: W_contra, seat: Seat | None, verdic
         if not turn.address and not wish.listened:
             wish.listened = True
             # whoever changed it meanwhile couldn't tell us
-            rest = 0.0 if (yield Listen(seat.channel, min(tuning.subscribe_timeout, give_up - now))) else rest
+            rest = 0.0 if (yield Subscribe(seat.channel, min(tuning.subscribe_timeout, give_up - now))) else rest
         standing, wish.standing = wish.standing, None  # told once: a wake-up may come between
         turn = yield Wait(seat, give_up, min(tuning.max_poll_interval, rest), standing)
     if seat is not None:
         if not (calm and asker.world.cool(seat)):
-            yield Leave(seat, min(tuning.max_poll_interval, rest) if settled else None, wish.standing)
+            yield LeaveQueue(seat, min(tuning.max_poll_interval, rest) if settled else None, wish.standing)
         wish.seat = None
         if not asked and seat.queue is not None and seat.queue.failure is not None:
             # it never was our turn, and whoever's it was found the store down

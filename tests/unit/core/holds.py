@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from django_redis_locks.core.effects import Place
+from django_redis_locks.core.effects import LockId
 from django_redis_locks.core.hold import Hold
 
 LEASE = 10_000
 
 
-def a_hold(place: Place, sent: float, lease: int = LEASE, owner: Any = None, renew_for: float = 0.0) -> Hold:
+def a_hold(place: LockId, sent: float, lease: int = LEASE, owner: Any = None, renew_for: float = 0.0) -> Hold:
     """Acquired by this thread, unless an owner is given."""
     names, owner = ("key", "name", "default", "token"), owner or threading.current_thread()
     fixed: dict[str, Any] = {"grant": 1, "fence": 100, "home": None, "on_lost": None, "unanswered": False}

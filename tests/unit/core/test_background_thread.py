@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from django_redis_locks import LockBackendError
-from django_redis_locks.core.background_thread import Daemon
+from django_redis_locks.core.background_thread import BackgroundThread
 
 start = threading.Thread.start
 
@@ -42,11 +42,11 @@ def work() -> Iterator[Work]:
 
 
 @pytest.fixture
-def daemon(work: Work) -> Daemon:
-    return Daemon(work, "a daemon")
+def daemon(work: Work) -> BackgroundThread:
+    return BackgroundThread(work, "a daemon")
 
 
-def test_thread_starts_once(daemon: Daemon, work: Work) -> None:
+def test_thread_starts_once(daemon: BackgroundThread, work: Work) -> None:
     """However many ask for it at once."""
     assert not daemon.runs
     threads = [threading.Thread(target=daemon.start) for _ in range(8)]
@@ -60,7 +60,7 @@ def test_thread_starts_once(daemon: Daemon, work: Work) -> None:
 
 
 def test_start_at_the_limit_of_threads_raises_and_names_it(
-    daemon: Daemon, work: Work, monkeypatch: pytest.MonkeyPatch
+    daemon: BackgroundThread, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And later, with threads to be had, it begins. At the end of the process, when Python starts no threads any more, it
     doesn't raise: what is locked there is locked for its lease."""
@@ -83,7 +83,7 @@ def test_start_at_the_limit_of_threads_raises_and_names_it(
 
 @pytest.mark.parametrize("when", ["before", "during", "after"])
 def test_signal_around_the_start_leaves_one_thread(
-    daemon: Daemon, work: Work, monkeypatch: pytest.MonkeyPatch, when: str
+    daemon: BackgroundThread, work: Work, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """Python may count the thread among the others although it never runs: all renewals of the process would be over. What was
     given up before its first step takes none, and what works already has no second one beside it."""

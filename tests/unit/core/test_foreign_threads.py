@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from django_redis_locks import LockAlreadyHeld, locks
-from django_redis_locks.core.owners import me, name_of
+from django_redis_locks.core.owners import current_owner, name_of
 
 PATIENCE = 30.0
 
@@ -52,11 +52,11 @@ def abroad(function: Callable[[], Any]) -> Any:
 
 def test_foreign_threads_are_different_owners() -> None:
     """[H5] The same one as long as it lives, and never another one, although the system uses its number again."""
-    first, again, name = abroad(lambda: (me(), me(), name_of(me())))
+    first, again, name = abroad(lambda: (current_owner(), current_owner(), name_of(current_owner())))
     assert first is again
     assert name.startswith("Dummy")
     for _ in range(5):
-        assert abroad(me) is not first
+        assert abroad(current_owner) is not first
 
 
 def test_next_foreign_thread_of_the_same_ident_is_another_owner() -> None:

@@ -10,13 +10,13 @@ import pytest
 
 from django_redis_locks import LockLost
 from django_redis_locks.core import clock, owners
-from django_redis_locks.core.effects import Place
+from django_redis_locks.core.effects import LockId
 from django_redis_locks.core.grant import Grant
 from django_redis_locks.core.hold import Hold, State
 from django_redis_locks.testing import ManualClock
 from tests.unit.core.holds import LEASE, a_hold
 
-PLACE = Place("store", "lock")
+PLACE = LockId("store", "lock")
 
 
 @pytest.fixture
@@ -112,5 +112,5 @@ def test_block_that_never_began_is_not_left(hold: Hold) -> None:
     lock: Any = object()
     grant = Grant(hold, lock, 1)
     owners.registry.keep(grant, block=1)
-    owners.enter_not(grant)
+    owners.forget_block(grant)
     assert owners.leave(lock, 1) is None

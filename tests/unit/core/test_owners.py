@@ -17,7 +17,7 @@ from asgiref.sync import ThreadSensitiveContext, sync_to_async
 
 from django_redis_locks import Lock, LockAlreadyHeld, LockNotOwned, current_grant, locks
 from django_redis_locks.core import contexts, owners
-from django_redis_locks.core.owners import Registry, me, registry
+from django_redis_locks.core.owners import Registry, current_owner, registry
 
 _numbers = count()
 
@@ -57,12 +57,12 @@ def test_current_owner_is_the_thread_or_the_task() -> None:
     seen: list[Any] = []
 
     async def main() -> None:
-        seen.append(me() is asyncio.current_task())
-        asyncio.get_running_loop().call_soon(lambda: seen.append(me() is threading.current_thread()))
+        seen.append(current_owner() is asyncio.current_task())
+        asyncio.get_running_loop().call_soon(lambda: seen.append(current_owner() is threading.current_thread()))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
-    assert me() is threading.main_thread()
+    assert current_owner() is threading.main_thread()
     asyncio.run(main())
     assert seen == [True, True]
 

@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from django_redis_locks.core.effects import Command, Effect, Freed, Place, Program
-from django_redis_locks.core.runner import arun, run, surely
+from django_redis_locks.core.effects import Command, Effect, LockId, NotifyWaiters, Program
+from django_redis_locks.core.runner import arun, run, run_twice_if_interrupted
 
 COMMAND = Command("lock/free", ("lock", "index"), ("token",), bool)
-LOCAL = Freed(Place("store", "lock"), woke=False)
+LOCAL = NotifyWaiters(LockId("store", "lock"), woke=False)
 
 
 class Raises:
@@ -26,7 +26,7 @@ class Raises:
 
     def __init__(self, failure: BaseException) -> None:
         self._failure = failure
-        self.handlers = dict.fromkeys([Command, Freed], self._perform)
+        self.handlers = dict.fromkeys([Command, NotifyWaiters], self._perform)
         self.ahandlers = {Command: self._aperform}
 
     def _perform(self, effect: Effect[Any]) -> Any:
@@ -90,7 +90,7 @@ def test_coroutine_that_is_closed_unwinds() -> None:
         finally:
             yield from LOCAL
 
-    world: Any = SimpleNamespace(handlers={Freed: performed.append}, ahandlers={Command: for_ever})
+    world: Any = SimpleNamespace(handlers={NotifyWaiters: performed.append}, ahandlers={Command: for_ever})
     coroutine = arun(program(), world)
     loop = asyncio.new_event_loop()
     task = loop.create_task(coroutine)
@@ -153,7 +153,7 @@ def test_surely_runs_each_step_once_more_after_a_signal() -> None:
     """[L16] A store that is down, and then a signal at any step of the clean-up: all of it is done, and the signal goes
     on."""
     done: list[int] = []
-    surely(lambda: done.extend(range(3)))
+    run_twice_if_interrupted(lambda: done.extend(range(3)))
     assert done == [0, 1, 2]
     for strike in range(3):
         done, signal = [], KeyboardInterrupt()
@@ -166,6 +166,6 @@ def test_surely_runs_each_step_once_more_after_a_signal() -> None:
                 done.append(step)
 
         with pytest.raises(KeyboardInterrupt) as caught:
-            surely(clear_away)
+            run_twice_if_interrupted(clear_away)
         assert caught.value is signal
         assert done[strike + 1 :] == [0, 1, 2]

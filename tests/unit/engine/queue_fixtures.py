@@ -10,24 +10,36 @@ from typing import Any
 import pytest
 
 from django_redis_locks.core import clock
-from django_redis_locks.core.effects import Freed, Handed, HandOver, Leave, Place, Seat, Standing, Turn, Wait
+from django_redis_locks.core.effects import (
+    Attempt,
+    HandedOverLock,
+    HandOver,
+    LeaveQueue,
+    LockId,
+    NotifyWaiters,
+    QueuePosition,
+    Wait,
+    Waiter,
+)
 from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.engine.local_queue import Queues
 from tests.unit.core.holds import LEASE, a_hold
 
-PLACE = Place("store", "lock")
-OTHER = Place("store", "other")
+PLACE = LockId("store", "lock")
+OTHER = LockId("store", "other")
 NEVER = inf
 SOON = 0.05
-NOWHERE = Standing()
+NOWHERE = QueuePosition()
 
 
-def handed_over_lock(spare: int = 0) -> Handed:
+def handed_over_lock(spare: int = 0) -> HandedOverLock:
     """A lock of ten seconds, acquired just now. Those who take it over must ask, or take a spare fence."""
     hold = a_hold(PLACE, clock.now())
     hold.asked += 60  # however slow this machine is, the store was asked lately
     hold.spare = spare
-    return Handed(hold, lambda token: pytest.fail("nobody frees it here"), lambda: pytest.fail("nobody enters here"))
+    return HandedOverLock(
+        hold, lambda token: pytest.fail("nobody frees it here"), lambda: pytest.fail("nobody enters here")
+    )
 
 
 class Around:
@@ -36,13 +48,13 @@ class Around:
     def __init__(self) -> None:
         self.me = "me"
         self.tuning = DEFAULT
-        self.gone: list[tuple[Place, str, Handed | None]] = []
+        self.gone: list[tuple[LockId, str, HandedOverLock | None]] = []
         """What was left to the janitor."""
 
     def hear(self, channel: str) -> str:
         return channel + self.me if self.me else ""
 
-    def left(self, place: Place, address: str, handed: Handed | None) -> None:
+    def left(self, place: LockId, address: str, handed: HandedOverLock | None) -> None:
         self.gone.append((place, address, handed))
 
     def alarm(self, at: float, ring: Callable[[], object]) -> Callable[[], object]:
@@ -63,65 +75,67 @@ class Line(Queues):
         self.outside = Around()
 
     @property
-    def left(self) -> list[tuple[Place, str, Handed | None]]:
+    def left(self) -> list[tuple[LockId, str, HandedOverLock | None]]:
         return self.outside.gone
 
-    def sit(self, home: Any = None, place: Place = PLACE, lease: int = LEASE) -> Seat:
+    def sit(self, home: Any = None, place: LockId = PLACE, lease: int = LEASE) -> Waiter:
         """Somebody joins, and hasn't asked yet."""
-        seat = Seat(place, home, "inbox:", lease)
+        seat = Waiter(place, home, "inbox:", lease)
         self._join(seat, self.outside)
         return seat
 
-    def stand(self, seat: Seat, pause: float | None = None, standing: Standing | None = NOWHERE) -> None:
+    def stand(self, seat: Waiter, pause: float | None = None, standing: QueuePosition | None = NOWHERE) -> None:
         """Somebody leaves; his last question was answered."""
-        self.leave(Leave(seat, pause, standing), self.outside)
+        self.leave(LeaveQueue(seat, pause, standing), self.outside)
 
-    def turn(self, seat: Seat, until: float, pause: float | None = None, standing: Standing | None = None) -> bool:
+    def turn(
+        self, seat: Waiter, until: float, pause: float | None = None, standing: QueuePosition | None = None
+    ) -> bool:
         """Sleep; returns whether it was this seat's turn in time."""
         return self.wait(Wait(seat, until, pause, standing), self.outside) is not None
 
-    def timed(self, seat: Seat, until: float = NEVER, pause: float | None = None) -> tuple[bool, float]:
+    def timed(self, seat: Waiter, until: float = NEVER, pause: float | None = None) -> tuple[bool, float]:
         """As `turn`, with the seconds that it took, of a virtual clock."""
         begin = clock.now()
         turn = self.turn(seat, until, pause)
         return turn, round(clock.now() - begin, 6)
 
-    def asked(self, home: Any = None, place: Place = PLACE) -> Seat:
+    def asked(self, home: Any = None, place: LockId = PLACE) -> Waiter:
         """A new head that has asked once."""
         seat = self.sit(home, place)
         self.ask(seat)
         return seat
 
-    def ask(self, seat: Seat, standing: Standing | None = None) -> Turn:
+    def ask(self, seat: Waiter, standing: QueuePosition | None = None) -> Attempt:
         """It is this seat's turn, now."""
         turn = self.begin(Wait(seat, clock.now() - 1, None, standing), self.outside)
-        assert isinstance(turn, Turn)
+        assert isinstance(turn, Attempt)
         return turn
 
-    def asleep(self, seat: Seat, pause: float | None = 60, standing: Standing | None = None) -> Seat:
+    def asleep(self, seat: Waiter, pause: float | None = 60, standing: QueuePosition | None = None) -> Waiter:
         """It isn't this seat's turn yet."""
         assert isinstance(self.begin(Wait(seat, NEVER, pause, standing), self.outside), float)
         return seat
 
-    def woken(self, seat: Seat) -> bool:
+    def woken(self, seat: Waiter) -> bool:
         """Whether a thread that sleeps was woken, and has its turn."""
         begin = clock.now()
         seat.gate.wait(1)
         woken = clock.now() == begin
-        assert isinstance(self.go_on(Wait(seat, NEVER), self.outside), Turn) is woken
+        assert isinstance(self.go_on(Wait(seat, NEVER), self.outside), Attempt) is woken
         return woken
 
-    def pass_on(self, home: Any = None, spare: int = 0) -> Handed:
+    def pass_on(self, home: Any = None, spare: int = 0) -> HandedOverLock:
         """A lock is handed over to whoever waits."""
         handed = handed_over_lock(spare=spare)
         assert self.hand_over(HandOver(handed, home))
         return handed
 
-    def free(self, place: Place = PLACE, *, woke: bool = False, address: str = "") -> None:
+    def free(self, place: LockId = PLACE, *, woke: bool = False, address: str = "") -> None:
         """The lock was freed by this process."""
-        self.freed(Freed(place, woke, address), self.outside)
+        self.freed(NotifyWaiters(place, woke, address), self.outside)
 
-    def closed(self, *, asked: bool = True) -> Seat:
+    def closed(self, *, asked: bool = True) -> Waiter:
         """A seat of a loop that was closed while it was taken."""
         loop = asyncio.new_event_loop()
         seat = self.asked(loop) if asked else self.sit(loop)
@@ -129,6 +143,6 @@ class Line(Queues):
         return seat
 
 
-def address(seat: Seat) -> str:
+def address(seat: Waiter) -> str:
     """Where the store reaches the queue that somebody sits in."""
     return f"inbox:me {seat.queue.number}"

@@ -10,7 +10,7 @@ import pytest
 
 from django_redis_locks import Lock, locks
 from django_redis_locks.backends.memory import MemoryBackend
-from django_redis_locks.core.effects import Command, Place
+from django_redis_locks.core.effects import Command, LockId
 from django_redis_locks.engine.confirmation import Looks
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.renewal_schedule import Rounds
@@ -52,14 +52,14 @@ def test_look_asks_for_live_holds_of_this_process_only(memory_lock: Lock) -> Non
     in_child(child)
     held.release()
     assert not looks.ask_for(memory_lock.place)
-    assert not looks.ask_for(Place("elsewhere", "lock:{0}:k:strangers"))
+    assert not looks.ask_for(LockId("elsewhere", "lock:{0}:k:strangers"))
 
 
 def test_inboxes_are_opened_for_each_prefix_while_something_is_renewed() -> None:
     """[E15] A second after that began, and every ten seconds: one may have been closed."""
     rounds, opened = Rounds(), list[str]()
     looks = looks_of(rounds, Store(), opened)
-    holds = [a_hold(Place("store", f"{prefix}:{{0}}:k:a"), 100.0, renew_for=60.0) for prefix in ("lock", "shop")]
+    holds = [a_hold(LockId("store", f"{prefix}:{{0}}:k:a"), 100.0, renew_for=60.0) for prefix in ("lock", "shop")]
     for hold in holds:
         rounds.enter(hold, lambda token, lease: Command("", (), (), bool), 9000, 100.0, 3.0)
     assert looks.plan(holds[0]) == looks.due == 101.0

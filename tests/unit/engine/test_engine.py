@@ -10,7 +10,7 @@ import pytest
 
 from django_redis_locks.backends.base import Backend, Inbox, Listener
 from django_redis_locks.core import clock, effects
-from django_redis_locks.core.effects import Effect, Listen, Place, Seat
+from django_redis_locks.core.effects import Effect, LockId, Subscribe, Waiter
 from django_redis_locks.engine.engine import Engine
 from tests.forks import in_child
 
@@ -75,12 +75,12 @@ def engine(store: Notes) -> Engine:
 
 
 def listen(engine: Engine, seconds: float) -> bool:
-    return engine.handlers[Listen](Listen("inbox:", seconds))
+    return engine.handlers[Subscribe](Subscribe("inbox:", seconds))
 
 
 def alisten(engine: Engine, seconds: float) -> bool:
     async def main() -> bool:
-        return await engine.ahandlers[Listen](Listen("inbox:", seconds))
+        return await engine.ahandlers[Subscribe](Subscribe("inbox:", seconds))
 
     return asyncio.run(main())
 
@@ -123,7 +123,7 @@ def test_close_closes_backend_and_inbox(engine: Engine, store: Notes) -> None:
 
 def test_forked_child_has_an_engine_without_state(engine: Engine, store: Notes) -> None:
     """[H18] Neither the parent's connections nor its inbox nor its waiters."""
-    engine._queues._join(Seat(Place(store.identity, "lock"), None, "inbox:"), engine)
+    engine._queues._join(Waiter(LockId(store.identity, "lock"), None, "inbox:"), engine)
 
     def child() -> None:
         assert store.events == store.ear.events == ["fork"]

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from django_redis_locks.core import clock
-from django_redis_locks.core.effects import HandOver, LineUp, Place, Seat, Standing, Turn, Wait
+from django_redis_locks.core.effects import Attempt, HandOver, LockId, QueuePosition, Requeue, Wait, Waiter
 from django_redis_locks.core.hold import State
 from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.engine import local_queue as queues
@@ -92,10 +92,10 @@ def test_key_without_waiters_is_forgotten(line: Line) -> None:
     seats = [line.sit(), line.sit(), line.sit(place=OTHER)]
     for seat in seats * 2:
         line.stand(seat)
-    line.stand(Seat(PLACE, None, "inbox:"))  # one that never joined
+    line.stand(Waiter(PLACE, None, "inbox:"))  # one that never joined
     assert line._queues == {}
     for number in range(3 * queues.MANY):
-        place = Place("store", f"lock:{number}")
+        place = LockId("store", f"lock:{number}")
         line.stand(line.sit(place=place))
         line.free(place, woke=True)
     assert 0 < len(line._hot) <= queues.MANY
@@ -123,9 +123,9 @@ def test_cancelled_task_cancels_its_alarm(line: Line) -> None:
 # Where all is calm
 
 
-def calm(line: Line, place: Place = PLACE) -> bool:
+def calm(line: Line, place: LockId = PLACE) -> bool:
     """Whether it was; nobody asks."""
-    seat = Seat(place, None, "inbox:")
+    seat = Waiter(place, None, "inbox:")
     return line.calm(seat) and line.cool(seat)
 
 
@@ -148,7 +148,7 @@ def test_key_is_uncontended_without_waiters_now_and_lately(line: Line, virtual_t
 def test_uncontended_attempt_is_the_head_of_later_waiters(line: Line) -> None:
     """[H12] Of a crowd that comes at once one asks, and is the head of those who came while he did; a loop doesn't wait for
     a thread's answer. [H9] [L16] Given up, it leaves the key uncontended, unless others came: then it is their turn."""
-    first, late = Seat(PLACE, None, "inbox:"), Seat(PLACE, None, "inbox:")
+    first, late = Waiter(PLACE, None, "inbox:"), Waiter(PLACE, None, "inbox:")
     for end in (lambda: line.cool(first), lambda: line.stand(first, 0, None)):
         assert line.calm(first)
         assert not line.calm(late), "he is asking"
@@ -160,9 +160,9 @@ def test_uncontended_attempt_is_the_head_of_later_waiters(line: Line) -> None:
     loop.close()
     line.asleep(late, None)
     assert not line.cool(first)
-    assert isinstance(line.begin(Wait(first, NEVER), line.outside), Turn)
+    assert isinstance(line.begin(Wait(first, NEVER), line.outside), Attempt)
     line.stand(first, None, None)
-    assert isinstance(line.go_on(Wait(late, NEVER), line.outside), Turn)
+    assert isinstance(line.go_on(Wait(late, NEVER), line.outside), Attempt)
     line.stand(late)
     assert line._queues == {}
 
@@ -182,7 +182,7 @@ def test_waiter_yields_to_the_process_that_was_woken(line: Line, virtual_time: M
     for me, pause, standing, expected in (
         ("", 60, NOWHERE, polite),
         ("", 0, NOWHERE, 0),
-        ("me", 2 * polite, Standing(7), 2 * polite),
+        ("me", 2 * polite, QueuePosition(7), 2 * polite),
     ):
         line = Line()
         line.outside.me = me
@@ -211,12 +211,12 @@ def test_handover_needs_a_waiter_in_the_same_home(line: Line) -> None:
 def test_handover_is_the_queues_until_an_attempt_is_answered(line: Line) -> None:
     """[H3] [H8] [H15] It wakes the head, however patient that was; the last token is the one in the store; the next head has
     it if this one leaves, in doubt if his attempt wasn't answered, and the janitor if there is none."""
-    first, second, third = line.asleep(line.asked(), 60, Standing(7)), line.sit(), line.sit()
+    first, second, third = line.asleep(line.asked(), 60, QueuePosition(7)), line.sit(), line.sit()
     given = line.pass_on()
     assert given.hold.state is State.GONE
     assert line.woken(first)
     handed = line.pass_on()
-    assert line.ask(first, Standing(7)) == Turn(address(first), 7, True, handed)
+    assert line.ask(first, QueuePosition(7)) == Attempt(address(first), 7, True, handed)
     assert not handed.doubtful
     line.stand(second, None, None)  # from the middle
     line.stand(first, 60, None)
@@ -277,17 +277,17 @@ def test_registration_belongs_to_the_queue_and_not_to_its_head(line: Line) -> No
     """[H4] [H7] [H9] Whoever is head asks with the first arrival, until the store takes the queue out of the line; nothing is
     named while nobody listens, and a queue whose process had its share gives its arrival up."""
     first, second = line.asked(), line.sit()
-    assert line.ask(first, Standing(7)) == Turn(address(first), 7, True, None)
-    line.stand(first, 0.0, Standing(7, others=True))
+    assert line.ask(first, QueuePosition(7)) == Attempt(address(first), 7, True, None)
+    line.stand(first, 0.0, QueuePosition(7, others=True))
     line.outside.me = ""
-    assert line.ask(second) == Turn("", 7, False, None)
-    assert line.line_up(LineUp(PLACE, None), line.outside) == address(second)
+    assert line.ask(second) == Attempt("", 7, False, None)
+    assert line.line_up(Requeue(PLACE, None), line.outside) == address(second)
     line.outside.me = "me"
-    assert line.ask(second, NOWHERE) == Turn(address(second), 7, False, None)
-    assert line.line_up(LineUp(PLACE, None), line.outside) == address(second)
+    assert line.ask(second, NOWHERE) == Attempt(address(second), 7, False, None)
+    assert line.line_up(Requeue(PLACE, None), line.outside) == address(second)
     assert line.ask(second).arrival == 0
     for place, home in ((OTHER, None), (PLACE, asyncio)):
-        assert line.line_up(LineUp(place, home), line.outside) == ""
+        assert line.line_up(Requeue(place, home), line.outside) == ""
     line.stand(second)
     other = line.asked()
     assert other.queue.number != second.queue.number, "what an earlier queue left in the line is taken away later"
@@ -299,7 +299,7 @@ def test_last_waiter_leaves_what_counts_on_its_queue_to_the_janitor(line: Line) 
         (False, False, False, None, []),
         (True, False, False, NOWHERE, []),
         (True, False, False, None, ["its own"]),
-        (True, False, False, Standing(7), ["its own"]),
+        (True, False, False, QueuePosition(7), ["its own"]),
         (True, True, False, None, [""]),
         (True, True, False, NOWHERE, [""]),
         (True, True, True, NOWHERE, []),
@@ -309,7 +309,7 @@ def test_last_waiter_leaves_what_counts_on_its_queue_to_the_janitor(line: Line) 
         if woken:
             assert line.wake(PLACE, seat.queue.number)
         if again:
-            line.ask(seat, Standing(7))
+            line.ask(seat, QueuePosition(7))
         line.stand(other, None, None)
         assert line.left == []
         line.stand(seat, None, standing)
@@ -323,7 +323,7 @@ def test_wake_up_of_a_head_that_leaves_goes_to_the_next(line: Line) -> None:
     """[H8] [L29] It asks at once, although it was told to be patient."""
     first, second = line.asked(), line.sit()
     line.wake(PLACE, first.queue.number)
-    line.stand(first, 60, Standing(7))
+    line.stand(first, 60, QueuePosition(7))
     assert line.timed(second) == (True, 0)
     assert line.left == []
 
@@ -331,7 +331,7 @@ def test_wake_up_of_a_head_that_leaves_goes_to_the_next(line: Line) -> None:
 def test_registration_of_a_queue_without_waiters_goes_to_the_janitor(line: Line) -> None:
     """[H4] [H9] Its last one left before the release that lined it up was carried out."""
     seat = line.sit()
-    where = line.line_up(LineUp(PLACE, None), line.outside)
+    where = line.line_up(Requeue(PLACE, None), line.outside)
     line.free(woke=True, address=where)
     assert line.left == [], "somebody waits there"
     line.stand(seat)

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import pytest
 
-from django_redis_locks.core.effects import HandOver, Leave, Seat, Standing, Wait
+from django_redis_locks.core.effects import HandOver, LeaveQueue, QueuePosition, Wait, Waiter
 from django_redis_locks.core.hold import State
 from django_redis_locks.engine import local_queue as queues
 from tests.unit.engine.queue_fixtures import NEVER, PLACE, Line, address, handed_over_lock
@@ -77,9 +77,9 @@ def free(line: Line) -> None:
         threads.submit(line._mutex.release).result()
 
 
-def give_up(line: Line, seat: Seat) -> None:
+def give_up(line: Line, seat: Waiter) -> None:
     """As whoever is interrupted does."""
-    line.leave(Leave(seat, 0.0), line.outside)
+    line.leave(LeaveQueue(seat, 0.0), line.outside)
     free(line)
 
 
@@ -87,9 +87,9 @@ def ended(line: Line) -> None:
     assert line._queues == {}
 
 
-@pytest.mark.parametrize("standing", [None, Standing(7), Standing()], ids=["no answer", "in line", "nowhere"])
+@pytest.mark.parametrize("standing", [None, QueuePosition(7), QueuePosition()], ids=["no answer", "in line", "nowhere"])
 @pytest.mark.parametrize("asked", [True, False])
-def test_interrupted_leave_of_the_last_waiter_loses_nothing(standing: Standing | None, asked: bool) -> None:
+def test_interrupted_leave_of_the_last_waiter_loses_nothing(standing: QueuePosition | None, asked: bool) -> None:
     """[H3] [H9] What it leaves behind is told, at least once: its place in line, and what was handed to it and not
     taken. Told in doubt, never forgotten."""
     for strike in strikes():
@@ -101,7 +101,7 @@ def test_interrupted_leave_of_the_last_waiter_loses_nothing(standing: Standing |
         if asked:
             line.ask(seat)
         with strike:
-            line.leave(Leave(seat, None, standing), line.outside)
+            line.leave(LeaveQueue(seat, None, standing), line.outside)
         if seat not in seat.queue.seats:
             assert not line.hand_over(HandOver(handed_over_lock(), None)), "nobody sits there any more"
         give_up(line, seat)
@@ -109,13 +109,13 @@ def test_interrupted_leave_of_the_last_waiter_loses_nothing(standing: Standing |
         taken = asked and standing is not None
         if not taken:
             assert any(left[2] is handed for left in line.left)
-        if not (taken and standing == Standing()):
-            assert any(left[1] == where for left in line.left) or (standing == Standing() and not asked)
+        if not (taken and standing == QueuePosition()):
+            assert any(left[1] == where for left in line.left) or (standing == QueuePosition() and not asked)
         assert {left[0] for left in line.left} <= {PLACE}
 
 
-@pytest.mark.parametrize("standing", [None, Standing(7)], ids=["no answer", "in line"])
-def test_interrupted_leave_of_the_head_gives_the_next_its_turn(standing: Standing | None) -> None:
+@pytest.mark.parametrize("standing", [None, QueuePosition(7)], ids=["no answer", "in line"])
+def test_interrupted_leave_of_the_head_gives_the_next_its_turn(standing: QueuePosition | None) -> None:
     """[H3] [H8] The next one asks at once, since a wake-up may have been spent; what wasn't taken is his, and nothing is
     left to the janitor while he waits."""
     for strike in strikes():
@@ -124,7 +124,7 @@ def test_interrupted_leave_of_the_head_gives_the_next_its_turn(standing: Standin
         handed = handed_over_lock()
         line.hand_over(HandOver(handed, None))
         with strike:
-            line.leave(Leave(seat, 60, standing), line.outside)
+            line.leave(LeaveQueue(seat, 60, standing), line.outside)
         give_up(line, seat)
         assert line.left == []
         turn = line.ask(heir)
@@ -142,7 +142,7 @@ def test_interrupted_takeover_has_one_owner() -> None:
         handed = line.pass_on(spare=3)
         with strike:
             line.begin(Wait(first, NEVER), line.outside)
-            line.leave(Leave(first, 0.0, Standing()), line.outside)
+            line.leave(LeaveQueue(first, 0.0, QueuePosition()), line.outside)
         give_up(line, first)
         taken = first.turn is not None and first.turn.taken is handed
         mine = taken and not first.gave_back

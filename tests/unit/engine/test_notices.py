@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from django_redis_locks.core import clock
-from django_redis_locks.core.background_thread import Daemon
-from django_redis_locks.core.effects import Place
+from django_redis_locks.core.background_thread import BackgroundThread
+from django_redis_locks.core.effects import LockId
 from django_redis_locks.core.errors import LockBackendError
 from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.engine import notices
@@ -83,7 +83,7 @@ def test_at_once_part_of_on_lost_waits_for_no_other_call() -> None:
         def __call__(self, grant: object) -> None:
             made.append("later")
 
-    hold, posted = a_hold(Place("store", "lock"), clock.now()), []
+    hold, posted = a_hold(LockId("store", "lock"), clock.now()), []
     hold.on_lost, hold.grant = Reaction(), object
     react(hold, posted.append)
     assert made == ["at once"]
@@ -101,10 +101,10 @@ def test_log_handler_that_exits_does_not_end_the_thread(queue: Notices, monkeypa
 
 
 def test_call_in_a_process_without_threads_is_made_at_once(queue: Notices, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(self: Daemon) -> None:
+    def start(self: BackgroundThread) -> None:
         raise LockBackendError("no thread")
 
-    monkeypatch.setattr(Daemon, "start", start)
+    monkeypatch.setattr(BackgroundThread, "start", start)
     made: list[int] = []
     queue.post(lambda: made.append(threading.get_ident()))
     assert made == [threading.get_ident()]

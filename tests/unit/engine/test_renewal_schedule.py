@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks.core.effects import Command, Place
+from django_redis_locks.core.effects import Command, LockId
 from django_redis_locks.core.hold import Hold
 from django_redis_locks.engine.renewal_schedule import Rounds
 from tests.unit.core import holds
@@ -27,7 +27,7 @@ def rounds() -> Rounds:
 
 
 def a_hold(key: str = "a") -> Hold:
-    return holds.a_hold(Place("store", key), 0.0, 30_000, renew_for=60.0)
+    return holds.a_hold(LockId("store", key), 0.0, 30_000, renew_for=60.0)
 
 
 def due(rounds: Rounds, now: float) -> list[Hold | None]:

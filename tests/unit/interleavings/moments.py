@@ -13,7 +13,7 @@ import pytest
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.memory import store as memory_store
 from django_redis_locks.core import clock, events, owners
-from django_redis_locks.core.effects import Handed
+from django_redis_locks.core.effects import HandedOverLock
 from django_redis_locks.engine import home_queue
 from django_redis_locks.engine import local_queue as queues
 from django_redis_locks.primitives.shared import requests as wishes
@@ -79,9 +79,9 @@ def still() -> Iterator[None]:
     """The engine sees our world: our clock, no chance, no threads, tokens that tell whose they are. Fences don't
     matter here; they would only tell states apart that are the same."""
     heard: deque[events.Event] = deque(maxlen=1)
-    really_gone = Handed.gone
+    really_gone = HandedOverLock.gone
 
-    def gone(handed: Handed) -> None:
+    def gone(handed: HandedOverLock) -> None:
         """What is reported as gone is judged as a loss is."""
         heard.clear()
         really_gone(handed)
@@ -94,7 +94,7 @@ def still() -> Iterator[None]:
         patch.setattr(queues, "random", lambda: 0.0)
         patch.setattr(home_queue, "mint_number", lambda: world.number)
         patch.setattr(events, "emit", heard.append)
-        patch.setattr(Handed, "gone", gone)
+        patch.setattr(HandedOverLock, "gone", gone)
         patch.setattr(owners, "mint_token", world.mint_token)
         patch.setattr(wishes, "mint_id", lambda: 1)
         for module in (memory, memory_store):

@@ -4,7 +4,7 @@ code, without threads: each step of a contender is taken when the explorer says 
 A contender's *step* is one blocking effect, or one local effect that others may notice, and the program up to the next
 such effect. What is done together with the step before it commutes with whatever others do in between:
 
-- ``Sweep``: an errand is put into the janitor's list, where it may stay as long as it pleases anyway.
+- ``Cleanup``: an errand is put into the janitor's list, where it may stay as long as it pleases anyway.
 - the beginning of a program up to its first question, or with the ``Wait`` that joins the queue, or up to ``HandOver``:
   nobody knows of this contender yet, and who is about to release may as well still be inside.
 - a sleeper whose gate was opened for nothing sleeps again at once: had he been slower he would find what comes after,
@@ -29,14 +29,14 @@ from django_redis_locks import locks
 from django_redis_locks.backends.base import Backend, Inbox, Listener
 from django_redis_locks.core import owners
 from django_redis_locks.core.effects import (
+    Cleanup,
     Effect,
-    Freed,
     HandOver,
-    Leave,
-    Pause,
-    Place,
+    LeaveQueue,
+    LockId,
+    NotifyWaiters,
     Program,
-    Sweep,
+    Sleep,
     Wait,
 )
 from django_redis_locks.core.errors import LockBackendError, LockLost
@@ -55,7 +55,7 @@ ME = "~"
 """Stands for the number of the process in whatever it names, so that all processes are alike."""
 
 KEYS = LockKeys("}:k:lock", "}:w:lock", "fence", "index", "inbox:")
-PLACE = Place("store", KEYS.lock)
+PLACE = LockId("store", KEYS.lock)
 
 Input = tuple[Any, ...]
 
@@ -155,7 +155,7 @@ class Process:
         contender.number = number
         contender.rounds += 1
         world.mint = contender.mint
-        contender.ask = Ask(contender.plan.wait, owners.me(), contender.plan.home)
+        contender.ask = Ask(contender.plan.wait, owners.current_owner(), contender.plan.home)
         contender.phase = "asking"
         contender.program = self.locks[index].acquiring(contender.ask)
         self._go_on(index, contender.program.send, None)
@@ -179,7 +179,7 @@ class Process:
             else:
                 self._go_on(index, contender.program.send, turn)  # type: ignore[union-attr]
         else:
-            told = None if isinstance(effect, Pause) else self._perform(effect)
+            told = None if isinstance(effect, Sleep) else self._perform(effect)
             self._go_on(index, contender.program.send, told)  # type: ignore[union-attr]
 
     def _perform(self, effect: Effect[Any]) -> Any:
@@ -262,7 +262,7 @@ class Process:
         send = contender.program.send  # type: ignore[union-attr]
         try:
             effect = resume(told)
-            while isinstance(effect, Sweep):
+            while isinstance(effect, Cleanup):
                 effect = send(self._perform(effect))
         except StopIteration as done:
             contender.effect = contender.program = None
@@ -301,9 +301,9 @@ class Process:
         contender.failure = failure
         ask, grant = contender.ask, contender.grant
         if ask is not None and ask.seat is not None:
-            contender.effect = Leave(ask.seat, 0.0)
+            contender.effect = LeaveQueue(ask.seat, 0.0)
         elif grant is not None and grant.hold.state is State.RELEASING and not grant.hold.doubted:
-            contender.effect = Freed(PLACE, False, grant.hold.address)
+            contender.effect = NotifyWaiters(PLACE, False, grant.hold.address)
         else:
             self._clear_away(index)
 

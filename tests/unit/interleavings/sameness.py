@@ -15,7 +15,7 @@ from functools import cache
 from math import inf
 from typing import Any, ClassVar
 
-from django_redis_locks.core.effects import Command, Seat, Trouble
+from django_redis_locks.core.effects import Command, QueueOutage, Waiter
 from django_redis_locks.core.grant import Grant
 from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.tuning import DEFAULT
@@ -42,7 +42,7 @@ _OPAQUE = (
 _NO_MATTER = {
     Hold: {"fence", "since", "owner", "grant", "mutex", "pid", "inside", "place", "key", "name", "alias"},
     Grant: {"_keeper"},
-    Seat: {"caller"},
+    Waiter: {"caller"},
     Queues: {"_mutex"},
 }
 """Attributes on which nothing that follows depends."""
@@ -140,7 +140,7 @@ class Shaper:
         kind: Any = type(thing)
         return kind.__name__, *[self.named(name, value) for name, value in attributes(thing)]
 
-    def _trouble(self, thing: Trouble) -> Any:
+    def _trouble(self, thing: QueueOutage) -> Any:
         return thing.failure
 
     def _queue(self, thing: _Queue) -> Any:
@@ -175,7 +175,7 @@ class _Hows(dict[type, Callable[[Shaper, Any], Any]]):
         (BaseException, Shaper._failure),
         (types.GeneratorType, Shaper._program),
         (_Queue, Shaper._queue),
-        (Trouble, Shaper._trouble),
+        (QueueOutage, Shaper._trouble),
         (Gate, Shaper._gate),
         ((Busy, Granted), Shaper._value),
     )

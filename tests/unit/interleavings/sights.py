@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from django_redis_locks.core.effects import Command, Listen, Wait
+from django_redis_locks.core.effects import Command, Subscribe, Wait
 
 from .plans import Plan
 from .process import KEYS, Contender, Input, Process
@@ -56,7 +56,7 @@ def sight(process: Process, last: int) -> Sight:
         effect = contender.effect
         if isinstance(effect, Command):
             requests.append((index, effect))
-        elif isinstance(effect, Listen):
+        elif isinstance(effect, Subscribe):
             listens.append(index)
         elif effect is not None:
             (interruptible if effect.local else sleeping).append(index)
@@ -113,7 +113,7 @@ def _step(contender: Contender, now: float) -> str:
         return "release" if contender.leaves <= now else ""
     if isinstance(effect, Wait) and contender.until is not None:
         return "wake" if contender.awake and not contender.plan.blocked else ""
-    return "" if isinstance(effect, (Command, Listen, type(None))) else "do"
+    return "" if isinstance(effect, (Command, Subscribe, type(None))) else "do"
 
 
 def _asleep(contender: Contender) -> bool:

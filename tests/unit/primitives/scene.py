@@ -15,7 +15,7 @@ from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.client import Locks
 from django_redis_locks.conf import AliasSettings
 from django_redis_locks.core import clock, owners
-from django_redis_locks.core.effects import Command, Leave, Seat, Wait
+from django_redis_locks.core.effects import Command, LeaveQueue, Wait, Waiter
 from django_redis_locks.core.hold import Hold, State
 from django_redis_locks.core.runner import run
 from django_redis_locks.engine import engine
@@ -174,7 +174,7 @@ class Process:
 
     def hold(self, home: Any = None, **options: Any) -> Hold:
         """Somebody else of this process acquires the lock."""
-        hold = self._else(self.lock(**options).acquiring(Ask(0.0, owners.me(), home)))
+        hold = self._else(self.lock(**options).acquiring(Ask(0.0, owners.current_owner(), home)))
         assert isinstance(hold, Hold)
         return hold
 
@@ -190,15 +190,15 @@ class Process:
         finally:
             self._aside = False
 
-    def sit(self, home: Any = None) -> Seat:
+    def sit(self, home: Any = None) -> Waiter:
         """Somebody else of this process waits."""
         lock = self.lock()
-        seat = Seat(lock.place, home, lock.keys.inbox, 10_000)
+        seat = Waiter(lock.place, home, lock.keys.inbox, 10_000)
         self.engine._queues._join(seat, self.engine)
         return seat
 
-    def stand(self, seat: Seat) -> None:
-        self.engine._queues.leave(Leave(seat, 0.0), self.engine)
+    def stand(self, seat: Waiter) -> None:
+        self.engine._queues.leave(LeaveQueue(seat, 0.0), self.engine)
 
     def settle(self) -> None:
         """Late copies arrive, and the janitor does what was left to it."""

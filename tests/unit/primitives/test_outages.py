@@ -12,7 +12,7 @@ import pytest
 
 from django_redis_locks import LockBackendError, LockLost
 from django_redis_locks.client import Locks
-from django_redis_locks.core.effects import Pause
+from django_redis_locks.core.effects import Sleep
 from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.runner import run
 from django_redis_locks.primitives.shared.index import entries
@@ -138,7 +138,7 @@ def test_forced_release_that_is_repeated_frees_no_later_hold(scene: Scene) -> No
     scene.other.hold()
     later: list[Hold] = []
     scene.process.backend.fates["lock/force"] = ["lost"]
-    scene.process.engine.handlers[Pause] = lambda effect: later.append(scene.other.hold())
+    scene.process.engine.handlers[Sleep] = lambda effect: later.append(scene.other.hold())
     assert scene.process.lock().force_release()
     holder = scene.process.lock().holder()
     assert holder is not None

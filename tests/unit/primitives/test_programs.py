@@ -9,7 +9,7 @@ import pytest
 
 from django_redis_locks import Grant, LockBackendError, LockLost, LockNotAcquired
 from django_redis_locks.core import events
-from django_redis_locks.core.effects import NONSENSE, Handed, Standing, Turn
+from django_redis_locks.core.effects import PARSE_ERRORS, Attempt, HandedOverLock, QueuePosition
 from django_redis_locks.core.hold import Hold, State, validity
 from django_redis_locks.core.runner import run
 from django_redis_locks.core.tuning import DEFAULT, RESERVED_FENCES
@@ -341,9 +341,9 @@ def test_lock_that_an_unheard_attempt_may_have_taken_is_not_reported_as_gone(
     scene: Scene, heard: list[events.Event]
 ) -> None:
     """[H3] The store can't say which of both it was."""
-    handed = Handed(scene.process.hold(), lambda token: pytest.fail("nothing frees it"), lambda: None)
+    handed = HandedOverLock(scene.process.hold(), lambda token: pytest.fail("nothing frees it"), lambda: None)
     handed.gone()
-    handed.spurned(Turn())
+    handed.spurned(Attempt())
     handed.gone()
     assert len([event for event in heard if isinstance(event, events.Vanished)]) == 1
 
@@ -376,15 +376,15 @@ def test_handover_count_rises_only_while_other_processes_wait(scene: Scene) -> N
 def test_reply_of_acquire_is_parsed() -> None:
     """As Redis answers it: large numbers as bytes."""
     for reply, verdict in (
-        ([1, b"7", 1, 0, 0], Granted(7, True, Standing(0, False))),
-        ([1, b"7", 0, b"1700000000000001", 1], Granted(7, False, Standing(1_700_000_000_000_001, True))),
+        ([1, b"7", 1, 0, 0], Granted(7, True, QueuePosition(0, False))),
+        ([1, b"7", 0, b"1700000000000001", 1], Granted(7, False, QueuePosition(1_700_000_000_000_001, True))),
         ([-1, b"a string"], Foreign("a string")),
     ):
         assert read_verdict(reply) == verdict
-    with pytest.raises(NONSENSE):
+    with pytest.raises(PARSE_ERRORS):
         read_verdict(1)  # no fence is as small
     busy = read_verdict([0, 1500, b"7", b"1700000000000", b'["host",1,null,null]', b"1700000000000001", 1])
     assert isinstance(busy, Busy)
-    assert (busy.lease_left, busy.standing) == (1.5, Standing(1_700_000_000_000_001, True))
+    assert (busy.lease_left, busy.standing) == (1.5, QueuePosition(1_700_000_000_000_001, True))
     assert busy.holder is not None
     assert (busy.holder.fence, busy.holder.since, busy.holder.host) == (7, 1_700_000_000.0, "host")
