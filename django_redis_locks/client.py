@@ -18,7 +18,7 @@ from .core.effects import LockId
 from .core.keys import LockKeys, Spelling, respell, usual_name
 from .primitives.lock import Lock
 from .primitives.record import RecordRef
-from .primitives.shared.requests import Terms
+from .primitives.shared.requests import LockOptions
 from .transaction_lock import TransactionLock
 
 if TYPE_CHECKING:
@@ -212,12 +212,12 @@ class Locks(LockMaker):
         """The seconds after which a lock of this name isn't renewed any more."""
         return _chosen(self.overrides(name).max_hold, self.settings.max_hold)
 
-    def _usual(self, overrides: Overrides) -> Terms:
+    def _usual(self, overrides: Overrides) -> LockOptions:
         """The terms of a lock without arguments: its lease is renewed unless ``LOCKS`` says otherwise."""
         settings = self.settings
 
         max_hold = _chosen(overrides.max_hold, settings.max_hold)
-        return Terms(
+        return LockOptions(
             lease=_chosen(overrides.lease, settings.lease),
             wait=_chosen(overrides.wait, settings.wait),
             renew_for=max_hold if _chosen(overrides.renew, True) else 0.0,
@@ -239,7 +239,7 @@ class Locks(LockMaker):
         hold: Until | None,
         hold_using: str | None,
         auto_release: bool,
-    ) -> Terms:
+    ) -> LockOptions:
         """The terms of a lock of this name, with what its call site says of them."""
         overrides = self.overrides(name)
         terms = self._usual(overrides)

@@ -12,7 +12,7 @@ from .primitives.lock import Lock
 if TYPE_CHECKING:
     from .core.durations import Duration
     from .core.grant import Grant
-    from .primitives.shared.requests import Ask
+    from .primitives.shared.requests import AcquireRequest
 
 
 class TransactionLock(Lock):
@@ -21,7 +21,7 @@ class TransactionLock(Lock):
 
     __slots__ = ()
 
-    def _begin(self, blocking: bool, timeout: Duration | None, home: object) -> Ask | None:  # type: ignore[override]
+    def _begin(self, blocking: bool, timeout: Duration | None, home: object) -> AcquireRequest | None:  # type: ignore[override]
         if home is None and deferred.rejoin(self) is not None:
             return Lock._begin(replace(self, reentrant=True), blocking, timeout, home)
         return Lock._begin(self, blocking, timeout, home)

@@ -18,9 +18,9 @@ from ..core.errors import LockBackendError
 from ..core.hold import Hold, State, mint_id
 from ..core.replies import members, number, text, yes_or_no
 from ..core.runner import run_twice_if_interrupted
-from .shared.requests import Wish
-from .shared.retry import Answer, Patience, asking
-from .shared.wait_loop import Outcome, waiting
+from .shared.requests import WaitRequest
+from .shared.retry import Answer, RetryLimits, retry_command
+from .shared.wait_loop import Outcome, wait_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ TAKE, PAST_NOTES = 1, 2
 
 LONGEST_REASON: Final = 500
 
-ONCE: Final = Patience(0.0, 0.0)
+ONCE: Final = RetryLimits(0.0, 0.0)
 
 
 class LoadKeys(NamedTuple):
@@ -77,12 +77,12 @@ class Claim(NamedTuple):
     value: Any = None
     said: str = ""
     standing: QueuePosition = QueuePosition()
-    hold: Lease | None = None
+    hold: LoadHold | None = None
     asked: float = 0.0
     waited: bool = False
 
 
-class Lease(Hold):
+class LoadHold(Hold):
     """Of a load. To lose it is no news: what was written meanwhile wins, and what the load brings isn't stored. But callers
     who wait for it needn't wait any longer."""
 
@@ -97,7 +97,7 @@ class Lease(Hold):
         return False
 
 
-class Claiming(Wish):
+class ClaimRequest(WaitRequest):
     """A caller's wish to load."""
 
     __slots__ = ("busy", "extra", "fresh_above", "lease", "renew_for", "take", "token")
@@ -134,9 +134,9 @@ class Load:
     keys: LoadKeys
     name: str
     alias: str
-    patience: Patience
+    patience: RetryLimits
 
-    def claiming(self, wish: Claiming) -> Program[Claim]:
+    def claiming(self, wish: ClaimRequest) -> Program[Claim]:
         """Claim the load, waiting while somebody else is at it.
 
         Raises:
@@ -144,7 +144,7 @@ class Load:
         """
         seat = Waiter(self.place, wish.home, self.keys.inbox, wish=wish) if wish.wait > 0 else None
         try:
-            return (yield from waiting(self, wish, seat, Claim(BUSY), self.patience))
+            return (yield from wait_loop(self, wish, seat, Claim(BUSY), self.patience))
         except BaseException as failure:
             if not isinstance(failure, GeneratorExit):
                 run_twice_if_interrupted(partial(self._give_up_wish, wish, failure))
@@ -192,7 +192,7 @@ class Load:
         keys = self.keys.permit if by_permit else self.keys.lease, self.keys.generation, self.keys.settling
         return (yield from self._asked(Command("load/renew", keys, (token, lease), _checked), self.patience))  # type: ignore[no-any-return]
 
-    def fencing(self, keep: int = 0, settle: int = 0, patience: Patience = ONCE) -> Program[bool]:
+    def fencing(self, keep: int = 0, settle: int = 0, patience: RetryLimits = ONCE) -> Program[bool]:
         """Invalidate the value: a load that runs isn't stored. True if there was one, as far as the store knows.
 
         Args:
@@ -217,13 +217,13 @@ class Load:
 
     # For waiting().
 
-    def _question(self, wish: Claiming, turn: Attempt) -> Command[Claim]:
+    def _question(self, wish: ClaimRequest, turn: Attempt) -> Command[Claim]:
         extra = "" if wish.extra is None else wish.extra
         line = turn.address, turn.arrival, int(turn.more), self.world.tuning.waiter_ttl
         args = wish.token, wish.lease, wish.fresh_above, int(wish.take), extra, *line
         return Command("load/claim", self._all_keys, args, self._read)
 
-    def _outcome(self, wish: Claiming, turn: Attempt, answer: Answer) -> Outcome[Claim]:
+    def _outcome(self, wish: ClaimRequest, turn: Attempt, answer: Answer) -> Outcome[Claim]:
         claim: Claim = answer[0]._replace(asked=answer[1], waited=wish.busy)
         wish.standing = claim.standing
         if claim.verdict == BUSY:
@@ -235,8 +235,8 @@ class Load:
             claim = claim._replace(hold=hold)
         return claim, True, 0.0, ()
 
-    def _hold(self, wish: Claiming, sent: float) -> Lease:
-        hold = Lease(
+    def _hold(self, wish: ClaimRequest, sent: float) -> LoadHold:
+        hold = LoadHold(
             self.place,
             self.keys.lease,
             self.name,
@@ -255,7 +255,7 @@ class Load:
         hold.on_void = None
         return hold
 
-    def _give_up_wish(self, wish: Claiming, failure: BaseException) -> None:
+    def _give_up_wish(self, wish: ClaimRequest, failure: BaseException) -> None:
         handlers = self.world.handlers
         if wish.seat is not None:
             handlers[LeaveQueue](LeaveQueue(wish.seat, 0.0))
@@ -281,8 +281,8 @@ class Load:
             yield Cleanup(self.place, self._give_up(token), self.world.tuning.max_poll_interval)
             raise
 
-    def _asked(self, command: Command[Any], patience: Patience, until: float = inf) -> Program[Any]:
-        reply, _, _ = yield from asking(command, until, patience, tuning=self.world.tuning)
+    def _asked(self, command: Command[Any], patience: RetryLimits, until: float = inf) -> Program[Any]:
+        reply, _, _ = yield from retry_command(command, until, patience, tuning=self.world.tuning)
         return reply
 
     def _give_up(self, token: str, keep: int = 0, why: str = "") -> Command[Any]:

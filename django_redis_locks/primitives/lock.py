@@ -21,7 +21,7 @@ from ..core.keys import ALL
 from ..core.replies import forced, freed, members, moment, number, text, yes_or_no
 from .shared.base_lock import BaseLock
 from .shared.record_values import queued_in
-from .shared.requests import NOWHERE, Ask, Busy, Foreign, Granted
+from .shared.requests import NOT_QUEUED, AcquireRequest, Busy, ForeignValue, Granted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ class Lock(BaseLock):
 
     __slots__ = ()
 
-    def _question(self, ask: Ask, turn: Attempt) -> Command[Granted | Busy | Foreign]:
+    def _question(self, ask: AcquireRequest, turn: Attempt) -> Command[Granted | Busy | ForeignValue]:
         terms = self.terms
         keys = self.keys
         about = holders.describe(forks.known, owners.name_of(ask.owner), self.name, terms.metadata)
@@ -87,7 +87,7 @@ class Lock(BaseLock):
         return (keys.lock, keys.waiters, keys.listing) if self.terms.index else (keys.lock, keys.waiters)
 
 
-def read_verdict(reply: Any) -> Granted | Busy | Foreign:
+def read_verdict(reply: Any) -> Granted | Busy | ForeignValue:
     """A fence, ``[1, fence, free, arrival, others]``, ``[0, lease left ms, fence, since ms, holder, arrival, others]`` or
     ``[-1, what lives there]``."""
     if type(reply) is int and reply > SMALLEST_FENCE:
@@ -106,14 +106,14 @@ SMALLEST_FENCE: Final = 99
 
 
 def _standing(arrival: Any, others: Any) -> QueuePosition:
-    return QueuePosition(number(arrival), yes_or_no(others)) if arrival or others else NOWHERE
+    return QueuePosition(number(arrival), yes_or_no(others)) if arrival or others else NOT_QUEUED
 
 
-def _foreign(reply: Any) -> Foreign:
+def _foreign(reply: Any) -> ForeignValue:
     outcome, what = reply
     if outcome != -1:
         raise ValueError(reply)
-    return Foreign(text(what))
+    return ForeignValue(text(what))
 
 
 def read_renewed(reply: Any) -> bool:
@@ -129,12 +129,12 @@ def read_holder(lock: Lock, reply: Any) -> Holder | None:
         LockKeyError: it is no lock.
     """
     found = read_look(members(reply))
-    if isinstance(found, Foreign):
+    if isinstance(found, ForeignValue):
         raise lock.misplaced(found)
     return found
 
 
-def read_look(reply: Sequence[Any]) -> Holder | Foreign | None:
+def read_look(reply: Sequence[Any]) -> Holder | ForeignValue | None:
     """``[]`` if it is free, else the beginning of a busy verdict, or ``[-1, what lives there]``."""
     if not reply:
         return None

@@ -20,7 +20,7 @@ from ..core.hold import Hold, State, mint_id
 from ..core.replies import number, parsed
 from ..core.runner import arun, run, run_twice_if_interrupted
 from .shared.record_values import (
-    Change,
+    ChangeRequest,
     Listed,
     Record,
     Reply,
@@ -35,13 +35,13 @@ from .shared.record_values import (
     queued_in,
     touched,
 )
-from .shared.retry import Answer, asking
-from .shared.wait_loop import Outcome, waiting
+from .shared.retry import Answer, retry_command
+from .shared.wait_loop import Outcome, wait_loop
 
 if TYPE_CHECKING:
     from ..core.effects import LockId, Performer
     from ..core.keys import LockKeys
-    from .shared.requests import Terms, Wish
+    from .shared.requests import LockOptions, WaitRequest
 
 __all__ = ["KIND", "Record", "RecordRef", "Written"]
 
@@ -62,7 +62,7 @@ class RecordRef:
     key: str
     name: str
     alias: str
-    terms: Terms
+    terms: LockOptions
 
     def get(self) -> Record | None:
         """The record as it is, or None."""
@@ -140,7 +140,7 @@ class RecordRef:
     def wait_for_change(self, expected: Record | None, timeout: Duration) -> Record | None:
         """The record once its version isn't the expected one any more, or as it is after ``timeout`` seconds; -1 waits for
         ever."""
-        wish = Change(expected, patience(timeout, "timeout"), None)
+        wish = ChangeRequest(expected, patience(timeout, "timeout"), None)
         try:
             return run(self._changing(wish), self.world)
         except BaseException as failure:
@@ -149,7 +149,7 @@ class RecordRef:
 
     async def await_for_change(self, expected: Record | None, timeout: Duration) -> Record | None:
         """As ``wait_for_change``."""
-        wish = Change(expected, patience(timeout, "timeout"), owners.running_loop())
+        wish = ChangeRequest(expected, patience(timeout, "timeout"), owners.running_loop())
         try:
             return await arun(self._changing(wish), self.world)
         except BaseException as failure:
@@ -198,7 +198,7 @@ class RecordRef:
         reply, _, unanswered = yield from self._ask(self._drop(expected.version, "", self._read))
         return Written(reply.ok or (unanswered and reply.record is None), reply.record)
 
-    def _changing(self, wish: Change) -> Program[Record | None]:
+    def _changing(self, wish: ChangeRequest) -> Program[Record | None]:
         # Who has seen an older version than the head of the queue waits for something else
         begin = clock.now()
         answer = yield from self._ask(self._question(wish, Attempt()), begin + wish.wait)
@@ -207,12 +207,12 @@ class RecordRef:
         if settled or wish.wait <= 0:
             return record
         seat = Waiter(self.place, wish.home, self.keys.inbox, wish=wish)
-        return (yield from waiting(self, wish, seat, record, self.terms.waits))
+        return (yield from wait_loop(self, wish, seat, record, self.terms.waits))
 
-    def _question(self, wish: Change, turn: Attempt) -> Command[Reply]:
+    def _question(self, wish: ChangeRequest, turn: Attempt) -> Command[Reply]:
         return self._get(wish.known, turn)
 
-    def _outcome(self, wish: Change, turn: Attempt, answer: Answer) -> Outcome[Record | None]:
+    def _outcome(self, wish: ChangeRequest, turn: Attempt, answer: Answer) -> Outcome[Record | None]:
         reply: Reply = answer[0]
         wish.standing = reply.standing
         record = reply.record
@@ -225,7 +225,7 @@ class RecordRef:
             self.world.unwatch(record._hold)
             record._hold.state = State.GONE
 
-    def _give_up(self, wish: Wish, failure: BaseException) -> None:
+    def _give_up(self, wish: WaitRequest, failure: BaseException) -> None:
         if wish.seat is not None:
             leave = LeaveQueue(wish.seat, 0.0)  # the next one asks at once: a wake-up may have been spent
             run_twice_if_interrupted(partial(self.world.handlers[LeaveQueue], leave))
@@ -236,7 +236,7 @@ class RecordRef:
         if until is None:
             until = clock.now() + self.terms.wait
         try:
-            return (yield from asking(command, until, self.terms.waits, tuning=self.world.tuning))
+            return (yield from retry_command(command, until, self.terms.waits, tuning=self.world.tuning))
         except LockBackendError as failure:
             self._named(failure)
             raise

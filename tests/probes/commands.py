@@ -14,7 +14,7 @@ from django_redis_locks.core import holder as holders
 from django_redis_locks.core.effects import Attempt, Command, HandedOverLock, QueuePosition
 from django_redis_locks.core.keys import waiters_of
 from django_redis_locks.primitives.lock import read_verdict
-from django_redis_locks.primitives.shared.requests import Ask, Busy, Foreign, Granted
+from django_redis_locks.primitives.shared.requests import AcquireRequest, Busy, ForeignValue, Granted
 
 NEAR = 10.0
 """Seconds by which two backends may differ about a time: they aren't asked in the same moment."""
@@ -126,7 +126,7 @@ class RandomCommands:
         return commands
 
     def acquire(self, lock: Lock) -> Pair:
-        ask = Ask(0, owners.current_owner(), None)
+        ask = AcquireRequest(0, owners.current_owner(), None)
         ask.token = self.token()
         turn = Attempt()
         if self.chance.random() < 0.7:
@@ -229,7 +229,7 @@ class RandomCommands:
         return tuple(side.fences[rank] for side in self.sides)
 
 
-def _parse_holder(reply: list[Any]) -> Granted | Busy | Foreign | None:
+def _parse_holder(reply: list[Any]) -> Granted | Busy | ForeignValue | None:
     """As the lock does, but a foreign value under the key is an answer and no error."""
     return read_verdict([*reply, 0, 0] if len(reply) == 5 else reply) if reply else None
 
@@ -272,11 +272,11 @@ KINDS = {
         for others in _BOOLEANS
     ),
     *(("lock/acquire", "busy", since, others) for since in _BOOLEANS for others in _BOOLEANS),
-    ("lock/acquire", "Foreign"),
+    ("lock/acquire", "ForeignValue"),
     *((name, answer) for name in ("lock/free", "lock/force") for answer in (0, 1, 2)),
     ("lock/force", 3),
     *((f"lock/{step}", answer) for step in ("renew", "tell") for answer in _BOOLEANS),
-    *(("lock/inspect", kind) for kind in ("NoneType", "Busy", "Foreign")),
+    *(("lock/inspect", kind) for kind in ("NoneType", "Busy", "ForeignValue")),
     *(("queue/leave", answer) for answer in (0, 2)),
     *(("record/get", False, there, since) for there in _BOOLEANS for since in _BOOLEANS),
     *((f"record/{step}", False, there, False) for step in ("put", "touch", "drop") for there in _BOOLEANS),

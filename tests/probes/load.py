@@ -18,12 +18,12 @@ from django_redis_locks.primitives.load import (
     FRESH,
     OURS,
     Claim,
-    Claiming,
+    ClaimRequest,
     Load,
     LoadKeys,
 )
 from django_redis_locks.primitives.shared.load_commands import blocking, clearing, reading, unblocking
-from django_redis_locks.primitives.shared.retry import USUAL, asking
+from django_redis_locks.primitives.shared.retry import USUAL, retry_command
 from tests.probes.engine import engine
 
 __all__ = ["BUSY", "EXTRA", "FAILED", "FRESH", "OURS", "Claim"]
@@ -83,7 +83,7 @@ class LoadCalls:
 
     @both_faces
     def claim(self, token: str, *, wait: float = 0.0, lease: float = 60, **how: Any) -> Program[Claim]:
-        wish = Claiming(wait, running_loop(), lease=round(lease * 1000), token=token, **{"fresh_above": 0, **how})
+        wish = ClaimRequest(wait, running_loop(), lease=round(lease * 1000), token=token, **{"fresh_above": 0, **how})
         return self._load.claiming(wish)
 
     @both_faces
@@ -133,5 +133,5 @@ def is_held(claim: Claim) -> bool:
 
 def _sent(command: Command[Any]) -> Program[Any]:
     """Send a command, once more if the connection had been closed while it lay idle."""
-    reply, _, _ = yield from asking(command, clock.now())
+    reply, _, _ = yield from retry_command(command, clock.now())
     return reply

@@ -162,7 +162,7 @@ def dropped(patch: pytest.MonkeyPatch) -> None:
 
 def taken_unasked(patch: pytest.MonkeyPatch) -> None:
     """[H3] An heir believes that the lock is his without asking for it."""
-    question, asking = Lock._question, waiting.asking
+    question, asking = Lock._question, waiting.retry_command
 
     def ask_as_the_one_before(self: Lock, ask: Any, turn: Attempt) -> Any:
         if turn.handed is not None:

@@ -16,7 +16,7 @@ from ...core import clock
 from ...core.errors import LockBackendError
 from ...primitives.load import FRESH, OURS
 from ...primitives.shared.load_commands import reading
-from ...primitives.shared.retry import asking
+from ...primitives.shared.retry import retry_command
 from .. import metrics
 from ..results import MISSING, LoadResult
 from ..values import NOTHING, Found, kept
@@ -119,7 +119,7 @@ def _looking(road: Road, calls: list[Call]) -> Program[list[tuple[Call, Found]]]
     answers: list[tuple[int, Any]] = [(-2, None)] * len(asked)
     if asked and not road.down:
         try:
-            answers, _, _ = yield from asking(reading(tuple(call.key for call in asked)), clock.now())
+            answers, _, _ = yield from retry_command(reading(tuple(call.key for call in asked)), clock.now())
         except LockBackendError as failure:
             road.failed(failure)
     seen = {call.plain: call.found(*answer) for call, answer in zip(asked, answers, strict=True)}

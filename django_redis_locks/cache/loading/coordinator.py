@@ -26,7 +26,7 @@ from ...core.keys import Spelling
 from ...core.tuning import BACKEND_WAIT
 from ...handler import DEFAULT, locks
 from ...primitives.load import Load, LoadKeys
-from ...primitives.shared.retry import Patience
+from ...primitives.shared.retry import RetryLimits
 from .. import metrics
 from ..values import DjangoRedis, Pickled
 from .effects import World
@@ -80,7 +80,7 @@ class Road:
         self.retries = Retries(self)
         self.resting: dict[str, float] = {}
         """Keys whose stale value is being loaded elsewhere, or failed to: until when that isn't asked again."""
-        self.patience = Patience(backend_wait, 0.0)
+        self.patience = RetryLimits(backend_wait, 0.0)
         self._spelling = spelling
         self._model = caches.create_connection(alias)
         self.kind = type(self._model)

@@ -11,7 +11,7 @@ from ...core.errors import LockBackendError
 from ...core.owners import mint_token
 from ...core.runner import arun, run
 from ...primitives.shared.load_commands import blocking, clearing, unblocking
-from ...primitives.shared.retry import Patience, asking
+from ...primitives.shared.retry import RetryLimits, retry_command
 from . import transactions as commits
 from .effects import Remove
 
@@ -141,7 +141,7 @@ class Block:
     def _ask(self, command: Command[bool]) -> Program[bool]:
         """False if there was no answer."""
         try:
-            yield from asking(command, clock.now())
+            yield from retry_command(command, clock.now())
         except LockBackendError as failure:
             self._road.failed(failure)
             return False
@@ -154,7 +154,7 @@ def _generation(road: Road) -> Program[None]:
     commits.forget_all(road)
     for generation in road.generations():
         try:
-            yield from asking(clearing(generation), clock.now())
+            yield from retry_command(clearing(generation), clock.now())
         except LockBackendError as failure:
             road.failed(failure)
             return
@@ -171,7 +171,7 @@ def invalidating(
         limit of the caller.
     """
     seconds = road.world.tuning.invalidation_timeout
-    patience = Patience(seconds, seconds)
+    patience = RetryLimits(seconds, seconds)
     first: Exception | None = None
     undone = dict.fromkeys(items)
     try:
@@ -180,7 +180,7 @@ def invalidating(
             if failure is None:
                 del undone[item]
                 continue
-            patience = Patience(seconds, 0.0)  # one wait for all
+            patience = RetryLimits(seconds, 0.0)  # one wait for all
             if first is None or (isinstance(first, LockBackendError) and not isinstance(failure, LockBackendError)):
                 first = failure
     except BaseException as interruption:
@@ -193,7 +193,7 @@ def invalidating(
 
 
 def _invalidating(
-    road: Road, item: tuple[str, str, int | None], keep: int, settle: int, patience: Patience
+    road: Road, item: tuple[str, str, int | None], keep: int, settle: int, patience: RetryLimits
 ) -> Program[Exception | None]:
     key, plain, version = item
     load, earlier = road.load(key, ""), road.retries.pending.get(key)

@@ -9,7 +9,7 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT
 
 from ...core.keys import usual_name
 from ...core.owners import running_loop
-from ...primitives.load import Claiming
+from ...primitives.load import ClaimRequest
 from .. import metrics
 from ..results import MISSING
 from ..values import NOTHING, Found, found
@@ -110,9 +110,9 @@ class Call:
         take: int = 0,
         extra: int | None = None,
         lease: int | None = None,
-    ) -> Claiming:
+    ) -> ClaimRequest:
         """A wish to load it."""
-        return Claiming(
+        return ClaimRequest(
             wait,
             running_loop(),
             lease=self.lease if lease is None else lease,

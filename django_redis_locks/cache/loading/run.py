@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import clock
 from ...core.errors import LockBackendError
-from ...primitives.load import BUSY, EXTRA, FAILED, FRESH, NEVER, OURS, PAST_NOTES, Claim, Claiming
+from ...primitives.load import BUSY, EXTRA, FAILED, FRESH, NEVER, OURS, PAST_NOTES, Claim, ClaimRequest
 from .. import metrics
 from ..errors import LoadFailed
 from ..results import MISSING
@@ -119,7 +119,7 @@ def as_landing(call: Call, now: Found, as_of: float) -> Landing:
     return Landing(now.value, source, values=call.road.values, fresh_for=now.left, as_of=as_of)
 
 
-def claiming(call: Call, wish: Claiming) -> Program[Claim | None]:
+def claiming(call: Call, wish: ClaimRequest) -> Program[Claim | None]:
     """Claim the load; None if the store can't be asked. Where that wasn't looked at it is asked once before anybody waits:
     one that is down isn't waited for."""
     if call.road.down:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from ...core import clock
 from ...core.errors import LockBackendError
 from ...core.owners import running_loop
-from ...primitives.load import BUSY, FAILED, OURS, Claim, Claiming
+from ...primitives.load import BUSY, FAILED, OURS, Claim, ClaimRequest
 from .. import metrics
 from ..loading.effects import Follow
 from ..loading.singleflight import AGAIN
@@ -70,7 +70,7 @@ class Turn:
         if self._road.down:
             self.mine = True
             return
-        wish = Claiming(0.0, running_loop(), lease=self._lease, renew_for=RENEWED)
+        wish = ClaimRequest(0.0, running_loop(), lease=self._lease, renew_for=RENEWED)
         self._token = wish.token
         try:
             claim = yield from self._load.claiming(wish)  # one that is down isn't waited for

@@ -22,7 +22,7 @@ from ...core.owners import registry
 from ...core.runner import arun, run, run_twice_if_interrupted
 from .lock_object import LockObject
 from .lock_programs import LATE
-from .requests import Ask, Busy
+from .requests import AcquireRequest, Busy
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -221,10 +221,10 @@ class BaseLock(LockObject):
     # What acquire and aacquire share.
 
     @overload
-    def _begin(self, blocking: Literal[True], timeout: None, home: object) -> Ask: ...
+    def _begin(self, blocking: Literal[True], timeout: None, home: object) -> AcquireRequest: ...
     @overload
-    def _begin(self, blocking: bool, timeout: Duration | None, home: object) -> Ask | None: ...
-    def _begin(self, blocking: bool, timeout: Duration | None, home: object) -> Ask | None:
+    def _begin(self, blocking: bool, timeout: Duration | None, home: object) -> AcquireRequest | None: ...
+    def _begin(self, blocking: bool, timeout: Duration | None, home: object) -> AcquireRequest | None:
         """The caller's wish; None if the answer is no without asking the store."""
         if home is None and self.terms.on_lost == "cancel":
             raise ValueError('on_lost="cancel" cancels a task: acquire the lock with aacquire() or "async with"')
@@ -232,7 +232,7 @@ class BaseLock(LockObject):
             forks.pid()
         usual = blocking is True and timeout is None
         wait = self.terms.wait if usual else self._patience(blocking, timeout)
-        ask = Ask(wait, owners.current_owner(), home, raises=usual)
+        ask = AcquireRequest(wait, owners.current_owner(), home, raises=usual)
         if registry.knows(self.place):
             newest = registry.newest(self.place, deferred=True)
             if newest is not None and newest.hold.held:
@@ -259,7 +259,7 @@ class BaseLock(LockObject):
             raise ValueError("acquire(blocking=False) takes no timeout")
         return 0.0
 
-    def _finish(self, ask: Ask, verdict: Hold | Busy) -> Grant | None:
+    def _finish(self, ask: AcquireRequest, verdict: Hold | Busy) -> Grant | None:
         if isinstance(verdict, Hold):
             grant = ask.given = Grant(verdict, self, ask.grant, ask.block)
             if self.terms.auto_release and registry.keep(grant, ask.block) and not verdict.renew_until:
@@ -284,7 +284,7 @@ class BaseLock(LockObject):
             **self.about,
         )
 
-    def _failed(self, ask: Ask, failure: BaseException) -> Grant:
+    def _failed(self, ask: AcquireRequest, failure: BaseException) -> Grant:
         """Nobody will ever have the grant: what the wish left behind is cleared away, and the failure raised again. With
         ``ON_BACKEND_ERROR`` "open" a store that is down gives a grant that protects nothing."""
         run_twice_if_interrupted(partial(self._clear_away, ask, failure))
@@ -299,7 +299,7 @@ class BaseLock(LockObject):
             registry.keep(grant, ask.block)
         return grant
 
-    def _clear_away(self, ask: Ask, failure: BaseException) -> None:
+    def _clear_away(self, ask: AcquireRequest, failure: BaseException) -> None:
         if ask.seat is not None:
             self._perform(LeaveQueue(ask.seat, 0.0))  # the next one asks at once: a wake-up may have been spent
         if ask.given is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...core.effects import Command
 from ...core.replies import members, number
 from ...core.server_info import FenceCounter
-from .retry import asking
+from .retry import retry_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ def raising(counters: Sequence[str], least: int) -> Program[list[FenceCounter]]:
         raise ValueError(f"a fence is a whole number from 0 to {LARGEST}, not {least!r}")
     found: list[FenceCounter] = []
     for bucket, counter in enumerate(counters):
-        last, clock = (yield from asking(Command("fence/raise", (counter,), (least,), _read)))[0]
+        last, clock = (yield from retry_command(Command("fence/raise", (counter,), (least,), _read)))[0]
         found.append(FenceCounter(bucket, last, clock))
     return found
 

@@ -13,8 +13,8 @@ from ...core.effects import PARSE_ERRORS, Command
 from ...core.keys import waiters_of
 from ...core.replies import members, number, text
 from ..lock import KIND, read_look
-from .requests import Foreign
-from .retry import asking
+from .requests import ForeignValue
+from .retry import retry_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +46,7 @@ class Entries:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RecordEntry:
     """A record, with the fields as JSON. ``listed`` says where, "" if nowhere."""
 
     lease_left: float
@@ -61,7 +61,7 @@ class Look:
     wait for it; and the store's clock, in seconds since 1970."""
 
     waiting: int
-    found: Holder | Kept | Foreign | None
+    found: Holder | RecordEntry | ForeignValue | None
     at: float
 
 
@@ -70,7 +70,7 @@ def entries(listing: str, which: str, first: int, most: int, *, last_first: bool
     found: list[Entry] = []
     while True:
         args = (which, first + len(found), min(PAGE, most - len(found)), int(last_first))
-        page: Entries = (yield from asking(Command("index/page", (listing,), args, _read_page)))[0]
+        page: Entries = (yield from retry_command(Command("index/page", (listing,), args, _read_page)))[0]
         found += page.found
         if len(page.found) < args[2] or len(found) >= most:
             return Entries(page.at, page.total, found)
@@ -82,7 +82,7 @@ def looks(locks: Sequence[str]) -> Program[list[Look]]:
     for start in range(0, len(locks), LOOK):
         some = locks[start : start + LOOK]
         keys = (*some, *map(waiters_of, some))
-        reply: list[Look] = (yield from asking(Command("index/look", keys, (KIND,), _read_looks)))[0]
+        reply: list[Look] = (yield from retry_command(Command("index/look", keys, (KIND,), _read_looks)))[0]
         if len(reply) != len(some):
             raise ValueError(f"{len(some)} locks were asked for, and {len(reply)} answered")
         found += reply
@@ -101,13 +101,13 @@ def _read_looks(reply: Any) -> list[Look]:
 
 
 def _read_look(now: float, waiting: Any, *verdict: Any) -> Look:
-    found: Holder | Kept | Foreign | None
+    found: Holder | RecordEntry | ForeignValue | None
     try:
         found = _kept(*verdict[1:]) if verdict and verdict[0] == 1 else read_look(verdict)
     except PARSE_ERRORS:  # it spoils no page
-        found = Foreign("what can't be read")
+        found = ForeignValue("what can't be read")
     return Look(number(waiting), found, now)
 
 
-def _kept(left: Any, version: Any, fields: Any, listed: Any) -> Kept:
-    return Kept(number(left) / 1000, number(version), text(fields), text(listed))
+def _kept(left: Any, version: Any, fields: Any, listed: Any) -> RecordEntry:
+    return RecordEntry(number(left) / 1000, number(version), text(fields), text(listed))

@@ -13,8 +13,8 @@ from ...core.holder import Holder
 from ...core.keys import usual_name
 from ...core.replies import LATEST, parsed
 from ..lock import KIND
-from .index import Kept
-from .requests import Foreign
+from .index import RecordEntry
+from .requests import ForeignValue
 
 if TYPE_CHECKING:
     from .index import Look
@@ -94,7 +94,7 @@ def info_of(
 ) -> LockInfo:
     """What was seen under a key. ``now`` and ``ends`` are of the index, where it was asked."""
     found = look.found
-    if isinstance(found, Kept):
+    if isinstance(found, RecordEntry):
         return _of_record(alias, key, look, found)
     if found is None:
         ended = 0.0 < ends <= now
@@ -106,7 +106,7 @@ def info_of(
             lease_left=ends - now if ended else None,
             waiting=look.waiting,
         )
-    if isinstance(found, Foreign):
+    if isinstance(found, ForeignValue):
         return LockInfo(alias, key, usual_name(key), "foreign", foreign=found.what, waiting=look.waiting)
     name = found.name or usual_name(key)
     held_for = max(0.0, look.at - found.since)
@@ -122,7 +122,7 @@ def info_of(
     )
 
 
-def _of_record(alias: str, key: str, look: Look, kept: Kept) -> LockInfo:
+def _of_record(alias: str, key: str, look: Look, kept: RecordEntry) -> LockInfo:
     """A job has a state that we know, and the id of a task. A record that isn't listed is none of ours, unless that job is
     done."""
     fields = _fields(kept.fields)

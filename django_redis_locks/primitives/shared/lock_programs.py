@@ -26,9 +26,9 @@ from ...core.effects import (
 from ...core.errors import LockBackendError, LockKeyError, LockLost
 from ...core.hold import Hold, State, validity
 from ...core.tuning import RESERVED_FENCES
-from .requests import Ask, Busy, Foreign, Granted, Terms
-from .retry import Answer, Patience, asking
-from .wait_loop import Outcome, waiting
+from .requests import AcquireRequest, Busy, ForeignValue, Granted, LockOptions
+from .retry import Answer, RetryLimits, retry_command
+from .wait_loop import Outcome, wait_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,12 +56,12 @@ class Programs:
     key: str
     name: str
     alias: str
-    terms: Terms
+    terms: LockOptions
     reentrant: bool = False
 
     # What makes a kind of lock a kind: one command per step.
 
-    def _question(self, ask: Ask, turn: Attempt) -> Command[Granted | Busy | Foreign]:
+    def _question(self, ask: AcquireRequest, turn: Attempt) -> Command[Granted | Busy | ForeignValue]:
         raise NotImplementedError
 
     def _free(self, token: str, address: str = "") -> Command[int]:
@@ -83,7 +83,7 @@ class Programs:
         """As ``_free``; or ``ASKED``, if it is to ``ask`` for a fence that may be that of a later hold."""
         raise NotImplementedError
 
-    def _reentering(self, ask: Ask, hold: Hold) -> Program[Hold | Busy]:
+    def _reentering(self, ask: AcquireRequest, hold: Hold) -> Program[Hold | Busy]:
         """Enter a hold once more, without the store unless this entry needs it for longer; acquire if it was released
         meanwhile."""
         if hold.held:
@@ -93,7 +93,7 @@ class Programs:
         ask.inner = None
         return (yield from self.acquiring(ask))
 
-    def _lasting(self, hold: Hold, ask: Ask) -> Program[None]:
+    def _lasting(self, hold: Hold, ask: AcquireRequest) -> Program[None]:
         """Let a hold last as long as an entry on these terms expects: until then, or renewed until the entry ends. The entry
         may wait for a store that refuses."""
         renew_for, lease = self.terms.renew_for, self.terms.lease
@@ -111,17 +111,17 @@ class Programs:
                 hold.take_out(ask.grant)
                 raise
 
-    def acquiring(self, ask: Ask) -> Program[Hold | Busy]:
+    def acquiring(self, ask: AcquireRequest) -> Program[Hold | Busy]:
         """Re-enter the caller's own hold; or ask the store, wait, ask again, until it is granted or the wait is over."""
         if ask.inner is not None:
             return self._reentering(ask, ask.inner)
         lease = self.terms.lease if self.terms.auto_release else 0  # one that nothing keeps adopts nothing
         seat = Waiter(self.place, ask.home, self.keys.inbox, lease, ask) if ask.wait > 0 else None
-        return waiting(self, ask, seat, _UNASKED, self.terms.waits)
+        return wait_loop(self, ask, seat, _UNASKED, self.terms.waits)
 
-    def _outcome(self, ask: Ask, turn: Attempt, answer: Answer) -> Outcome[Hold | Busy]:
+    def _outcome(self, ask: AcquireRequest, turn: Attempt, answer: Answer) -> Outcome[Hold | Busy]:
         """Whatever the attempt may leave behind in the store is handed to the janitor."""
-        verdict: Granted | Busy | Foreign
+        verdict: Granted | Busy | ForeignValue
         verdict, sent, unanswered = answer
         if not isinstance(verdict, Granted):
             return self._refused(ask, turn, verdict, unanswered)
@@ -138,8 +138,10 @@ class Programs:
         # the next one asks when it is woken, or when this one's lease is over
         return hold, True, hold.lease / 1000, ()
 
-    def _refused(self, ask: Ask, turn: Attempt, verdict: Busy | Foreign, unanswered: bool) -> Outcome[Hold | Busy]:
-        if isinstance(verdict, Foreign):
+    def _refused(
+        self, ask: AcquireRequest, turn: Attempt, verdict: Busy | ForeignValue, unanswered: bool
+    ) -> Outcome[Hold | Busy]:
+        if isinstance(verdict, ForeignValue):
             ask.sent = False
             raise self.misplaced(verdict)
         ask.standing = verdict.standing
@@ -150,7 +152,7 @@ class Programs:
         ask.sent = False
         return verdict, False, verdict.lease_left, ()
 
-    def _granted(self, ask: Ask, turn: Attempt, verdict: Granted, sent: float, unanswered: bool) -> Hold:
+    def _granted(self, ask: AcquireRequest, turn: Attempt, verdict: Granted, sent: float, unanswered: bool) -> Hold:
         taken, handed = turn.taken, turn.handed
         if taken is not None:
             ask.token = taken.hold.token
@@ -165,14 +167,14 @@ class Programs:
             self.world.listen_for(self.place)
         return hold
 
-    def _spend(self, ask: Ask) -> Iterator[Cleanup]:
+    def _spend(self, ask: AcquireRequest) -> Iterator[Cleanup]:
         """A swept token is spent: the janitor would free what it is granted later. Not before: if the sweep is
         interrupted it is still the one that the wish leaves behind."""
         yield self._sweep(ask.token)
         ask.token = owners.mint_token()
         ask.sent = False
 
-    def _hold(self, ask: Ask, fence: int | None, sent: float, unanswered: bool) -> Hold:
+    def _hold(self, ask: AcquireRequest, fence: int | None, sent: float, unanswered: bool) -> Hold:
         return Hold(
             self.place,
             self.key,
@@ -206,7 +208,7 @@ class Programs:
         before, in_time = hold.freed_in_time, clock.now() < hold.deadline
         hold.freed_in_time = before or in_time
         try:
-            reply, _, unanswered = yield from asking(
+            reply, _, unanswered = yield from retry_command(
                 self._free(hold.token, hold.address), hold.deadline, self.terms.calls, tuning=self.world.tuning
             )
         except LockBackendError as failure:
@@ -271,7 +273,7 @@ class Programs:
             try:
                 holder = yield from self.inspecting()
             except LockKeyError:  # a record, or a lock without expiry
-                patience = Patience(0.0, 0.0)
+                patience = RetryLimits(0.0, 0.0)
             else:
                 if holder is None:
                     return False
@@ -288,9 +290,11 @@ class Programs:
             yield NotifyWaiters(self.place, woke=False)
         return freed
 
-    def _answer(self, command: Command[Any], until: float = inf, patience: Patience | None = None) -> Program[Answer]:
+    def _answer(
+        self, command: Command[Any], until: float = inf, patience: RetryLimits | None = None
+    ) -> Program[Answer]:
         try:
-            return (yield from asking(command, until, patience or self.terms.calls, tuning=self.world.tuning))
+            return (yield from retry_command(command, until, patience or self.terms.calls, tuning=self.world.tuning))
         except LockBackendError as failure:
             self._named(failure)
             raise
@@ -306,7 +310,7 @@ class Programs:
             hold.lost_why = why
         return LockLost(f"lock {self.name!r} was lost while it was held: {hold.lost_why}", **self.about)
 
-    def misplaced(self, found: Foreign) -> LockKeyError:
+    def misplaced(self, found: ForeignValue) -> LockKeyError:
         return LockKeyError(
             f"can't lock {self.name!r} of alias {self.alias!r}: its key holds {found.what}. "
             "Delete that, or choose another key or KEY_PREFIX",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from ...core.durations import Duration, lease_ms
 from ...core.effects import QueuePosition
-from .requests import Wish
+from .requests import WaitRequest
 
 if TYPE_CHECKING:
     import weakref
@@ -88,7 +88,7 @@ class Write(NamedTuple):
     command: Command[Reply]
 
 
-class Change(Wish):
+class ChangeRequest(WaitRequest):
     """A wish to see another version than the one expected."""
 
     __slots__ = ("known",)

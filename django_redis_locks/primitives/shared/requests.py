@@ -10,7 +10,7 @@ from ...core import owners
 from ...core.effects import QueuePosition
 from ...core.hold import mint_id
 from ...core.tuning import BACKEND_WAIT
-from .retry import Patience
+from .retry import RetryLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from ...core.hold import Hold, OnLost
     from ...core.holder import Holder
 
-NOWHERE = QueuePosition()
+NOT_QUEUED = QueuePosition()
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LockOptions:
     """The terms on which a lock is taken, settled from the settings and the call site.
 
     Attributes:
@@ -53,13 +53,13 @@ class Terms:
     after_release: Callable[[str], object] | None = None
     auto_release: bool = True
     backend_wait: float = BACKEND_WAIT
-    waits: Patience = field(init=False)
-    calls: Patience = field(init=False)
+    waits: RetryLimits = field(init=False)
+    calls: RetryLimits = field(init=False)
 
     def __post_init__(self) -> None:
         patience = self.backend_wait
-        object.__setattr__(self, "waits", Patience(patience, patience if self.fail_open else inf))
-        object.__setattr__(self, "calls", Patience(patience, patience))
+        object.__setattr__(self, "waits", RetryLimits(patience, patience if self.fail_open else inf))
+        object.__setattr__(self, "calls", RetryLimits(patience, patience))
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class Granted:
 
     fence: int
     free: bool = True
-    standing: QueuePosition = NOWHERE
+    standing: QueuePosition = NOT_QUEUED
 
 
 @dataclass(slots=True)
@@ -77,17 +77,17 @@ class Busy:
 
     lease_left: float
     holder: Holder | None
-    standing: QueuePosition = NOWHERE
+    standing: QueuePosition = NOT_QUEUED
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
+class ForeignValue:
     """Under this key lives ``what``, which is no lock of this kind."""
 
     what: str
 
 
-class Wish:
+class WaitRequest:
     """One caller's wish to wait for something."""
 
     __slots__ = ("__weakref__", "home", "listened", "seat", "sent", "standing", "wait", "waited")
@@ -106,7 +106,7 @@ class Wish:
         self.waited = 0.0
 
 
-class Ask(Wish):
+class AcquireRequest(WaitRequest):
     """A wish to acquire. ``token`` is minted before the first attempt and kept by its retries."""
 
     __slots__ = ("block", "given", "grant", "hold", "inner", "owner", "raises", "token")

@@ -22,7 +22,7 @@ Answer: TypeAlias = tuple[Any, float, bool]
 """A reply, when the request it answers was sent, and whether an earlier copy went unanswered."""
 
 
-class Patience(NamedTuple):
+class RetryLimits(NamedTuple):
     """For how many seconds after its first failure a command is repeated.
 
     Attributes:
@@ -34,13 +34,13 @@ class Patience(NamedTuple):
     refused: float
 
 
-USUAL: Final = Patience(BACKEND_WAIT, BACKEND_WAIT)
+USUAL: Final = RetryLimits(BACKEND_WAIT, BACKEND_WAIT)
 
 
-def asking(
+def retry_command(
     command: Command[Any],
     until: float = inf,
-    patience: Patience = USUAL,
+    patience: RetryLimits = USUAL,
     trouble: QueueOutage | None = None,
     tuning: Tuning = DEFAULT,
 ) -> Program[Answer]:

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from ...core import clock
 from ...core.effects import Attempt, Command, Effect, LeaveQueue, Performer, Program, Subscribe, Wait, Waiter
 from ...core.errors import LockBackendError
-from .retry import asking
+from .retry import retry_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .requests import Wish
-    from .retry import Answer, Patience
+    from .requests import WaitRequest
+    from .retry import Answer, RetryLimits
 
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
-W_contra = TypeVar("W_contra", bound="Wish", contravariant=True)
+W_contra = TypeVar("W_contra", bound="WaitRequest", contravariant=True)
 
 _ONCE = Attempt()
 
@@ -38,8 +38,8 @@ class Asker(Protocol[W_contra, V_co]):
     def _outcome(self, wish: W_contra, turn: Attempt, answer: Answer) -> Outcome[V_co]: ...
 
 
-def waiting(
-    asker: Asker[W_contra, V], wish: W_contra, seat: Waiter | None, verdict: V, patience: Patience
+def wait_loop(
+    asker: Asker[W_contra, V], wish: W_contra, seat: Waiter | None, verdict: V, patience: RetryLimits
 ) -> Program[V]:
     """Ask whenever it is our turn, until that settles it or the wish's wait is over; without a wait once. Returns the
     last verdict, or the one given if it was never our turn: the head of the queue has asked for the whole process.
@@ -63,7 +63,7 @@ def waiting(
             turn.taken.go_on()
             if turn.taken is not None
             else (
-                yield from asking(
+                yield from retry_command(
                     asker._question(wish, turn), give_up, patience, None if seat is None else seat.queue, tuning
                 )
             )

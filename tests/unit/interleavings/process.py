@@ -46,7 +46,7 @@ from django_redis_locks.core.keys import LockKeys
 from django_redis_locks.engine import engine as engines
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.primitives.lock import Lock
-from django_redis_locks.primitives.shared.requests import Ask, Terms
+from django_redis_locks.primitives.shared.requests import AcquireRequest, LockOptions
 
 from .moments import Gate, Moment, world
 from .plans import Plan
@@ -78,7 +78,7 @@ class Contender:
     """The program has failed with it, and what it left behind is to be cleared away."""
     number: int = 0
     """For the queue that he may have to make."""
-    ask: Ask | None = None
+    ask: AcquireRequest | None = None
     grant: Grant | None = None
     leaves: float = 0.0
     extended: bool = False
@@ -129,7 +129,7 @@ class Process:
         """The janitor has just given an errand up that wasn't answered again and again."""
 
     def _lock(self, plan: Plan) -> Lock:
-        terms = Terms(round(plan.lease * 1000), plan.wait, 0.0, False, False, (), None)
+        terms = LockOptions(round(plan.lease * 1000), plan.wait, 0.0, False, False, (), None)
         return Lock(self.engine, PLACE, KEYS, "lock", "lock", "default", terms)
 
     def take(self, input: Input) -> None:
@@ -155,7 +155,7 @@ class Process:
         contender.number = number
         contender.rounds += 1
         world.mint = contender.mint
-        contender.ask = Ask(contender.plan.wait, owners.current_owner(), contender.plan.home)
+        contender.ask = AcquireRequest(contender.plan.wait, owners.current_owner(), contender.plan.home)
         contender.phase = "asking"
         contender.program = self.locks[index].acquiring(contender.ask)
         self._go_on(index, contender.program.send, None)

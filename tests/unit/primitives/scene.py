@@ -20,7 +20,7 @@ from django_redis_locks.core.hold import Hold, State
 from django_redis_locks.core.runner import run
 from django_redis_locks.engine import engine
 from django_redis_locks.primitives.lock import Lock
-from django_redis_locks.primitives.shared.requests import Ask
+from django_redis_locks.primitives.shared.requests import AcquireRequest
 
 _numbers = itertools.count()
 
@@ -174,7 +174,7 @@ class Process:
 
     def hold(self, home: Any = None, **options: Any) -> Hold:
         """Somebody else of this process acquires the lock."""
-        hold = self._else(self.lock(**options).acquiring(Ask(0.0, owners.current_owner(), home)))
+        hold = self._else(self.lock(**options).acquiring(AcquireRequest(0.0, owners.current_owner(), home)))
         assert isinstance(hold, Hold)
         return hold
 

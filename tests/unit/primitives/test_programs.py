@@ -14,7 +14,7 @@ from django_redis_locks.core.hold import Hold, State, validity
 from django_redis_locks.core.runner import run
 from django_redis_locks.core.tuning import DEFAULT, RESERVED_FENCES
 from django_redis_locks.primitives.lock import read_verdict
-from django_redis_locks.primitives.shared.requests import Busy, Foreign, Granted
+from django_redis_locks.primitives.shared.requests import Busy, ForeignValue, Granted
 from tests.unit.primitives.scene import Scene
 
 NOW = 1000.0
@@ -378,7 +378,7 @@ def test_reply_of_acquire_is_parsed() -> None:
     for reply, verdict in (
         ([1, b"7", 1, 0, 0], Granted(7, True, QueuePosition(0, False))),
         ([1, b"7", 0, b"1700000000000001", 1], Granted(7, False, QueuePosition(1_700_000_000_000_001, True))),
-        ([-1, b"a string"], Foreign("a string")),
+        ([-1, b"a string"], ForeignValue("a string")),
     ):
         assert read_verdict(reply) == verdict
     with pytest.raises(PARSE_ERRORS):
