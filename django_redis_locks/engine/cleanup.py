@@ -24,7 +24,7 @@ BATCH = 500
 """Commands in one write: some 50 kB, and some ms of the server's time."""
 
 
-class Errands:
+class CleanupQueue:
     """What is to be sent to one store, and when. Only the janitor's thread touches it."""
 
     def __init__(self, backend: Backend, tell: Callable[[NotifyWaiters], object], engine: Tuned) -> None:

@@ -18,16 +18,18 @@ if TYPE_CHECKING:
     from ..core.effects import Command, LockId
     from ..core.hold import Hold
     from ..core.tuning import Tuned
-    from .renewal_schedule import Rounds
+    from .renewal_schedule import RenewalSchedule
 
 MOST = 10_000
 """Places that wait to be looked at. Holds at others learn of a loss with their next renewal."""
 
 
-class Looks:
+class Confirmations:
     """``listen`` opens an inbox for the channels that begin so."""
 
-    def __init__(self, backend: Backend, engine: Tuned, rounds: Rounds, listen: Callable[[str], object]) -> None:
+    def __init__(
+        self, backend: Backend, engine: Tuned, rounds: RenewalSchedule, listen: Callable[[str], object]
+    ) -> None:
         self._backend = backend
         self._engine = engine
         self._rounds = rounds

@@ -31,8 +31,8 @@ from ..core.owners import registry, running_loop
 from ..core.replies import freed
 from ..core.tuning import DEFAULT
 from ..core.wakeup import TaskEvent, ThreadEvent
-from .local_queue import Queues
-from .maintenance import Janitor
+from .local_queue import LocalQueues
+from .maintenance import MaintenanceThread
 from .outages import outage_of
 
 if TYPE_CHECKING:
@@ -54,10 +54,10 @@ class Engine:
     def __init__(self, backend: Backend, tuning: Tuning = DEFAULT) -> None:
         self.backend = backend
         self.tuning = tuning
-        queues = self._queues = _queues.setdefault(backend.identity, Queues())
+        queues = self._queues = _queues.setdefault(backend.identity, LocalQueues())
         freed = partial(queues.freed, outside=self)
         self._outage = outage_of(backend.node)
-        janitor = self._janitor = Janitor(backend, freed, self._open_inbox, self)
+        janitor = self._janitor = MaintenanceThread(backend, freed, self._open_inbox, self)
         self._inbox = backend.inbox(self)
         self.hear = self._inbox.hears
         self.queued = queues.queued
@@ -208,7 +208,7 @@ def _go_on() -> None:
     """Nothing waits until the inbox is open."""
 
 
-_queues: dict[str, Queues] = {}
+_queues: dict[str, LocalQueues] = {}
 """By the identity of the store: two aliases of one server queue up together."""
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()

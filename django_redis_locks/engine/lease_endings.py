@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
     from ..core.effects import Command
     from ..core.hold import Hold
-    from .renewal_schedule import Rounds
+    from .renewal_schedule import RenewalSchedule
 
 
-class Endings:
+class LeaseEndings:
     """``hasten`` has the thread of the rounds look at a time, if it would sleep longer."""
 
-    def __init__(self, rounds: Rounds, hasten: Callable[[float], object]) -> None:
+    def __init__(self, rounds: RenewalSchedule, hasten: Callable[[float], object]) -> None:
         self._rounds = rounds
         self._hasten = hasten
 

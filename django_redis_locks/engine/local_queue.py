@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 MANY = 1024  # keys that were waited for lately are remembered, at most
 
 
-class Queues:
+class LocalQueues:
     """All queues of one store in this process."""
 
     def __init__(self) -> None:

@@ -26,12 +26,12 @@ from ..core.background_thread import BackgroundThread, leave
 from ..core.errors import LockBackendError
 from ..core.hold import Hold
 from ..core.wakeup import ThreadEvent, call_and_wait
-from .cleanup import Errands
-from .confirmation import Looks
-from .lease_endings import Endings
+from .cleanup import CleanupQueue
+from .confirmation import Confirmations
+from .lease_endings import LeaseEndings
 from .notices import Notices
 from .renewal import Renewals
-from .renewal_schedule import Rounds
+from .renewal_schedule import RenewalSchedule
 from .timers import Timers
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _log = logging.getLogger("django_redis_locks.renew")
 EXIT_FLUSH = 1.0  # seconds that the end of the interpreter may spend on releases that are still queued
 
 
-class Janitor:
+class MaintenanceThread:
     """The thread of one backend. It begins with the first thing to do."""
 
     def __init__(
@@ -57,8 +57,8 @@ class Janitor:
         self._listen = listen
         self._tell_waiters = tell
         self.notices = Notices(engine)
-        self._rounds = Rounds()
-        self._endings = Endings(self._rounds, self._hasten)
+        self._rounds = RenewalSchedule()
+        self._endings = LeaseEndings(self._rounds, self._hasten)
         self.unwatch = self._rounds.remove
         self.after_fork_in_child()
         _janitors.add(self)
@@ -74,8 +74,8 @@ class Janitor:
         self._renewals = Renewals(
             self._backend, self._engine, self._rounds, self._endings, self._timers, self.notices, self.put
         )
-        self._errands = Errands(self._backend, self._tell_waiters, self._engine)
-        self._looks = Looks(self._backend, self._engine, self._rounds, self._listen)
+        self._errands = CleanupQueue(self._backend, self._tell_waiters, self._engine)
+        self._looks = Confirmations(self._backend, self._engine, self._rounds, self._listen)
         self._sleeps_until = -inf
         self._daemon = BackgroundThread(self._work, "django-redis-locks janitor")
         self._pid = os.getpid()
@@ -244,10 +244,10 @@ class Janitor:
             self._wakeup.set()
 
 
-_janitors: weakref.WeakSet[Janitor] = weakref.WeakSet()
+_janitors: weakref.WeakSet[MaintenanceThread] = weakref.WeakSet()
 
 
-def janitors() -> list[Janitor]:
+def janitors() -> list[MaintenanceThread]:
     return list(_janitors)
 
 

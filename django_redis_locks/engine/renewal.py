@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from ..backends.base import Backend
     from ..core.tuning import Tuned
-    from .lease_endings import Endings
+    from .lease_endings import LeaseEndings
     from .notices import Notices
-    from .renewal_schedule import Lease, Rounds
+    from .renewal_schedule import RenewalSchedule, ScheduledRenewal
     from .timers import Timers
 
 _log = logging.getLogger("django_redis_locks.renew")
@@ -38,8 +38,8 @@ class Renewals:
         self,
         backend: Backend,
         engine: Tuned,
-        rounds: Rounds,
-        endings: Endings,
+        rounds: RenewalSchedule,
+        endings: LeaseEndings,
         timers: Timers,
         notices: Notices,
         put: Callable[[Callable[[], object]], None],
@@ -57,7 +57,7 @@ class Renewals:
         while True:
             sent = clock.now()
             holds: list[Hold] = []
-            entries: list[Lease] = []
+            entries: list[ScheduledRenewal] = []
             running = set(threading.enumerate())
             for entry in self._rounds.due(sent, BATCH):
                 hold = self._reachable(entry.hold, running)
@@ -113,7 +113,7 @@ class Renewals:
             return False
         return True
 
-    def _renewed(self, hold: Hold, entry: Lease, sent: float, reply: Any) -> None:
+    def _renewed(self, hold: Hold, entry: ScheduledRenewal, sent: float, reply: Any) -> None:
         if hold.state is not State.HELD:
             return
         if isinstance(reply, LockBackendError):
@@ -131,7 +131,7 @@ class Renewals:
         about = {"lock_name": hold.name, "lock_alias": hold.alias, **events.key_field(hold.key, hold.alias)}
         self._notices.post(partial(_log.warning, text, escape_unprintable(hold.name), *more, extra=about))
 
-    def _try_soon(self, hold: Hold, entry: Lease) -> None:
+    def _try_soon(self, hold: Hold, entry: ScheduledRenewal) -> None:
         now = clock.now()
         if now >= hold.deadline and self.tell(hold, "expired", now):
             return

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..core.hold import Hold
 
 
-class Lease(NamedTuple):
+class ScheduledRenewal(NamedTuple):
     """A hold to renew: when, whose, how, and for how many milliseconds; ``exact``: not with others of its slot."""
 
     due: float
@@ -40,7 +40,7 @@ LONGEST_SLOT = 0.5
 _tuple, _ref = tuple.__new__, weakref.ref
 
 
-class Rounds:
+class RenewalSchedule:
     """The leases of one store, weakly held.
 
     A release or an acquire may begin at any moment within the thread that is at it here: a signal handler's, or the
@@ -53,13 +53,13 @@ class Rounds:
 
     def clear(self) -> None:
         """A fork's child renews none of its parent's."""
-        self._new: dict[int, Lease] = {}
-        self._known: dict[int, Lease] = {}
+        self._new: dict[int, ScheduledRenewal] = {}
+        self._known: dict[int, ScheduledRenewal] = {}
         self._first_new = inf
         """No new one is due before; it may be gone by then."""
         self._mutex = threading.RLock()
         # The janitor's alone:
-        self._slots: dict[tuple[float, int], deque[tuple[int, Lease]]] = {}
+        self._slots: dict[tuple[float, int], deque[tuple[int, ScheduledRenewal]]] = {}
         self._order: list[tuple[float, int, tuple[float, int]]] = []
         self._count = itertools.count().__next__
 
@@ -79,7 +79,7 @@ class Rounds:
         it must be ``exact`` it may be a little earlier, together with others. Without ``replace`` an entry that another thread
         makes at the same time stays."""
         due = since + period
-        mine: Lease = _tuple(Lease, (due, _ref(hold), prolong, lease, exact))
+        mine: ScheduledRenewal = _tuple(ScheduledRenewal, (due, _ref(hold), prolong, lease, exact))
         # What a dead hold left under the same id counts no more
         if replace or self._new.setdefault(id(hold), mine).hold() is not hold:
             self._new[id(hold)] = mine
@@ -98,7 +98,7 @@ class Rounds:
     def __len__(self) -> int:
         return len(self._new) + len(self._known)
 
-    def holds(self) -> list[tuple[Hold, Lease]]:
+    def holds(self) -> list[tuple[Hold, ScheduledRenewal]]:
         """All that is renewed."""
         entries = [*self._new.copy().values(), *self._known.copy().values()]
         found = [(entry.hold(), entry) for entry in entries]
@@ -108,11 +108,11 @@ class Rounds:
         """When to look for what is due; infinity if there is nothing."""
         return min(self._order[0][0], self._first_new) if self._order else self._first_new
 
-    def due(self, now: float, most: int) -> list[Lease]:
+    def due(self, now: float, most: int) -> list[ScheduledRenewal]:
         """Take out what is due, at most so many."""
         if now >= self._first_new:
             self._sort_in()
-        due: list[Lease] = []
+        due: list[ScheduledRenewal] = []
         order, known = self._order, self._known
         while order and order[0][0] <= now and len(due) < most:
             slot = self._slots[order[0][2]]

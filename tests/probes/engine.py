@@ -18,7 +18,7 @@ from django_redis_locks.core.events import BackendFailed, Event, ForceReleased, 
 from django_redis_locks.core.runner import run
 from django_redis_locks.core.tuning import RESERVED_FENCES
 from django_redis_locks.engine.engine import Engine
-from django_redis_locks.engine.local_queue import Queues
+from django_redis_locks.engine.local_queue import LocalQueues
 from django_redis_locks.primitives.shared import index as listing
 from django_redis_locks.primitives.shared.index import entries
 from django_redis_locks.primitives.shared.record_values import queued_in
@@ -71,7 +71,7 @@ def forget_contention() -> None:
 
 def ignore_wake_ups(patch: pytest.MonkeyPatch) -> None:
     """Drop each wake-up from the store."""
-    patch.setattr(Queues, "wake", lambda *_: True)
+    patch.setattr(LocalQueues, "wake", lambda *_: True)
 
 
 def restart_renewal(grant: Grant) -> None:

@@ -14,7 +14,7 @@ from django_redis_locks.core import hold
 from django_redis_locks.core.effects import HandedOverLock
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queue import _Queue
-from django_redis_locks.engine.renewal_schedule import Rounds
+from django_redis_locks.engine.renewal_schedule import RenewalSchedule
 from django_redis_locks.primitives.shared import base_lock as base
 from tests.simulation.network import SimulatedInbox
 
@@ -96,13 +96,13 @@ def no_local_queue_wakeup(patch: Patch) -> None:
 
 def never_renewed(patch: Patch) -> None:
     """[H6] No lease is renewed."""
-    patch.setattr(Rounds, "enter", lambda self, *args, **options: inf)
+    patch.setattr(RenewalSchedule, "enter", lambda self, *args, **options: inf)
 
 
 def renewed_in_child(patch: Patch) -> None:
     """[H18] A forked child renews what its parent held."""
-    real = Rounds.clear
-    patch.setattr(Rounds, "clear", lambda self: None if hasattr(self, "_new") else real(self))
+    real = RenewalSchedule.clear
+    patch.setattr(RenewalSchedule, "clear", lambda self: None if hasattr(self, "_new") else real(self))
 
 
 def released_in_child(patch: Patch) -> None:

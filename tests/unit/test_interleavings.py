@@ -18,7 +18,7 @@ import pytest
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.core.effects import Attempt, QueuePosition, Waiter
 from django_redis_locks.engine.engine import Engine
-from django_redis_locks.engine.local_queue import Queues, _Queue
+from django_redis_locks.engine.local_queue import LocalQueues, _Queue
 from django_redis_locks.primitives.lock import Lock
 from django_redis_locks.primitives.shared import base_lock as base
 from django_redis_locks.primitives.shared import wait_loop as waiting
@@ -222,13 +222,13 @@ def told_in_vain(patch: pytest.MonkeyPatch) -> None:
 
 def one_queue(patch: pytest.MonkeyPatch) -> None:
     """[H12] Threads queue up behind the tasks of a loop."""
-    real = Queues._join
+    real = LocalQueues._join
 
-    def join(self: Queues, seat: Waiter, *args: Any) -> None:
+    def join(self: LocalQueues, seat: Waiter, *args: Any) -> None:
         seat.home = None
         real(self, seat, *args)
 
-    patch.setattr(Queues, "_join", join)
+    patch.setattr(LocalQueues, "_join", join)
 
 
 def one_number(patch: pytest.MonkeyPatch) -> None:

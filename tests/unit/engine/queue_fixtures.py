@@ -22,7 +22,7 @@ from django_redis_locks.core.effects import (
     Waiter,
 )
 from django_redis_locks.core.tuning import DEFAULT
-from django_redis_locks.engine.local_queue import Queues
+from django_redis_locks.engine.local_queue import LocalQueues
 from tests.unit.core.holds import LEASE, a_hold
 
 PLACE = LockId("store", "lock")
@@ -67,7 +67,7 @@ class Around:
         pass
 
 
-class Line(Queues):
+class Line(LocalQueues):
     """Queues, and what is around them."""
 
     def __init__(self) -> None:

@@ -11,9 +11,9 @@ import pytest
 from django_redis_locks import Lock, locks
 from django_redis_locks.backends.memory import MemoryBackend
 from django_redis_locks.core.effects import Command, LockId
-from django_redis_locks.engine.confirmation import Looks
+from django_redis_locks.engine.confirmation import Confirmations
 from django_redis_locks.engine.engine import Engine
-from django_redis_locks.engine.renewal_schedule import Rounds
+from django_redis_locks.engine.renewal_schedule import RenewalSchedule
 from tests.forks import in_child
 from tests.unit.core.holds import a_hold
 
@@ -29,19 +29,19 @@ class Store:
         return [[0]] * len(commands)
 
 
-def looks_of(rounds: Rounds, store: Any, opened: list[str] | None = None) -> Looks:
-    return Looks(store, locks["default"].engine, rounds, [].append if opened is None else opened.append)
+def looks_of(rounds: RenewalSchedule, store: Any, opened: list[str] | None = None) -> Confirmations:
+    return Confirmations(store, locks["default"].engine, rounds, [].append if opened is None else opened.append)
 
 
 def test_look_asks_for_live_holds_of_this_process_only(memory_lock: Lock) -> None:
     """[E15] [H18] Neither for one that a forked child inherited, whose parent answers, nor for a released one, nor for that of
     another alias on the same server, whose own maintenance thread asks and reports."""
     store, held = Store(), memory_lock.acquire()
-    looks = looks_of(Rounds(), store)
+    looks = looks_of(RenewalSchedule(), store)
     assert looks.ask_for(memory_lock.place)
     assert looks.gone(1.0) == [held.hold]
     assert store.asked == [held.hold.token]
-    other = Looks(store, Engine(MemoryBackend("")), Rounds(), [].append)
+    other = Confirmations(store, Engine(MemoryBackend("")), RenewalSchedule(), [].append)
     assert other.ask_for(memory_lock.place)
     assert other.gone(1.0) == []
 
@@ -57,7 +57,7 @@ def test_look_asks_for_live_holds_of_this_process_only(memory_lock: Lock) -> Non
 
 def test_inboxes_are_opened_for_each_prefix_while_something_is_renewed() -> None:
     """[E15] A second after that began, and every ten seconds: one may have been closed."""
-    rounds, opened = Rounds(), list[str]()
+    rounds, opened = RenewalSchedule(), list[str]()
     looks = looks_of(rounds, Store(), opened)
     holds = [a_hold(LockId("store", f"{prefix}:{{0}}:k:a"), 100.0, renew_for=60.0) for prefix in ("lock", "shop")]
     for hold in holds:

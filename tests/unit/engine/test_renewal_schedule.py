@@ -10,7 +10,7 @@ import pytest
 
 from django_redis_locks.core.effects import Command, LockId
 from django_redis_locks.core.hold import Hold
-from django_redis_locks.engine.renewal_schedule import Rounds
+from django_redis_locks.engine.renewal_schedule import RenewalSchedule
 from tests.unit.core import holds
 
 
@@ -22,19 +22,19 @@ BATCH = 500
 
 
 @pytest.fixture
-def rounds() -> Rounds:
-    return Rounds()
+def rounds() -> RenewalSchedule:
+    return RenewalSchedule()
 
 
 def a_hold(key: str = "a") -> Hold:
     return holds.a_hold(LockId("store", key), 0.0, 30_000, renew_for=60.0)
 
 
-def due(rounds: Rounds, now: float) -> list[Hold | None]:
+def due(rounds: RenewalSchedule, now: float) -> list[Hold | None]:
     return [lease.hold() for lease in rounds.due(now, BATCH)]
 
 
-def test_holds_are_due_in_the_order_of_their_leases(rounds: Rounds) -> None:
+def test_holds_are_due_in_the_order_of_their_leases(rounds: RenewalSchedule) -> None:
     """[L10] The oldest first, of every length of lease, and none before its time."""
     first, second, short = a_hold(), a_hold(), a_hold()
     rounds.enter(first, PROLONG, 30_000, 100.0, 10.0)
@@ -48,7 +48,7 @@ def test_holds_are_due_in_the_order_of_their_leases(rounds: Rounds) -> None:
     assert due(rounds, 300.0) == []
 
 
-def test_hold_entered_again_or_late_is_due_by_its_own_time(rounds: Rounds) -> None:
+def test_hold_entered_again_or_late_is_due_by_its_own_time(rounds: RenewalSchedule) -> None:
     """[L10] Python gives the address of a dead hold to a new one: its entry goes to the end of the round. One whose answer took
     long is due first all the same. [H6] The janitor's is not the reference that keeps a hold."""
     reborn, slow = a_hold(), a_hold()
@@ -59,7 +59,7 @@ def test_hold_entered_again_or_late_is_due_by_its_own_time(rounds: Rounds) -> No
     assert [due(rounds, now) for now in (112.0, 115.0, 119.0)] == [[slow], [None], [reborn]]
 
 
-def test_hold_that_another_thread_has_entered_keeps_its_entry(rounds: Rounds) -> None:
+def test_hold_that_another_thread_has_entered_keeps_its_entry(rounds: RenewalSchedule) -> None:
     """[E3] [E13] The maintenance thread, which found it unrenewed a moment ago, doesn't end its renewal."""
     hold = a_hold()
     rounds.enter(hold, PROLONG, 30_000, 100.0, 10.0)
@@ -69,7 +69,7 @@ def test_hold_that_another_thread_has_entered_keeps_its_entry(rounds: Rounds) ->
     assert due(rounds, 120.0) == [hold]
 
 
-def test_released_hold_is_never_due(rounds: Rounds) -> None:
+def test_released_hold_is_never_due(rounds: RenewalSchedule) -> None:
     """[L8] From before its release is sent; twice is once. Nor if it is sorted in, since another one was due before it."""
     early, late, new = a_hold(), a_hold(), a_hold()
     rounds.enter(early, PROLONG, 30_000, 100.0, 10.0)
@@ -137,7 +137,7 @@ def four_holds() -> list[Hold]:
     return [a_hold(key) for key in "abcd"]
 
 
-def enter_all(rounds: Rounds, holds: list[Hold]) -> None:
+def enter_all(rounds: RenewalSchedule, holds: list[Hold]) -> None:
     """Three holds in a slot, and one in a later one."""
     for hold, period in zip(holds, (10.0, 10.1, 10.2, 20.0), strict=True):
         rounds.enter(hold, PROLONG, 30_000, 100.0, period)
@@ -148,11 +148,13 @@ def test_acquire_and_release_in_the_middle_of_any_step_leave_the_others_renewed(
     """[H13] [L10] Each once, the new one too. A hold that is released while it is taken out may be among them: it isn't held any
     more."""
     for which, step, after in MOMENTS:
-        rounds, holds, other = Rounds(), four_holds(), a_hold()
+        rounds, holds, other = RenewalSchedule(), four_holds(), a_hold()
         gone = [] if victim is None else [holds[victim]]
         happened: list[Hold] = []
 
-        def happen(rounds: Rounds = rounds, other: Hold = other, gone: Any = gone, happened: Any = happened) -> None:
+        def happen(
+            rounds: RenewalSchedule = rounds, other: Hold = other, gone: Any = gone, happened: Any = happened
+        ) -> None:
             rounds.enter(other, PROLONG, 30_000, 100.0, 5.0)
             for hold in gone:
                 rounds.remove(hold)
@@ -168,7 +170,7 @@ def test_acquire_and_release_in_the_middle_of_any_step_leave_the_others_renewed(
         assert due(rounds, 300.0) == []
 
 
-def test_error_of_a_signal_handler_is_raised(rounds: Rounds) -> None:
+def test_error_of_a_signal_handler_is_raised(rounds: RenewalSchedule) -> None:
     """[L16] Whatever it is: a worker's time limit may be a RuntimeError."""
 
     def handler() -> None:
@@ -182,7 +184,7 @@ def test_error_of_a_signal_handler_is_raised(rounds: Rounds) -> None:
 # Slots
 
 
-def test_leases_that_end_together_are_due_together(rounds: Rounds) -> None:
+def test_leases_that_end_together_are_due_together(rounds: RenewalSchedule) -> None:
     """[L10] Within a sixtieth of their length; from then on they are due at once, in batches: a thousand leases aren't one
     write that holds up the server."""
     holds = [a_hold() for _ in range(BATCH + 1)]
@@ -196,7 +198,7 @@ def test_leases_that_end_together_are_due_together(rounds: Rounds) -> None:
     assert rounds.first() == inf
 
 
-def test_retry_is_not_due_early(rounds: Rounds) -> None:
+def test_retry_is_not_due_early(rounds: RenewalSchedule) -> None:
     """[L9] Else it would be made again and again until its time has come."""
     hold = a_hold()
     rounds.enter(hold, PROLONG, 30_000, 110.0, 0.4, exact=True)
@@ -207,7 +209,7 @@ def test_retry_is_not_due_early(rounds: Rounds) -> None:
     assert due(rounds, 110.4) == [hold]
 
 
-def test_short_holds_leave_no_entries(rounds: Rounds) -> None:
+def test_short_holds_leave_no_entries(rounds: RenewalSchedule) -> None:
     """[H23] A hold that is released before the next renewal is never sorted in, and however many there were, the janitor
     looks for them once."""
     for number in range(1000):
@@ -220,7 +222,7 @@ def test_short_holds_leave_no_entries(rounds: Rounds) -> None:
     assert [rounds._new, rounds._known, rounds._slots, rounds._order] == [{}, {}, {}, []]
 
 
-def test_new_hold_that_is_due_before_all_known_ones_moves_the_next_round(rounds: Rounds) -> None:
+def test_new_hold_that_is_due_before_all_known_ones_moves_the_next_round(rounds: RenewalSchedule) -> None:
     known, sooner = a_hold(), a_hold()
     rounds.enter(known, PROLONG, 30_000, 100.0, 10.0)
     rounds.enter(known, PROLONG, 30_000, 100.0, 10.0)

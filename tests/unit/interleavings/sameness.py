@@ -20,7 +20,7 @@ from django_redis_locks.core.grant import Grant
 from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.engine.engine import Engine
-from django_redis_locks.engine.local_queue import Queues, _Queue
+from django_redis_locks.engine.local_queue import LocalQueues, _Queue
 from django_redis_locks.primitives.shared.lock_programs import Programs
 from django_redis_locks.primitives.shared.requests import Busy, Granted
 
@@ -43,7 +43,7 @@ _NO_MATTER = {
     Hold: {"fence", "since", "owner", "grant", "mutex", "pid", "inside", "place", "key", "name", "alias"},
     Grant: {"_keeper"},
     Waiter: {"caller"},
-    Queues: {"_mutex"},
+    LocalQueues: {"_mutex"},
 }
 """Attributes on which nothing that follows depends."""
 
