@@ -200,7 +200,7 @@ def set_reply_timeout(patch: pytest.MonkeyPatch, seconds: Callable[[], float]) -
     """Let a blocking connection wait so long for each reply."""
     wait = threads._wait
 
-    def patient(line: threads.Line, since: float) -> bytes:
+    def patient(line: threads.PooledConnection, since: float) -> bytes:
         line.timeout = seconds()
         return wait(line, since)
 

@@ -55,7 +55,7 @@ def lease_lowered(patch: Patch) -> None:
     def prolong(self: Any, lease: int) -> None:
         self.ends = memory.monotonic() + lease / 1000
 
-    patch.setattr(memory.Lease, "prolong", prolong)
+    patch.setattr(memory.StoredValue, "prolong", prolong)
 
 
 def no_doubt(patch: Patch) -> None:

@@ -146,7 +146,7 @@ def lowered(patch: pytest.MonkeyPatch) -> None:
     def prolong(self: Any, lease: int) -> None:
         self.ends = world.now + lease / 1000
 
-    patch.setattr(memory.Lease, "prolong", prolong)
+    patch.setattr(memory.StoredValue, "prolong", prolong)
 
 
 def dropped(patch: pytest.MonkeyPatch) -> None:

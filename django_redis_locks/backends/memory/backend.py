@@ -16,7 +16,7 @@ from ...core.server_info import MEMORY, Facts
 from ...core.tuning import DEFAULT, RESERVED_FENCES, Tuning
 from ..base import Backend, Inbox
 from . import loads
-from .store import LOCK, RECORD, Lease, Store, micros
+from .store import LOCK, RECORD, Store, StoredValue, micros
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -86,7 +86,7 @@ class MemoryBackend(Backend):
         self._store.values.clear()
 
 
-def _what(record: Lease) -> str:
+def _what(record: StoredValue) -> str:
     return "a record" if record.kind == RECORD else f"a lock of kind {record.kind}"
 
 
@@ -130,7 +130,9 @@ def _acquire(
         counter, record.fence if record is not None else 0, 0 if handed is None else RESERVED_FENCES
     )
     ends = monotonic() + lease / 1000
-    new = store.records[lock] = Lease(LOCK, token, fence, micros() // 1000, holder, ends, reserved=handed is not None)
+    new = store.records[lock] = StoredValue(
+        LOCK, token, fence, micros() // 1000, holder, ends, reserved=handed is not None
+    )
     store.enlist(listing, lock, new, new=True)
     return fence if handed is None else [1, fence, int(record is None), *stand(bool(more))]
 
@@ -291,7 +293,7 @@ def _put_record(store: Store, keys: tuple[str, ...], known: int, nonce: str, lea
     if record is not None:
         store.delist(_index_of(record.token, indexes), key)
     fence = store.next_fence(counter, version)
-    new = store.records[key] = Lease(RECORD, nonce, fence, micros() // 1000, fields, monotonic() + lease / 1000)
+    new = store.records[key] = StoredValue(RECORD, nonce, fence, micros() // 1000, fields, monotonic() + lease / 1000)
     store.enlist(index, key, new, new=True)
     store.wake_all(key, waiters)
     return [1, fence]

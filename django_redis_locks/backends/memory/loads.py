@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...core.clock import monotonic
-from .store import LOAD, Lease, micros
+from .store import LOAD, StoredValue, micros
 
 if TYPE_CHECKING:
     from .store import Store
@@ -17,7 +17,7 @@ def _generation(store: Store, key: str) -> int:
     return store.fences.get(key, 0)
 
 
-def _loading(store: Store, key: str, generation: int) -> Lease | None:
+def _loading(store: Store, key: str, generation: int) -> StoredValue | None:
     """The fence of a load's lease is the generation in which it was given."""
     lease = store.find(key)
     return lease if lease is not None and lease.fence == generation else None
@@ -57,7 +57,7 @@ def claim(
     elif found is None or taken or found.token == token or (take == 2 and found.token == FAILURE):
         if taken:
             store.records.pop(permit, None)
-        store.records[key] = Lease(LOAD, token, generation, micros() // 1000, "", monotonic() + lease / 1000)
+        store.records[key] = StoredValue(LOAD, token, generation, micros() // 1000, "", monotonic() + lease / 1000)
         verdict, left = 1, lease
     elif found.token == FAILURE:
         verdict, said = 3, found.holder
@@ -126,7 +126,7 @@ def give_up(store: Store, keys: tuple[str, ...], token: str, keep: int, why: str
         return 0
     del store.records[key]
     if keep:
-        store.records[key] = Lease(LOAD, FAILURE, generation, micros() // 1000, why, monotonic() + keep / 1000)
+        store.records[key] = StoredValue(LOAD, FAILURE, generation, micros() // 1000, why, monotonic() + keep / 1000)
     store.wake_all(key, waiters)
     return 1
 
@@ -141,7 +141,7 @@ def fence(store: Store, keys: tuple[str, ...], keep: int, settle: int) -> int:
     elif value_key and (lives == -1 or lives > keep):
         store.values[value_key[0]] = store.values[value_key[0]][0], monotonic() + keep / 1000
     if settle:
-        store.records[settling] = Lease(LOAD, "", 0, micros() // 1000, "", monotonic() + settle / 1000)
+        store.records[settling] = StoredValue(LOAD, "", 0, micros() // 1000, "", monotonic() + settle / 1000)
     store.wake_all(key, waiters)
     return int(lives != -2)
 
@@ -161,7 +161,7 @@ def block(store: Store, keys: tuple[str, ...], token: str, lease: int) -> int:
     generation = _generation(store, keys[0])
     for key, permit in zip(keys[1::2], keys[2::2], strict=True):
         store.records.pop(permit, None)
-        store.records[key] = Lease(LOAD, token, generation, micros() // 1000, "", monotonic() + lease / 1000)
+        store.records[key] = StoredValue(LOAD, token, generation, micros() // 1000, "", monotonic() + lease / 1000)
     return 1
 
 

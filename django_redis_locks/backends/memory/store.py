@@ -17,7 +17,7 @@ LOCK, RECORD, LOAD = "lock", "record", "load"
 
 
 @dataclass(slots=True)
-class Lease:
+class StoredValue:
     kind: str
     token: str
     fence: int
@@ -40,7 +40,7 @@ class Lease:
 @dataclass(slots=True)
 class Store:
     mutex: Any = field(default_factory=threading.RLock)
-    records: dict[str, Lease] = field(default_factory=dict)
+    records: dict[str, StoredValue] = field(default_factory=dict)
     fences: dict[str, int] = field(default_factory=dict)
     lines: dict[str, dict[str, int]] = field(default_factory=dict)
     """By the key of a lock's waiters: their addresses, and when they arrived."""
@@ -50,7 +50,7 @@ class Store:
     values: dict[str, tuple[bytes, float | None]] = field(default_factory=dict)
     """Of a cache: each value, and when it ends, if it does."""
 
-    def enlist(self, listing: Sequence[str], lock: str, record: Lease, *, new: bool) -> None:
+    def enlist(self, listing: Sequence[str], lock: str, record: StoredValue, *, new: bool) -> None:
         for name in listing:
             index = self.listings.setdefault(name, {})
             if new or lock in index:
@@ -83,7 +83,7 @@ class Store:
         while self.wake(lock, waiters):
             pass
 
-    def mine(self, lock: str, token: str) -> Lease | None:
+    def mine(self, lock: str, token: str) -> StoredValue | None:
         record = self.find(lock)
         return record if record is not None and record.token == token and record.kind == LOCK else None
 
@@ -121,7 +121,7 @@ class Store:
         data = value if isinstance(value, bytes) else str(value).encode()
         self.values[key] = data, None if keep < 0 else monotonic() + keep / 1000
 
-    def find(self, lock: str) -> Lease | None:
+    def find(self, lock: str) -> StoredValue | None:
         record = self.records.get(lock)
         if record is not None and record.ends <= monotonic():
             del self.records[lock]

@@ -17,10 +17,10 @@ from ...core.errors import LockBackendError
 from ...core.owners import running_loop
 from . import timers as alarms
 from .idle import Suspicion
-from .multiplexed import Stream
+from .multiplexed import MultiplexedConnection
 from .redispy import Failure, aconnect, adrop, asocket_of, opened_within
 from .sockets import close_copy
-from .sync_connections import RESTED
+from .sync_connections import IDLE_CHECK_AFTER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import redis
 
 
-class AsyncWire:
+class LoopConnections:
     """Connections to one server for the tasks of each event loop."""
 
     def __init__(
@@ -40,9 +40,9 @@ class AsyncWire:
         self._forget()
 
     def _forget(self) -> None:
-        self._homes: WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[Home]] = WeakKeyDictionary()
+        self._homes: WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[LoopConnection]] = WeakKeyDictionary()
         """A home knows its loop, which reads from its connection: neither keeps the other once the loop was dropped."""
-        self._last: tuple[Callable[[], object], Home | None] = _nowhere, None
+        self._last: tuple[Callable[[], object], LoopConnection | None] = _nowhere, None
         """The loop that asked last, which is often the only one, and its home."""
 
     def ask(self, request: bytes) -> Awaitable[Any]:
@@ -61,13 +61,13 @@ class AsyncWire:
         stream = await home.connection()
         return await stream.ask(request)
 
-    async def _home(self) -> Home:
+    async def _home(self) -> LoopConnection:
         loop = running_loop()
         assert loop is not None  # noqa: S101 - we are in a coroutine
         known = self._homes.get(loop)
         home = known() if known is not None else None
         if home is None:
-            home = Home(self._make, self._max_age, self._suspicion)
+            home = LoopConnection(self._make, self._max_age, self._suspicion)
             await anext(home.parked)
             self._homes[loop] = weakref.ref(home)
             self._leave_closed_loops()
@@ -91,7 +91,7 @@ class AsyncWire:
         self._forget()
 
 
-class Home:
+class LoopConnection:
     """The connection of one loop.
 
     Others may use a lock when the loop ends, earlier than ours is closed or later. After it each request has a connection
@@ -102,10 +102,10 @@ class Home:
         self._make = make
         self._max_age = max_age
         self._suspicion = suspicion
-        self.stream: Stream | None = None
-        self._streams: set[Stream] = set()
+        self.stream: MultiplexedConnection | None = None
+        self._streams: set[MultiplexedConnection] = set()
         """That one, and those that still have answers to come."""
-        self._attempt: tuple[asyncio.Task[None], asyncio.Future[Stream | Failure]] | None = None
+        self._attempt: tuple[asyncio.Task[None], asyncio.Future[MultiplexedConnection | Failure]] | None = None
         self.parked = self._park()
         self.ended = False
 
@@ -124,7 +124,7 @@ class Home:
         for stream in tuple(self._streams):
             stream.close(ConnectionError("the loop has ended"))
 
-    async def connection(self) -> Stream:
+    async def connection(self) -> MultiplexedConnection:
         """One that may be asked."""
         while (stream := self._current()) is not None:
             if stream.paused:  # a server that doesn't read isn't written to
@@ -132,7 +132,7 @@ class Home:
             elif not stream.busy and now() >= stream.rested:
                 for _ in range(2):  # have the loop read: it may find out that it was closed
                     await asyncio.sleep(0)
-                stream.rested = now() + RESTED
+                stream.rested = now() + IDLE_CHECK_AFTER
             else:
                 return stream
         opened = await self._opened()
@@ -140,7 +140,7 @@ class Home:
             raise Failure(opened.cause, sent=False, stale=False)
         return opened
 
-    def _current(self) -> Stream | None:
+    def _current(self) -> MultiplexedConnection | None:
         stream = self.stream
         if stream is None or stream.cause is not None:
             return None
@@ -163,16 +163,20 @@ class Home:
 
     # Connecting: one attempt for all who want to, which none of them can cancel
 
-    async def _opened(self) -> Stream | Failure:
+    async def _opened(self) -> MultiplexedConnection | Failure:
         attempt = self._attempt
         if attempt is None or attempt[1].done():  # an eager task may be over before it is noted here
             loop = asyncio.get_running_loop()
-            result: asyncio.Future[Stream | Failure] = loop.create_future()
+            result: asyncio.Future[MultiplexedConnection | Failure] = loop.create_future()
             attempt = self._attempt = loop.create_task(self._open(loop, result)), result
         return await asyncio.shield(attempt[1])
 
-    async def _open(self, loop: asyncio.AbstractEventLoop, result: asyncio.Future[Stream | Failure]) -> None:
-        opened: Stream | Failure = Failure(TimeoutError("no connection in time"), sent=False, stale=False)
+    async def _open(
+        self, loop: asyncio.AbstractEventLoop, result: asyncio.Future[MultiplexedConnection | Failure]
+    ) -> None:
+        opened: MultiplexedConnection | Failure = Failure(
+            TimeoutError("no connection in time"), sent=False, stale=False
+        )
         try:
             opened = await self._make_stream(loop)
         except Exception as error:  # noqa: BLE001 - each of those who wait is told
@@ -182,9 +186,9 @@ class Home:
             if not result.done():
                 result.set_result(opened)
 
-    async def _make_stream(self, loop: asyncio.AbstractEventLoop) -> Stream:
+    async def _make_stream(self, loop: asyncio.AbstractEventLoop) -> MultiplexedConnection:
         connection = self._make()
-        stream = Stream(connection, loop, self._max_age, self._closed)
+        stream = MultiplexedConnection(connection, loop, self._max_age, self._closed)
         self._streams.add(stream)
         try:
             _cancel_late(asyncio.current_task(), connection)
@@ -199,7 +203,7 @@ class Home:
             self.stream = stream
         return stream
 
-    def _closed(self, stream: Stream) -> None:
+    def _closed(self, stream: MultiplexedConnection) -> None:
         if isinstance(stream.cause, TimeoutError):
             self._suspicion.since = now()
         self._streams.discard(stream)
@@ -232,5 +236,5 @@ def _nowhere() -> None:
     """No loop, where a weak reference to one is expected."""
 
 
-_parents: list[Stream] = []
+_parents: list[MultiplexedConnection] = []
 """Connections that belong to the process we were forked from. Nothing of them must ever be finalized here."""

@@ -11,14 +11,14 @@ from ...core.tuning import DEFAULT, Tuning
 from ..base import Backend, Inbox
 from . import server_info as facts
 from . import versions
-from .async_connections import AsyncWire
+from .async_connections import LoopConnections
 from .idle import Suspicion
 from .redispy import Failure, connection_makers, seconds
-from .resp import Refusal
+from .resp import ServerError
 from .scripts import by_sha, by_source
-from .server_errors import HINTS, OUTDATED, PASSING, REFUSALS, WHOLE, code_of, way_out
-from .subscriber import PING, RedisInbox
-from .sync_connections import Wire
+from .server_errors import DEMOTED_CODES, HINTS, NOT_EXECUTED_CODES, REFUSALS, TRANSIENT_CODES, code_of, suggest_fix
+from .subscriber import PING, RedisSubscriber
+from .sync_connections import ConnectionPool
 from .urls import access, database_in, identity, masked, redis_url, server_in
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ class RedisBackend(Backend):
         self._max_age = max_age
         self._timeout = tuning.socket_timeout
         suspicion = Suspicion()
-        self._wire = Wire(make, max_age, suspicion)
-        self._awire = AsyncWire(amake, max_age, suspicion)
-        self._inbox: RedisInbox | None = None
+        self._wire = ConnectionPool(make, max_age, suspicion)
+        self._awire = LoopConnections(amake, max_age, suspicion)
+        self._inbox: RedisSubscriber | None = None
 
     misfit = staticmethod(versions.complaint)
     doubt = staticmethod(versions.doubt)
@@ -73,22 +73,22 @@ class RedisBackend(Backend):
     def call(self, command: Command[Any]) -> Any:
         try:
             reply = self._wire.ask(by_sha(command))
-            if type(reply) is Refusal and reply.code == "NOSCRIPT":
+            if type(reply) is ServerError and reply.code == "NOSCRIPT":
                 reply = self._wire.ask(by_source(command))
         except Failure as failure:
             raise self._failed(failure) from failure.cause
-        if type(reply) is Refusal:
+        if type(reply) is ServerError:
             raise self._refused(reply) from reply
         return reply
 
     async def acall(self, command: Command[Any]) -> Any:
         try:
             reply = await self._awire.ask(by_sha(command))
-            if type(reply) is Refusal and reply.code == "NOSCRIPT":
+            if type(reply) is ServerError and reply.code == "NOSCRIPT":
                 reply = await self._awire.ask(by_source(command))
         except Failure as failure:
             raise self._failed(failure) from failure.cause
-        if type(reply) is Refusal:
+        if type(reply) is ServerError:
             raise self._refused(reply) from reply
         return reply
 
@@ -109,7 +109,7 @@ class RedisBackend(Backend):
                     replies[index] = reply
         except Failure as failure:
             return [self._failed(failure)] * len(commands)
-        return [self._refused(reply) if type(reply) is Refusal else reply for reply in replies]
+        return [self._refused(reply) if type(reply) is ServerError else reply for reply in replies]
 
     def probe(self) -> None:
         try:
@@ -118,10 +118,10 @@ class RedisBackend(Backend):
             raise self._failed(failure) from failure.cause
 
     def facts(self, prefix: str, timeout: float) -> Facts:
-        wire = Wire(self._make_ear, self._max_age)  # it will have subscribed to something
+        wire = ConnectionPool(self._make_ear, self._max_age)  # it will have subscribed to something
         try:
             return facts.ask(wire, self.location, self._database, prefix, timeout)
-        except Refusal as refusal:
+        except ServerError as refusal:
             raise self._refused(refusal) from refusal
         except Failure as failure:
             raise self._failed(failure) from failure.cause
@@ -131,7 +131,7 @@ class RedisBackend(Backend):
             wire.close()
 
     def inbox(self, listener: Listener) -> Inbox:
-        inbox = self._inbox = RedisInbox(self._make_ear, listener, self.location, self._max_age)
+        inbox = self._inbox = RedisSubscriber(self._make_ear, listener, self.location, self._max_age)
         return inbox
 
     def close(self) -> None:
@@ -148,16 +148,18 @@ class RedisBackend(Backend):
         if failure.sent:
             text = f"no answer from {self.location}: {failure}"
         else:
-            text = f"can't reach {self.location}: {failure}. {way_out(str(failure), self.location)}"
+            text = f"can't reach {self.location}: {failure}. {suggest_fix(str(failure), self.location)}"
         return LockBackendError(text, unanswered=failure.sent, passing=True, unreachable=True, stale=failure.stale)
 
     def _refused(self, error: Exception, stale: bool = False) -> LockBackendError:
         code = code_of(error)
-        if code in OUTDATED and self._inbox is not None:
+        if code in DEMOTED_CODES and self._inbox is not None:
             self._inbox.reconnect()
         text = f"{self.location} refuses ({code}): {escape_unprintable(str(error).rstrip('.'))}{HINTS.get(code, '')}"
-        return LockBackendError(text, unanswered=code not in WHOLE, passing=code in PASSING, stale=stale)
+        return LockBackendError(
+            text, unanswered=code not in NOT_EXECUTED_CODES, passing=code in TRANSIENT_CODES, stale=stale
+        )
 
 
 def _unknown_script(reply: Any) -> bool:
-    return type(reply) is Refusal and reply.code == "NOSCRIPT"
+    return type(reply) is ServerError and reply.code == "NOSCRIPT"

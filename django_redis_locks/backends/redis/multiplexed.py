@@ -18,9 +18,9 @@ from ...core.errors import LockBackendError
 from . import timers as alarms
 from .idle import lifetime
 from .redispy import Failure, adrop
-from .resp import MORE, ROOM, SMALL, ProtocolError, Reader, Refusal
+from .resp import MORE, RECV_BUFFER, SMALL, ProtocolError, Reader, ServerError
 from .server_errors import is_outdated
-from .sync_connections import RESTED
+from .sync_connections import IDLE_CHECK_AFTER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import redis
 
 
-class Stream(asyncio.BufferedProtocol):
+class MultiplexedConnection(asyncio.BufferedProtocol):
     """Attributes:
     open: it may be asked now.
     paused: it has more to write than the server reads.
@@ -42,7 +42,7 @@ class Stream(asyncio.BufferedProtocol):
         connection: redis.asyncio.Connection,
         loop: asyncio.AbstractEventLoop,
         max_age: float,
-        closed: Callable[[Stream], object],
+        closed: Callable[[MultiplexedConnection], object],
     ) -> None:
         self.connection = connection
         self.pid = getpid()
@@ -63,12 +63,12 @@ class Stream(asyncio.BufferedProtocol):
         self._watched = self._timeout is None
         self._drained: list[asyncio.Future[None]] = []
         self._reader = Reader()
-        self._room = memoryview(bytearray(ROOM))
+        self._room = memoryview(bytearray(RECV_BUFFER))
 
     def begin(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self.open = not self.paused and self.cause is None
-        self.rested = now() + RESTED
+        self.rested = now() + IDLE_CHECK_AFTER
 
     @property
     def busy(self) -> bool:
@@ -154,7 +154,7 @@ class Stream(asyncio.BufferedProtocol):
             if len(replies) >= len(slots) and (len(replies) > len(slots) or self._reader.replying):
                 raise ProtocolError(MORE)  # whose answer is whose? None of them is given out
             for reply in replies:
-                if reply.__class__ is Refusal and is_outdated(reply):
+                if reply.__class__ is ServerError and is_outdated(reply):
                     self._refused(slots[0], reply)
                 elif not slots[0].done():
                     slots[0].set_result(reply)
@@ -162,7 +162,7 @@ class Stream(asyncio.BufferedProtocol):
             if replies:
                 self._served = self._served or self.end > 0.0
                 self._since = at = now()
-                self.rested = at + RESTED
+                self.rested = at + IDLE_CHECK_AFTER
                 if self.retired:
                     self.retire()
         except Exception as error:  # noqa: BLE001 - whatever it is, later answers can't be matched
@@ -171,7 +171,7 @@ class Stream(asyncio.BufferedProtocol):
             self.close(error)
             raise
 
-    def _refused(self, slot: asyncio.Future[Any], refusal: Refusal) -> None:
+    def _refused(self, slot: asyncio.Future[Any], refusal: ServerError) -> None:
         """A new connection may lead to another server: the next request opens one, and this one too if it was served once."""
         stale, self.end = self._served, 0.0
         if not slot.done():

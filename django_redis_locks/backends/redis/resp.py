@@ -17,7 +17,7 @@ END: Final = b"\r\n"
 LONGEST: Final = 128 * 2**20
 """Bytes of a reply, which may hold a value of a cache. More isn't kept in memory, whatever a server announces."""
 
-ROOM: Final = 65536
+RECV_BUFFER: Final = 65536
 """Bytes that one look at a socket brings at most. Most answers have five; a cache's value may have many."""
 
 MOST: Final = 2**16
@@ -34,7 +34,7 @@ class ProtocolError(Exception):
     """These bytes are no RESP, or more than was asked for."""
 
 
-class Refusal(Exception):
+class ServerError(Exception):
     """An error reply: a value, not raised while it is read.
 
     Attributes:
@@ -156,7 +156,7 @@ class Reader:
         return bool(self._parts) and self._parts[0][:1] not in {b">", b"|"}
 
     def feed(self, data: bytes) -> list[Any]:
-        """The replies that these bytes complete; an error reply is a ``Refusal``.
+        """The replies that these bytes complete; an error reply is a ``ServerError``.
 
         Raises:
             ProtocolError: this is no RESP. Nothing that comes behind it can be read.
@@ -165,7 +165,7 @@ class Reader:
             self._parts.append(data)
             self._missing -= len(data)
             self._held += len(data)
-            if self._held > LONGEST + ROOM:
+            if self._held > LONGEST + RECV_BUFFER:
                 raise ProtocolError(f"a reply of more than {LONGEST} bytes")
             if self._missing > 0:
                 return []
@@ -250,8 +250,8 @@ def _simple(kind: bytes, rest: bytes) -> Any:
     raise ProtocolError(f"no RESP: {(kind + rest)[:40]!r}")
 
 
-def _refusal(text: bytes) -> Refusal:
-    return Refusal(text.decode(errors="replace"))
+def _refusal(text: bytes) -> ServerError:
+    return ServerError(text.decode(errors="replace"))
 
 
 def _length(line: bytes, most: int) -> int:

@@ -11,19 +11,19 @@ import re
 
 from redis.exceptions import AuthenticationError, BusyLoadingError, ResponseError
 
-from .resp import Refusal
+from .resp import ServerError
 
-REFUSALS = (Refusal, ResponseError, BusyLoadingError, AuthenticationError)
+REFUSALS = (ServerError, ResponseError, BusyLoadingError, AuthenticationError)
 """Answers all the same: to redis-py a server that is loading has no connection, nor has one that doesn't know us."""
 
-PASSING = {"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY", "OOM"}
+TRANSIENT_CODES = {"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY", "OOM"}
 """A failover, a restart, a slow script of another client, or no memory until something expires: over soon."""
 
-OUTDATED = {"READONLY", "MASTERDOWN", "LOADING", "NOAUTH"}
+DEMOTED_CODES = {"READONLY", "MASTERDOWN", "LOADING", "NOAUTH"}
 """The server at the other end isn't what it was when we connected: behind the same address another one may be the master
 now, or the same one after a restart."""
 
-WHOLE = PASSING | {"FENCE", "NOAUTH", "WRONGPASS", "CROSSSLOT", "MOVED"}
+NOT_EXECUTED_CODES = TRANSIENT_CODES | {"FENCE", "NOAUTH", "WRONGPASS", "CROSSSLOT", "MOVED"}
 """Said before anything was done. What else stops a script, such as a right that is missing, may stop it half-way."""
 
 _LOGIN = (
@@ -45,7 +45,7 @@ HINTS = {
 }
 
 
-def way_out(problem: str, where: str) -> str:
+def suggest_fix(problem: str, where: str) -> str:
     """What to do about a server that can't be reached."""
     if "max number of clients" in problem:
         return "Raise its maxclients, or let fewer processes connect"
@@ -69,7 +69,7 @@ def code_of(error: Exception) -> str:
     """The code of a server's refusal, such as OOM. redis-py makes classes of some and strips them from the text."""
     text = str(error)
     code = _CODES.get(type(error).__name__)
-    if isinstance(error, Refusal) and error.code not in {"ERR", ""}:
+    if isinstance(error, ServerError) and error.code not in {"ERR", ""}:
         return error.code
     if code is None and (isinstance(error, AuthenticationError) or "uthenticated" in text):
         code = "WRONGPASS" if "invalid" in text.lower() else "NOAUTH"
@@ -80,9 +80,9 @@ def code_of(error: Exception) -> str:
     return code or text.partition(" ")[0]
 
 
-def is_outdated(refusal: Refusal) -> bool:
+def is_outdated(refusal: ServerError) -> bool:
     """Whether a new connection may lead to another server, which doesn't refuse."""
-    return code_of(refusal) in OUTDATED
+    return code_of(refusal) in DEMOTED_CODES
 
 
 _DENIED_IN_SCRIPT = "user executing the script can't", "ACL failure in script"

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from ...core import clock
 from ...core.clock import system_now as now
 from ...core.server_info import Facts
-from .resp import Refusal, pack
+from .resp import ServerError, pack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .sync_connections import Wire
+    from .sync_connections import ConnectionPool
 
 PROBES: dict[str, tuple[str, ...]] = {
     "del": ("DEL", "KEY"),
@@ -46,7 +46,7 @@ PROBES: dict[str, tuple[str, ...]] = {
 _ASKED = (("HELLO",), ("INFO",), ("CONFIG", "GET", "appendfsync"), ("CONFIG", "GET", "save"))
 
 
-def ask(wire: Wire, address: str, database: str, prefix: str, timeout: float) -> Facts:
+def ask(wire: ConnectionPool, address: str, database: str, prefix: str, timeout: float) -> Facts:
     """The facts of a server, by a wire of one's own, within so many seconds.
 
     Raises:
@@ -55,7 +55,7 @@ def ask(wire: Wire, address: str, database: str, prefix: str, timeout: float) ->
     """
     end = now() + timeout
     (first,) = wire.ask_many([pack("PING")], timeout)  # connects
-    if type(first) is Refusal and first.code != "NOPERM":  # no login, still loading, or a disk that is full
+    if type(first) is ServerError and first.code != "NOPERM":  # no login, still loading, or a disk that is full
         raise first
     began, here = now(), clock.wall()
     (time,) = wire.ask_many([pack("TIME")], end - began, follow=False)
@@ -76,7 +76,7 @@ def ask(wire: Wire, address: str, database: str, prefix: str, timeout: float) ->
         round_trip=round_trip,
         role="replica" if role in {"slave", "replica"} else "master",
         mode="cluster" if "cluster" in {told.get("redis_mode"), greeting.get("mode")} else "standalone",
-        ahead=None if type(time) is Refusal else int(time[0]) + int(time[1]) / 1e6 - here - round_trip / 2,
+        ahead=None if type(time) is ServerError else int(time[0]) + int(time[1]) / 1e6 - here - round_trip / 2,
         database=f"{run_id}/{database}" if run_id else "",
         denied=tuple(dict.fromkeys(_denied(replies, prefix))),
         policy=told.get("maxmemory_policy", ""),
@@ -100,7 +100,7 @@ def _probes(prefix: str) -> Iterator[tuple[str, ...]]:
 
 def _denied(replies: list[Any], prefix: str) -> Iterator[str]:
     for command, reply in zip(PROBES, replies, strict=True):
-        if type(reply) is not Refusal:
+        if type(reply) is not ServerError:
             continue
         if "unknown command" in str(reply).lower():
             yield command.upper()

@@ -21,14 +21,14 @@ def linger(sock: Any) -> None:
             pass  # a unix socket: nothing of it travels any more
 
 
-SLICE = 0.02
+RECV_SLICE = 0.02
 """A look at a socket lasts so long; then it is taken anew, until its time is up. A signal begins a look anew as well: one
 that comes again and again would otherwise put off its end for ever."""
 
 
 def be_patient(sock: Any, timeout: float | None) -> float | None:
     """Have a socket wait by itself for bytes and for room. Returns its timeout as Python is to know it: None if it does,
-    and ``recv`` then raises BlockingIOError after a ``SLICE``.
+    and ``recv`` then raises BlockingIOError after a ``RECV_SLICE``.
 
     Python would ask the operating system whether it can send before it sends, and whether there is anything to receive
     before it receives, a tenth of the time of an exchange. So the timeout is the operating system's, if the socket is
@@ -37,12 +37,12 @@ def be_patient(sock: Any, timeout: float | None) -> float | None:
     if timeout is None or getattr(type(sock), "recv", None) is not _socket.socket.recv:
         return timeout
     try:
-        for option, seconds in (socket.SO_RCVTIMEO, min(timeout, SLICE)), (socket.SO_SNDTIMEO, timeout):
+        for option, seconds in (socket.SO_RCVTIMEO, min(timeout, RECV_SLICE)), (socket.SO_SNDTIMEO, timeout):
             whole = int(seconds)
             value = struct.pack("@ll", whole, max(int((seconds - whole) * 1e6), 0 if whole else 1))
             sock.setsockopt(socket.SOL_SOCKET, option, value)
             whole, micros = struct.unpack("@ll", sock.getsockopt(socket.SOL_SOCKET, option, len(value)))
-            if abs(whole + micros / 1e6 - seconds) > SLICE:  # it counts in other units here
+            if abs(whole + micros / 1e6 - seconds) > RECV_SLICE:  # it counts in other units here
                 return timeout
     except (OSError, struct.error):
         return timeout

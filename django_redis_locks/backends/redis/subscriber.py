@@ -26,7 +26,7 @@ from ...core.keys import ALL
 from ..base import Inbox
 from .idle import lifetime
 from .redispy import connect, drop, socket_of
-from .resp import Reader, Refusal, pack
+from .resp import Reader, ServerError, pack
 from .sockets import close_copy, interrupt
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _log = logging.getLogger("django_redis_locks.backend")
 PING = pack("PING")
 
 
-class RedisInbox(Inbox):
+class RedisSubscriber(Inbox):
     def __init__(self, make: Callable[[], redis.Connection], listener: Listener, where: str, max_age: float) -> None:
         self._make = make
         self._listener = listener
@@ -130,7 +130,7 @@ class RedisInbox(Inbox):
             wanted = len(self._wanted)
             try:
                 self._listen()
-            except (Refusal, ResponseError) as refusal:
+            except (ServerError, ResponseError) as refusal:
                 self._refuse(refusal)
             except Exception as failure:  # noqa: BLE001 - whatever it is, waiters ask now and then until it is over
                 if len(self._wanted) > wanted:  # interrupted, for another channel
@@ -164,7 +164,7 @@ class RedisInbox(Inbox):
         """Subscribe, and hear until nobody has waited for a while or other channels are wanted."""
         connection, reconnects = self._make(), self._reconnects
         try:
-            ear = Ear(connect(connection), self._listener.tuning.subscribe_timeout)
+            ear = PubSubReader(connect(connection), self._listener.tuning.subscribe_timeout)
             with self._mutex:
                 if not self._mine():
                     return
@@ -191,7 +191,7 @@ class RedisInbox(Inbox):
                     self._heard = {}
             drop(connection)
 
-    def _hear(self, ear: Ear, names: dict[str, str]) -> None:
+    def _hear(self, ear: PubSubReader, names: dict[str, str]) -> None:
         silent = False
         used = now()
         end = used + lifetime(self._max_age)
@@ -214,7 +214,7 @@ class RedisInbox(Inbox):
                 return
 
 
-class Ear:
+class PubSubReader:
     """A socket on which a server tells what it wants, and answers now and then."""
 
     def __init__(self, sock: Any, timeout: float) -> None:
@@ -247,6 +247,6 @@ class Ear:
                 raise ConnectionResetError("the server closed the connection")
             self._heard.extend(self._reader.feed(data))
         heard = self._heard.popleft()
-        if type(heard) is Refusal:
+        if type(heard) is ServerError:
             raise heard
         return heard

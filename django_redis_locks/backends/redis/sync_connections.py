@@ -20,7 +20,7 @@ from ...core.errors import LockBackendError
 from . import timers as alarms
 from .idle import MOST_IDLE, OLD, Suspicion, lifetime
 from .redispy import Failure, connect, drop
-from .resp import MORE, NONE, ROOM, SMALL, ProtocolError, Reader, Refusal, read
+from .resp import MORE, NONE, RECV_BUFFER, SMALL, ProtocolError, Reader, ServerError, read
 from .server_errors import is_outdated
 from .sockets import be_patient, close_copy, spoke
 
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
     import redis
 
-RESTED = 0.05
+IDLE_CHECK_AFTER = 0.05
 """Seconds after which an idle connection is looked at before it is used. What the server closed meanwhile isn't written
 to: nobody could tell such a request from one whose answer was lost, and a release would take "not mine" for its own
 work. Looking costs some microseconds, so a busy connection is spared it."""
 
 
-class Outdated(Exception):
+class Demoted(Exception):
     """A connection that leads to another server than a new one may: after a failover behind one address, a demoted master."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: ServerError) -> None:
         super().__init__(str(refusal))
         self.refusal = refusal
 
 
-class Line:
+class PooledConnection:
     """A connection, its socket, and what we know of it."""
 
     __slots__ = (
@@ -86,7 +86,7 @@ class Line:
         drop(self.connection)
 
 
-class Wire:
+class ConnectionPool:
     """Connections to one server for threads."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Wire:
         self._make = make
         self._max_age = max_age
         self._suspicion = suspicion or Suspicion()
-        self._idle: list[Line] = []
+        self._idle: list[PooledConnection] = []
         self._begin_trimming()
 
     def ask(self, request: bytes) -> Any:
@@ -107,7 +107,7 @@ class Wire:
         at = now()
         reused = True
         try:
-            line: Line | None = self._idle.pop()
+            line: PooledConnection | None = self._idle.pop()
         except IndexError:
             line = None
         if line is None or not line.rested > at < line.end or line.pid != getpid():
@@ -117,7 +117,7 @@ class Wire:
             if (sent := line.send(request)) < len(request):
                 _send_rest(line, request[sent:], at)
             try:
-                data = line.recv(ROOM)
+                data = line.recv(RECV_BUFFER)
             except BlockingIOError:
                 data = _wait(line, at)
             if data in SMALL:
@@ -125,15 +125,15 @@ class Wire:
             else:
                 if (reply := read(data)) is NONE:
                     (reply,) = _read(line, data, 1, line.until(at))
-                if reply.__class__ is Refusal and is_outdated(reply):
-                    raise Outdated(reply)
+                if reply.__class__ is ServerError and is_outdated(reply):
+                    raise Demoted(reply)
         except Exception as failure:
             raise self._lost(line, failure, reused=reused) from failure
         except BaseException:
             line.drop()
             raise
-        line.rested = at + RESTED  # push(), at the price of one call less
-        (self._idle.append if len(self._idle) < MOST_IDLE else Line.close)(line)
+        line.rested = at + IDLE_CHECK_AFTER  # push(), at the price of one call less
+        (self._idle.append if len(self._idle) < MOST_IDLE else PooledConnection.close)(line)
         return reply
 
     def ask_many(self, requests: Sequence[bytes], timeout: float, *, follow: bool = True) -> list[Any]:
@@ -150,8 +150,8 @@ class Wire:
             _send(line, b"".join(requests), end)
             replies = _read(line, None, len(requests), end)
             for reply in replies if reused and follow else ():
-                if type(reply) is Refusal and is_outdated(reply):
-                    raise Outdated(reply)
+                if type(reply) is ServerError and is_outdated(reply):
+                    raise Demoted(reply)
         except Exception as failure:
             raise self._lost(line, failure, reused=reused) from failure
         except BaseException:
@@ -160,10 +160,10 @@ class Wire:
         self.push(line, at)
         return replies
 
-    def push(self, line: Line, at: float) -> None:
+    def push(self, line: PooledConnection, at: float) -> None:
         """Give a connection back that was used at this moment."""
-        line.rested = at + RESTED
-        (self._idle.append if len(self._idle) < MOST_IDLE else Line.close)(line)
+        line.rested = at + IDLE_CHECK_AFTER
+        (self._idle.append if len(self._idle) < MOST_IDLE else PooledConnection.close)(line)
 
     def close(self) -> None:
         for line in self._take_all():
@@ -175,7 +175,9 @@ class Wire:
             close_copy(line.sock)
         self._begin_trimming()
 
-    def _choose(self, line: Line | None, at: float, end: float | None = None) -> tuple[Line, bool]:
+    def _choose(
+        self, line: PooledConnection | None, at: float, end: float | None = None
+    ) -> tuple[PooledConnection, bool]:
         """This one, another idle one, or a new one; and whether it was idle."""
         self._close_idle(lambda other: at >= other.end or self._doubtful(other))
         while line is not None:
@@ -186,20 +188,20 @@ class Wire:
             line = self._pop()
         return self._connect(end), False
 
-    def _pop(self) -> Line | None:
+    def _pop(self) -> PooledConnection | None:
         try:
             return self._idle.pop()
         except IndexError:
             return None
 
-    def _dead(self, line: Line) -> bool:
+    def _dead(self, line: PooledConnection) -> bool:
         return self._doubtful(line) or spoke(line.sock, line.patience)
 
-    def _doubtful(self, line: Line) -> bool:
+    def _doubtful(self, line: PooledConnection) -> bool:
         """A request went unanswered since it was used, so the other end of this one may be gone as well."""
         return line.rested < self._suspicion.since
 
-    def _close_idle(self, doomed: Callable[[Line], bool]) -> None:
+    def _close_idle(self, doomed: Callable[[PooledConnection], bool]) -> None:
         for line in self._idle.copy():
             if doomed(line) and line.pid == getpid():
                 try:
@@ -208,11 +210,11 @@ class Wire:
                     continue
                 line.close()
 
-    def _connect(self, end: float | None = None) -> Line:
+    def _connect(self, end: float | None = None) -> PooledConnection:
         patching.check()
         connection = self._make()
         try:
-            line = Line(connection, connect(connection, end), self._max_age)
+            line = PooledConnection(connection, connect(connection, end), self._max_age)
             self._lines.add(line)
             self._trim_later()
             return line
@@ -223,9 +225,9 @@ class Wire:
             drop(connection)
             raise
 
-    def _lost(self, line: Line, failure: Exception, *, reused: bool) -> Failure:
+    def _lost(self, line: PooledConnection, failure: Exception, *, reused: bool) -> Failure:
         line.drop()
-        if isinstance(failure, Outdated):
+        if isinstance(failure, Demoted):
             self._close_older(line)
             return Failure(failure.refusal, sent=True, stale=reused)
         if isinstance(failure, BlockingIOError):  # there was no room to send
@@ -237,14 +239,14 @@ class Wire:
             self._suspicion.since = now()
         return Failure(failure, sent=True, stale=stale)
 
-    def _close_older(self, line: Line) -> None:
+    def _close_older(self, line: PooledConnection) -> None:
         """Those that lead where this one did."""
         self._close_idle(lambda other: other.born <= line.born)
 
     # What a rush leaves behind lies at the bottom of the stack, and is never taken again
 
     def _begin_trimming(self) -> None:
-        self._lines: weakref.WeakSet[Line] = weakref.WeakSet()
+        self._lines: weakref.WeakSet[PooledConnection] = weakref.WeakSet()
         self._trims = False
 
     def _trim_later(self) -> None:
@@ -270,7 +272,7 @@ class Wire:
         self._close_idle(lambda line: line.rested < old and line not in kept)
         self._trim_later()
 
-    def _take_all(self) -> Iterator[Line]:
+    def _take_all(self) -> Iterator[PooledConnection]:
         """Take out what is there now, one by one: other threads go on pushing and popping meanwhile."""
         for _ in range(len(self._idle)):
             try:
@@ -279,7 +281,7 @@ class Wire:
                 return
 
 
-def _send_rest(line: Line, data: bytes, began: float) -> None:
+def _send_rest(line: PooledConnection, data: bytes, began: float) -> None:
     """A server that reads a little now and then would take it for ever."""
     end = line.until(began)
     if end is None:
@@ -289,14 +291,14 @@ def _send_rest(line: Line, data: bytes, began: float) -> None:
         line.sock.settimeout(line.patience)
 
 
-def _send(line: Line, data: bytes, end: float) -> None:
+def _send(line: PooledConnection, data: bytes, end: float) -> None:
     left = memoryview(data)
     while left:
         _hurry(line, end)
         left = left[line.sock.send(left) :]
 
 
-def _read(line: Line, data: bytes | None, count: int, end: float | None) -> list[Any]:
+def _read(line: PooledConnection, data: bytes | None, count: int, end: float | None) -> list[Any]:
     """So many replies, of which these are the first bytes, by ``end`` of our clock. Its usual patience is given back."""
     reader = Reader()
     replies: list[Any] = []
@@ -313,25 +315,25 @@ def _read(line: Line, data: bytes | None, count: int, end: float | None) -> list
         if end is not None:
             _hurry(line, end)
             hurried = True
-        data = line.recv(ROOM)
+        data = line.recv(RECV_BUFFER)
     if hurried:
         line.sock.settimeout(line.patience)
     return replies
 
 
-def _wait(line: Line, since: float) -> bytes:
+def _wait(line: PooledConnection, since: float) -> bytes:
     """What comes from a socket that was looked at in vain."""
     assert line.timeout is not None  # noqa: S101 - else it would have waited for ever
     while now() < since + line.timeout:
         try:
-            data: bytes = line.recv(ROOM)
+            data: bytes = line.recv(RECV_BUFFER)
         except BlockingIOError:
             continue
         return data
     raise TimeoutError(f"silent for {line.timeout:g} s")
 
 
-def _hurry(line: Line, end: float) -> None:
+def _hurry(line: PooledConnection, end: float) -> None:
     left = end - now()
     if left <= 0:
         raise TimeoutError("no answer in time")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Alarms:
+class TimerThread:
     def __init__(self) -> None:
         self._put: SimpleQueue[tuple[float, int, Callable[[], object]]] = SimpleQueue()
         self._count = count().__next__
@@ -47,4 +47,4 @@ class Alarms:
                 heapq.heappop(waiting)[2]()
 
 
-ring = Alarms().ring
+ring = TimerThread().ring

@@ -11,7 +11,7 @@ import redis
 
 from django_redis_locks.backends.redis import subscriber as inbox_module
 from django_redis_locks.backends.redis.redispy import connection_makers
-from django_redis_locks.backends.redis.subscriber import RedisInbox
+from django_redis_locks.backends.redis.subscriber import RedisSubscriber
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 from tests.unit.backends.redis.subscribers import ANSWER, TICK, InboxOwner
@@ -42,21 +42,21 @@ def short_polls(monkeypatch: pytest.MonkeyPatch, tune: Tune) -> None:
     reply to a PING."""
     tune(max_poll_interval=TICK)
     tune(subscribe_timeout=30.0)
-    say, listen = inbox_module.Ear.say, inbox_module.Ear.next
-    pinged: set[inbox_module.Ear] = set()
+    say, listen = inbox_module.PubSubReader.say, inbox_module.PubSubReader.next
+    pinged: set[inbox_module.PubSubReader] = set()
 
-    def note_ping(ear: inbox_module.Ear, request: bytes) -> None:
+    def note_ping(ear: inbox_module.PubSubReader, request: bytes) -> None:
         say(ear, request)
         if request == inbox_module.PING:
             pinged.add(ear)
 
-    def wait_longer_after_ping(ear: inbox_module.Ear, seconds: float) -> object:
+    def wait_longer_after_ping(ear: inbox_module.PubSubReader, seconds: float) -> object:
         reply = listen(ear, ANSWER if ear in pinged else seconds)
         pinged.discard(ear)
         return reply
 
-    monkeypatch.setattr(inbox_module.Ear, "say", note_ping)
-    monkeypatch.setattr(inbox_module.Ear, "next", wait_longer_after_ping)
+    monkeypatch.setattr(inbox_module.PubSubReader, "say", note_ping)
+    monkeypatch.setattr(inbox_module.PubSubReader, "next", wait_longer_after_ping)
 
 
 @pytest.fixture
@@ -65,13 +65,13 @@ def owner() -> InboxOwner:
 
 
 @pytest.fixture
-def make_inbox(owner: InboxOwner) -> Iterator[Callable[..., RedisInbox]]:
+def make_inbox(owner: InboxOwner) -> Iterator[Callable[..., RedisSubscriber]]:
     """`make_inbox(url)`: an inbox that reports to the owner."""
-    made: list[RedisInbox] = []
+    made: list[RedisSubscriber] = []
 
-    def make(url: str, max_age: float = 3600.0) -> RedisInbox:
+    def make(url: str, max_age: float = 3600.0) -> RedisSubscriber:
         ears = connection_makers(url, {"socket_timeout": 5.0, "socket_connect_timeout": 5.0})[2]
-        made.append(RedisInbox(ears, owner, "the server", max_age))
+        made.append(RedisSubscriber(ears, owner, "the server", max_age))
         return made[-1]
 
     yield make
@@ -80,5 +80,5 @@ def make_inbox(owner: InboxOwner) -> Iterator[Callable[..., RedisInbox]]:
 
 
 @pytest.fixture
-def inbox(make_inbox: Callable[..., RedisInbox], proxy: Proxy) -> RedisInbox:
+def inbox(make_inbox: Callable[..., RedisSubscriber], proxy: Proxy) -> RedisSubscriber:
     return make_inbox(proxy.url)

@@ -7,7 +7,7 @@ import threading
 import redis
 
 from django_redis_locks import locks
-from django_redis_locks.backends.redis.subscriber import RedisInbox
+from django_redis_locks.backends.redis.subscriber import RedisSubscriber
 from django_redis_locks.core.tuning import Tuning
 
 LOCKS, SHOP = "lock:{0}:inbox:", "shop:{0}:inbox:"
@@ -43,7 +43,7 @@ class InboxOwner:
 class Opened:
     """A callback for the end of a subscription; notes the name that the inbox has then."""
 
-    def __init__(self, inbox: RedisInbox, channel: str) -> None:
+    def __init__(self, inbox: RedisSubscriber, channel: str) -> None:
         self._inbox = inbox
         self._channel = channel
         self._done = threading.Event()
@@ -60,24 +60,24 @@ class Opened:
         return self.name
 
 
-def begin(inbox: RedisInbox, channel: str = LOCKS) -> Opened:
+def begin(inbox: RedisSubscriber, channel: str = LOCKS) -> Opened:
     """Open it, and wait for nothing."""
     opened = Opened(inbox, channel)
     inbox.open(channel, opened)
     return opened
 
 
-def opened(inbox: RedisInbox, channel: str = LOCKS) -> str:
+def opened(inbox: RedisSubscriber, channel: str = LOCKS) -> str:
     """Open it, and return its name."""
     return begin(inbox, channel).wait()
 
 
-def subscriptions(direct: redis.Redis, inbox: RedisInbox, channel: str = LOCKS) -> int:
+def subscriptions(direct: redis.Redis, inbox: RedisSubscriber, channel: str = LOCKS) -> int:
     """How many connections the server has for its name."""
     ((_, number),) = direct.pubsub_numsub(channel + inbox._id)
     return int(number)
 
 
-def thread_of(inbox: RedisInbox) -> threading.Thread:
+def thread_of(inbox: RedisSubscriber) -> threading.Thread:
     assert inbox._thread is not None
     return inbox._thread

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from django_redis_locks import clock
-from django_redis_locks.backends.redis.async_connections import AsyncWire
+from django_redis_locks.backends.redis.async_connections import LoopConnections
 from django_redis_locks.backends.redis.redispy import Failure, connection_makers
 from django_redis_locks.backends.redis.resp import pack
-from django_redis_locks.backends.redis.sync_connections import Wire
+from django_redis_locks.backends.redis.sync_connections import ConnectionPool
 from tests.unit.backends.redis.scripted_server import ScriptedServer
 from tests.waiting import BUSY, eventually
 
@@ -26,7 +26,7 @@ PING = pack("PING")
 
 class Threads:
     def __init__(self, url: str, **options: Any) -> None:
-        self.wire = Wire(connection_makers(url, OPTIONS | options)[0], 3600)
+        self.wire = ConnectionPool(connection_makers(url, OPTIONS | options)[0], 3600)
 
     def ask(self, request: bytes = PING) -> Any:
         return self.wire.ask(request)
@@ -38,7 +38,7 @@ class Threads:
 class Loop:
     def __init__(self, url: str, **options: Any) -> None:
         self._runner = asyncio.Runner()
-        self.wire = AsyncWire(connection_makers(url, OPTIONS | options)[1], 3600)
+        self.wire = LoopConnections(connection_makers(url, OPTIONS | options)[1], 3600)
 
     def ask(self, request: bytes = PING) -> Any:
         async def ask() -> Any:

@@ -15,8 +15,8 @@ from freezegun import freeze_time
 
 from django_redis_locks import clock
 from django_redis_locks.backends.redis import timers as alarms
-from django_redis_locks.backends.redis.async_connections import AsyncWire
-from django_redis_locks.backends.redis.multiplexed import Stream
+from django_redis_locks.backends.redis.async_connections import LoopConnections
+from django_redis_locks.backends.redis.multiplexed import MultiplexedConnection
 from django_redis_locks.backends.redis.redispy import Failure, connection_makers
 from django_redis_locks.backends.redis.resp import pack
 from tests.forks import in_child
@@ -26,7 +26,7 @@ from tests.waiting import BUSY, eventually
 PING = pack("PING")
 SILENCE = 1.0
 Ask = Callable[[], Awaitable[Any]]
-Make = Callable[..., AsyncWire]
+Make = Callable[..., LoopConnections]
 
 
 @pytest.fixture
@@ -37,20 +37,20 @@ def server() -> Iterator[ScriptedServer]:
 
 @pytest.fixture
 def make(server: ScriptedServer) -> Make:
-    def make(max_age: float = 3600, **options: Any) -> AsyncWire:
+    def make(max_age: float = 3600, **options: Any) -> LoopConnections:
         given = {"socket_timeout": 30, "socket_connect_timeout": 30, "protocol": 2, **options}
-        return AsyncWire(connection_makers(server.url, given)[1], max_age)
+        return LoopConnections(connection_makers(server.url, given)[1], max_age)
 
     return make
 
 
-def stream_of(wire: AsyncWire) -> Stream:
+def stream_of(wire: LoopConnections) -> MultiplexedConnection:
     stream = wire._homes[asyncio.get_running_loop()]().stream
     assert stream is not None
     return stream
 
 
-def ask(wire: AsyncWire) -> asyncio.Task[Any]:
+def ask(wire: LoopConnections) -> asyncio.Task[Any]:
     async def ask() -> Any:
         return await wire.ask(PING)
 
@@ -180,7 +180,7 @@ def test_silent_handshake_fails_the_request(make: Make) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
     given = {"socket_timeout": SILENCE, "socket_connect_timeout": SILENCE, "protocol": 2}
-    wire = AsyncWire(connection_makers(url, given)[1], 3600)
+    wire = LoopConnections(connection_makers(url, given)[1], 3600)
 
     async def main() -> None:
         begin = clock.now()
@@ -343,7 +343,7 @@ def test_loop_that_ends_before_a_reply_is_collected(make: Make, server: Scripted
 def test_request_after_the_end_of_the_loop_has_its_own_connection(make: Make, server: ScriptedServer) -> None:
     """[D39] [H20] The generators of a loop are closed in any order. What is opened late is closed when it was used, and
     when whoever wanted it is gone."""
-    streams: list[Stream] = []
+    streams: list[MultiplexedConnection] = []
 
     async def main() -> None:
         wire = make()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from django_redis_locks.backends.redis import resp, scripts
-from django_redis_locks.backends.redis.resp import DEEPEST, NONE, SMALL, ProtocolError, Reader, Refusal, pack, read
+from django_redis_locks.backends.redis.resp import DEEPEST, NONE, SMALL, ProtocolError, Reader, ServerError, pack, read
 from django_redis_locks.backends.redis.scripts import by_sha, by_source, script
 from django_redis_locks.core.effects import Command
 from tests.resp import Frames
@@ -138,7 +138,7 @@ def test_error_reply_is_a_value() -> None:
         (refusal,) = Reader().feed(data)
         (inside,) = Reader().feed(b"*1\r\n" + data)
         for found in (refusal, inside[0]):
-            assert type(found) is Refusal
+            assert type(found) is ServerError
             assert (found.code, str(found)) == (code, text)
 
 

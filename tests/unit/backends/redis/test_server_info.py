@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from django_redis_locks.backends.redis import server_info as facts
-from django_redis_locks.backends.redis.resp import Refusal
+from django_redis_locks.backends.redis.resp import ServerError
 
 
 def test_denied_command_key_or_channel_is_read_from_the_answers_of_all_versions() -> None:
@@ -18,7 +18,7 @@ def test_denied_command_key_or_channel_is_read_from_the_answers_of_all_versions(
         ("User channel has no permissions to access the 'lock:{0}:channel' key", "~lock:*"),
         ("No permissions to access a channel", "&lock:*"),
     ):
-        replies = [Refusal(f"NOPERM {answer}") if command == "zadd" else 0 for command in facts.PROBES]
+        replies = [ServerError(f"NOPERM {answer}") if command == "zadd" else 0 for command in facts.PROBES]
         assert [*facts._denied(replies, "lock")] == [right], answer
 
 

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from django_redis_locks.backends.redis import subscriber as module
-from django_redis_locks.backends.redis.subscriber import RedisInbox
+from django_redis_locks.backends.redis.subscriber import RedisSubscriber
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
 from tests.unit.backends.redis.subscribers import (
@@ -30,10 +30,10 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("short_polls")
 
-Make = Callable[..., RedisInbox]
+Make = Callable[..., RedisSubscriber]
 
 
-def test_each_inbox_has_a_random_name(inbox: RedisInbox, make_inbox: Make, proxy: Proxy) -> None:
+def test_each_inbox_has_a_random_name(inbox: RedisSubscriber, make_inbox: Make, proxy: Proxy) -> None:
     """[H10] Random for each process and store, behind the prefix that its rights are given for. Without one before it is
     opened."""
     assert inbox.hears(LOCKS) == ""
@@ -44,7 +44,9 @@ def test_each_inbox_has_a_random_name(inbox: RedisInbox, make_inbox: Make, proxy
     assert opened(make_inbox(proxy.url)) != name
 
 
-def test_inbox_passes_on_queue_number_and_lock_key(inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis) -> None:
+def test_inbox_passes_on_queue_number_and_lock_key(
+    inbox: RedisSubscriber, owner: InboxOwner, direct: redis.Redis
+) -> None:
     """The number of the queue, and the whole key of the lock, whatever stands in it."""
     name = opened(inbox)
     messages = [("1", "lock:{0}:k:order:42"), ("7f", "lock:{0}:k:a|b"), ("2", "lock:{0}:k:ключ")]
@@ -55,7 +57,7 @@ def test_inbox_passes_on_queue_number_and_lock_key(inbox: RedisInbox, owner: Inb
 
 
 def test_inbox_opened_many_times_subscribes_once(
-    inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis, proxy: Proxy
+    inbox: RedisSubscriber, owner: InboxOwner, direct: redis.Redis, proxy: Proxy
 ) -> None:
     """[L25] However many waiters ask for it, at once and later: one thread, one connection, one subscription. [H7] Before it
     is confirmed the inbox has no name, and is answered by nothing: registered it would be passed over as dead."""
@@ -77,7 +79,7 @@ def test_inbox_opened_many_times_subscribes_once(
 
 
 def test_inbox_without_waiters_sends_no_ping_and_is_closed_after_a_while(
-    inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis, proxy: Proxy, tune: Tune
+    inbox: RedisSubscriber, owner: InboxOwner, direct: redis.Redis, proxy: Proxy, tune: Tune
 ) -> None:
     """[L25] Its connection and its thread are gone; the next waiter has it opened again, under its name."""
     owner.has_waiters = False
@@ -97,7 +99,12 @@ def test_inbox_without_waiters_sends_no_ping_and_is_closed_after_a_while(
 
 
 def test_inbox_that_gets_messages_stays_open(
-    inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, tune: Tune
+    inbox: RedisSubscriber,
+    owner: InboxOwner,
+    direct: redis.Redis,
+    proxy: Proxy,
+    monkeypatch: pytest.MonkeyPatch,
+    tune: Tune,
 ) -> None:
     """[L25] An inbox that is told all the time isn't idle, although nobody happens to wait at its first quiet moment."""
     tune(max_poll_interval=60.0)
@@ -121,7 +128,7 @@ def test_inbox_that_gets_messages_stays_open(
 
 
 def test_waiter_that_arrives_while_the_inbox_closes_is_woken(
-    inbox: RedisInbox, owner: InboxOwner, monkeypatch: pytest.MonkeyPatch, tune: Tune
+    inbox: RedisSubscriber, owner: InboxOwner, monkeypatch: pytest.MonkeyPatch, tune: Tune
 ) -> None:
     """[H7] [H9] It may have registered under the name: the inbox stays open, and the waiter asks once more."""
     tune(subscriber_idle=0.0)
@@ -144,7 +151,7 @@ def test_waiter_that_arrives_while_the_inbox_closes_is_woken(
 
 
 def test_second_prefix_shares_the_connection(
-    inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis, proxy: Proxy, tune: Tune
+    inbox: RedisSubscriber, owner: InboxOwner, direct: redis.Redis, proxy: Proxy, tune: Tune
 ) -> None:
     """[H7] [L25] Two aliases of one server: both channels on one connection. The thread that listens is interrupted, and
     whoever has the second one opened is answered when it is heard, as the first one was."""
@@ -160,7 +167,7 @@ def test_second_prefix_shares_the_connection(
     assert owner.gaps == 2, "what was published meanwhile is lost"
 
 
-def test_second_prefix_during_the_first_confirmation_is_answered(inbox: RedisInbox, owner: InboxOwner) -> None:
+def test_second_prefix_during_the_first_confirmation_is_answered(inbox: RedisSubscriber, owner: InboxOwner) -> None:
     """[H7] Only whoever waits for what was confirmed is answered by that."""
     second: list[Opened] = []
 
@@ -173,7 +180,7 @@ def test_second_prefix_during_the_first_confirmation_is_answered(inbox: RedisInb
     assert second[0].wait() == inbox.hears(SHOP) != ""
 
 
-def test_second_prefix_before_the_first_confirmation_is_answered(inbox: RedisInbox, proxy: Proxy) -> None:
+def test_second_prefix_before_the_first_confirmation_is_answered(inbox: RedisSubscriber, proxy: Proxy) -> None:
     """[H7] The subscription that is on its way doesn't have it: it begins anew, and both are answered."""
     proxy.plan("delay", "reply", of="SUBSCRIBE")
     first = begin(inbox)
@@ -185,7 +192,7 @@ def test_second_prefix_before_the_first_confirmation_is_answered(inbox: RedisInb
 
 
 def test_closed_inbox_opens_again_under_its_name(
-    inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis, proxy: Proxy
+    inbox: RedisSubscriber, owner: InboxOwner, direct: redis.Redis, proxy: Proxy
 ) -> None:
     """Who waits for the subscription is answered at once; the thread that ends takes neither the next one's connection nor its
     name."""
@@ -207,7 +214,7 @@ def test_closed_inbox_opens_again_under_its_name(
 
 
 def test_thread_that_ends_late_leaves_the_next_one_alone(
-    inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis
+    inbox: RedisSubscriber, owner: InboxOwner, direct: redis.Redis
 ) -> None:
     """Closed while it told somebody something, and opened before it was done with that."""
     telling, go_on = threading.Event(), threading.Event()

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from django_redis_locks.backends.redis import subscriber as module
-from django_redis_locks.backends.redis.subscriber import RedisInbox
+from django_redis_locks.backends.redis.subscriber import RedisSubscriber
 from tests.forks import in_child
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
@@ -24,10 +24,10 @@ from tools.redis_server import RedisServer
 
 pytestmark = pytest.mark.usefixtures("short_polls")
 
-Make = Callable[..., RedisInbox]
+Make = Callable[..., RedisSubscriber]
 
 
-def test_subscription_without_a_reply_is_tried_again(inbox: RedisInbox, proxy: Proxy, tune: Tune) -> None:
+def test_subscription_without_a_reply_is_tried_again(inbox: RedisSubscriber, proxy: Proxy, tune: Tune) -> None:
     """[L19] Who asked for it is answered that it isn't heard, and hears so when it is."""
     tune(subscribe_timeout=1.0)
     proxy.plan("drop", "reply", of="SUBSCRIBE")
@@ -46,11 +46,11 @@ def test_inbox_gives_up_a_server_that_says_a_byte_now_and_then(make_inbox: Make)
         here, there = socket.socketpair()
         with here, there:
             threading.Thread(target=server.drip, args=(there,), daemon=True).start()
-            assert module.Ear(here, 1.0).next(0.3) is None
+            assert module.PubSubReader(here, 1.0).next(0.3) is None
 
 
 def test_lost_connection_is_replaced_under_the_same_name(
-    inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis
+    inbox: RedisSubscriber, owner: InboxOwner, direct: redis.Redis
 ) -> None:
     """[H10] [L25] What was published meanwhile is lost, so everybody is to ask once; the name stays."""
     name = opened(inbox)
@@ -63,7 +63,7 @@ def test_lost_connection_is_replaced_under_the_same_name(
     assert subscriptions(direct, inbox) == 1
 
 
-def test_inbox_without_a_server_has_no_name(inbox: RedisInbox, owner: InboxOwner, proxy: Proxy) -> None:
+def test_inbox_without_a_server_has_no_name(inbox: RedisSubscriber, owner: InboxOwner, proxy: Proxy) -> None:
     """[H7] [H10] And it comes back with the server, soon after it."""
     name = opened(inbox)
     proxy.down()
@@ -77,7 +77,7 @@ def test_inbox_without_a_server_has_no_name(inbox: RedisInbox, owner: InboxOwner
 @pytest.mark.chaos
 @pytest.mark.parametrize("direction", ["request", "reply"])
 def test_half_open_connection_is_replaced_after_two_pings(
-    inbox: RedisInbox, owner: InboxOwner, proxy: Proxy, direction: str
+    inbox: RedisSubscriber, owner: InboxOwner, proxy: Proxy, direction: str
 ) -> None:
     """[L19] [H10] While somebody waits a silent server is pinged; two silences are one connection."""
     opened(inbox)
@@ -99,7 +99,7 @@ def test_old_connection_is_replaced(make_inbox: Make, owner: InboxOwner, proxy: 
     eventually(lambda: inbox.hears(LOCKS) == name)
 
 
-def test_inbox_without_a_thread_stays_closed(inbox: RedisInbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inbox_without_a_thread_stays_closed(inbox: RedisSubscriber, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asks is answered; the next one may have more luck."""
 
     def start(thread: threading.Thread) -> None:
@@ -170,7 +170,7 @@ def test_withdrawn_right_closes_the_inbox(
 # Forks
 
 
-def test_forked_child_has_its_own_inbox(inbox: RedisInbox, owner: InboxOwner, direct: redis.Redis) -> None:
+def test_forked_child_has_its_own_inbox(inbox: RedisSubscriber, owner: InboxOwner, direct: redis.Redis) -> None:
     """[H18] [L47] Whoever had the mutex: under another name, on another connection; its parent's isn't hung up by the
     child's end."""
     name = opened(inbox)

@@ -11,11 +11,11 @@ import pytest
 
 from django_redis_locks import clock
 from django_redis_locks.backends.redis import sync_connections as threads
-from django_redis_locks.backends.redis.async_connections import AsyncWire
+from django_redis_locks.backends.redis.async_connections import LoopConnections
 from django_redis_locks.backends.redis.idle import Suspicion
 from django_redis_locks.backends.redis.redispy import Failure, connection_makers
 from django_redis_locks.backends.redis.resp import pack
-from django_redis_locks.backends.redis.sync_connections import Line, Wire
+from django_redis_locks.backends.redis.sync_connections import ConnectionPool, PooledConnection
 from tests.unit.backends.redis.scripted_server import ScriptedServer
 
 PING = pack("PING")
@@ -60,14 +60,14 @@ def closed() -> list[str]:
     return []
 
 
-def a_line(name: str, closed: list[str]) -> Line:
+def a_line(name: str, closed: list[str]) -> PooledConnection:
     with socket.socket() as sock:
-        return Line(Connection(name, closed), sock, 3600)
+        return PooledConnection(Connection(name, closed), sock, 3600)
 
 
-def a_stack(closed: list[str]) -> Wire:
+def a_stack(closed: list[str]) -> ConnectionPool:
     """One idle connection, and another thread that closes all while a method is under way."""
-    wire = Wire(lambda: pytest.fail("connected"), 3600)
+    wire = ConnectionPool(lambda: pytest.fail("connected"), 3600)
     wire._idle = Meanwhile([a_line("first", closed)], wire.close)
     return wire
 
@@ -90,7 +90,7 @@ def test_connection_taken_while_all_are_closed_is_never_both(closed: list[str]) 
 
 def test_close_ends_while_connections_are_returned(closed: list[str]) -> None:
     """Also while others give back one connection after the other."""
-    wire = Wire(lambda: pytest.fail("connected"), 3600)
+    wire = ConnectionPool(lambda: pytest.fail("connected"), 3600)
     for name in "abc":
         wire.push(a_line(name, closed), clock.now())
     for line in wire._take_all():
@@ -99,7 +99,7 @@ def test_close_ends_while_connections_are_returned(closed: list[str]) -> None:
     assert closed == ["a", "b", "c"]
 
 
-def rush(wire: Wire, many: int) -> None:
+def rush(wire: ConnectionPool, many: int) -> None:
     """So many connections in use at once, and given back."""
     lines = [wire._connect() for _ in range(many)]
     for line in lines:
@@ -113,7 +113,7 @@ def test_idle_connections_of_a_rush_are_closed(monkeypatch: pytest.MonkeyPatch) 
     rung: list[Callable[[], object]] = []
     monkeypatch.setattr(threads.alarms, "ring", lambda at, what: rung.append(what))
     with ScriptedServer() as server:
-        wire = Wire(connection_makers(server.url, {"socket_timeout": 5.0, "protocol": 2})[0], 3600)
+        wire = ConnectionPool(connection_makers(server.url, {"socket_timeout": 5.0, "protocol": 2})[0], 3600)
         rush(wire, 30)
         assert len(wire._idle) == 20
         assert max(line.end for line in wire._idle) - min(line.end for line in wire._idle) > 60
@@ -134,7 +134,7 @@ def test_request_without_an_answer_condemns_what_lay_idle() -> None:
         given = {"socket_timeout": 1.0, "socket_connect_timeout": 20.0, "protocol": 2}
         make, amake, _ = connection_makers(server.url, given)
         suspicion = Suspicion()
-        wire, awire = Wire(make, 3600, suspicion), AsyncWire(amake, 3600, suspicion)
+        wire, awire = ConnectionPool(make, 3600, suspicion), LoopConnections(amake, 3600, suspicion)
 
         async def ask() -> object:
             return await awire.ask(PING)
