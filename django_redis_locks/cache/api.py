@@ -18,7 +18,7 @@ from .loading.batch import getting_many
 from .loading.coordinator import alias_of, road_of
 from .loading.get import getting, refreshing
 from .loading.invalidation import invalidating
-from .loading.request import Call
+from .loading.request import LoadRequest
 from .metrics import HITS, count
 from .presets import options_for
 from .results import MISSING
@@ -27,12 +27,12 @@ from .values import kept
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from .loading.coordinator import Road
+    from .loading.coordinator import CacheCoordinator
     from .options import LoadOptions
     from .results import LoadResult
 
 
-def _terms(cache: Any, using: str | None, given: dict[str, Any]) -> tuple[Road, LoadOptions]:
+def _terms(cache: Any, using: str | None, given: dict[str, Any]) -> tuple[CacheCoordinator, LoadOptions]:
     """Raises:
     TypeError: there is no such option, or not here.
     ValueError: one is out of its range.
@@ -88,7 +88,7 @@ def get_or_load(
         if first.value is not MISSING and first.left is None and not info and not commits.any_pending():
             count(road.alias, HITS)
             return first.value
-    call = Call(road, key, version, loader, checked)
+    call = LoadRequest(road, key, version, loader, checked)
     call.first = first
     result = run(getting(call), road.world)
     return result if info else result.value
@@ -108,7 +108,7 @@ async def aget_or_load(
     It goes on when this caller is cancelled, for the others."""
     loaders.check_async(loader)
     road, checked = _terms(cache, using, options)
-    call = Call(road, key, version, loader, checked)
+    call = LoadRequest(road, key, version, loader, checked)
     call.asynchronous = iscoroutinefunction(loader)
     result = await arun(getting(call), road.world)
     return result if info else result.value
@@ -128,7 +128,7 @@ def refresh(
     this one is called for."""
     loaders.check_sync(loader)
     road, checked = _terms(cache, using, options)
-    call = Call(road, key, version, loader, checked)
+    call = LoadRequest(road, key, version, loader, checked)
     result = run(refreshing(call), road.world)
     return result if info else result.value
 
@@ -146,7 +146,7 @@ async def arefresh(
     """As ``refresh``."""
     loaders.check_async(loader)
     road, checked = _terms(cache, using, options)
-    call = Call(road, key, version, loader, checked)
+    call = LoadRequest(road, key, version, loader, checked)
     call.asynchronous = iscoroutinefunction(loader)
     result = await arun(refreshing(call), road.world)
     return result if info else result.value

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from django.middleware.cache import FetchFromCacheMiddleware, UpdateCacheMiddleware
 
 from .pages.decorator import Pages
-from .pages.request import Terms, Visit
+from .pages.request import PageOptions, PageRequest
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -20,7 +20,7 @@ _EXPECTED = "_redis_locks_page_expected"
 _VISIT = "_redis_locks_page_visit"
 
 
-class StampedeUpdateMiddleware(Terms, UpdateCacheMiddleware):
+class StampedeUpdateMiddleware(PageOptions, UpdateCacheMiddleware):
     """The first of the middleware. It stores pages, and has those who wait for one go on."""
 
     def __call__(self, request: HttpRequest) -> Any:
@@ -45,13 +45,13 @@ class StampedeUpdateMiddleware(Terms, UpdateCacheMiddleware):
             raise
         return await self._visit(request).afinish(response)
 
-    def _visit(self, request: HttpRequest) -> Visit:
+    def _visit(self, request: HttpRequest) -> PageRequest:
         """What the last one of the middleware has begun; it stores by our rules."""
-        begun: Visit | None = vars(request).pop(_VISIT, None)
-        return Visit(self, request) if begun is None else begun.under(self)
+        begun: PageRequest | None = vars(request).pop(_VISIT, None)
+        return PageRequest(self, request) if begun is None else begun.under(self)
 
 
-class StampedeFetchMiddleware(Terms, FetchFromCacheMiddleware):
+class StampedeFetchMiddleware(PageOptions, FetchFromCacheMiddleware):
     """The last of the middleware. It looks pages up, and waits for those that another request renders, if
     ``StampedeUpdateMiddleware`` is there to tell when that is done."""
 
@@ -70,8 +70,8 @@ class StampedeFetchMiddleware(Terms, FetchFromCacheMiddleware):
             page = await answer
         return page
 
-    def _visit(self, request: HttpRequest) -> Visit:
-        visit = Visit(self, request)
+    def _visit(self, request: HttpRequest) -> PageRequest:
+        visit = PageRequest(self, request)
         if hasattr(request, _EXPECTED):
             setattr(request, _VISIT, visit)
         else:

@@ -36,7 +36,7 @@ class DjangoRedis:
         self.loads = client.decode
 
 
-class Kept(NamedTuple):
+class Envelope(NamedTuple):
     """How a cache that doesn't tell how long a value has left keeps one that may be served when it is stale.
 
     ``until`` is on the wall clock: it decides when a value is loaded again, and never who may store it."""
@@ -45,17 +45,17 @@ class Kept(NamedTuple):
     until: float
 
 
-def keep(value: Any, seconds: float) -> Kept:
+def keep(value: Any, seconds: float) -> Envelope:
     """A value that is fresh for so long."""
-    return Kept(value, timestamp() + seconds)
+    return Envelope(value, timestamp() + seconds)
 
 
 def unwrap(value: Any) -> Any:
     """The value in what such a cache keeps."""
-    return value.value if type(value) is Kept else value
+    return value.value if type(value) is Envelope else value
 
 
-class Found(NamedTuple):
+class CachedValue(NamedTuple):
     """What a look at the cache brought.
 
     Attributes:
@@ -72,26 +72,26 @@ class Found(NamedTuple):
     def fresh(self) -> bool:
         return self.left is None or self.left > 0
 
-    def newer_than(self, before: Found) -> bool:
+    def newer_than(self, before: CachedValue) -> bool:
         """Fresh, and stored since that look."""
         if self.value is MISSING or not self.fresh:
             return False
         return before.value is MISSING or self.left is None or before.left is None or self.left > before.left
 
 
-NOTHING = Found(MISSING, None, -2)
+NOT_FOUND = CachedValue(MISSING, None, -2)
 
 
-def found(value: Any, lives: int, stale: float) -> Found:
+def found(value: Any, lives: int, stale: float) -> CachedValue:
     """A value that has so many milliseconds, the last ``stale`` seconds of which it is stale."""
-    return Found(value, None if lives == -1 else lives / 1000 - stale, lives)
+    return CachedValue(value, None if lives == -1 else lives / 1000 - stale, lives)
 
 
-def kept(value: Any) -> Found:
+def kept(value: Any) -> CachedValue:
     """What a cache of another kind returned."""
     if value is MISSING:
-        return NOTHING
-    if type(value) is not Kept:
-        return Found(value)
+        return NOT_FOUND
+    if type(value) is not Envelope:
+        return CachedValue(value)
     left = value.until - timestamp()
-    return Found(value.value, left, round(left * 1000))
+    return CachedValue(value.value, left, round(left * 1000))

@@ -19,14 +19,14 @@ from django_redis_locks.cache.loading import background, early
 from django_redis_locks.cache.loading import coordinator as roads
 from django_redis_locks.cache.loading import invalidation as fences
 from django_redis_locks.cache.loading import transactions as commits
-from django_redis_locks.cache.loading.coordinator import Road, road_of
-from django_redis_locks.cache.loading.singleflight import Flight
+from django_redis_locks.cache.loading.coordinator import CacheCoordinator, road_of
+from django_redis_locks.cache.loading.singleflight import InflightLoad
 from django_redis_locks.core import clock
 from django_redis_locks.core.effects import Command
 from django_redis_locks.core.keys import waiters_of
 
 
-def coordinator(cache: Any, using: str | None = None) -> Road:
+def coordinator(cache: Any, using: str | None = None) -> CacheCoordinator:
     """What coordinates the loads of a cache in this process."""
     return road_of(cache, using)
 
@@ -41,7 +41,7 @@ def is_down(cache: Any, using: str | None = None) -> bool:
     return road_of(cache, using).down
 
 
-def loads_in_flight(cache: Any, using: str | None = None) -> dict[Any, Flight]:
+def loads_in_flight(cache: Any, using: str | None = None) -> dict[Any, InflightLoad]:
     """The loads of this process that are under way, by key."""
     return dict(road_of(cache, using).flights._flying)
 
@@ -89,7 +89,7 @@ def waiters_key(lease: str) -> str:
 
 def is_envelope(value: object) -> bool:
     """Whether it is a value with the time until which it is fresh."""
-    return isinstance(value, values.Kept)
+    return isinstance(value, values.Envelope)
 
 
 def has_pending_stores() -> bool:
@@ -205,10 +205,10 @@ def before_command(
 
 def hold_before_waiting(patch: pytest.MonkeyPatch, wait: Callable[[], object]) -> None:
     """A caller inside a load calls ``wait`` before it checks whether to wait for another load is safe."""
-    needs = Flight.needs
+    needs = InflightLoad.needs
 
-    def held(flight: Flight, others: list[Flight]) -> bool:
+    def held(flight: InflightLoad, others: list[InflightLoad]) -> bool:
         wait()
         return needs(flight, others)
 
-    patch.setattr(Flight, "needs", held)
+    patch.setattr(InflightLoad, "needs", held)

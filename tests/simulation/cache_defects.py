@@ -10,7 +10,7 @@ from django_redis_locks import LockBackendError
 from django_redis_locks.cache import LoadTimeout
 from django_redis_locks.cache.loading.get import getting
 from django_redis_locks.cache.loading.invalidation import invalidating, writing
-from django_redis_locks.cache.loading.request import Call
+from django_redis_locks.cache.loading.request import LoadRequest
 from django_redis_locks.cache.options import options as options_of
 from django_redis_locks.core.runner import run
 from tests.simulation.cache_rules import LOADED, WRITTEN
@@ -23,7 +23,7 @@ KEY = "k"
 
 
 def _get(road: SimulatedRoad, load: Callable[[], Any], **options: Any) -> Any:
-    call = Call(road.road, KEY, None, load, options_of({"ttl": 60, "jitter": 0, **options}))
+    call = LoadRequest(road.road, KEY, None, load, options_of({"ttl": 60, "jitter": 0, **options}))
     return run(getting(call), road.road.world).value
 
 

@@ -14,8 +14,8 @@ from django_redis_locks.cache.loading import run as loading
 from django_redis_locks.cache.loading import store as endings
 from django_redis_locks.cache.loading.effects import Fetch
 from django_redis_locks.cache.loading.invalidation_retries import Retries
-from django_redis_locks.cache.loading.singleflight import AGAIN, Flights, Landing
-from django_redis_locks.cache.values import NOTHING
+from django_redis_locks.cache.loading.singleflight import RETRY, LoadOutcome, SingleFlight
+from django_redis_locks.cache.values import NOT_FOUND
 
 Patch = pytest.MonkeyPatch
 
@@ -58,14 +58,14 @@ def no_block(patch: Patch) -> None:
 
 def shared_by_all(patch: Patch) -> None:
     """[S3] Those who joined a load that is void get what it brings."""
-    patch.setattr(Landing, "alone", property(lambda self: False, lambda self, alone: None), raising=False)
+    patch.setattr(LoadOutcome, "alone", property(lambda self: False, lambda self, alone: None), raising=False)
 
 
 def no_second_look(patch: Patch) -> None:
     """In two steps: what was stored between the look and the claim isn't seen."""
 
     def looked_again(call: Any, claim: Any) -> Any:
-        return NOTHING
+        return NOT_FOUND
         yield
 
     patch.setattr(loading, "looked_again", looked_again)
@@ -84,20 +84,20 @@ def nobody_is_woken(patch: Patch) -> None:
 def flight_kept(patch: Patch) -> None:
     """[S21] A flight stays when who leads it is interrupted."""
     patch.setattr(
-        Flights,
+        SingleFlight,
         "land",
-        lambda self, key, flight, landing, land=Flights.land: landing is AGAIN or land(self, key, flight, landing),
+        lambda self, key, flight, landing, land=SingleFlight.land: landing is RETRY or land(self, key, flight, landing),
     )
 
 
 def never_too_late(patch: Patch) -> None:
     """[S3] Who joins while the answer that decides is on its way is told what it decides."""
-    patch.setattr(Landing, "is_for", lambda self, begin: not self.alone)
+    patch.setattr(LoadOutcome, "is_for", lambda self, begin: not self.alone)
 
 
 def not_forgotten(patch: Patch) -> None:
     """[S3] Who comes after an invalidation of this very process joins what began before."""
-    patch.setattr(Flights, "forget", lambda self, key: None)
+    patch.setattr(SingleFlight, "forget", lambda self, key: None)
     never_too_late(patch)
 
 

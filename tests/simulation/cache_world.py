@@ -16,11 +16,11 @@ from django_redis_locks.cache import LoadFailed, LoadTimeout, values
 from django_redis_locks.cache.loading import singleflight as flights
 from django_redis_locks.cache.loading import store as endings
 from django_redis_locks.cache.loading.batch import getting_many
-from django_redis_locks.cache.loading.coordinator import Road
+from django_redis_locks.cache.loading.coordinator import CacheCoordinator
 from django_redis_locks.cache.loading.effects import Behind, Fetch, FetchMany, Keep, Remove
 from django_redis_locks.cache.loading.get import getting, refreshing, taking_over
 from django_redis_locks.cache.loading.invalidation import everything, invalidating, writing
-from django_redis_locks.cache.loading.request import Call
+from django_redis_locks.cache.loading.request import LoadRequest
 from django_redis_locks.cache.options import options as options_of
 from django_redis_locks.cache.results import MISSING
 from django_redis_locks.cache.values import Pickled
@@ -123,8 +123,8 @@ class CacheWorld:
         self.actors.append(actor)
         return actor
 
-    def _call(self, road: SimulatedRoad, key: str, **options: Any) -> Call:
-        return Call(road.road, key, None, self.loader(key), options_of({"ttl": 60, "jitter": 0, **options}))
+    def _call(self, road: SimulatedRoad, key: str, **options: Any) -> LoadRequest:
+        return LoadRequest(road.road, key, None, self.loader(key), options_of({"ttl": 60, "jitter": 0, **options}))
 
     def caller(self, road: SimulatedRoad, key: str = KEY, **options: Any) -> None:
         def get() -> dict[str, Any]:
@@ -263,7 +263,7 @@ class CacheWorld:
             full = self.roads[0].road.key(key, None)
             self.server.store.values[full] = pickle.dumps(value), None if lives is None else lives
         else:
-            self.cache[key] = value if lives is None else values.Kept(value, self.server.wall() + lives)
+            self.cache[key] = value if lives is None else values.Envelope(value, self.server.wall() + lives)
 
     def _put(self, full: str, key: str, value: Any) -> None:
         if self.fused:
@@ -326,7 +326,7 @@ class SimulatedRoad:
         self.world = world
         self.process = process
         world.scheduler.enter(process)
-        self.road = Road(ALIAS, process.engine, Spelling("load"), Pickled() if world.fused else None)
+        self.road = CacheCoordinator(ALIAS, process.engine, Spelling("load"), Pickled() if world.fused else None)
         world.scheduler.enter(None)
         self.road.world.handlers |= {
             Behind: self._behind,

@@ -11,14 +11,14 @@ from celery_locks.job import Job
 from django_redis_locks import LockBackendError
 from django_redis_locks.cache import MISSING
 from django_redis_locks.cache.pages.request import FRESH
-from django_redis_locks.cache.values import Kept
+from django_redis_locks.cache.values import Envelope
 
 PATHS = {
     "celery_locks.errors": ("DuplicateTask", "IdempotencyKeyReused"),
     "django_redis_locks.cache.backend.stampede": ("StampedeCache",),
     "django_redis_locks.cache.errors": ("LoadError", "LoadFailed", "LoadTimeout"),
     "django_redis_locks.cache.results": ("MISSING", "LoadResult"),
-    "django_redis_locks.cache.values": ("Kept",),
+    "django_redis_locks.cache.values": ("Envelope",),
     "django_redis_locks.core.errors": (
         *(
             "_rebuild",
@@ -62,7 +62,7 @@ def test_pickles_of_version_0_1_load_as_they_were_dumped() -> None:
     assert vars(error) | {"unreachable": error.unreachable} == vars(today)
     assert error.args == ("down",)
     envelope = pickle.loads(ENVELOPE)
-    assert type(envelope) is Kept
+    assert type(envelope) is Envelope
     assert (envelope.value, envelope.until) == ("value", 1.5)
     assert pickle.loads(b"cdjango_redis_locks.cache.results\nMISSING\n.") is MISSING
 

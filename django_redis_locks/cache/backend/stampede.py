@@ -21,10 +21,10 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
 from ...core.owners import running_loop
 from ...core.runner import arun, run
 from ..api import aget_or_load, get_or_load
-from ..loading.coordinator import Road, road_of
+from ..loading.coordinator import CacheCoordinator, road_of
 from ..loading.invalidation import aeverything, awriting, everything, putting, writing
 from ..presets import completed
-from ..values import Kept, kept, unwrap
+from ..values import Envelope, kept, unwrap
 from . import passthrough as extras
 from .config import read
 from .sync_in_loop import anywhere
@@ -81,7 +81,7 @@ class StampedeCache(BaseCache):
             delattr(self._inner, name)
 
     @property
-    def road(self) -> Road:
+    def road(self) -> CacheCoordinator:
         """The way of its loads and fences."""
         return road_of(self._location, self._using)
 
@@ -269,7 +269,7 @@ class StampedeCache(BaseCache):
                 return self._inner.incr(key, delta, version, **extra)
             except Exception:
                 envelope = self._inner.get(key, None, version)
-                if not isinstance(envelope, Kept):
+                if not isinstance(envelope, Envelope):
                     raise
                 value, left = _added(envelope, delta)
                 self._inner.set(key, value, left, version)
@@ -281,7 +281,7 @@ class StampedeCache(BaseCache):
                 return await self._inner.aincr(key, delta, version, **extra)
             except Exception:
                 envelope = await self._inner.aget(key, None, version)
-                if not isinstance(envelope, Kept):
+                if not isinstance(envelope, Envelope):
                     raise
                 value, left = _added(envelope, delta)
                 await self._inner.aset(key, value, left, version)
@@ -329,7 +329,7 @@ def _loader(default: Any, *, asynchronous: bool) -> Callable[..., Any]:
     return default  # type: ignore[no-any-return]
 
 
-def _added(envelope: Kept, delta: int) -> tuple[int, int]:
+def _added(envelope: Envelope, delta: int) -> tuple[int, int]:
     """The sum, and the seconds for which it is kept: as long as the value was fresh."""
     left = kept(envelope).left or 0.0
     return envelope.value + delta, max(ceil(left), 1)

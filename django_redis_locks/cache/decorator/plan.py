@@ -12,7 +12,7 @@ from .. import api as functions
 from ..loading.coordinator import road_of
 from ..loading.get import getting, refreshing, taking_over
 from ..loading.refresh_job import Job
-from ..loading.request import Call
+from ..loading.request import LoadRequest
 from ..presets import options_for
 from .keys import key_maker
 
@@ -99,11 +99,11 @@ class Plan:
     def _told(self, result: LoadResult) -> Any:
         return result if self._info else result.value
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LoadRequest:
         where = self._where
         road = road_of(where["cache"], where["using"])
         options = options_for(where["cache"], self._options)
-        call = Call(
+        call = LoadRequest(
             road,
             self.key(args, kwargs),
             where["version"],

@@ -19,17 +19,17 @@ from ...primitives.shared.load_commands import reading
 from ...primitives.shared.retry import retry_command
 from .. import metrics
 from ..results import MISSING, LoadResult
-from ..values import NOTHING, Found, kept
+from ..values import NOT_FOUND, CachedValue, kept
 from . import early
 from . import loader as loaders
 from . import transactions as commits
 from .effects import Behind, FetchMany, Follow, Lead
 from .get import getting
 from .pipeline import together
-from .request import Call
+from .request import LoadRequest
 from .run import as_landing, bounded, claiming, running
-from .singleflight import AGAIN, Flight, Landing
-from .store import Ending
+from .singleflight import RETRY, InflightLoad, LoadOutcome
+from .store import StoreResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from ...core.effects import Program
     from ...primitives.load import Claim
     from ..options import LoadOptions
-    from .coordinator import Road
+    from .coordinator import CacheCoordinator
 
 
 def getting_many(
-    road: Road, keys: Iterable[str], version: int | None, loader: Callable[..., Any], options: LoadOptions
+    road: CacheCoordinator, keys: Iterable[str], version: int | None, loader: Callable[..., Any], options: LoadOptions
 ) -> Program[dict[str, LoadResult]]:
     """The values of all keys, in their order. The loader is given the keys to load, and returns a mapping."""
-    calls = {key: Call(road, key, version, _one(loader, key), options) for key in keys}
+    calls = {key: LoadRequest(road, key, version, _one(loader, key), options) for key in keys}
     if not calls:
         return {}
     results: dict[str, LoadResult] = {}
@@ -60,9 +60,9 @@ def getting_many(
         behind = [one for one in batch if one.call.plain in results]
         batch = [one for one in batch if one.call.plain not in results]
         if behind:
-            yield Behind(*_led_by_one(road, behind, loader, Flight()), iscoroutinefunction(loader))
+            yield Behind(*_led_by_one(road, behind, loader, InflightLoad()), iscoroutinefunction(loader))
     if batch:
-        done = Flight()
+        done = InflightLoad()
         yield Lead(*_led_by_one(road, batch, loader, done))
         yield Follow(road.flights, done, inf)
         _note(batch, results)
@@ -87,7 +87,7 @@ def _note(batch: list[_Wanted], results: dict[str, LoadResult]) -> None:
             results[one.call.plain] = one.result
 
 
-def _is_wanted(call: Call, now: Found) -> bool:
+def _is_wanted(call: LoadRequest, now: CachedValue) -> bool:
     if now.value is MISSING:
         return True
     if not now.fresh:
@@ -106,11 +106,11 @@ def _one(loader: Callable[..., Any], key: str) -> Callable[[], Any]:
     return lambda: loader([key]).get(key)
 
 
-def _fetching(calls: list[Call]) -> FetchMany:
+def _fetching(calls: list[LoadRequest]) -> FetchMany:
     return FetchMany({call.plain: call.key for call in calls}, calls[0].version)
 
 
-def _looking(road: Road, calls: list[Call]) -> Program[list[tuple[Call, Found]]]:
+def _looking(road: CacheCoordinator, calls: list[LoadRequest]) -> Program[list[tuple[LoadRequest, CachedValue]]]:
     pending = {call.plain: call.pending() for call in calls}
     asked = [call for call in calls if pending[call.plain] is None]
     if not road.fused:
@@ -129,10 +129,10 @@ def _looking(road: Road, calls: list[Call]) -> Program[list[tuple[Call, Found]]]
 class _Wanted:
     """A value that is to be loaded by us, if nobody else is at it."""
 
-    def __init__(self, call: Call, before: Found) -> None:
+    def __init__(self, call: LoadRequest, before: CachedValue) -> None:
         self.call = call
         self.before = before
-        self.flight: Flight | None = None
+        self.flight: InflightLoad | None = None
         self.claim: Claim | None = None
         self.claims = call.stores
         self.result: LoadResult | None = None
@@ -148,39 +148,41 @@ class _Wanted:
 
     def apart(self) -> _Wanted:
         """Load it without a claim, in a flight that no other caller joins."""
-        self.flight = Flight()
+        self.flight = InflightLoad()
         self.claims = False
         return self
 
-    def land(self, landing: Landing) -> None:
+    def land(self, landing: LoadOutcome) -> None:
         assert self.flight is not None  # noqa: S101 - it has boarded
         self.call.road.flights.land(self.call.key, self.flight, landing)
         if landing.error is not None:
             self.error = landing.error
-        elif landing is not AGAIN:
+        elif landing is not RETRY:
             self.result = LoadResult(landing.value, landing.source, landing.fresh_for)
 
 
 def _led_by_one(
-    road: Road, batch: list[_Wanted], loader: Callable[..., Any], done: Flight
+    road: CacheCoordinator, batch: list[_Wanted], loader: Callable[..., Any], done: InflightLoad
 ) -> tuple[Program[None], Callable[[], None]]:
     return _leading(road, batch, loader, done), partial(_land_all, road, batch, done)
 
 
-def _leading(road: Road, batch: list[_Wanted], loader: Callable[..., Any], done: Flight) -> Program[None]:
+def _leading(
+    road: CacheCoordinator, batch: list[_Wanted], loader: Callable[..., Any], done: InflightLoad
+) -> Program[None]:
     try:
         yield from _led(road, batch, loader)
     finally:
         _land_all(road, batch, done)
 
 
-def _land_all(road: Road, batch: list[_Wanted], done: Flight) -> None:
+def _land_all(road: CacheCoordinator, batch: list[_Wanted], done: InflightLoad) -> None:
     for one in batch:
-        one.land(AGAIN)
-    road.flights.land("", done, AGAIN)
+        one.land(RETRY)
+    road.flights.land("", done, RETRY)
 
 
-def _led(road: Road, batch: list[_Wanted], loader: Callable[..., Any]) -> Program[None]:
+def _led(road: CacheCoordinator, batch: list[_Wanted], loader: Callable[..., Any]) -> Program[None]:
     ours = batch
     if batch[0].claims and not road.down:
         wishes = [
@@ -202,25 +204,25 @@ def _led(road: Road, batch: list[_Wanted], loader: Callable[..., Any]) -> Progra
         yield from _loading(road, ours, loader)
 
 
-def _ours_of(road: Road, batch: list[_Wanted], claims: list[Claim | Exception | None]) -> list[_Wanted]:
+def _ours_of(road: CacheCoordinator, batch: list[_Wanted], claims: list[Claim | Exception | None]) -> list[_Wanted]:
     """Those that are ours to load; the others land."""
     ours = []
     for one, claim in zip(batch, claims, strict=True):
         if isinstance(claim, Exception):
             raise claim
         one.claim = claim
-        there = NOTHING if claim is None else one.call.found(claim.value_left, claim.value)
+        there = NOT_FOUND if claim is None else one.call.found(claim.value_left, claim.value)
         if claim is None or claim.verdict == OURS:
             if claim is not None and road.fused:
                 one.before = there  # it may have been invalidated since we looked
             ours.append(one)
             continue
         fresh = claim.verdict == FRESH and there.value is not MISSING
-        one.land(as_landing(one.call, there, claim.asked) if fresh else AGAIN)
+        one.land(as_landing(one.call, there, claim.asked) if fresh else RETRY)
     return ours
 
 
-def _looked_again(road: Road, ours: list[_Wanted]) -> Program[list[_Wanted]]:
+def _looked_again(road: CacheCoordinator, ours: list[_Wanted]) -> Program[list[_Wanted]]:
     """What may have been stored between our look and our claim."""
     if not ours:
         return ours
@@ -239,7 +241,7 @@ def _looked_again(road: Road, ours: list[_Wanted]) -> Program[list[_Wanted]]:
     return left
 
 
-def _failed(road: Road, ours: list[_Wanted], endings: list[Ending], error: Exception) -> Program[None]:
+def _failed(road: CacheCoordinator, ours: list[_Wanted], endings: list[StoreResult], error: Exception) -> Program[None]:
     """The loader raised: who has a stale value is served that."""
     metrics.count(road.alias, metrics.FAILURES)
     options = ours[0].call.options
@@ -249,17 +251,19 @@ def _failed(road: Road, ours: list[_Wanted], endings: list[Ending], error: Excep
     for one, served, in_force in zip(ours, serves, told, strict=True):
         alone = in_force is not True
         if not served:
-            one.land(Landing(error=error, alone=alone))
+            one.land(LoadOutcome(error=error, alone=alone))
             continue
         if not alone:
             road.rest(one.call.key, options.retry_after_error)
         before = one.before
-        one.land(Landing(before.value, "stale", values=road.values, fresh_for=before.left, alone=alone))
+        one.land(LoadOutcome(before.value, "stale", values=road.values, fresh_for=before.left, alone=alone))
 
 
-def _loading(road: Road, ours: list[_Wanted], loader: Callable[..., Any]) -> Program[None]:
+def _loading(road: CacheCoordinator, ours: list[_Wanted], loader: Callable[..., Any]) -> Program[None]:
     isolation = commits.Isolation()
-    endings = [Ending(one.call, one.claim, loaders.LoadContext(one.call.plain, MISSING), isolation) for one in ours]
+    endings = [
+        StoreResult(one.call, one.claim, loaders.LoadContext(one.call.plain, MISSING), isolation) for one in ours
+    ]
     for one in ours:
         if one.flight is not None:
             bounded(one.call, one.flight, one.claim)
@@ -282,7 +286,7 @@ def _loading(road: Road, ours: list[_Wanted], loader: Callable[..., Any]) -> Pro
     results = yield from together([ending.brought(value) for ending, value in zip(endings, values, strict=True)])
     for one, result in zip(ours, results, strict=True):
         if isinstance(result, BaseException):
-            one.land(Landing(error=result))
+            one.land(LoadOutcome(error=result))
             continue
         landing, outcome = result
         one.land(landing)

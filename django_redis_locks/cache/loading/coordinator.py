@@ -29,9 +29,9 @@ from ...primitives.load import Load, LoadKeys
 from ...primitives.shared.retry import RetryLimits
 from .. import metrics
 from ..values import DjangoRedis, Pickled
-from .effects import World
+from .effects import LoadPerformer
 from .invalidation_retries import Retries
-from .singleflight import Flights
+from .singleflight import SingleFlight
 
 if TYPE_CHECKING:
     from ...backends.base import Backend
@@ -43,7 +43,7 @@ SAID: Final = 10.0
 """Seconds after which the log says once more that it doesn't answer."""
 
 
-class Road:
+class CacheCoordinator:
     """The loads of one cache.
 
     Attributes:
@@ -74,9 +74,9 @@ class Road:
         self.local = local
         self.values: Values = values or Pickled()
         self.engine = engine
-        self.world = World(engine, alias, self.unchecked_key)
-        self.flights = Flights()
-        self.looks = Flights()
+        self.world = LoadPerformer(engine, alias, self.unchecked_key)
+        self.flights = SingleFlight()
+        self.looks = SingleFlight()
         self.retries = Retries(self)
         self.resting: dict[str, float] = {}
         """Keys whose stale value is being loaded elsewhere, or failed to: until when that isn't asked again."""
@@ -171,11 +171,11 @@ def _sibling(lease: str, letter: str) -> str:
     return f"}}:{letter}:".join(lease.rsplit("}:k:", 1))
 
 
-_roads: dict[tuple[str, str | None], Road] = {}
+_roads: dict[tuple[str, str | None], CacheCoordinator] = {}
 _mutex = threading.RLock()
 
 
-def road_of(cache: Any = DEFAULT, using: str | None = None) -> Road:
+def road_of(cache: Any = DEFAULT, using: str | None = None) -> CacheCoordinator:
     """The road of a cache, by its alias or itself. ``using``: the alias of the locks; by default the one that a
     ``StampedeCache`` names, or "default".
 
@@ -208,7 +208,7 @@ def alias_of(cache: Any) -> str:
     raise TypeError(f"cache is an alias of CACHES, or a cache of Django's caches, not {cache!r}")
 
 
-def _make(outer: str, wanted: str | None) -> Road:
+def _make(outer: str, wanted: str | None) -> CacheCoordinator:
     if outer not in caches.settings:
         raise InvalidCacheBackendError(f"There is no cache {outer!r} in CACHES.")
     alias, said = servers.innermost(outer)
@@ -224,12 +224,16 @@ def _make(outer: str, wanted: str | None) -> Road:
             entry = DEFAULTS | dict(locks.configuration().get(using, {}))
             engine = locks._engine_of(backend, location, options)
             spelling = Spelling(f"{entry['KEY_PREFIX']}:load")
-            return Road(alias, engine, spelling, values, durations.patience(entry["BACKEND_WAIT"], "BACKEND_WAIT"))
+            return CacheCoordinator(
+                alias, engine, spelling, values, durations.patience(entry["BACKEND_WAIT"], "BACKEND_WAIT")
+            )
     if isinstance(cache, LocMemCache | DummyCache):
-        return Road(alias, locks._engine_of(MemoryBackend, "caches", {}), Spelling("load"), None, local=True)
+        return CacheCoordinator(
+            alias, locks._engine_of(MemoryBackend, "caches", {}), Spelling("load"), None, local=True
+        )
     client = locks[using]
     spelling = Spelling(f"{client.settings.key_prefix}:load", client.engine.backend.buckets)
-    return Road(alias, client.engine, spelling, None, client.settings.backend_wait)
+    return CacheCoordinator(alias, client.engine, spelling, None, client.settings.backend_wait)
 
 
 def _redis_backend() -> type[Backend] | None:

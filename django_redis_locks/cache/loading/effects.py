@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ...core.tuning import Tuning
     from ...engine.engine import Engine
-    from .singleflight import Flight, Flights, Landing
+    from .singleflight import InflightLoad, LoadOutcome, SingleFlight
 
 
 @dataclass(slots=True)
@@ -115,14 +115,14 @@ class Behind(Effect[None]):
 
 
 @dataclass(slots=True)
-class Follow(Effect["Landing | None"]):
+class Follow(Effect["LoadOutcome | None"]):
     """Wait for a flight until then; None if it takes longer. ``or_claimed``: a thread waits no longer than until its load
     is claimed. ``mine``: the caller leads it, and waits although others may have given it up."""
 
     local: ClassVar[bool] = False
 
-    flights: Flights
-    flight: Flight
+    flights: SingleFlight
+    flight: InflightLoad
     until: float
     or_claimed: bool = False
     mine: bool = False
@@ -195,7 +195,7 @@ class _Values:
             await cache.adelete(effect.key, version=effect.version)
 
 
-class World:
+class LoadPerformer:
     """Performs a load's effects: the engine's, and those of the cache of an alias, which makes the keys that it stores with
     ``make_key``."""
 
@@ -249,14 +249,14 @@ class World:
         ask = self.engine.ahandlers[Command]
         return await asyncio.gather(*map(ask, effect.commands), return_exceptions=True)
 
-    def _follow(self, effect: Follow) -> Landing | None:
+    def _follow(self, effect: Follow) -> LoadOutcome | None:
         if not effect.flight.over():
             self.engine.may_block()
             how = {"or_claimed": effect.or_claimed, "mine": effect.mine}
             return effect.flights.follow(effect.flight, effect.until, **how)
         return effect.flight.landing
 
-    async def _afollow(self, effect: Follow) -> Landing | None:
+    async def _afollow(self, effect: Follow) -> LoadOutcome | None:
         loop = running_loop()
         assert loop is not None  # noqa: S101 - we are in a coroutine
         gate = TaskEvent(loop, self.engine.alarm)

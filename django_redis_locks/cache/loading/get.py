@@ -17,21 +17,21 @@ from ...primitives.load import BUSY, OURS, TAKE
 from .. import metrics
 from ..errors import LoadTimeout
 from ..results import MISSING, LoadResult
-from ..values import NOTHING
+from ..values import NOT_FOUND
 from . import early
 from . import loader as loaders
 from . import transactions as commits
 from .effects import Follow, Lead
 from .refresh import landed, renewing
 from .run import claiming, flown, loading, looking, not_begun, settled
-from .singleflight import AGAIN, EACH, Flight, Landing
+from .singleflight import EACH, RETRY, InflightLoad, LoadOutcome
 
 if TYPE_CHECKING:
     from ...core.effects import Program
-    from .request import Call
+    from .request import LoadRequest
 
 
-def getting(call: Call) -> Program[LoadResult]:
+def getting(call: LoadRequest) -> Program[LoadResult]:
     """The value, from the cache or its loader."""
     now = call.pending() or call.first or (yield from looking(call))
     if now.value is MISSING:
@@ -51,7 +51,7 @@ def getting(call: Call) -> Program[LoadResult]:
     return hit
 
 
-def missing(call: Call) -> Program[LoadResult]:
+def missing(call: LoadRequest) -> Program[LoadResult]:
     """There is none: load it, or wait for the load that runs."""
     road, flights = call.road, call.road.flights
     if call.nested_in(call.place) is not None or (yield from commits.private(call)):
@@ -61,7 +61,7 @@ def missing(call: Call) -> Program[LoadResult]:
     until = begin + min(call.options.wait, longest)
     while True:
         flight, mine = flights.join(call.key)
-        landing: Landing | None
+        landing: LoadOutcome | None
         if mine:
             landing = yield from _leading(call, flight, until)
         elif call.follows(flight):
@@ -72,7 +72,7 @@ def missing(call: Call) -> Program[LoadResult]:
         if landing is EACH:
             return (yield from _beside(call))
         now = clock.now()
-        if landing is not None and landing is not AGAIN and (mine or landing.is_for(begin)):
+        if landing is not None and landing is not RETRY and (mine or landing.is_for(begin)):
             if not mine:
                 metrics.count(road.alias, metrics.WAITS)
             return landed(call, landing, mine, 0.0 if mine and landing.source == "loaded" else now - begin)
@@ -84,28 +84,28 @@ def missing(call: Call) -> Program[LoadResult]:
             return (yield from _timed_out(call, begin))
 
 
-def _leading(call: Call, flight: Flight, until: float) -> Program[Landing]:
+def _leading(call: LoadRequest, flight: InflightLoad, until: float) -> Program[LoadOutcome]:
     flights = call.road.flights
     flight.home = running_loop()
-    yield Lead(flown(call, flight, _led(call, flight, until)), partial(flights.land, call.key, flight, AGAIN))
-    landing: Landing = yield Follow(flights, flight, inf, mine=True)
+    yield Lead(flown(call, flight, _led(call, flight, until)), partial(flights.land, call.key, flight, RETRY))
+    landing: LoadOutcome = yield Follow(flights, flight, inf, mine=True)
     return landing
 
 
-def _following(call: Call, flight: Flight, until: float) -> Program[Landing | None]:
+def _following(call: LoadRequest, flight: InflightLoad, until: float) -> Program[LoadOutcome | None]:
     """What another caller's flight brought; None if it took too long."""
     flights = call.road.flights
     try:
         helps = loaders.serves(flight.home)
         give_up = min(until, clock.now() + call.lease / 1000) if helps else until
-        landing: Landing | None = yield Follow(flights, flight, give_up, helps)
+        landing: LoadOutcome | None = yield Follow(flights, flight, give_up, helps)
     finally:
         call.leaves(flight)
     if landing is None and helps:
         # A task leads, whose synchronous code is to run in this very thread: do it in its place
         if (claimed := flights.take_over(flight)) is not None:
             call.token, claim = claimed
-            yield from flown(call, flight, loading(call, flight, claim, NOTHING))
+            yield from flown(call, flight, loading(call, flight, claim, NOT_FOUND))
             return flight.landing
         return EACH if clock.now() < until else None
     if landing is None and clock.now() >= flight.overdue:
@@ -113,7 +113,7 @@ def _following(call: Call, flight: Flight, until: float) -> Program[Landing | No
     return landing
 
 
-def _led(call: Call, flight: Flight, until: float) -> Program[Landing]:
+def _led(call: LoadRequest, flight: InflightLoad, until: float) -> Program[LoadOutcome]:
     claim = None
     if call.stores and not (call.road.down and call.road.fused):
         claim = yield from claiming(call, call.claim(max(until - clock.now(), 0.0)))
@@ -121,28 +121,28 @@ def _led(call: Call, flight: Flight, until: float) -> Program[Landing]:
         return (yield from settled(call, flight, claim))
     if (yield from commits.around(call)):
         return EACH
-    return (yield from loading(call, flight, None, NOTHING))
+    return (yield from loading(call, flight, None, NOT_FOUND))
 
 
-def refreshing(call: Call) -> Program[LoadResult]:
+def refreshing(call: LoadRequest) -> Program[LoadResult]:
     """Load it now, whoever is at it: his value may be older than what is known to have changed."""
     road = call.road
     road.forget(call.key)
     flight, mine = road.flights.join(call.key)
-    flight = flight if mine else Flight()
+    flight = flight if mine else InflightLoad()
     claim = None
     if call.stores:
         try:
             claim = yield from claiming(call, call.claim(0.0, take=TAKE))
         except BaseException:
-            road.flights.land(call.key, flight, AGAIN)
+            road.flights.land(call.key, flight, RETRY)
             raise
-    yield Lead(flown(call, flight, loading(call, flight, claim, NOTHING)), partial(not_begun, call, flight, claim))
+    yield Lead(flown(call, flight, loading(call, flight, claim, NOT_FOUND)), partial(not_begun, call, flight, claim))
     landing = yield Follow(road.flights, flight, inf, mine=True)
     return landed(call, landing, True, 0.0)
 
 
-def taking_over(call: Call, token: str) -> Program[bool]:
+def taking_over(call: LoadRequest, token: str) -> Program[bool]:
     """Carry out a load that another process claimed and handed over; False if the claim isn't in force any more."""
     call.token = token
     ours, _ = yield from call.load.checking(token, call.lease)
@@ -152,11 +152,11 @@ def taking_over(call: Call, token: str) -> Program[bool]:
     claim = yield from claiming(call, call.claim(0.0, take=TAKE))  # with a token of our own: a job may come twice
     if claim is None or claim.verdict != OURS:
         return False
-    landing = yield from loading(call, Flight(), claim, before)
+    landing = yield from loading(call, InflightLoad(), claim, before)
     return landing.error is None and not landing.alone
 
 
-def _timed_out(call: Call, begin: float) -> Program[LoadResult]:
+def _timed_out(call: LoadRequest, begin: float) -> Program[LoadResult]:
     """Somebody else still loads it, and the wait is over."""
     options = call.options
     if options.on_conflict == "load":
@@ -164,13 +164,13 @@ def _timed_out(call: Call, begin: float) -> Program[LoadResult]:
         if claim is not None and claim.verdict == BUSY:
             claim = yield from claiming(call, call.claim(options.wait))
         if claim is None or claim.verdict != BUSY:
-            flight = Flight()
+            flight = InflightLoad()
             landing = (
-                (yield from loading(call, flight, None, NOTHING))
+                (yield from loading(call, flight, None, NOT_FOUND))
                 if claim is None
                 else (yield from settled(call, flight, claim))
             )
-            if landing is not AGAIN:
+            if landing is not RETRY:
                 return landed(call, landing, True, clock.now() - begin)
     if options.default is not MISSING:
         return LoadResult(options.default, "default", None, clock.now() - begin)
@@ -181,7 +181,7 @@ def _timed_out(call: Call, begin: float) -> Program[LoadResult]:
     )
 
 
-def _beside(call: Call) -> Program[LoadResult]:
+def _beside(call: LoadRequest) -> Program[LoadResult]:
     """Load it for this caller alone, and don't store it."""
-    landing = yield from loading(call, Flight(), None, NOTHING)
+    landing = yield from loading(call, InflightLoad(), None, NOT_FOUND)
     return landed(call, landing, True, 0.0)

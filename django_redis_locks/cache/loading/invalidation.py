@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
     from ...core.effects import Command, Program
-    from .coordinator import Road
+    from .coordinator import CacheCoordinator
 
 
 @contextmanager
-def writing(road: Road, keys: Iterable[str]) -> Iterator[Block]:
+def writing(road: CacheCoordinator, keys: Iterable[str]) -> Iterator[Block]:
     """Write what the cache stores under these keys: loads that run are void, and none begins before the block ends. A
     store that is down prevents no write."""
     claims = Block(road, keys)
@@ -35,7 +35,7 @@ def writing(road: Road, keys: Iterable[str]) -> Iterator[Block]:
 
 
 @asynccontextmanager
-async def awriting(road: Road, keys: Iterable[str]) -> AsyncIterator[Block]:
+async def awriting(road: CacheCoordinator, keys: Iterable[str]) -> AsyncIterator[Block]:
     """As ``writing``."""
     claims = Block(road, keys)
     await arun(claims.begin(), road.world)
@@ -46,7 +46,7 @@ async def awriting(road: Road, keys: Iterable[str]) -> AsyncIterator[Block]:
 
 
 @contextmanager
-def everything(road: Road) -> Iterator[None]:
+def everything(road: CacheCoordinator) -> Iterator[None]:
     """Write, or clear, nobody knows which keys: all loads that run are void."""
     run(_generation(road), road.world)
     try:
@@ -56,7 +56,7 @@ def everything(road: Road) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def aeverything(road: Road) -> AsyncIterator[None]:
+async def aeverything(road: CacheCoordinator) -> AsyncIterator[None]:
     """As ``everything``."""
     await arun(_generation(road), road.world)
     try:
@@ -65,7 +65,7 @@ async def aeverything(road: Road) -> AsyncIterator[None]:
         await arun(_generation(road), road.world)
 
 
-def putting(road: Road, key: str, keep: int, data: Any) -> Program[bool]:
+def putting(road: CacheCoordinator, key: str, keep: int, data: Any) -> Program[bool]:
     """Write a value where leases are, in one step, for so many milliseconds (-1: for ever, 0: delete it). False if that
     can't be done there now."""
     load, since = road.load(key, ""), clock.now()
@@ -85,7 +85,7 @@ def putting(road: Road, key: str, keep: int, data: Any) -> Program[bool]:
 class Block:
     """The claim of one who writes."""
 
-    def __init__(self, road: Road, keys: Iterable[str]) -> None:
+    def __init__(self, road: CacheCoordinator, keys: Iterable[str]) -> None:
         self._road = road
         self._keys = list(dict.fromkeys(keys))
         self._loads = [road.load(key, "") for key in self._keys]
@@ -148,7 +148,7 @@ class Block:
         return True
 
 
-def _generation(road: Road) -> Program[None]:
+def _generation(road: CacheCoordinator) -> Program[None]:
     road.flights.forget_all()
     road.resting.clear()
     commits.forget_all(road)
@@ -161,7 +161,7 @@ def _generation(road: Road) -> Program[None]:
 
 
 def invalidating(
-    road: Road, items: Sequence[tuple[str, str, int | None]], keep: int = 0, settle: int = 0
+    road: CacheCoordinator, items: Sequence[tuple[str, str, int | None]], keep: int = 0, settle: int = 0
 ) -> Program[Exception | None]:
     """Invalidate values, each named as the cache stores it, as its user does, and by its version.
 
@@ -193,7 +193,7 @@ def invalidating(
 
 
 def _invalidating(
-    road: Road, item: tuple[str, str, int | None], keep: int, settle: int, patience: RetryLimits
+    road: CacheCoordinator, item: tuple[str, str, int | None], keep: int, settle: int, patience: RetryLimits
 ) -> Program[Exception | None]:
     key, plain, version = item
     load, earlier = road.load(key, ""), road.retries.pending.get(key)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...core.effects import Program
-    from .coordinator import Road
+    from .coordinator import CacheCoordinator
 
 FAILURES_IN_A_ROW: Final = 10
 """So many end a round: fewer may concern their keys only, and each may take as long as a time-out."""
@@ -69,7 +69,7 @@ class Retries:
     """Those of one cache in this process. They are repeated in rounds, of which one at most is planned or runs: an alarm of the
     maintenance thread starts a thread for each. The pauses between them double; a new failure has the shortest one."""
 
-    def __init__(self, road: Road) -> None:
+    def __init__(self, road: CacheCoordinator) -> None:
         self._road = road
         self.after_fork_in_child()
         _all.add(self)

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ...core.effects import LockId
-    from .singleflight import Flight
+    from .singleflight import InflightLoad
 
-Within: TypeAlias = "tuple[tuple[LockId, Flight | None], ...]"
+Within: TypeAlias = "tuple[tuple[LockId, InflightLoad | None], ...]"
 """Loads and their flights."""
 
 loading: ContextVar[Within] = ContextVar("django_redis_locks.cache.loading.run", default=())

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Final
 from ...core import clock
 from ...primitives.load import BUSY, FRESH, OURS
 from ..results import MISSING, LoadResult
-from ..values import NOTHING
+from ..values import NOT_FOUND
 from . import transactions as commits
 from .effects import Behind, Follow, Lead
 from .run import as_landing, claiming, flown, loading, looked_again, not_begun
-from .singleflight import AGAIN, Landing
+from .singleflight import RETRY, LoadOutcome
 from .store import cut_off
 
 if TYPE_CHECKING:
     from ...core.effects import Program
     from ...primitives.load import Claim
-    from ..values import Found
-    from .request import Call
+    from ..values import CachedValue
+    from .request import LoadRequest
 
 
 BRIEFLY: Final = 0.1
 """Seconds for which nobody of this process asks again whether somebody else still loads a stale value."""
 
 
-def renewing(call: Call, now: Found, result: LoadResult) -> Program[LoadResult]:
+def renewing(call: LoadRequest, now: CachedValue, result: LoadResult) -> Program[LoadResult]:
     """Have one caller load it; the result for this one, who otherwise would get ``result``."""
     road, options = call.road, call.options
     flights = road.flights
@@ -45,27 +45,29 @@ def renewing(call: Call, now: Found, result: LoadResult) -> Program[LoadResult]:
     try:
         claim, there = yield from _claimed(call, now, patience)
     except BaseException:
-        flights.land(call.key, flight, AGAIN)
+        flights.land(call.key, flight, RETRY)
         raise
     if claim is None:
-        landing = AGAIN if there is None else as_landing(call, there, as_of)
+        landing = RETRY if there is None else as_landing(call, there, as_of)
         flights.land(call.key, flight, landing)
         return _instead(call, landing, result, mine=True)
     unstarted = partial(not_begun, call, flight, claim)
     if options.refresh == "inline" and not patience:
-        yield Lead(flown(call, flight, loading(call, flight, claim, there or NOTHING)), unstarted)
+        yield Lead(flown(call, flight, loading(call, flight, claim, there or NOT_FOUND)), unstarted)
         landing = yield Follow(flights, flight, inf, mine=True)
         return result if landing is None else _instead(call, landing, result, mine=True)
     if options.refresh in ("inline", "thread"):
-        yield Behind(flown(call, flight, loading(call, flight, claim, there or NOTHING)), unstarted, call.asynchronous)
+        yield Behind(
+            flown(call, flight, loading(call, flight, claim, there or NOT_FOUND)), unstarted, call.asynchronous
+        )
         landing = (yield Follow(flights, flight, as_of + patience)) if patience else None
         return result if landing is None else _instead(call, landing, result, mine=True)
-    flights.land(call.key, flight, AGAIN)
+    flights.land(call.key, flight, RETRY)
     call.hand_over(claim)
     return result
 
 
-def _claimed(call: Call, now: Found, patience: float) -> Program[tuple[Claim | None, Found | None]]:
+def _claimed(call: LoadRequest, now: CachedValue, patience: float) -> Program[tuple[Claim | None, CachedValue | None]]:
     """The claim if it is ours to load, and what there is now: what was there may have been invalidated since we looked. Else
     a newer value, if there is one."""
     road = call.road
@@ -89,9 +91,9 @@ def _claimed(call: Call, now: Found, patience: float) -> Program[tuple[Claim | N
     return claim, again
 
 
-def _instead(call: Call, landing: Landing, result: LoadResult, *, mine: bool = False) -> LoadResult:
+def _instead(call: LoadRequest, landing: LoadOutcome, result: LoadResult, *, mine: bool = False) -> LoadResult:
     """What a flight brought in place of the value that there was."""
-    if landing is AGAIN:
+    if landing is RETRY:
         return result
     if landing.error is not None:
         if mine and not call.options.stale_if_error:
@@ -100,7 +102,7 @@ def _instead(call: Call, landing: Landing, result: LoadResult, *, mine: bool = F
     return landed(call, landing, mine, 0.0)
 
 
-def landed(call: Call, landing: Landing, mine: bool, waited: float) -> LoadResult:
+def landed(call: LoadRequest, landing: LoadOutcome, mine: bool, waited: float) -> LoadResult:
     """What a flight brought, to one of its callers."""
     if landing.error is not None:
         raise landing.failure(mine)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ...primitives.load import Claim
-    from .request import Call
+    from .request import LoadRequest
 
 CELERY = "celery_locks.cache_refresh.submit"
 """What ``refresh="celery"`` stands for."""
@@ -79,7 +79,7 @@ def path_of(loader: Any) -> str:
     return f"{module}:{name}"
 
 
-def hand_over(call: Call, claim: Claim) -> None:
+def hand_over(call: LoadRequest, claim: Claim) -> None:
     """Have somebody else carry out a load that was claimed here. If that can't be, a thread of ours does."""
     call.of_task = running_loop() is not None
     job = call.job or Job(path_of(call.loader))

@@ -12,7 +12,7 @@ from ...core.owners import running_loop
 from ...primitives.load import ClaimRequest
 from .. import metrics
 from ..results import MISSING
-from ..values import NOTHING, Found, found
+from ..values import NOT_FOUND, CachedValue, found
 from . import loader as loaders
 from . import transactions as commits
 from .refresh_job import Job, hand_over
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from ...core.effects import LockId, Program
     from ...primitives.load import Claim
     from ..options import LoadOptions
-    from .coordinator import Road
-    from .singleflight import Flight
+    from .coordinator import CacheCoordinator
+    from .singleflight import InflightLoad
 
 
-class Call:
+class LoadRequest:
     """Attributes:
     plain: the key as the caller has it; ``key``: as the cache stores it.
     name: the label of the load, for figures and messages.
@@ -37,7 +37,7 @@ class Call:
 
     def __init__(
         self,
-        road: Road,
+        road: CacheCoordinator,
         plain: str,
         version: int | None,
         loader: Callable[..., Any],
@@ -50,7 +50,7 @@ class Call:
         self.plain = plain
         self.version = version
         self.key = road.key(plain, version) if road.fused else road.unchecked_key(plain, version)
-        self.first: Found | None = None
+        self.first: CachedValue | None = None
         """What a first look has brought."""
         self.name = name or usual_name(str(plain))
         self.loader = loader
@@ -91,15 +91,15 @@ class Call:
         ttl = self.ttl
         return ttl is None or ttl > 0
 
-    def found(self, lives: int, data: Any) -> Found:
+    def found(self, lives: int, data: Any) -> CachedValue:
         """What the store has. What can't be read, because its class is gone, counts as absent."""
         if data is None:
-            return NOTHING
+            return NOT_FOUND
         try:
             value = self.road.values.loads(data)
         except Exception as error:  # noqa: BLE001 - whatever a pickle raises
             metrics.log.warning("A value of %r can't be read, and is loaded anew: %r", self.name, error)
-            return NOTHING
+            return NOT_FOUND
         return found(value, lives, self.options.stale)
 
     def claim(
@@ -122,14 +122,14 @@ class Call:
             extra=extra,
         )
 
-    def nested_in(self, place: LockId) -> tuple[LockId, Flight | None] | None:
+    def nested_in(self, place: LockId) -> tuple[LockId, InflightLoad | None] | None:
         """The load of the same value within which this one runs."""
         for outer in loaders.loading.get():
             if outer[0] == place:
                 return outer
         return None
 
-    def follows(self, flight: Flight) -> bool:
+    def follows(self, flight: InflightLoad) -> bool:
         """All loads within which this one runs wait for a flight from now on. False if that waits for one of them."""
         self._outer = [outer for _, outer in loaders.loading.get() if outer is not None]
         for outer in self._outer:  # before we look: of two who are about to wait for each other one sees it
@@ -139,7 +139,7 @@ class Call:
             return False
         return True
 
-    def leaves(self, flight: Flight) -> None:
+    def leaves(self, flight: InflightLoad) -> None:
         """They wait for it no longer."""
         for outer in self._outer:
             outer.waits_for.remove(flight)
@@ -151,13 +151,13 @@ class Call:
             return self.road.world.tuning.transaction_wait
         return self.lease / 1000 if loaders.loading.get() else inf
 
-    def pending(self) -> Found | None:
+    def pending(self) -> CachedValue | None:
         """What this thread has loaded in a transaction that is still open."""
         pending = commits.pending(self.place) if commits.any_pending() else None
         if pending is None:
             return None
         now = self.found(-1, pending.data)
-        return Found(pending.value if now.value is MISSING else now.value, inf)
+        return CachedValue(pending.value if now.value is MISSING else now.value, inf)
 
     def hand_over(self, claim: Claim) -> None:
         hand_over(self, claim)

@@ -12,36 +12,36 @@ from ...primitives.load import BUSY, EXTRA, FAILED, FRESH, NEVER, OURS, PAST_NOT
 from .. import metrics
 from ..errors import LoadFailed
 from ..results import MISSING
-from ..values import NOTHING, Found, kept
+from ..values import NOT_FOUND, CachedValue, kept
 from . import early
 from . import loader as loaders
 from . import transactions as commits
 from .effects import Fetch, Run
 from .shared_read import together
-from .singleflight import AGAIN, Flight, Landing
-from .store import UNSHARED, Ending, cut_off
+from .singleflight import RETRY, InflightLoad, LoadOutcome
+from .store import UNSHARED, StoreResult, cut_off
 
 if TYPE_CHECKING:
     from ...core.effects import Program
     from ..results import Source
-    from .request import Call
+    from .request import LoadRequest
 
 
-def looking(call: Call) -> Program[Found]:
+def looking(call: LoadRequest) -> Program[CachedValue]:
     """What the cache has. What can't be read counts as absent."""
     road = call.road
     if not road.fused:
         return kept((yield Fetch(call.plain, call.version, call.key)))
     if road.down:
-        return NOTHING
+        return NOT_FOUND
     try:
         return call.found(*(yield from together(call)))
     except LockBackendError as failure:
         road.failed(failure)
-        return NOTHING
+        return NOT_FOUND
 
 
-def settled(call: Call, flight: Flight, claim: Claim) -> Program[Landing]:
+def settled(call: LoadRequest, flight: InflightLoad, claim: Claim) -> Program[LoadOutcome]:
     """What a claim came to."""
     now, as_of = call.found(claim.value_left, claim.value), claim.asked
     if claim.verdict == OURS:
@@ -60,66 +60,66 @@ def settled(call: Call, flight: Flight, claim: Claim) -> Program[Landing]:
         return as_landing(call, now, as_of)
     if claim.verdict == FRESH:  # it can't be read
         claim = (yield from claiming(call, call.claim(0.0, fresh_above=NEVER))) or Claim(BUSY)
-        return (yield from loading(call, flight, claim if claim.verdict == OURS else None, NOTHING))
+        return (yield from loading(call, flight, claim if claim.verdict == OURS else None, NOT_FOUND))
     if claim.verdict == EXTRA:
-        return (yield from loading(call, flight, None, NOTHING))
+        return (yield from loading(call, flight, None, NOT_FOUND))
     if claim.verdict == FAILED:
         return (yield from _noted(call, flight, claim))
-    return AGAIN
+    return RETRY
 
 
-def _noted(call: Call, flight: Flight, claim: Claim) -> Program[Landing]:
+def _noted(call: LoadRequest, flight: InflightLoad, claim: Claim) -> Program[LoadOutcome]:
     """A load ended a moment ago without a value for others. Those who waited for one that isn't stored load at once; a failure
     is for those who ask to be told."""
     if claim.said == UNSHARED and claim.waited:
-        return (yield from loading(call, flight, None, NOTHING))
+        return (yield from loading(call, flight, None, NOT_FOUND))
     if claim.said != UNSHARED and call.options.error_ttl:
         error = LoadFailed(f"the load failed a moment ago: {claim.said}", call.plain)
-        return Landing(error=error, as_of=claim.asked)
+        return LoadOutcome(error=error, as_of=claim.asked)
     past = yield from claiming(call, call.claim(0.0, take=PAST_NOTES))
     if past is not None and past.verdict != FAILED:
         return (yield from settled(call, flight, past))
-    return (yield from loading(call, flight, None, NOTHING))
+    return (yield from loading(call, flight, None, NOT_FOUND))
 
 
-def looked_again(call: Call, claim: Claim) -> Program[Found]:
+def looked_again(call: LoadRequest, claim: Claim) -> Program[CachedValue]:
     try:
         return (yield from looking(call))
     except BaseException as failure:
         yield call.load.abandoning(call.token, claim.hold, call.lease)
         if isinstance(failure, Exception):
-            return NOTHING
+            return NOT_FOUND
         raise
 
 
-def flown(call: Call, flight: Flight, program: Program[Landing]) -> Program[None]:
+def flown(call: LoadRequest, flight: InflightLoad, program: Program[LoadOutcome]) -> Program[None]:
     """Land a flight with what a program brings."""
     land = partial(call.road.flights.land, call.key, flight)
     try:
         landing = yield from program
     except Exception as error:  # noqa: BLE001 - it is told to all who follow
-        landing = Landing(error=error)
+        landing = LoadOutcome(error=error)
     except BaseException:
-        land(Landing(error=LoadFailed("the load was interrupted", call.plain), alone=True))
+        land(LoadOutcome(error=LoadFailed("the load was interrupted", call.plain), alone=True))
         raise
     land(landing)
 
 
-def not_begun(call: Call, flight: Flight, claim: Claim | None) -> None:
+def not_begun(call: LoadRequest, flight: InflightLoad, claim: Claim | None) -> None:
     """The task that was to load it never began."""
     if claim is not None:
         sweep = call.load.abandoning(call.token, claim.hold, call.lease)
         call.road.world.handlers[type(sweep)](sweep)
-    call.road.flights.land(call.key, flight, AGAIN)
+    call.road.flights.land(call.key, flight, RETRY)
 
 
-def as_landing(call: Call, now: Found, as_of: float) -> Landing:
+def as_landing(call: LoadRequest, now: CachedValue, as_of: float) -> LoadOutcome:
     """What was found by a question that was sent then."""
     source: Source = "waited" if now.fresh else "stale"
-    return Landing(now.value, source, values=call.road.values, fresh_for=now.left, as_of=as_of)
+    return LoadOutcome(now.value, source, values=call.road.values, fresh_for=now.left, as_of=as_of)
 
 
-def claiming(call: Call, wish: ClaimRequest) -> Program[Claim | None]:
+def claiming(call: LoadRequest, wish: ClaimRequest) -> Program[Claim | None]:
     """Claim the load; None if the store can't be asked. Where that wasn't looked at it is asked once before anybody waits:
     one that is down isn't waited for."""
     if call.road.down:
@@ -139,12 +139,12 @@ def claiming(call: Call, wish: ClaimRequest) -> Program[Claim | None]:
         return None
 
 
-def loading(call: Call, flight: Flight, claim: Claim | None, before: Found) -> Program[Landing]:
+def loading(call: LoadRequest, flight: InflightLoad, claim: Claim | None, before: CachedValue) -> Program[LoadOutcome]:
     """Run the loader, under a claim or without one, and store what it brings."""
     road, options = call.road, call.options
     bounded(call, flight, claim)
     context = loaders.LoadContext(call.plain, before.value)
-    ending = Ending(call, claim, context, commits.Isolation())
+    ending = StoreResult(call, claim, context, commits.Isolation())
     begin = clock.now()
     try:
         value = yield running(
@@ -159,8 +159,8 @@ def loading(call: Call, flight: Flight, claim: Claim | None, before: Found) -> P
             metrics.log.warning("A stale value of %r is served, since its loader failed: %r", call.name, error)
             if shared:
                 road.rest(call.key, options.retry_after_error)
-            return Landing(before.value, "stale", values=road.values, fresh_for=before.left, alone=not shared)
-        return Landing(error=error, alone=not shared)
+            return LoadOutcome(before.value, "stale", values=road.values, fresh_for=before.left, alone=not shared)
+        return LoadOutcome(error=error, alone=not shared)
     except GeneratorExit:
         raise
     except BaseException:
@@ -176,7 +176,7 @@ def loading(call: Call, flight: Flight, claim: Claim | None, before: Found) -> P
     return landing
 
 
-def bounded(call: Call, flight: Flight, claim: Claim | None) -> None:
+def bounded(call: LoadRequest, flight: InflightLoad, claim: Claim | None) -> None:
     """A loader begins: callers wait for it until its claim is void, or ``max_hold`` is over."""
     give_up = partial(call.road.flights.give_up, call.key, flight)
     if claim is not None and claim.hold is not None:

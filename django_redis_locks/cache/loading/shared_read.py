@@ -14,46 +14,46 @@ from ...core.owners import running_loop
 from ...primitives.shared.load_commands import getting, reading
 from ...primitives.shared.retry import retry_command
 from .effects import Follow
-from .singleflight import AGAIN, Landing
+from .singleflight import RETRY, LoadOutcome
 
 if TYPE_CHECKING:
     from ...core.effects import Program
-    from .request import Call
-    from .singleflight import Flight
+    from .request import LoadRequest
+    from .singleflight import InflightLoad
 
 NOTHING = -2, None
 
 
-def together(call: Call) -> Program[tuple[int, Any]]:
+def together(call: LoadRequest) -> Program[tuple[int, Any]]:
     """The milliseconds that the value has left, and the value."""
     looks, key = call.road.looks, (running_loop(), call.key, call.ends_matter)
     look, mine = looks.join(key)
     if not mine:
         until = clock.now() + call.road.world.tuning.socket_timeout
-        landing: Landing | None = yield Follow(looks, look, until)
+        landing: LoadOutcome | None = yield Follow(looks, look, until)
         if landing is not None and landing.value == NOTHING:
             return NOTHING
         look, mine = looks.join(key)
         if not mine:
             landing = yield Follow(looks, look, until)
-            if landing is None or landing is AGAIN:
+            if landing is None or landing is RETRY:
                 return (yield from _look(call))
             found: tuple[int, Any] = landing.value
             return found
     return (yield from _leading(call, key, look))
 
 
-def _leading(call: Call, key: Any, look: Flight) -> Program[tuple[int, Any]]:
-    landing = AGAIN
+def _leading(call: LoadRequest, key: Any, look: InflightLoad) -> Program[tuple[int, Any]]:
+    landing = RETRY
     try:
         found = yield from _look(call)
-        landing = Landing(found)
+        landing = LoadOutcome(found)
         return found
     finally:
         call.road.looks.land(key, look, landing)
 
 
-def _look(call: Call) -> Program[tuple[int, Any]]:
+def _look(call: LoadRequest) -> Program[tuple[int, Any]]:
     at_once = clock.now()
     if call.ends_matter:
         ((lives, data),), _, _ = yield from retry_command(reading((call.key,)), at_once)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..values import Values
 
 
-class Landing:
+class LoadOutcome:
     """What a flight brought.
 
     Attributes:
@@ -84,14 +84,14 @@ class Landing:
                 self._packed = True
 
 
-AGAIN: Final = Landing()
+RETRY: Final = LoadOutcome()
 """It brought nothing: begin anew."""
 
-EACH: Final = Landing()
+EACH: Final = LoadOutcome()
 """What it would bring can't be shared: each caller loads."""
 
 
-class Flight:
+class InflightLoad:
     """A load on its way. ``waits_for`` are others that its loader waits for, or
     that loads within it wait for."""
 
@@ -99,8 +99,8 @@ class Flight:
 
     def __init__(self) -> None:
         self.gates: list[ThreadEvent | TaskEvent] = []
-        self.landing: Landing | None = None
-        self.waits_for: list[Flight] = []
+        self.landing: LoadOutcome | None = None
+        self.waits_for: list[InflightLoad] = []
         self.followed = False
         self.overdue = inf
         """When those who follow it give it up, on our clock."""
@@ -112,9 +112,9 @@ class Flight:
     def over(self) -> bool:
         return self.landing is not None
 
-    def needs(self, others: list[Flight]) -> bool:
+    def needs(self, others: list[InflightLoad]) -> bool:
         """Whether it is one of them, or waits for one in the end."""
-        seen: set[Flight] = set()
+        seen: set[InflightLoad] = set()
         ahead = [self]
         while ahead:
             flight = ahead.pop()
@@ -126,7 +126,7 @@ class Flight:
         return False
 
 
-class Flights:
+class SingleFlight:
     """The loads of one cache that are on their way. The mutex is a real lock: check-then-act on a dict is no secret."""
 
     def __init__(self) -> None:
@@ -136,16 +136,16 @@ class Flights:
     def clear(self) -> None:
         """After a fork: they are the parent's."""
         self._mutex = threading.RLock()
-        self._flying: dict[Any, Flight] = {}
+        self._flying: dict[Any, InflightLoad] = {}
 
-    def join(self, key: Hashable) -> tuple[Flight, bool]:
+    def join(self, key: Hashable) -> tuple[InflightLoad, bool]:
         """The flight for a key, and whether the caller is to lead it."""
         with self._mutex:
             flight = self._flying.get(key)
             if flight is not None:
                 flight.followed = True
                 return flight, False
-            flight = self._flying[key] = Flight()
+            flight = self._flying[key] = InflightLoad()
             return flight, True
 
     def forget(self, key: Hashable) -> None:
@@ -153,7 +153,7 @@ class Flights:
         with self._mutex:
             self._flying.pop(key, None)
 
-    def give_up(self, key: Hashable, flight: Flight, at: float = -inf) -> None:
+    def give_up(self, key: Hashable, flight: InflightLoad, at: float = -inf) -> None:
         """Callers wait no longer for a flight than until then: its lease is over, or its loader has run for too long."""
         with self._mutex:
             flight.overdue = min(flight.overdue, at)
@@ -167,10 +167,10 @@ class Flights:
         with self._mutex:
             self._flying.clear()
 
-    def knows(self, key: Hashable, flight: Flight) -> bool:
+    def knows(self, key: Hashable, flight: InflightLoad) -> bool:
         return self._flying.get(key) is flight
 
-    def land(self, key: Hashable, flight: Flight, landing: Landing) -> None:
+    def land(self, key: Hashable, flight: InflightLoad, landing: LoadOutcome) -> None:
         """The flight is over; twice is once."""
         with self._mutex:
             if flight.over():
@@ -186,7 +186,7 @@ class Flights:
             for gate in flight.gates:
                 gate.set()
 
-    def claimed(self, flight: Flight, token: str, claim: Claim) -> None:
+    def claimed(self, flight: InflightLoad, token: str, claim: Claim) -> None:
         """Its load is claimed."""
         with self._mutex:
             flight.claimed = token, claim
@@ -194,13 +194,15 @@ class Flights:
         for gate in gates if flight.home is not None else ():
             gate.set()
 
-    def take_over(self, flight: Flight) -> tuple[str, Claim] | None:
+    def take_over(self, flight: InflightLoad) -> tuple[str, Claim] | None:
         """Its claim, for the first one who asks."""
         with self._mutex:
             found, flight.claimed = flight.claimed, None
             return found
 
-    def follow(self, flight: Flight, until: float, *, or_claimed: bool = False, mine: bool = False) -> Landing | None:
+    def follow(
+        self, flight: InflightLoad, until: float, *, or_claimed: bool = False, mine: bool = False
+    ) -> LoadOutcome | None:
         """Wait for it in this thread; None if it takes longer, or is given up. ``or_claimed``: or until its load is claimed.
         ``mine``: the caller leads it."""
         gate = ThreadEvent()
@@ -212,7 +214,9 @@ class Flights:
             self._leave(flight, gate)
         return flight.landing
 
-    async def afollow(self, flight: Flight, until: float, gate: TaskEvent, *, mine: bool = False) -> Landing | None:
+    async def afollow(
+        self, flight: InflightLoad, until: float, gate: TaskEvent, *, mine: bool = False
+    ) -> LoadOutcome | None:
         """As ``follow``, in a task."""
         try:
             self._enter(flight, gate)
@@ -222,24 +226,24 @@ class Flights:
             self._leave(flight, gate)
         return flight.landing
 
-    def _enter(self, flight: Flight, gate: ThreadEvent | TaskEvent) -> None:
+    def _enter(self, flight: InflightLoad, gate: ThreadEvent | TaskEvent) -> None:
         with self._mutex:
             if not flight.over():
                 flight.gates.append(gate)
 
-    def _leave(self, flight: Flight, gate: ThreadEvent | TaskEvent) -> None:
+    def _leave(self, flight: InflightLoad, gate: ThreadEvent | TaskEvent) -> None:
         if not flight.over():  # else nobody minds: a crowd needn't queue for the mutex
             with self._mutex:
                 if not flight.over() and gate in flight.gates:
                     flight.gates.remove(gate)
 
 
-def _left(flight: Flight, until: float, mine: bool) -> float:
+def _left(flight: InflightLoad, until: float, mine: bool) -> float:
     """Seconds for which a caller waits on."""
     return 0.0 if flight.over() else (until if mine else min(until, flight.overdue)) - clock.now()
 
 
-_all: weakref.WeakSet[Flights] = weakref.WeakSet()
+_all: weakref.WeakSet[SingleFlight] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:

@@ -14,20 +14,20 @@ from .. import metrics, values
 from ..results import MISSING
 from . import transactions as commits
 from .effects import Keep, Remove
-from .singleflight import Landing
+from .singleflight import LoadOutcome
 
 if TYPE_CHECKING:
     from ...core.effects import Program
     from ...primitives.load import Claim
     from ..results import Source
     from .loader import LoadContext
-    from .request import Call
+    from .request import LoadRequest
 
 UNSHARED: Final = "unshared"
 """Said of such a load."""
 
 
-def cut_off(call: Call, claim: Claim, seconds: float = 0.0, why: str = "") -> Program[bool]:
+def cut_off(call: LoadRequest, claim: Claim, seconds: float = 0.0, why: str = "") -> Program[bool]:
     """Give a claim up; False if it was void. If the store doesn't answer it ends by itself."""
     try:
         ours: bool = yield from call.load.giving_up(call.token, claim.hold, round(seconds * 1000), why)
@@ -37,10 +37,12 @@ def cut_off(call: Call, claim: Claim, seconds: float = 0.0, why: str = "") -> Pr
     return ours
 
 
-class Ending:
+class StoreResult:
     """The end of one load. Without a claim nothing is stored: it isn't known what was written or invalidated meanwhile."""
 
-    def __init__(self, call: Call, claim: Claim | None, context: LoadContext, isolation: commits.Isolation) -> None:
+    def __init__(
+        self, call: LoadRequest, claim: Claim | None, context: LoadContext, isolation: commits.Isolation
+    ) -> None:
         self._call = call
         self._claim = claim
         self._token = call.token
@@ -66,21 +68,21 @@ class Ending:
         if self._claim is not None:
             yield self._call.load.abandoning(self._call.token, self._claim.hold, self._call.lease)
 
-    def brought(self, value: Any) -> Program[tuple[Landing, str]]:
+    def brought(self, value: Any) -> Program[tuple[LoadOutcome, str]]:
         """The loader's value: what callers get, and what became of it in the cache. Whatever the cache, or a connection to
         the database, raises: the claim ends."""
         try:
             return (yield from self._brought(value))
         except Exception as error:  # noqa: BLE001 - the caller's landing raises it
             shared = yield from self.failed(error, self._call.options.error_ttl)
-            return Landing(error=error, alone=not shared), "failed"
+            return LoadOutcome(error=error, alone=not shared), "failed"
         except GeneratorExit:
             raise
         except BaseException:
             yield from self.interrupted()
             raise
 
-    def _brought(self, value: Any) -> Program[tuple[Landing, str]]:
+    def _brought(self, value: Any) -> Program[tuple[LoadOutcome, str]]:
         call, claim = self._call, self._claim
         keep = self._keep(value)
         transactions = yield from commits.around(call)
@@ -88,9 +90,9 @@ class Ending:
         if keep == 0 or not self._context.stores:
             if claim is not None:
                 yield from cut_off(call, claim, call.road.world.tuning.unstored_memory, UNSHARED)
-            return Landing(value, source, values=call.road.values, alone=bool(transactions)), "unstored"
+            return LoadOutcome(value, source, values=call.road.values, alone=bool(transactions)), "unstored"
         if claim is None and not transactions:
-            return Landing(value, source, values=call.road.values), "unstored"
+            return LoadOutcome(value, source, values=call.road.values), "unstored"
         data = call.road.values.dumps(value)
         if transactions:
             return (yield from self._awaiting_commit(transactions, value, data, keep))
@@ -98,7 +100,7 @@ class Ending:
 
     def _awaiting_commit(
         self, transactions: list[Any], value: Any, data: Any, keep: float | None
-    ) -> Program[tuple[Landing, str]]:
+    ) -> Program[tuple[LoadOutcome, str]]:
         """Only these transactions see the value before they commit; no other caller waits for that."""
         call, claim = self._call, self._claim
         store = None
@@ -119,14 +121,14 @@ class Ending:
             yield from cut_off(call, claim)
         if running_loop() is None:
             commits.keep(transactions, call, value, data, store)
-        return Landing(value, alone=True), "unstored"
+        return LoadOutcome(value, alone=True), "unstored"
 
     def _store_now(self, value: Any, data: Any, keep: float | None) -> None:
         if self._call.road.down:  # another hook of this COMMIT has waited for it already; the permit ends by itself
             return
         run(self.stored(value, data, keep), self._call.road.world)
 
-    def stored(self, value: Any, data: Any, keep: float | None) -> Program[tuple[Landing, str]]:
+    def stored(self, value: Any, data: Any, keep: float | None) -> Program[tuple[LoadOutcome, str]]:
         """Store it, unless the claim, or the permit, is void."""
         call, claim, as_of = self._call, self._claim, clock.now()
         if call.road.fused:
@@ -141,10 +143,10 @@ class Ending:
         if outcome == "fenced":
             metrics.count(call.road.alias, metrics.FENCED)
         if outcome != "stored":
-            return Landing(value, alone=True), outcome
+            return LoadOutcome(value, alone=True), outcome
         if claim is not None:
             call.road.retries.replaced(call.key, claim.asked)
-        return Landing(value, data=data, values=call.road.values, fresh_for=keep, as_of=as_of), outcome
+        return LoadOutcome(value, data=data, values=call.road.values, fresh_for=keep, as_of=as_of), outcome
 
     def _fused(self, data: Any, keep: float | None) -> Program[str]:
         call, claim = self._call, self._claim

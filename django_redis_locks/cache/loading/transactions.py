@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...core.effects import LockId, Program
-    from .coordinator import Road
-    from .request import Call
+    from .coordinator import CacheCoordinator
+    from .request import LoadRequest
 
 __all__ = [
     "Isolation",
@@ -44,21 +44,21 @@ OF_ITS_THREAD: Final = Run(open_now, sync_to_async(open_now, thread_sensitive=Tr
 """The transactions of the thread of synchronous code."""
 
 
-class _Here(threading.local):
+class _ThreadLocal(threading.local):
     """What this thread has loaded in transactions that are open."""
 
     def __init__(self) -> None:
         self.pending: WeakValueDictionary[LockId, Pending] = WeakValueDictionary()
 
 
-_here = _Here()
+_here = _ThreadLocal()
 
 
 class Pending:
     """A value that was loaded inside of transactions, until the last of them ends."""
 
     def __init__(
-        self, connections: list[Any], call: Call, value: Any, data: Any, store: Callable[[], object] | None
+        self, connections: list[Any], call: LoadRequest, value: Any, data: Any, store: Callable[[], object] | None
     ) -> None:
         self.road = call.road
         self._place = call.place
@@ -115,7 +115,7 @@ class _Hook:
         self.pending.committed()
 
 
-def around(call: Call) -> Program[list[Any]]:
+def around(call: LoadRequest) -> Program[list[Any]]:
     """The connections of the open transactions in which the loader of a call runs. Its value may be rolled back with them."""
     return [] if call.options.store_in_atomic == "now" else (yield from open_around())
 
@@ -127,13 +127,13 @@ def open_around() -> Program[list[Any]]:
     return (yield OF_ITS_THREAD) if served_by_a_thread() else []
 
 
-def private(call: Call) -> Program[bool]:
+def private(call: LoadRequest) -> Program[bool]:
     """Whether the value that a call loads now can never leave its transactions, so that no other caller waits for it."""
     connections = yield from around(call)
     return bool(connections) and not may_store(call, connections)
 
 
-def may_store(call: Call, connections: list[Any]) -> bool:
+def may_store(call: LoadRequest, connections: list[Any]) -> bool:
     """Whether the value of a call may be stored when these transactions commit, as far as the settings tell. A task has no
     COMMIT of its own to wait for; a snapshot may be older than an invalidation that came before the load."""
     commits = call.stores and call.options.store_in_atomic == "on_commit" and running_loop() is None
@@ -182,7 +182,9 @@ def pending(place: LockId) -> Pending | None:
     return found if found is not None and found.is_open() else None
 
 
-def keep(connections: list[Any], call: Call, value: Any, data: Any, store: Callable[[], object] | None = None) -> None:
+def keep(
+    connections: list[Any], call: LoadRequest, value: Any, data: Any, store: Callable[[], object] | None = None
+) -> None:
     """Keep a value for these transactions of this thread, and store it when they are committed, if that is given."""
     _here.pending[call.place] = Pending(connections, call, value, data, store)
 
@@ -194,7 +196,7 @@ def forget(place: LockId) -> None:
         found.drop()
 
 
-def forget_all(road: Road) -> None:
+def forget_all(road: CacheCoordinator) -> None:
     """The same, of all that are cleared with this road's."""
     for place, found in list(_here.pending.items()):
         theirs = found.road

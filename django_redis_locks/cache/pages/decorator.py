@@ -16,7 +16,7 @@ from asgiref.sync import iscoroutinefunction
 from django.core.cache import DEFAULT_CACHE_ALIAS
 from django.middleware.cache import CacheMiddleware
 
-from .request import Terms, Visit
+from .request import PageOptions, PageRequest
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 V = TypeVar("V", bound=Callable[..., Any])
 
 
-class Pages(Terms, CacheMiddleware):
+class Pages(PageOptions, CacheMiddleware):
     """Django's middleware, of one view or of a site, with turns."""
 
     def serve(self, request: HttpRequest, view: Callable[[], Any]) -> Any:
         """The page, from the cache or the view."""
-        visit = Visit(self, request)
+        visit = PageRequest(self, request)
         page = visit.fetch()
         if page is not None:
             return page
@@ -49,7 +49,7 @@ class Pages(Terms, CacheMiddleware):
 
     async def aserve(self, request: HttpRequest, view: Callable[[], Any]) -> Any:
         """As ``serve``."""
-        visit = Visit(self, request)
+        visit = PageRequest(self, request)
         page = await visit.afetch()
         if page is not None:
             return page

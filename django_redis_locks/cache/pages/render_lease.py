@@ -10,20 +10,20 @@ from ...core.owners import running_loop
 from ...primitives.load import BUSY, FAILED, OURS, Claim, ClaimRequest
 from .. import metrics
 from ..loading.effects import Follow
-from ..loading.singleflight import AGAIN
+from ..loading.singleflight import RETRY
 from ..loading.store import UNSHARED
 
 if TYPE_CHECKING:
     from ...core.effects import Program
     from ...primitives.load import Load
-    from ..loading.coordinator import Road
-    from ..loading.singleflight import Flight
+    from ..loading.coordinator import CacheCoordinator
+    from ..loading.singleflight import InflightLoad
 
 RENEWED: Final = 3600.0
 """Seconds for which the lease of a turn is renewed at most."""
 
 
-class Turn:
+class RenderLease:
     """Whose turn it is to load.
 
     Attributes:
@@ -32,13 +32,13 @@ class Turn:
         passing: whoever comes now needn't wait, since what is loaded here isn't stored, or the wait is over.
     """
 
-    def __init__(self, road: Road, key: str) -> None:
+    def __init__(self, road: CacheCoordinator, key: str) -> None:
         self.mine = self.waited = self.passing = False
         self._road = road
         self._key = key
         self._lease = round(1000 * road.world.tuning.load_lease)
         self._load: Load = road.load(key, "")
-        self._flight: Flight | None = None
+        self._flight: InflightLoad | None = None
         self._claim: Claim | None = None
         self._token = ""
         self._pass_by = 0.0
@@ -117,7 +117,7 @@ class Turn:
             self._road.failed(failure)
         finally:
             if self._flight is not None:
-                self._road.flights.land(self._key, self._flight, AGAIN)
+                self._road.flights.land(self._key, self._flight, RETRY)
 
     def drop(self) -> None:
         """As ``end``, in a finalizer."""
@@ -126,4 +126,4 @@ class Turn:
             sweep = self._load.abandoning(self._token, claim.hold, self._lease)
             self._road.world.handlers[type(sweep)](sweep)
         if self._flight is not None:
-            self._road.flights.land(self._key, self._flight, AGAIN)
+            self._road.flights.land(self._key, self._flight, RETRY)

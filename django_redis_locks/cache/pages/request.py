@@ -20,7 +20,7 @@ from ...core import clock
 from ...core.runner import arun, run
 from ..loading.coordinator import road_of
 from ..options import options
-from .render_lease import Turn
+from .render_lease import RenderLease
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
@@ -40,7 +40,7 @@ FRESH: Final = "_redis_locks_fresh_until"
 HELD: Final = "_redis_locks_turns"
 
 
-class Terms(MiddlewareMixin):
+class PageOptions(MiddlewareMixin):
     """How a middleware has requests wait. A site's are in the settings ``CACHE_MIDDLEWARE_STALE`` and ``…_WAIT``, or
     attributes of a class of its own.
 
@@ -56,7 +56,7 @@ class Terms(MiddlewareMixin):
     personal: bool = False
     using: str | None = None
     cache_alias: str
-    shelf: Shelf | None = None
+    shelf: RecordingCache | None = None
 
     def __init__(self, get_response: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(get_response, *args, **kwargs)
@@ -76,14 +76,14 @@ class Terms(MiddlewareMixin):
 
     @property
     def cache(self) -> Any:
-        return self.shelf or Shelf(self)
+        return self.shelf or RecordingCache(self)
 
 
-class Shelf:
+class RecordingCache:
     """A cache as Django's middleware uses it: it sees which keys are asked for, and keeps pages for longer than they are
     fresh."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: PageOptions) -> None:
         self._alias = terms.cache_alias
         self._stale = terms.stale
         self.asked: list[str] = []
@@ -114,25 +114,25 @@ def _fresh(page: HttpResponseBase) -> bool:
     return clock.wall() < getattr(page, FRESH, inf)
 
 
-class Visit:
-    """One request that comes to a middleware of Django's with our ``Terms``."""
+class PageRequest:
+    """One request that comes to a middleware of Django's with our ``PageOptions``."""
 
     def __init__(self, middleware: Any, request: HttpRequest) -> None:
         self._middleware = middleware = copy.copy(middleware)
-        self._shelf = middleware.shelf = Shelf(middleware)
+        self._shelf = middleware.shelf = RecordingCache(middleware)
         self._request = request
         self._until = inf
         self._old: HttpResponseBase | None = None
-        self._turn: Turn | None = None
+        self._turn: RenderLease | None = None
         self._world: Any = None
         self._key = ""
         self.waits = True
         """Somebody will tell the others when it is over."""
 
-    def under(self, middleware: Any) -> Visit:
+    def under(self, middleware: Any) -> PageRequest:
         """It is another middleware that stores the answer."""
         self._middleware = copy.copy(middleware)
-        self._middleware.shelf = Shelf(middleware)
+        self._middleware.shelf = RecordingCache(middleware)
         return self
 
     def fetch(self) -> HttpResponseBase | None:
@@ -247,7 +247,7 @@ class Visit:
         self._request._cache_update_cache = False  # type: ignore[attr-defined]
         return self._old
 
-    def _next_turn(self) -> Turn | None:
+    def _next_turn(self) -> RenderLease | None:
         """Whom this request waits for, if it waits at all."""
         terms, asked = self._middleware, self._shelf.asked
         timeout = getattr(terms, "page_timeout", None)
@@ -262,7 +262,7 @@ class Visit:
         self._key = road.key(f"{asked[-1]}.{self._request.method}.turn", None)
         if self._key in _held(self._request):  # a middleware and a decorator, or a view that calls another one
             return None
-        return Turn(road, self._key)
+        return RenderLease(road, self._key)
 
     def _patience(self) -> float:
         now = clock.now()
@@ -274,11 +274,11 @@ class Visit:
         """The page may have been stored in this moment, so that it is looked up once more."""
         return clock.now() >= self._until
 
-    def _hold(self, turn: Turn) -> None:
+    def _hold(self, turn: RenderLease) -> None:
         self._turn = turn
         _held(self._request).add(self._key)
 
-    def _let_go(self, passing: bool) -> Turn | None:
+    def _let_go(self, passing: bool) -> RenderLease | None:
         turn, self._turn = self._turn, None
         if turn is not None:
             _held(self._request).discard(self._key)

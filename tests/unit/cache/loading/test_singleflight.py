@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from django_redis_locks.cache.loading import singleflight as module
-from django_redis_locks.cache.loading.singleflight import Flight, Flights, Landing
+from django_redis_locks.cache.loading.singleflight import InflightLoad, LoadOutcome, SingleFlight
 from django_redis_locks.core import clock
 from django_redis_locks.core.wakeup import ThreadEvent
 from tests.django.helpers import PATIENCE
@@ -25,11 +25,11 @@ class Crowd:
     """Threads that follow a flight."""
 
     def __init__(self) -> None:
-        self.flights = Flights()
+        self.flights = SingleFlight()
         self.flight, self.leads = self.flights.join("k")
-        self.landing = Landing("value")
+        self.landing = LoadOutcome("value")
         self.pool = ThreadPoolExecutor(CROWD)
-        self.waits: list[Future[Landing | None]] = []
+        self.waits: list[Future[LoadOutcome | None]] = []
 
     def come(self, number: int, until: float = inf) -> None:
         for _ in range(number):
@@ -112,7 +112,7 @@ def test_leader_interrupted_while_it_packs_still_wakes_followers(crowd: Crowd, m
 
 def test_follower_does_not_see_what_the_leader_changes_after_landing(crowd: Crowd) -> None:
     codec: Any = pickle
-    crowd.landing = Landing(["value"], values=codec)
+    crowd.landing = LoadOutcome(["value"], values=codec)
     crowd.flight.followed = True
     crowd.land()
     crowd.landing.value.append("changed")
@@ -121,7 +121,7 @@ def test_follower_does_not_see_what_the_leader_changes_after_landing(crowd: Crow
 
 def test_one_of_many_concurrent_calls_leads() -> None:
     """[S52] [S20] To look and to begin is one step."""
-    flights, barrier = Flights(), threading.Barrier(8)
+    flights, barrier = SingleFlight(), threading.Barrier(8)
     leads: list[int] = []
     before = sys.getswitchinterval()
 
@@ -143,24 +143,24 @@ def test_one_of_many_concurrent_calls_leads() -> None:
 
 def test_result_of_a_load_is_for_followers_that_came_before_it_was_certainly_true() -> None:
     """A follower that came later may come after an invalidation."""
-    assert Landing("value").is_for(5.0)
-    assert Landing("value", as_of=5.0).is_for(5.0)
-    assert not Landing("value", as_of=5.0).is_for(5.1)
-    assert not Landing("value", alone=True).is_for(5.0)
+    assert LoadOutcome("value").is_for(5.0)
+    assert LoadOutcome("value", as_of=5.0).is_for(5.0)
+    assert not LoadOutcome("value", as_of=5.0).is_for(5.1)
+    assert not LoadOutcome("value", alone=True).is_for(5.0)
 
 
 def test_load_that_was_forgotten_does_not_end_the_one_that_began_since() -> None:
-    flights = Flights()
+    flights = SingleFlight()
     old, _ = flights.join("k")
     flights.forget("k")
     new, leads = flights.join("k")
     assert leads
-    flights.land("k", old, Landing("old"))
+    flights.land("k", old, LoadOutcome("old"))
     assert flights.join("k") == (new, False)
 
 
 def test_load_needs_what_it_waits_for_by_way_of_another_one() -> None:
-    first, second, third = Flight(), Flight(), Flight()
+    first, second, third = InflightLoad(), InflightLoad(), InflightLoad()
     first.waits_for, second.waits_for = [second], [third]
     assert first.needs([third])
     assert not third.needs([first])
@@ -177,7 +177,7 @@ class Woken(ThreadEvent):
 
 def test_claim_of_a_load_is_taken_over_once_and_its_followers_are_woken() -> None:
     """A thread whose own loop leads the load carries it out in its place."""
-    flights, follower = Flights(), Woken()
+    flights, follower = SingleFlight(), Woken()
     flight, _ = flights.join("k")
     flight.home = object()
     flight.gates.append(follower)
