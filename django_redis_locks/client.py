@@ -11,7 +11,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from . import open_transactions
 from .conf import ON_BACKEND_ERROR, AliasSettings
 from .conf import decorator_options as callterms
-from .conf.overrides import NOTHING, Overrides
+from .conf.overrides import EMPTY_OVERRIDES, Overrides
 from .core import durations, events
 from .core.arguments import refuse_unknown
 from .core.effects import LockId
@@ -46,7 +46,7 @@ MEMORY = 4096
 """So many keys, and terms, are remembered as they were made: most locks are made again and again."""
 
 
-class Address(NamedTuple):
+class LockAddress(NamedTuple):
     """Where locks and records are, and what they are called."""
 
     place: LockId
@@ -161,7 +161,7 @@ class Locks(LockMaker):
 
     def overrides(self, name: str) -> Overrides:
         """What ``LOCKS[name]`` says."""
-        return self.settings.names.get(name, NOTHING)
+        return self.settings.names.get(name, EMPTY_OVERRIDES)
 
     def record(self, key: str, *, name: str | None = None) -> RecordRef:
         address = self._address(key, name)
@@ -183,14 +183,14 @@ class Locks(LockMaker):
         kind = TransactionLock if terms.database else Lock
         return kind(self.engine, *address, terms, reentrant)
 
-    def _address(self, key: str, name: str | None) -> Address:
+    def _address(self, key: str, name: str | None) -> LockAddress:
         if name is not None and not isinstance(name, str):
             raise ValueError(f"name must be a str, not {name!r}")
         return self._at(self._spelling.of(key), key, name)
 
-    def _at(self, keys: LockKeys, key: str, name: str | None) -> Address:
+    def _at(self, keys: LockKeys, key: str, name: str | None) -> LockAddress:
         name = usual_name(key) if name is None else name
-        return Address(LockId(self.engine.backend.identity, keys.lock), keys, key, name, self.settings.alias)
+        return LockAddress(LockId(self.engine.backend.identity, keys.lock), keys, key, name, self.settings.alias)
 
     def listed(self, key: str) -> Lock:
         """The lock that a listing shows with this key."""

@@ -40,11 +40,11 @@ _PATIENCE = 1.0
 """Seconds for the janitor to free what this thread's own rollback left."""
 
 
-def rejoin(lock: Lock) -> Deferred | None:
+def rejoin(lock: Lock) -> DeferredGrant | None:
     """What an earlier call or block of this thread left locked until the end of its transaction, to be entered again: that
     transaction is still open."""
     left = registry.newest(lock.place, deferred=True) if registry.knows(lock.place) else None
-    return left if isinstance(left, Deferred) and left.hold.live else None
+    return left if isinstance(left, DeferredGrant) and left.hold.live else None
 
 
 def keep(grant: Grant, connections: list[Any], response: Any = None, request: HttpRequest | None = None) -> None:
@@ -52,7 +52,7 @@ def keep(grant: Grant, connections: list[Any], response: Any = None, request: Ht
     more."""
     if not grant.held or _kept(grant, connections, response):
         return
-    deferred = Deferred(grant)
+    deferred = DeferredGrant(grant)
     try:
         deferred.enter(grant, connections, response, request)
     except BaseException as failure:  # a signal handler's
@@ -67,10 +67,10 @@ def _kept(grant: Grant, connections: list[Any], response: Any) -> bool:
     if response is not None:
         return False
     earlier = registry.of_hold(grant.hold) if connections else ()
-    return not connections or any(isinstance(left, Deferred) and left.covers(connections) for left in earlier)
+    return not connections or any(isinstance(left, DeferredGrant) and left.covers(connections) for left in earlier)
 
 
-class Deferred(Grant):
+class DeferredGrant(Grant):
     """Keeps a lock whose call or block is over. It isn't the current grant, but its thread may enter the lock again.
 
     A lease that is renewed still is; a fixed one isn't, and has to last until COMMIT. What is left locked by mistake, since a
@@ -208,7 +208,7 @@ class Deferred(Grant):
 class _Hook:
     """Given to ``on_commit``, or to a response to be closed with it."""
 
-    def __init__(self, deferred: Deferred, alias: str) -> None:
+    def __init__(self, deferred: DeferredGrant, alias: str) -> None:
         self.deferred = deferred
         self._alias = alias
         self._finalizer = weakref.finalize(self, deferred.dropped, alias)
@@ -243,25 +243,25 @@ def _call_at_close(request: HttpRequest, hook: _Hook) -> None:
     request.close = close  # type: ignore[method-assign]
 
 
-class _Life:
+class _ThreadLiveness:
     """Kept by its thread alone."""
 
 
-def _end_of_thread(left: Iterable[Deferred]) -> None:
+def _end_of_thread(left: Iterable[DeferredGrant]) -> None:
     for deferred in list(left):
         deferred.thread_ended()
 
 
-class _Here(threading.local):
+class _ThreadLocal(threading.local):
     """What this thread has left locked."""
 
     def __init__(self) -> None:
-        self.left: weakref.WeakSet[Deferred] = weakref.WeakSet()
-        self._life = _Life()
+        self.left: weakref.WeakSet[DeferredGrant] = weakref.WeakSet()
+        self._life = _ThreadLiveness()
         weakref.finalize(self._life, _end_of_thread, self.left).atexit = False
 
 
-_here = _Here()
+_here = _ThreadLocal()
 
 
 def sweep(**_: object) -> None:

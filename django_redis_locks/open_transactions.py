@@ -83,14 +83,14 @@ def _is_by_hand(connection: Any) -> bool:
     return connection.connection is not None and not connection.autocommit
 
 
-class _Here(threading.local):
+class _ThreadLocal(threading.local):
     """The connections of this thread, which Django's handler finds in ten times the time."""
 
     def __init__(self) -> None:
         self.connections: list[Callable[[], object]] = [weakref.ref(connection) for connection in _initialized()]
 
 
-_here = _Here()
+_here = _ThreadLocal()
 
 
 def _note(*, connection: object, **_: object) -> None:

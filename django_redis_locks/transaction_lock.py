@@ -27,7 +27,7 @@ class TransactionLock(Lock):
         return Lock._begin(self, blocking, timeout, home)
 
     def _release(self, grant: Grant) -> None:
-        if not isinstance(grant, deferred.Deferred):
+        if not isinstance(grant, deferred.DeferredGrant):
             deferred.keep(grant, open_transactions.of_database(self.terms.database, self.name))
         Lock._release(self, grant)
 

@@ -22,7 +22,7 @@ VERBS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRA
 
 
 @dataclass(frozen=True, slots=True)
-class CallTerms:
+class DecoratorOptions:
     """None where nothing is said."""
 
     reentrant: bool | None = None
@@ -42,11 +42,11 @@ class CallTerms:
         """The lock stays when the call is over, until its lease ends."""
         return self.auto_release is False
 
-    def over(self, others: CallTerms) -> CallTerms:
+    def over(self, others: DecoratorOptions) -> DecoratorOptions:
         """These, and the others' where these say nothing."""
-        if others is UNSAID:
+        if others is EMPTY_OPTIONS:
             return self
-        return CallTerms(*[_either(self, others, field.name) for field in fields(CallTerms)])
+        return DecoratorOptions(*[_either(self, others, field.name) for field in fields(DecoratorOptions)])
 
     def settle(self, refused: LockNotAcquired) -> None:
         """Let a refusal say how it is answered: by us, a handler or whoever catches it."""
@@ -59,10 +59,10 @@ class CallTerms:
             refused.retry_header = self.retry_after or None
 
 
-UNSAID: Final = CallTerms()
+EMPTY_OPTIONS: Final = DecoratorOptions()
 
 
-def _either(first: CallTerms, second: CallTerms, name: str) -> Any:
+def _either(first: DecoratorOptions, second: DecoratorOptions, name: str) -> Any:
     said = getattr(first, name)
     return getattr(second, name) if said is None else said
 

@@ -11,7 +11,7 @@ from django.utils.module_loading import import_string
 from ..core import durations
 from ..core.holder import FIELDS
 from . import decorator_options as callterms
-from .decorator_options import UNSAID, CallTerms
+from .decorator_options import EMPTY_OPTIONS, DecoratorOptions
 
 OF_CALLS = (
     "REENTRANT",
@@ -40,10 +40,10 @@ class Overrides:
     max_hold: float | None = None
     fail_open: bool | None = None
     metadata: tuple[str, ...] | None = None
-    calls: CallTerms = UNSAID
+    calls: DecoratorOptions = EMPTY_OPTIONS
 
 
-NOTHING = Overrides()
+EMPTY_OVERRIDES = Overrides()
 
 
 def read(entry: Mapping[str, Any]) -> Overrides:
@@ -60,7 +60,7 @@ def read(entry: Mapping[str, Any]) -> Overrides:
         max_hold=given("MAX_HOLD", lambda value: durations.lease_ms(value) / 1000),
         fail_open=given("ON_BACKEND_ERROR", lambda value: value == "open"),
         metadata=given("METADATA", lambda value: tuple(name for name in FIELDS if name in value)),
-        calls=CallTerms(
+        calls=DecoratorOptions(
             reentrant=given("REENTRANT", bool),
             auto_release=given("AUTO_RELEASE", bool),
             methods=given("METHODS", callterms.verbs_of),
@@ -72,7 +72,7 @@ def read(entry: Mapping[str, Any]) -> Overrides:
             on_key_error=given("ON_KEY_ERROR", callterms.key_error_of),
         )
         if not entry.keys().isdisjoint(OF_CALLS)
-        else UNSAID,
+        else EMPTY_OPTIONS,
     )
 
 

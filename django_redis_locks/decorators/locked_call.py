@@ -18,12 +18,12 @@ from ..handler import locks
 from . import argument_callables as asked
 from . import callables, commands, transactions, views
 from . import on_conflict as conflicts
-from .on_conflict import Refused
+from .on_conflict import RefusedCall
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-    from ..conf.decorator_options import CallTerms
+    from ..conf.decorator_options import DecoratorOptions
     from ..core.grant import Grant
     from ..primitives.lock import Lock
     from .options import Plan
@@ -32,7 +32,7 @@ _KEY = "key callable"
 _CONDITION = "condition"
 
 
-class Call:
+class LockedCall:
     def __init__(self, target: Any, plan: Plan) -> None:
         self.target = target
         self.plan = plan
@@ -129,16 +129,18 @@ class Call:
                     deferred.report(grant, failure)
         return result
 
-    def _keep(self, grant: Grant, calls: CallTerms, result: Any, request: HttpRequest | None, *, new: bool) -> None:
+    def _keep(
+        self, grant: Grant, calls: DecoratorOptions, result: Any, request: HttpRequest | None, *, new: bool
+    ) -> None:
         """Hold the lock for longer than the call, as its ``hold`` says."""
         if calls.hold != "call":
             response = result if calls.hold == "response" and isinstance(result, HttpResponseBase) else None
             deferred.keep(grant, open_transactions.around(self.name, new=new), response, request)
 
-    def _calls(self) -> CallTerms:
+    def _calls(self) -> DecoratorOptions:
         return self.plan.calls_of(locks[self.plan.using], self.name)
 
-    def _condition(self, calls: CallTerms, request: HttpRequest | None) -> asked.Asker | None:
+    def _condition(self, calls: DecoratorOptions, request: HttpRequest | None) -> asked.Asker | None:
         """What tells whether the call needs the lock; None if it does."""
         if calls.methods is not None:
             if request is None:
@@ -150,7 +152,7 @@ class Call:
                 return _never
         return None if calls.condition is None else asked.asker(calls.condition, _CONDITION, self.name)
 
-    def _lock(self, key: Any, calls: CallTerms) -> Lock:
+    def _lock(self, key: Any, calls: DecoratorOptions) -> Lock:
         if not isinstance(key, str) or not key:
             what = "an empty one" if key == "" else type(key).__name__
             raise LockKeyError(
@@ -179,9 +181,9 @@ class Call:
             views.enter(request)
 
     def _refused(
-        self, answered: HttpRequest | None, calls: CallTerms, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Refused:
-        return Refused(
+        self, answered: HttpRequest | None, calls: DecoratorOptions, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> RefusedCall:
+        return RefusedCall(
             self.name,
             self.plan.using,
             calls,
@@ -190,7 +192,7 @@ class Call:
             commands.runs(self.target, args),
         )
 
-    def _not_to_be_skipped(self, answered: HttpRequest | None, calls: CallTerms) -> None:
+    def _not_to_be_skipped(self, answered: HttpRequest | None, calls: DecoratorOptions) -> None:
         """A view that returns nothing answers nobody: told at its first request, not at the first conflict."""
         if calls.on_conflict == "skip" and answered is not None and answered.resolver_match is not None:
             raise TypeError(

@@ -22,18 +22,18 @@ from . import callables, commands, views
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
 
-    from ..conf.decorator_options import CallTerms, Handler
+    from ..conf.decorator_options import DecoratorOptions, Handler
 
 
 _log = logging.getLogger("django_redis_locks")
 
 
-class Refused(NamedTuple):
+class RefusedCall(NamedTuple):
     """A call that wasn't made."""
 
     name: str
     using: str
-    calls: CallTerms
+    calls: DecoratorOptions
     request: HttpRequest | None
     """Whom it answers; None if it is no view."""
     wrapped: Any
@@ -42,7 +42,7 @@ class Refused(NamedTuple):
     """It is the body of a management command."""
 
 
-def answer(refused: Refused, failure: LockNotAcquired | LockBackendError) -> Any:
+def answer(refused: RefusedCall, failure: LockNotAcquired | LockBackendError) -> Any:
     """What the call returns.
 
     Raises:
@@ -54,7 +54,7 @@ def answer(refused: Refused, failure: LockNotAcquired | LockBackendError) -> Any
     return ask(handler, refused.request, failure, refused.name)
 
 
-async def aanswer(refused: Refused, failure: LockNotAcquired | LockBackendError) -> Any:
+async def aanswer(refused: RefusedCall, failure: LockNotAcquired | LockBackendError) -> Any:
     """The same for an asynchronous call."""
     handler = _handler(refused, failure)
     if handler is None:
@@ -67,7 +67,7 @@ async def aanswer(refused: Refused, failure: LockNotAcquired | LockBackendError)
         return _checked(response, refused.request)
 
 
-def unkeyed(refused: Refused, mistake: LockKeyError) -> HttpResponse:
+def unkeyed(refused: RefusedCall, mistake: LockKeyError) -> HttpResponse:
     """Answer a request from which no key can be made.
 
     Raises:
@@ -99,7 +99,7 @@ def in_settings(error: LockNotAcquired) -> Handler | None:
     return None if how in ("answer", "raise") else _found(how, error.name or "", error)
 
 
-def _handler(refused: Refused, failure: LockNotAcquired | LockBackendError) -> Handler | None:
+def _handler(refused: RefusedCall, failure: LockNotAcquired | LockBackendError) -> Handler | None:
     """Who answers, or None. A store that is down is no conflict."""
     if not isinstance(failure, LockNotAcquired):
         return None
@@ -110,11 +110,11 @@ def _handler(refused: Refused, failure: LockNotAcquired | LockBackendError) -> H
     return None if how in ("answer", "raise", "skip") else _found(how, refused.name, failure)
 
 
-def _how(refused: Refused) -> str | Handler:
+def _how(refused: RefusedCall) -> str | Handler:
     return refused.calls.on_conflict or locks[refused.using].settings.on_conflict
 
 
-def _answer(refused: Refused, failure: LockNotAcquired | LockBackendError) -> Any:
+def _answer(refused: RefusedCall, failure: LockNotAcquired | LockBackendError) -> Any:
     if isinstance(failure, LockNotAcquired):
         how = _how(refused)
         if how == "skip":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..client import checked_on_lost, opens
 from ..conf import decorator_options as callterms
-from ..conf.decorator_options import CallTerms, Until
+from ..conf.decorator_options import DecoratorOptions, Until
 from ..core import durations
 from ..core import key_templates as templates
 
@@ -59,7 +59,7 @@ class Plan:
         self.wait = wait
         self.name = name or (key if isinstance(key, str) else None)
         self.using = using
-        self.calls = CallTerms(
+        self.calls = DecoratorOptions(
             reentrant=None if reentrant is None else callterms.flag(reentrant, "reentrant"),
             auto_release=None if auto_release is None else callterms.flag(auto_release, "auto_release"),
             methods=None if methods is None else callterms.verbs_of(methods),
@@ -83,11 +83,11 @@ class Plan:
             "hold": "block",  # Call holds it for longer
         }
 
-    def calls_of(self, client: Locks, name: str) -> CallTerms:
+    def calls_of(self, client: Locks, name: str) -> DecoratorOptions:
         """What the call site says, and ``LOCKS[name]`` where it says nothing."""
         return self.calls.over(client.overrides(name).calls)
 
-    def lock(self, client: Locks, key: str, name: str, calls: CallTerms) -> Lock:
+    def lock(self, client: Locks, key: str, name: str, calls: DecoratorOptions) -> Lock:
         """The lock of one call."""
         wait = self.wait
         if wait is None and client.overrides(name).wait is None:

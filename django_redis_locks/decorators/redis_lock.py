@@ -26,7 +26,7 @@ from typing import (
 from ..core.arguments import refuse_unknown
 from ..handler import DEFAULT
 from . import callables, transactions, views
-from .locked_call import Call
+from .locked_call import LockedCall
 from .options import Plan
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def redis_lock(
 
 def _decorate(target: Any, plan: Plan) -> Any:
     callables.refuse(target)
-    call = Call(target, plan)
+    call = LockedCall(target, plan)
 
     if callables.is_async(target):
 

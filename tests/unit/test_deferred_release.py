@@ -57,7 +57,7 @@ def test_error_of_a_release_at_commit_is_logged_only(
 
     with transaction.atomic():
         service()
-        monkeypatch.setattr(deferred.Deferred, "release", fail)
+        monkeypatch.setattr(deferred.DeferredGrant, "release", fail)
     monkeypatch.undo()
     assert "the release of a lock" in caplog.text
     service()
@@ -68,7 +68,7 @@ def test_interrupt_while_the_lock_is_deferred_frees_it(monkeypatch: pytest.Monke
     keep = registry.keep
 
     def interrupt(grant: Grant, *args: Any) -> None:
-        if isinstance(grant, deferred.Deferred):
+        if isinstance(grant, deferred.DeferredGrant):
             raise KeyboardInterrupt
         keep(grant, *args)
 
@@ -83,7 +83,7 @@ def test_interrupt_while_the_lock_is_deferred_frees_it(monkeypatch: pytest.Monke
 def test_finalizer_leaves_the_release_to_the_maintenance_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """[H13] The collector may run inside of our own mutexes or of a request to the store."""
     jobs: list[Callable[[], object]] = []
-    monkeypatch.setattr(deferred.Deferred, "_put", lambda self, job: jobs.append(job))
+    monkeypatch.setattr(deferred.DeferredGrant, "_put", lambda self, job: jobs.append(job))
     mutex = Refusing(registry._mutex)
     monkeypatch.setattr(registry, "_mutex", mutex)
     with transaction.atomic():
