@@ -13,7 +13,7 @@ from celery.schedules import schedule
 from celery.signals import worker_init
 from django.core.checks import CheckMessage, Warning, register  # noqa: A004 - Django's name
 
-from .options import LockOptions, seconds
+from .options import TaskOptions, seconds
 from .task_settings import VISIBILITY, has_results, window
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("celery_locks")
 
 
-class Doubt(NamedTuple):
+class TaskWarning(NamedTuple):
     """Something doubtful, as a system check of Django has it."""
 
     id: str
@@ -30,48 +30,48 @@ class Doubt(NamedTuple):
     hint: str
 
 
-def doubts(app: Celery) -> Iterator[Doubt]:
+def doubts(app: Celery) -> Iterator[TaskWarning]:
     """Everything doubtful about the tasks of an app; no I/O."""
     for name in sorted(app.tasks):
         task = app.tasks[name]
-        if isinstance(task, LockOptions) and not task.plain:
+        if isinstance(task, TaskOptions) and not task.plain:
             yield from _of_results(task)
             yield from _of_redelivery(task)
             yield from _of_beat(task)
     yield from _of_loads(app)
 
 
-def _of_results(task: LockOptions) -> Iterator[Doubt]:
+def _of_results(task: TaskOptions) -> Iterator[TaskWarning]:
     ttl = seconds(task.idempotency_ttl)
     expires = task.app.conf.result_expires
     kept = expires.total_seconds() if isinstance(expires, timedelta) else expires
     if ttl and not has_results(task):
-        yield Doubt(
+        yield TaskWarning(
             "celery_locks.W001",
             f"Task {task.name} has an idempotency_ttl, and its results can't be read.",
             "A duplicate is refused for that long, and its caller never gets a result. Give the app a result_backend.",
         )
     elif kept and ttl > kept:
-        yield Doubt(
+        yield TaskWarning(
             "celery_locks.W002",
             f"Task {task.name} has an idempotency_ttl of {ttl:g} seconds, and results are kept for {kept:g}.",
             "A duplicate would be given a result that is gone. Raise result_expires, or shorten the ttl.",
         )
 
 
-def _of_redelivery(task: LockOptions) -> Iterator[Doubt]:
+def _of_redelivery(task: TaskOptions) -> Iterator[TaskWarning]:
     if not str(task.app.conf.broker_url or "").startswith(("redis", "unix", "sentinel", "sqs")):
         return
     timeout = float((task.app.conf.broker_transport_options or {}).get("visibility_timeout") or VISIBILITY)
     limit = task.time_limit or task.app.conf.task_time_limit
     if task.acks_late and limit and limit > timeout:
-        yield Doubt(
+        yield TaskWarning(
             "celery_locks.W003",
             f"Task {task.name} may run for {limit:g} seconds, and the broker delivers it again after {timeout:g}.",
             "The copy isn't run, but comes again and again. Raise broker_transport_options['visibility_timeout'].",
         )
     if window(task) < timeout:
-        yield Doubt(
+        yield TaskWarning(
             "celery_locks.W004",
             f"Task {task.name} forgets its jobs after {window(task):g} seconds, and the broker delivers again after "
             f"{timeout:g}.",
@@ -79,25 +79,25 @@ def _of_redelivery(task: LockOptions) -> Iterator[Doubt]:
         )
 
 
-def _of_beat(task: LockOptions) -> Iterator[Doubt]:
+def _of_beat(task: TaskOptions) -> Iterator[TaskWarning]:
     rest = seconds(task.lock_min_hold)
     for name, entry in (task.app.conf.beat_schedule or {}).items():
         every: Any = entry.get("schedule")
         every = getattr(every, "run_every", every) if type(every) is schedule else every
         interval = every.total_seconds() if isinstance(every, timedelta) else every
         if entry.get("task") == task.name and isinstance(interval, int | float) and rest >= interval:
-            yield Doubt(
+            yield TaskWarning(
                 "celery_locks.W005",
                 f"Task {task.name} has a lock_min_hold of {rest:g} seconds, and beat sends it every {interval:g} ({name}).",
                 "Ticks would be left out. Make it shorter than the interval, by more than the clocks differ.",
             )
 
 
-def _of_loads(app: Celery) -> Iterator[Doubt]:
+def _of_loads(app: Celery) -> Iterator[TaskWarning]:
     cache = sys.modules.get("django_redis_locks.cache")  # not imported for this: what isn't loaded has no functions
     paths: list[str] = [] if cache is None else cache.refreshed_by_celery()
     if paths and not app.conf.broker_url and not app.conf.task_always_eager:
-        yield Doubt(
+        yield TaskWarning(
             "celery_locks.W006",
             f'{paths[0]} has refresh="celery", and the app that is current in this process has no broker_url.',
             "Its refreshes would stay here, in threads. Import the project's app where Django starts, or give it a broker.",

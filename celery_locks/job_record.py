@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from django_redis_locks import Record, RecordRef
 
     from .job import Job
-    from .options import Duration, LockOptions
+    from .options import Duration, TaskOptions
 
 SENDING: Final = 10.0
 """Seconds for which a key stays taken by somebody who died while he sent its message. He who takes longer is not harmed:
@@ -35,7 +35,7 @@ is run all the same."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class JobRecord:
     """The record of one key. Every change is a compare-and-set, so whoever comes second sees what the first one did.
 
     All raise ``LockBackendError`` if the store can't be reached, and ``LockKeyError`` if something else lives under the key.
@@ -66,14 +66,14 @@ class Place:
         return read(self.ref.wait_for_change(None if job is None else job.record, seconds))
 
 
-def place_of(task: LockOptions, key: str) -> Place:
+def place_of(task: TaskOptions, key: str) -> JobRecord:
     """Of the key of a task. Where no alias of that name is in Django's settings, ``app.conf.redis_locks`` may have it."""
     ref = locks[task.lock_using].record(key, name=task.name)
     if task.lock_on_backend_error == "open":  # then no submission waits for a store that refuses
         ref = replace(ref, terms=replace(ref.terms, fail_open=True))
-    return Place(ref)
+    return JobRecord(ref)
 
 
-def run_place_of(task: LockOptions, key: str) -> Place:
+def run_place_of(task: TaskOptions, key: str) -> JobRecord:
     """Of the run of a job, where that isn't what makes a submission a duplicate."""
     return place_of(task, f"{key}:run" if task.unique_until == "start" else key)

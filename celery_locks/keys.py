@@ -21,7 +21,7 @@ from django_redis_locks import LockKeyError, key_maker
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from .options import LockOptions
+    from .options import TaskOptions
 
 
 PREFIX = "job:"
@@ -39,7 +39,7 @@ class _Encoder(json.JSONEncoder):
         return dump(mode="json") if callable(dump) else super().default(o)
 
 
-def key_of(task: LockOptions, args: Sequence[Any], kwargs: Mapping[str, Any], given: Any) -> tuple[str, str]:
+def key_of(task: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any], given: Any) -> tuple[str, str]:
     """The key of a call, and the fingerprint of its arguments if they aren't its key.
 
     Raises:
@@ -70,7 +70,7 @@ def _digest(*parts: str) -> str:
     return digest.hexdigest()
 
 
-def _arguments(task: LockOptions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+def _arguments(task: TaskOptions, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     try:
         call = _signature(task.run).bind(*args, **kwargs)
     except TypeError:
@@ -96,5 +96,5 @@ def _signature(run: Callable[..., Any]) -> inspect.Signature:
 
 
 @lru_cache(maxsize=1024)
-def _template(task: LockOptions, template: str) -> Callable[[tuple[Any, ...], dict[str, Any]], str]:
+def _template(task: TaskOptions, template: str) -> Callable[[tuple[Any, ...], dict[str, Any]], str]:
     return key_maker(template, task.run, {"self": task})

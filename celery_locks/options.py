@@ -47,7 +47,7 @@ PREFIXES: Final = ("lock_", "unique_", "idempotency_")
 _FOR_EVER: Final = ("lock_wait", "lock_max_hold")
 
 
-class LockOptions(CelerysTask):
+class TaskOptions(CelerysTask):
     """What a task says of its lock, as class attributes or as arguments of ``@app.task``.
 
     Times are seconds or a ``timedelta``; None is the default, -1 for ever.
@@ -133,9 +133,9 @@ def strangers(names: Iterable[str], known: Iterable[str]) -> list[str]:
     return [f"there is no option {name}" + (f"; did you mean {near[name][0]}?" if near[name] else "") for name in wrong]
 
 
-def mistakes(task: type[LockOptions]) -> list[str]:
+def mistakes(task: type[TaskOptions]) -> list[str]:
     """What is wrong with the options of a task, in words."""
-    found = strangers(dir(task), dir(LockOptions))
+    found = strangers(dir(task), dir(TaskOptions))
     found += [
         f"{name} is one of {', '.join(map(repr, known))}, not {getattr(task, name)!r}"
         for name, known in CHOICES.items()
@@ -164,7 +164,7 @@ def _of_time(name: str, value: Any) -> list[str]:
     return []
 
 
-def _contradictions(task: type[LockOptions]) -> list[str]:
+def _contradictions(task: type[TaskOptions]) -> list[str]:
     found = []
     if task.lock_max_hold is not None and seconds(task.lock_max_hold) < seconds(task.lock_min_hold):
         found.append("lock_max_hold is shorter than lock_min_hold")

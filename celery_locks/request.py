@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .job import Job
-    from .job_record import Place
+    from .job_record import JobRecord
 
 _log = logging.getLogger("celery_locks")
 
@@ -84,7 +84,7 @@ def expire(request: Any) -> Literal["dropped", "replaced", "begun"]:
     or it has begun: then this one is a copy, which the task decides about."""
     fate: Literal["dropped", "replaced", "begun"] = "dropped"
 
-    def look(place: Place, job: Job | None) -> None:
+    def look(place: JobRecord, job: Job | None) -> None:
         nonlocal fate
         while job is not None and job.id == request.id:
             if gives_way(job, header_in(request._context.headers, request.id)):
@@ -116,7 +116,7 @@ def _shorten(request: Any) -> None:
 def free_dead_run(request: Any, *, back: bool) -> None:
     """Give back what the child that ran a request held. ``back``: its message comes back."""
 
-    def free(place: Place, job: Job) -> None:
+    def free(place: JobRecord, job: Job) -> None:
         if back:
             place.put(job, job.waiting(), REQUEUED)
         else:
@@ -143,10 +143,10 @@ def _tries(request: Any) -> int:
     return int(request._context.retries or 0)
 
 
-def _with_run(request: Any, act: Callable[[Place, Job], object]) -> None:
+def _with_run(request: Any, act: Callable[[JobRecord, Job], object]) -> None:
     """Do something with the record of a request's run, if it is that of its child, and its result isn't stored."""
 
-    def with_run(place: Place, job: Job) -> None:
+    def with_run(place: JobRecord, job: Job) -> None:
         if job.spot == spot(request.worker_pid) and (job.state == "running" or not _stored(request)):
             act(place, job)
 
@@ -158,7 +158,9 @@ def _stored(request: Any) -> bool:
     return state_of(request.task, request.id) in (SUCCESS, FAILURE, "")
 
 
-def _with_record(request: Any, place_of: Callable[[Any, str], Place], act: Callable[[Place, Job], object]) -> None:
+def _with_record(
+    request: Any, place_of: Callable[[Any, str], JobRecord], act: Callable[[JobRecord, Job], object]
+) -> None:
     """Do something with the record of a request's job, if it is that job's."""
     task, context = request.task, request._context
     try:
@@ -179,7 +181,7 @@ def _revoked(request: Any, terminated: bool = False, **_: Any) -> None:
     if terminated or not hasattr(getattr(request, "task", None), "lock_using"):
         return
 
-    def drop(place: Place, job: Job | None) -> None:
+    def drop(place: JobRecord, job: Job | None) -> None:
         while job is not None and job.id == request.id and job.state in WAITING and not place.drop(job):
             job = place.look()  # its submission was being confirmed
 

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from celery.exceptions import Ignore, Reject, Retry
 
-from .worker_start import Start
+from .worker_start import DeliveredTask
 
 if TYPE_CHECKING:
     from .job import Outcome
-    from .options import LockOptions
+    from .options import TaskOptions
     from .run_lock import RunHold
 
 
-def run(task: LockOptions, body: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run(task: TaskOptions, body: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run the body of a task under its key, or do with the message what is to be done instead.
 
     Raises:
         Ignore: nothing is to be run now. LockNotAcquired: ``lock_on_conflict`` says so.
     """
-    start = Start(task, args, kwargs)
+    start = DeliveredTask(task, args, kwargs)
     held: RunHold | None = None
     while held is None:
         if start.header.follow and start.answered():

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from .header import Header
     from .job import Outcome
-    from .job_record import Place
-    from .options import LockOptions
+    from .job_record import JobRecord
+    from .options import TaskOptions
     from .times import Times
 
 
@@ -48,7 +48,7 @@ class OnLost:
             held.lost()
 
 
-class Heir:
+class Successor:
     """The message that takes a run's key over when the run ends: its own retry, or the next job of the same key."""
 
     def __init__(self, id: str, tries: int, times: Times) -> None:
@@ -60,13 +60,13 @@ class Heir:
 class RunHold:
     """A run that has its key."""
 
-    def __init__(self, task: LockOptions, header: Header, job: Job, place: Place) -> None:
+    def __init__(self, task: TaskOptions, header: Header, job: Job, place: JobRecord) -> None:
         self.task = task
         self.header = header
         self.id = job.run
         self.job = job
         self.place = place
-        self.heir: Heir | None = None
+        self.heir: Successor | None = None
         self.done: Job | None = None
         """As it is recorded at the end, if its result counts and isn't stored yet."""
         self.thread = threading.get_ident()

@@ -23,15 +23,15 @@ from .header import HEADER, Header, header_in
 from .job import Job
 from .job_record import SENDING, place_of
 from .keys import key_of
-from .options import LockOptions
-from .run_lock import Heir
+from .options import TaskOptions
+from .run_lock import Successor
 from .task_settings import NO_RESULT, has_results, state_unless_slow, who
 from .times import better, times_of
 
 if TYPE_CHECKING:
     from celery.result import AsyncResult
 
-    from .job_record import Place
+    from .job_record import JobRecord
     from .times import Times
 
 Publish = Callable[..., "AsyncResult[Any]"]
@@ -44,7 +44,7 @@ _NOT_SENT: Final = (EncodeError, TypeError, ValueError)
 
 
 def submit(
-    task: LockOptions,
+    task: TaskOptions,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     task_id: str | None,
@@ -92,8 +92,8 @@ def submit(
     return submission.result()
 
 
-def _heir(task: LockOptions, id: str, options: Mapping[str, Any]) -> Heir:
-    return Heir(id, int(options.get("retries") or 0), times_of(task, options))
+def _heir(task: TaskOptions, id: str, options: Mapping[str, Any]) -> Successor:
+    return Successor(id, int(options.get("retries") or 0), times_of(task, options))
 
 
 def _after(run: Any, submission: _Submission) -> AsyncResult[Any]:
@@ -113,7 +113,7 @@ class _Submission:
     """One submission of a job that isn't part of another one's run."""
 
     def __init__(
-        self, task: LockOptions, new: Header, publish: Publish, options: Mapping[str, Any], *, given: bool
+        self, task: TaskOptions, new: Header, publish: Publish, options: Mapping[str, Any], *, given: bool
     ) -> None:
         self.task = task
         self.new = new
@@ -122,7 +122,7 @@ class _Submission:
         self.given = given
         self.ticking = False
         """Beat submits it: an error would only be a line in beat's log, and a lost tick."""
-        self.place: Place = place_of(task, new.key)
+        self.place: JobRecord = place_of(task, new.key)
         self.times = times_of(task, options)
         self.changes: dict[str, Any] = {}
         """Of the options, for a message that takes another one's place."""

@@ -14,7 +14,7 @@ from django_redis_locks import LockNotOwned
 
 from . import app_settings as configuration
 from .grant import RunLock
-from .options import LockOptions, checked, strangers
+from .options import TaskOptions, checked, strangers
 from .run import run
 from .submit import submit, told
 
@@ -53,7 +53,7 @@ def _call_under_lock(task: type[LockedTask]) -> None:
 _under_lock: WeakSet[Callable[..., Any]] = WeakSet()
 
 
-class LockedTask(LockOptions):
+class LockedTask(TaskOptions):
     """What both base classes are: one machine, whose options differ."""
 
     abstract = True
@@ -164,7 +164,7 @@ class SingletonTask(LockedTask):
         app.register_task(Task())
 
     ``@app.task(base=SingletonTask)`` and ``@shared_task(base=SingletonTask)`` do the same. For the options see
-    ``LockOptions``.
+    ``TaskOptions``.
     """
 
     abstract = True
@@ -172,7 +172,7 @@ class SingletonTask(LockedTask):
 
 class IdempotentTask(LockedTask):
     """A job that is run once however often it is submitted: ``delay()`` twice is one message, and the second caller gets
-    the result of the first one. For the options see ``LockOptions``."""
+    the result of the first one. For the options see ``TaskOptions``."""
 
     abstract = True
     lock_on_backend_error = "closed"

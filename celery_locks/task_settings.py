@@ -15,7 +15,7 @@ from .options import seconds
 
 if TYPE_CHECKING:
     from .job import Job
-    from .options import Duration, LockOptions
+    from .options import Duration, TaskOptions
 
 LIMIT_GRACE: Final = 10.0
 """Seconds that a task may take to end after its time limit."""
@@ -47,7 +47,7 @@ def spot(pid: int = 0) -> str:
     return blake2b(where.encode(), digest_size=6).hexdigest()
 
 
-def holder_here(task: LockOptions) -> tuple[Any, ...]:
+def holder_here(task: TaskOptions) -> tuple[Any, ...]:
     """The holder as operators see it, as far as ``METADATA`` says."""
     known = {
         "host": socket.gethostname(),
@@ -59,7 +59,7 @@ def holder_here(task: LockOptions) -> tuple[Any, ...]:
     return tuple(value if name in wanted else None for name, value in known.items()) if wanted else ()
 
 
-def longest(task: LockOptions) -> Duration:
+def longest(task: TaskOptions) -> Duration:
     """For so many seconds its lease is renewed; -1 for ever."""
     if task.lock_max_hold is not None:
         return task.lock_max_hold
@@ -67,43 +67,43 @@ def longest(task: LockOptions) -> Duration:
     return -1 if limit is None else float(limit) + LIMIT_GRACE
 
 
-def window(task: LockOptions) -> float:
+def window(task: TaskOptions) -> float:
     """Seconds for which a late copy of a message may still come."""
     if task.lock_redelivery_window is not None:
         return seconds(task.lock_redelivery_window)
     return max(_visibility(task), LATE) if _visibility(task) else VISIBILITY
 
 
-def bounded(task: LockOptions, pause: float) -> float:
+def bounded(task: TaskOptions, pause: float) -> float:
     """Seconds after which a message comes again. One that waits in a worker for longer than the broker's visibility timeout
     is delivered to others meanwhile, and each of the copies would come again by itself: they would multiply."""
     visibility = _visibility(task)
     return min(pause, visibility / 2) if visibility else pause
 
 
-def _visibility(task: LockOptions) -> float:
+def _visibility(task: TaskOptions) -> float:
     """What the transport's options say; 0 if nothing."""
     return float((task.app.conf.broker_transport_options or {}).get("visibility_timeout") or 0)
 
 
-def conflict_of(task: LockOptions) -> str:
+def conflict_of(task: TaskOptions) -> str:
     """What ``lock_on_conflict`` says, or means."""
     if task.lock_on_conflict is not None:
         return task.lock_on_conflict
     return "retry" if task.unique_until == "start" else task.lock_usual_conflict
 
 
-def has_results(task: LockOptions) -> bool:
+def has_results(task: TaskOptions) -> bool:
     """Whether the result of another message can be read."""
     return not task.ignore_result and not type(task.backend).__name__.startswith("Disabled")
 
 
-def stores_result(task: LockOptions) -> bool:
+def stores_result(task: TaskOptions) -> bool:
     """Whether Celery stores the result of the run that goes on."""
     return has_results(task) and not task.request.is_eager and not task.request.get("ignore_result")
 
 
-def state_of(task: LockOptions, id: str) -> str:
+def state_of(task: TaskOptions, id: str) -> str:
     """The state of a result; "" if the result backend doesn't say."""
     try:
         return str(task.backend.get_state(id))
@@ -111,7 +111,7 @@ def state_of(task: LockOptions, id: str) -> str:
         return ""
 
 
-def state_unless_slow(task: LockOptions, id: str) -> str:
+def state_unless_slow(task: TaskOptions, id: str) -> str:
     """As ``state_of``, and "" at once while the result backend is slow: then one submission of this process waits for it
     every 30 s, and the others don't."""
     url, began = getattr(task.backend, "url", None), clock.now()

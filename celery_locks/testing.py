@@ -22,7 +22,7 @@ from django_redis_locks.testing import override_locks
 from .job import Job
 from .job_record import run_place_of
 from .keys import key_of
-from .options import LockOptions
+from .options import TaskOptions
 from .task_settings import holder_here
 
 BACKEND = "django_redis_locks.backends.memory.MemoryBackend"
@@ -37,7 +37,7 @@ def locked_eager(app: Celery) -> Iterator[None]:
         stack.callback(setattr, app.conf, "task_always_eager", app.conf.task_always_eager)
         app.conf.task_always_eager = True
         for task in app.tasks.values():
-            if isinstance(task, LockOptions):
+            if isinstance(task, TaskOptions):
                 stack.enter_context(mock.patch.object(type(task), "lock_eager", new=True))
         yield
 
@@ -52,7 +52,7 @@ def _without_django(app: Celery) -> Iterator[None]:
 
 
 @contextmanager
-def running(task: LockOptions, *args: Any, **kwargs: Any) -> Iterator[str]:
+def running(task: TaskOptions, *args: Any, **kwargs: Any) -> Iterator[str]:
     """Have the job of these arguments run, as if in another worker: gives the id of its task."""
     place = run_place_of(task, key_of(task, args, kwargs, None)[0])
     job = Job("running", uuid(), run=uuid(), holder=holder_here(task))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django_redis_locks import clock
 
-from .options import LockOptions, seconds
+from .options import TaskOptions, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,7 @@ class Times(NamedTuple):
     due: float = 0.0
     until: float = 0.0
 
-    def patience(self, task: LockOptions) -> float:
+    def patience(self, task: TaskOptions) -> float:
         """Seconds until a message that nobody has run is given up."""
         now = clock.wall() if self.due or self.until else 0.0
         patience = seconds(task.lock_queue_ttl) + max(0.0, self.due - now if self.due else 0.0)
@@ -41,7 +41,7 @@ class Times(NamedTuple):
         return {"countdown": None, "eta": due, "expires": until}
 
 
-def times_of(task: LockOptions, options: Mapping[str, Any]) -> Times:
+def times_of(task: TaskOptions, options: Mapping[str, Any]) -> Times:
     """What the options of ``apply_async`` ask for."""
     due = options.get("countdown") or options.get("eta")
     until = options.get("expires", task.expires)

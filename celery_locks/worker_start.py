@@ -26,7 +26,7 @@ from .run_lock import OnLost, RunHold
 from .task_settings import NO_RESULT, bounded, conflict_of, has_results, holder_here, longest, spot, state_of, who
 
 if TYPE_CHECKING:
-    from .options import LockOptions
+    from .options import TaskOptions
 
 PREDECESSOR: Final = 5.0
 """Seconds that a retry waits for the run before it, which is in its last lines."""
@@ -43,10 +43,10 @@ def nap(seconds: float) -> None:
     clock.sleep(seconds)
 
 
-class Start:
+class DeliveredTask:
     """A message that a worker is to run."""
 
-    def __init__(self, task: LockOptions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, task: TaskOptions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         request = task.request
         self.task = task
         id = str(request.id)

@@ -9,7 +9,7 @@ import pytest
 
 from celery_locks.header import HEADER
 from celery_locks.job import Job
-from celery_locks.job_record import Place
+from celery_locks.job_record import JobRecord
 from tests.simulation.broker import Message
 from tests.simulation.installation import Installation, installed
 from tests.simulation.job_rules import LEASE
@@ -26,7 +26,7 @@ class History:
     def write(self, job: Job, lease: float = LEASE, key: str = "") -> None:
         """Have a record there from the beginning."""
         process = self.world.web[0]
-        place = Place(process.locks.record(self.world.key + key, name="t"))
+        place = JobRecord(process.locks.record(self.world.key + key, name="t"))
         process.thread("writer", partial(place.put, None, job, lease))
         self.world.scheduler.run_until(self.world.is_quiet, 1000.0)
 

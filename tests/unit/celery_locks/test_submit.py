@@ -25,7 +25,7 @@ from celery_locks import DuplicateTask, IdempotencyKeyReused, IdempotentTask, Si
 from celery_locks import task_settings as terms
 from celery_locks.header import HEADER, Header
 from celery_locks.job import Job
-from celery_locks.job_record import Place, place_of
+from celery_locks.job_record import JobRecord, place_of
 from celery_locks.keys import key_of
 from django_redis_locks import LockBackendError, clock
 from django_redis_locks.testing import ManualClock
@@ -68,7 +68,7 @@ class Sent:
     def ids_of(self, task: Any) -> list[str]:
         return [message["id"] for message in self.messages if message["task"] == task.name]
 
-    def place(self, task: Any) -> Place:
+    def place(self, task: Any) -> JobRecord:
         """Of the record of the job with the argument 1."""
         return place_of(task, key_of(task, (1,), {}, None)[0])
 
