@@ -55,12 +55,12 @@ def detail_of(error: LockNotAcquired | LockBackendError | LockKeyError) -> str:
         return _unusable()
     if isinstance(error, LockBackendError):
         return _("This is not available for the moment. Try again later.")
-    if error.cooling:
+    if error.rate_limited:
         return _("This was done not long ago. Try again later.")
     return _("This is being worked on by another request. Try again in a moment.")
 
 
-def unanswered(error: LockBackendError) -> None:
+def outcome_unknown(error: LockBackendError) -> None:
     """Tell the log and the signal what nobody else will: a store that is down is answered with 503."""
     about = (error.key or "", error.name or "", error.alias or "")
     events.emit(events.BackendFailed(*about, "acquire, answered with 503", str(error)))

@@ -89,7 +89,7 @@ class DeferredGrant(Grant):
         """Those whose transaction was rolled back. The janitor ends them, a moment later."""
 
     @property
-    def given_back(self) -> bool:
+    def released(self) -> bool:
         """By the caller, yes."""
         return True
 

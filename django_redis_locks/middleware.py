@@ -24,7 +24,7 @@ class LockMiddleware(MiddlewareMixin):
             if handler is not None:
                 return conflicts.ask(handler, request, exception, exception.name or "")
         elif isinstance(exception, LockBackendError):
-            answers.unanswered(exception)
+            answers.outcome_unknown(exception)
         else:
             return None
         return answers.answer(request, exception)

@@ -51,7 +51,7 @@ class DecoratorOptions:
     def settle(self, refused: LockNotAcquired) -> None:
         """Let a refusal say how it is answered: by us, a handler or whoever catches it."""
         if self.cools:
-            refused.cooling = True
+            refused.rate_limited = True
             refused.status, refused.retry_header = 429, max(1, math.ceil(refused.retry_after))
         if self.status is not None:
             refused.status = self.status

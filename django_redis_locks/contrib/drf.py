@@ -36,7 +36,7 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Any:
         if request is not None:
             answers.expected(request._request)
     elif isinstance(exc, LockBackendError) and not isinstance(exc, LocksUnavailable):
-        answers.unanswered(exc)
+        answers.outcome_unknown(exc)
         exc = of(exc)
     response = views.exception_handler(exc, context)
     if response is not None and isinstance(exc, Locked | LocksUnavailable):

@@ -56,7 +56,7 @@ class Command(Effect[R]):
     """One atomic step on the store, sent exactly once.
 
     ``name`` is all that a backend knows of a primitive: for Redis the path of a script. A request whose answer is
-    missing is thrown in as a ``LockBackendError`` with ``unanswered``.
+    missing is thrown in as a ``LockBackendError`` with ``outcome_unknown``.
     """
 
     local: ClassVar[bool] = False
@@ -78,7 +78,7 @@ class Command(Effect[R]):
             raise
         except PARSE_ERRORS as error:
             raise LockBackendError(
-                f"that is no answer to {self.name}: {str(reply)[:80]}", unanswered=True, passing=True
+                f"that is no answer to {self.name}: {str(reply)[:80]}", outcome_unknown=True, transient=True
             ) from error
 
 

@@ -80,7 +80,7 @@ class LockNotAcquired(LockError):
         self.waited = waited
         self.retry_after = retry_after
         self.holder = holder
-        self.cooling = False
+        self.rate_limited = False
         self.status = 409
         self.retry_header: int | None = min(max(1, math.ceil(retry_after)), LONGEST_RETRY_AFTER)
 
@@ -140,17 +140,17 @@ class LockBackendError(LockError):
         self,
         message: str = "",
         *,
-        unanswered: bool = False,
-        passing: bool = False,
+        outcome_unknown: bool = False,
+        transient: bool = False,
         unreachable: bool = False,
-        stale: bool = False,
+        on_reused_connection: bool = False,
         **about: str | None,
     ) -> None:
         super().__init__(message, **about)
-        self.unanswered = unanswered
-        self.passing = passing
+        self.outcome_unknown = outcome_unknown
+        self.transient = transient
         self.unreachable = unreachable
-        self.stale = stale
+        self.on_reused_connection = on_reused_connection
 
     def __str__(self) -> str:
         text = super().__str__()

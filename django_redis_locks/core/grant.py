@@ -64,7 +64,7 @@ class Grant:
         raise TypeError("a grant isn't pickled: it belongs to its process. Pass its key, or its fence")
 
     def __repr__(self) -> str:
-        state = "released" if self.given_back else "lost" if self.lost else "held" if self.protected else "unprotected"
+        state = "released" if self.released else "lost" if self.lost else "held" if self.protected else "unprotected"
         return f"<Grant {self.name!r} fence={self.fence} {state}>"
 
     @property
@@ -86,7 +86,7 @@ class Grant:
     @property
     def held(self) -> bool:
         """Whether the lock is held by this grant now, as far as this process knows: neither released nor lost."""
-        return not self.given_back and self.hold.live
+        return not self.released and self.hold.live
 
     @property
     def protected(self) -> bool:
@@ -94,7 +94,7 @@ class Grant:
         return self.hold.fence is not None
 
     @property
-    def given_back(self) -> bool:
+    def released(self) -> bool:
         """Released, or on the way."""
         return self.id not in self.hold.inside
 
@@ -156,7 +156,7 @@ class Grant:
             LockLost: it wasn't ours any more.
             LockBackendError: the store can't be reached. The release goes on in the background until the lease ends.
         """
-        if running_loop() is not None and not self.given_back:
+        if running_loop() is not None and not self.released:
             self._keeper._may_block()
         try:
             self._keeper._release(self)
@@ -175,7 +175,7 @@ class Grant:
     def _check(self) -> None:
         hold = self.hold
         about: dict[str, Any] = {"key": hold.key, "name": hold.name, "alias": hold.alias}
-        if not self.protected and not self.given_back:
+        if not self.protected and not self.released:
             raise LockBackendError("the store was down when this section began: there is no lock", **about)
         if not self.held:
             if hold.lost_why is not None:
@@ -183,7 +183,7 @@ class Grant:
             elif hold.foreign:
                 why = "this process was forked from its holder"
             else:
-                why = "released" if self.given_back or hold.state is not State.HELD else "expired"
+                why = "released" if self.released or hold.state is not State.HELD else "expired"
             raise LockLost(f"lock {hold.name!r} isn't held any more: {why}", **about)
 
     def __enter__(self) -> Self:
@@ -211,7 +211,7 @@ class Grant:
             LockAlreadyHeld: a block has it already, and would lose it at the end of this one.
             TypeError: its lock has ``auto_release=False``.
         """
-        if self.protected or self.given_back:
+        if self.protected or self.released:
             self._check()
         self._keeper._check_block()
         with self.hold.mutex:

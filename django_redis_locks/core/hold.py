@@ -71,6 +71,7 @@ class Hold:
         "mutex",
         "name",
         "on_lost",
+        "outcome_unknown",
         "owner",
         "pid",
         "place",
@@ -80,7 +81,6 @@ class Hold:
         "spare",
         "state",
         "token",
-        "unanswered",
         "watched",
     )
 
@@ -100,7 +100,7 @@ class Hold:
         owner: object,
         home: object,
         on_lost: OnLost,
-        unanswered: bool,
+        outcome_unknown: bool,
     ) -> None:
         self.place = place
         self.key = key
@@ -115,7 +115,7 @@ class Hold:
         self.owner = weakref.ref(owner)
         self.home = home
         self.on_lost = on_lost
-        self.unanswered = unanswered
+        self.outcome_unknown = outcome_unknown
         self.inside = {grant}
         """The ids of the grants that aren't given back."""
         self.renewers: set[int] | None = None

@@ -252,7 +252,7 @@ class Registry:
         """Those in the caller's context that aren't released, the newest first."""
         for entry in contexts.entries():
             grant = self._grants.get(entry if isinstance(entry, int) else entry.id)
-            if grant is not None and not grant.given_back:
+            if grant is not None and not grant.released:
                 yield grant
 
     def at(self, place: LockId) -> list[Grant]:

@@ -122,7 +122,7 @@ def _answer(refused: RefusedCall, failure: LockNotAcquired | LockBackendError) -
         if how == "raise":
             raise failure
     elif refused.request is not None:
-        answers.unanswered(failure)
+        answers.outcome_unknown(failure)
     if refused.wrapped is not None:
         from . import drf_errors as rest  # noqa: PLC0415 - who has such a request has Django REST framework
 

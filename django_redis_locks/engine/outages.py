@@ -76,7 +76,9 @@ class Outage:
             now = clock.now()
             if now < self._probed + LOST_PROBES * self._engine.tuning.probe_interval:
                 raise LockBackendError(
-                    f"{self._failure} (it is known to be down, and asked once a second)", passing=True, unreachable=True
+                    f"{self._failure} (it is known to be down, and asked once a second)",
+                    transient=True,
+                    unreachable=True,
                 )
             self._probed = now  # by this caller, and the others fail on
 

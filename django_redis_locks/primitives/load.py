@@ -250,7 +250,7 @@ class Load:
             owner=owners.current_owner(),
             home=wish.home,
             on_lost=None,
-            unanswered=False,
+            outcome_unknown=False,
         )
         hold.on_void = None
         return hold
@@ -259,7 +259,7 @@ class Load:
         handlers = self.world.handlers
         if wish.seat is not None:
             handlers[LeaveQueue](LeaveQueue(wish.seat, 0.0))
-        if wish.sent and (not isinstance(failure, LockBackendError) or failure.unanswered):
+        if wish.sent and (not isinstance(failure, LockBackendError) or failure.outcome_unknown):
             sweep = self.abandoning(wish.token, None, wish.lease)
             handlers[Cleanup](sweep)
 

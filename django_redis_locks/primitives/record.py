@@ -169,7 +169,7 @@ class RecordRef:
         except GeneratorExit:  # abandoned: its lease ends it
             raise
         except BaseException as failure:
-            if write.expected is None and not (isinstance(failure, LockBackendError) and not failure.unanswered):
+            if write.expected is None and not (isinstance(failure, LockBackendError) and not failure.outcome_unknown):
                 yield Cleanup(self.place, self._drop(0, write.nonce, dropped), write.lease / 1000)
             raise
         if not reply.ok or reply.record is None:
@@ -195,8 +195,8 @@ class RecordRef:
 
     def _dropping(self, expected: Record) -> Program[Written]:
         self._let_go(Record._known(expected))
-        reply, _, unanswered = yield from self._ask(self._drop(expected.version, "", self._read))
-        return Written(reply.ok or (unanswered and reply.record is None), reply.record)
+        reply, _, outcome_unknown = yield from self._ask(self._drop(expected.version, "", self._read))
+        return Written(reply.ok or (outcome_unknown and reply.record is None), reply.record)
 
     def _changing(self, wish: ChangeRequest) -> Program[Record | None]:
         # Who has seen an older version than the head of the queue waits for something else
@@ -310,7 +310,7 @@ class RecordRef:
             owner=owners.current_owner(),
             home=write.home,
             on_lost=write.on_lost,  # type: ignore[arg-type]  # its record stands for a grant
-            unanswered=False,
+            outcome_unknown=False,
         )
         if write.on_lost is not None:
             # made when it is called for: the user may have kept the record that a touch returned

@@ -176,7 +176,7 @@ def unstored(ctx: Any) -> str:
 
 
 def unreachable(patch: pytest.MonkeyPatch) -> None:
-    fail_command(patch, "load/claim", LockBackendError("no answer", passing=True), **at(HERE))
+    fail_command(patch, "load/claim", LockBackendError("no answer", transient=True), **at(HERE))
 
 
 @pytest.mark.parametrize("how", ["ttl=0", "skip_store", "down", "fails"])

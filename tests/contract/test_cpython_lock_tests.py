@@ -103,7 +103,7 @@ def test_thread_leak(face: Face, make: Make) -> None:
         del caller
     # The renewal may be looking at its last hold just now
     eventually(lambda: [gc.collect(), *(owner() for owner in owners)][1:] == [None] * 5)
-    assert all(grant.given_back for grant in grants)
+    assert all(grant.released for grant in grants)
 
 
 @threads_only

@@ -63,7 +63,7 @@ def test_the_last_release_frees_the_lock(face: Face, alice: Caller, bob: Caller)
         assert alice(current_grant) is grant
         assert bob(lock.locked)
         alice(lock.release)
-        assert grant.given_back
+        assert grant.released
     assert not bob(lock.locked)
     with pytest.raises(LockNotOwned):
         alice(lock.release)

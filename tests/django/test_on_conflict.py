@@ -189,7 +189,7 @@ class TestHandler:
         seen = []
 
         def handler(request: HttpRequest, refused: LockNotAcquired) -> HttpResponse:
-            seen.append((refused.status, refused.cooling))
+            seen.append((refused.status, refused.rate_limited))
             return answers.answer(request, refused)
 
         with held_elsewhere("order", expire=900):

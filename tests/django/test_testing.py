@@ -241,7 +241,7 @@ def test_override_locks_drops_a_lock_that_was_left_without_a_signal(servers: Non
         with override_locks(), locks.lock("a", wait=0):
             clock.advance(20)
     assert seen.lost == []
-    assert left.given_back
+    assert left.released
     left.release()
 
 

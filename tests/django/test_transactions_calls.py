@@ -119,13 +119,13 @@ class TestCalls:
         with `on_backend_error="open"` there is no lock while the store is down."""
 
         @redis_lock("cooling", expire=20, auto_release=False)
-        def cooling() -> None: ...
+        def rate_limited() -> None: ...
 
         release = lambda: current_grant().release()  # noqa: E731
         with transaction.atomic():
-            cooling()
+            rate_limited()
             with pytest.raises(LockNotAcquired):
-                cooling()
+                rate_limited()
             redis_lock("own")(release)()
             assert log[-1] == "release own"
             with locks.rlock("outer"):
@@ -146,7 +146,7 @@ class TestMeanwhile:
         with transaction.atomic():
             grant = redis_lock("service")(current_grant)()
             assert current_grant() is None
-            assert grant.given_back
+            assert grant.released
             grant.release()
             for _ in range(3):
                 with transaction.atomic():

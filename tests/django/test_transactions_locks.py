@@ -123,7 +123,7 @@ class TestHold:
             work(locks.rlock("stock", hold="transaction"))
             assert locks.lock("stock").owned()
             locks.lock("stock").release()
-            assert outer.given_back
+            assert outer.released
             assert is_busy()
 
     def test_any_lock_is_free_to_its_thread_after_the_rollback(self, warnings: Any) -> None:

@@ -180,7 +180,7 @@ def lose_one_reply(patch: pytest.MonkeyPatch, name: str) -> None:
 
 
 def _no_answer() -> LockBackendError:
-    return LockBackendError("no answer", unanswered=True, passing=True)
+    return LockBackendError("no answer", outcome_unknown=True, transient=True)
 
 
 def store_late_copy(lock: Lock, token: str, fence: int) -> bool:

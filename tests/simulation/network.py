@@ -116,7 +116,7 @@ class Request:
         server = self.server
         if server.down:
             if not self.over:
-                self._end(LockBackendError("connection refused", passing=True, unreachable=True))
+                self._end(LockBackendError("connection refused", transient=True, unreachable=True))
                 self._tell()
             return
         server.sender = self.process
@@ -135,14 +135,14 @@ class Request:
         """The connection is cut; a request that is on its way may be lost, or may not."""
         if not self.over:
             self.server.faults.note_reset(self)
-            self._end(unanswered("connection reset"))
+            self._end(outcome_unknown("connection reset"))
             self._tell()
 
     def give_up(self) -> None:
         """The caller waits no longer, and closes the connection."""
         self.awaited = False
         if not self.over:
-            self._end(unanswered("timeout"))
+            self._end(outcome_unknown("timeout"))
 
     def lose(self) -> None:
         """It never arrives."""
@@ -162,8 +162,8 @@ class Request:
             self.answered()
 
 
-def unanswered(why: str) -> LockBackendError:
-    return LockBackendError(why, unanswered=True, passing=True, unreachable=True)
+def outcome_unknown(why: str) -> LockBackendError:
+    return LockBackendError(why, outcome_unknown=True, transient=True, unreachable=True)
 
 
 class SimulatedBackend(Backend):
@@ -237,7 +237,9 @@ class SimulatedBackend(Backend):
 
 
 def _copy(failure: LockBackendError) -> LockBackendError:
-    return LockBackendError(str(failure.args[0]), unanswered=failure.unanswered, passing=True, unreachable=True)
+    return LockBackendError(
+        str(failure.args[0]), outcome_unknown=failure.outcome_unknown, transient=True, unreachable=True
+    )
 
 
 class SimulatedInbox(Inbox):

@@ -58,7 +58,7 @@ ENVELOPE = (
 def test_pickles_of_version_0_1_load_as_they_were_dumped() -> None:
     error = pickle.loads(ERROR)
     assert type(error) is LockBackendError
-    today = LockBackendError(unanswered=True, key="order:1", name="order", alias="default")
+    today = LockBackendError(outcome_unknown=True, key="order:1", name="order", alias="default")
     assert vars(error) | {"unreachable": error.unreachable} == vars(today)
     assert error.args == ("down",)
     envelope = pickle.loads(ENVELOPE)

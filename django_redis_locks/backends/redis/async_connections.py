@@ -137,7 +137,7 @@ class LoopConnection:
                 return stream
         opened = await self._opened()
         if opened.cause is not None:
-            raise Failure(opened.cause, sent=False, stale=False)
+            raise Failure(opened.cause, sent=False, on_reused_connection=False)
         return opened
 
     def _current(self) -> MultiplexedConnection | None:
@@ -175,12 +175,12 @@ class LoopConnection:
         self, loop: asyncio.AbstractEventLoop, result: asyncio.Future[MultiplexedConnection | Failure]
     ) -> None:
         opened: MultiplexedConnection | Failure = Failure(
-            TimeoutError("no connection in time"), sent=False, stale=False
+            TimeoutError("no connection in time"), sent=False, on_reused_connection=False
         )
         try:
             opened = await self._make_stream(loop)
         except Exception as error:  # noqa: BLE001 - each of those who wait is told
-            opened = Failure(error, sent=False, stale=False)
+            opened = Failure(error, sent=False, on_reused_connection=False)
         finally:
             self._attempt = None
             if not result.done():

@@ -99,7 +99,7 @@ class RedisBackend(Backend):
             try:
                 replies = self._wire.ask_many(requests, timeout)
             except Failure as failure:
-                if not failure.stale:
+                if not failure.on_reused_connection:
                     raise
                 replies = self._wire.ask_many(requests, timeout)
             missing = [index for index, reply in enumerate(replies) if _unknown_script(reply)]
@@ -126,7 +126,7 @@ class RedisBackend(Backend):
         except Failure as failure:
             raise self._failed(failure) from failure.cause
         except PARSE_ERRORS as error:
-            raise LockBackendError(f"{self.location} doesn't answer as Redis does: {error}", passing=True) from error
+            raise LockBackendError(f"{self.location} doesn't answer as Redis does: {error}", transient=True) from error
         finally:
             wire.close()
 
@@ -144,20 +144,29 @@ class RedisBackend(Backend):
     def _failed(self, failure: Failure) -> LockBackendError:
         cause = failure.cause
         if isinstance(cause, REFUSALS):
-            return self._refused(cause, failure.stale)
+            return self._refused(cause, failure.on_reused_connection)
         if failure.sent:
             text = f"no answer from {self.location}: {failure}"
         else:
             text = f"can't reach {self.location}: {failure}. {suggest_fix(str(failure), self.location)}"
-        return LockBackendError(text, unanswered=failure.sent, passing=True, unreachable=True, stale=failure.stale)
+        return LockBackendError(
+            text,
+            outcome_unknown=failure.sent,
+            transient=True,
+            unreachable=True,
+            on_reused_connection=failure.on_reused_connection,
+        )
 
-    def _refused(self, error: Exception, stale: bool = False) -> LockBackendError:
+    def _refused(self, error: Exception, on_reused_connection: bool = False) -> LockBackendError:
         code = code_of(error)
         if code in DEMOTED_CODES and self._inbox is not None:
             self._inbox.reconnect()
         text = f"{self.location} refuses ({code}): {escape_unprintable(str(error).rstrip('.'))}{HINTS.get(code, '')}"
         return LockBackendError(
-            text, unanswered=code not in NOT_EXECUTED_CODES, passing=code in TRANSIENT_CODES, stale=stale
+            text,
+            outcome_unknown=code not in NOT_EXECUTED_CODES,
+            transient=code in TRANSIENT_CODES,
+            on_reused_connection=on_reused_connection,
         )
 
 

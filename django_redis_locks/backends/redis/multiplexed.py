@@ -129,10 +129,10 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         self._closed(self)
         if self._loop.is_closed():
             return
-        stale = self._served and not isinstance(why, (TimeoutError, ProtocolError))
+        on_reused_connection = self._served and not isinstance(why, (TimeoutError, ProtocolError))
         for slot in slots:
             if not slot.done():
-                slot.set_exception(Failure(why, sent=True, stale=stale))
+                slot.set_exception(Failure(why, sent=True, on_reused_connection=on_reused_connection))
         self._wake()
 
     def _wake(self) -> None:
@@ -173,9 +173,9 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
 
     def _refused(self, slot: asyncio.Future[Any], refusal: ServerError) -> None:
         """A new connection may lead to another server: the next request opens one, and this one too if it was served once."""
-        stale, self.end = self._served, 0.0
+        on_reused_connection, self.end = self._served, 0.0
         if not slot.done():
-            slot.set_exception(Failure(refusal, sent=True, stale=stale))
+            slot.set_exception(Failure(refusal, sent=True, on_reused_connection=on_reused_connection))
 
     def eof_received(self) -> None:
         self.close(ConnectionResetError("the server closed the connection"))

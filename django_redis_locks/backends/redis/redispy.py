@@ -34,14 +34,14 @@ LONGEST_HANDSHAKE: Final = 2**20
 
 
 class Failure(Exception):
-    """An exchange failed; ``sent`` tells whether the server may have got it, ``stale`` whether a fresh connection may
+    """An exchange failed; ``sent`` tells whether the server may have got it, ``on_reused_connection`` whether a fresh connection may
     do better."""
 
-    def __init__(self, cause: Exception, *, sent: bool, stale: bool) -> None:
+    def __init__(self, cause: Exception, *, sent: bool, on_reused_connection: bool) -> None:
         super().__init__(str(cause).rstrip(".") or type(cause).__name__)
         self.cause = cause
         self.sent = sent
-        self.stale = stale
+        self.on_reused_connection = on_reused_connection
 
 
 def connection_makers(

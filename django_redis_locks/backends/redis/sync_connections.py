@@ -220,7 +220,7 @@ class ConnectionPool:
             return line
         except Exception as failure:
             drop(connection)
-            raise Failure(failure, sent=False, stale=False) from failure
+            raise Failure(failure, sent=False, on_reused_connection=False) from failure
         except BaseException:
             drop(connection)
             raise
@@ -229,15 +229,15 @@ class ConnectionPool:
         line.drop()
         if isinstance(failure, Demoted):
             self._close_older(line)
-            return Failure(failure.refusal, sent=True, stale=reused)
+            return Failure(failure.refusal, sent=True, on_reused_connection=reused)
         if isinstance(failure, BlockingIOError):  # there was no room to send
             failure = TimeoutError(f"it has read nothing for {line.timeout:g} s")
-        stale = reused and not isinstance(failure, (TimeoutError, ProtocolError))
-        if stale:
+        on_reused_connection = reused and not isinstance(failure, (TimeoutError, ProtocolError))
+        if on_reused_connection:
             self.close()
         elif isinstance(failure, TimeoutError):
             self._suspicion.since = now()
-        return Failure(failure, sent=True, stale=stale)
+        return Failure(failure, sent=True, on_reused_connection=on_reused_connection)
 
     def _close_older(self, line: PooledConnection) -> None:
         """Those that lead where this one did."""

@@ -143,7 +143,7 @@ class CacheCoordinator:
         if now >= self._silent_until:
             self._silent_until = now + SAID
             metrics.log.warning("Loads of cache %r are coordinated in this process only: %s", self.alias, failure)
-        if failure.passing:
+        if failure.transient:
             self._down_until = now + self.world.tuning.leases_down_for
 
     def rests(self, key: str) -> bool:

@@ -74,7 +74,7 @@ def putting(road: CacheCoordinator, key: str, keep: int, data: Any) -> Program[b
     try:
         yield from load.putting(keep, data)
     except LockBackendError as failure:
-        if failure.passing:
+        if failure.transient:
             road.failed(failure)
         return False
     road.forget(key)  # who joined meanwhile may have looked before

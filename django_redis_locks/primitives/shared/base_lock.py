@@ -270,7 +270,7 @@ class BaseLock(LockObject):
         if verdict is LATE:
             raise LockBackendError(
                 f"the answer took longer than the lease of {self.terms.lease / 1000:g} s: the lock wasn't acquired",
-                passing=True,
+                transient=True,
             )
         events.emit(events.Contended(self.key, self.name, self.alias, ask.waited))
         if not ask.raises:
@@ -294,7 +294,7 @@ class BaseLock(LockObject):
         if not self.terms.fail_open:
             raise failure
         events.emit(events.BackendFailed(self.key, self.name, self.alias, "acquire, going on unlocked", str(failure)))
-        grant = ask.given = Grant(self._hold(ask, None, sent=0.0, unanswered=False), self, ask.grant, ask.block)
+        grant = ask.given = Grant(self._hold(ask, None, sent=0.0, outcome_unknown=False), self, ask.grant, ask.block)
         if self.terms.auto_release:
             registry.keep(grant, ask.block)
         return grant
@@ -311,7 +311,7 @@ class BaseLock(LockObject):
         if hold is not None:
             hold.state = State.GONE
             self.world.unwatch(hold)
-        refused = isinstance(failure, LockBackendError) and not failure.unanswered
+        refused = isinstance(failure, LockBackendError) and not failure.outcome_unknown
         kept = ask.seat is None or not ask.seat.gave_back
         if (hold is not None and kept) or (ask.sent and not refused):
             self._perform(self._sweep(ask.token))

@@ -41,7 +41,7 @@ class Returning(Programs):
         """Take the grant back; True if that was the last one, so that the lock is to be freed in the store."""
         hold = grant.hold
         if hold.pid != os.getpid():
-            if not grant.given_back:
+            if not grant.released:
                 hold.inside.discard(grant.id)
                 registry.forget(grant)
                 warnings.warn(

@@ -122,13 +122,13 @@ class Programs:
     def _outcome(self, ask: AcquireRequest, turn: Attempt, answer: Answer) -> Outcome[Hold | Busy]:
         """Whatever the attempt may leave behind in the store is handed to the janitor."""
         verdict: Granted | Busy | ForeignValue
-        verdict, sent, unanswered = answer
+        verdict, sent, outcome_unknown = answer
         if not isinstance(verdict, Granted):
-            return self._refused(ask, turn, verdict, unanswered)
+            return self._refused(ask, turn, verdict, outcome_unknown)
         ask.standing = verdict.standing
-        if turn.handed is not None and verdict.free and not unanswered:
+        if turn.handed is not None and verdict.free and not outcome_unknown:
             turn.handed.gone()
-        hold = self._granted(ask, turn, verdict, sent, unanswered)
+        hold = self._granted(ask, turn, verdict, sent, outcome_unknown)
         if clock.now() >= hold.deadline:  # the answer took longer than the lease: no grant
             ask.hold = None
             return LATE, False, 0.0, self._spend(ask)
@@ -139,24 +139,26 @@ class Programs:
         return hold, True, hold.lease / 1000, ()
 
     def _refused(
-        self, ask: AcquireRequest, turn: Attempt, verdict: Busy | ForeignValue, unanswered: bool
+        self, ask: AcquireRequest, turn: Attempt, verdict: Busy | ForeignValue, outcome_unknown: bool
     ) -> Outcome[Hold | Busy]:
         if isinstance(verdict, ForeignValue):
             ask.sent = False
             raise self.misplaced(verdict)
         ask.standing = verdict.standing
-        if unanswered:
+        if outcome_unknown:
             return verdict, False, verdict.lease_left, self._spend(ask)
         if turn.handed is not None:
             turn.handed.gone()
         ask.sent = False
         return verdict, False, verdict.lease_left, ()
 
-    def _granted(self, ask: AcquireRequest, turn: Attempt, verdict: Granted, sent: float, unanswered: bool) -> Hold:
+    def _granted(
+        self, ask: AcquireRequest, turn: Attempt, verdict: Granted, sent: float, outcome_unknown: bool
+    ) -> Hold:
         taken, handed = turn.taken, turn.handed
         if taken is not None:
             ask.token = taken.hold.token
-        hold = ask.hold = self._hold(ask, verdict.fence, sent, unanswered)
+        hold = ask.hold = self._hold(ask, verdict.fence, sent, outcome_unknown)
         if taken is not None:
             hold.follow(taken.hold, self.world.tuning.local_reuse_window)
         elif verdict.standing.others:
@@ -174,7 +176,7 @@ class Programs:
         ask.token = owners.mint_token()
         ask.sent = False
 
-    def _hold(self, ask: AcquireRequest, fence: int | None, sent: float, unanswered: bool) -> Hold:
+    def _hold(self, ask: AcquireRequest, fence: int | None, sent: float, outcome_unknown: bool) -> Hold:
         return Hold(
             self.place,
             self.key,
@@ -189,7 +191,7 @@ class Programs:
             owner=ask.owner,
             home=ask.home,
             on_lost=self.terms.on_lost,
-            unanswered=unanswered,
+            outcome_unknown=outcome_unknown,
         )
 
     def _sweep(self, token: str) -> Cleanup:
@@ -208,7 +210,7 @@ class Programs:
         before, in_time = hold.freed_in_time, clock.now() < hold.deadline
         hold.freed_in_time = before or in_time
         try:
-            reply, _, unanswered = yield from retry_command(
+            reply, _, outcome_unknown = yield from retry_command(
                 self._free(hold.token, hold.address), hold.deadline, self.terms.calls, tuning=self.world.tuning
             )
         except LockBackendError as failure:
@@ -218,18 +220,18 @@ class Programs:
             raise
         if reply > 1 or hold.address or self.world.queued(self.place):
             yield NotifyWaiters(self.place, reply > 1, hold.address)
-        if hold.unanswered or unanswered:
+        if hold.outcome_unknown or outcome_unknown:
             yield self._sweep(hold.token)
         hold.state = State.GONE  # not before: what is interrupted until here the caller does again
         if reply and hold.lost_why is None:  # who was told of a loss isn't told of a release
             return True
-        if hold.lost_why is None and (before or (in_time and unanswered)):
+        if hold.lost_why is None and (before or (in_time and outcome_unknown)):
             return False
         raise self._lost(hold, "taken" if in_time else "expired")
 
     def _handing_over(self, hold: Hold, home: object) -> Program[bool]:
         """Give it to others who wait here, if it is there for sure; after so many times they have to line up instead."""
-        if hold.unanswered or hold.doubted or hold.lost_why is not None or clock.now() >= hold.deadline:
+        if hold.outcome_unknown or hold.doubted or hold.lost_why is not None or clock.now() >= hold.deadline:
             return False
         if hold.hand_overs >= self.world.tuning.hand_overs:
             hold.address = yield Requeue(self.place, home)
@@ -279,13 +281,13 @@ class Programs:
                     return False
                 fence = holder.fence
         tuning, asks_until = self.world.tuning, clock.now() + (self.world.tuning.fence_wait if exact else 0.0)
-        reply, unanswered = ASKED, False
+        reply, outcome_unknown = ASKED, False
         while reply == ASKED:
             command = self._force(fence, ask=clock.now() < asks_until)
-            reply, _, unanswered = yield from self._answer(command, patience=patience)
+            reply, _, outcome_unknown = yield from self._answer(command, patience=patience)
             if reply == ASKED:
                 yield Sleep(tuning.fence_retry)
-        freed = bool(reply) or unanswered  # by the attempt that nobody heard of
+        freed = bool(reply) or outcome_unknown  # by the attempt that nobody heard of
         if freed:  # all who wait here ask, so that none goes on unasked with what was freed
             yield NotifyWaiters(self.place, woke=False)
         return freed

@@ -51,10 +51,10 @@ def retry_command(
     once, whatever ``until``.
 
     Raises:
-        LockBackendError: the store refuses, or no attempt was answered; ``unanswered`` says whether one may have been
+        LockBackendError: the store refuses, or no attempt was answered; ``outcome_unknown`` says whether one may have been
             carried out.
     """
-    unanswered = False
+    outcome_unknown = False
     pause = tuning.first_retry
     first_unreached = first_refused = inf
     while True:
@@ -62,11 +62,11 @@ def retry_command(
         try:
             reply = yield command
         except LockBackendError as failure:
-            unanswered = unanswered or failure.unanswered
-            failure.unanswered = unanswered
-            if failure.stale:
+            outcome_unknown = outcome_unknown or failure.outcome_unknown
+            failure.outcome_unknown = outcome_unknown
+            if failure.on_reused_connection:
                 continue
-            if not failure.passing:
+            if not failure.transient:
                 raise
             text = str(failure.args[0])
             if trouble is not None:
@@ -87,4 +87,4 @@ def retry_command(
         else:
             if trouble is not None:
                 trouble.failure = None
-            return reply, sent, unanswered
+            return reply, sent, outcome_unknown

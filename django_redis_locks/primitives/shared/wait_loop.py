@@ -90,6 +90,6 @@ def wait_loop(
         wish.seat = None
         if not asked and seat.queue is not None and seat.queue.failure is not None:
             # it never was our turn, and whoever's it was found the store down
-            raise LockBackendError(seat.queue.failure, passing=True)
+            raise LockBackendError(seat.queue.failure, transient=True)
     wish.waited = clock.now() - begin
     return verdict

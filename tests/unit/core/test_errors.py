@@ -96,4 +96,4 @@ def test_error_without_details_has_defaults() -> None:
     error = LockNotAcquired("busy")
     assert (error.waited, error.retry_after, error.holder) == (0.0, 0.0, None)
     failure = LockBackendError("down")
-    assert (failure.unanswered, failure.passing, failure.stale) == (False, False, False)
+    assert (failure.outcome_unknown, failure.transient, failure.stale) == (False, False, False)

@@ -74,7 +74,7 @@ def test_two_requests_in_one_thread_are_different_owners(rlock: Lock, thread: Th
     thread.submit(second.run, refused, rlock, "share an executor's thread").result()
     assert thread.submit(first.run, rlock.owned).result()
     thread.submit(first.run, rlock.release).result()
-    assert grant.given_back
+    assert grant.released
 
 
 def test_sync_hops_of_one_request_are_one_owner(rlock: Lock) -> None:
@@ -88,7 +88,7 @@ def test_sync_hops_of_one_request_are_one_owner(rlock: Lock) -> None:
             assert await sync_to_async(rlock.owned)()
             await sync_to_async(rlock.release)()
             await sync_to_async(rlock.release)()
-            assert outer.given_back
+            assert outer.released
 
     asyncio.run(request())
 

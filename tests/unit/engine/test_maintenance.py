@@ -67,7 +67,7 @@ def test_a_failing_store_stays_the_error_that_is_seen(memory: Locks, monkeypatch
     """[X2] What the attempt may have left is for the janitor; that there is none isn't what went wrong."""
 
     def silent(command: Any) -> Any:
-        raise LockBackendError("no answer", unanswered=True, passing=True)
+        raise LockBackendError("no answer", outcome_unknown=True, transient=True)
 
     monkeypatch.setattr(memory.engine.backend, "call", silent)
     monkeypatch.setattr(threading.Thread, "start", refused)
@@ -94,7 +94,7 @@ def test_the_first_sweep_after_a_fork_unseen_by_python_is_done(memory: Locks, mo
 
     def unheard(command: Any) -> Any:
         call(command)
-        raise LockBackendError("no answer", unanswered=True, passing=True)
+        raise LockBackendError("no answer", outcome_unknown=True, transient=True)
 
     memory.engine._janitor._pid = -1
     lock = memory.lock("a", expire=60, wait=0)

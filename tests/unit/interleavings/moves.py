@@ -171,7 +171,13 @@ class Moves:
         return state._replace(store=done.after, messages=messages), done.reply
 
     def _asking(
-        self, state: State, process: int, request: Request, answered: Input, unanswered: Input, kinds: frozenset[str]
+        self,
+        state: State,
+        process: int,
+        request: Request,
+        answered: Input,
+        outcome_unknown: Input,
+        kinds: frozenset[str],
     ) -> Iterator[Move]:
         after, reply = self._called(state, process, request)
         if request.name == "lock/acquire" and (isinstance(reply, int) or reply[0] == 1):
@@ -179,7 +185,7 @@ class Moves:
         yield Move("", ("asks", process, answered, request, reply), self._stepped(after, process, (*answered, reply)))
         if kinds & {"reply", "request", "late"}:
             less = state._replace(faults=state.faults - 1)
-            yield from (move for move in self._losing(less, process, request, unanswered) if move.fault in kinds)
+            yield from (move for move in self._losing(less, process, request, outcome_unknown) if move.fault in kinds)
 
     def _passed(self, state: State, process: int, request: Request, reply: Any) -> int:
         others = any(not a.startswith(f"{KEYS.inbox}{process} ") for a in self.store.lines[state.store])

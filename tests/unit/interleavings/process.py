@@ -201,7 +201,7 @@ class Process:
         self._go_on(index, contender.program.send, contender.effect.read(reply))  # type: ignore[union-attr]
 
     def _fail(self, index: int) -> None:
-        self._throw(index, LockBackendError("no answer", unanswered=True, passing=True))
+        self._throw(index, LockBackendError("no answer", outcome_unknown=True, transient=True))
 
     def _cancel(self, index: int) -> None:
         self._throw(index, asyncio.CancelledError())
@@ -347,7 +347,7 @@ class Process:
         errands = self.janitor._errands
         due = self.errands()
         before = len(due)
-        self.backend.reply = LockBackendError("no answer", unanswered=True) if reply is None else reply
+        self.backend.reply = LockBackendError("no answer", outcome_unknown=True) if reply is None else reply
         errands._due = [due.pop(index)]
         errands.run(inf, inf)
         for errand in due:

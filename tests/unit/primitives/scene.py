@@ -61,18 +61,20 @@ class FaultyBackend(MemoryBackend):
         fates = self.fates.get(command.name)
         fate = fates.pop(0) if fates else "ok"
         if fate in {"down", "loading", "refused"}:
-            raise LockBackendError(f"it is {fate}", passing=fate != "refused", unreachable=fate == "down")
+            raise LockBackendError(f"it is {fate}", transient=fate != "refused", unreachable=fate == "down")
         reply = super().call(command) if fate in {"ok", "lost"} else None
         if fate == "late":
             self._late.append(command)
         self._time.time += self.delays.pop(0) if self.delays else 0.0
         if fate != "ok":
-            raise LockBackendError("no answer", unanswered=True, passing=True, unreachable=True, stale=fate == "stale")
+            raise LockBackendError(
+                "no answer", outcome_unknown=True, transient=True, unreachable=True, stale=fate == "stale"
+            )
         return reply
 
     def probe(self) -> None:
         if self.fates.get("probe"):
-            raise LockBackendError(f"it is {self.fates['probe'].pop(0)}", passing=True, unreachable=True)
+            raise LockBackendError(f"it is {self.fates['probe'].pop(0)}", transient=True, unreachable=True)
 
     def carry_out_late(self) -> None:
         """The copies of requests that were given up arrive."""
@@ -230,4 +232,4 @@ class Scene:
         left += [f"in the store: {record.token}" for record in store.records.values()]
         left += [f"in line: {name}" for line in store.lines.values() for name in line]
         grants = owners.registry.at(self.process.lock().place)
-        return left + [f"a grant: {grant}" for grant in grants if grant.hold.live or not grant.given_back]
+        return left + [f"a grant: {grant}" for grant in grants if grant.hold.live or not grant.released]

@@ -52,11 +52,11 @@ def test_acquire_after_unanswered_attempts_asks_with_its_token(
     scene.process.backend.fates["lock/acquire"] = fates[:]
     grant = acquire(scene, wait)
     assert scene.process.effects == [f"lock/{name}" if name == "acquire" else name for name in effects.split()]
-    assert grant.hold.unanswered is ("loading" not in fates)
+    assert grant.hold.outcome_unknown is ("loading" not in fates)
     pauses = sum(DEFAULT.first_retry * 2**number for number in range(effects.count("Pause")))
     assert grant.hold.deadline == pytest.approx(END + pauses)
     grant.release()
-    assert scene.process.effects[-1] == ("Sweep" if grant.hold.unanswered else "lock/free")
+    assert scene.process.effects[-1] == ("Sweep" if grant.hold.outcome_unknown else "lock/free")
     assert scene.left_behind() == []
 
 
@@ -73,16 +73,16 @@ def test_acquire_after_unanswered_attempts_asks_with_its_token(
     ],
 )
 def test_acquire_without_an_answer_raises_and_sweeps_what_it_may_have_taken(
-    scene: Scene, fates: list[str], wait: float, unanswered: bool, seconds: float
+    scene: Scene, fates: list[str], wait: float, outcome_unknown: bool, seconds: float
 ) -> None:
     """[E18] [L16] [H2] At its deadline, after two seconds if the server can't be reached, or at once if it refuses for good."""
     scene.process.backend.fates["lock/acquire"] = fates[:]
     with pytest.raises(LockBackendError) as caught:
         acquire(scene, wait)
     assert (caught.value.key, caught.value.name, caught.value.alias) == ("a", "a", "default")
-    assert caught.value.unanswered is unanswered
+    assert caught.value.outcome_unknown is outcome_unknown
     assert scene.time.time == pytest.approx(NOW + seconds)
-    assert ("Sweep" in scene.process.effects) is unanswered
+    assert ("Sweep" in scene.process.effects) is outcome_unknown
     assert scene.left_behind() == []
 
 
@@ -115,7 +115,7 @@ def test_acquire_that_is_busy_after_a_lost_answer_takes_a_new_token(scene: Scene
     scene.process.backend.fates["lock/acquire"] = ["late"]
     scene.process.waits += [lambda: None, lambda: scene.other.free(holder)]
     grant = acquire(scene)
-    assert not grant.hold.unanswered
+    assert not grant.hold.outcome_unknown
     scene.process.settle()
     grant.ensure_held(confirm=True)
 
@@ -133,7 +133,7 @@ def test_acquire_counts_its_lease_from_the_request(scene: Scene) -> None:
     """[H14] Less the drift of the clocks; one command, and no seat to give up."""
     scene.process.backend.delays = [0.25]
     grant = acquire(scene)
-    assert (grant.hold.deadline, grant.hold.state, grant.hold.unanswered) == (END, State.HELD, False)
+    assert (grant.hold.deadline, grant.hold.state, grant.hold.outcome_unknown) == (END, State.HELD, False)
     assert scene.process.effects == ["lock/acquire"]
 
 
@@ -214,7 +214,7 @@ def test_second_release_accepts_what_the_janitor_did(scene: Scene, heard: list[e
     if settled:
         scene.process.settle()
     grant.release()
-    assert grant.given_back
+    assert grant.released
     assert [event.confirmed for event in heard if isinstance(event, events.Released)] == [not settled]
     assert losses(heard) == []
 
@@ -285,7 +285,7 @@ def test_release_to_a_local_waiter_sends_nothing(scene: Scene, heard: list[event
     def doubt(hold: Hold, how: str) -> None:
         match how:
             case "an unanswered acquire":
-                hold.unanswered = True
+                hold.outcome_unknown = True
             case "an earlier release":
                 hold.doubted = True
             case "a loss":
