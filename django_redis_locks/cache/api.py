@@ -38,13 +38,13 @@ def _terms(cache: Any, using: str | None, given: dict[str, Any]) -> tuple[CacheC
     ValueError: one is out of its range.
     """
     alias = alias_of(cache)
-    road, options = road_of(alias, using), options_for(alias, given)
+    coordinator, options = road_of(alias, using), options_for(alias, given)
     if options.refresh == "celery":
         raise TypeError(
             'refresh="celery" is for functions with @cached: a worker finds those by their name, and knows nothing of this '
             'loader. Decorate it, or take refresh="thread"'
         )
-    return road, options
+    return coordinator, options
 
 
 def get_or_load(
@@ -81,16 +81,16 @@ def get_or_load(
         Exception: whatever the loader raised.
     """
     loaders.check_sync(loader)
-    road, checked = _terms(cache, using, options)
+    coordinator, checked = _terms(cache, using, options)
     first = None
-    if not road.fused:  # a hit is what it costs there, with little on top
-        first = kept(caches[road.alias].get(key, MISSING, version=version))
+    if not coordinator.fused:  # a hit is what it costs there, with little on top
+        first = kept(caches[coordinator.alias].get(key, MISSING, version=version))
         if first.value is not MISSING and first.left is None and not info and not commits.any_pending():
-            count(road.alias, HITS)
+            count(coordinator.alias, HITS)
             return first.value
-    call = LoadRequest(road, key, version, loader, checked)
+    call = LoadRequest(coordinator, key, version, loader, checked)
     call.first = first
-    result = run(getting(call), road.world)
+    result = run(getting(call), coordinator.world)
     return result if info else result.value
 
 
@@ -107,10 +107,10 @@ async def aget_or_load(
     """As ``get_or_load``. The loader may be asynchronous; one that isn't runs in the thread of Django's synchronous code.
     It goes on when this caller is cancelled, for the others."""
     loaders.check_async(loader)
-    road, checked = _terms(cache, using, options)
-    call = LoadRequest(road, key, version, loader, checked)
+    coordinator, checked = _terms(cache, using, options)
+    call = LoadRequest(coordinator, key, version, loader, checked)
     call.asynchronous = iscoroutinefunction(loader)
-    result = await arun(getting(call), road.world)
+    result = await arun(getting(call), coordinator.world)
     return result if info else result.value
 
 
@@ -127,9 +127,9 @@ def refresh(
     """Load a value now, whether or not there is one, and store it. A load that runs isn't stored: it may be older than what
     this one is called for."""
     loaders.check_sync(loader)
-    road, checked = _terms(cache, using, options)
-    call = LoadRequest(road, key, version, loader, checked)
-    result = run(refreshing(call), road.world)
+    coordinator, checked = _terms(cache, using, options)
+    call = LoadRequest(coordinator, key, version, loader, checked)
+    result = run(refreshing(call), coordinator.world)
     return result if info else result.value
 
 
@@ -145,10 +145,10 @@ async def arefresh(
 ) -> Any:
     """As ``refresh``."""
     loaders.check_async(loader)
-    road, checked = _terms(cache, using, options)
-    call = LoadRequest(road, key, version, loader, checked)
+    coordinator, checked = _terms(cache, using, options)
+    call = LoadRequest(coordinator, key, version, loader, checked)
     call.asynchronous = iscoroutinefunction(loader)
-    result = await arun(refreshing(call), road.world)
+    result = await arun(refreshing(call), coordinator.world)
     return result if info else result.value
 
 
@@ -175,8 +175,8 @@ def get_or_load_many(
         Values by their keys, in the order of the keys; ``LoadResult`` with ``info``.
     """
     loaders.check_sync(loader)
-    road, checked = _terms(cache, using, options)
-    results = run(getting_many(road, keys, version, loader, checked), road.world)
+    coordinator, checked = _terms(cache, using, options)
+    results = run(getting_many(coordinator, keys, version, loader, checked), coordinator.world)
     return _plain(results, info)
 
 
@@ -192,8 +192,8 @@ async def aget_or_load_many(
 ) -> dict[str, Any]:
     """As ``get_or_load_many``."""
     loaders.check_async(loader)
-    road, checked = _terms(cache, using, options)
-    results = await arun(getting_many(road, keys, version, loader, checked), road.world)
+    coordinator, checked = _terms(cache, using, options)
+    results = await arun(getting_many(coordinator, keys, version, loader, checked), coordinator.world)
     return _plain(results, info)
 
 
@@ -227,19 +227,19 @@ def invalidate(
             succeeds. After a commit that is logged only.
         ValueError: an argument is out of its range.
     """
-    road = road_of(cache, using)
-    items = [(road.key(key, version), key, version) for key in keys]
+    coordinator = road_of(cache, using)
+    items = [(coordinator.key(key, version), key, version) for key in keys]
     keep, quiet = _milliseconds(stale, "stale"), _milliseconds(settle, "settle")
 
     connections = [] if immediate else commits.open_now()
 
     def work() -> None:
-        failure = run(invalidating(road, items, keep, quiet), road.world)
+        failure = run(invalidating(coordinator, items, keep, quiet), coordinator.world)
         if failure is not None and not (connections and isinstance(failure, LockBackendError)):
             raise failure  # Django logs it after a commit
 
     for key, _, _ in items if connections else ():
-        commits.forget(road.load(key, "").place)
+        commits.forget(coordinator.load(key, "").place)
     commits.after_commit(connections, work)
 
 
@@ -253,10 +253,10 @@ async def ainvalidate(
     immediate: bool = False,
 ) -> None:
     """As ``invalidate``, at once: asynchronous code has no transactions. Inside of ``sync_to_async`` use that."""
-    road = road_of(cache, using)
-    items = [(road.key(key, version), key, version) for key in keys]
+    coordinator = road_of(cache, using)
+    items = [(coordinator.key(key, version), key, version) for key in keys]
     keep, quiet = _milliseconds(stale, "stale"), _milliseconds(settle, "settle")
-    failure = await arun(invalidating(road, items, keep, quiet), road.world)
+    failure = await arun(invalidating(coordinator, items, keep, quiet), coordinator.world)
     if failure is not None:
         raise failure
 

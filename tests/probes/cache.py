@@ -16,7 +16,7 @@ from django_redis_locks.backends.redis.backend import RedisBackend
 from django_redis_locks.cache import values
 from django_redis_locks.cache.decorator.function import find
 from django_redis_locks.cache.loading import background, early
-from django_redis_locks.cache.loading import coordinator as roads
+from django_redis_locks.cache.loading import coordinator as coordinators
 from django_redis_locks.cache.loading import invalidation as fences
 from django_redis_locks.cache.loading import transactions as commits
 from django_redis_locks.cache.loading.coordinator import CacheCoordinator, road_of
@@ -43,12 +43,12 @@ def is_down(cache: Any, using: str | None = None) -> bool:
 
 def loads_in_flight(cache: Any, using: str | None = None) -> dict[Any, InflightLoad]:
     """The loads of this process that are under way, by key."""
-    return dict(road_of(cache, using).flights._flying)
+    return dict(road_of(cache, using).single_flight._flying)
 
 
 def followers(cache: Any, using: str | None = None) -> int:
     """How many callers wait for loads of this process. A task that leads waits for its own load as well."""
-    return sum(len(flight.gates) for flight in loads_in_flight(cache, using).values())
+    return sum(len(inflight.gates) for inflight in loads_in_flight(cache, using).values())
 
 
 def readers_waiting(cache: Any, using: str | None = None) -> int:
@@ -68,8 +68,8 @@ def settle(cache: Any, using: str | None = None) -> None:
 
 def write_guard(key: str, *, cache: Any, using: str | None = None) -> AbstractContextManager[Any]:
     """The guard of a write of one key: loads that run meanwhile are void."""
-    road = road_of(cache, using)
-    return fences.writing(road, [road.key(key, None)])
+    coordinator = road_of(cache, using)
+    return fences.writing(coordinator, [coordinator.key(key, None)])
 
 
 def clear_guard(*, cache: Any, using: str | None = None) -> AbstractContextManager[Any]:
@@ -79,7 +79,7 @@ def clear_guard(*, cache: Any, using: str | None = None) -> AbstractContextManag
 
 def lease_key(key: str) -> str:
     """The key of the lease beside a value on Redis."""
-    return roads.lease_of(key)
+    return coordinators.lease_of(key)
 
 
 def waiters_key(lease: str) -> str:
@@ -117,7 +117,7 @@ def disconnect_caches() -> None:
 def forget_state() -> None:
     """Forget coordinators, and the durations of loads."""
     early._seconds.clear()
-    roads.forget_roads()
+    coordinators.forget_roads()
 
 
 # Replacements
@@ -207,8 +207,8 @@ def hold_before_waiting(patch: pytest.MonkeyPatch, wait: Callable[[], object]) -
     """A caller inside a load calls ``wait`` before it checks whether to wait for another load is safe."""
     needs = InflightLoad.needs
 
-    def held(flight: InflightLoad, others: list[InflightLoad]) -> bool:
+    def held(inflight: InflightLoad, others: list[InflightLoad]) -> bool:
         wait()
-        return needs(flight, others)
+        return needs(inflight, others)
 
     patch.setattr(InflightLoad, "needs", held)

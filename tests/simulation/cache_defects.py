@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 KEY = "k"
 
 
-def _get(road: SimulatedRoad, load: Callable[[], Any], **options: Any) -> Any:
-    call = LoadRequest(road.road, KEY, None, load, options_of({"ttl": 60, "jitter": 0, **options}))
-    return run(getting(call), road.road.world).value
+def _get(coordinator: SimulatedRoad, load: Callable[[], Any], **options: Any) -> Any:
+    call = LoadRequest(coordinator.coordinator, KEY, None, load, options_of({"ttl": 60, "jitter": 0, **options}))
+    return run(getting(call), coordinator.coordinator.world).value
 
 
 def write_after_silence(world: CacheWorld) -> None:
     """A process had no answer for two seconds: what it writes next isn't fenced, though the server is there again."""
-    here, there = world.roads
+    here, there = world.coordinators
 
     def load() -> Any:
         current().sleep(1.0)
         return LOADED, 1, current().name, 1
 
     def write_twice() -> None:
-        full = here.road.key(KEY, None)
+        full = here.coordinator.key(KEY, None)
         world.faults.force("request lost", "load/block", here.process)
         for version in (1, 2):
-            with writing(here.road, [full]):
+            with writing(here.coordinator, [full]):
                 world._put(full, KEY, (WRITTEN, version, "", 0))
             if version == 1:
                 world.server.store.values.clear()
@@ -54,10 +54,10 @@ def write_after_silence(world: CacheWorld) -> None:
 
 def loader_hangs(world: CacheWorld) -> None:
     """A loader hangs; the value is in the cache meanwhile."""
-    here, _ = world.roads
+    here, _ = world.coordinators
 
     def hit() -> None:
-        world._put(here.road.key(KEY, None), KEY, "value")
+        world._put(here.coordinator.key(KEY, None), KEY, "value")
         began = world.scheduler.now
         try:
             _get(here, lambda: "other")
@@ -70,47 +70,49 @@ def loader_hangs(world: CacheWorld) -> None:
     world.begin(here, "caller", hit, 0.5)
 
 
-def _hung(world: CacheWorld, road: SimulatedRoad, seconds: float = 60.0, **options: Any) -> None:
-    world.begin(road, "caller that hangs", lambda: _get(road, lambda: current().sleep(seconds), **options), 0.0)
+def _hung(world: CacheWorld, coordinator: SimulatedRoad, seconds: float = 60.0, **options: Any) -> None:
+    world.begin(
+        coordinator, "caller that hangs", lambda: _get(coordinator, lambda: current().sleep(seconds), **options), 0.0
+    )
 
 
-def _prompt(world: CacheWorld, road: SimulatedRoad, latest: float, **options: Any) -> None:
+def _prompt(world: CacheWorld, coordinator: SimulatedRoad, latest: float, **options: Any) -> None:
     """A caller that begins after a second must have a value by then."""
 
     def get() -> None:
         try:
-            _get(road, lambda: "its own", **options)
+            _get(coordinator, lambda: "its own", **options)
         except LoadTimeout as failure:
             world.scheduler.broken(f"a slow loader is an error: {failure}")
         if world.scheduler.now > latest:
             world.scheduler.broken(f"{current().name} has waited until {world.scheduler.now:.1f} s")
 
-    world.begin(road, "caller", get, 1.0)
+    world.begin(coordinator, "caller", get, 1.0)
 
 
 def loader_dies(world: CacheWorld) -> None:
-    here, there = world.roads
+    here, there = world.coordinators
     _hung(world, here)
     _prompt(world, there, latest=7.2)
     world.scheduler.at(2.0, here.process.kill)
 
 
 def loader_is_slow(world: CacheWorld) -> None:
-    for road in world.roads:
-        _prompt(world, road, latest=14.5)
-    _hung(world, world.roads[0], seconds=14.0)
+    for coordinator in world.coordinators:
+        _prompt(world, coordinator, latest=14.5)
+    _hung(world, world.coordinators[0], seconds=14.0)
 
 
 def loader_is_overdue(world: CacheWorld) -> None:
     """Callers give it up: first those who wait in its process, and when its lease is over the others."""
-    for road in world.roads:
-        _prompt(world, road, latest=8.5)
-    _hung(world, world.roads[0], max_hold=3)
+    for coordinator in world.coordinators:
+        _prompt(world, coordinator, latest=8.5)
+    _hung(world, world.coordinators[0], max_hold=3)
 
 
 def lease_of_hung_loader_is_void(world: CacheWorld) -> None:
     """Those who wait in its process learn of that by the next renewal."""
-    here, there = world.roads
+    here, there = world.coordinators
     _hung(world, here)
     _prompt(world, here, latest=5.0)
     world.scheduler.at(2.0, lambda: world.invalidator(there))
@@ -118,14 +120,14 @@ def lease_of_hung_loader_is_void(world: CacheWorld) -> None:
 
 def invalidation_fails(world: CacheWorld) -> None:
     """The server is down for 20 s. What is loaded later is right, and stays."""
-    here, _ = world.roads
-    full = here.road.key(KEY, None)
+    here, _ = world.coordinators
+    full = here.coordinator.key(KEY, None)
     world._put(full, KEY, (LOADED, 1, "", 0))
     world.server.down_until = 20.0
 
     def invalidate() -> None:
         with suppress(LockBackendError):
-            run(invalidating(here.road, [(full, KEY, None)]), here.road.world)
+            run(invalidating(here.coordinator, [(full, KEY, None)]), here.coordinator.world)
         current().sleep(40.0)
         if world.rules.held(KEY):
             world.scheduler.broken("an invalidation that failed is lost")

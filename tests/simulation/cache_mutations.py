@@ -86,7 +86,9 @@ def flight_kept(patch: Patch) -> None:
     patch.setattr(
         SingleFlight,
         "land",
-        lambda self, key, flight, landing, land=SingleFlight.land: landing is RETRY or land(self, key, flight, landing),
+        lambda self, key, inflight, load_outcome, land=SingleFlight.land: (
+            load_outcome is RETRY or land(self, key, inflight, load_outcome)
+        ),
     )
 
 

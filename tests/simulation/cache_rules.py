@@ -75,7 +75,7 @@ class CacheRules:
         world = self.world
         if not world.fused:
             return values.unwrap(world.cache.get(key))
-        found = world.server.store.values.get(world.roads[0].road.key(key, None))
+        found = world.server.store.values.get(world.coordinators[0].coordinator.key(key, None))
         if found is None or (found[1] is not None and found[1] <= world.scheduler.now):
             return None
         return pickle.loads(found[0])
@@ -111,8 +111,8 @@ class CacheRules:
             self._broken(f"{asked.actor.name} waits for {took:.1f} s, and nothing goes wrong")
 
     def _cover_what_was_owed(self) -> None:
-        for road, version, key in self.owed:
-            if not road.process.dead:
+        for coordinator, version, key in self.owed:
+            if not coordinator.process.dead:
                 self.covered(version, key)
 
     def judge(self) -> None:
@@ -123,12 +123,12 @@ class CacheRules:
         for actor in self.world.actors:
             if not actor.over and not actor.process.dead:
                 self._broken(f"{actor.name} never ends")
-        for road in self.world.roads:
-            if not road.process.dead:
-                if road.road.flights._flying:
-                    self._broken(f"a flight is left in {road.process.name}")
-                if len(road.process.engine._queues):
-                    self._broken(f"a waiter is left in {road.process.name}")
+        for coordinator in self.world.coordinators:
+            if not coordinator.process.dead:
+                if coordinator.coordinator.single_flight._flying:
+                    self._broken(f"a flight is left in {coordinator.process.name}")
+                if len(coordinator.process.engine._queues):
+                    self._broken(f"a waiter is left in {coordinator.process.name}")
         if not self.world.chances:
             most = 1 + self.disturbed
             if any(number > most for number in self.loads.values()):

@@ -13,13 +13,13 @@ Scene = Callable[["CacheWorld"], None]
 
 def calm(world: CacheWorld) -> None:
     """Nothing but callers: one load is enough."""
-    for road in world.roads:
+    for coordinator in world.coordinators:
         for _ in range(2):
-            world.caller(road)
+            world.caller(coordinator)
 
 
 def invalidated(world: CacheWorld) -> None:
-    here, there = world.roads
+    here, there = world.coordinators
     world.caller(here)
     world.caller(there)
     world.invalidator(here)
@@ -28,14 +28,14 @@ def invalidated(world: CacheWorld) -> None:
 
 
 def followed(world: CacheWorld) -> None:
-    here, there = world.roads
+    here, there = world.coordinators
     world.caller(there)
     world.invalidator(here)
     world.caller(there)
 
 
 def twice(world: CacheWorld) -> None:
-    here, there = world.roads
+    here, there = world.coordinators
     world.caller(here)
     world.invalidator(here)
     world.caller(there)
@@ -44,7 +44,7 @@ def twice(world: CacheWorld) -> None:
 
 
 def written(world: CacheWorld) -> None:
-    here, there = world.roads
+    here, there = world.coordinators
     world.caller(here)
     world.caller(there)
     world.writer(there)
@@ -53,7 +53,7 @@ def written(world: CacheWorld) -> None:
 
 
 def cleared(world: CacheWorld) -> None:
-    here, there = world.roads
+    here, there = world.coordinators
     world.caller(here)
     world.caller(there)
     world.clearer(here)
@@ -61,7 +61,7 @@ def cleared(world: CacheWorld) -> None:
 
 
 def refreshed(world: CacheWorld) -> None:
-    here, there = world.roads
+    here, there = world.coordinators
     world.put(0)
     world.refresher(here)
     world.caller(there)
@@ -73,13 +73,13 @@ def refreshed(world: CacheWorld) -> None:
 def stale(world: CacheWorld) -> None:
     """[S43] Whoever has a stale value doesn't wait."""
     world.put(0, lives=30.0 if world.fused else -1.0)
-    for road in world.roads:
+    for coordinator in world.coordinators:
         for _ in range(2):
-            world.caller(road, stale=50)
+            world.caller(coordinator, stale=50)
 
 
 def stale_and_invalidated(world: CacheWorld) -> None:
-    here, there = world.roads
+    here, there = world.coordinators
     world.put(0, lives=30.0 if world.fused else -1.0)
     world.caller(here, stale=50)
     world.caller(there, stale=50, refresh="thread")
@@ -90,7 +90,7 @@ def stale_and_invalidated(world: CacheWorld) -> None:
 
 def handed_over(world: CacheWorld) -> None:
     """Another process carries out what one has claimed."""
-    here, there = world.roads
+    here, there = world.coordinators
     world.put(0, lives=30.0 if world.fused else -1.0)
 
     def submit(job: Any) -> None:
@@ -104,7 +104,7 @@ def handed_over(world: CacheWorld) -> None:
 
 def impatient(world: CacheWorld) -> None:
     """[S12] Their wait is shorter than a load may take."""
-    here, there = world.roads
+    here, there = world.coordinators
     world.disturbed += 3
     world.caller(here)
     world.caller(here, wait=0.5)
@@ -115,7 +115,7 @@ def impatient(world: CacheWorld) -> None:
 
 def several(world: CacheWorld) -> None:
     """[S17] Keys in different orders."""
-    here, there = world.roads
+    here, there = world.coordinators
     world.many(here, "a", "b")
     world.many(there, "b", "a", "c")
     world.invalidator(here, "b")
@@ -124,7 +124,7 @@ def several(world: CacheWorld) -> None:
 
 
 def several_stale(world: CacheWorld) -> None:
-    here, there = world.roads
+    here, there = world.coordinators
     for key in ("a", "b"):
         world.put(0, lives=30.0 if world.fused else -1.0, key=key)
     world.many(here, "a", "b", stale=50)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_redis_locks.backends.memory import MemoryBackend
 from django_redis_locks.cache import LoadFailed, LoadTimeout, values
-from django_redis_locks.cache.loading import singleflight as flights
+from django_redis_locks.cache.loading import singleflight as single_flight
 from django_redis_locks.cache.loading import store as endings
 from django_redis_locks.cache.loading.batch import getting_many
 from django_redis_locks.cache.loading.coordinator import CacheCoordinator
@@ -71,7 +71,7 @@ class CacheWorld:
         self.settings = AliasSettings(
             "default", MemoryBackend, LOCATION, {}, "lock", 30_000, 10.0, 3600.0, False, False, False, (), "answer"
         )
-        self.roads = [self._new_road("p1"), self._new_road("p2")]
+        self.coordinators = [self._new_road("p1"), self._new_road("p2")]
         self.actors: list[Actor] = []
 
     @property
@@ -106,50 +106,52 @@ class CacheWorld:
             if not process.dead:
                 process.kill()
         self.server.forget()
-        for road in self.roads:
-            road.road.retries.drop()
-            for group in (road.road.flights, road.road.looks):
-                flights._all.remove(group)
+        for coordinator in self.coordinators:
+            coordinator.coordinator.retries.drop()
+            for group in (coordinator.coordinator.single_flight, coordinator.coordinator.looks):
+                single_flight._all.remove(group)
 
     def _quiet(self) -> bool:
-        living = [road for road in self.roads if not road.process.dead]
-        return not any(road.process.busy or road.road.retries.pending for road in living)
+        living = [coordinator for coordinator in self.coordinators if not coordinator.process.dead]
+        return not any(coordinator.process.busy or coordinator.coordinator.retries.pending for coordinator in living)
 
     # What threads do.
 
-    def begin(self, road: SimulatedRoad, name: str, act: Callable[[], Any], after: float | None = None) -> Actor:
+    def begin(self, coordinator: SimulatedRoad, name: str, act: Callable[[], Any], after: float | None = None) -> Actor:
         after = self.offset + self.random.choice([0.0, 0.001, 0.01]) if after is None else after
-        actor = road.process.thread(f"{name} {len(self.actors) + 1}", act, after)
+        actor = coordinator.process.thread(f"{name} {len(self.actors) + 1}", act, after)
         self.actors.append(actor)
         return actor
 
-    def _call(self, road: SimulatedRoad, key: str, **options: Any) -> LoadRequest:
-        return LoadRequest(road.road, key, None, self.loader(key), options_of({"ttl": 60, "jitter": 0, **options}))
+    def _call(self, coordinator: SimulatedRoad, key: str, **options: Any) -> LoadRequest:
+        return LoadRequest(
+            coordinator.coordinator, key, None, self.loader(key), options_of({"ttl": 60, "jitter": 0, **options})
+        )
 
-    def caller(self, road: SimulatedRoad, key: str = KEY, **options: Any) -> None:
+    def caller(self, coordinator: SimulatedRoad, key: str = KEY, **options: Any) -> None:
         def get() -> dict[str, Any]:
-            return {key: run(getting(self._call(road, key, **options)), road.road.world)}
+            return {key: run(getting(self._call(coordinator, key, **options)), coordinator.coordinator.world)}
 
-        self._ask(road, "caller", [key], bool(options.get("stale")), get)
+        self._ask(coordinator, "caller", [key], bool(options.get("stale")), get)
 
-    def many(self, road: SimulatedRoad, *keys: str, **options: Any) -> None:
+    def many(self, coordinator: SimulatedRoad, *keys: str, **options: Any) -> None:
         def get() -> dict[str, Any]:
             loaders = {key: self.loader(key) for key in keys}
             load = lambda asked: {key: loaders[key]() for key in asked}  # noqa: E731
             given = options_of({"ttl": 60, "jitter": 0, **options})
-            return run(getting_many(road.road, keys, None, load, given), road.road.world)
+            return run(getting_many(coordinator.coordinator, keys, None, load, given), coordinator.coordinator.world)
 
-        self._ask(road, "caller of many", list(keys), False, get)
+        self._ask(coordinator, "caller of many", list(keys), False, get)
 
-    def refresher(self, road: SimulatedRoad, key: str = KEY, **options: Any) -> None:
+    def refresher(self, coordinator: SimulatedRoad, key: str = KEY, **options: Any) -> None:
         def get() -> dict[str, Any]:
-            return {key: run(refreshing(self._call(road, key, **options)), road.road.world)}
+            return {key: run(refreshing(self._call(coordinator, key, **options)), coordinator.coordinator.world)}
 
         self.rules.disturbed += 1
-        self._ask(road, "refresher", [key], False, get)
+        self._ask(coordinator, "refresher", [key], False, get)
 
     def _ask(
-        self, road: SimulatedRoad, name: str, keys: list[str], stale: bool, get: Callable[[], dict[str, Any]]
+        self, coordinator: SimulatedRoad, name: str, keys: list[str], stale: bool, get: Callable[[], dict[str, Any]]
     ) -> None:
         def ask() -> None:
             asked = Asked(current(), {key: self.rules.floor[key] for key in keys}, stale, self.scheduler.now)
@@ -166,7 +168,7 @@ class CacheWorld:
             self.scheduler.say("%s is told %s (%s)", asked.actor.name, asked.values, asked.source)
             self.rules.told(asked)
 
-        self.begin(road, name, ask)
+        self.begin(coordinator, name, ask)
 
     def loader(self, key: str) -> Callable[[], Any]:
         def load() -> Any:
@@ -185,40 +187,43 @@ class CacheWorld:
 
         return load
 
-    def invalidator(self, road: SimulatedRoad, key: str = KEY, **how: int) -> None:
+    def invalidator(self, coordinator: SimulatedRoad, key: str = KEY, **how: int) -> None:
         def work() -> None:
             before = self._change()
-            failure = run(invalidating(road.road, [(road.road.key(key, None), key, None)], **how), road.road.world)
+            failure = run(
+                invalidating(coordinator.coordinator, [(coordinator.coordinator.key(key, None), key, None)], **how),
+                coordinator.coordinator.world,
+            )
             if failure is not None:
                 self.scheduler.say("it isn't known whether it was invalidated: that is repeated")
             if how.get("keep"):
                 return
             if failure is not None:
-                self.rules.owed.append((road, before, key))
+                self.rules.owed.append((coordinator, before, key))
             else:
                 self.rules.covered(before, key)
 
         self.rules.disturbed += 1 if self.fused else 2
-        self.begin(road, "invalidator", work)
+        self.begin(coordinator, "invalidator", work)
 
-    def writer(self, road: SimulatedRoad, key: str = KEY) -> None:
+    def writer(self, coordinator: SimulatedRoad, key: str = KEY) -> None:
         def work() -> None:
             before = self._change()
-            full = road.road.key(key, None)
-            with writing(road.road, [full]):
+            full = coordinator.coordinator.key(key, None)
+            with writing(coordinator.coordinator, [full]):
                 current().sleep(self.random.choice([self.faults.trip(), 0.005]))
                 self._put(full, key, (WRITTEN, before, current().name, 0))
                 current().sleep(self.random.choice([self.faults.trip(), 0.005]))
-            if not road.road.down:
+            if not coordinator.coordinator.down:
                 self.rules.covered(before, key)
 
         self.rules.disturbed += 1
-        self.begin(road, "writer", work)
+        self.begin(coordinator, "writer", work)
 
-    def clearer(self, road: SimulatedRoad, *keys: str) -> None:
+    def clearer(self, coordinator: SimulatedRoad, *keys: str) -> None:
         def work() -> None:
             before = self._change()
-            with everything(road.road):
+            with everything(coordinator.coordinator):
                 current().sleep(self.faults.trip())
                 self.cache.clear()
                 if self.fused:  # FLUSHDB takes all there is
@@ -226,18 +231,18 @@ class CacheWorld:
                     for part in (store.values, store.records, store.fences, store.lines):
                         part.clear()
                 current().sleep(self.faults.trip())
-            if not road.road.down:
+            if not coordinator.coordinator.down:
                 for key in keys or (KEY,):
                     self.rules.covered(before, key)
 
         self.rules.disturbed += 3
         self.rules.cleared = True
-        self.begin(road, "clearer", work)
+        self.begin(coordinator, "clearer", work)
 
-    def worker(self, road: SimulatedRoad, token: str, key: str = KEY, **options: Any) -> None:
+    def worker(self, coordinator: SimulatedRoad, token: str, key: str = KEY, **options: Any) -> None:
         """Carries out a load that was handed over."""
-        call = self._call(road, key, **options)
-        self.begin(road, "worker", lambda: run(taking_over(call, token), road.road.world))
+        call = self._call(coordinator, key, **options)
+        self.begin(coordinator, "worker", lambda: run(taking_over(call, token), coordinator.coordinator.world))
 
     def _change(self) -> int:
         self.database += 1
@@ -260,7 +265,7 @@ class CacheWorld:
             return
         value = (LOADED, version, "another one", 0)
         if self.fused:
-            full = self.roads[0].road.key(key, None)
+            full = self.coordinators[0].coordinator.key(key, None)
             self.server.store.values[full] = pickle.dumps(value), None if lives is None else lives
         else:
             self.cache[key] = value if lives is None else values.Envelope(value, self.server.wall() + lives)
@@ -288,18 +293,18 @@ class CacheWorld:
 
     def _death(self) -> None:
         number = self.random.randrange(2)
-        road = self.roads[number]
+        coordinator = self.coordinators[number]
         self.faults.count("death")
-        self.scheduler.say("*** %s dies", road.process.name)
+        self.scheduler.say("*** %s dies", coordinator.process.name)
         self.rules.disturbed += 1
-        road.process.kill()
+        coordinator.process.kill()
 
     def _stall(self) -> None:
         self.faults.count("stall")
         self.scheduler.say("*** all processes stand still for 40 s")
         self.rules.disturbed += 1
-        for road in self.roads:
-            road.process.stop(40.0)
+        for coordinator in self.coordinators:
+            coordinator.process.stop(40.0)
 
     def _outage(self) -> None:
         seconds = self.random.choice([0.5, 5.0, 30.0])
@@ -326,9 +331,9 @@ class SimulatedRoad:
         self.world = world
         self.process = process
         world.scheduler.enter(process)
-        self.road = CacheCoordinator(ALIAS, process.engine, Spelling("load"), Pickled() if world.fused else None)
+        self.coordinator = CacheCoordinator(ALIAS, process.engine, Spelling("load"), Pickled() if world.fused else None)
         world.scheduler.enter(None)
-        self.road.world.handlers |= {
+        self.coordinator.world.handlers |= {
             Behind: self._behind,
             Fetch: lambda effect: self._cached(lambda cache: cache.get(effect.key, MISSING)),
             FetchMany: lambda effect: self._cached(
@@ -339,7 +344,7 @@ class SimulatedRoad:
         }
 
     def _behind(self, effect: Behind) -> None:
-        self.world.begin(self, f"{current().name} behind", partial(run, effect.program, self.road.world), 0.0)
+        self.world.begin(self, f"{current().name} behind", partial(run, effect.program, self.coordinator.world), 0.0)
 
     def _cached(self, do: Callable[[dict[str, Any]], Any]) -> Any:
         self.world.server.effects += 1

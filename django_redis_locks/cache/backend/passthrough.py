@@ -73,9 +73,9 @@ def _fenced(outer: StampedeCache, method: Callable[..., Any], version_at: int | 
         if version_at is not None and (args or "key" in kwargs):
             key = args[0] if args else kwargs["key"]
             version = args[version_at] if len(args) > version_at else kwargs.get("version")
-            with anywhere(writing(outer.road, [outer.full_key(key, version)])):
+            with anywhere(writing(outer.coordinator, [outer.full_key(key, version)])):
                 return method(*args, **kwargs)
-        with anywhere(everything(outer.road)):
+        with anywhere(everything(outer.coordinator)):
             return method(*args, **kwargs)
 
     return call
@@ -84,7 +84,7 @@ def _fenced(outer: StampedeCache, method: Callable[..., Any], version_at: int | 
 def _afenced(outer: StampedeCache, method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     async def call(*args: Any, **kwargs: Any) -> Any:
-        async with aeverything(outer.road):
+        async with aeverything(outer.coordinator):
             return await method(*args, **kwargs)
 
     return call

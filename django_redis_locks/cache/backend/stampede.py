@@ -81,7 +81,7 @@ class StampedeCache(BaseCache):
             delattr(self._inner, name)
 
     @property
-    def road(self) -> CacheCoordinator:
+    def coordinator(self) -> CacheCoordinator:
         """The way of its loads and fences."""
         return road_of(self._location, self._using)
 
@@ -164,17 +164,17 @@ class StampedeCache(BaseCache):
 
     def _at_once(self, extra: Any) -> bool:
         """Whether value and fence can be written in one step."""
-        road = self.road
-        return road.plain and not extra and not road.down
+        coordinator = self.coordinator
+        return coordinator.plain and not extra and not coordinator.down
 
     def _packed(self, key: Any, value: Any, timeout: Any, version: Any) -> tuple[str, int, Any]:
         """As Django's cache writes it: the key, the milliseconds, the value."""
         full = self._inner.make_and_validate_key(key, version=version)
         seconds = self._inner.get_backend_timeout(self._timeout(timeout))
-        return full, -1 if seconds is None else int(seconds * 1000), self.road.values.dumps(value)
+        return full, -1 if seconds is None else int(seconds * 1000), self.coordinator.values.dumps(value)
 
     def add(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> bool:
-        with anywhere(writing(self.road, [self.full_key(key, version)])) as block:
+        with anywhere(writing(self.coordinator, [self.full_key(key, version)])) as block:
             added = self._inner.add(key, value, self._timeout(timeout), version, **extra)
             if added:
                 block.wrote()
@@ -183,7 +183,7 @@ class StampedeCache(BaseCache):
     async def aadd(
         self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any
     ) -> bool:
-        async with awriting(self.road, [self.full_key(key, version)]) as block:
+        async with awriting(self.coordinator, [self.full_key(key, version)]) as block:
             added = await self._inner.aadd(key, value, self._timeout(timeout), version, **extra)
             if added:
                 block.wrote()
@@ -191,10 +191,10 @@ class StampedeCache(BaseCache):
 
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> Any:
         if self._at_once(extra) and running_loop() is None:
-            put = putting(self.road, *self._packed(key, value, timeout, version))
-            if run(put, self.road.world):
+            put = putting(self.coordinator, *self._packed(key, value, timeout, version))
+            if run(put, self.coordinator.world):
                 return None
-        with anywhere(writing(self.road, [self.full_key(key, version)])) as block:
+        with anywhere(writing(self.coordinator, [self.full_key(key, version)])) as block:
             result: Any = self._inner.set(key, value, self._timeout(timeout), version, **extra)  # type: ignore[func-returns-value]
             if not extra:  # nx=True may have written nothing
                 block.wrote()
@@ -204,33 +204,33 @@ class StampedeCache(BaseCache):
         self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any
     ) -> Any:
         if self._at_once(extra):
-            put = putting(self.road, *self._packed(key, value, timeout, version))
-            if await arun(put, self.road.world):
+            put = putting(self.coordinator, *self._packed(key, value, timeout, version))
+            if await arun(put, self.coordinator.world):
                 return None
-        async with awriting(self.road, [self.full_key(key, version)]) as block:
+        async with awriting(self.coordinator, [self.full_key(key, version)]) as block:
             result: Any = await self._inner.aset(key, value, self._timeout(timeout), version, **extra)  # type: ignore[func-returns-value]
             if not extra:  # nx=True may have written nothing
                 block.wrote()
             return result
 
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> bool:
-        with anywhere(writing(self.road, [self.full_key(key, version)])):
+        with anywhere(writing(self.coordinator, [self.full_key(key, version)])):
             return self._inner.touch(key, self._timeout(timeout), version, **extra)
 
     async def atouch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> bool:
-        async with awriting(self.road, [self.full_key(key, version)]):
+        async with awriting(self.coordinator, [self.full_key(key, version)]):
             return await self._inner.atouch(key, self._timeout(timeout), version, **extra)
 
     def delete(self, key: Any, version: Any = None, **extra: Any) -> bool:
-        with anywhere(writing(self.road, [self.full_key(key, version)])):
+        with anywhere(writing(self.coordinator, [self.full_key(key, version)])):
             return self._inner.delete(key, version, **extra)
 
     async def adelete(self, key: Any, version: Any = None, **extra: Any) -> bool:
-        async with awriting(self.road, [self.full_key(key, version)]):
+        async with awriting(self.coordinator, [self.full_key(key, version)]):
             return await self._inner.adelete(key, version, **extra)
 
     def set_many(self, data: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> list[Any]:
-        with anywhere(writing(self.road, self._full_keys(data, version))) as block:
+        with anywhere(writing(self.coordinator, self._full_keys(data, version))) as block:
             failed = self._inner.set_many(data, self._timeout(timeout), version, **extra)
             if not failed:
                 block.wrote()
@@ -239,7 +239,7 @@ class StampedeCache(BaseCache):
     async def aset_many(
         self, data: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any
     ) -> list[Any]:
-        async with awriting(self.road, self._full_keys(data, version)) as block:
+        async with awriting(self.coordinator, self._full_keys(data, version)) as block:
             failed = await self._inner.aset_many(data, self._timeout(timeout), version, **extra)
             if not failed:
                 block.wrote()
@@ -247,24 +247,24 @@ class StampedeCache(BaseCache):
 
     def delete_many(self, keys: Iterable[Any], version: Any = None, **extra: Any) -> Any:
         keys = list(keys)
-        with anywhere(writing(self.road, self._full_keys(keys, version))):
+        with anywhere(writing(self.coordinator, self._full_keys(keys, version))):
             return self._inner.delete_many(keys, version, **extra)
 
     async def adelete_many(self, keys: Iterable[Any], version: Any = None, **extra: Any) -> Any:
         keys = list(keys)
-        async with awriting(self.road, self._full_keys(keys, version)):
+        async with awriting(self.coordinator, self._full_keys(keys, version)):
             return await self._inner.adelete_many(keys, version, **extra)
 
     def clear(self, **extra: Any) -> Any:
-        with anywhere(everything(self.road)):
+        with anywhere(everything(self.coordinator)):
             return self._inner.clear(**extra)
 
     async def aclear(self, **extra: Any) -> Any:
-        async with aeverything(self.road):
+        async with aeverything(self.coordinator):
             return await self._inner.aclear(**extra)
 
     def incr(self, key: Any, delta: int = 1, version: Any = None, **extra: Any) -> int:
-        with anywhere(writing(self.road, [self.full_key(key, version)])):
+        with anywhere(writing(self.coordinator, [self.full_key(key, version)])):
             try:
                 return self._inner.incr(key, delta, version, **extra)
             except Exception:
@@ -276,7 +276,7 @@ class StampedeCache(BaseCache):
                 return value
 
     async def aincr(self, key: Any, delta: int = 1, version: Any = None, **extra: Any) -> int:
-        async with awriting(self.road, [self.full_key(key, version)]):
+        async with awriting(self.coordinator, [self.full_key(key, version)]):
             try:
                 return await self._inner.aincr(key, delta, version, **extra)
             except Exception:
@@ -288,11 +288,11 @@ class StampedeCache(BaseCache):
                 return value
 
     def incr_version(self, key: Any, delta: int = 1, version: Any = None, **extra: Any) -> int:
-        with anywhere(writing(self.road, self._both_keys(key, delta, version))):
+        with anywhere(writing(self.coordinator, self._both_keys(key, delta, version))):
             return self._inner.incr_version(key, delta, version, **extra)
 
     async def aincr_version(self, key: Any, delta: int = 1, version: Any = None, **extra: Any) -> int:
-        async with awriting(self.road, self._both_keys(key, delta, version)):
+        async with awriting(self.coordinator, self._both_keys(key, delta, version)):
             return await self._inner.aincr_version(key, delta, version, **extra)
 
     def _both_keys(self, key: Any, delta: int, version: Any) -> list[str]:

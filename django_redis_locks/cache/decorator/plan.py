@@ -65,27 +65,27 @@ class Plan:
 
     def load(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = self._call(args, kwargs)
-        return self._told(run(getting(call), call.road.world))
+        return self._told(run(getting(call), call.coordinator.world))
 
     async def aload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = self._call(args, kwargs)
-        return self._told(await arun(getting(call), call.road.world))
+        return self._told(await arun(getting(call), call.coordinator.world))
 
     def refresh(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._refuse_async("arefresh")
         call = self._call(args, kwargs)
-        return self._told(run(refreshing(call), call.road.world))
+        return self._told(run(refreshing(call), call.coordinator.world))
 
     async def arefresh(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = self._call(args, kwargs)
-        return self._told(await arun(refreshing(call), call.road.world))
+        return self._told(await arun(refreshing(call), call.coordinator.world))
 
     def take_over(self, token: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Carry out a load that another process claimed; False if that isn't to be done any more."""
         call = self._call(args, kwargs)
         if self.asynchronous:
-            return async_to_sync(arun)(taking_over(call, token), call.road.world)
-        return run(taking_over(call, token), call.road.world)
+            return async_to_sync(arun)(taking_over(call, token), call.coordinator.world)
+        return run(taking_over(call, token), call.coordinator.world)
 
     def invalidate(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, soft: bool, **how: Any) -> None:
         functions.invalidate(self.key(args, kwargs), **self._where, stale=self._stale(soft), **how)
@@ -101,10 +101,10 @@ class Plan:
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LoadRequest:
         where = self._where
-        road = road_of(where["cache"], where["using"])
+        coordinator = road_of(where["cache"], where["using"])
         options = options_for(where["cache"], self._options)
         call = LoadRequest(
-            road,
+            coordinator,
             self.key(args, kwargs),
             where["version"],
             self._loader(args, kwargs),

@@ -41,17 +41,21 @@ if TYPE_CHECKING:
 
 
 def getting_many(
-    road: CacheCoordinator, keys: Iterable[str], version: int | None, loader: Callable[..., Any], options: LoadOptions
+    coordinator: CacheCoordinator,
+    keys: Iterable[str],
+    version: int | None,
+    loader: Callable[..., Any],
+    options: LoadOptions,
 ) -> Program[dict[str, LoadResult]]:
     """The values of all keys, in their order. The loader is given the keys to load, and returns a mapping."""
-    calls = {key: LoadRequest(road, key, version, _one(loader, key), options) for key in keys}
+    calls = {key: LoadRequest(coordinator, key, version, _one(loader, key), options) for key in keys}
     if not calls:
         return {}
     results: dict[str, LoadResult] = {}
     wanted: list[_Wanted] = []
-    for call, now in (yield from _looking(road, list(calls.values()))):
+    for call, now in (yield from _looking(coordinator, list(calls.values()))):
         if now.value is not MISSING:
-            metrics.count(road.alias, metrics.HITS if now.fresh else metrics.STALE)
+            metrics.count(coordinator.alias, metrics.HITS if now.fresh else metrics.STALE)
             results[call.plain] = LoadResult(now.value, "hit" if now.fresh else "stale", now.left)
         if _is_wanted(call, now):
             wanted.append(_Wanted(call, now))
@@ -60,11 +64,11 @@ def getting_many(
         behind = [one for one in batch if one.call.plain in results]
         batch = [one for one in batch if one.call.plain not in results]
         if behind:
-            yield Behind(*_led_by_one(road, behind, loader, InflightLoad()), iscoroutinefunction(loader))
+            yield Behind(*_led_by_one(coordinator, behind, loader, InflightLoad()), iscoroutinefunction(loader))
     if batch:
         done = InflightLoad()
-        yield Lead(*_led_by_one(road, batch, loader, done))
-        yield Follow(road.flights, done, inf)
+        yield Lead(*_led_by_one(coordinator, batch, loader, done))
+        yield Follow(coordinator.single_flight, done, inf)
         _note(batch, results)
     for key, call in calls.items():
         if key not in results:
@@ -91,7 +95,7 @@ def _is_wanted(call: LoadRequest, now: CachedValue) -> bool:
     if now.value is MISSING:
         return True
     if not now.fresh:
-        return not call.road.rests(call.key)
+        return not call.coordinator.rests(call.key)
     return now.left is not None and early.due(call.options.early, call.name, now.left, call.ttl or inf)
 
 
@@ -110,18 +114,18 @@ def _fetching(calls: list[LoadRequest]) -> FetchMany:
     return FetchMany({call.plain: call.key for call in calls}, calls[0].version)
 
 
-def _looking(road: CacheCoordinator, calls: list[LoadRequest]) -> Program[list[tuple[LoadRequest, CachedValue]]]:
+def _looking(coordinator: CacheCoordinator, calls: list[LoadRequest]) -> Program[list[tuple[LoadRequest, CachedValue]]]:
     pending = {call.plain: call.pending() for call in calls}
     asked = [call for call in calls if pending[call.plain] is None]
-    if not road.fused:
+    if not coordinator.fused:
         there: dict[str, Any] = (yield _fetching(asked)) if asked else {}
         return [(call, pending[call.plain] or kept(there.get(call.plain, MISSING))) for call in calls]
     answers: list[tuple[int, Any]] = [(-2, None)] * len(asked)
-    if asked and not road.down:
+    if asked and not coordinator.down:
         try:
             answers, _, _ = yield from retry_command(reading(tuple(call.key for call in asked)), clock.now())
         except LockBackendError as failure:
-            road.failed(failure)
+            coordinator.failed(failure)
     seen = {call.plain: call.found(*answer) for call, answer in zip(asked, answers, strict=True)}
     return [(call, pending[call.plain] or seen[call.plain]) for call in calls]
 
@@ -132,7 +136,7 @@ class _Wanted:
     def __init__(self, call: LoadRequest, before: CachedValue) -> None:
         self.call = call
         self.before = before
-        self.flight: InflightLoad | None = None
+        self.inflight: InflightLoad | None = None
         self.claim: Claim | None = None
         self.claims = call.stores
         self.result: LoadResult | None = None
@@ -142,57 +146,57 @@ class _Wanted:
         """Begin a flight, unless there is one."""
         if self.call.nested_in(self.call.place) is not None:
             return False
-        flight, mine = self.call.road.flights.join(self.call.key)
-        self.flight = flight if mine else None
+        inflight, mine = self.call.coordinator.single_flight.join(self.call.key)
+        self.inflight = inflight if mine else None
         return mine
 
     def apart(self) -> _Wanted:
         """Load it without a claim, in a flight that no other caller joins."""
-        self.flight = InflightLoad()
+        self.inflight = InflightLoad()
         self.claims = False
         return self
 
-    def land(self, landing: LoadOutcome) -> None:
-        assert self.flight is not None  # noqa: S101 - it has boarded
-        self.call.road.flights.land(self.call.key, self.flight, landing)
-        if landing.error is not None:
-            self.error = landing.error
-        elif landing is not RETRY:
-            self.result = LoadResult(landing.value, landing.source, landing.fresh_for)
+    def land(self, load_outcome: LoadOutcome) -> None:
+        assert self.inflight is not None  # noqa: S101 - it has boarded
+        self.call.coordinator.single_flight.land(self.call.key, self.inflight, load_outcome)
+        if load_outcome.error is not None:
+            self.error = load_outcome.error
+        elif load_outcome is not RETRY:
+            self.result = LoadResult(load_outcome.value, load_outcome.source, load_outcome.fresh_for)
 
 
 def _led_by_one(
-    road: CacheCoordinator, batch: list[_Wanted], loader: Callable[..., Any], done: InflightLoad
+    coordinator: CacheCoordinator, batch: list[_Wanted], loader: Callable[..., Any], done: InflightLoad
 ) -> tuple[Program[None], Callable[[], None]]:
-    return _leading(road, batch, loader, done), partial(_land_all, road, batch, done)
+    return _leading(coordinator, batch, loader, done), partial(_land_all, coordinator, batch, done)
 
 
 def _leading(
-    road: CacheCoordinator, batch: list[_Wanted], loader: Callable[..., Any], done: InflightLoad
+    coordinator: CacheCoordinator, batch: list[_Wanted], loader: Callable[..., Any], done: InflightLoad
 ) -> Program[None]:
     try:
-        yield from _led(road, batch, loader)
+        yield from _led(coordinator, batch, loader)
     finally:
-        _land_all(road, batch, done)
+        _land_all(coordinator, batch, done)
 
 
-def _land_all(road: CacheCoordinator, batch: list[_Wanted], done: InflightLoad) -> None:
+def _land_all(coordinator: CacheCoordinator, batch: list[_Wanted], done: InflightLoad) -> None:
     for one in batch:
         one.land(RETRY)
-    road.flights.land("", done, RETRY)
+    coordinator.single_flight.land("", done, RETRY)
 
 
-def _led(road: CacheCoordinator, batch: list[_Wanted], loader: Callable[..., Any]) -> Program[None]:
+def _led(coordinator: CacheCoordinator, batch: list[_Wanted], loader: Callable[..., Any]) -> Program[None]:
     ours = batch
-    if batch[0].claims and not road.down:
+    if batch[0].claims and not coordinator.down:
         wishes = [
             claiming(one.call, one.call.claim(0.0, fresh_above=max(one.before.lives, one.call.stale_ms)))
             for one in batch
         ]
-        ours = _ours_of(road, batch, (yield from together(wishes)))
-    if not road.fused:
+        ours = _ours_of(coordinator, batch, (yield from together(wishes)))
+    if not coordinator.fused:
         try:
-            ours = yield from _looked_again(road, ours)
+            ours = yield from _looked_again(coordinator, ours)
         except GeneratorExit:
             raise
         except BaseException:
@@ -201,10 +205,12 @@ def _led(road: CacheCoordinator, batch: list[_Wanted], loader: Callable[..., Any
                     yield one.call.load.abandoning(one.call.token, one.claim.hold, one.call.lease)
             raise
     if ours:
-        yield from _loading(road, ours, loader)
+        yield from _loading(coordinator, ours, loader)
 
 
-def _ours_of(road: CacheCoordinator, batch: list[_Wanted], claims: list[Claim | Exception | None]) -> list[_Wanted]:
+def _ours_of(
+    coordinator: CacheCoordinator, batch: list[_Wanted], claims: list[Claim | Exception | None]
+) -> list[_Wanted]:
     """Those that are ours to load; the others land."""
     ours = []
     for one, claim in zip(batch, claims, strict=True):
@@ -213,7 +219,7 @@ def _ours_of(road: CacheCoordinator, batch: list[_Wanted], claims: list[Claim | 
         one.claim = claim
         there = NOT_FOUND if claim is None else one.call.found(claim.value_left, claim.value)
         if claim is None or claim.verdict == OURS:
-            if claim is not None and road.fused:
+            if claim is not None and coordinator.fused:
                 one.before = there  # it may have been invalidated since we looked
             ours.append(one)
             continue
@@ -222,7 +228,7 @@ def _ours_of(road: CacheCoordinator, batch: list[_Wanted], claims: list[Claim | 
     return ours
 
 
-def _looked_again(road: CacheCoordinator, ours: list[_Wanted]) -> Program[list[_Wanted]]:
+def _looked_again(coordinator: CacheCoordinator, ours: list[_Wanted]) -> Program[list[_Wanted]]:
     """What may have been stored between our look and our claim."""
     if not ours:
         return ours
@@ -241,9 +247,11 @@ def _looked_again(road: CacheCoordinator, ours: list[_Wanted]) -> Program[list[_
     return left
 
 
-def _failed(road: CacheCoordinator, ours: list[_Wanted], endings: list[StoreResult], error: Exception) -> Program[None]:
+def _failed(
+    coordinator: CacheCoordinator, ours: list[_Wanted], endings: list[StoreResult], error: Exception
+) -> Program[None]:
     """The loader raised: who has a stale value is served that."""
-    metrics.count(road.alias, metrics.FAILURES)
+    metrics.count(coordinator.alias, metrics.FAILURES)
     options = ours[0].call.options
     serves = [one.before.value is not MISSING and options.stale_if_error for one in ours]
     times = [options.retry_after_error if served else options.error_ttl for served in serves]
@@ -254,26 +262,26 @@ def _failed(road: CacheCoordinator, ours: list[_Wanted], endings: list[StoreResu
             one.land(LoadOutcome(error=error, alone=alone))
             continue
         if not alone:
-            road.rest(one.call.key, options.retry_after_error)
+            coordinator.rest(one.call.key, options.retry_after_error)
         before = one.before
-        one.land(LoadOutcome(before.value, "stale", values=road.values, fresh_for=before.left, alone=alone))
+        one.land(LoadOutcome(before.value, "stale", values=coordinator.values, fresh_for=before.left, alone=alone))
 
 
-def _loading(road: CacheCoordinator, ours: list[_Wanted], loader: Callable[..., Any]) -> Program[None]:
+def _loading(coordinator: CacheCoordinator, ours: list[_Wanted], loader: Callable[..., Any]) -> Program[None]:
     isolation = commits.Isolation()
     endings = [
         StoreResult(one.call, one.claim, loaders.LoadContext(one.call.plain, MISSING), isolation) for one in ours
     ]
     for one in ours:
-        if one.flight is not None:
-            bounded(one.call, one.flight, one.claim)
+        if one.inflight is not None:
+            bounded(one.call, one.inflight, one.claim)
     begin = clock.now()
     try:
         keys = [one.call.plain for one in ours]
-        brought: Any = yield running(loader, (keys,), tuple((one.call.place, one.flight) for one in ours))
+        brought: Any = yield running(loader, (keys,), tuple((one.call.place, one.inflight) for one in ours))
         values = [brought.get(key) for key in keys]
     except Exception as error:  # noqa: BLE001 - whatever a loader raises
-        yield from _failed(road, ours, endings, error)
+        yield from _failed(coordinator, ours, endings, error)
         return
     except GeneratorExit:
         raise
@@ -282,12 +290,12 @@ def _loading(road: CacheCoordinator, ours: list[_Wanted], loader: Callable[..., 
             yield from ending.interrupted()
         raise
     seconds = clock.now() - begin
-    metrics.count(road.alias, metrics.LOADS)
+    metrics.count(coordinator.alias, metrics.LOADS)
     results = yield from together([ending.brought(value) for ending, value in zip(endings, values, strict=True)])
     for one, result in zip(ours, results, strict=True):
         if isinstance(result, BaseException):
             one.land(LoadOutcome(error=result))
             continue
-        landing, outcome = result
-        one.land(landing)
-        metrics.finished(road.kind, road.alias, one.call.key, one.call.name, seconds, outcome)
+        load_outcome, outcome = result
+        one.land(load_outcome)
+        metrics.finished(coordinator.kind, coordinator.alias, one.call.key, one.call.name, seconds, outcome)

@@ -75,7 +75,7 @@ class CacheCoordinator:
         self.values: Values = values or Pickled()
         self.engine = engine
         self.world = LoadPerformer(engine, alias, self.unchecked_key)
-        self.flights = SingleFlight()
+        self.single_flight = SingleFlight()
         self.looks = SingleFlight()
         self.retries = Retries(self)
         self.resting: dict[str, float] = {}
@@ -156,7 +156,7 @@ class CacheCoordinator:
 
     def forget(self, key: str) -> None:
         """Something is written under this key: who comes now waits for nothing that began before."""
-        self.flights.forget(key)
+        self.single_flight.forget(key)
         self.resting.pop(key, None)
 
 
@@ -184,11 +184,11 @@ def road_of(cache: Any = DEFAULT, using: str | None = None) -> CacheCoordinator:
         InvalidLockBackend: its leases have no server.
     """
     alias = alias_of(cache)
-    road = _roads.get((alias, using))
-    if road is None:
+    coordinator = _roads.get((alias, using))
+    if coordinator is None:
         with _mutex:
-            road = _roads.get((alias, using)) or _roads.setdefault((alias, using), _make(alias, using))
-    return road
+            coordinator = _roads.get((alias, using)) or _roads.setdefault((alias, using), _make(alias, using))
+    return coordinator
 
 
 def alias_of(cache: Any) -> str:
@@ -261,8 +261,8 @@ def _values_of(cache: Any) -> Values | None:
 def forget_roads(**_: object) -> None:
     """Settings have changed."""
     with _mutex:
-        for road in _roads.values():
-            road.retries.drop()
+        for coordinator in _roads.values():
+            coordinator.retries.drop()
         _roads.clear()
 
 

@@ -121,8 +121,8 @@ class Follow(Effect["LoadOutcome | None"]):
 
     local: ClassVar[bool] = False
 
-    flights: SingleFlight
-    flight: InflightLoad
+    single_flight: SingleFlight
+    inflight: InflightLoad
     until: float
     or_claimed: bool = False
     mine: bool = False
@@ -250,17 +250,17 @@ class LoadPerformer:
         return await asyncio.gather(*map(ask, effect.commands), return_exceptions=True)
 
     def _follow(self, effect: Follow) -> LoadOutcome | None:
-        if not effect.flight.over():
+        if not effect.inflight.over():
             self.engine.may_block()
             how = {"or_claimed": effect.or_claimed, "mine": effect.mine}
-            return effect.flights.follow(effect.flight, effect.until, **how)
-        return effect.flight.landing
+            return effect.single_flight.follow(effect.inflight, effect.until, **how)
+        return effect.inflight.load_outcome
 
     async def _afollow(self, effect: Follow) -> LoadOutcome | None:
         loop = running_loop()
         assert loop is not None  # noqa: S101 - we are in a coroutine
         gate = TaskEvent(loop, self.engine.alarm)
-        return await effect.flights.afollow(effect.flight, effect.until, gate, mine=effect.mine)
+        return await effect.single_flight.afollow(effect.inflight, effect.until, gate, mine=effect.mine)
 
     async def _alead(self, effect: Lead) -> None:
         self._in_task(effect)

@@ -37,9 +37,9 @@ def getting(call: LoadRequest) -> Program[LoadResult]:
     if now.value is MISSING:
         return (yield from missing(call))
     if not now.fresh:
-        metrics.count(call.road.alias, metrics.STALE)
+        metrics.count(call.coordinator.alias, metrics.STALE)
         return (yield from renewing(call, now, LoadResult(now.value, "stale", now.left)))
-    metrics.count(call.road.alias, metrics.HITS)
+    metrics.count(call.coordinator.alias, metrics.HITS)
     hit = LoadResult(now.value, "hit", now.left)
     options = call.options
     if (
@@ -53,93 +53,97 @@ def getting(call: LoadRequest) -> Program[LoadResult]:
 
 def missing(call: LoadRequest) -> Program[LoadResult]:
     """There is none: load it, or wait for the load that runs."""
-    road, flights = call.road, call.road.flights
+    coordinator, single_flight = call.coordinator, call.coordinator.single_flight
     if call.nested_in(call.place) is not None or (yield from commits.private(call)):
         return (yield from _beside(call))
     begin = clock.now()
     longest = yield from call.longest_wait()
     until = begin + min(call.options.wait, longest)
     while True:
-        flight, mine = flights.join(call.key)
-        landing: LoadOutcome | None
+        inflight, mine = single_flight.join(call.key)
+        load_outcome: LoadOutcome | None
         if mine:
-            landing = yield from _leading(call, flight, until)
-        elif call.follows(flight):
-            landing = yield from _following(call, flight, until)
+            load_outcome = yield from _leading(call, inflight, until)
+        elif call.follows(inflight):
+            load_outcome = yield from _following(call, inflight, until)
         else:
-            metrics.count(road.alias, metrics.NESTED)
-            landing = EACH
-        if landing is EACH:
+            metrics.count(coordinator.alias, metrics.NESTED)
+            load_outcome = EACH
+        if load_outcome is EACH:
             return (yield from _beside(call))
         now = clock.now()
-        if landing is not None and landing is not RETRY and (mine or landing.is_for(begin)):
+        if load_outcome is not None and load_outcome is not RETRY and (mine or load_outcome.is_for(begin)):
             if not mine:
-                metrics.count(road.alias, metrics.WAITS)
-            return landed(call, landing, mine, 0.0 if mine and landing.source == "loaded" else now - begin)
+                metrics.count(coordinator.alias, metrics.WAITS)
+            return landed(call, load_outcome, mine, 0.0 if mine and load_outcome.source == "loaded" else now - begin)
         if now >= until:
-            metrics.count(road.alias, metrics.TIMEOUTS)
+            metrics.count(coordinator.alias, metrics.TIMEOUTS)
             if longest < (inf if call.options.on_conflict == "load" else call.options.wait):
-                metrics.count(road.alias, metrics.NESTED)
+                metrics.count(coordinator.alias, metrics.NESTED)
                 return (yield from _beside(call))
             return (yield from _timed_out(call, begin))
 
 
-def _leading(call: LoadRequest, flight: InflightLoad, until: float) -> Program[LoadOutcome]:
-    flights = call.road.flights
-    flight.home = running_loop()
-    yield Lead(flown(call, flight, _led(call, flight, until)), partial(flights.land, call.key, flight, RETRY))
-    landing: LoadOutcome = yield Follow(flights, flight, inf, mine=True)
-    return landing
+def _leading(call: LoadRequest, inflight: InflightLoad, until: float) -> Program[LoadOutcome]:
+    single_flight = call.coordinator.single_flight
+    inflight.home = running_loop()
+    yield Lead(
+        flown(call, inflight, _led(call, inflight, until)), partial(single_flight.land, call.key, inflight, RETRY)
+    )
+    load_outcome: LoadOutcome = yield Follow(single_flight, inflight, inf, mine=True)
+    return load_outcome
 
 
-def _following(call: LoadRequest, flight: InflightLoad, until: float) -> Program[LoadOutcome | None]:
+def _following(call: LoadRequest, inflight: InflightLoad, until: float) -> Program[LoadOutcome | None]:
     """What another caller's flight brought; None if it took too long."""
-    flights = call.road.flights
+    single_flight = call.coordinator.single_flight
     try:
-        helps = loaders.serves(flight.home)
+        helps = loaders.serves(inflight.home)
         give_up = min(until, clock.now() + call.lease / 1000) if helps else until
-        landing: LoadOutcome | None = yield Follow(flights, flight, give_up, helps)
+        load_outcome: LoadOutcome | None = yield Follow(single_flight, inflight, give_up, helps)
     finally:
-        call.leaves(flight)
-    if landing is None and helps:
+        call.leaves(inflight)
+    if load_outcome is None and helps:
         # A task leads, whose synchronous code is to run in this very thread: do it in its place
-        if (claimed := flights.take_over(flight)) is not None:
+        if (claimed := single_flight.take_over(inflight)) is not None:
             call.token, claim = claimed
-            yield from flown(call, flight, loading(call, flight, claim, NOT_FOUND))
-            return flight.landing
+            yield from flown(call, inflight, loading(call, inflight, claim, NOT_FOUND))
+            return inflight.load_outcome
         return EACH if clock.now() < until else None
-    if landing is None and clock.now() >= flight.overdue:
-        flights.give_up(call.key, flight)
-    return landing
+    if load_outcome is None and clock.now() >= inflight.overdue:
+        single_flight.give_up(call.key, inflight)
+    return load_outcome
 
 
-def _led(call: LoadRequest, flight: InflightLoad, until: float) -> Program[LoadOutcome]:
+def _led(call: LoadRequest, inflight: InflightLoad, until: float) -> Program[LoadOutcome]:
     claim = None
-    if call.stores and not (call.road.down and call.road.fused):
+    if call.stores and not (call.coordinator.down and call.coordinator.fused):
         claim = yield from claiming(call, call.claim(max(until - clock.now(), 0.0)))
     if claim is not None:
-        return (yield from settled(call, flight, claim))
+        return (yield from settled(call, inflight, claim))
     if (yield from commits.around(call)):
         return EACH
-    return (yield from loading(call, flight, None, NOT_FOUND))
+    return (yield from loading(call, inflight, None, NOT_FOUND))
 
 
 def refreshing(call: LoadRequest) -> Program[LoadResult]:
     """Load it now, whoever is at it: his value may be older than what is known to have changed."""
-    road = call.road
-    road.forget(call.key)
-    flight, mine = road.flights.join(call.key)
-    flight = flight if mine else InflightLoad()
+    coordinator = call.coordinator
+    coordinator.forget(call.key)
+    inflight, mine = coordinator.single_flight.join(call.key)
+    inflight = inflight if mine else InflightLoad()
     claim = None
     if call.stores:
         try:
             claim = yield from claiming(call, call.claim(0.0, take=TAKE))
         except BaseException:
-            road.flights.land(call.key, flight, RETRY)
+            coordinator.single_flight.land(call.key, inflight, RETRY)
             raise
-    yield Lead(flown(call, flight, loading(call, flight, claim, NOT_FOUND)), partial(not_begun, call, flight, claim))
-    landing = yield Follow(road.flights, flight, inf, mine=True)
-    return landed(call, landing, True, 0.0)
+    yield Lead(
+        flown(call, inflight, loading(call, inflight, claim, NOT_FOUND)), partial(not_begun, call, inflight, claim)
+    )
+    load_outcome = yield Follow(coordinator.single_flight, inflight, inf, mine=True)
+    return landed(call, load_outcome, True, 0.0)
 
 
 def taking_over(call: LoadRequest, token: str) -> Program[bool]:
@@ -152,8 +156,8 @@ def taking_over(call: LoadRequest, token: str) -> Program[bool]:
     claim = yield from claiming(call, call.claim(0.0, take=TAKE))  # with a token of our own: a job may come twice
     if claim is None or claim.verdict != OURS:
         return False
-    landing = yield from loading(call, InflightLoad(), claim, before)
-    return landing.error is None and not landing.alone
+    load_outcome = yield from loading(call, InflightLoad(), claim, before)
+    return load_outcome.error is None and not load_outcome.alone
 
 
 def _timed_out(call: LoadRequest, begin: float) -> Program[LoadResult]:
@@ -164,14 +168,14 @@ def _timed_out(call: LoadRequest, begin: float) -> Program[LoadResult]:
         if claim is not None and claim.verdict == BUSY:
             claim = yield from claiming(call, call.claim(options.wait))
         if claim is None or claim.verdict != BUSY:
-            flight = InflightLoad()
-            landing = (
-                (yield from loading(call, flight, None, NOT_FOUND))
+            inflight = InflightLoad()
+            load_outcome = (
+                (yield from loading(call, inflight, None, NOT_FOUND))
                 if claim is None
-                else (yield from settled(call, flight, claim))
+                else (yield from settled(call, inflight, claim))
             )
-            if landing is not RETRY:
-                return landed(call, landing, True, clock.now() - begin)
+            if load_outcome is not RETRY:
+                return landed(call, load_outcome, True, clock.now() - begin)
     if options.default is not MISSING:
         return LoadResult(options.default, "default", None, clock.now() - begin)
     raise LoadTimeout(
@@ -183,5 +187,5 @@ def _timed_out(call: LoadRequest, begin: float) -> Program[LoadResult]:
 
 def _beside(call: LoadRequest) -> Program[LoadResult]:
     """Load it for this caller alone, and don't store it."""
-    landing = yield from loading(call, InflightLoad(), None, NOT_FOUND)
-    return landed(call, landing, True, 0.0)
+    load_outcome = yield from loading(call, InflightLoad(), None, NOT_FOUND)
+    return landed(call, load_outcome, True, 0.0)

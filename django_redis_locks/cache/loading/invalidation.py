@@ -23,72 +23,72 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def writing(road: CacheCoordinator, keys: Iterable[str]) -> Iterator[Block]:
+def writing(coordinator: CacheCoordinator, keys: Iterable[str]) -> Iterator[Block]:
     """Write what the cache stores under these keys: loads that run are void, and none begins before the block ends. A
     store that is down prevents no write."""
-    claims = Block(road, keys)
-    run(claims.begin(), road.world)
+    claims = Block(coordinator, keys)
+    run(claims.begin(), coordinator.world)
     try:
         yield claims
     finally:
-        run(claims.end(), road.world)
+        run(claims.end(), coordinator.world)
 
 
 @asynccontextmanager
-async def awriting(road: CacheCoordinator, keys: Iterable[str]) -> AsyncIterator[Block]:
+async def awriting(coordinator: CacheCoordinator, keys: Iterable[str]) -> AsyncIterator[Block]:
     """As ``writing``."""
-    claims = Block(road, keys)
-    await arun(claims.begin(), road.world)
+    claims = Block(coordinator, keys)
+    await arun(claims.begin(), coordinator.world)
     try:
         yield claims
     finally:
-        await arun(claims.end(), road.world)
+        await arun(claims.end(), coordinator.world)
 
 
 @contextmanager
-def everything(road: CacheCoordinator) -> Iterator[None]:
+def everything(coordinator: CacheCoordinator) -> Iterator[None]:
     """Write, or clear, nobody knows which keys: all loads that run are void."""
-    run(_generation(road), road.world)
+    run(_generation(coordinator), coordinator.world)
     try:
         yield
     finally:
-        run(_generation(road), road.world)
+        run(_generation(coordinator), coordinator.world)
 
 
 @asynccontextmanager
-async def aeverything(road: CacheCoordinator) -> AsyncIterator[None]:
+async def aeverything(coordinator: CacheCoordinator) -> AsyncIterator[None]:
     """As ``everything``."""
-    await arun(_generation(road), road.world)
+    await arun(_generation(coordinator), coordinator.world)
     try:
         yield
     finally:
-        await arun(_generation(road), road.world)
+        await arun(_generation(coordinator), coordinator.world)
 
 
-def putting(road: CacheCoordinator, key: str, keep: int, data: Any) -> Program[bool]:
+def putting(coordinator: CacheCoordinator, key: str, keep: int, data: Any) -> Program[bool]:
     """Write a value where leases are, in one step, for so many milliseconds (-1: for ever, 0: delete it). False if that
     can't be done there now."""
-    load, since = road.load(key, ""), clock.now()
-    road.forget(key)
+    load, since = coordinator.load(key, ""), clock.now()
+    coordinator.forget(key)
     commits.forget(load.place)
     try:
         yield from load.putting(keep, data)
     except LockBackendError as failure:
         if failure.transient:
-            road.failed(failure)
+            coordinator.failed(failure)
         return False
-    road.forget(key)  # who joined meanwhile may have looked before
-    road.retries.replaced(key, since)
+    coordinator.forget(key)  # who joined meanwhile may have looked before
+    coordinator.retries.replaced(key, since)
     return True
 
 
 class Block:
     """The claim of one who writes."""
 
-    def __init__(self, road: CacheCoordinator, keys: Iterable[str]) -> None:
-        self._road = road
+    def __init__(self, coordinator: CacheCoordinator, keys: Iterable[str]) -> None:
+        self._coordinator = coordinator
         self._keys = list(dict.fromkeys(keys))
-        self._loads = [road.load(key, "") for key in self._keys]
+        self._loads = [coordinator.load(key, "") for key in self._keys]
         self._token = ""
         self._begun = False
         self._since = clock.now()
@@ -96,7 +96,7 @@ class Block:
     def wrote(self) -> None:
         """All values were replaced, and don't depend on those before them."""
         for key in self._keys if self._begun else ():
-            self._road.retries.replaced(key, self._since)
+            self._coordinator.retries.replaced(key, self._since)
 
     def begin(self) -> Program[None]:
         self._forget()
@@ -107,7 +107,7 @@ class Block:
             self._token = mint_token()
             try:
                 self._begun = yield from self._ask(
-                    blocking(self._loads, self._token, round(1000 * self._road.world.tuning.writer_lease))
+                    blocking(self._loads, self._token, round(1000 * self._coordinator.world.tuning.writer_lease))
                 )
             except BaseException as failure:
                 if not isinstance(failure, GeneratorExit):
@@ -132,36 +132,36 @@ class Block:
     def _sweep(self) -> Cleanup:
         """What gives the loads back in the background."""
         delete: Command[Any] = unblocking(self._loads, self._token)
-        return Cleanup(self._loads[0].place, delete, self._road.world.tuning.writer_lease)
+        return Cleanup(self._loads[0].place, delete, self._coordinator.world.tuning.writer_lease)
 
     def _forget(self) -> None:
         for key in self._keys:
-            self._road.forget(key)
+            self._coordinator.forget(key)
 
     def _ask(self, command: Command[bool]) -> Program[bool]:
         """False if there was no answer."""
         try:
             yield from retry_command(command, clock.now())
         except LockBackendError as failure:
-            self._road.failed(failure)
+            self._coordinator.failed(failure)
             return False
         return True
 
 
-def _generation(road: CacheCoordinator) -> Program[None]:
-    road.flights.forget_all()
-    road.resting.clear()
-    commits.forget_all(road)
-    for generation in road.generations():
+def _generation(coordinator: CacheCoordinator) -> Program[None]:
+    coordinator.single_flight.forget_all()
+    coordinator.resting.clear()
+    commits.forget_all(coordinator)
+    for generation in coordinator.generations():
         try:
             yield from retry_command(clearing(generation), clock.now())
         except LockBackendError as failure:
-            road.failed(failure)
+            coordinator.failed(failure)
             return
 
 
 def invalidating(
-    road: CacheCoordinator, items: Sequence[tuple[str, str, int | None]], keep: int = 0, settle: int = 0
+    coordinator: CacheCoordinator, items: Sequence[tuple[str, str, int | None]], keep: int = 0, settle: int = 0
 ) -> Program[Exception | None]:
     """Invalidate values, each named as the cache stores it, as its user does, and by its version.
 
@@ -170,13 +170,13 @@ def invalidating(
         interrupted, is repeated in the background. Of several failures the first that isn't the store's, which may be a time
         limit of the caller.
     """
-    seconds = road.world.tuning.invalidation_timeout
+    seconds = coordinator.world.tuning.invalidation_timeout
     patience = RetryLimits(seconds, seconds)
     first: Exception | None = None
     undone = dict.fromkeys(items)
     try:
         for item in list(undone):
-            failure = yield from _invalidating(road, item, keep, settle, patience)
+            failure = yield from _invalidating(coordinator, item, keep, settle, patience)
             if failure is None:
                 del undone[item]
                 continue
@@ -185,32 +185,32 @@ def invalidating(
                 first = failure
     except BaseException as interruption:
         if undone:
-            road.retries.add(list(undone), interruption, keep, settle)
+            coordinator.retries.add(list(undone), interruption, keep, settle)
         raise
     if first is not None:
-        road.retries.add(list(undone), first, keep, settle)
+        coordinator.retries.add(list(undone), first, keep, settle)
     return first
 
 
 def _invalidating(
-    road: CacheCoordinator, item: tuple[str, str, int | None], keep: int, settle: int, patience: RetryLimits
+    coordinator: CacheCoordinator, item: tuple[str, str, int | None], keep: int, settle: int, patience: RetryLimits
 ) -> Program[Exception | None]:
     key, plain, version = item
-    load, earlier = road.load(key, ""), road.retries.pending.get(key)
+    load, earlier = coordinator.load(key, ""), coordinator.retries.pending.get(key)
     failed: Exception | None = None
-    road.forget(key)
+    coordinator.forget(key)
     commits.forget(load.place)
     try:
         yield from load.fencing(keep, settle, patience)
     except LockBackendError as failure:
-        road.failed(failure)
+        coordinator.failed(failure)
         failed = failure
-    if not road.fused:
+    if not coordinator.fused:
         try:
             yield Remove(plain, version, key)
         except Exception as failure:  # noqa: BLE001 - whatever a cache raises
             failed = failure
-    road.forget(key)  # callers that joined meanwhile may have asked before
+    coordinator.forget(key)  # callers that joined meanwhile may have asked before
     if failed is None and earlier is not None and keep == 0 and earlier.settle_until <= clock.now() + settle / 1000:
-        road.retries.done(earlier)
+        coordinator.retries.done(earlier)
     return failed

@@ -69,8 +69,8 @@ class Retries:
     """Those of one cache in this process. They are repeated in rounds, of which one at most is planned or runs: an alarm of the
     maintenance thread starts a thread for each. The pauses between them double; a new failure has the shortest one."""
 
-    def __init__(self, road: CacheCoordinator) -> None:
-        self._road = road
+    def __init__(self, coordinator: CacheCoordinator) -> None:
+        self._coordinator = coordinator
         self.after_fork_in_child()
         _all.add(self)
 
@@ -90,7 +90,7 @@ class Retries:
     ) -> None:
         """Repeat these from now on, each with what an earlier one of its key asked for."""
         forks.pid()
-        now, tuning = clock.now(), self._road.world.tuning
+        now, tuning = clock.now(), self._coordinator.world.tuning
         reason = str(failure) if isinstance(failure, LockBackendError) else type(failure).__name__  # may hold a key
         with self._mutex:
             for key, plain, version in items:
@@ -148,14 +148,14 @@ class Retries:
             self._silent_until = clock.now() + LOG_INTERVAL
             unlogged, self._unlogged = self._unlogged, Counter()
         for (level, text, why), number in unlogged.items():
-            metrics.log.log(level, text, number, self._road.alias, why)
+            metrics.log.log(level, text, number, self._coordinator.alias, why)
 
     def _plan(self) -> None:
         """Begin a round after the pause, unless one runs, or begins earlier, or there is nothing to do."""
         due = clock.now() + self._pause
         if self.pending and due < self._due:
             try:
-                self._road.engine.alarm(due, partial(self._begin, due))
+                self._coordinator.engine.alarm(due, partial(self._begin, due))
             except LockBackendError as failure:
                 self._count(logging.ERROR, UNPLANNED, 1, failure)
             else:
@@ -170,12 +170,12 @@ class Retries:
         try:
             BackgroundThread(self._work, "django-redis-locks invalidations").start()
         except BaseException as failure:
-            self._end_round(self._road.world.tuning.longest_invalidation_retry)
+            self._end_round(self._coordinator.world.tuning.longest_invalidation_retry)
             if not isinstance(failure, LockBackendError):  # no thread to be had now
                 raise
 
     def _work(self) -> None:
-        longest_pause = self._road.world.tuning.longest_invalidation_retry
+        longest_pause = self._coordinator.world.tuning.longest_invalidation_retry
         try:
             longest_pause = self._round()
         finally:
@@ -194,7 +194,7 @@ class Retries:
         Returns:
             The longest pause before the next round: while the store, or the cache, only refuses, it needn't be asked often.
         """
-        tuning = self._road.world.tuning
+        tuning = self._coordinator.world.tuning
         now, done, failures, refused = clock.now(), 0, 0, True
         over = [retry for retry in list(self.pending.values()) if retry.end <= now]
         too_long = "the store hasn't carried them out for too long"
@@ -204,7 +204,7 @@ class Retries:
                 continue
             retry.tried = clock.now()
             try:
-                run(self._repeating(retry), self._road.world)
+                run(self._repeating(retry), self._coordinator.world)
             except Exception as failure:  # noqa: BLE001 - whatever the cache raises
                 refused = refused and not getattr(failure, "passing", True)
                 failures += 1
@@ -213,22 +213,22 @@ class Retries:
             else:
                 failures = 0
                 done += self.done(retry)
-        if not self._road.fused:
+        if not self._coordinator.fused:
             connections.close_all()  # of this thread, which ends
         if done:
             text = "%d failed invalidations of cache %r are carried out, %d are left"
-            metrics.log.info(text, done, self._road.alias, len(self.pending))
+            metrics.log.info(text, done, self._coordinator.alias, len(self.pending))
             return tuning.invalidation_retry
         return tuning.longest_refused_retry if refused else tuning.longest_invalidation_retry
 
     def _repeating(self, retry: Retry) -> Program[None]:
-        road, now = self._road, clock.now()
+        coordinator, now = self._coordinator, clock.now()
         keep, settle = (max(0, round(1000 * (until - now))) for until in (retry.stale_until, retry.settle_until))
-        road.forget(retry.key)
-        yield from road.load(retry.key, "").fencing(keep, settle, road.patience)
-        if not road.fused:  # only now: each attempt would void what was written since
+        coordinator.forget(retry.key)
+        yield from coordinator.load(retry.key, "").fencing(keep, settle, coordinator.patience)
+        if not coordinator.fused:  # only now: each attempt would void what was written since
             yield Remove(retry.plain, retry.version, stored=retry.key)
-        road.forget(retry.key)
+        coordinator.forget(retry.key)
 
 
 _all: weakref.WeakSet[Retries] = weakref.WeakSet()

@@ -29,40 +29,42 @@ BRIEFLY: Final = 0.1
 
 def renewing(call: LoadRequest, now: CachedValue, result: LoadResult) -> Program[LoadResult]:
     """Have one caller load it; the result for this one, who otherwise would get ``result``."""
-    road, options = call.road, call.options
-    flights = road.flights
-    if road.rests(call.key) or call.nested_in(call.place) is not None:
+    coordinator, options = call.coordinator, call.options
+    single_flight = coordinator.single_flight
+    if coordinator.rests(call.key) or call.nested_in(call.place) is not None:
         return result
     if options.refresh == "inline" and (yield from commits.private(call)):
         return result
-    flight, mine = flights.join(call.key)
+    inflight, mine = single_flight.join(call.key)
     patience = options.wait_stale if result.source == "stale" else 0.0
     if not mine:
         begin = clock.now()
-        landing = (yield Follow(flights, flight, begin + patience)) if patience else None
-        return result if landing is None or not landing.is_for(begin) else _instead(call, landing, result)
+        load_outcome = (yield Follow(single_flight, inflight, begin + patience)) if patience else None
+        return (
+            result if load_outcome is None or not load_outcome.is_for(begin) else _instead(call, load_outcome, result)
+        )
     as_of = clock.now()
     try:
         claim, there = yield from _claimed(call, now, patience)
     except BaseException:
-        flights.land(call.key, flight, RETRY)
+        single_flight.land(call.key, inflight, RETRY)
         raise
     if claim is None:
-        landing = RETRY if there is None else as_landing(call, there, as_of)
-        flights.land(call.key, flight, landing)
-        return _instead(call, landing, result, mine=True)
-    unstarted = partial(not_begun, call, flight, claim)
+        load_outcome = RETRY if there is None else as_landing(call, there, as_of)
+        single_flight.land(call.key, inflight, load_outcome)
+        return _instead(call, load_outcome, result, mine=True)
+    unstarted = partial(not_begun, call, inflight, claim)
     if options.refresh == "inline" and not patience:
-        yield Lead(flown(call, flight, loading(call, flight, claim, there or NOT_FOUND)), unstarted)
-        landing = yield Follow(flights, flight, inf, mine=True)
-        return result if landing is None else _instead(call, landing, result, mine=True)
+        yield Lead(flown(call, inflight, loading(call, inflight, claim, there or NOT_FOUND)), unstarted)
+        load_outcome = yield Follow(single_flight, inflight, inf, mine=True)
+        return result if load_outcome is None else _instead(call, load_outcome, result, mine=True)
     if options.refresh in ("inline", "thread"):
         yield Behind(
-            flown(call, flight, loading(call, flight, claim, there or NOT_FOUND)), unstarted, call.asynchronous
+            flown(call, inflight, loading(call, inflight, claim, there or NOT_FOUND)), unstarted, call.asynchronous
         )
-        landing = (yield Follow(flights, flight, as_of + patience)) if patience else None
-        return result if landing is None else _instead(call, landing, result, mine=True)
-    flights.land(call.key, flight, RETRY)
+        load_outcome = (yield Follow(single_flight, inflight, as_of + patience)) if patience else None
+        return result if load_outcome is None else _instead(call, load_outcome, result, mine=True)
+    single_flight.land(call.key, inflight, RETRY)
     call.hand_over(claim)
     return result
 
@@ -70,7 +72,7 @@ def renewing(call: LoadRequest, now: CachedValue, result: LoadResult) -> Program
 def _claimed(call: LoadRequest, now: CachedValue, patience: float) -> Program[tuple[Claim | None, CachedValue | None]]:
     """The claim if it is ours to load, and what there is now: what was there may have been invalidated since we looked. Else
     a newer value, if there is one."""
-    road = call.road
+    coordinator = call.coordinator
     lease = None if call.options.refresh in ("inline", "thread") else round(1000 * call.options.start_within)
     wish = call.claim(patience, fresh_above=max(now.lives, call.stale_ms), lease=lease)
     claim = yield from claiming(call, wish)
@@ -80,9 +82,9 @@ def _claimed(call: LoadRequest, now: CachedValue, patience: float) -> Program[tu
         newer = call.found(claim.value_left, claim.value)
         return None, None if newer.value is MISSING else newer
     if claim.verdict != OURS:
-        road.rest(call.key, min(claim.lease_left, BRIEFLY) if claim.verdict == BUSY else claim.lease_left)
+        coordinator.rest(call.key, min(claim.lease_left, BRIEFLY) if claim.verdict == BUSY else claim.lease_left)
         return None, None
-    if road.fused:
+    if coordinator.fused:
         return claim, call.found(claim.value_left, claim.value)
     again = yield from looked_again(call, claim)
     if again.newer_than(now):
@@ -91,21 +93,21 @@ def _claimed(call: LoadRequest, now: CachedValue, patience: float) -> Program[tu
     return claim, again
 
 
-def _instead(call: LoadRequest, landing: LoadOutcome, result: LoadResult, *, mine: bool = False) -> LoadResult:
+def _instead(call: LoadRequest, load_outcome: LoadOutcome, result: LoadResult, *, mine: bool = False) -> LoadResult:
     """What a flight brought in place of the value that there was."""
-    if landing is RETRY:
+    if load_outcome is RETRY:
         return result
-    if landing.error is not None:
+    if load_outcome.error is not None:
         if mine and not call.options.stale_if_error:
-            raise landing.error
+            raise load_outcome.error
         return result
-    return landed(call, landing, mine, 0.0)
+    return landed(call, load_outcome, mine, 0.0)
 
 
-def landed(call: LoadRequest, landing: LoadOutcome, mine: bool, waited: float) -> LoadResult:
+def landed(call: LoadRequest, load_outcome: LoadOutcome, mine: bool, waited: float) -> LoadResult:
     """What a flight brought, to one of its callers."""
-    if landing.error is not None:
-        raise landing.failure(mine)
-    value = landing.value if mine or call.options.share else landing.copy()
-    source = landing.source if mine or landing.source in ("stale", "unlocked") else "waited"
-    return LoadResult(value, source, landing.fresh_for, waited)
+    if load_outcome.error is not None:
+        raise load_outcome.failure(mine)
+    value = load_outcome.value if mine or call.options.share else load_outcome.copy()
+    source = load_outcome.source if mine or load_outcome.source in ("stale", "unlocked") else "waited"
+    return LoadResult(value, source, load_outcome.fresh_for, waited)

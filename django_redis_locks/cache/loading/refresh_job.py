@@ -53,7 +53,7 @@ class Job:
         """Carry it out in this process; False if it isn't to be done any more."""
         from .get import taking_over  # noqa: PLC0415 - it hands jobs over itself
 
-        world = self.call.road.world
+        world = self.call.coordinator.world
         if self.call.asynchronous or self.call.of_task:
             return async_to_sync(arun)(taking_over(self.call, self.token), world)
         return run(taking_over(self.call, self.token), world)
@@ -85,7 +85,7 @@ def hand_over(call: LoadRequest, claim: Claim) -> None:
     job = call.job or Job(path_of(call.loader))
     job = replace(job, token=call.token, expire=call.options.start_within, call=call)
     if claim.hold is not None:
-        call.road.world.unwatch(claim.hold)
+        call.coordinator.world.unwatch(claim.hold)
         claim.hold.state = State.GONE
     if call.options.refresh == "celery" and running_loop() is not None:
         background.in_thread(partial(_submit, job, _do))  # to publish would block the loop

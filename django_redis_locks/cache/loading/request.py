@@ -37,7 +37,7 @@ class LoadRequest:
 
     def __init__(
         self,
-        road: CacheCoordinator,
+        coordinator: CacheCoordinator,
         plain: str,
         version: int | None,
         loader: Callable[..., Any],
@@ -46,10 +46,10 @@ class LoadRequest:
         name: str = "",
         job: Job | None = None,
     ) -> None:
-        self.road = road
+        self.coordinator = coordinator
         self.plain = plain
         self.version = version
-        self.key = road.key(plain, version) if road.fused else road.unchecked_key(plain, version)
+        self.key = coordinator.key(plain, version) if coordinator.fused else coordinator.unchecked_key(plain, version)
         self.first: CachedValue | None = None
         """What a first look has brought."""
         self.name = name or usual_name(str(plain))
@@ -66,7 +66,7 @@ class LoadRequest:
     @property
     def load(self) -> Any:
         if self._load is None:
-            self._load = self.road.load(self.key, self.name)
+            self._load = self.coordinator.load(self.key, self.name)
         return self._load
 
     @property
@@ -77,13 +77,13 @@ class LoadRequest:
     @property
     def lease(self) -> int:
         """Milliseconds after which the claim of a process that has died is over."""
-        return max(10, round(1000 * min(self.road.world.tuning.load_lease, self.options.max_hold or inf)))
+        return max(10, round(1000 * min(self.coordinator.world.tuning.load_lease, self.options.max_hold or inf)))
 
     @property
     def ttl(self) -> float | None:
         """Seconds for which a value is fresh; None: for ever."""
         ttl: float | None = self.options.ttl
-        return self.road.default_ttl if self.options.ttl is DEFAULT_TIMEOUT else ttl
+        return self.coordinator.default_ttl if self.options.ttl is DEFAULT_TIMEOUT else ttl
 
     @property
     def stores(self) -> bool:
@@ -96,7 +96,7 @@ class LoadRequest:
         if data is None:
             return NOT_FOUND
         try:
-            value = self.road.values.loads(data)
+            value = self.coordinator.values.loads(data)
         except Exception as error:  # noqa: BLE001 - whatever a pickle raises
             metrics.log.warning("A value of %r can't be read, and is loaded anew: %r", self.name, error)
             return NOT_FOUND
@@ -129,26 +129,26 @@ class LoadRequest:
                 return outer
         return None
 
-    def follows(self, flight: InflightLoad) -> bool:
+    def follows(self, inflight: InflightLoad) -> bool:
         """All loads within which this one runs wait for a flight from now on. False if that waits for one of them."""
         self._outer = [outer for _, outer in loaders.loading.get() if outer is not None]
         for outer in self._outer:  # before we look: of two who are about to wait for each other one sees it
-            outer.waits_for.append(flight)
-        if self._outer and flight.needs(self._outer):
-            self.leaves(flight)
+            outer.waits_for.append(inflight)
+        if self._outer and inflight.needs(self._outer):
+            self.leaves(inflight)
             return False
         return True
 
-    def leaves(self, flight: InflightLoad) -> None:
+    def leaves(self, inflight: InflightLoad) -> None:
         """They wait for it no longer."""
         for outer in self._outer:
-            outer.waits_for.remove(flight)
+            outer.waits_for.remove(inflight)
 
     def longest_wait(self) -> Program[float]:
         """Seconds to wait at most, whatever ``wait`` says, for another caller's load: it may wait for the end of the load or
         transaction that this caller is inside of."""
         if (yield from commits.open_around()):
-            return self.road.world.tuning.transaction_wait
+            return self.coordinator.world.tuning.transaction_wait
         return self.lease / 1000 if loaders.loading.get() else inf
 
     def pending(self) -> CachedValue | None:

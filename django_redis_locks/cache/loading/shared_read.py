@@ -26,31 +26,31 @@ NOTHING = -2, None
 
 def together(call: LoadRequest) -> Program[tuple[int, Any]]:
     """The milliseconds that the value has left, and the value."""
-    looks, key = call.road.looks, (running_loop(), call.key, call.ends_matter)
+    looks, key = call.coordinator.looks, (running_loop(), call.key, call.ends_matter)
     look, mine = looks.join(key)
     if not mine:
-        until = clock.now() + call.road.world.tuning.socket_timeout
-        landing: LoadOutcome | None = yield Follow(looks, look, until)
-        if landing is not None and landing.value == NOTHING:
+        until = clock.now() + call.coordinator.world.tuning.socket_timeout
+        load_outcome: LoadOutcome | None = yield Follow(looks, look, until)
+        if load_outcome is not None and load_outcome.value == NOTHING:
             return NOTHING
         look, mine = looks.join(key)
         if not mine:
-            landing = yield Follow(looks, look, until)
-            if landing is None or landing is RETRY:
+            load_outcome = yield Follow(looks, look, until)
+            if load_outcome is None or load_outcome is RETRY:
                 return (yield from _look(call))
-            found: tuple[int, Any] = landing.value
+            found: tuple[int, Any] = load_outcome.value
             return found
     return (yield from _leading(call, key, look))
 
 
 def _leading(call: LoadRequest, key: Any, look: InflightLoad) -> Program[tuple[int, Any]]:
-    landing = RETRY
+    load_outcome = RETRY
     try:
         found = yield from _look(call)
-        landing = LoadOutcome(found)
+        load_outcome = LoadOutcome(found)
         return found
     finally:
-        call.road.looks.land(key, look, landing)
+        call.coordinator.looks.land(key, look, load_outcome)
 
 
 def _look(call: LoadRequest) -> Program[tuple[int, Any]]:

@@ -95,11 +95,11 @@ class InflightLoad:
     """A load on its way. ``waits_for`` are others that its loader waits for, or
     that loads within it wait for."""
 
-    __slots__ = ("claimed", "followed", "gates", "home", "landing", "overdue", "waits_for")
+    __slots__ = ("claimed", "followed", "gates", "home", "load_outcome", "overdue", "waits_for")
 
     def __init__(self) -> None:
         self.gates: list[ThreadEvent | TaskEvent] = []
-        self.landing: LoadOutcome | None = None
+        self.load_outcome: LoadOutcome | None = None
         self.waits_for: list[InflightLoad] = []
         self.followed = False
         self.overdue = inf
@@ -110,19 +110,19 @@ class InflightLoad:
         """Its claim in the store, for a thread that can't wait for that task."""
 
     def over(self) -> bool:
-        return self.landing is not None
+        return self.load_outcome is not None
 
     def needs(self, others: list[InflightLoad]) -> bool:
         """Whether it is one of them, or waits for one in the end."""
         seen: set[InflightLoad] = set()
         ahead = [self]
         while ahead:
-            flight = ahead.pop()
-            if flight in others:
+            inflight = ahead.pop()
+            if inflight in others:
                 return True
-            if flight not in seen:
-                seen.add(flight)
-                ahead.extend(flight.waits_for)
+            if inflight not in seen:
+                seen.add(inflight)
+                ahead.extend(inflight.waits_for)
         return False
 
 
@@ -141,25 +141,25 @@ class SingleFlight:
     def join(self, key: Hashable) -> tuple[InflightLoad, bool]:
         """The flight for a key, and whether the caller is to lead it."""
         with self._mutex:
-            flight = self._flying.get(key)
-            if flight is not None:
-                flight.followed = True
-                return flight, False
-            flight = self._flying[key] = InflightLoad()
-            return flight, True
+            inflight = self._flying.get(key)
+            if inflight is not None:
+                inflight.followed = True
+                return inflight, False
+            inflight = self._flying[key] = InflightLoad()
+            return inflight, True
 
     def forget(self, key: Hashable) -> None:
         """Who comes now doesn't join: what the flight brings is older than he is."""
         with self._mutex:
             self._flying.pop(key, None)
 
-    def give_up(self, key: Hashable, flight: InflightLoad, at: float = -inf) -> None:
+    def give_up(self, key: Hashable, inflight: InflightLoad, at: float = -inf) -> None:
         """Callers wait no longer for a flight than until then: its lease is over, or its loader has run for too long."""
         with self._mutex:
-            flight.overdue = min(flight.overdue, at)
-            if clock.now() >= flight.overdue and self._flying.get(key) is flight:
+            inflight.overdue = min(inflight.overdue, at)
+            if clock.now() >= inflight.overdue and self._flying.get(key) is inflight:
                 del self._flying[key]
-            gates = list(flight.gates)
+            gates = list(inflight.gates)
         for gate in gates:
             gate.set()
 
@@ -167,88 +167,88 @@ class SingleFlight:
         with self._mutex:
             self._flying.clear()
 
-    def knows(self, key: Hashable, flight: InflightLoad) -> bool:
-        return self._flying.get(key) is flight
+    def knows(self, key: Hashable, inflight: InflightLoad) -> bool:
+        return self._flying.get(key) is inflight
 
-    def land(self, key: Hashable, flight: InflightLoad, landing: LoadOutcome) -> None:
+    def land(self, key: Hashable, inflight: InflightLoad, load_outcome: LoadOutcome) -> None:
         """The flight is over; twice is once."""
         with self._mutex:
-            if flight.over():
+            if inflight.over():
                 return
-            flight.landing = landing
-            if self._flying.get(key) is flight:
+            inflight.load_outcome = load_outcome
+            if self._flying.get(key) is inflight:
                 del self._flying[key]
         try:
-            if flight.followed and not landing.alone:
-                landing.pack()
+            if inflight.followed and not load_outcome.alone:
+                load_outcome.pack()
         finally:
             # All at once: where each woke the next one, any thread that computes would get its turn between the two
-            for gate in flight.gates:
+            for gate in inflight.gates:
                 gate.set()
 
-    def claimed(self, flight: InflightLoad, token: str, claim: Claim) -> None:
+    def claimed(self, inflight: InflightLoad, token: str, claim: Claim) -> None:
         """Its load is claimed."""
         with self._mutex:
-            flight.claimed = token, claim
-            gates = list(flight.gates)
-        for gate in gates if flight.home is not None else ():
+            inflight.claimed = token, claim
+            gates = list(inflight.gates)
+        for gate in gates if inflight.home is not None else ():
             gate.set()
 
-    def take_over(self, flight: InflightLoad) -> tuple[str, Claim] | None:
+    def take_over(self, inflight: InflightLoad) -> tuple[str, Claim] | None:
         """Its claim, for the first one who asks."""
         with self._mutex:
-            found, flight.claimed = flight.claimed, None
+            found, inflight.claimed = inflight.claimed, None
             return found
 
     def follow(
-        self, flight: InflightLoad, until: float, *, or_claimed: bool = False, mine: bool = False
+        self, inflight: InflightLoad, until: float, *, or_claimed: bool = False, mine: bool = False
     ) -> LoadOutcome | None:
         """Wait for it in this thread; None if it takes longer, or is given up. ``or_claimed``: or until its load is claimed.
         ``mine``: the caller leads it."""
         gate = ThreadEvent()
         try:
-            self._enter(flight, gate)
-            while not (or_claimed and flight.claimed) and (left := _left(flight, until, mine)) > 0:
+            self._enter(inflight, gate)
+            while not (or_claimed and inflight.claimed) and (left := _left(inflight, until, mine)) > 0:
                 gate.wait(left)
         finally:
-            self._leave(flight, gate)
-        return flight.landing
+            self._leave(inflight, gate)
+        return inflight.load_outcome
 
     async def afollow(
-        self, flight: InflightLoad, until: float, gate: TaskEvent, *, mine: bool = False
+        self, inflight: InflightLoad, until: float, gate: TaskEvent, *, mine: bool = False
     ) -> LoadOutcome | None:
         """As ``follow``, in a task."""
         try:
-            self._enter(flight, gate)
-            while (left := _left(flight, until, mine)) > 0:
+            self._enter(inflight, gate)
+            while (left := _left(inflight, until, mine)) > 0:
                 await gate.wait(left)
         finally:
-            self._leave(flight, gate)
-        return flight.landing
+            self._leave(inflight, gate)
+        return inflight.load_outcome
 
-    def _enter(self, flight: InflightLoad, gate: ThreadEvent | TaskEvent) -> None:
+    def _enter(self, inflight: InflightLoad, gate: ThreadEvent | TaskEvent) -> None:
         with self._mutex:
-            if not flight.over():
-                flight.gates.append(gate)
+            if not inflight.over():
+                inflight.gates.append(gate)
 
-    def _leave(self, flight: InflightLoad, gate: ThreadEvent | TaskEvent) -> None:
-        if not flight.over():  # else nobody minds: a crowd needn't queue for the mutex
+    def _leave(self, inflight: InflightLoad, gate: ThreadEvent | TaskEvent) -> None:
+        if not inflight.over():  # else nobody minds: a crowd needn't queue for the mutex
             with self._mutex:
-                if not flight.over() and gate in flight.gates:
-                    flight.gates.remove(gate)
+                if not inflight.over() and gate in inflight.gates:
+                    inflight.gates.remove(gate)
 
 
-def _left(flight: InflightLoad, until: float, mine: bool) -> float:
+def _left(inflight: InflightLoad, until: float, mine: bool) -> float:
     """Seconds for which a caller waits on."""
-    return 0.0 if flight.over() else (until if mine else min(until, flight.overdue)) - clock.now()
+    return 0.0 if inflight.over() else (until if mine else min(until, inflight.overdue)) - clock.now()
 
 
 _all: weakref.WeakSet[SingleFlight] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
-    for flights in list(_all):
-        flights.clear()
+    for single_flight in list(_all):
+        single_flight.clear()
 
 
 forks.in_child(_after_fork_in_child)

@@ -32,7 +32,7 @@ def cut_off(call: LoadRequest, claim: Claim, seconds: float = 0.0, why: str = ""
     try:
         ours: bool = yield from call.load.giving_up(call.token, claim.hold, round(seconds * 1000), why)
     except LockBackendError as failure:
-        call.road.failed(failure)
+        call.coordinator.failed(failure)
         return True
     return ours
 
@@ -89,11 +89,11 @@ class StoreResult:
         source: Source = "unlocked" if claim is None and call.stores else "loaded"
         if keep == 0 or not self._context.stores:
             if claim is not None:
-                yield from cut_off(call, claim, call.road.world.tuning.unstored_memory, UNSHARED)
-            return LoadOutcome(value, source, values=call.road.values, alone=bool(transactions)), "unstored"
+                yield from cut_off(call, claim, call.coordinator.world.tuning.unstored_memory, UNSHARED)
+            return LoadOutcome(value, source, values=call.coordinator.values, alone=bool(transactions)), "unstored"
         if claim is None and not transactions:
-            return LoadOutcome(value, source, values=call.road.values), "unstored"
-        data = call.road.values.dumps(value)
+            return LoadOutcome(value, source, values=call.coordinator.values), "unstored"
+        data = call.coordinator.values.dumps(value)
         if transactions:
             return (yield from self._awaiting_commit(transactions, value, data, keep))
         return (yield from self.stored(value, data, keep))
@@ -112,7 +112,7 @@ class StoreResult:
             try:
                 self._token = yield from call.load.deferring(call.token, claim.hold)
             except LockBackendError as failure:
-                call.road.failed(failure)
+                call.coordinator.failed(failure)
                 self._token = ""
             self._by_permit = True
             if self._token:
@@ -124,29 +124,31 @@ class StoreResult:
         return LoadOutcome(value, alone=True), "unstored"
 
     def _store_now(self, value: Any, data: Any, keep: float | None) -> None:
-        if self._call.road.down:  # another hook of this COMMIT has waited for it already; the permit ends by itself
+        if (
+            self._call.coordinator.down
+        ):  # another hook of this COMMIT has waited for it already; the permit ends by itself
             return
-        run(self.stored(value, data, keep), self._call.road.world)
+        run(self.stored(value, data, keep), self._call.coordinator.world)
 
     def stored(self, value: Any, data: Any, keep: float | None) -> Program[tuple[LoadOutcome, str]]:
         """Store it, unless the claim, or the permit, is void."""
         call, claim, as_of = self._call, self._claim, clock.now()
-        if call.road.fused:
+        if call.coordinator.fused:
             storing = self._fused(data, keep)
         else:
-            storing = self._local(value, keep) if call.road.local else self._beside(value, keep)
+            storing = self._local(value, keep) if call.coordinator.local else self._beside(value, keep)
         try:
             outcome = yield from storing
         except LockBackendError as failure:  # the claim may have been void
-            call.road.failed(failure)
+            call.coordinator.failed(failure)
             outcome = "unstored"
         if outcome == "fenced":
-            metrics.count(call.road.alias, metrics.FENCED)
+            metrics.count(call.coordinator.alias, metrics.FENCED)
         if outcome != "stored":
             return LoadOutcome(value, alone=True), outcome
         if claim is not None:
-            call.road.retries.replaced(call.key, claim.asked)
-        return LoadOutcome(value, data=data, values=call.road.values, fresh_for=keep, as_of=as_of), outcome
+            call.coordinator.retries.replaced(call.key, claim.asked)
+        return LoadOutcome(value, data=data, values=call.coordinator.values, fresh_for=keep, as_of=as_of), outcome
 
     def _fused(self, data: Any, keep: float | None) -> Program[str]:
         call, claim = self._call, self._claim
@@ -161,7 +163,7 @@ class StoreResult:
         assert claim is not None  # noqa: S101
 
         def write(settling: int) -> None:
-            call.road.world.handlers[Keep](self._keeping(value, _settled(keep, settling)))
+            call.coordinator.world.handlers[Keep](self._keeping(value, _settled(keep, settling)))
 
         stored = yield from call.load.storing(self._token, 0, write, claim.hold, by_permit=self._by_permit)
         return "stored" if stored else "fenced"
@@ -195,7 +197,7 @@ class StoreResult:
                     removed = True
             finally:
                 if not removed:
-                    call.road.retries.add([(call.key, call.plain, call.version)], failure)
+                    call.coordinator.retries.add([(call.key, call.plain, call.version)], failure)
             raise
         return "fenced"
 

@@ -60,7 +60,7 @@ class Pending:
     def __init__(
         self, connections: list[Any], call: LoadRequest, value: Any, data: Any, store: Callable[[], object] | None
     ) -> None:
-        self.road = call.road
+        self.coordinator = call.coordinator
         self._place = call.place
         self.value = value
         self.data = data
@@ -196,11 +196,11 @@ def forget(place: LockId) -> None:
         found.drop()
 
 
-def forget_all(road: CacheCoordinator) -> None:
+def forget_all(coordinator: CacheCoordinator) -> None:
     """The same, of all that are cleared with this road's."""
     for place, found in list(_here.pending.items()):
-        theirs = found.road
-        if place.store == road.load("", "").place.store and theirs.generations() == road.generations():
+        theirs = found.coordinator
+        if place.store == coordinator.load("", "").place.store and theirs.generations() == coordinator.generations():
             forget(place)
 
 

@@ -32,12 +32,12 @@ class RenderLease:
         passing: whoever comes now needn't wait, since what is loaded here isn't stored, or the wait is over.
     """
 
-    def __init__(self, road: CacheCoordinator, key: str) -> None:
+    def __init__(self, coordinator: CacheCoordinator, key: str) -> None:
         self.mine = self.waited = self.passing = False
-        self._road = road
+        self._coordinator = coordinator
         self._key = key
-        self._lease = round(1000 * road.world.tuning.load_lease)
-        self._load: Load = road.load(key, "")
+        self._lease = round(1000 * coordinator.world.tuning.load_lease)
+        self._load: Load = coordinator.load(key, "")
         self._flight: InflightLoad | None = None
         self._claim: Claim | None = None
         self._token = ""
@@ -51,23 +51,23 @@ class RenderLease:
         """Wait for it, so many seconds at most."""
         until = clock.now() + wait
         while True:
-            flight, lead = self._road.flights.join(self._key)
+            inflight, lead = self._coordinator.single_flight.join(self._key)
             if lead:
-                self._flight = flight
+                self._flight = inflight
                 yield from self._ask(max(until - clock.now(), 0.0))
                 return
-            landing = yield Follow(self._road.flights, flight, until)
-            if landing is not None:
-                metrics.count(self._road.alias, metrics.WAITS)
+            load_outcome = yield Follow(self._coordinator.single_flight, inflight, until)
+            if load_outcome is not None:
+                metrics.count(self._coordinator.alias, metrics.WAITS)
                 self.waited = True
                 return
             if clock.now() >= until:
-                metrics.count(self._road.alias, metrics.TIMEOUTS)
+                metrics.count(self._coordinator.alias, metrics.TIMEOUTS)
                 self.passing = True
                 return
 
     def _ask(self, wait: float) -> Program[None]:
-        if self._road.down:
+        if self._coordinator.down:
             self.mine = True
             return
         wish = ClaimRequest(0.0, running_loop(), lease=self._lease, renew_for=RENEWED)
@@ -78,7 +78,7 @@ class RenderLease:
                 wish.wait = wait
                 claim = yield from self._load.claiming(wish)
         except LockBackendError as failure:
-            self._road.failed(failure)
+            self._coordinator.failed(failure)
             self.mine = True
             return
         except BaseException:
@@ -91,7 +91,7 @@ class RenderLease:
         elif claim.verdict == FAILED and claim.said == UNSHARED:
             self.passing = True
         elif claim.verdict == BUSY:
-            metrics.count(self._road.alias, metrics.TIMEOUTS)
+            metrics.count(self._coordinator.alias, metrics.TIMEOUTS)
             self.passing = True
         else:
             self.waited = True
@@ -103,7 +103,7 @@ class RenderLease:
         try:
             ours, _ = yield from self._load.checking(self._token, self._lease)
         except LockBackendError as failure:
-            self._road.failed(failure)
+            self._coordinator.failed(failure)
             return True
         return ours
 
@@ -114,16 +114,16 @@ class RenderLease:
                 why = UNSHARED if self._pass_by else ""
                 yield from self._load.giving_up(self._token, claim.hold, round(self._pass_by * 1000), why)
         except LockBackendError as failure:
-            self._road.failed(failure)
+            self._coordinator.failed(failure)
         finally:
             if self._flight is not None:
-                self._road.flights.land(self._key, self._flight, RETRY)
+                self._coordinator.single_flight.land(self._key, self._flight, RETRY)
 
     def drop(self) -> None:
         """As ``end``, in a finalizer."""
         claim, self._claim = self._claim, None
         if claim is not None:
             sweep = self._load.abandoning(self._token, claim.hold, self._lease)
-            self._road.world.handlers[type(sweep)](sweep)
+            self._coordinator.world.handlers[type(sweep)](sweep)
         if self._flight is not None:
-            self._road.flights.land(self._key, self._flight, RETRY)
+            self._coordinator.single_flight.land(self._key, self._flight, RETRY)

@@ -257,12 +257,12 @@ class PageRequest:
         learned = len(asked) > 1
         if not (learned or terms.personal) and (meta.get("HTTP_COOKIE") or meta.get("HTTP_AUTHORIZATION")):
             return None
-        road = road_of(terms.cache_alias, terms.using)
-        self._world = road.world
-        self._key = road.key(f"{asked[-1]}.{self._request.method}.turn", None)
+        coordinator = road_of(terms.cache_alias, terms.using)
+        self._world = coordinator.world
+        self._key = coordinator.key(f"{asked[-1]}.{self._request.method}.turn", None)
         if self._key in _held(self._request):  # a middleware and a decorator, or a view that calls another one
             return None
-        return RenderLease(road, self._key)
+        return RenderLease(coordinator, self._key)
 
     def _patience(self) -> float:
         now = clock.now()

@@ -25,23 +25,23 @@ class Crowd:
     """Threads that follow a flight."""
 
     def __init__(self) -> None:
-        self.flights = SingleFlight()
-        self.flight, self.leads = self.flights.join("k")
-        self.landing = LoadOutcome("value")
+        self.single_flight = SingleFlight()
+        self.inflight, self.leads = self.single_flight.join("k")
+        self.load_outcome = LoadOutcome("value")
         self.pool = ThreadPoolExecutor(CROWD)
         self.waits: list[Future[LoadOutcome | None]] = []
 
     def come(self, number: int, until: float = inf) -> None:
         for _ in range(number):
-            before = len(self.flight.gates)
-            self.waits.append(self.pool.submit(self.flights.follow, self.flight, until))
-            eventually(lambda before=before: len(self.flight.gates) > before)
+            before = len(self.inflight.gates)
+            self.waits.append(self.pool.submit(self.single_flight.follow, self.inflight, until))
+            eventually(lambda before=before: len(self.inflight.gates) > before)
 
     def land(self) -> None:
-        self.flights.land("k", self.flight, self.landing)
+        self.single_flight.land("k", self.inflight, self.load_outcome)
 
     def all_have_it(self) -> bool:
-        return [wait.result(PATIENCE) for wait in self.waits] == [self.landing] * len(self.waits)
+        return [wait.result(PATIENCE) for wait in self.waits] == [self.load_outcome] * len(self.waits)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def crowd() -> Any:
     crowd = Crowd()
     yield crowd
     crowd.land()
-    for gate in crowd.flight.gates:
+    for gate in crowd.inflight.gates:
         gate.set()
     crowd.pool.shutdown()
 
@@ -89,9 +89,9 @@ def test_interrupted_followers_do_not_keep_the_others(crowd: Crowd, monkeypatch:
 def test_follower_that_gives_up_leaves_no_gate(crowd: Crowd) -> None:
     """Else a load that takes for ever would gather gates."""
     crowd.come(2)
-    assert crowd.flights.follow(crowd.flight, clock.now() + 0.01) is None
+    assert crowd.single_flight.follow(crowd.inflight, clock.now() + 0.01) is None
     crowd.come(2)
-    assert len(crowd.flight.gates) == 4
+    assert len(crowd.inflight.gates) == 4
     crowd.land()
     assert crowd.all_have_it()
 
@@ -102,8 +102,8 @@ def test_leader_interrupted_while_it_packs_still_wakes_followers(crowd: Crowd, m
     def pack() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(crowd.landing, "pack", pack)
-    crowd.flight.followed = True
+    monkeypatch.setattr(crowd.load_outcome, "pack", pack)
+    crowd.inflight.followed = True
     crowd.come(3)
     with pytest.raises(KeyboardInterrupt):
         crowd.land()
@@ -112,23 +112,23 @@ def test_leader_interrupted_while_it_packs_still_wakes_followers(crowd: Crowd, m
 
 def test_follower_does_not_see_what_the_leader_changes_after_landing(crowd: Crowd) -> None:
     codec: Any = pickle
-    crowd.landing = LoadOutcome(["value"], values=codec)
-    crowd.flight.followed = True
+    crowd.load_outcome = LoadOutcome(["value"], values=codec)
+    crowd.inflight.followed = True
     crowd.land()
-    crowd.landing.value.append("changed")
-    assert crowd.landing.copy() == ["value"]
+    crowd.load_outcome.value.append("changed")
+    assert crowd.load_outcome.copy() == ["value"]
 
 
 def test_one_of_many_concurrent_calls_leads() -> None:
     """[S52] [S20] To look and to begin is one step."""
-    flights, barrier = SingleFlight(), threading.Barrier(8)
+    single_flight, barrier = SingleFlight(), threading.Barrier(8)
     leads: list[int] = []
     before = sys.getswitchinterval()
 
     def come() -> None:
         for turn in range(200):
             barrier.wait(PATIENCE)
-            if flights.join(f"k{turn}")[1]:
+            if single_flight.join(f"k{turn}")[1]:
                 leads.append(turn)
 
     sys.setswitchinterval(1e-6)
@@ -150,13 +150,13 @@ def test_result_of_a_load_is_for_followers_that_came_before_it_was_certainly_tru
 
 
 def test_load_that_was_forgotten_does_not_end_the_one_that_began_since() -> None:
-    flights = SingleFlight()
-    old, _ = flights.join("k")
-    flights.forget("k")
-    new, leads = flights.join("k")
+    single_flight = SingleFlight()
+    old, _ = single_flight.join("k")
+    single_flight.forget("k")
+    new, leads = single_flight.join("k")
     assert leads
-    flights.land("k", old, LoadOutcome("old"))
-    assert flights.join("k") == (new, False)
+    single_flight.land("k", old, LoadOutcome("old"))
+    assert single_flight.join("k") == (new, False)
 
 
 def test_load_needs_what_it_waits_for_by_way_of_another_one() -> None:
@@ -177,12 +177,12 @@ class Woken(ThreadEvent):
 
 def test_claim_of_a_load_is_taken_over_once_and_its_followers_are_woken() -> None:
     """A thread whose own loop leads the load carries it out in its place."""
-    flights, follower = SingleFlight(), Woken()
-    flight, _ = flights.join("k")
-    flight.home = object()
-    flight.gates.append(follower)
+    single_flight, follower = SingleFlight(), Woken()
+    inflight, _ = single_flight.join("k")
+    inflight.home = object()
+    inflight.gates.append(follower)
     claim: Any = object()
-    flights.claimed(flight, "token", claim)
+    single_flight.claimed(inflight, "token", claim)
     assert follower.woken
-    assert flights.take_over(flight) == ("token", claim)
-    assert flights.take_over(flight) is None
+    assert single_flight.take_over(inflight) == ("token", claim)
+    assert single_flight.take_over(inflight) is None
