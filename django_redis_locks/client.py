@@ -49,7 +49,7 @@ MEMORY = 4096
 class LockAddress(NamedTuple):
     """Where locks and records are, and what they are called."""
 
-    place: LockId
+    lock_id: LockId
     keys: LockKeys
     key: str
     name: str

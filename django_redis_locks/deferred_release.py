@@ -43,7 +43,7 @@ _PATIENCE = 1.0
 def rejoin(lock: Lock) -> DeferredGrant | None:
     """What an earlier call or block of this thread left locked until the end of its transaction, to be entered again: that
     transaction is still open."""
-    left = registry.newest(lock.place, deferred=True) if registry.knows(lock.place) else None
+    left = registry.newest(lock.lock_id, deferred=True) if registry.knows(lock.lock_id) else None
     return left if isinstance(left, DeferredGrant) and left.hold.live else None
 
 
@@ -198,7 +198,7 @@ class DeferredGrant(Grant):
                     lock._released(self, bool(count))
             return count
 
-        lock._perform(Cleanup(hold.place, replace(free, parse=freed), lock.terms.lease / 1000))
+        lock._perform(Cleanup(hold.lock_id, replace(free, parse=freed), lock.terms.lease / 1000))
         return True
 
     def _put(self, job: Callable[[], object]) -> None:
@@ -284,4 +284,4 @@ def report(grant: Grant, failure: LockError) -> None:
 
 def _engine(of: Any) -> Engine:
     """Of a lock, or of a grant's keeper."""
-    return cast("Engine", of.world)
+    return cast("Engine", of.performer)

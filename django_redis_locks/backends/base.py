@@ -27,7 +27,7 @@ class Listener(Protocol):
     def told(self, number: str, lock: str) -> None:
         """The queue of this number was taken out of the line, since this lock may be free; or it is ``LOOK``."""
 
-    def missed(self) -> None:
+    def on_reconnect(self) -> None:
         """Wake-ups may have been lost."""
 
     def waiting(self) -> bool:
@@ -37,7 +37,7 @@ class Listener(Protocol):
 class Inbox:
     """How a store's wake-ups reach this process. This one is deaf: waiters ask now and then."""
 
-    def hears(self, channel: str) -> str:
+    def channel_name(self, channel: str) -> str:
         """The whole name of our inbox among the channels that begin so; "" unless wake-ups sent there reach us."""
         return ""
 

@@ -90,7 +90,7 @@ def get_or_load(
             return first.value
     call = LoadRequest(coordinator, key, version, loader, checked)
     call.first = first
-    result = run(getting(call), coordinator.world)
+    result = run(getting(call), coordinator.performer)
     return result if info else result.value
 
 
@@ -110,7 +110,7 @@ async def aget_or_load(
     coordinator, checked = _terms(cache, using, options)
     call = LoadRequest(coordinator, key, version, loader, checked)
     call.asynchronous = iscoroutinefunction(loader)
-    result = await arun(getting(call), coordinator.world)
+    result = await arun(getting(call), coordinator.performer)
     return result if info else result.value
 
 
@@ -129,7 +129,7 @@ def refresh(
     loaders.check_sync(loader)
     coordinator, checked = _terms(cache, using, options)
     call = LoadRequest(coordinator, key, version, loader, checked)
-    result = run(refreshing(call), coordinator.world)
+    result = run(refreshing(call), coordinator.performer)
     return result if info else result.value
 
 
@@ -148,7 +148,7 @@ async def arefresh(
     coordinator, checked = _terms(cache, using, options)
     call = LoadRequest(coordinator, key, version, loader, checked)
     call.asynchronous = iscoroutinefunction(loader)
-    result = await arun(refreshing(call), coordinator.world)
+    result = await arun(refreshing(call), coordinator.performer)
     return result if info else result.value
 
 
@@ -176,7 +176,7 @@ def get_or_load_many(
     """
     loaders.check_sync(loader)
     coordinator, checked = _terms(cache, using, options)
-    results = run(getting_many(coordinator, keys, version, loader, checked), coordinator.world)
+    results = run(getting_many(coordinator, keys, version, loader, checked), coordinator.performer)
     return _plain(results, info)
 
 
@@ -193,7 +193,7 @@ async def aget_or_load_many(
     """As ``get_or_load_many``."""
     loaders.check_async(loader)
     coordinator, checked = _terms(cache, using, options)
-    results = await arun(getting_many(coordinator, keys, version, loader, checked), coordinator.world)
+    results = await arun(getting_many(coordinator, keys, version, loader, checked), coordinator.performer)
     return _plain(results, info)
 
 
@@ -234,12 +234,12 @@ def invalidate(
     connections = [] if immediate else commits.open_now()
 
     def work() -> None:
-        failure = run(invalidating(coordinator, items, keep, quiet), coordinator.world)
+        failure = run(invalidating(coordinator, items, keep, quiet), coordinator.performer)
         if failure is not None and not (connections and isinstance(failure, LockBackendError)):
             raise failure  # Django logs it after a commit
 
     for key, _, _ in items if connections else ():
-        commits.forget(coordinator.load(key, "").place)
+        commits.forget(coordinator.load(key, "").lock_id)
     commits.after_commit(connections, work)
 
 
@@ -256,7 +256,7 @@ async def ainvalidate(
     coordinator = road_of(cache, using)
     items = [(coordinator.key(key, version), key, version) for key in keys]
     keep, quiet = _milliseconds(stale, "stale"), _milliseconds(settle, "settle")
-    failure = await arun(invalidating(coordinator, items, keep, quiet), coordinator.world)
+    failure = await arun(invalidating(coordinator, items, keep, quiet), coordinator.performer)
     if failure is not None:
         raise failure
 

@@ -120,22 +120,22 @@ class Waiter:
     seat can give it up at any moment, whether or not he got to join; the rest belongs to the queues. ``wish`` is what only
     its caller keeps: once that is gone the seat is given up."""
 
-    __slots__ = ("caller", "channel", "gate", "home", "lease", "place", "queue", "turn")
+    __slots__ = ("attempt", "caller", "channel", "gate", "home", "lease", "lock_id", "queue")
 
-    def __init__(self, place: LockId, home: object, channel: str, lease: int = 0, wish: object = None) -> None:
+    def __init__(self, lock_id: LockId, home: object, channel: str, lease: int = 0, wish: object = None) -> None:
         self.caller: Callable[[], object] = _always if wish is None else weakref.ref(wish)
-        self.place = place
+        self.lock_id = lock_id
         self.home = home
         self.channel = channel
         self.lease = lease
         self.queue: Any = None
         self.gate: Any = None
-        self.turn: Attempt | None = None
+        self.attempt: Attempt | None = None
 
     @property
     def gave_back(self) -> bool:
         """What it took over without asking the store is the queue's again."""
-        taken = None if self.turn is None else self.turn.taken
+        taken = None if self.attempt is None else self.attempt.taken
         return taken is not None and taken.taker is not self
 
 
@@ -159,10 +159,10 @@ class HandedOverLock:
         self.taker: Waiter | None = None
         self.doubtful = False
 
-    def spurned(self, turn: Attempt) -> None:
+    def rejected(self, attempt: Attempt) -> None:
         """Whose turn it was isn't heard of any more. The next one asks the store."""
-        self.hold.spare = 0
-        if turn.taken is self:
+        self.hold.reserved_fences = 0
+        if attempt.taken is self:
             self.taker = None
         else:
             self.doubtful = True
@@ -170,7 +170,7 @@ class HandedOverLock:
     def gone(self) -> None:
         """It wasn't there any more: whether it was taken before its release or after it the store doesn't say."""
         hold = self.hold
-        if not self.doubtful and not hold.doubted and clock.now() < hold.deadline:
+        if not self.doubtful and not hold.release_failed and clock.now() < hold.deadline:
             events.emit(events.Vanished(hold.key, hold.name, hold.alias, hold.fence))
 
 
@@ -186,7 +186,7 @@ class Attempt(NamedTuple):
     """
 
     address: str = ""
-    arrival: int = 0
+    enqueued_at: int = 0
     more: bool = False
     handed: HandedOverLock | None = None
     taken: HandedOverLock | None = None
@@ -200,7 +200,7 @@ class QueuePosition(NamedTuple):
         others: other queues do.
     """
 
-    arrival: int = 0
+    enqueued_at: int = 0
     others: bool = False
 
 
@@ -211,26 +211,26 @@ class Wait(Effect["Attempt | None"]):
 
     Only the head of a queue asks: at once if nobody asked before it or something was handed over, and later when a
     wake-up has come since the last time somebody asked, when ``pause`` seconds are over (None: whatever the last head
-    chose), or at ``until``. ``standing`` is what the answer to its last question said.
+    chose), or at ``until``. ``position`` is what the answer to its last question said.
     """
 
     local: ClassVar[bool] = False
 
-    seat: Waiter
+    waiter: Waiter
     until: float
     pause: float | None = None
-    standing: QueuePosition | None = None
+    position: QueuePosition | None = None
 
 
 @dataclass(slots=True)
 class LeaveQueue(Effect[None]):
     """Give the seat up; twice is once. Whoever is head then asks not before ``pause`` seconds or a wake-up (None: no
-    change). ``standing`` is what the answer to its last question said; None if there was none: what the queue was told
+    change). ``position`` is what the answer to its last question said; None if there was none: what the queue was told
     or handed then goes to the next head, and from an empty queue to the janitor."""
 
-    seat: Waiter
+    waiter: Waiter
     pause: float | None = None
-    standing: QueuePosition | None = None
+    position: QueuePosition | None = None
 
 
 @dataclass(slots=True)
@@ -256,7 +256,7 @@ class HandOver(Effect[bool]):
 class Requeue(Effect[str]):
     """The address of the caller's own queue, to line up again in the store; "" if nobody waits there."""
 
-    place: LockId
+    lock_id: LockId
     home: object
 
 
@@ -266,7 +266,7 @@ class NotifyWaiters(Effect[None]):
     every queue of this process for it has its head ask. ``address`` is the queue that was to line up again in the
     same step: it may be gone by now."""
 
-    place: LockId
+    lock_id: LockId
     woke: bool
     address: str = ""
 
@@ -277,7 +277,7 @@ class Cleanup(Effect[None]):
     be repeated at will; the janitor does so, at once and again when late copies of a request may have come, the last
     time after ``lease`` seconds."""
 
-    place: LockId
+    lock_id: LockId
     delete: Command[int]
     lease: float
 
@@ -300,10 +300,10 @@ class Performer(Protocol):
     def queued(self) -> Callable[[LockId], bool]:
         """Whether anybody in this process waits for a place: if not, there is nobody to hand a lock over to, or to tell."""
 
-    def calm(self, seat: Waiter, /) -> bool:
+    def uncontended(self, waiter: Waiter, /) -> bool:
         """Whether nobody in this process waits for a place, or did lately: then one may ask before one queues up."""
 
-    def cool(self, seat: Waiter, /) -> bool:
+    def end_uncontended(self, waiter: Waiter, /) -> bool:
         """There was nothing to wait for; False if there is a seat to give up all the same, since others came meanwhile."""
 
     def may_block(self) -> object:
@@ -312,7 +312,7 @@ class Performer(Protocol):
             SynchronousOnlyOperation: this thread runs an event loop, which must not be blocked.
         """
 
-    def listen_for(self, place: LockId, /) -> object:
+    def listen_for(self, lock_id: LockId, /) -> object:
         """Have messages about a lock reach this process, soon."""
 
     def watch(self, hold: Hold, prolong: Callable[[str, int], Command[bool]], lease: int, /) -> object:

@@ -58,15 +58,14 @@ class Hold:
         "alias",
         "asked",
         "deadline",
-        "doubted",
         "fence",
-        "freed_in_time",
         "grant",
         "hand_overs",
         "home",
         "inside",
         "key",
         "lease",
+        "lock_id",
         "lost_why",
         "mutex",
         "name",
@@ -74,11 +73,12 @@ class Hold:
         "outcome_unknown",
         "owner",
         "pid",
-        "place",
+        "release_failed",
+        "release_sent_in_time",
         "renew_until",
         "renewers",
+        "reserved_fences",
         "since",
-        "spare",
         "state",
         "token",
         "watched",
@@ -86,7 +86,7 @@ class Hold:
 
     def __init__(
         self,
-        place: LockId,
+        lock_id: LockId,
         key: str,
         name: str,
         alias: str,
@@ -102,7 +102,7 @@ class Hold:
         on_lost: OnLost,
         outcome_unknown: bool,
     ) -> None:
-        self.place = place
+        self.lock_id = lock_id
         self.key = key
         self.name = name
         self.alias = alias
@@ -120,9 +120,9 @@ class Hold:
         """The ids of the grants that aren't given back."""
         self.renewers: set[int] | None = None
         """Of a fixed lease that inner entries have renewed: their ids, until they end."""
-        self.doubted = False
+        self.release_failed = False
         """An earlier release failed; it may be tried again."""
-        self.freed_in_time = False
+        self.release_sent_in_time = False
         """That release was sent before the deadline, so that it, or the janitor, may have freed the lock since."""
         self.address = ""
         """Where the store reaches the queue that its release lines up again; "" if none."""
@@ -130,7 +130,7 @@ class Hold:
         """How many times in a row it was handed over within this process while another one may have waited."""
         self.watched = False
         """The maintenance thread knows of it."""
-        self.spare = 0
+        self.reserved_fences = 0
         """So many fences after its own are kept for those who take it over without asking the store."""
         self.lost_why: str | None = None
         self.state = State.HELD
@@ -159,11 +159,11 @@ class Hold:
         """Held now: it may be re-entered and renewed."""
         return self.held and not self.over
 
-    def passes_on(self, lease: int, window: float) -> bool:
+    def can_be_adopted(self, lease: int, window: float) -> bool:
         """Whether a waiter that asks for a lease of this many milliseconds may adopt the lock as it is, now that this hold is
         over: within ``window`` seconds after the store was asked."""
         return (
-            self.spare > 0
+            self.reserved_fences > 0
             and lease == self.lease
             and self.state is State.GONE
             and clock.now() < min(self.asked + window, self.deadline)
@@ -173,7 +173,7 @@ class Hold:
         """Go on with what the store gave to another hold; its lease is ``window`` seconds longer there."""
         self.asked = hold.asked
         self.deadline = min(self.deadline, hold.asked + validity(self.lease + 1000 * window))
-        self.spare, self.hand_overs = hold.spare - 1, hold.hand_overs + 1
+        self.reserved_fences, self.hand_overs = hold.reserved_fences - 1, hold.hand_overs + 1
 
     def age(self) -> float:
         """Seconds since it was acquired."""
@@ -183,7 +183,7 @@ class Hold:
         """The store gave a lease of so many milliseconds to a request sent then. A deadline never moves back. False: it
         comes too late, since the loss was told before."""
         with self.mutex:
-            self.spare = 0  # the next one asks for a lease that ends earlier
+            self.reserved_fences = 0  # the next one asks for a lease that ends earlier
             self.deadline = max(self.deadline, sent + validity(lease))
             return self.lost_why is None
 
@@ -229,21 +229,21 @@ class Hold:
             if self.fence is None:
                 self.state = State.GONE
                 return False
-            if self.state is State.RELEASING and not self.doubted:
+            if self.state is State.RELEASING and not self.release_failed:
                 return False  # another thread is at it
             self.state = State.RELEASING
             return True
 
-    def let_go(self, grant: int) -> None:
+    def detach(self, grant: int) -> None:
         """A grant ends although nothing is freed: the lock stays until its lease ends, and is nobody's here."""
         if self.held and self.over:
-            self.lose("expired")
+            self.mark_lost("expired")
         with self.mutex:
             self.take_out(grant)
             if not self.inside:
                 self.state = State.GONE
 
-    def lose(self, why: str, states: tuple[State, ...] = (State.HELD,), at: float = inf) -> bool:
+    def mark_lost(self, why: str, states: tuple[State, ...] = (State.HELD,), at: float = inf) -> bool:
         """Note that the lock is lost, and tell. A renewal's news of a hold that is being released is out of date, and so is
         that the lease was over ``at`` a time, if it has been prolonged since."""
         with self.mutex:

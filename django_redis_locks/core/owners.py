@@ -144,16 +144,16 @@ class Registry:
         self._mutex = threading.RLock()
         self._by_place.clear()
         for grant in list(self._grants.values()):
-            self._by_place.setdefault(grant.hold.place, []).append(grant)
+            self._by_place.setdefault(grant.hold.lock_id, []).append(grant)
 
     def keep(self, grant: Grant, block: int = 0) -> bool:
         """Register a grant of the caller, in its context too; there it stays until its ``block`` ends. Returns whether there
         are so many that it is to be forgotten when its lease ends."""
-        place = grant.hold.place
+        lock_id = grant.hold.lock_id
         with self._mutex:
             self._grants[grant.id] = grant
-            others = self._by_place.get(place)
-            self._by_place[place] = [grant] if others is None else [*others, grant]
+            others = self._by_place.get(lock_id)
+            self._by_place[lock_id] = [grant] if others is None else [*others, grant]
         count, top = len(self._grants), contexts.top.get()
         if top is not None and top.size > contexts.FEW + 2 * count:
             top = contexts.without_released(self._grants)
@@ -176,16 +176,16 @@ class Registry:
     def forget_unused(self, hold: Hold) -> bool:
         """Its lease is over: let go of the grants that nothing else refers to, neither a block nor a caller's variable.
         False if there are others."""
-        place, unused = hold.place, True
+        lock_id, unused = hold.lock_id, True
         with self._mutex:
-            for number in [grant.id for grant in self.at(place) if grant.hold is hold]:
+            for number in [grant.id for grant in self.at(lock_id) if grant.hold is hold]:
                 ref = weakref.ref(self._grants[number])
                 self._forget(self._grants[number])
                 grant = ref()
                 if grant is not None:
                     unused = False
                     self._grants[number] = grant
-                    self._by_place[place] = [grant, *self._by_place.get(place, ())]
+                    self._by_place[lock_id] = [grant, *self._by_place.get(lock_id, ())]
                     del grant
         return unused
 
@@ -199,37 +199,37 @@ class Registry:
 
     def of_hold(self, hold: Hold) -> list[Grant]:
         """The grants on a hold, the newest first."""
-        return [grant for grant in self.at(hold.place) if grant.hold is hold]
+        return [grant for grant in self.at(hold.lock_id) if grant.hold is hold]
 
-    def newest(self, place: LockId, *, deferred: bool = False) -> Grant | None:
+    def newest(self, lock_id: LockId, *, deferred: bool = False) -> Grant | None:
         """The caller's newest grant there that isn't released; it may be lost. With ``deferred`` also the one with which a
         transaction that is open keeps a lock that the caller has released."""
         owner = current_owner()
-        for grant in self.at(place):
+        for grant in self.at(lock_id):
             if grant.hold.owner() is not owner or grant.hold.state is State.GONE or not contexts.contains(grant):
                 continue
             if not grant._deferred or (deferred and grant._goes_on()):
                 return grant
         return None
 
-    def of_block(self, place: LockId, lock: object, block: int) -> Grant | None:
+    def grant_of_with_block(self, lock_id: LockId, lock: object, block: int) -> Grant | None:
         """The grant of this lock object with which a generator's block began, wherever that was. Of others the newest one that
         the caller's thread or task acquired, whatever its context, or one that is dead by now."""
         if block != 1:
-            grant = next((grant for grant in self.at(place) if grant._keeper is lock and grant._block == block), None)
+            grant = next((grant for grant in self.at(lock_id) if grant._keeper is lock and grant._block == block), None)
             if grant is not None:
                 grant._block = 0  # the context in which it began still knows it
             return grant
         owner = current_owner()
-        for grant in self.at(place):
+        for grant in self.at(lock_id):
             if grant._keeper is lock and not grant._deferred and (grant.hold.owner() is owner or not alive(grant.hold)):
                 return grant
         return None
 
-    def entangled(self, place: LockId) -> str | None:
+    def why_self_deadlock(self, lock_id: LockId) -> str | None:
         """Why the caller would wait for himself there: one sentence, or None if he wouldn't."""
         owner = current_owner()
-        for grant in self.at(place):
+        for grant in self.at(lock_id):
             if not grant.hold.live:
                 continue
             if grant.hold.owner() is owner:
@@ -255,21 +255,21 @@ class Registry:
             if grant is not None and not grant.released:
                 yield grant
 
-    def at(self, place: LockId) -> list[Grant]:
+    def at(self, lock_id: LockId) -> list[Grant]:
         """The grants there, the newest first."""
-        grants = self._by_place.get(place)
+        grants = self._by_place.get(lock_id)
         return grants[::-1] if grants else []
 
     def _forget(self, grant: Grant) -> None:
         """Every step may be done again: a signal handler may have raised between any two of them."""
-        place = grant.hold.place
-        grants = self._by_place.get(place)
+        lock_id = grant.hold.lock_id
+        grants = self._by_place.get(lock_id)
         if grants is not None:
             others = [] if grants == [grant] else [other for other in grants if other is not grant]
             if others:
-                self._by_place[place] = others
+                self._by_place[lock_id] = others
             else:
-                self._by_place.pop(place, None)
+                self._by_place.pop(lock_id, None)
         self._grants.pop(grant.id, None)
 
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-def run(program: Program[R], world: Performer) -> R:
+def run(program: Program[R], performer: Performer) -> R:
     """Drive a program to its end in this thread and return its result."""
     reply: Any = None
-    handlers = world.handlers
+    handlers = performer.handlers
     failures: list[BaseException] = []  # popped when it is thrown: a frame and an error that know each other stay
     while True:
         try:
@@ -40,10 +40,10 @@ def run(program: Program[R], world: Performer) -> R:
             failures.append(error)
 
 
-async def arun(program: Program[R], world: Performer) -> R:
+async def arun(program: Program[R], performer: Performer) -> R:
     """Drive a program to its end in this task and return its result."""
     reply: Any = None
-    handlers, ahandlers = world.handlers, world.ahandlers
+    handlers, ahandlers = performer.handlers, performer.ahandlers
     failures: list[BaseException] = []  # popped when it is thrown: a frame and an error that know each other stay
     while True:
         try:

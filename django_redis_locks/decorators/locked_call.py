@@ -207,5 +207,5 @@ def _never(_args: tuple[Any, ...], _kwargs: dict[str, Any]) -> bool:
 
 def _let_go(grant: Grant) -> None:
     """The lock stays until its lease ends; nobody has it any more."""
-    grant.hold.let_go(grant.id)
+    grant.hold.detach(grant.id)
     registry.forget(grant)

@@ -39,14 +39,14 @@ class CleanupQueue:
         # It counts as freed for us alone, whoever was told: a late copy of our request took us out of the line with it
         delete = replace(effect.delete, parse=lambda reply: bool(effect.delete.parse(reply)))
         for after in (*self._engine.tuning.cleanup_delays, effect.lease):
-            self._plan(now + after, delete, effect.place, now + effect.lease)
+            self._plan(now + after, delete, effect.lock_id, now + effect.lease)
 
-    def send(self, command: Command[int], place: LockId) -> None:
+    def send(self, command: Command[int], lock_id: LockId) -> None:
         now = clock.now()
-        self._plan(now, command, place, now + self._engine.tuning.max_poll_interval)
+        self._plan(now, command, lock_id, now + self._engine.tuning.max_poll_interval)
 
-    def _plan(self, due: float, command: Command[int], place: LockId, end: float) -> None:
-        heapq.heappush(self._due, (due, self._count(), command, place, end))
+    def _plan(self, due: float, command: Command[int], lock_id: LockId, end: float) -> None:
+        heapq.heappush(self._due, (due, self._count(), command, lock_id, end))
 
     def first(self) -> float:
         """When the next one is due; infinity if there is none."""
@@ -66,14 +66,14 @@ class CleanupQueue:
         except Exception as error:  # noqa: BLE001 - whatever it is, these are tried again
             replies = [LockBackendError(repr(error))] * len(due)
         again = clock.now() + 1.0
-        for (command, place, end), reply in zip(due, replies, strict=True):
+        for (command, lock_id, end), reply in zip(due, replies, strict=True):
             try:
                 if isinstance(reply, LockBackendError):
                     raise reply
                 freed = command.read(reply)
             except LockBackendError:
                 if again < end:  # the store is down: until the lease is over by itself
-                    self._plan(again, command, place, end)
+                    self._plan(again, command, lock_id, end)
                 continue
             if freed:
-                self._tell(NotifyWaiters(place, freed > 1))
+                self._tell(NotifyWaiters(lock_id, freed > 1))

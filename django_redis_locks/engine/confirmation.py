@@ -28,11 +28,11 @@ class Confirmations:
     """``listen`` opens an inbox for the channels that begin so."""
 
     def __init__(
-        self, backend: Backend, engine: Tuned, rounds: RenewalSchedule, listen: Callable[[str], object]
+        self, backend: Backend, engine: Tuned, schedule: RenewalSchedule, listen: Callable[[str], object]
     ) -> None:
         self._backend = backend
         self._engine = engine
-        self._rounds = rounds
+        self._schedule = schedule
         self._listen = listen
         self._places: deque[LockId] = deque()
         self.after = engine.tuning.inbox_after
@@ -41,11 +41,11 @@ class Confirmations:
 
     # From any thread.
 
-    def ask_for(self, place: LockId) -> bool:
+    def ask_for(self, lock_id: LockId) -> bool:
         """Look at the holds there in the next turn; False if this process has none."""
-        if not (self._rounds or registry.knows(place)) or len(self._places) >= MOST:
+        if not (self._schedule or registry.knows(lock_id)) or len(self._places) >= MOST:
             return False
-        self._places.append(place)
+        self._places.append(lock_id)
         return True
 
     def plan(self, hold: Hold) -> float:
@@ -58,8 +58,8 @@ class Confirmations:
     def open_inboxes(self, now: float) -> None:
         """Now, and again while something is renewed: an inbox may have been closed, or refused."""
         self.due = inf  # before the leases are counted: what comes in between plans for itself
-        if self._rounds:
-            for channel in {inbox_of(hold.place.lock) for hold, _ in self._rounds.holds() if hold.freed_by_force}:
+        if self._schedule:
+            for channel in {inbox_of(hold.lock_id.lock) for hold, _ in self._schedule.holds() if hold.freed_by_force}:
                 self._listen(channel)
             self.due = min(self.due, now + 10 * self.after)
 
@@ -70,18 +70,18 @@ class Confirmations:
         if not places:
             return []
         asked: dict[Hold, Command[bool]] = {}
-        for hold, lease in self._rounds.holds():
-            if hold.place in places and _to_be_asked(hold):
+        for hold, lease in self._schedule.holds():
+            if hold.lock_id in places and _to_be_asked(hold):
                 asked[hold] = lease.prolong(hold.token, 1)  # no step lowers a lease
-        for grant in [grant for place in places for grant in registry.at(place)]:
-            if grant._keeper.world is self._engine and _to_be_asked(grant.hold):
+        for grant in [grant for lock_id in places for grant in registry.at(lock_id)]:
+            if grant._keeper.performer is self._engine and _to_be_asked(grant.hold):
                 asked[grant.hold] = grant._keeper._telling(grant.hold)(grant.hold.token, 1)
         replies = self._backend.call_many(list(asked.values()), timeout) if asked else []
         return [hold for (hold, command), reply in zip(asked.items(), replies, strict=True) if _denied(command, reply)]
 
 
 def _to_be_asked(hold: Hold) -> bool:
-    hold.spare = 0  # before its state is looked at: from now on the next hold asks the store
+    hold.reserved_fences = 0  # before its state is looked at: from now on the next hold asks the store
     return hold.live
 
 

@@ -57,29 +57,29 @@ class Engine:
         queues = self._queues = _queues.setdefault(backend.identity, LocalQueues())
         freed = partial(queues.freed, outside=self)
         self._outage = outage_of(backend.node)
-        janitor = self._janitor = MaintenanceThread(backend, freed, self._open_inbox, self)
+        maintenance = self._maintenance = MaintenanceThread(backend, freed, self._open_inbox, self)
         self._inbox = backend.inbox(self)
-        self.hear = self._inbox.hears
+        self.subscribed_channel = self._inbox.channel_name
         self.queued = queues.queued
-        self.calm = queues.calm
-        self.cool = queues.cool
-        self.renewed = janitor.renewed
-        self.alarm = janitor.alarm
-        self.put = janitor.put
-        self.post = janitor.notices.post
-        self.post_first = janitor.notices.post_first
-        self.watch = janitor.watch
-        self.unwatch = janitor.unwatch
-        self.forget_at_end = janitor.forget_at_end
+        self.uncontended = queues.uncontended
+        self.end_uncontended = queues.end_uncontended
+        self.renewed = maintenance.renewed
+        self.alarm = maintenance.alarm
+        self.put = maintenance.put
+        self.post = maintenance.notices.post
+        self.post_first = maintenance.notices.post_first
+        self.watch = maintenance.watch
+        self.unwatch = maintenance.unwatch
+        self.forget_at_end = maintenance.forget_at_end
         self.handlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
             Command: self._call,
             Wait: partial(queues.wait, outside=self),
             LeaveQueue: partial(queues.leave, outside=self),
             Subscribe: self._listen,
             HandOver: queues.hand_over,
-            Requeue: partial(queues.line_up, outside=self),
+            Requeue: partial(queues.requeue, outside=self),
             NotifyWaiters: freed,
-            Cleanup: janitor.sweep,
+            Cleanup: maintenance.sweep,
             ReportUnreachable: self._unreached,
             Sleep: lambda effect: clock.sleep(effect.seconds),
         }
@@ -98,8 +98,8 @@ class Engine:
 
     def settle(self, seconds: float) -> None:
         """Wait until what was left to the janitor so far has been tried, at most so long. A barrier for tests."""
-        self._janitor.settle(seconds)
-        self._janitor.notices.settle(seconds)
+        self._maintenance.settle(seconds)
+        self._maintenance.notices.settle(seconds)
 
     def _call(self, command: Command[R]) -> R:
         if running_loop() is not None:
@@ -141,20 +141,20 @@ class Engine:
         opened = ThreadEvent()
         self._inbox.open(effect.channel, opened.set)
         opened.wait(effect.seconds)
-        return bool(self.hear(effect.channel))
+        return bool(self.subscribed_channel(effect.channel))
 
     async def _alisten(self, effect: Subscribe) -> bool:
         opened = self._task_event()
         self._inbox.open(effect.channel, opened.set)
         await opened.wait(effect.seconds)
-        return bool(self.hear(effect.channel))
+        return bool(self.subscribed_channel(effect.channel))
 
-    def listen_for(self, place: LockId) -> None:
+    def listen_for(self, lock_id: LockId) -> None:
         """Have messages about a lock of this process reach it, soon."""
-        self._open_inbox(inbox_of(place.lock))
+        self._open_inbox(inbox_of(lock_id.lock))
 
     def _open_inbox(self, channel: str) -> None:
-        if not self.hear(channel):
+        if not self.subscribed_channel(channel):
             self._inbox.open(channel, _go_on)
 
     def _task_event(self) -> TaskEvent:
@@ -166,21 +166,21 @@ class Engine:
 
     def told(self, number: str, lock: str) -> None:
         """A wake-up came; if nobody here waits any more it is somebody else's. Or a message to all."""
-        place = LockId(self.backend.identity, lock)
+        lock_id = LockId(self.backend.identity, lock)
         if number == LOOK:
-            self._janitor.look(place)
-        elif not self._queues.wake(place, number):
-            self.left(place, "", None)
+            self._maintenance.look(lock_id)
+        elif not self._queues.wake(lock_id, number):
+            self.left(lock_id, "", None)
 
-    def missed(self) -> None:
+    def on_reconnect(self) -> None:
         self._queues.wake_all()
 
     def waiting(self) -> bool:
         store = self.backend.identity
         return (
             len(self._queues) > 0
-            or self._janitor.renews
-            or any(grant.hold.live and grant.hold.place.store == store for grant in registry.grants())
+            or self._maintenance.renews
+            or any(grant.hold.live and grant.hold.lock_id.store == store for grant in registry.grants())
         )
 
     def may_block(self) -> None:
@@ -190,18 +190,18 @@ class Engine:
                 "(acquire: aacquire, with: async with), or a thread or sync_to_async."
             )
 
-    def left(self, place: LockId, address: str, handed: HandedOverLock | None) -> None:
+    def left(self, lock_id: LockId, address: str, handed: HandedOverLock | None) -> None:
         if handed is not None:
             hold = handed.hold
-            self._janitor.sweep(Cleanup(place, handed.free(hold.token), hold.lease / 1000))
-        keys = place.lock, waiters_of(place.lock)
-        self._janitor.send(Command("queue/leave", keys, (address,), freed), place)
+            self._maintenance.sweep(Cleanup(lock_id, handed.free(hold.token), hold.lease / 1000))
+        keys = lock_id.lock, waiters_of(lock_id.lock)
+        self._maintenance.send(Command("queue/leave", keys, (address,), freed), lock_id)
 
     def after_fork_in_child(self) -> None:
         self.backend.after_fork_in_child()
         self._inbox.after_fork_in_child()
         self._queues.clear()
-        self._janitor.after_fork_in_child()
+        self._maintenance.after_fork_in_child()
 
 
 def _go_on() -> None:

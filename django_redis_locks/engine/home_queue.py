@@ -26,10 +26,10 @@ class Outside(Protocol):
     @property
     def tuning(self) -> Tuning: ...
 
-    def hear(self, channel: str, /) -> str:
+    def subscribed_channel(self, channel: str, /) -> str:
         """The name of the process's inbox on a channel; "" while nobody listens there."""
 
-    def left(self, place: LockId, address: str, handed: HandedOverLock | None, /) -> object:
+    def left(self, lock_id: LockId, address: str, handed: HandedOverLock | None, /) -> object:
         """Told what the last one in a queue leaves behind: its place in the store's line, and what was handed to it. May
         be told twice."""
 
@@ -51,14 +51,14 @@ class _Queue(QueueOutage):
     """Those that the last question knew of that was answered."""
     address = ""
     """Where the store may have registered this queue; "" if it has not, or has told it since."""
-    arrival = 0
+    enqueued_at = 0
     handed: HandedOverLock | None = None
     _number = ""
 
     def __init__(self, home: object, next_try: float) -> None:
         self.home = home
         self.next_try = next_try
-        self.seats: list[Waiter] = []
+        self.waiters: list[Waiter] = []
 
     @property
     def number(self) -> str:
@@ -68,67 +68,71 @@ class _Queue(QueueOutage):
             self._number = f"{mint_number():x}"
         return self._number
 
-    def turn(self, seat: Waiter, until: float, outside: Outside) -> Attempt | float | None:
+    def attempt(self, waiter: Waiter, until: float, outside: Outside) -> Attempt | float | None:
         """A turn: ask now, or take over. None: too late. Else so many seconds of sleep at most, and the seat has a gate."""
-        if self.seats[0] is not seat:
+        if self.waiters[0] is not waiter:
             now = clock.now()
-            return self._sleep(seat, until - now, outside) if now < until else None
+            return self._sleep(waiter, until - now, outside) if now < until else None
         handed = self.handed
         if self.wakes == self.seen:
-            if handed is not None and handed.hold.passes_on(seat.lease, outside.tuning.local_reuse_window):
-                handed.taker = seat
-                seat.turn = Attempt(taken=handed)
-                return seat.turn
+            if handed is not None and handed.hold.can_be_adopted(waiter.lease, outside.tuning.local_reuse_window):
+                handed.taker = waiter
+                waiter.attempt = Attempt(taken=handed)
+                return waiter.attempt
             if handed is None and (now := clock.now()) < self.next_try and now < until:
-                return self._sleep(seat, min(self.next_try, until) - now, outside)
+                return self._sleep(waiter, min(self.next_try, until) - now, outside)
         self.seen = self.wakes
-        channel = outside.hear(seat.channel)
+        channel = outside.subscribed_channel(waiter.channel)
         if channel:
             self.address = f"{channel} {self.number}"
-        seat.turn = Attempt(self.address if channel else "", self.arrival, self.seats[-1] is not seat, handed)
-        return seat.turn
+        waiter.attempt = Attempt(
+            self.address if channel else "", self.enqueued_at, self.waiters[-1] is not waiter, handed
+        )
+        return waiter.attempt
 
-    def _sleep(self, seat: Waiter, seconds: float, outside: Outside) -> float:
-        if seat.gate is None:
+    def _sleep(self, waiter: Waiter, seconds: float, outside: Outside) -> float:
+        if waiter.gate is None:
             home = self.home
-            seat.gate = TaskEvent(home, outside.alarm) if isinstance(home, asyncio.AbstractEventLoop) else ThreadEvent()
+            waiter.gate = (
+                TaskEvent(home, outside.alarm) if isinstance(home, asyncio.AbstractEventLoop) else ThreadEvent()
+            )
         return seconds
 
-    def told(self, seat: Waiter, standing: QueuePosition) -> None:
+    def told(self, waiter: Waiter, position: QueuePosition) -> None:
         """The store answered this seat's question, or it had none."""
-        turn = seat.turn
-        if turn is None:
+        attempt = waiter.attempt
+        if attempt is None:
             return
-        if turn.taken is None:
+        if attempt.taken is None:
             self.answered = self.seen
-        if turn.address:  # else the store did nothing about our place in the line
-            self.address = turn.address if standing.arrival else ""
-            self.arrival = standing.arrival
-        if self.handed in (turn.handed, turn.taken):
+        if attempt.address:  # else the store did nothing about our place in the line
+            self.address = attempt.address if position.enqueued_at else ""
+            self.enqueued_at = position.enqueued_at
+        if self.handed in (attempt.handed, attempt.taken):
             self.handed = None
 
     def occupied(self) -> bool:
         """Whether a caller waits here. A head whose caller is gone, since exceptions kept it from leaving, is taken out."""
-        while self.seats and self.seats[0].caller() is None:
-            self.give_up(self.seats.pop(0))
-        return bool(self.seats)
+        while self.waiters and self.waiters[0].caller() is None:
+            self.give_up(self.waiters.pop(0))
+        return bool(self.waiters)
 
-    def give_up(self, seat: Waiter) -> None:
+    def give_up(self, waiter: Waiter) -> None:
         """This seat's question has no answer: what was handed to it is the next one's, who asks the store."""
-        handed, turn = self.handed, seat.turn
-        if handed is not None and turn is not None and handed in (turn.handed, turn.taken):
-            handed.spurned(turn)
+        handed, attempt = self.handed, waiter.attempt
+        if handed is not None and attempt is not None and handed in (attempt.handed, attempt.taken):
+            handed.rejected(attempt)
 
     def rouse_all(self, _: object = None) -> None:
         """Every seat looks again whether it is its turn. Safe in a finalizer."""
-        for seat in list(self.seats):
-            if seat.gate is not None:
-                seat.gate.set()
+        for waiter in list(self.waiters):
+            if waiter.gate is not None:
+                waiter.gate.set()
 
     def rouse(self) -> None:
         """The head looks again whether it is its turn."""
         if self.occupied():
-            gate = self.seats[0].gate
+            gate = self.waiters[0].gate
             if gate is not None:
                 gate.set()
 
@@ -136,9 +140,9 @@ class _Queue(QueueOutage):
         """Its loop was closed, and the tasks that wait on it were never cancelled."""
         return isinstance(self.home, asyncio.AbstractEventLoop) and self.home.is_closed()
 
-    def leave_behind(self, place: LockId, outside: Outside) -> None:
+    def leave_behind(self, lock_id: LockId, outside: Outside) -> None:
         if self.address or self.wakes != self.answered or self.handed is not None:  # something counts on this queue
-            outside.left(place, self.address, self.handed)
+            outside.left(lock_id, self.address, self.handed)
             self.address, self.answered, self.handed = "", self.wakes, None
 
     def wake(self) -> None:

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 class LeaseEndings:
     """``hasten`` has the thread of the rounds look at a time, if it would sleep longer."""
 
-    def __init__(self, rounds: RenewalSchedule, hasten: Callable[[float], object]) -> None:
-        self._rounds = rounds
+    def __init__(self, schedule: RenewalSchedule, hasten: Callable[[float], object]) -> None:
+        self._schedule = schedule
         self._hasten = hasten
 
     def enter(self, hold: Hold, end: float) -> None:
         """Look at this hold a moment after ``end``."""
         now = clock.now()
         period = max(0.0, end - now) + LONGEST_SLOT  # together with others, but not before
-        self._hasten(self._rounds.enter(hold, _never, hold.lease, now, period, replace=False))
+        self._hasten(self._schedule.enter(hold, _never, hold.lease, now, period, replace=False))
 
     def look(self, hold: Hold, now: float) -> None:
         """Forget a hold whose lease is over. What something refers to is looked at again, a lease later."""

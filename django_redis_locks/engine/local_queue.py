@@ -60,112 +60,121 @@ class LocalQueues:
         """How many keys somebody waits for."""
         return len(self._queues)
 
-    def calm(self, seat: Waiter) -> bool:
+    def uncontended(self, waiter: Waiter) -> bool:
         """Whether nobody waits there, or did lately. Who hears so has the first place in a queue that nobody has made yet:
         whoever comes while he asks makes it, and sits down behind him."""
-        place = seat.place
-        if place in self._queues or place in self._asking or (self._hot and self._hot.get(place, 0.0) > clock.now()):
+        lock_id = waiter.lock_id
+        if (
+            lock_id in self._queues
+            or lock_id in self._asking
+            or (self._hot and self._hot.get(lock_id, 0.0) > clock.now())
+        ):
             return False
-        self._asking[place] = seat
+        self._asking[lock_id] = waiter
         return True
 
-    def cool(self, seat: Waiter) -> bool:
+    def end_uncontended(self, waiter: Waiter) -> bool:
         """He has his answer, and there is nothing to wait for; False if others came meanwhile, whose queue he is to leave."""
-        return self._asking.pop(seat.place, None) is seat
+        return self._asking.pop(waiter.lock_id, None) is waiter
 
-    def _join(self, seat: Waiter, outside: Outside) -> None:
-        place, home = seat.place, seat.home
-        homes = self._queues.get(place)
+    def _join(self, waiter: Waiter, outside: Outside) -> None:
+        lock_id, home = waiter.lock_id, waiter.home
+        homes = self._queues.get(lock_id)
         if homes is None:
-            homes = self._queues[place] = {}
+            homes = self._queues[lock_id] = {}
         queue = homes.get(home)
         if queue is not None:
-            self._seat(seat, queue, outside)
+            self._seat(waiter, queue, outside)
             return
         if homes:
-            self._drop_closed(place, homes, outside)
-        next_try = self._polite.get(place, -inf) if self._polite else -inf
+            self._drop_closed(lock_id, homes, outside)
+        next_try = self._polite.get(lock_id, -inf) if self._polite else -inf
         queue = homes[home] = _Queue(home, next_try)
-        first = self._asking.get(place)
-        if first is not None and first.home is home and self._asking.pop(place, None) is first and first is not seat:
+        first = self._asking.get(lock_id)
+        if (
+            first is not None
+            and first.home is home
+            and self._asking.pop(lock_id, None) is first
+            and first is not waiter
+        ):
             self._seat(first, queue, outside)
-        self._seat(seat, queue, outside)
+        self._seat(waiter, queue, outside)
 
-    def _seat(self, seat: Waiter, queue: _Queue, outside: Outside) -> None:
-        seat.queue = queue
-        queue.seats.append(seat)
-        caller = seat.caller()
+    def _seat(self, waiter: Waiter, queue: _Queue, outside: Outside) -> None:
+        waiter.queue = queue
+        queue.waiters.append(waiter)
+        caller = waiter.caller()
         if caller is not None and caller is not True:
-            seat.caller = weakref.ref(caller, partial(self._abandoned, queue, seat.place, outside))
+            waiter.caller = weakref.ref(caller, partial(self._abandoned, queue, waiter.lock_id, outside))
 
-    def _abandoned(self, queue: _Queue, place: LockId, outside: Outside, _: object) -> None:
+    def _abandoned(self, queue: _Queue, lock_id: LockId, outside: Outside, _: object) -> None:
         """A caller is gone and has left its seat behind. A finalizer's: any lock may be held."""
-        outside.put(partial(self._take_out, queue, place, outside))
+        outside.put(partial(self._take_out, queue, lock_id, outside))
         queue.rouse_all()
 
-    def _take_out(self, queue: _Queue, place: LockId, outside: Outside) -> None:
+    def _take_out(self, queue: _Queue, lock_id: LockId, outside: Outside) -> None:
         with self._mutex:
-            homes = self._queues.get(place, {})
+            homes = self._queues.get(lock_id, {})
             if homes.get(queue.home) is queue and not queue.occupied():
-                queue.leave_behind(place, outside)
+                queue.leave_behind(lock_id, outside)
                 del homes[queue.home]
                 if not homes:
-                    self._queues.pop(place, None)
+                    self._queues.pop(lock_id, None)
             else:
                 queue.rouse()
 
     def leave(self, effect: LeaveQueue, outside: Outside) -> None:
         """Every step may be done again: a signal handler may have raised between any two of them."""
-        seat = effect.seat
-        place = seat.place
+        waiter = effect.waiter
+        lock_id = waiter.lock_id
         with self._mutex:
-            if seat.queue is not None:
-                self._leave(seat.queue, effect, outside)
-            elif self._asking.get(place) is seat:
-                del self._asking[place]
-            homes = self._queues.get(place)
+            if waiter.queue is not None:
+                self._leave(waiter.queue, effect, outside)
+            elif self._asking.get(lock_id) is waiter:
+                del self._asking[lock_id]
+            homes = self._queues.get(lock_id)
             if homes is not None:
-                found = homes.get(seat.home)
+                found = homes.get(waiter.home)
                 if found is not None and not found.occupied():
-                    del homes[seat.home]
+                    del homes[waiter.home]
                 if homes:
-                    self._drop_closed(place, homes, outside)
+                    self._drop_closed(lock_id, homes, outside)
                 if not homes:
-                    self._note(self._hot, place, outside.tuning.contention_memory)
-                    self._queues.pop(place, None)
+                    self._note(self._hot, lock_id, outside.tuning.contention_memory)
+                    self._queues.pop(lock_id, None)
 
-    def _note(self, until: dict[LockId, float], place: LockId, seconds: float) -> None:
+    def _note(self, until: dict[LockId, float], lock_id: LockId, seconds: float) -> None:
         """For so long. What is forgotten costs a round trip or two."""
         if len(until) >= MANY:
             until.clear()
-        until[place] = clock.now() + seconds
+        until[lock_id] = clock.now() + seconds
 
-    def _drop_closed(self, place: LockId, homes: dict[object, _Queue], outside: Outside) -> None:
+    def _drop_closed(self, lock_id: LockId, homes: dict[object, _Queue], outside: Outside) -> None:
         for stale in [queue for queue in homes.values() if queue.closed()]:
-            stale.leave_behind(place, outside)  # before it is forgotten: see leave()
+            stale.leave_behind(lock_id, outside)  # before it is forgotten: see leave()
             del homes[stale.home]
 
     def _leave(self, queue: _Queue, effect: LeaveQueue, outside: Outside) -> None:
-        seat, standing = effect.seat, effect.standing
-        if standing is not None:
-            queue.told(seat, standing)
+        waiter, position = effect.waiter, effect.position
+        if position is not None:
+            queue.told(waiter, position)
         else:
-            queue.give_up(seat)
+            queue.give_up(waiter)
         if effect.pause is not None:
             queue.next_try = clock.now() + effect.pause
-        seats = queue.seats
-        if seat in seats:
-            seats.remove(seat)
+        waiters = queue.waiters
+        if waiter in waiters:
+            waiters.remove(waiter)
         if queue.occupied():
             queue.rouse()
         else:
-            queue.leave_behind(seat.place, outside)
+            queue.leave_behind(waiter.lock_id, outside)
 
     def hand_over(self, effect: HandOver) -> bool:
-        place = effect.handed.hold.place
-        if place in self._queues:
+        lock_id = effect.handed.hold.lock_id
+        if lock_id in self._queues:
             with self._mutex:
-                queue = self._queues.get(place, {}).get(effect.home)
+                queue = self._queues.get(lock_id, {}).get(effect.home)
                 if queue is not None and queue.occupied():
                     queue.handed = effect.handed
                     queue.rouse()
@@ -174,42 +183,42 @@ class LocalQueues:
                     return True
         return False
 
-    def line_up(self, effect: Requeue, outside: Outside) -> str:
+    def requeue(self, effect: Requeue, outside: Outside) -> str:
         with self._mutex:
-            queue = self._queues.get(effect.place, {}).get(effect.home)
+            queue = self._queues.get(effect.lock_id, {}).get(effect.home)
             if queue is None or not queue.occupied():
                 return ""
-            channel = outside.hear(queue.seats[0].channel)
+            channel = outside.subscribed_channel(queue.waiters[0].channel)
             if channel:
-                queue.address, queue.arrival = f"{channel} {queue.number}", 0
+                queue.address, queue.enqueued_at = f"{channel} {queue.number}", 0
             return queue.address
 
     def freed(self, effect: NotifyWaiters, outside: Outside) -> None:
         """Who hears of it from the store, because it is registered, is left to that."""
-        place = effect.place
+        lock_id = effect.lock_id
         if effect.address:
             number = effect.address.rpartition(" ")[2]
             with self._mutex:
-                if not any(queue.number == number and queue.occupied() for queue in self._of(place)):
-                    outside.left(place, effect.address, None)
+                if not any(queue.number == number and queue.occupied() for queue in self._of(lock_id)):
+                    outside.left(lock_id, effect.address, None)
         if effect.woke:
             now, yield_time = clock.now(), outside.tuning.yield_time
             with self._mutex:
-                self._note(self._polite, place, yield_time)
-                self._note(self._hot, place, outside.tuning.contention_memory)
-                for queue in self._of(place):
+                self._note(self._polite, lock_id, yield_time)
+                self._note(self._hot, lock_id, outside.tuning.contention_memory)
+                for queue in self._of(lock_id):
                     if not queue.address:
                         queue.next_try = min(queue.next_try, now + yield_time)
                         queue.rouse()
-        elif place in self._queues:
+        elif lock_id in self._queues:
             with self._mutex:
-                for queue in self._of(place):
+                for queue in self._of(lock_id):
                     queue.wake()
 
-    def wake(self, place: LockId, number: str) -> bool:
+    def wake(self, lock_id: LockId, number: str) -> bool:
         """The store has taken this queue out of the line, since the lock may be free; False if nobody waits there."""
         with self._mutex:
-            for queue in self._of(place):
+            for queue in self._of(lock_id):
                 if queue.number == number and queue.occupied() and not queue.closed():
                     queue.address = ""
                     queue.wake()
@@ -219,46 +228,46 @@ class LocalQueues:
     def wake_all(self) -> None:
         """Wake-ups may have been missed."""
         with self._mutex:
-            for place in list(self._queues):
-                for queue in self._of(place):
+            for lock_id in list(self._queues):
+                for queue in self._of(lock_id):
                     queue.wake()
 
-    def _of(self, place: LockId) -> list[_Queue]:
-        return list(self._queues.get(place, {}).values())
+    def _of(self, lock_id: LockId) -> list[_Queue]:
+        return list(self._queues.get(lock_id, {}).values())
 
     def wait(self, effect: Wait, outside: Outside) -> Attempt | None:
-        turn = self.begin(effect, outside)
-        while type(turn) is float:
+        attempt = self.begin(effect, outside)
+        while type(attempt) is float:
             outside.may_block()
-            effect.seat.gate.wait(turn)
-            turn = self.go_on(effect, outside)
-        return turn  # type: ignore[return-value]
+            effect.waiter.gate.wait(attempt)
+            attempt = self.go_on(effect, outside)
+        return attempt  # type: ignore[return-value]
 
     async def await_(self, effect: Wait, outside: Outside) -> Attempt | None:
-        turn = self.begin(effect, outside)
-        while type(turn) is float:
-            await effect.seat.gate.wait(turn)
-            turn = self.go_on(effect, outside)
-        return turn  # type: ignore[return-value]
+        attempt = self.begin(effect, outside)
+        while type(attempt) is float:
+            await effect.waiter.gate.wait(attempt)
+            attempt = self.go_on(effect, outside)
+        return attempt  # type: ignore[return-value]
 
     def begin(self, effect: Wait, outside: Outside) -> Attempt | float | None:
-        """A wait begins: as ``_Queue.turn``."""
-        seat, pause, standing = effect.seat, effect.pause, effect.standing
+        """A wait begins: as ``_Queue.attempt``."""
+        waiter, pause, position = effect.waiter, effect.pause, effect.position
         with self._mutex:
-            if seat.queue is None or seat not in seat.queue.seats:  # who sat it down may have been interrupted
-                self._join(seat, outside)
-            queue: _Queue = seat.queue
-            if standing is not None:
-                queue.told(seat, standing)
+            if waiter.queue is None or waiter not in waiter.queue.waiters:  # who sat it down may have been interrupted
+                self._join(waiter, outside)
+            queue: _Queue = waiter.queue
+            if position is not None:
+                queue.told(waiter, position)
             if pause is not None:
                 spread = random() * outside.tuning.jitter if pause else 0.0  # noqa: S311 - no secret
                 queue.next_try = clock.now() + pause + spread
             queue.occupied()
-            return queue.turn(seat, effect.until, outside)
+            return queue.attempt(waiter, effect.until, outside)
 
     def go_on(self, effect: Wait, outside: Outside) -> Attempt | float | None:
-        """A sleeper woke up: as ``_Queue.turn``."""
+        """A sleeper woke up: as ``_Queue.attempt``."""
         with self._mutex:
-            queue: _Queue = effect.seat.queue
+            queue: _Queue = effect.waiter.queue
             queue.occupied()
-            return queue.turn(effect.seat, effect.until, outside)
+            return queue.attempt(effect.waiter, effect.until, outside)

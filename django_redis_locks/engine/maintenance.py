@@ -57,9 +57,9 @@ class MaintenanceThread:
         self._listen = listen
         self._tell_waiters = tell
         self.notices = Notices(engine)
-        self._rounds = RenewalSchedule()
-        self._endings = LeaseEndings(self._rounds, self._hasten)
-        self.unwatch = self._rounds.remove
+        self._schedule = RenewalSchedule()
+        self._lease_endings = LeaseEndings(self._schedule, self._hasten)
+        self.unwatch = self._schedule.remove
         self.after_fork_in_child()
         _janitors.add(self)
 
@@ -69,13 +69,13 @@ class MaintenanceThread:
         self._jobs: deque[Callable[[], object]] = deque()
         self._wakeup = ThreadEvent()
         self.notices.after_fork_in_child()
-        self._rounds.clear()
+        self._schedule.clear()
         self._timers = Timers()
         self._renewals = Renewals(
-            self._backend, self._engine, self._rounds, self._endings, self._timers, self.notices, self.put
+            self._backend, self._engine, self._schedule, self._lease_endings, self._timers, self.notices, self.put
         )
-        self._errands = CleanupQueue(self._backend, self._tell_waiters, self._engine)
-        self._looks = Confirmations(self._backend, self._engine, self._rounds, self._listen)
+        self._cleanups = CleanupQueue(self._backend, self._tell_waiters, self._engine)
+        self._confirmations = Confirmations(self._backend, self._engine, self._schedule, self._listen)
         self._sleeps_until = -inf
         self._daemon = BackgroundThread(self._work, "django-redis-locks janitor")
         self._pid = os.getpid()
@@ -90,11 +90,11 @@ class MaintenanceThread:
             self._begin_with(hold)
         hold.watched = True
         if hold.renew_until:
-            due = self._rounds.enter(hold, prolong, lease, hold.since, lease / 1000 * self._engine.tuning.renew_at)
+            due = self._schedule.enter(hold, prolong, lease, hold.since, lease / 1000 * self._engine.tuning.renew_at)
             if due < self._sleeps_until:
                 self._hasten(due)
-            if self._looks.due - hold.since > self._looks.after and hold.freed_by_force:
-                self._hasten(self._looks.plan(hold))
+            if self._confirmations.due - hold.since > self._confirmations.after and hold.freed_by_force:
+                self._hasten(self._confirmations.plan(hold))
         else:
             self._renewals.ring_at_end(hold, "expired")
 
@@ -104,7 +104,7 @@ class MaintenanceThread:
             if hold.pid != self._works_in:
                 self._begin_with(hold)
             hold.watched = True
-            self._endings.enter(hold, hold.deadline)
+            self._lease_endings.enter(hold, hold.deadline)
 
     def _begin_with(self, hold: Hold) -> None:
         self._settle_in()
@@ -117,21 +117,21 @@ class MaintenanceThread:
 
     def sweep(self, effect: Cleanup) -> None:
         self._settle_in()
-        self.put(lambda: self._errands.sweep(effect))
+        self.put(lambda: self._cleanups.sweep(effect))
         with contextlib.suppress(LockBackendError):  # the error that is on its way is the one to see
             self._daemon.start()
 
-    def send(self, command: Command[int], place: LockId) -> None:
+    def send(self, command: Command[int], lock_id: LockId) -> None:
         """Send a command that nobody waits for, soon, and again for a while if the store can't be reached."""
         self._settle_in()
-        self.put(lambda: self._errands.send(command, place))
+        self.put(lambda: self._cleanups.send(command, lock_id))
         with contextlib.suppress(LockBackendError):
             self._daemon.start()
 
-    def look(self, place: LockId) -> None:
+    def look(self, lock_id: LockId) -> None:
         """Ask the store about the holds there, soon: one may have been freed by force."""
         self._settle_in()
-        if self._looks.ask_for(place):
+        if self._confirmations.ask_for(lock_id):
             self._wakeup.set()
             with contextlib.suppress(LockBackendError):
                 self._daemon.start()
@@ -166,7 +166,7 @@ class MaintenanceThread:
 
     def wake(self) -> None:
         """Have the thread look what is due: the clock may have changed."""
-        self._looks.due = inf
+        self._confirmations.due = inf
         self._wakeup.set()
 
     def busy(self, sleeps: Callable[[int], bool]) -> bool:
@@ -181,16 +181,16 @@ class MaintenanceThread:
 
     def renewed(self) -> list[Hold]:
         """The holds whose leases are renewed, of locks and of records."""
-        return [hold for hold, _ in self._rounds.holds()]
+        return [hold for hold, _ in self._schedule.holds()]
 
     @property
     def renews(self) -> bool:
         """Whether there may be leases to renew."""
-        return len(self._rounds) > 0
+        return len(self._schedule) > 0
 
     def flush(self, seconds: float) -> None:
         """The process ends: try all that is to be swept once more now, at most so long."""
-        self._do(lambda: self._errands.run(inf, inf), seconds)
+        self._do(lambda: self._cleanups.run(inf, inf), seconds)
 
     def _do(self, job: Callable[[], object], seconds: float) -> None:
         if self._daemon.runs:
@@ -222,14 +222,14 @@ class MaintenanceThread:
             self._jobs.popleft()()
         self._renewals.run()
         self._timers.ring()
-        if clock.now() >= self._looks.due:
-            self._looks.open_inboxes(clock.now())
-        for hold in self._looks.gone(self._patience()):
+        if clock.now() >= self._confirmations.due:
+            self._confirmations.open_inboxes(clock.now())
+        for hold in self._confirmations.gone(self._patience()):
             self._renewals.tell(hold, "taken")
-        self._errands.run(clock.now(), self._next())
+        self._cleanups.run(clock.now(), self._next())
 
     def _next(self) -> float:
-        return min(self._rounds.first(), self._timers.first(), self._errands.first(), self._looks.due)
+        return min(self._schedule.first(), self._timers.first(), self._cleanups.first(), self._confirmations.due)
 
     def _patience(self) -> float:
         """For how long a request that isn't urgent may keep what is due next from being done."""
@@ -247,14 +247,14 @@ class MaintenanceThread:
 _janitors: weakref.WeakSet[MaintenanceThread] = weakref.WeakSet()
 
 
-def janitors() -> list[MaintenanceThread]:
+def maintenance_threads() -> list[MaintenanceThread]:
     return list(_janitors)
 
 
 @clock.on_install
 def _wake_all() -> None:
-    for janitor in janitors():
-        janitor.wake()
+    for maintenance in maintenance_threads():
+        maintenance.wake()
 
 
 _forked = threading.RLock()
@@ -263,9 +263,9 @@ _forked = threading.RLock()
 
 def _flush_at_exit() -> None:
     end = clock.system_now() + EXIT_FLUSH
-    for janitor in janitors():
-        janitor.flush(max(0.0, end - clock.system_now()))
-        janitor.notices.settle(max(0.0, end - clock.system_now()))
+    for maintenance in maintenance_threads():
+        maintenance.flush(max(0.0, end - clock.system_now()))
+        maintenance.notices.settle(max(0.0, end - clock.system_now()))
 
 
 atexit.register(_flush_at_exit)

@@ -38,7 +38,7 @@ class Renewals:
         self,
         backend: Backend,
         engine: Tuned,
-        rounds: RenewalSchedule,
+        schedule: RenewalSchedule,
         endings: LeaseEndings,
         timers: Timers,
         notices: Notices,
@@ -46,8 +46,8 @@ class Renewals:
     ) -> None:
         self._backend = backend
         self._engine = engine
-        self._rounds = rounds
-        self._endings = endings
+        self._schedule = schedule
+        self._lease_endings = endings
         self._timers = timers
         self._notices = notices
         self._put = put
@@ -59,7 +59,7 @@ class Renewals:
             holds: list[Hold] = []
             entries: list[ScheduledRenewal] = []
             running = set(threading.enumerate())
-            for entry in self._rounds.due(sent, BATCH):
+            for entry in self._schedule.due(sent, BATCH):
                 hold = self._reachable(entry.hold, running)
                 if hold is None:
                     continue
@@ -99,11 +99,11 @@ class Renewals:
         return hold
 
     def _wanted(self, hold: Hold, now: float) -> bool:
-        hold.spare = 0  # before its state is looked at: from now on the next hold asks the store
+        hold.reserved_fences = 0  # before its state is looked at: from now on the next hold asks the store
         if hold.state is not State.HELD:
             return False
         if hold.lost_why is not None or not hold.renew_until:
-            self._endings.look(hold, now)
+            self._lease_endings.look(hold, now)
             return False
         if now >= hold.deadline and self.tell(hold, "expired", now):
             return False
@@ -121,7 +121,7 @@ class Renewals:
             self._warn("Lock %s couldn't be renewed: %s", hold, reply)
         elif reply:
             hold.prolong(sent, entry.lease)
-            self._rounds.enter(
+            self._schedule.enter(
                 hold, entry.prolong, entry.lease, sent, entry.lease / 1000 * self._engine.tuning.renew_at
             )
         else:
@@ -136,7 +136,7 @@ class Renewals:
         if now >= hold.deadline and self.tell(hold, "expired", now):
             return
         pause = max(0.0, min(entry.lease / 10_000, 1.0, hold.deadline - now))
-        self._rounds.enter(hold, entry.prolong, entry.lease, now, pause, exact=True)
+        self._schedule.enter(hold, entry.prolong, entry.lease, now, pause, exact=True)
 
     def ring_at_end(self, hold: Hold, why: str) -> None:
         """Tell of a loss when a lease that isn't renewed ends."""
@@ -158,8 +158,8 @@ class Renewals:
 
     def tell(self, hold: Hold, why: str, at: float = inf) -> bool:
         """Tell of a loss, if it is one; ``at`` a time at which the lease was over. Whether the hold is done with."""
-        if hold.lose(why, at=at) and hold.on_lost is not None:
+        if hold.mark_lost(why, at=at) and hold.on_lost is not None:
             react(hold, self._notices.post_first)
         if hold.lost_why is not None and registry.crowded:
-            self._endings.enter(hold, at if at < inf else hold.deadline)
+            self._lease_endings.enter(hold, at if at < inf else hold.deadline)
         return hold.lost_why is not None or hold.state is not State.HELD

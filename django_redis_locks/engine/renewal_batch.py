@@ -48,8 +48,8 @@ def renew(prolongs: Sequence[Command[bool]], backend: Backend, timeout: float) -
                 held = command.read(reply)
             except LockBackendError as error:
                 held = error
-        for place, number in enumerate(some):
-            answers[number] = held[place] if isinstance(held, list) else held
+        for lock_id, number in enumerate(some):
+            answers[number] = held[lock_id] if isinstance(held, list) else held
     return answers
 
 

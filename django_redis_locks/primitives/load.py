@@ -76,7 +76,7 @@ class Claim(NamedTuple):
     value_left: int = -2
     value: Any = None
     said: str = ""
-    standing: QueuePosition = QueuePosition()
+    position: QueuePosition = QueuePosition()
     hold: LoadHold | None = None
     asked: float = 0.0
     waited: bool = False
@@ -129,8 +129,8 @@ class ClaimRequest(WaitRequest):
 class Load:
     """The load of one value. Its methods are programs."""
 
-    world: Performer
-    place: LockId
+    performer: Performer
+    lock_id: LockId
     keys: LoadKeys
     name: str
     alias: str
@@ -142,9 +142,9 @@ class Load:
         Raises:
             LockBackendError: the store can't be reached, or refuses.
         """
-        seat = Waiter(self.place, wish.home, self.keys.inbox, wish=wish) if wish.wait > 0 else None
+        waiter = Waiter(self.lock_id, wish.home, self.keys.inbox, wish=wish) if wish.wait > 0 else None
         try:
-            return (yield from wait_loop(self, wish, seat, Claim(BUSY), self.patience))
+            return (yield from wait_loop(self, wish, waiter, Claim(BUSY), self.patience))
         except BaseException as failure:
             if not isinstance(failure, GeneratorExit):
                 run_twice_if_interrupted(partial(self._give_up_wish, wish, failure))
@@ -172,7 +172,7 @@ class Load:
         """
         self._let_go(hold)
         keys = self.keys.lease, self.keys.waiters, self.keys.generation, self.keys.permit
-        command = Command("load/defer", keys, (token, round(1000 * self.world.tuning.commit_window)), text)
+        command = Command("load/defer", keys, (token, round(1000 * self.performer.tuning.commit_window)), text)
         permit: str = yield from self._ending(token, command, hold)
         return permit
 
@@ -185,7 +185,7 @@ class Load:
     def abandoning(self, token: str, hold: Hold | None, lease: int) -> Cleanup:
         """What frees a claim in the background. It may be carried out while one unwinds."""
         self._let_go(hold)
-        return Cleanup(self.place, self._give_up(token), lease / 1000)
+        return Cleanup(self.lock_id, self._give_up(token), lease / 1000)
 
     def checking(self, token: str, lease: int, *, by_permit: bool = False) -> Program[tuple[bool, int]]:
         """Prolong the claim, or the permit; whether it is still ours, and for how many milliseconds values settle."""
@@ -217,27 +217,27 @@ class Load:
 
     # For waiting().
 
-    def _question(self, wish: ClaimRequest, turn: Attempt) -> Command[Claim]:
+    def _question(self, wish: ClaimRequest, attempt: Attempt) -> Command[Claim]:
         extra = "" if wish.extra is None else wish.extra
-        line = turn.address, turn.arrival, int(turn.more), self.world.tuning.waiter_ttl
+        line = attempt.address, attempt.enqueued_at, int(attempt.more), self.performer.tuning.waiter_ttl
         args = wish.token, wish.lease, wish.fresh_above, int(wish.take), extra, *line
         return Command("load/claim", self._all_keys, args, self._read)
 
-    def _outcome(self, wish: ClaimRequest, turn: Attempt, answer: Answer) -> Outcome[Claim]:
+    def _outcome(self, wish: ClaimRequest, attempt: Attempt, answer: Answer) -> Outcome[Claim]:
         claim: Claim = answer[0]._replace(asked=answer[1], waited=wish.busy)
-        wish.standing = claim.standing
+        wish.position = claim.position
         if claim.verdict == BUSY:
             wish.busy = True
             return claim, False, claim.lease_left, ()
         if claim.verdict == OURS and wish.renew_for:
             hold = self._hold(wish, answer[1])
-            self.world.watch(hold, self.prolong, wish.lease)
+            self.performer.watch(hold, self.prolong, wish.lease)
             claim = claim._replace(hold=hold)
         return claim, True, 0.0, ()
 
     def _hold(self, wish: ClaimRequest, sent: float) -> LoadHold:
         hold = LoadHold(
-            self.place,
+            self.lock_id,
             self.keys.lease,
             self.name,
             self.alias,
@@ -256,9 +256,9 @@ class Load:
         return hold
 
     def _give_up_wish(self, wish: ClaimRequest, failure: BaseException) -> None:
-        handlers = self.world.handlers
-        if wish.seat is not None:
-            handlers[LeaveQueue](LeaveQueue(wish.seat, 0.0))
+        handlers = self.performer.handlers
+        if wish.waiter is not None:
+            handlers[LeaveQueue](LeaveQueue(wish.waiter, 0.0))
         if wish.sent and (not isinstance(failure, LockBackendError) or failure.outcome_unknown):
             sweep = self.abandoning(wish.token, None, wish.lease)
             handlers[Cleanup](sweep)
@@ -278,11 +278,11 @@ class Load:
         except GeneratorExit:
             raise
         except BaseException:
-            yield Cleanup(self.place, self._give_up(token), self.world.tuning.max_poll_interval)
+            yield Cleanup(self.lock_id, self._give_up(token), self.performer.tuning.max_poll_interval)
             raise
 
     def _asked(self, command: Command[Any], patience: RetryLimits, until: float = inf) -> Program[Any]:
-        reply, _, _ = yield from retry_command(command, until, patience, tuning=self.world.tuning)
+        reply, _, _ = yield from retry_command(command, until, patience, tuning=self.performer.tuning)
         return reply
 
     def _give_up(self, token: str, keep: int = 0, why: str = "") -> Command[Any]:
@@ -291,14 +291,14 @@ class Load:
 
     def _let_go(self, hold: Hold | None) -> None:
         if hold is not None:
-            self.world.unwatch(hold)
+            self.performer.unwatch(hold)
             hold.state = State.GONE
 
     def _read(self, reply: list[Any]) -> Claim:
         if reply[0] == -1:
             raise LockBackendError(f"the lease of a load ({self.keys.lease}) is {text(reply[1])}")
-        verdict, left, arrival, lives, value, said = members(reply)
-        return Claim(verdict, left / 1000, lives, value, text(said), QueuePosition(number(arrival)))
+        verdict, left, enqueued_at, lives, value, said = members(reply)
+        return Claim(verdict, left / 1000, lives, value, text(said), QueuePosition(number(enqueued_at)))
 
 
 def _checked(reply: Any) -> tuple[bool, int]:

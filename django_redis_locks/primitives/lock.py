@@ -37,23 +37,23 @@ class Lock(BaseLock):
 
     __slots__ = ()
 
-    def _question(self, ask: AcquireRequest, turn: Attempt) -> Command[Granted | Busy | ForeignValue]:
+    def _question(self, ask: AcquireRequest, attempt: Attempt) -> Command[Granted | Busy | ForeignValue]:
         terms = self.terms
         keys = self.keys
         about = holders.describe(forks.known, owners.name_of(ask.owner), self.name, terms.metadata)
-        if not turn.address and turn.handed is None:
+        if not attempt.address and attempt.handed is None:
             free = (keys.lock, keys.fence, keys.listing) if terms.index else (keys.lock, keys.fence)
             return Command("lock/acquire", free, (ask.token, terms.lease, about), read_verdict)
-        handed = "" if turn.handed is None else turn.handed.hold.token
-        tuning = self.world.tuning
+        handed = "" if attempt.handed is None else attempt.handed.hold.token
+        tuning = self.performer.tuning
         lease = terms.lease + round(1000 * tuning.local_reuse_window)
-        queue = turn.address, turn.arrival, int(turn.more), tuning.waiter_ttl
+        queue = attempt.address, attempt.enqueued_at, int(attempt.more), tuning.waiter_ttl
         args = ask.token, lease, about, handed, *queue
         waited = (keys.lock, keys.fence, keys.waiters)
         return Command("lock/acquire", (*waited, keys.listing) if terms.index else waited, args, read_verdict)
 
     def _free(self, token: str, address: str = "") -> Command[int]:
-        args: tuple[str | int, ...] = (token, address, self.world.tuning.waiter_ttl) if address else (token,)
+        args: tuple[str | int, ...] = (token, address, self.performer.tuning.waiter_ttl) if address else (token,)
         return Command("lock/free", self._to_free, args, freed)
 
     def _prolong(self, token: str, lease: int) -> Command[bool]:
@@ -94,8 +94,8 @@ def read_verdict(reply: Any) -> Granted | Busy | ForeignValue:
         return Granted(reply)
     outcome = members(reply)[0]
     if outcome == 1:
-        _, fence, free, *standing = reply
-        return Granted(number(fence), yes_or_no(free), _standing(*standing))
+        _, fence, free, *position = reply
+        return Granted(number(fence), yes_or_no(free), _standing(*position))
     if outcome == 0:
         return Busy(reply[1] / 1000, _holder(reply[1:5]), _standing(*reply[5:]))
     return _foreign(reply)
@@ -105,8 +105,8 @@ SMALLEST_FENCE: Final = 99
 """Fences are microseconds of a clock. A number as small as this is the answer to something else."""
 
 
-def _standing(arrival: Any, others: Any) -> QueuePosition:
-    return QueuePosition(number(arrival), yes_or_no(others)) if arrival or others else NOT_QUEUED
+def _standing(enqueued_at: Any, others: Any) -> QueuePosition:
+    return QueuePosition(number(enqueued_at), yes_or_no(others)) if enqueued_at or others else NOT_QUEUED
 
 
 def _foreign(reply: Any) -> ForeignValue:

@@ -56,8 +56,8 @@ class RecordRef:
     terms ``wait``, and ``LockKeyError`` if something else lives under the key.
     """
 
-    world: Performer
-    place: LockId
+    performer: Performer
+    lock_id: LockId
     keys: LockKeys
     key: str
     name: str
@@ -66,11 +66,11 @@ class RecordRef:
 
     def get(self) -> Record | None:
         """The record as it is, or None."""
-        return run(self._getting(), self.world)
+        return run(self._getting(), self.performer)
 
     async def aget(self) -> Record | None:
         """As ``get``."""
-        return await arun(self._getting(), self.world)
+        return await arun(self._getting(), self.performer)
 
     def put(
         self,
@@ -101,8 +101,8 @@ class RecordRef:
             ValueError: an argument is out of its range, or of no use without ``renew``.
         """
         write = self._write(expected, fields, expire, renew, max_hold, on_lost, listed)
-        self.world.may_block()  # refused before the renewal of what is expected ends
-        return run(self._putting(write), self.world)
+        self.performer.may_block()  # refused before the renewal of what is expected ends
+        return run(self._putting(write), self.performer)
 
     async def aput(
         self,
@@ -117,32 +117,32 @@ class RecordRef:
     ) -> Written:
         """As ``put``."""
         write = self._write(expected, fields, expire, renew, max_hold, on_lost, listed, owners.running_loop())
-        return await arun(self._putting(write), self.world)
+        return await arun(self._putting(write), self.performer)
 
     def touch(self, expected: Record, expire: Duration, shorten: bool = False) -> Written:
         """Let its lease end ``expire`` seconds from now, or later if it did anyway; ``shorten``: also earlier. One that was
         renewed and was lost isn't prolonged: what is there then is the answer."""
-        return run(self._touching(expected, lease_ms(expire), shorten), self.world)
+        return run(self._touching(expected, lease_ms(expire), shorten), self.performer)
 
     async def atouch(self, expected: Record, expire: Duration, shorten: bool = False) -> Written:
         """As ``touch``."""
-        return await arun(self._touching(expected, lease_ms(expire), shorten), self.world)
+        return await arun(self._touching(expected, lease_ms(expire), shorten), self.performer)
 
     def drop(self, expected: Record) -> Written:
         """Delete it, if it is still the one that is expected."""
-        self.world.may_block()
-        return run(self._dropping(expected), self.world)
+        self.performer.may_block()
+        return run(self._dropping(expected), self.performer)
 
     async def adrop(self, expected: Record) -> Written:
         """As ``drop``."""
-        return await arun(self._dropping(expected), self.world)
+        return await arun(self._dropping(expected), self.performer)
 
     def wait_for_change(self, expected: Record | None, timeout: Duration) -> Record | None:
         """The record once its version isn't the expected one any more, or as it is after ``timeout`` seconds; -1 waits for
         ever."""
         wish = ChangeRequest(expected, patience(timeout, "timeout"), None)
         try:
-            return run(self._changing(wish), self.world)
+            return run(self._changing(wish), self.performer)
         except BaseException as failure:
             self._give_up(wish, failure)
             raise
@@ -151,7 +151,7 @@ class RecordRef:
         """As ``wait_for_change``."""
         wish = ChangeRequest(expected, patience(timeout, "timeout"), owners.running_loop())
         try:
-            return await arun(self._changing(wish), self.world)
+            return await arun(self._changing(wish), self.performer)
         except BaseException as failure:
             self._give_up(wish, failure)
             raise
@@ -170,7 +170,7 @@ class RecordRef:
             raise
         except BaseException as failure:
             if write.expected is None and not (isinstance(failure, LockBackendError) and not failure.outcome_unknown):
-                yield Cleanup(self.place, self._drop(0, write.nonce, dropped), write.lease / 1000)
+                yield Cleanup(self.lock_id, self._drop(0, write.nonce, dropped), write.lease / 1000)
             raise
         if not reply.ok or reply.record is None:
             return Written(False, reply.record)
@@ -178,7 +178,7 @@ class RecordRef:
         fields = parsed(write.text)  # as others will read them
         if write.renew_for is not None:
             hold = self._hold(write, fields, reply.record.version, sent)
-            self.world.watch(hold, partial(self._prolong, reply.record.version), write.lease)
+            self.performer.watch(hold, partial(self._prolong, reply.record.version), write.lease)
         return Written(True, Record(reply.record.version, fields, write.lease / 1000, hold))
 
     def _touching(self, expected: Record, lease: int, shorten: bool) -> Program[Written]:
@@ -206,29 +206,29 @@ class RecordRef:
         wish.wait -= clock.now() - begin
         if settled or wish.wait <= 0:
             return record
-        seat = Waiter(self.place, wish.home, self.keys.inbox, wish=wish)
-        return (yield from wait_loop(self, wish, seat, record, self.terms.waits))
+        waiter = Waiter(self.lock_id, wish.home, self.keys.inbox, wish=wish)
+        return (yield from wait_loop(self, wish, waiter, record, self.terms.waits))
 
-    def _question(self, wish: ChangeRequest, turn: Attempt) -> Command[Reply]:
-        return self._get(wish.known, turn)
+    def _question(self, wish: ChangeRequest, attempt: Attempt) -> Command[Reply]:
+        return self._get(wish.known, attempt)
 
-    def _outcome(self, wish: ChangeRequest, turn: Attempt, answer: Answer) -> Outcome[Record | None]:
+    def _outcome(self, wish: ChangeRequest, attempt: Attempt, answer: Answer) -> Outcome[Record | None]:
         reply: Reply = answer[0]
-        wish.standing = reply.standing
+        wish.position = reply.position
         record = reply.record
         if (0 if record is None else record.version) != wish.known:
             return record, True, 0.0, ()  # the next one, who may wait for another change, asks at once
-        return record, False, self.world.tuning.max_poll_interval if record is None else record.lease_left, ()
+        return record, False, self.performer.tuning.max_poll_interval if record is None else record.lease_left, ()
 
     def _let_go(self, record: Record | None) -> None:
         if record is not None and record._hold is not None:
-            self.world.unwatch(record._hold)
+            self.performer.unwatch(record._hold)
             record._hold.state = State.GONE
 
     def _give_up(self, wish: WaitRequest, failure: BaseException) -> None:
-        if wish.seat is not None:
-            leave = LeaveQueue(wish.seat, 0.0)  # the next one asks at once: a wake-up may have been spent
-            run_twice_if_interrupted(partial(self.world.handlers[LeaveQueue], leave))
+        if wish.waiter is not None:
+            leave = LeaveQueue(wish.waiter, 0.0)  # the next one asks at once: a wake-up may have been spent
+            run_twice_if_interrupted(partial(self.performer.handlers[LeaveQueue], leave))
         if isinstance(failure, LockBackendError):
             self._named(failure)
 
@@ -236,7 +236,7 @@ class RecordRef:
         if until is None:
             until = clock.now() + self.terms.wait
         try:
-            return (yield from retry_command(command, until, self.terms.waits, tuning=self.world.tuning))
+            return (yield from retry_command(command, until, self.terms.waits, tuning=self.performer.tuning))
         except LockBackendError as failure:
             self._named(failure)
             raise
@@ -247,10 +247,10 @@ class RecordRef:
 
     # The commands.
 
-    def _get(self, known: int = 0, turn: Attempt | None = None) -> Command[Reply]:
+    def _get(self, known: int = 0, attempt: Attempt | None = None) -> Command[Reply]:
         args: tuple[str | int, ...] = ()
-        if turn is not None:
-            args = known, turn.address, turn.arrival, int(turn.more), self.world.tuning.waiter_ttl
+        if attempt is not None:
+            args = known, attempt.address, attempt.enqueued_at, int(attempt.more), self.performer.tuning.waiter_ttl
         return Command("record/get", self.keys[:2], args, self._read_got)
 
     def _write(
@@ -297,7 +297,7 @@ class RecordRef:
 
     def _hold(self, write: Write, fields: Mapping[str, Any], version: int, sent: float) -> Hold:
         hold = Hold(
-            self.place,
+            self.lock_id,
             self.key,
             self.name,
             self.alias,
@@ -341,4 +341,4 @@ class RecordRef:
         """As ``_read``, and at the end when this process lined up."""
         if reply[0] == -1:
             return self._read(reply)
-        return self._read(reply[:-1])._replace(standing=QueuePosition(int(reply[-1])))
+        return self._read(reply[:-1])._replace(position=QueuePosition(int(reply[-1])))

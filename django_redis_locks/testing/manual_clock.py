@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 from ..core import clock
 from ..core.owners import running_loop
 from ..core.wakeup import TaskEvent
-from ..engine.maintenance import janitors
+from ..engine.maintenance import maintenance_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,10 +162,10 @@ class ManualClock:
         self._settle()
 
     def _settle_maintenance(self) -> None:
-        for janitor in janitors():
-            if janitor.busy(self._sleeps):
-                janitor.settle(_PATIENCE)
-                self._until(lambda: not janitor.busy(self._sleeps))  # noqa: B023 - called here
+        for maintenance in maintenance_threads():
+            if maintenance.busy(self._sleeps):
+                maintenance.settle(_PATIENCE)
+                self._until(lambda: not maintenance.busy(self._sleeps))  # noqa: B023 - called here
 
     def _settle_threads(self) -> None:
         """All threads sleep on this clock, run code of the user's, or are gone. One that is about to sleep has looked at the

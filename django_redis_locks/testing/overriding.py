@@ -83,7 +83,7 @@ class override_locks(TestContextDecorator):  # noqa: N801 - as Django's override
 def _forget(engine: Engine) -> None:
     """Free all its locks and records. No loss is reported, neither now nor by a renewal that finds them gone."""
     for hold in [*engine.renewed(), *(grant.hold for grant in registry.grants())]:
-        if hold.place.store == engine.backend.identity:
+        if hold.lock_id.store == engine.backend.identity:
             with hold.mutex:
                 hold.inside.clear()
                 hold.state = State.GONE

@@ -152,14 +152,14 @@ def test_end_of_a_load_in_a_transaction_lets_waiters_go(cache_pair: str) -> None
 
     with ThreadPoolExecutor(2) as pool:
 
-        def let_go() -> str:
+        def detach() -> str:
             waiting.extend(pool.submit(wait_for, name) for name in others)
             eventually(lambda: followers(**at(HERE)) + waiters_in_store(**at(THERE)) == 2)
             return "uncommitted"
 
         waiting: list[Any] = []
         with transaction.atomic():
-            assert get_or_load("k", let_go, **at(HERE), ttl=60) == "uncommitted"
+            assert get_or_load("k", detach, **at(HERE), ttl=60) == "uncommitted"
             theirs.wait()
             begin = monotonic()
             assert [ask("again"), ask("again")] == ["uncommitted"] * 2

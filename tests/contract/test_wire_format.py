@@ -136,10 +136,10 @@ def test_a_wait_queue_is_one_key(waiting: Future[float], lock: Lock, direct: red
     """[H9] The address of each queue, scored with its arrival in µs on the server's clock; it ends four seconds after the
     last registration."""
     assert sorted(direct.keys()) == [FENCE, INDEX, LOCK, WAITERS]
-    ((address, arrival),) = direct.zrange(WAITERS, 0, -1, withscores=True)
+    ((address, enqueued_at),) = direct.zrange(WAITERS, 0, -1, withscores=True)
     assert re.fullmatch(rb"lock:\{0\}:inbox:[\w-]{12} [0-9a-f]+", address)
     seconds, micros = direct.time()
-    assert 0 < seconds * 1_000_000 + micros - arrival < 20_000_000
+    assert 0 < seconds * 1_000_000 + micros - enqueued_at < 20_000_000
     eventually(lambda: 3_000 < direct.pttl(WAITERS) <= 4_000)  # at each registration
     channel = address.rpartition(b" ")[0]
     assert direct.pubsub_numsub(channel) == [(channel, 1)]

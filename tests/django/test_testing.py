@@ -414,7 +414,7 @@ def test_waiters_of_other_threads_time_out_when_time_has_passed(
     with hold_lock("import"):
         for call in (lambda: locks.lock("import").acquire(timeout=25), lambda: asyncio.run(wait_for_lock())):
             waiter = pool.submit(call)
-            while not locks["default"].engine.queued(locks.lock("import").place):
+            while not locks["default"].engine.queued(locks.lock("import").lock_id):
                 pass
             manual_clock.advance(24)
             assert not waiter.done()

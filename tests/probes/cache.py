@@ -176,7 +176,7 @@ def fail_command(
     patch: pytest.MonkeyPatch, name: str, failure: Exception, cache: Any, using: str | None = None
 ) -> None:
     """Commands of this name are carried out, and their answers are lost."""
-    handlers = road_of(cache, using).world.handlers
+    handlers = road_of(cache, using).performer.handlers
     ask = handlers[Command]
 
     def lose(command: Command[Any]) -> Any:
@@ -192,7 +192,7 @@ def before_command(
     patch: pytest.MonkeyPatch, name: str, act: Callable[[], object], cache: Any, using: str | None = None
 ) -> None:
     """Act each time before a command of this name is sent by a thread."""
-    handlers = road_of(cache, using).world.handlers
+    handlers = road_of(cache, using).performer.handlers
     ask = handlers[Command]
 
     def first(command: Command[Any]) -> Any:

@@ -31,19 +31,19 @@ def queue_count(client: Locks) -> int:
 
 def waiting_callers(client: Locks, lock: Lock) -> int:
     """How many callers of this process wait for the lock, in threads and in all event loops."""
-    queues = client.engine._queues._queues.get(lock.place, {})
-    return sum(len(queue.seats) for queue in list(queues.values()))
+    queues = client.engine._queues._queues.get(lock.lock_id, {})
+    return sum(len(queue.waiters) for queue in list(queues.values()))
 
 
 def registered_queues(client: Locks, lock: Lock) -> int:
     """How many local queues of a lock the store knows of, with no wake-up that is still to be answered."""
-    queues = client.engine._queues._queues.get(lock.place, {})
-    return sum(bool(queue.arrival) and queue.answered == queue.wakes for queue in list(queues.values()))
+    queues = client.engine._queues._queues.get(lock.lock_id, {})
+    return sum(bool(queue.enqueued_at) and queue.answered == queue.wakes for queue in list(queues.values()))
 
 
 def is_registered(lock: Lock) -> bool:
     """Whether this process knows of a grant of the lock."""
-    return registry.knows(lock.place)
+    return registry.knows(lock.lock_id)
 
 
 def token_prefix() -> str:
@@ -71,7 +71,7 @@ def mutexes_held(client: Locks) -> Iterator[None]:
     """Meanwhile this thread is inside each table of the engine and of a memory store."""
     engine = client.engine
     with ExitStack() as stack:
-        for table in (registry, engine._queues, engine._janitor):
+        for table in (registry, engine._queues, engine._maintenance):
             stack.enter_context(table._mutex)
         if hasattr(engine.backend, "_store"):
             stack.enter_context(engine.backend._store.mutex)
@@ -90,11 +90,11 @@ def forget_aliases() -> None:
 
 
 def run_in_background(client: Locks, job: Callable[[], object]) -> None:
-    client.engine._janitor.put(job)
+    client.engine._maintenance.put(job)
 
 
 def timer_count(client: Locks) -> int:
-    return len(client.engine._janitor._timers)
+    return len(client.engine._maintenance._timers)
 
 
 def call_before_each_renewal_result(patch: pytest.MonkeyPatch, wait: Callable[[], object]) -> None:
@@ -123,11 +123,11 @@ def forget_locks() -> None:
     for grant in list(registry._grants.values()):
         registry.forget(grant)
         grant.hold.state = State.GONE
-    for janitor in renewal.janitors():
-        for hold in janitor.renewed():  # a record's, too, which has no grant
+    for maintenance in renewal.maintenance_threads():
+        for hold in maintenance.renewed():  # a record's, too, which has no grant
             hold.state = State.GONE
     for store in memory._stores.values():
         store.records.clear()
         store.listings.clear()
-    for janitor in renewal.janitors():
-        janitor.wake()  # it may have looked at a clock that was the test's, and sleep accordingly
+    for maintenance in renewal.maintenance_threads():
+        maintenance.wake()  # it may have looked at a clock that was the test's, and sleep accordingly

@@ -49,9 +49,9 @@ class Side:
         except LockKeyError as found:
             return str(found)
 
-    def listen(self, inbox: str, hear: Callable[[str, str], object]) -> None:
+    def listen(self, inbox: str, subscribed_channel: Callable[[str, str], object]) -> None:
         """Of a memory store."""
-        self.backend._store.inboxes[inbox] = hear
+        self.backend._store.inboxes[inbox] = subscribed_channel
 
     def end_lease(self, key: str) -> None:
         """Of a memory store."""
@@ -63,10 +63,10 @@ class Side:
 
     def comparable(self, answer: Any) -> Any:
         match answer:
-            case Granted(fence, free, standing):
-                return Granted(self.rank(fence), free, standing)
-            case Busy(lease_left, holder, standing):
-                return Busy(lease_left, self.comparable(holder), standing)
+            case Granted(fence, free, position):
+                return Granted(self.rank(fence), free, position)
+            case Busy(lease_left, holder, position):
+                return Busy(lease_left, self.comparable(holder), position)
             case Holder(fence=fence):
                 return dataclasses.replace(answer, fence=self.rank(fence))
             case Record(version, fields, lease_left):
@@ -128,12 +128,12 @@ class RandomCommands:
     def acquire(self, lock: Lock) -> Pair:
         ask = AcquireRequest(0, owners.current_owner(), None)
         ask.token = self.token()
-        turn = Attempt()
+        attempt = Attempt()
         if self.chance.random() < 0.7:
             hold: Any = SimpleNamespace(token=self.token())
             handed = HandedOverLock(hold, lock._free, lambda: None) if self.chance.random() < 0.4 else None
-            turn = Attempt(self.address(), self.arrival(), self.maybe(), handed)
-        command = lock._question(ask, turn)
+            attempt = Attempt(self.address(), self.enqueued_at(), self.maybe(), handed)
+        command = lock._question(ask, attempt)
         token, _, _, *waits = command.args
         about = self.chance.choice(["", "nonsense", holders.describe(1, "thread", "näme", holders.FIELDS)])
         args = (token, self.lease(), about, *waits[:4], *([KEPT] if waits else []))
@@ -159,14 +159,16 @@ class RandomCommands:
         return ours, theirs
 
     def leave(self, lock: Lock) -> Pair:
-        place = lock.place.lock
-        return self.both(Command("queue/leave", (place, waiters_of(place)), (self.address(),), int))
+        lock_id = lock.lock_id.lock
+        return self.both(Command("queue/leave", (lock_id, waiters_of(lock_id)), (self.address(),), int))
 
     def get(self, record: RecordRef) -> Pair:
         if self.maybe():
             return self.both(record._get())
-        address, arrival, more = self.address(), self.arrival(), self.maybe()
-        ours, theirs = (record._get(fence, Attempt(address, arrival, more)) for fence in self.fences(record.keys.lock))
+        address, enqueued_at, more = self.address(), self.enqueued_at(), self.maybe()
+        ours, theirs = (
+            record._get(fence, Attempt(address, enqueued_at, more)) for fence in self.fences(record.keys.lock)
+        )
         return self.kept(ours), self.kept(theirs)
 
     def put(self, record: RecordRef) -> Pair:
@@ -216,7 +218,7 @@ class RandomCommands:
         inbox = self.chance.choice(["", *INBOXES])
         return f"{inbox} {self.chance.choice(['0', '7f3a'])}" if inbox else ""
 
-    def arrival(self) -> int:
+    def enqueued_at(self) -> int:
         """Now; or a moment long ago, which others may share."""
         return self.chance.choice([0, 0, 1, 2, 1_700_000_000_000_001])
 
@@ -239,7 +241,7 @@ def alike(ours: Any, theirs: Any) -> bool:
     if type(ours) is not type(theirs):
         return False
     if isinstance(ours, QueuePosition):
-        return near(ours.arrival / 1e6, theirs.arrival / 1e6) and ours.others == theirs.others
+        return near(ours.enqueued_at / 1e6, theirs.enqueued_at / 1e6) and ours.others == theirs.others
     if isinstance(ours, tuple):
         return len(ours) == len(theirs) and all(map(alike, ours, theirs))
     if dataclasses.is_dataclass(ours):
@@ -254,12 +256,12 @@ def near(ours: float, theirs: float) -> bool:
 def kind_of(name: str, answer: Any) -> tuple[Any, ...]:
     """The kind of an answer, so that the test can check that all of them came."""
     match answer:
-        case Granted(_, free, standing):
-            return name, "granted", free, bool(standing.arrival), standing.others
-        case Busy(standing=standing) if name == "lock/acquire":
-            return name, "busy", bool(standing.arrival), standing.others
-        case (ok, record, standing):
-            return name, ok, record is not None, bool(standing.arrival)
+        case Granted(_, free, position):
+            return name, "granted", free, bool(position.enqueued_at), position.others
+        case Busy(position=position) if name == "lock/acquire":
+            return name, "busy", bool(position.enqueued_at), position.others
+        case (ok, record, position):
+            return name, ok, record is not None, bool(position.enqueued_at)
     return name, answer if isinstance(answer, int) else type(answer).__name__
 
 

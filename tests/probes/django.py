@@ -32,12 +32,12 @@ def holds_of_this_process() -> int:
 
 def waiters(key: str) -> int:
     """How many threads and tasks of this process wait for a lock."""
-    queues = locks["default"].engine._queues._queues.get(locks.lock(key).place, {})
-    return sum(len(queue.seats) for queue in list(queues.values()))
+    queues = locks["default"].engine._queues._queues.get(locks.lock(key).lock_id, {})
+    return sum(len(queue.waiters) for queue in list(queues.values()))
 
 
 def maintenance_thread_runs() -> bool:
-    return locks["default"].engine._janitor._daemon.runs
+    return locks["default"].engine._maintenance._daemon.runs
 
 
 def empty_store() -> None:
@@ -46,7 +46,7 @@ def empty_store() -> None:
 
 
 def run_in_maintenance_thread(job: Callable[[], object]) -> None:
-    locks["default"].engine._janitor.put(job)
+    locks["default"].engine._maintenance.put(job)
 
 
 def repeat_warnings() -> None:

@@ -30,7 +30,7 @@ class Waitable(Protocol):
     """A lock, a record or a load: what callers wait for."""
 
     @property
-    def place(self) -> LockId: ...
+    def lock_id(self) -> LockId: ...
 
 
 def engine() -> Engine:
@@ -40,20 +40,20 @@ def engine() -> Engine:
 
 def waiters(lock: Waitable) -> set[Waiter]:
     """The callers of this process that wait for a lock."""
-    homes = engine()._queues._queues.get(lock.place, {})
-    return {seat for queue in list(homes.values()) for seat in list(queue.seats)}
+    homes = engine()._queues._queues.get(lock.lock_id, {})
+    return {waiter for queue in list(homes.values()) for waiter in list(queue.waiters)}
 
 
 def all_registered(lock: Waitable) -> bool:
     """Whether the store knows of every local queue of a lock, and no wake-up is still to be answered."""
-    homes = engine()._queues._queues.get(lock.place, {})
-    return all(queue.answered == queue.wakes and queue.arrival for queue in list(homes.values()))
+    homes = engine()._queues._queues.get(lock.lock_id, {})
+    return all(queue.answered == queue.wakes and queue.enqueued_at for queue in list(homes.values()))
 
 
 def strike_head(lock: Waitable, error: BaseException) -> None:
     """Raise an error in the first waiter's sleep."""
-    (queue,) = engine()._queues._queues[lock.place].values()
-    gate = queue.seats[0].gate
+    (queue,) = engine()._queues._queues[lock.lock_id].values()
+    gate = queue.waiters[0].gate
 
     def strike(*_: object) -> None:
         raise error
@@ -76,9 +76,9 @@ def ignore_wake_ups(patch: pytest.MonkeyPatch) -> None:
 
 def restart_renewal(grant: Grant) -> None:
     """Schedule the next renewal of a grant by the present tuning."""
-    janitor = engine()._janitor
-    entry = janitor._rounds._new.get(id(grant.hold)) or janitor._rounds._known[id(grant.hold)]
-    janitor.watch(grant.hold, entry.prolong, entry.lease)
+    maintenance = engine()._maintenance
+    entry = maintenance._schedule._new.get(id(grant.hold)) or maintenance._schedule._known[id(grant.hold)]
+    maintenance.watch(grant.hold, entry.prolong, entry.lease)
 
 
 def index_entries(record: RecordRef) -> dict[str, float]:

@@ -74,8 +74,8 @@ class LoadCalls:
         )
         self.key = key
         self.same_server = same_server
-        self.place = LockId(engine().backend.identity, keys.lease)
-        self._load = Load(engine(), self.place, keys, "report", "default", USUAL)
+        self.lock_id = LockId(engine().backend.identity, keys.lease)
+        self._load = Load(engine(), self.lock_id, keys, "report", "default", USUAL)
 
     def sibling(self, value: str) -> LoadCalls:
         """The load of another value of the same cache."""

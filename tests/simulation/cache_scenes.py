@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 Scene = Callable[["CacheWorld"], None]
 
 
-def calm(world: CacheWorld) -> None:
+def uncontended(world: CacheWorld) -> None:
     """Nothing but callers: one load is enough."""
     for coordinator in world.coordinators:
         for _ in range(2):
@@ -137,8 +137,8 @@ def several_stale(world: CacheWorld) -> None:
 TROUBLE = {"death": 1, "stall": 1, "strike": 1}
 
 SCENES: dict[str, tuple[Scene, dict[str, Any]]] = {
-    "calm": (calm, {}),
-    "failures": (calm, {"failures": 2}),
+    "calm": (uncontended, {}),
+    "failures": (uncontended, {"failures": 2}),
     "invalidated": (invalidated, {}),
     "invalidated, failures": (invalidated, {"failures": 1}),
     "invalidated, a stall": (invalidated, {"chances": {"stall": 1}}),

@@ -41,9 +41,9 @@ def no_drift(patch: Patch) -> None:
 def fence_without_clock(patch: Patch) -> None:
     """[H1] A fence is counted, and nothing more."""
 
-    def next_fence(self: Store, counter: str, last: int = 0, spare: int = 0) -> int:
-        fence = max(self.fences.get(counter, 1000), last + spare if last else 0) + 1
-        self.fences[counter] = fence + spare
+    def next_fence(self: Store, counter: str, last: int = 0, reserved_fences: int = 0) -> int:
+        fence = max(self.fences.get(counter, 1000), last + reserved_fences if last else 0) + 1
+        self.fences[counter] = fence + reserved_fences
         return fence
 
     patch.setattr(Store, "next_fence", next_fence)
@@ -81,7 +81,7 @@ def wakeup_forgotten(patch: Patch) -> None:
 
 def wakeup_not_passed_on(patch: Patch) -> None:
     """[H9] A wake-up for a process that waits no more isn't passed on."""
-    patch.setattr(Engine, "left", lambda self, place, address, handed: None)
+    patch.setattr(Engine, "left", lambda self, lock_id, address, handed: None)
 
 
 def seat_left(patch: Patch) -> None:

@@ -258,7 +258,7 @@ class SimulatedInbox(Inbox):
     def _renew(self) -> None:
         self.id = f"{self.process.name}.{self.process.next_number()}"
 
-    def hears(self, channel: str) -> str:
+    def channel_name(self, channel: str) -> str:
         return channel + self.id if channel in self.channels else ""
 
     def open(self, channel: str, then: Callable[[], object]) -> None:
@@ -315,7 +315,7 @@ class SimulatedInbox(Inbox):
         for channel in sorted(self.wanted):
             self.channels.add(channel)
             self.server.store.inboxes[channel + self.id] = partial(self._told, generation)
-        self.listener.missed()
+        self.listener.on_reconnect()
 
     def after_fork_in_child(self) -> None:
         """The parent's subscription goes on, and isn't ours."""

@@ -88,7 +88,7 @@ def test_finalizer_leaves_the_release_to_the_maintenance_thread(monkeypatch: pyt
     monkeypatch.setattr(registry, "_mutex", mutex)
     with transaction.atomic():
         service()
-        hold = registry.newest(locks.lock("service").place, deferred=True).hold  # type: ignore[union-attr]
+        hold = registry.newest(locks.lock("service").lock_id, deferred=True).hold  # type: ignore[union-attr]
         transaction.set_rollback(True)
         with hold.mutex:
             mutex.refuses = True

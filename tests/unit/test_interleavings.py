@@ -28,7 +28,7 @@ from tests.probes.tuning import Tune
 from tests.simulation.lock_mutations import no_doubt, wakeup_forgotten
 from tests.unit.interleavings import process
 from tests.unit.interleavings.explorer import Failure, explore
-from tests.unit.interleavings.moments import world
+from tests.unit.interleavings.moments import performer
 from tests.unit.interleavings.moves import Scenario
 from tests.unit.interleavings.plans import Plan
 from tests.unit.interleavings.rules import ORPHAN
@@ -43,9 +43,9 @@ def no_collector() -> Iterator[None]:
 
 
 A = Plan()
-TWICE = Plan(rounds=2)
+TWICE = Plan(schedule=2)
 STAYS = Plan(stay=3.0)
-GIVES_UP = Plan(wait=1.75, rounds=2)
+GIVES_UP = Plan(wait=1.75, schedule=2)
 ASKS_ONCE = Plan(wait=0.0)
 INSISTS = Plan(insists=True)
 TOO_LONG = Plan(lease=5.3, stay=15.0)
@@ -144,7 +144,7 @@ def lowered(patch: pytest.MonkeyPatch) -> None:
     """[H2] A step lowers the lease of a live token."""
 
     def prolong(self: Any, lease: int) -> None:
-        self.ends = world.now + lease / 1000
+        self.ends = performer.now + lease / 1000
 
     patch.setattr(memory.StoredValue, "prolong", prolong)
 
@@ -172,7 +172,7 @@ def taken_unasked(patch: pytest.MonkeyPatch) -> None:
     def answer(command: Any, *args: Any) -> Any:
         if command.args[3:4] not in {(), ("",)}:
             in_line = QueuePosition(command.args[5])
-            return Granted(1, False, in_line), world.now, False
+            return Granted(1, False, in_line), performer.now, False
         return (yield from asking(command, *args))
 
     patch.setattr(Lock, "_question", ask_as_the_one_before)
@@ -224,9 +224,9 @@ def one_queue(patch: pytest.MonkeyPatch) -> None:
     """[H12] Threads queue up behind the tasks of a loop."""
     real = LocalQueues._join
 
-    def join(self: LocalQueues, seat: Waiter, *args: Any) -> None:
-        seat.home = None
-        real(self, seat, *args)
+    def join(self: LocalQueues, waiter: Waiter, *args: Any) -> None:
+        waiter.home = None
+        real(self, waiter, *args)
 
     patch.setattr(LocalQueues, "_join", join)
 

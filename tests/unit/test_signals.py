@@ -32,7 +32,7 @@ def test_signals_listen_from_the_first_receiver_of_any_on(fresh: ModuleType) -> 
     heard: list[Event] = []
 
     @receiver([fresh.lock_released, fresh.lock_acquired])
-    def hear(event: Event, **about: Any) -> None:
+    def subscribed_channel(event: Event, **about: Any) -> None:
         heard.append(event)
 
     assert events._listeners == [fresh.send]
@@ -45,12 +45,12 @@ def test_signals_listen_from_the_first_receiver_of_any_on(fresh: ModuleType) -> 
 def test_receiver_that_disconnects_leaves_the_others(fresh: ModuleType) -> None:
     heard: list[Event] = []
 
-    def hear(event: Event, **about: Any) -> None:
+    def subscribed_channel(event: Event, **about: Any) -> None:
         heard.append(event)
 
-    fresh.lock_acquired.connect(hear)
-    fresh.lock_acquired.disconnect(hear)
-    fresh.lock_released.connect(hear, sender=Released)
+    fresh.lock_acquired.connect(subscribed_channel)
+    fresh.lock_acquired.disconnect(subscribed_channel)
+    fresh.lock_released.connect(subscribed_channel, sender=Released)
     with locks.lock("order:5"):
         pass
     assert [type(event) for event in heard] == [Released]

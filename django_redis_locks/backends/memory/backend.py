@@ -34,7 +34,7 @@ class _MemoryInbox(Inbox):
         self._told = told
         self.after_fork_in_child()
 
-    def hears(self, channel: str) -> str:
+    def channel_name(self, channel: str) -> str:
         name = channel + self._id
         return name if name in self._store.inboxes else ""
 
@@ -98,22 +98,22 @@ def _acquire(
     holder: str,
     handed: str | None = None,
     address: str | None = None,
-    arrival: int = 0,
+    enqueued_at: int = 0,
     more: int = 0,
     kept: int = 0,
 ) -> list[Any] | int:
     lock, counter = keys[:2]
     listing = keys[2 if handed is None else 3 :]
 
-    def stand(waits: bool, arrival: int = 0) -> list[int]:
+    def stand(waits: bool, enqueued_at: int = 0) -> list[int]:
         if address is None:
             return [0, 0]
         waiters = keys[2]
         since = 0
         if address and waits:
-            since = store.line_up(waiters, address, arrival)
+            since = store.enqueue(waiters, address, enqueued_at)
         elif address:
-            store.step_out(waiters, address)
+            store.dequeue(waiters, address)
         return [since, int(len(store.lines.get(waiters, ())) > bool(since))]
 
     record = store.find(lock)
@@ -125,7 +125,7 @@ def _acquire(
             store.enlist(listing, lock, record, new=False)
             return [1, record.fence, 0, *stand(bool(more))]
         if record.token != handed:
-            return [*record.busy(), *stand(True, arrival)]
+            return [*record.busy(), *stand(True, enqueued_at)]
     fence = store.next_fence(
         counter, record.fence if record is not None else 0, 0 if handed is None else RESERVED_FENCES
     )
@@ -144,7 +144,7 @@ def _free(store: Store, keys: tuple[str, ...], token: str, address: str = "", ke
     del store.records[lock]
     store.delist(keys[2:], lock)
     if address:
-        store.line_up(waiters, address, 0)
+        store.enqueue(waiters, address, 0)
     return 1 + store.wake(lock, waiters)
 
 
@@ -234,7 +234,7 @@ def _raise_fence(store: Store, keys: tuple[str, ...], least: int) -> list[str]:
 
 def _leave(store: Store, keys: tuple[str, ...], address: str) -> int:
     lock, waiters = keys
-    store.step_out(waiters, address)
+    store.dequeue(waiters, address)
     return 2 * (store.find(lock) is None and store.wake(lock, waiters))
 
 
@@ -252,7 +252,7 @@ def _get_record(
     keys: tuple[str, ...],
     known: int = 0,
     address: str = "",
-    arrival: int = 0,
+    enqueued_at: int = 0,
     more: int = 0,
     kept: int = 0,
 ) -> list[Any]:
@@ -262,9 +262,9 @@ def _get_record(
         return now
     since = 0
     if address and (more or (now[2] if len(now) > 1 else 0) == known):
-        since = store.line_up(waiters, address, arrival)
+        since = store.enqueue(waiters, address, enqueued_at)
     elif address:
-        store.step_out(waiters, address)
+        store.dequeue(waiters, address)
     return [*now, since]
 
 

@@ -40,7 +40,7 @@ def claim(
     take: int,
     extra: int | str,
     address: str,
-    arrival: int,
+    enqueued_at: int,
     more: int,
     kept: int,
 ) -> list[Any]:
@@ -68,9 +68,9 @@ def claim(
             verdict = 4
     since = 0
     if address and (verdict == 0 or more):
-        since = store.line_up(waiters, address, 0 if verdict else arrival)
+        since = store.enqueue(waiters, address, 0 if verdict else enqueued_at)
     elif address:
-        store.step_out(waiters, address)
+        store.dequeue(waiters, address)
     return [verdict, left, since, lives, value, said]
 
 

@@ -63,17 +63,17 @@ class Store:
         for name in listing:
             self.listings.get(name, {}).pop(lock, None)
 
-    def next_fence(self, counter: str, last: int = 0, spare: int = 0) -> int:
-        fence = max(max(last + spare if last else 0, self.fences.get(counter, 0)) + 1, micros())
-        self.fences[counter] = fence + spare
+    def next_fence(self, counter: str, last: int = 0, reserved_fences: int = 0) -> int:
+        fence = max(max(last + reserved_fences if last else 0, self.fences.get(counter, 0)) + 1, micros())
+        self.fences[counter] = fence + reserved_fences
         return fence
 
-    def line_up(self, waiters: str, address: str, arrival: int) -> int:
-        since = arrival or micros()
+    def enqueue(self, waiters: str, address: str, enqueued_at: int) -> int:
+        since = enqueued_at or micros()
         self.lines.setdefault(waiters, {})[address] = since
         return since
 
-    def step_out(self, waiters: str, address: str) -> None:
+    def dequeue(self, waiters: str, address: str) -> None:
         line = self.lines.get(waiters, {})
         line.pop(address, None)
         if not line:
@@ -91,7 +91,7 @@ class Store:
         """Tell the one that has waited longest; a dead one is passed over."""
         while line := self.lines.get(waiters):
             address = min(line, key=lambda address: (line[address], address))
-            self.step_out(waiters, address)
+            self.dequeue(waiters, address)
             channel, _, number = address.rpartition(" ")
             told = self.inboxes.get(channel)
             if told is not None:

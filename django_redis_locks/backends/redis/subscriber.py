@@ -66,7 +66,7 @@ class RedisSubscriber(Inbox):
         self._reconnects = 0
         self._pause = self._listener.tuning.first_retry
 
-    def hears(self, channel: str) -> str:
+    def channel_name(self, channel: str) -> str:
         return self._heard.get(channel, "")
 
     def open(self, channel: str, then: Callable[[], object]) -> None:
@@ -181,7 +181,7 @@ class RedisSubscriber(Inbox):
                     return
                 self._heard = names
             self._pause = self._listener.tuning.first_retry
-            self._listener.missed()
+            self._listener.on_reconnect()
             self._answer(names)
             self._hear(ear, names)
         finally:

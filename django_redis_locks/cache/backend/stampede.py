@@ -192,7 +192,7 @@ class StampedeCache(BaseCache):
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> Any:
         if self._at_once(extra) and running_loop() is None:
             put = putting(self.coordinator, *self._packed(key, value, timeout, version))
-            if run(put, self.coordinator.world):
+            if run(put, self.coordinator.performer):
                 return None
         with anywhere(writing(self.coordinator, [self.full_key(key, version)])) as block:
             result: Any = self._inner.set(key, value, self._timeout(timeout), version, **extra)  # type: ignore[func-returns-value]
@@ -205,7 +205,7 @@ class StampedeCache(BaseCache):
     ) -> Any:
         if self._at_once(extra):
             put = putting(self.coordinator, *self._packed(key, value, timeout, version))
-            if await arun(put, self.coordinator.world):
+            if await arun(put, self.coordinator.performer):
                 return None
         async with awriting(self.coordinator, [self.full_key(key, version)]) as block:
             result: Any = await self._inner.aset(key, value, self._timeout(timeout), version, **extra)  # type: ignore[func-returns-value]

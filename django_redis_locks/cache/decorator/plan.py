@@ -65,27 +65,27 @@ class Plan:
 
     def load(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = self._call(args, kwargs)
-        return self._told(run(getting(call), call.coordinator.world))
+        return self._told(run(getting(call), call.coordinator.performer))
 
     async def aload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = self._call(args, kwargs)
-        return self._told(await arun(getting(call), call.coordinator.world))
+        return self._told(await arun(getting(call), call.coordinator.performer))
 
     def refresh(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._refuse_async("arefresh")
         call = self._call(args, kwargs)
-        return self._told(run(refreshing(call), call.coordinator.world))
+        return self._told(run(refreshing(call), call.coordinator.performer))
 
     async def arefresh(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = self._call(args, kwargs)
-        return self._told(await arun(refreshing(call), call.coordinator.world))
+        return self._told(await arun(refreshing(call), call.coordinator.performer))
 
     def take_over(self, token: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Carry out a load that another process claimed; False if that isn't to be done any more."""
         call = self._call(args, kwargs)
         if self.asynchronous:
-            return async_to_sync(arun)(taking_over(call, token), call.coordinator.world)
-        return run(taking_over(call, token), call.coordinator.world)
+            return async_to_sync(arun)(taking_over(call, token), call.coordinator.performer)
+        return run(taking_over(call, token), call.coordinator.performer)
 
     def invalidate(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, soft: bool, **how: Any) -> None:
         functions.invalidate(self.key(args, kwargs), **self._where, stale=self._stale(soft), **how)

@@ -144,7 +144,7 @@ class _Wanted:
 
     def board(self) -> bool:
         """Begin a flight, unless there is one."""
-        if self.call.nested_in(self.call.place) is not None:
+        if self.call.nested_in(self.call.lock_id) is not None:
             return False
         inflight, mine = self.call.coordinator.single_flight.join(self.call.key)
         self.inflight = inflight if mine else None
@@ -278,7 +278,7 @@ def _loading(coordinator: CacheCoordinator, ours: list[_Wanted], loader: Callabl
     begin = clock.now()
     try:
         keys = [one.call.plain for one in ours]
-        brought: Any = yield running(loader, (keys,), tuple((one.call.place, one.inflight) for one in ours))
+        brought: Any = yield running(loader, (keys,), tuple((one.call.lock_id, one.inflight) for one in ours))
         values = [brought.get(key) for key in keys]
     except Exception as error:  # noqa: BLE001 - whatever a loader raises
         yield from _failed(coordinator, ours, endings, error)

@@ -74,7 +74,7 @@ class CacheCoordinator:
         self.local = local
         self.values: Values = values or Pickled()
         self.engine = engine
-        self.world = LoadPerformer(engine, alias, self.unchecked_key)
+        self.performer = LoadPerformer(engine, alias, self.unchecked_key)
         self.single_flight = SingleFlight()
         self.looks = SingleFlight()
         self.retries = Retries(self)
@@ -104,8 +104,8 @@ class CacheCoordinator:
     def load(self, key: str, name: str) -> Load:
         """The load of the value under a key of the cache."""
         keys = self._fused(key) if self.fused else self._beside(key)
-        place = LockId(self.engine.backend.identity, keys.lease)
-        return Load(self.world, place, keys, name, self.alias, self.patience)
+        lock_id = LockId(self.engine.backend.identity, keys.lease)
+        return Load(self.performer, lock_id, keys, name, self.alias, self.patience)
 
     def generations(self) -> list[str]:
         """Where its generation is kept: that of a database of Redis is what all its caches have in common."""
@@ -144,7 +144,7 @@ class CacheCoordinator:
             self._silent_until = now + SAID
             metrics.log.warning("Loads of cache %r are coordinated in this process only: %s", self.alias, failure)
         if failure.transient:
-            self._down_until = now + self.world.tuning.leases_down_for
+            self._down_until = now + self.performer.tuning.leases_down_for
 
     def rests(self, key: str) -> bool:
         return self.resting.get(key, 0.0) > clock.now()

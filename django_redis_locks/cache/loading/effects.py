@@ -202,8 +202,8 @@ class LoadPerformer:
     def __init__(self, engine: Engine, alias: str, make_key: Callable[[str, int | None], str]) -> None:
         self.engine = engine
         self.queued = engine.queued
-        self.calm = engine.calm
-        self.cool = engine.cool
+        self.uncontended = engine.uncontended
+        self.end_uncontended = engine.end_uncontended
         self.may_block = engine.may_block
         self.watch = engine.watch
         self.unwatch = engine.unwatch

@@ -54,7 +54,7 @@ def getting(call: LoadRequest) -> Program[LoadResult]:
 def missing(call: LoadRequest) -> Program[LoadResult]:
     """There is none: load it, or wait for the load that runs."""
     coordinator, single_flight = call.coordinator, call.coordinator.single_flight
-    if call.nested_in(call.place) is not None or (yield from commits.private(call)):
+    if call.nested_in(call.lock_id) is not None or (yield from commits.private(call)):
         return (yield from _beside(call))
     begin = clock.now()
     longest = yield from call.longest_wait()

@@ -27,42 +27,42 @@ def writing(coordinator: CacheCoordinator, keys: Iterable[str]) -> Iterator[Bloc
     """Write what the cache stores under these keys: loads that run are void, and none begins before the block ends. A
     store that is down prevents no write."""
     claims = Block(coordinator, keys)
-    run(claims.begin(), coordinator.world)
+    run(claims.begin(), coordinator.performer)
     try:
         yield claims
     finally:
-        run(claims.end(), coordinator.world)
+        run(claims.end(), coordinator.performer)
 
 
 @asynccontextmanager
 async def awriting(coordinator: CacheCoordinator, keys: Iterable[str]) -> AsyncIterator[Block]:
     """As ``writing``."""
     claims = Block(coordinator, keys)
-    await arun(claims.begin(), coordinator.world)
+    await arun(claims.begin(), coordinator.performer)
     try:
         yield claims
     finally:
-        await arun(claims.end(), coordinator.world)
+        await arun(claims.end(), coordinator.performer)
 
 
 @contextmanager
 def everything(coordinator: CacheCoordinator) -> Iterator[None]:
     """Write, or clear, nobody knows which keys: all loads that run are void."""
-    run(_generation(coordinator), coordinator.world)
+    run(_generation(coordinator), coordinator.performer)
     try:
         yield
     finally:
-        run(_generation(coordinator), coordinator.world)
+        run(_generation(coordinator), coordinator.performer)
 
 
 @asynccontextmanager
 async def aeverything(coordinator: CacheCoordinator) -> AsyncIterator[None]:
     """As ``everything``."""
-    await arun(_generation(coordinator), coordinator.world)
+    await arun(_generation(coordinator), coordinator.performer)
     try:
         yield
     finally:
-        await arun(_generation(coordinator), coordinator.world)
+        await arun(_generation(coordinator), coordinator.performer)
 
 
 def putting(coordinator: CacheCoordinator, key: str, keep: int, data: Any) -> Program[bool]:
@@ -70,7 +70,7 @@ def putting(coordinator: CacheCoordinator, key: str, keep: int, data: Any) -> Pr
     can't be done there now."""
     load, since = coordinator.load(key, ""), clock.now()
     coordinator.forget(key)
-    commits.forget(load.place)
+    commits.forget(load.lock_id)
     try:
         yield from load.putting(keep, data)
     except LockBackendError as failure:
@@ -101,13 +101,13 @@ class Block:
     def begin(self) -> Program[None]:
         self._forget()
         for load in self._loads:
-            commits.forget(load.place)
+            commits.forget(load.lock_id)
         if self._loads:  # also if the store didn't answer a moment ago: this write may reach what that one didn't
             forks.pid()
             self._token = mint_token()
             try:
                 self._begun = yield from self._ask(
-                    blocking(self._loads, self._token, round(1000 * self._coordinator.world.tuning.writer_lease))
+                    blocking(self._loads, self._token, round(1000 * self._coordinator.performer.tuning.writer_lease))
                 )
             except BaseException as failure:
                 if not isinstance(failure, GeneratorExit):
@@ -132,7 +132,7 @@ class Block:
     def _sweep(self) -> Cleanup:
         """What gives the loads back in the background."""
         delete: Command[Any] = unblocking(self._loads, self._token)
-        return Cleanup(self._loads[0].place, delete, self._coordinator.world.tuning.writer_lease)
+        return Cleanup(self._loads[0].lock_id, delete, self._coordinator.performer.tuning.writer_lease)
 
     def _forget(self) -> None:
         for key in self._keys:
@@ -170,7 +170,7 @@ def invalidating(
         interrupted, is repeated in the background. Of several failures the first that isn't the store's, which may be a time
         limit of the caller.
     """
-    seconds = coordinator.world.tuning.invalidation_timeout
+    seconds = coordinator.performer.tuning.invalidation_timeout
     patience = RetryLimits(seconds, seconds)
     first: Exception | None = None
     undone = dict.fromkeys(items)
@@ -199,7 +199,7 @@ def _invalidating(
     load, earlier = coordinator.load(key, ""), coordinator.retries.pending.get(key)
     failed: Exception | None = None
     coordinator.forget(key)
-    commits.forget(load.place)
+    commits.forget(load.lock_id)
     try:
         yield from load.fencing(keep, settle, patience)
     except LockBackendError as failure:

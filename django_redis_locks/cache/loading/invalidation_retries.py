@@ -90,7 +90,7 @@ class Retries:
     ) -> None:
         """Repeat these from now on, each with what an earlier one of its key asked for."""
         forks.pid()
-        now, tuning = clock.now(), self._coordinator.world.tuning
+        now, tuning = clock.now(), self._coordinator.performer.tuning
         reason = str(failure) if isinstance(failure, LockBackendError) else type(failure).__name__  # may hold a key
         with self._mutex:
             for key, plain, version in items:
@@ -170,12 +170,12 @@ class Retries:
         try:
             BackgroundThread(self._work, "django-redis-locks invalidations").start()
         except BaseException as failure:
-            self._end_round(self._coordinator.world.tuning.longest_invalidation_retry)
+            self._end_round(self._coordinator.performer.tuning.longest_invalidation_retry)
             if not isinstance(failure, LockBackendError):  # no thread to be had now
                 raise
 
     def _work(self) -> None:
-        longest_pause = self._coordinator.world.tuning.longest_invalidation_retry
+        longest_pause = self._coordinator.performer.tuning.longest_invalidation_retry
         try:
             longest_pause = self._round()
         finally:
@@ -194,7 +194,7 @@ class Retries:
         Returns:
             The longest pause before the next round: while the store, or the cache, only refuses, it needn't be asked often.
         """
-        tuning = self._coordinator.world.tuning
+        tuning = self._coordinator.performer.tuning
         now, done, failures, refused = clock.now(), 0, 0, True
         over = [retry for retry in list(self.pending.values()) if retry.end <= now]
         too_long = "the store hasn't carried them out for too long"
@@ -204,7 +204,7 @@ class Retries:
                 continue
             retry.tried = clock.now()
             try:
-                run(self._repeating(retry), self._coordinator.world)
+                run(self._repeating(retry), self._coordinator.performer)
             except Exception as failure:  # noqa: BLE001 - whatever the cache raises
                 refused = refused and not getattr(failure, "passing", True)
                 failures += 1

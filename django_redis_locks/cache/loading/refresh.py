@@ -31,7 +31,7 @@ def renewing(call: LoadRequest, now: CachedValue, result: LoadResult) -> Program
     """Have one caller load it; the result for this one, who otherwise would get ``result``."""
     coordinator, options = call.coordinator, call.options
     single_flight = coordinator.single_flight
-    if coordinator.rests(call.key) or call.nested_in(call.place) is not None:
+    if coordinator.rests(call.key) or call.nested_in(call.lock_id) is not None:
         return result
     if options.refresh == "inline" and (yield from commits.private(call)):
         return result

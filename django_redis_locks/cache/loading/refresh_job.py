@@ -53,10 +53,10 @@ class Job:
         """Carry it out in this process; False if it isn't to be done any more."""
         from .get import taking_over  # noqa: PLC0415 - it hands jobs over itself
 
-        world = self.call.coordinator.world
+        performer = self.call.coordinator.performer
         if self.call.asynchronous or self.call.of_task:
-            return async_to_sync(arun)(taking_over(self.call, self.token), world)
-        return run(taking_over(self.call, self.token), world)
+            return async_to_sync(arun)(taking_over(self.call, self.token), performer)
+        return run(taking_over(self.call, self.token), performer)
 
     def means(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Whether the cached function at ``path`` has this very value for these arguments. What they became on their way may
@@ -85,7 +85,7 @@ def hand_over(call: LoadRequest, claim: Claim) -> None:
     job = call.job or Job(path_of(call.loader))
     job = replace(job, token=call.token, expire=call.options.start_within, call=call)
     if claim.hold is not None:
-        call.coordinator.world.unwatch(claim.hold)
+        call.coordinator.performer.unwatch(claim.hold)
         claim.hold.state = State.GONE
     if call.options.refresh == "celery" and running_loop() is not None:
         background.in_thread(partial(_submit, job, _do))  # to publish would block the loop

@@ -70,14 +70,14 @@ class LoadRequest:
         return self._load
 
     @property
-    def place(self) -> LockId:
-        place: LockId = self.load.place
-        return place
+    def lock_id(self) -> LockId:
+        lock_id: LockId = self.load.lock_id
+        return lock_id
 
     @property
     def lease(self) -> int:
         """Milliseconds after which the claim of a process that has died is over."""
-        return max(10, round(1000 * min(self.coordinator.world.tuning.load_lease, self.options.max_hold or inf)))
+        return max(10, round(1000 * min(self.coordinator.performer.tuning.load_lease, self.options.max_hold or inf)))
 
     @property
     def ttl(self) -> float | None:
@@ -122,10 +122,10 @@ class LoadRequest:
             extra=extra,
         )
 
-    def nested_in(self, place: LockId) -> tuple[LockId, InflightLoad | None] | None:
+    def nested_in(self, lock_id: LockId) -> tuple[LockId, InflightLoad | None] | None:
         """The load of the same value within which this one runs."""
         for outer in loaders.loading.get():
-            if outer[0] == place:
+            if outer[0] == lock_id:
                 return outer
         return None
 
@@ -148,12 +148,12 @@ class LoadRequest:
         """Seconds to wait at most, whatever ``wait`` says, for another caller's load: it may wait for the end of the load or
         transaction that this caller is inside of."""
         if (yield from commits.open_around()):
-            return self.coordinator.world.tuning.transaction_wait
+            return self.coordinator.performer.tuning.transaction_wait
         return self.lease / 1000 if loaders.loading.get() else inf
 
     def pending(self) -> CachedValue | None:
         """What this thread has loaded in a transaction that is still open."""
-        pending = commits.pending(self.place) if commits.any_pending() else None
+        pending = commits.pending(self.lock_id) if commits.any_pending() else None
         if pending is None:
             return None
         now = self.found(-1, pending.data)

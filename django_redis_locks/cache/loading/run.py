@@ -109,7 +109,7 @@ def not_begun(call: LoadRequest, inflight: InflightLoad, claim: Claim | None) ->
     """The task that was to load it never began."""
     if claim is not None:
         sweep = call.load.abandoning(call.token, claim.hold, call.lease)
-        call.coordinator.world.handlers[type(sweep)](sweep)
+        call.coordinator.performer.handlers[type(sweep)](sweep)
     call.coordinator.single_flight.land(call.key, inflight, RETRY)
 
 
@@ -150,7 +150,7 @@ def loading(
     begin = clock.now()
     try:
         value = yield running(
-            call.loader, (context,) if loaders.takes_context(call.loader) else (), ((call.place, inflight),)
+            call.loader, (context,) if loaders.takes_context(call.loader) else (), ((call.lock_id, inflight),)
         )
     except Exception as error:  # noqa: BLE001 - whatever a loader raises
         metrics.count(coordinator.alias, metrics.FAILURES)

@@ -29,7 +29,7 @@ def together(call: LoadRequest) -> Program[tuple[int, Any]]:
     looks, key = call.coordinator.looks, (running_loop(), call.key, call.ends_matter)
     look, mine = looks.join(key)
     if not mine:
-        until = clock.now() + call.coordinator.world.tuning.socket_timeout
+        until = clock.now() + call.coordinator.performer.tuning.socket_timeout
         load_outcome: LoadOutcome | None = yield Follow(looks, look, until)
         if load_outcome is not None and load_outcome.value == NOTHING:
             return NOTHING

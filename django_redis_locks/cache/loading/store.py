@@ -89,7 +89,7 @@ class StoreResult:
         source: Source = "unlocked" if claim is None and call.stores else "loaded"
         if keep == 0 or not self._context.stores:
             if claim is not None:
-                yield from cut_off(call, claim, call.coordinator.world.tuning.unstored_memory, UNSHARED)
+                yield from cut_off(call, claim, call.coordinator.performer.tuning.unstored_memory, UNSHARED)
             return LoadOutcome(value, source, values=call.coordinator.values, alone=bool(transactions)), "unstored"
         if claim is None and not transactions:
             return LoadOutcome(value, source, values=call.coordinator.values), "unstored"
@@ -128,7 +128,7 @@ class StoreResult:
             self._call.coordinator.down
         ):  # another hook of this COMMIT has waited for it already; the permit ends by itself
             return
-        run(self.stored(value, data, keep), self._call.coordinator.world)
+        run(self.stored(value, data, keep), self._call.coordinator.performer)
 
     def stored(self, value: Any, data: Any, keep: float | None) -> Program[tuple[LoadOutcome, str]]:
         """Store it, unless the claim, or the permit, is void."""
@@ -163,7 +163,7 @@ class StoreResult:
         assert claim is not None  # noqa: S101
 
         def write(settling: int) -> None:
-            call.coordinator.world.handlers[Keep](self._keeping(value, _settled(keep, settling)))
+            call.coordinator.performer.handlers[Keep](self._keeping(value, _settled(keep, settling)))
 
         stored = yield from call.load.storing(self._token, 0, write, claim.hold, by_permit=self._by_permit)
         return "stored" if stored else "fenced"

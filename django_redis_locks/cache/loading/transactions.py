@@ -61,7 +61,7 @@ class Pending:
         self, connections: list[Any], call: LoadRequest, value: Any, data: Any, store: Callable[[], object] | None
     ) -> None:
         self.coordinator = call.coordinator
-        self._place = call.place
+        self._place = call.lock_id
         self.value = value
         self.data = data
         self._store = store
@@ -176,9 +176,9 @@ def any_pending() -> bool:
     return bool(_here.pending)
 
 
-def pending(place: LockId) -> Pending | None:
+def pending(lock_id: LockId) -> Pending | None:
     """What this thread has loaded in a transaction that is still open."""
-    found = _here.pending.get(place)
+    found = _here.pending.get(lock_id)
     return found if found is not None and found.is_open() else None
 
 
@@ -186,22 +186,25 @@ def keep(
     connections: list[Any], call: LoadRequest, value: Any, data: Any, store: Callable[[], object] | None = None
 ) -> None:
     """Keep a value for these transactions of this thread, and store it when they are committed, if that is given."""
-    _here.pending[call.place] = Pending(connections, call, value, data, store)
+    _here.pending[call.lock_id] = Pending(connections, call, value, data, store)
 
 
-def forget(place: LockId) -> None:
+def forget(lock_id: LockId) -> None:
     """What was loaded is invalidated: it isn't stored."""
-    found = _here.pending.pop(place, None)
+    found = _here.pending.pop(lock_id, None)
     if found is not None:
         found.drop()
 
 
 def forget_all(coordinator: CacheCoordinator) -> None:
     """The same, of all that are cleared with this road's."""
-    for place, found in list(_here.pending.items()):
+    for lock_id, found in list(_here.pending.items()):
         theirs = found.coordinator
-        if place.store == coordinator.load("", "").place.store and theirs.generations() == coordinator.generations():
-            forget(place)
+        if (
+            lock_id.store == coordinator.load("", "").lock_id.store
+            and theirs.generations() == coordinator.generations()
+        ):
+            forget(lock_id)
 
 
 def after_commit(connections: list[Any], job: Callable[[], object]) -> None:

@@ -36,7 +36,7 @@ class RenderLease:
         self.mine = self.waited = self.passing = False
         self._coordinator = coordinator
         self._key = key
-        self._lease = round(1000 * coordinator.world.tuning.load_lease)
+        self._lease = round(1000 * coordinator.performer.tuning.load_lease)
         self._load: Load = coordinator.load(key, "")
         self._flight: InflightLoad | None = None
         self._claim: Claim | None = None
@@ -124,6 +124,6 @@ class RenderLease:
         claim, self._claim = self._claim, None
         if claim is not None:
             sweep = self._load.abandoning(self._token, claim.hold, self._lease)
-            self._coordinator.world.handlers[type(sweep)](sweep)
+            self._coordinator.performer.handlers[type(sweep)](sweep)
         if self._flight is not None:
             self._coordinator.single_flight.land(self._key, self._flight, RETRY)

@@ -258,7 +258,7 @@ class PageRequest:
         if not (learned or terms.personal) and (meta.get("HTTP_COOKIE") or meta.get("HTTP_AUTHORIZATION")):
             return None
         coordinator = road_of(terms.cache_alias, terms.using)
-        self._world = coordinator.world
+        self._world = coordinator.performer
         self._key = coordinator.key(f"{asked[-1]}.{self._request.method}.turn", None)
         if self._key in _held(self._request):  # a middleware and a decorator, or a view that calls another one
             return None

@@ -85,7 +85,7 @@ class BaseLock(LockObject):
         if ask is None:
             return None
         try:
-            return self._finish(ask, run(self.acquiring(ask), self.world))
+            return self._finish(ask, run(self.acquiring(ask), self.performer))
         except BaseException as failure:  # noqa: BLE001 - raised again
             return self._failed(ask, failure)
 
@@ -101,7 +101,7 @@ class BaseLock(LockObject):
         if ask is None:
             return None
         try:
-            return self._finish(ask, await arun(self.acquiring(ask), self.world))
+            return self._finish(ask, await arun(self.acquiring(ask), self.performer))
         except BaseException as failure:  # noqa: BLE001 - raised again
             return self._failed(ask, failure)
 
@@ -129,16 +129,16 @@ class BaseLock(LockObject):
 
     def owned(self) -> bool:
         """Whether the caller holds it, by this process's own knowledge."""
-        newest = registry.newest(self.place)
+        newest = registry.newest(self.lock_id)
         return newest is not None and newest.held
 
     def holder(self) -> Holder | None:
         """Who holds the lock, or None. One round trip."""
-        return run(self.inspecting(), self.world)
+        return run(self.inspecting(), self.performer)
 
     async def aholder(self) -> Holder | None:
         """As ``holder``."""
-        return await arun(self.inspecting(), self.world)
+        return await arun(self.inspecting(), self.performer)
 
     def force_release(self, reason: str = "", fence: int | None = None, actor: str = "") -> bool:
         """Free the lock whoever holds it. Its holder goes on until he notices; the fence protects what he writes to.
@@ -154,11 +154,11 @@ class BaseLock(LockObject):
         Raises:
             ValueError: ``fence`` is no int.
         """
-        return self._forced(run(self.forcing(fence), self.world), reason, actor)
+        return self._forced(run(self.forcing(fence), self.performer), reason, actor)
 
     async def aforce_release(self, reason: str = "", fence: int | None = None, actor: str = "") -> bool:
         """As ``force_release``."""
-        return self._forced(await arun(self.forcing(fence), self.world), reason, actor)
+        return self._forced(await arun(self.forcing(fence), self.performer), reason, actor)
 
     # An exception may strike between any two instructions: a signal handler's. What a block holds then ends with it.
 
@@ -170,7 +170,7 @@ class BaseLock(LockObject):
         ask.block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
         del frame  # a task that waits would be in a cycle with it
         try:
-            grant = self._finish(ask, run(self.acquiring(ask), self.world))
+            grant = self._finish(ask, run(self.acquiring(ask), self.performer))
             assert grant is not None  # noqa: S101 - this wish raises
             return grant
         except BaseException as failure:  # noqa: BLE001 - raised again
@@ -197,7 +197,7 @@ class BaseLock(LockObject):
         ask.block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
         del frame  # a task that waits would be in a cycle with it
         try:
-            grant = self._finish(ask, await arun(self.acquiring(ask), self.world))
+            grant = self._finish(ask, await arun(self.acquiring(ask), self.performer))
             assert grant is not None  # noqa: S101 - this wish raises
             return grant
         except BaseException as failure:  # noqa: BLE001 - raised again
@@ -233,8 +233,8 @@ class BaseLock(LockObject):
         usual = blocking is True and timeout is None
         wait = self.terms.wait if usual else self._patience(blocking, timeout)
         ask = AcquireRequest(wait, owners.current_owner(), home, raises=usual)
-        if registry.knows(self.place):
-            newest = registry.newest(self.place, deferred=True)
+        if registry.knows(self.lock_id):
+            newest = registry.newest(self.lock_id, deferred=True)
             if newest is not None and newest.hold.held:
                 if self.reentrant:
                     if newest.hold.over:
@@ -243,7 +243,7 @@ class BaseLock(LockObject):
                     return ask
                 why = None if newest.hold.over else _KEPT if newest._deferred else _HELD
             else:
-                why = registry.entangled(self.place)
+                why = registry.why_self_deadlock(self.lock_id)
             if why is not None:
                 if blocking:
                     raise LockAlreadyHeld(f"lock {self.name!r}: {why}", **self.about)
@@ -263,7 +263,7 @@ class BaseLock(LockObject):
         if isinstance(verdict, Hold):
             grant = ask.given = Grant(verdict, self, ask.grant, ask.block)
             if self.terms.auto_release and registry.keep(grant, ask.block) and not verdict.renew_until:
-                self.world.forget_at_end(verdict)
+                self.performer.forget_at_end(verdict)
             if events.wanted(events.Acquired):
                 events.emit(events.Acquired(self.key, self.name, self.alias, verdict.fence, ask.waited))
             return grant
@@ -300,8 +300,8 @@ class BaseLock(LockObject):
         return grant
 
     def _clear_away(self, ask: AcquireRequest, failure: BaseException) -> None:
-        if ask.seat is not None:
-            self._perform(LeaveQueue(ask.seat, 0.0))  # the next one asks at once: a wake-up may have been spent
+        if ask.waiter is not None:
+            self._perform(LeaveQueue(ask.waiter, 0.0))  # the next one asks at once: a wake-up may have been spent
         if ask.given is not None:
             owners.forget_block(ask.given)
             registry.forget(ask.given)
@@ -310,9 +310,9 @@ class BaseLock(LockObject):
         hold = ask.hold
         if hold is not None:
             hold.state = State.GONE
-            self.world.unwatch(hold)
+            self.performer.unwatch(hold)
         refused = isinstance(failure, LockBackendError) and not failure.outcome_unknown
-        kept = ask.seat is None or not ask.seat.gave_back
+        kept = ask.waiter is None or not ask.waiter.gave_back
         if (hold is not None and kept) or (ask.sent and not refused):
             self._perform(self._sweep(ask.token))
 
@@ -324,12 +324,12 @@ class BaseLock(LockObject):
             )
 
     def _newest(self) -> Grant:
-        return self._owned(registry.newest(self.place))
+        return self._owned(registry.newest(self.lock_id))
 
     def _entered(self, error: BaseException | None, block: int) -> Grant | None:
         """The grant that a ``with`` block began with, also if it began in another context, and that of a generator in
         another thread or task. None if it can't be found and an exception of the block's own is on its way."""
-        grant = registry.of_block(self.place, self, block)
+        grant = registry.grant_of_with_block(self.lock_id, self, block)
         return grant if grant is not None or error is not None else self._owned(None)
 
     def _owned(self, grant: Grant | None) -> Grant:

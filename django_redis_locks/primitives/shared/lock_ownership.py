@@ -26,16 +26,16 @@ class Returning(Programs):
 
     def _release(self, grant: Grant) -> None:
         if self._leaving(grant):
-            self._released(grant, run(self.releasing(grant.hold, owners.running_loop()), self.world))
+            self._released(grant, run(self.releasing(grant.hold, owners.running_loop()), self.performer))
             if self.terms.after_release is not None and not grant._deferred:
                 self.terms.after_release(self.name)
 
     async def _arelease(self, grant: Grant) -> None:
         if self._leaving(grant):
-            self._released(grant, await arun(self.releasing(grant.hold, owners.running_loop()), self.world))
+            self._released(grant, await arun(self.releasing(grant.hold, owners.running_loop()), self.performer))
 
     def _may_block(self) -> None:
-        self.world.may_block()
+        self.performer.may_block()
 
     def _leaving(self, grant: Grant) -> bool:
         """Take the grant back; True if that was the last one, so that the lock is to be freed in the store."""
@@ -71,28 +71,28 @@ class Returning(Programs):
             hold.leave(grant.id)
         if not failed or hold.state is not State.RELEASING:
             registry.forget(grant)
-        if hold.state is State.RELEASING and not hold.doubted:
-            hold.doubted = True
+        if hold.state is State.RELEASING and not hold.release_failed:
+            hold.release_failed = True
             run_twice_if_interrupted(partial(self._leave_to_janitor, hold))
 
     def _leave_to_janitor(self, hold: Hold) -> None:
-        self.world.unwatch(hold)
+        self.performer.unwatch(hold)
         self._perform(self._sweep(hold.token))
-        self._perform(NotifyWaiters(self.place, False, hold.address))  # it may have been: who waits here asks
+        self._perform(NotifyWaiters(self.lock_id, False, hold.address))  # it may have been: who waits here asks
         hold.address = ""
 
     def _not_left(self, grant: Grant | None, failure: BaseException) -> None:
         if not isinstance(failure, LockError):
-            grant = grant or registry.of_block(self.place, self, 1)
+            grant = grant or registry.grant_of_with_block(self.lock_id, self, 1)
             if grant is not None:
                 owners.forget_block(grant)
                 self._not_released(grant, failure)
 
     def _extend(self, hold: Hold, lease: int) -> None:
-        run(self.extending(hold, lease), self.world)
+        run(self.extending(hold, lease), self.performer)
 
     async def _aextend(self, hold: Hold, lease: int) -> None:
-        await arun(self.extending(hold, lease), self.world)
+        await arun(self.extending(hold, lease), self.performer)
 
     def _perform(self, effect: Effect[None]) -> None:
-        self.world.handlers[type(effect)](effect)
+        self.performer.handlers[type(effect)](effect)

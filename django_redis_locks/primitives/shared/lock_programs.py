@@ -50,8 +50,8 @@ LATE = Busy(0.0, None)
 class Programs:
     """A lock that excludes by one key. Nothing changes it (a frozen one would take thrice as long to make): the state is in the store, in the queue and in the grants."""
 
-    world: Performer
-    place: LockId
+    performer: Performer
+    lock_id: LockId
     keys: LockKeys
     key: str
     name: str
@@ -61,7 +61,7 @@ class Programs:
 
     # What makes a kind of lock a kind: one command per step.
 
-    def _question(self, ask: AcquireRequest, turn: Attempt) -> Command[Granted | Busy | ForeignValue]:
+    def _question(self, ask: AcquireRequest, attempt: Attempt) -> Command[Granted | Busy | ForeignValue]:
         raise NotImplementedError
 
     def _free(self, token: str, address: str = "") -> Command[int]:
@@ -106,7 +106,7 @@ class Programs:
         if renew_for:
             hold.renew_for(ask.grant, now + renew_for)
             try:
-                self.world.watch(hold, self._prolong, lease)
+                self.performer.watch(hold, self._prolong, lease)
             except BaseException:  # the next entry must not take it for a renewed one
                 hold.take_out(ask.grant)
                 raise
@@ -116,57 +116,57 @@ class Programs:
         if ask.inner is not None:
             return self._reentering(ask, ask.inner)
         lease = self.terms.lease if self.terms.auto_release else 0  # one that nothing keeps adopts nothing
-        seat = Waiter(self.place, ask.home, self.keys.inbox, lease, ask) if ask.wait > 0 else None
-        return wait_loop(self, ask, seat, _UNASKED, self.terms.waits)
+        waiter = Waiter(self.lock_id, ask.home, self.keys.inbox, lease, ask) if ask.wait > 0 else None
+        return wait_loop(self, ask, waiter, _UNASKED, self.terms.waits)
 
-    def _outcome(self, ask: AcquireRequest, turn: Attempt, answer: Answer) -> Outcome[Hold | Busy]:
+    def _outcome(self, ask: AcquireRequest, attempt: Attempt, answer: Answer) -> Outcome[Hold | Busy]:
         """Whatever the attempt may leave behind in the store is handed to the janitor."""
         verdict: Granted | Busy | ForeignValue
         verdict, sent, outcome_unknown = answer
         if not isinstance(verdict, Granted):
-            return self._refused(ask, turn, verdict, outcome_unknown)
-        ask.standing = verdict.standing
-        if turn.handed is not None and verdict.free and not outcome_unknown:
-            turn.handed.gone()
-        hold = self._granted(ask, turn, verdict, sent, outcome_unknown)
+            return self._refused(ask, attempt, verdict, outcome_unknown)
+        ask.position = verdict.position
+        if attempt.handed is not None and verdict.free and not outcome_unknown:
+            attempt.handed.gone()
+        hold = self._granted(ask, attempt, verdict, sent, outcome_unknown)
         if clock.now() >= hold.deadline:  # the answer took longer than the lease: no grant
             ask.hold = None
             return LATE, False, 0.0, self._spend(ask)
         if hold.renew_until or hold.on_lost is not None:
-            prolong = self._telling(hold) if turn.taken is not None or hold.spare else self._prolong
-            self.world.watch(hold, prolong, hold.lease)
+            prolong = self._telling(hold) if attempt.taken is not None or hold.reserved_fences else self._prolong
+            self.performer.watch(hold, prolong, hold.lease)
         # the next one asks when it is woken, or when this one's lease is over
         return hold, True, hold.lease / 1000, ()
 
     def _refused(
-        self, ask: AcquireRequest, turn: Attempt, verdict: Busy | ForeignValue, outcome_unknown: bool
+        self, ask: AcquireRequest, attempt: Attempt, verdict: Busy | ForeignValue, outcome_unknown: bool
     ) -> Outcome[Hold | Busy]:
         if isinstance(verdict, ForeignValue):
             ask.sent = False
             raise self.misplaced(verdict)
-        ask.standing = verdict.standing
+        ask.position = verdict.position
         if outcome_unknown:
             return verdict, False, verdict.lease_left, self._spend(ask)
-        if turn.handed is not None:
-            turn.handed.gone()
+        if attempt.handed is not None:
+            attempt.handed.gone()
         ask.sent = False
         return verdict, False, verdict.lease_left, ()
 
     def _granted(
-        self, ask: AcquireRequest, turn: Attempt, verdict: Granted, sent: float, outcome_unknown: bool
+        self, ask: AcquireRequest, attempt: Attempt, verdict: Granted, sent: float, outcome_unknown: bool
     ) -> Hold:
-        taken, handed = turn.taken, turn.handed
+        taken, handed = attempt.taken, attempt.handed
         if taken is not None:
             ask.token = taken.hold.token
         hold = ask.hold = self._hold(ask, verdict.fence, sent, outcome_unknown)
         if taken is not None:
-            hold.follow(taken.hold, self.world.tuning.local_reuse_window)
-        elif verdict.standing.others:
+            hold.follow(taken.hold, self.performer.tuning.local_reuse_window)
+        elif verdict.position.others:
             if handed is not None:
                 hold.hand_overs = handed.hold.hand_overs + 1
-        elif turn.address or handed is not None:
-            hold.spare = RESERVED_FENCES
-            self.world.listen_for(self.place)
+        elif attempt.address or handed is not None:
+            hold.reserved_fences = RESERVED_FENCES
+            self.performer.listen_for(self.lock_id)
         return hold
 
     def _spend(self, ask: AcquireRequest) -> Iterator[Cleanup]:
@@ -178,7 +178,7 @@ class Programs:
 
     def _hold(self, ask: AcquireRequest, fence: int | None, sent: float, outcome_unknown: bool) -> Hold:
         return Hold(
-            self.place,
+            self.lock_id,
             self.key,
             self.name,
             self.alias,
@@ -195,7 +195,7 @@ class Programs:
         )
 
     def _sweep(self, token: str) -> Cleanup:
-        return Cleanup(self.place, self._free(token), self.terms.lease / 1000)
+        return Cleanup(self.lock_id, self._free(token), self.terms.lease / 1000)
 
     def releasing(self, hold: Hold, home: object) -> Program[bool]:
         """Free the lock if it is still this hold's. Returns whether the store confirmed it.
@@ -204,22 +204,22 @@ class Programs:
         attempt "not mine" is what success looks like the second time.
         """
         if hold.watched:
-            self.world.unwatch(hold)
-        if self.world.queued(self.place) and (yield from self._handing_over(hold, home)):
+            self.performer.unwatch(hold)
+        if self.performer.queued(self.lock_id) and (yield from self._handing_over(hold, home)):
             return True
-        before, in_time = hold.freed_in_time, clock.now() < hold.deadline
-        hold.freed_in_time = before or in_time
+        before, in_time = hold.release_sent_in_time, clock.now() < hold.deadline
+        hold.release_sent_in_time = before or in_time
         try:
             reply, _, outcome_unknown = yield from retry_command(
-                self._free(hold.token, hold.address), hold.deadline, self.terms.calls, tuning=self.world.tuning
+                self._free(hold.token, hold.address), hold.deadline, self.terms.calls, tuning=self.performer.tuning
             )
         except LockBackendError as failure:
             self._named(failure)
             if hold.over:
                 raise self._lost(hold, "expired") from failure
             raise
-        if reply > 1 or hold.address or self.world.queued(self.place):
-            yield NotifyWaiters(self.place, reply > 1, hold.address)
+        if reply > 1 or hold.address or self.performer.queued(self.lock_id):
+            yield NotifyWaiters(self.lock_id, reply > 1, hold.address)
         if hold.outcome_unknown or outcome_unknown:
             yield self._sweep(hold.token)
         hold.state = State.GONE  # not before: what is interrupted until here the caller does again
@@ -231,10 +231,10 @@ class Programs:
 
     def _handing_over(self, hold: Hold, home: object) -> Program[bool]:
         """Give it to others who wait here, if it is there for sure; after so many times they have to line up instead."""
-        if hold.outcome_unknown or hold.doubted or hold.lost_why is not None or clock.now() >= hold.deadline:
+        if hold.outcome_unknown or hold.release_failed or hold.lost_why is not None or clock.now() >= hold.deadline:
             return False
-        if hold.hand_overs >= self.world.tuning.hand_overs:
-            hold.address = yield Requeue(self.place, home)
+        if hold.hand_overs >= self.performer.tuning.hand_overs:
+            hold.address = yield Requeue(self.lock_id, home)
         else:
             handed: bool = yield HandOver(HandedOverLock(hold, self._free, partial(self._go_on, hold)), home)
             return handed
@@ -280,7 +280,7 @@ class Programs:
                 if holder is None:
                     return False
                 fence = holder.fence
-        tuning, asks_until = self.world.tuning, clock.now() + (self.world.tuning.fence_wait if exact else 0.0)
+        tuning, asks_until = self.performer.tuning, clock.now() + (self.performer.tuning.fence_wait if exact else 0.0)
         reply, outcome_unknown = ASKED, False
         while reply == ASKED:
             command = self._force(fence, ask=clock.now() < asks_until)
@@ -289,14 +289,16 @@ class Programs:
                 yield Sleep(tuning.fence_retry)
         freed = bool(reply) or outcome_unknown  # by the attempt that nobody heard of
         if freed:  # all who wait here ask, so that none goes on unasked with what was freed
-            yield NotifyWaiters(self.place, woke=False)
+            yield NotifyWaiters(self.lock_id, woke=False)
         return freed
 
     def _answer(
         self, command: Command[Any], until: float = inf, patience: RetryLimits | None = None
     ) -> Program[Answer]:
         try:
-            return (yield from retry_command(command, until, patience or self.terms.calls, tuning=self.world.tuning))
+            return (
+                yield from retry_command(command, until, patience or self.terms.calls, tuning=self.performer.tuning)
+            )
         except LockBackendError as failure:
             self._named(failure)
             raise
@@ -307,7 +309,7 @@ class Programs:
 
     def _lost(self, hold: Hold, why: str) -> LockLost:
         if self.terms.auto_release:
-            hold.lose(why, (State.HELD, State.RELEASING, State.GONE))
+            hold.mark_lost(why, (State.HELD, State.RELEASING, State.GONE))
         elif hold.lost_why is None:  # it was to end by itself: that is reported to the caller alone
             hold.lost_why = why
         return LockLost(f"lock {self.name!r} was lost while it was held: {hold.lost_why}", **self.about)

@@ -72,7 +72,7 @@ class Reply(NamedTuple):
 
     ok: bool
     record: Record | None
-    standing: QueuePosition = QueuePosition()
+    position: QueuePosition = QueuePosition()
 
 
 class Write(NamedTuple):

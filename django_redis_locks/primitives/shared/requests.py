@@ -68,7 +68,7 @@ class Granted:
 
     fence: int
     free: bool = True
-    standing: QueuePosition = NOT_QUEUED
+    position: QueuePosition = NOT_QUEUED
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class Busy:
 
     lease_left: float
     holder: Holder | None
-    standing: QueuePosition = NOT_QUEUED
+    position: QueuePosition = NOT_QUEUED
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +90,16 @@ class ForeignValue:
 class WaitRequest:
     """One caller's wish to wait for something."""
 
-    __slots__ = ("__weakref__", "home", "listened", "seat", "sent", "standing", "wait", "waited")
+    __slots__ = ("__weakref__", "home", "listened", "position", "sent", "wait", "waited", "waiter")
 
     def __init__(self, wait: float, home: object) -> None:
         self.wait = wait
         self.home = home
         self.listened = False
         """Tried to have the store's wake-ups reach us."""
-        self.standing: QueuePosition | None = None
+        self.position: QueuePosition | None = None
         """What the answer to the last question said, until the queue knows it."""
-        self.seat: Waiter | None = None
+        self.waiter: Waiter | None = None
         """To be given up if the wish fails, wherever an exception strikes."""
         self.sent = False
         """A request may be in the store, or on its way."""
@@ -115,7 +115,7 @@ class AcquireRequest(WaitRequest):
         self.wait = wait  # as Wish does: a call less for every lock
         self.home = home
         self.listened = self.sent = False
-        self.standing = self.seat = None
+        self.position = self.waiter = None
         self.waited = 0.0
         self.owner = owner
         self.raises = raises

@@ -31,15 +31,15 @@ class Asker(Protocol[W_contra, V_co]):
     """What asks the store for something, and makes sense of its answers."""
 
     @property
-    def world(self) -> Performer: ...
+    def performer(self) -> Performer: ...
 
-    def _question(self, wish: W_contra, turn: Attempt) -> Command[Any]: ...
+    def _question(self, wish: W_contra, attempt: Attempt) -> Command[Any]: ...
 
-    def _outcome(self, wish: W_contra, turn: Attempt, answer: Answer) -> Outcome[V_co]: ...
+    def _outcome(self, wish: W_contra, attempt: Attempt, answer: Answer) -> Outcome[V_co]: ...
 
 
 def wait_loop(
-    asker: Asker[W_contra, V], wish: W_contra, seat: Waiter | None, verdict: V, patience: RetryLimits
+    asker: Asker[W_contra, V], wish: W_contra, waiter: Waiter | None, verdict: V, patience: RetryLimits
 ) -> Program[V]:
     """Ask whenever it is our turn, until that settles it or the wish's wait is over; without a wait once. Returns the
     last verdict, or the one given if it was never our turn: the head of the queue has asked for the whole process.
@@ -47,49 +47,49 @@ def wait_loop(
     Where all is calm the first question is asked without queueing up: as a rule there is nothing to wait for.
 
     If it fails, wherever an exception strikes, whoever has the wish gives up what it holds."""
-    tuning = asker.world.tuning
+    tuning = asker.performer.tuning
     begin = clock.now()
     give_up = begin + wish.wait
-    wish.seat = seat
-    calm = seat is not None and asker.world.calm(seat)
+    wish.waiter = waiter
+    uncontended = waiter is not None and asker.performer.uncontended(waiter)
     asked = settled = False
     rest = 0.0
-    turn: Attempt | None = _ONCE
-    if seat is not None and not calm:
-        turn = yield Wait(seat, give_up)
-    while turn is not None:
-        wish.standing, wish.sent = None, turn.taken is None
+    attempt: Attempt | None = _ONCE
+    if waiter is not None and not uncontended:
+        attempt = yield Wait(waiter, give_up)
+    while attempt is not None:
+        wish.position, wish.sent = None, attempt.taken is None
         answer = (
-            turn.taken.go_on()
-            if turn.taken is not None
+            attempt.taken.go_on()
+            if attempt.taken is not None
             else (
                 yield from retry_command(
-                    asker._question(wish, turn), give_up, patience, None if seat is None else seat.queue, tuning
+                    asker._question(wish, attempt), give_up, patience, None if waiter is None else waiter.queue, tuning
                 )
             )
         )
         asked = True
-        verdict, settled, rest, then = asker._outcome(wish, turn, answer)
+        verdict, settled, rest, then = asker._outcome(wish, attempt, answer)
         for effect in then:  # noqa: UP028 - it may be sent replies
             yield effect
-        if settled or seat is None or (now := clock.now()) >= give_up:
+        if settled or waiter is None or (now := clock.now()) >= give_up:
             break
-        if calm:
-            calm = False
-            turn = yield Wait(seat, give_up)
+        if uncontended:
+            uncontended = False
+            attempt = yield Wait(waiter, give_up)
             continue
-        if not turn.address and not wish.listened:
+        if not attempt.address and not wish.listened:
             wish.listened = True
             # whoever changed it meanwhile couldn't tell us
-            rest = 0.0 if (yield Subscribe(seat.channel, min(tuning.subscribe_timeout, give_up - now))) else rest
-        standing, wish.standing = wish.standing, None  # told once: a wake-up may come between
-        turn = yield Wait(seat, give_up, min(tuning.max_poll_interval, rest), standing)
-    if seat is not None:
-        if not (calm and asker.world.cool(seat)):
-            yield LeaveQueue(seat, min(tuning.max_poll_interval, rest) if settled else None, wish.standing)
-        wish.seat = None
-        if not asked and seat.queue is not None and seat.queue.failure is not None:
+            rest = 0.0 if (yield Subscribe(waiter.channel, min(tuning.subscribe_timeout, give_up - now))) else rest
+        position, wish.position = wish.position, None  # told once: a wake-up may come between
+        attempt = yield Wait(waiter, give_up, min(tuning.max_poll_interval, rest), position)
+    if waiter is not None:
+        if not (uncontended and asker.performer.end_uncontended(waiter)):
+            yield LeaveQueue(waiter, min(tuning.max_poll_interval, rest) if settled else None, wish.position)
+        wish.waiter = None
+        if not asked and waiter.queue is not None and waiter.queue.failure is not None:
             # it never was our turn, and whoever's it was found the store down
-            raise LockBackendError(seat.queue.failure, transient=True)
+            raise LockBackendError(waiter.queue.failure, transient=True)
     wish.waited = clock.now() - begin
     return verdict

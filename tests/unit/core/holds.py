@@ -11,8 +11,8 @@ from django_redis_locks.core.hold import Hold
 LEASE = 10_000
 
 
-def a_hold(place: LockId, sent: float, lease: int = LEASE, owner: Any = None, renew_for: float = 0.0) -> Hold:
+def a_hold(lock_id: LockId, sent: float, lease: int = LEASE, owner: Any = None, renew_for: float = 0.0) -> Hold:
     """Acquired by this thread, unless an owner is given."""
     names, owner = ("key", "name", "default", "token"), owner or threading.current_thread()
     fixed: dict[str, Any] = {"grant": 1, "fence": 100, "home": None, "on_lost": None, "unanswered": False}
-    return Hold(place, *names, lease=lease, sent=sent, renew_for=renew_for, owner=owner, **fixed)
+    return Hold(lock_id, *names, lease=lease, sent=sent, renew_for=renew_for, owner=owner, **fixed)

@@ -22,7 +22,7 @@ class Life:
 
 
 @pytest.fixture(autouse=True)
-def janitor() -> Iterator[None]:
+def maintenance() -> Iterator[None]:
     """It runs already, so that it doesn't get the number of a thread that died."""
     with locks.lock("unit:foreign:first"):
         yield

@@ -31,7 +31,7 @@ def test_hold_that_is_being_released_is_neither_entered_nor_lost(hold: Hold) -> 
     assert not hold.enter(2)
     assert not hold.inside
     assert not hold.leave(1), "another thread is at it"
-    assert not hold.lose("expired"), "its owner hears from the release"
+    assert not hold.mark_lost("expired"), "its owner hears from the release"
 
 
 def test_signal_handler_may_release_while_its_thread_changes_the_hold(hold: Hold) -> None:
@@ -51,12 +51,12 @@ def test_signal_handler_may_release_while_its_thread_changes_the_hold(hold: Hold
 def test_loss_noted_before_a_prolongation_is_out_of_date(hold: Hold) -> None:
     over = hold.deadline
     hold.prolong(clock.now() + 1, LEASE)
-    assert not hold.lose("expired", at=over)
+    assert not hold.mark_lost("expired", at=over)
     assert hold.lost_why is None
 
 
 def test_prolongation_after_a_loss_is_refused(hold: Hold) -> None:
-    assert hold.lose("expired")
+    assert hold.mark_lost("expired")
     assert not hold.prolong(clock.now(), LEASE)
 
 
@@ -92,7 +92,7 @@ def test_renewal_for_inner_entries_ends_with_the_last_of_them(hold: Hold) -> Non
     for entry in (2, 4, 3):
         hold.leave(entry)
         assert hold.renew_until == 60.0
-    hold.let_go(5)
+    hold.detach(5)
     assert (hold.renew_until, hold.inside) == (0.0, {1})
 
 

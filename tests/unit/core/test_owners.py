@@ -101,9 +101,9 @@ def test_released_grant_is_not_registered(lock: Lock) -> None:
     before = len(registry)
     with lock as grant:
         assert len(registry) == before + 1
-        assert registry.knows(lock.place)
+        assert registry.knows(lock.lock_id)
     assert len(registry) == before
-    assert not registry.knows(lock.place)
+    assert not registry.knows(lock.lock_id)
     gone = weakref.ref(grant.hold)
     del grant
     gc.collect()
@@ -140,7 +140,7 @@ def test_lease_that_is_over_is_forgotten_unless_its_grant_is_used(lock: Lock, us
     kept = grant if used else None
     del grant
     assert registry.forget_unused(hold) is not used
-    assert registry.knows(lock.place) is used
+    assert registry.knows(lock.lock_id) is used
     assert lock.owned() is used
     if kept:
         kept.release()
@@ -221,9 +221,9 @@ def test_grant_left_in_one_table_by_a_signal_is_dropped(lock: Lock) -> None:
         tables.forget(grant)
     tables._grants = dict(tables._grants)
     tables.forget(grant)
-    assert not tables.knows(grant.hold.place)
+    assert not tables.knows(grant.hold.lock_id)
     tables.keep(grant)
-    tables._by_place.pop(grant.hold.place)
+    tables._by_place.pop(grant.hold.lock_id)
     tables.forget(grant)
     assert len(tables) == 0
     grant.release()

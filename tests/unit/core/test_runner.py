@@ -36,8 +36,8 @@ class Raises:
         raise self._failure
 
 
-def run_as_task(program: Program[Any], world: Any) -> Any:
-    return asyncio.run(arun(program, world))
+def run_as_task(program: Program[Any], performer: Any) -> Any:
+    return asyncio.run(arun(program, performer))
 
 
 both = pytest.mark.parametrize("drive", [run, run_as_task], ids=["sync", "async"])
@@ -90,8 +90,8 @@ def test_coroutine_that_is_closed_unwinds() -> None:
         finally:
             yield from LOCAL
 
-    world: Any = SimpleNamespace(handlers={NotifyWaiters: performed.append}, ahandlers={Command: for_ever})
-    coroutine = arun(program(), world)
+    performer: Any = SimpleNamespace(handlers={NotifyWaiters: performed.append}, ahandlers={Command: for_ever})
+    coroutine = arun(program(), performer)
     loop = asyncio.new_event_loop()
     task = loop.create_task(coroutine)
     loop.call_soon(loop.stop)

@@ -32,11 +32,11 @@ SOON = 0.05
 NOWHERE = QueuePosition()
 
 
-def handed_over_lock(spare: int = 0) -> HandedOverLock:
+def handed_over_lock(reserved_fences: int = 0) -> HandedOverLock:
     """A lock of ten seconds, acquired just now. Those who take it over must ask, or take a spare fence."""
     hold = a_hold(PLACE, clock.now())
     hold.asked += 60  # however slow this machine is, the store was asked lately
-    hold.spare = spare
+    hold.reserved_fences = reserved_fences
     return HandedOverLock(
         hold, lambda token: pytest.fail("nobody frees it here"), lambda: pytest.fail("nobody enters here")
     )
@@ -51,11 +51,11 @@ class Around:
         self.gone: list[tuple[LockId, str, HandedOverLock | None]] = []
         """What was left to the janitor."""
 
-    def hear(self, channel: str) -> str:
+    def subscribed_channel(self, channel: str) -> str:
         return channel + self.me if self.me else ""
 
-    def left(self, place: LockId, address: str, handed: HandedOverLock | None) -> None:
-        self.gone.append((place, address, handed))
+    def left(self, lock_id: LockId, address: str, handed: HandedOverLock | None) -> None:
+        self.gone.append((lock_id, address, handed))
 
     def alarm(self, at: float, ring: Callable[[], object]) -> Callable[[], object]:
         return lambda: None
@@ -78,71 +78,71 @@ class Line(LocalQueues):
     def left(self) -> list[tuple[LockId, str, HandedOverLock | None]]:
         return self.outside.gone
 
-    def sit(self, home: Any = None, place: LockId = PLACE, lease: int = LEASE) -> Waiter:
+    def sit(self, home: Any = None, lock_id: LockId = PLACE, lease: int = LEASE) -> Waiter:
         """Somebody joins, and hasn't asked yet."""
-        seat = Waiter(place, home, "inbox:", lease)
-        self._join(seat, self.outside)
-        return seat
+        waiter = Waiter(lock_id, home, "inbox:", lease)
+        self._join(waiter, self.outside)
+        return waiter
 
-    def stand(self, seat: Waiter, pause: float | None = None, standing: QueuePosition | None = NOWHERE) -> None:
+    def stand(self, waiter: Waiter, pause: float | None = None, position: QueuePosition | None = NOWHERE) -> None:
         """Somebody leaves; his last question was answered."""
-        self.leave(LeaveQueue(seat, pause, standing), self.outside)
+        self.leave(LeaveQueue(waiter, pause, position), self.outside)
 
-    def turn(
-        self, seat: Waiter, until: float, pause: float | None = None, standing: QueuePosition | None = None
+    def attempt(
+        self, waiter: Waiter, until: float, pause: float | None = None, position: QueuePosition | None = None
     ) -> bool:
         """Sleep; returns whether it was this seat's turn in time."""
-        return self.wait(Wait(seat, until, pause, standing), self.outside) is not None
+        return self.wait(Wait(waiter, until, pause, position), self.outside) is not None
 
-    def timed(self, seat: Waiter, until: float = NEVER, pause: float | None = None) -> tuple[bool, float]:
+    def timed(self, waiter: Waiter, until: float = NEVER, pause: float | None = None) -> tuple[bool, float]:
         """As `turn`, with the seconds that it took, of a virtual clock."""
         begin = clock.now()
-        turn = self.turn(seat, until, pause)
-        return turn, round(clock.now() - begin, 6)
+        attempt = self.attempt(waiter, until, pause)
+        return attempt, round(clock.now() - begin, 6)
 
-    def asked(self, home: Any = None, place: LockId = PLACE) -> Waiter:
+    def asked(self, home: Any = None, lock_id: LockId = PLACE) -> Waiter:
         """A new head that has asked once."""
-        seat = self.sit(home, place)
-        self.ask(seat)
-        return seat
+        waiter = self.sit(home, lock_id)
+        self.ask(waiter)
+        return waiter
 
-    def ask(self, seat: Waiter, standing: QueuePosition | None = None) -> Attempt:
+    def ask(self, waiter: Waiter, position: QueuePosition | None = None) -> Attempt:
         """It is this seat's turn, now."""
-        turn = self.begin(Wait(seat, clock.now() - 1, None, standing), self.outside)
-        assert isinstance(turn, Attempt)
-        return turn
+        attempt = self.begin(Wait(waiter, clock.now() - 1, None, position), self.outside)
+        assert isinstance(attempt, Attempt)
+        return attempt
 
-    def asleep(self, seat: Waiter, pause: float | None = 60, standing: QueuePosition | None = None) -> Waiter:
+    def asleep(self, waiter: Waiter, pause: float | None = 60, position: QueuePosition | None = None) -> Waiter:
         """It isn't this seat's turn yet."""
-        assert isinstance(self.begin(Wait(seat, NEVER, pause, standing), self.outside), float)
-        return seat
+        assert isinstance(self.begin(Wait(waiter, NEVER, pause, position), self.outside), float)
+        return waiter
 
-    def woken(self, seat: Waiter) -> bool:
+    def woken(self, waiter: Waiter) -> bool:
         """Whether a thread that sleeps was woken, and has its turn."""
         begin = clock.now()
-        seat.gate.wait(1)
+        waiter.gate.wait(1)
         woken = clock.now() == begin
-        assert isinstance(self.go_on(Wait(seat, NEVER), self.outside), Attempt) is woken
+        assert isinstance(self.go_on(Wait(waiter, NEVER), self.outside), Attempt) is woken
         return woken
 
-    def pass_on(self, home: Any = None, spare: int = 0) -> HandedOverLock:
+    def pass_on(self, home: Any = None, reserved_fences: int = 0) -> HandedOverLock:
         """A lock is handed over to whoever waits."""
-        handed = handed_over_lock(spare=spare)
+        handed = handed_over_lock(reserved_fences=reserved_fences)
         assert self.hand_over(HandOver(handed, home))
         return handed
 
-    def free(self, place: LockId = PLACE, *, woke: bool = False, address: str = "") -> None:
+    def free(self, lock_id: LockId = PLACE, *, woke: bool = False, address: str = "") -> None:
         """The lock was freed by this process."""
-        self.freed(NotifyWaiters(place, woke, address), self.outside)
+        self.freed(NotifyWaiters(lock_id, woke, address), self.outside)
 
     def closed(self, *, asked: bool = True) -> Waiter:
         """A seat of a loop that was closed while it was taken."""
         loop = asyncio.new_event_loop()
-        seat = self.asked(loop) if asked else self.sit(loop)
+        waiter = self.asked(loop) if asked else self.sit(loop)
         loop.close()
-        return seat
+        return waiter
 
 
-def address(seat: Waiter) -> str:
+def address(waiter: Waiter) -> str:
     """Where the store reaches the queue that somebody sits in."""
-    return f"inbox:me {seat.queue.number}"
+    return f"inbox:me {waiter.queue.number}"

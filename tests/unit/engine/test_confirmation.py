@@ -29,47 +29,47 @@ class Store:
         return [[0]] * len(commands)
 
 
-def looks_of(rounds: RenewalSchedule, store: Any, opened: list[str] | None = None) -> Confirmations:
-    return Confirmations(store, locks["default"].engine, rounds, [].append if opened is None else opened.append)
+def looks_of(schedule: RenewalSchedule, store: Any, opened: list[str] | None = None) -> Confirmations:
+    return Confirmations(store, locks["default"].engine, schedule, [].append if opened is None else opened.append)
 
 
 def test_look_asks_for_live_holds_of_this_process_only(memory_lock: Lock) -> None:
     """[E15] [H18] Neither for one that a forked child inherited, whose parent answers, nor for a released one, nor for that of
     another alias on the same server, whose own maintenance thread asks and reports."""
     store, held = Store(), memory_lock.acquire()
-    looks = looks_of(RenewalSchedule(), store)
-    assert looks.ask_for(memory_lock.place)
-    assert looks.gone(1.0) == [held.hold]
+    confirmations = looks_of(RenewalSchedule(), store)
+    assert confirmations.ask_for(memory_lock.lock_id)
+    assert confirmations.gone(1.0) == [held.hold]
     assert store.asked == [held.hold.token]
     other = Confirmations(store, Engine(MemoryBackend("")), RenewalSchedule(), [].append)
-    assert other.ask_for(memory_lock.place)
+    assert other.ask_for(memory_lock.lock_id)
     assert other.gone(1.0) == []
 
     def child() -> None:
-        assert looks.ask_for(memory_lock.place)
-        assert looks.gone(1.0) == []
+        assert confirmations.ask_for(memory_lock.lock_id)
+        assert confirmations.gone(1.0) == []
 
     in_child(child)
     held.release()
-    assert not looks.ask_for(memory_lock.place)
-    assert not looks.ask_for(LockId("elsewhere", "lock:{0}:k:strangers"))
+    assert not confirmations.ask_for(memory_lock.lock_id)
+    assert not confirmations.ask_for(LockId("elsewhere", "lock:{0}:k:strangers"))
 
 
 def test_inboxes_are_opened_for_each_prefix_while_something_is_renewed() -> None:
     """[E15] A second after that began, and every ten seconds: one may have been closed."""
-    rounds, opened = RenewalSchedule(), list[str]()
-    looks = looks_of(rounds, Store(), opened)
+    schedule, opened = RenewalSchedule(), list[str]()
+    confirmations = looks_of(schedule, Store(), opened)
     holds = [a_hold(LockId("store", f"{prefix}:{{0}}:k:a"), 100.0, renew_for=60.0) for prefix in ("lock", "shop")]
     for hold in holds:
-        rounds.enter(hold, lambda token, lease: Command("", (), (), bool), 9000, 100.0, 3.0)
-    assert looks.plan(holds[0]) == looks.due == 101.0
-    looks.open_inboxes(101.0)
+        schedule.enter(hold, lambda token, lease: Command("", (), (), bool), 9000, 100.0, 3.0)
+    assert confirmations.plan(holds[0]) == confirmations.due == 101.0
+    confirmations.open_inboxes(101.0)
     assert sorted(opened) == ["lock:{0}:inbox:", "shop:{0}:inbox:"]
-    assert looks.due == 111.0
+    assert confirmations.due == 111.0
     for hold in holds:
-        rounds.remove(hold)
-    looks.open_inboxes(111.0)
-    assert looks.due > 1e9
+        schedule.remove(hold)
+    confirmations.open_inboxes(111.0)
+    assert confirmations.due > 1e9
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ class Ear(Inbox):
         self.asked: list[str] = []
         self.events: list[str] = []
 
-    def hears(self, channel: str) -> str:
+    def channel_name(self, channel: str) -> str:
         return channel + self.name if self.name else ""
 
     def open(self, channel: str, then: Callable[[], object]) -> None:

@@ -20,12 +20,12 @@ from tests.unit.engine.queue_fixtures import NEVER, NOWHERE, OTHER, PLACE, SOON,
 
 def test_turns_follow_the_order_of_arrival(line: Line) -> None:
     """[L27] First come, first served; who leaves from the middle changes nothing for the others."""
-    seats = [line.sit() for _ in range(4)]
-    line.stand(seats.pop(1))
-    for seat in seats:
-        behind = seats[seats.index(seat) + 1 :]
-        assert [line.turn(other, clock.now() - 1) for other in (seat, *behind)] == [True, *(False for _ in behind)]
-        line.stand(seat)
+    waiters = [line.sit() for _ in range(4)]
+    line.stand(waiters.pop(1))
+    for waiter in waiters:
+        behind = waiters[waiters.index(waiter) + 1 :]
+        assert [line.attempt(other, clock.now() - 1) for other in (waiter, *behind)] == [True, *(False for _ in behind)]
+        line.stand(waiter)
 
 
 def test_head_is_woken_by_a_release_and_a_wake_up_of_its_own(line: Line) -> None:
@@ -57,15 +57,15 @@ def test_head_is_woken_by_a_release_and_a_wake_up_of_its_own(line: Line) -> None
 def test_turn_of_the_head_comes_at_its_time(line: Line) -> None:
     """[L24] [L30] The wake-up is only a hint: the pause ends every sleep, and there is a turn at the deadline, not before
     and not later. [H8] [L23] A wake-up between the question and the sleep isn't lost, and is good for one attempt."""
-    seat = line.sit()
+    waiter = line.sit()
     line.free()
-    assert line.timed(seat) == (True, 0), "the first turn uses what came before it"
-    assert line.timed(seat, pause=SOON) == (True, SOON)
-    assert line.timed(seat, clock.now() + SOON, 60) == (True, SOON)
+    assert line.timed(waiter) == (True, 0), "the first turn uses what came before it"
+    assert line.timed(waiter, pause=SOON) == (True, SOON)
+    assert line.timed(waiter, clock.now() + SOON, 60) == (True, SOON)
     line.free()
     line.free()
-    assert line.timed(seat, pause=60) == (True, 0)
-    assert line.timed(seat, pause=SOON) == (True, SOON)
+    assert line.timed(waiter, pause=60) == (True, 0)
+    assert line.timed(waiter, pause=SOON) == (True, SOON)
 
 
 def test_next_head_inherits_the_time_of_the_next_attempt(line: Line) -> None:
@@ -84,20 +84,20 @@ def test_waiter_behind_the_head_ends_without_a_turn(line: Line) -> None:
     first, second = line.asked(), line.sit()
     assert line.timed(second, clock.now() + SOON) == (False, SOON)
     line.stand(first, 60)
-    assert line.turn(second, clock.now() - 1) is True
+    assert line.attempt(second, clock.now() - 1) is True
 
 
 def test_key_without_waiters_is_forgotten(line: Line) -> None:
     """However many it locks; leaving twice is leaving once, also for the next one."""
-    seats = [line.sit(), line.sit(), line.sit(place=OTHER)]
-    for seat in seats * 2:
-        line.stand(seat)
+    waiters = [line.sit(), line.sit(), line.sit(lock_id=OTHER)]
+    for waiter in waiters * 2:
+        line.stand(waiter)
     line.stand(Waiter(PLACE, None, "inbox:"))  # one that never joined
     assert line._queues == {}
     for number in range(3 * queues.MANY):
-        place = LockId("store", f"lock:{number}")
-        line.stand(line.sit(place=place))
-        line.free(place, woke=True)
+        lock_id = LockId("store", f"lock:{number}")
+        line.stand(line.sit(lock_id=lock_id))
+        line.free(lock_id, woke=True)
     assert 0 < len(line._hot) <= queues.MANY
     assert 0 < len(line._polite) <= queues.MANY
     assert line._queues == {}
@@ -109,8 +109,8 @@ def test_cancelled_task_cancels_its_alarm(line: Line) -> None:
     line.outside.alarm = lambda at, ring: lambda: taken_back.append(True)  # type: ignore[method-assign]
 
     async def main() -> None:
-        seat = line.asked(asyncio.get_running_loop())
-        task = asyncio.create_task(line.await_(Wait(seat, NEVER, 60), line.outside))
+        waiter = line.asked(asyncio.get_running_loop())
+        task = asyncio.create_task(line.await_(Wait(waiter, NEVER, 60), line.outside))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -123,43 +123,43 @@ def test_cancelled_task_cancels_its_alarm(line: Line) -> None:
 # Where all is calm
 
 
-def calm(line: Line, place: LockId = PLACE) -> bool:
+def uncontended(line: Line, lock_id: LockId = PLACE) -> bool:
     """Whether it was; nobody asks."""
-    seat = Waiter(place, None, "inbox:")
-    return line.calm(seat) and line.cool(seat)
+    waiter = Waiter(lock_id, None, "inbox:")
+    return line.uncontended(waiter) and line.end_uncontended(waiter)
 
 
 def test_key_is_uncontended_without_waiters_now_and_lately(line: Line, virtual_time: ManualClock) -> None:
     """[H4] [H12] Whoever comes then needn't queue up to ask. One who was told to go first is not overtaken either."""
-    assert calm(line)
-    seat = line.sit()
-    assert (calm(line), calm(line, OTHER)) == (False, True)
-    line.stand(seat)
+    assert uncontended(line)
+    waiter = line.sit()
+    assert (uncontended(line), uncontended(line, OTHER)) == (False, True)
+    line.stand(waiter)
     virtual_time.advance(DEFAULT.contention_memory / 2)
-    assert not calm(line), "somebody did lately"
+    assert not uncontended(line), "somebody did lately"
     virtual_time.advance(DEFAULT.contention_memory)
-    assert calm(line)
+    assert uncontended(line)
     line.free(woke=True)
-    assert not calm(line), "somebody of another process does"
+    assert not uncontended(line), "somebody of another process does"
     line.free(OTHER)
-    assert calm(line, OTHER), "nobody was told"
+    assert uncontended(line, OTHER), "nobody was told"
 
 
 def test_uncontended_attempt_is_the_head_of_later_waiters(line: Line) -> None:
     """[H12] Of a crowd that comes at once one asks, and is the head of those who came while he did; a loop doesn't wait for
     a thread's answer. [H9] [L16] Given up, it leaves the key uncontended, unless others came: then it is their turn."""
     first, late = Waiter(PLACE, None, "inbox:"), Waiter(PLACE, None, "inbox:")
-    for end in (lambda: line.cool(first), lambda: line.stand(first, 0, None)):
-        assert line.calm(first)
-        assert not line.calm(late), "he is asking"
+    for end in (lambda: line.end_uncontended(first), lambda: line.stand(first, 0, None)):
+        assert line.uncontended(first)
+        assert not line.uncontended(late), "he is asking"
         end()
-        assert calm(line)
-    assert line.calm(first)
+        assert uncontended(line)
+    assert line.uncontended(first)
     loop = asyncio.new_event_loop()
     line.stand(line.asked(loop))
     loop.close()
     line.asleep(late, None)
-    assert not line.cool(first)
+    assert not line.end_uncontended(first)
     assert isinstance(line.begin(Wait(first, NEVER), line.outside), Attempt)
     line.stand(first, None, None)
     assert isinstance(line.go_on(Wait(late, NEVER), line.outside), Attempt)
@@ -176,20 +176,20 @@ def test_waiter_yields_to_the_process_that_was_woken(line: Line, virtual_time: M
     polite = DEFAULT.yield_time
     line.free(woke=True)
     line.free(OTHER)
-    seat = line.sit()
-    assert line.timed(seat) == (True, polite)
-    line.stand(seat)
-    for me, pause, standing, expected in (
+    waiter = line.sit()
+    assert line.timed(waiter) == (True, polite)
+    line.stand(waiter)
+    for me, pause, position, expected in (
         ("", 60, NOWHERE, polite),
         ("", 0, NOWHERE, 0),
         ("me", 2 * polite, QueuePosition(7), 2 * polite),
     ):
         line = Line()
         line.outside.me = me
-        seat = line.asked()
-        line.turn(seat, clock.now() - 1, pause, standing)
+        waiter = line.asked()
+        line.attempt(waiter, clock.now() - 1, pause, position)
         line.free(woke=True)
-        assert line.timed(seat) == (True, expected), me
+        assert line.timed(waiter) == (True, expected), me
 
 
 # Hand-overs
@@ -198,12 +198,12 @@ def test_waiter_yields_to_the_process_that_was_woken(line: Line, virtual_time: M
 def test_handover_needs_a_waiter_in_the_same_home(line: Line) -> None:
     """[H3] [H12] For this very lock; a busy loop's tasks are no heirs of a thread."""
     handed, loop = handed_over_lock(), asyncio.new_event_loop()
-    seats = line.sit(place=OTHER), line.sit(loop)
+    waiters = line.sit(lock_id=OTHER), line.sit(loop)
     assert not line.hand_over(HandOver(handed, None))
     assert not line.hand_over(HandOver(handed, object()))
     assert line.hand_over(HandOver(handed, loop))
-    for seat in (*seats, line.sit()):
-        line.stand(seat)
+    for waiter in (*waiters, line.sit()):
+        line.stand(waiter)
     assert not line.hand_over(HandOver(handed, None)), "he has left"
     loop.close()
 
@@ -235,8 +235,8 @@ def test_waiter_takes_over_with_a_reserved_fence_unless_the_store_must_be_asked(
     """[H3] It gets what the store would give: a fence of its own, and the lease it asks for; the store was asked lately,
     without news since; and the previous holder is through with the lock."""
     for what in ("", "no fence", "no lease", "another lease", "an extension", "time", "the deadline", "state", "news"):
-        seat = line.sit(lease=0 if what == "no lease" else LEASE + (what == "another lease"))
-        handed = line.pass_on(spare=0 if what == "no fence" else 3)
+        waiter = line.sit(lease=0 if what == "no lease" else LEASE + (what == "another lease"))
+        handed = line.pass_on(reserved_fences=0 if what == "no fence" else 3)
         hold = handed.hold
         match what:
             case "an extension":
@@ -249,16 +249,16 @@ def test_waiter_takes_over_with_a_reserved_fence_unless_the_store_must_be_asked(
                 line.free()
             case "state":
                 hold.state = State.RELEASING
-        turn = line.ask(seat)
-        assert (turn.taken if what == "" else turn.handed) is handed, what
-        line.stand(seat)
+        attempt = line.ask(waiter)
+        assert (attempt.taken if what == "" else attempt.handed) is handed, what
+        line.stand(waiter)
 
 
 def test_waiter_that_fails_after_taking_over_gives_the_lock_back(line: Line) -> None:
     """[H3] Whether he entered nobody knows: the next one asks the store. Confirmed, it is his to clear away."""
     for confirmed in (True, False):
         first, second = line.sit(), line.sit()
-        handed = line.pass_on(spare=3)
+        handed = line.pass_on(reserved_fences=3)
         assert line.ask(first).taken is handed
         if confirmed:
             line.stand(first, 0.0)
@@ -281,13 +281,13 @@ def test_registration_belongs_to_the_queue_and_not_to_its_head(line: Line) -> No
     line.stand(first, 0.0, QueuePosition(7, others=True))
     line.outside.me = ""
     assert line.ask(second) == Attempt("", 7, False, None)
-    assert line.line_up(Requeue(PLACE, None), line.outside) == address(second)
+    assert line.requeue(Requeue(PLACE, None), line.outside) == address(second)
     line.outside.me = "me"
     assert line.ask(second, NOWHERE) == Attempt(address(second), 7, False, None)
-    assert line.line_up(Requeue(PLACE, None), line.outside) == address(second)
-    assert line.ask(second).arrival == 0
-    for place, home in ((OTHER, None), (PLACE, asyncio)):
-        assert line.line_up(Requeue(place, home), line.outside) == ""
+    assert line.requeue(Requeue(PLACE, None), line.outside) == address(second)
+    assert line.ask(second).enqueued_at == 0
+    for lock_id, home in ((OTHER, None), (PLACE, asyncio)):
+        assert line.requeue(Requeue(lock_id, home), line.outside) == ""
     line.stand(second)
     other = line.asked()
     assert other.queue.number != second.queue.number, "what an earlier queue left in the line is taken away later"
@@ -295,7 +295,7 @@ def test_registration_belongs_to_the_queue_and_not_to_its_head(line: Line) -> No
 
 def test_last_waiter_leaves_what_counts_on_its_queue_to_the_janitor(line: Line) -> None:
     """[H8] [H9] [L29] A place in line, perhaps; a wake-up that no answered attempt has used. Twice is once."""
-    for asked, woken, again, standing, left in (
+    for asked, woken, again, position, left in (
         (False, False, False, None, []),
         (True, False, False, NOWHERE, []),
         (True, False, False, None, ["its own"]),
@@ -305,17 +305,17 @@ def test_last_waiter_leaves_what_counts_on_its_queue_to_the_janitor(line: Line) 
         (True, True, True, NOWHERE, []),
         (True, True, True, None, ["its own"]),
     ):
-        seat, other = line.asked() if asked else line.sit(), line.sit()
+        waiter, other = line.asked() if asked else line.sit(), line.sit()
         if woken:
-            assert line.wake(PLACE, seat.queue.number)
+            assert line.wake(PLACE, waiter.queue.number)
         if again:
-            line.ask(seat, QueuePosition(7))
+            line.ask(waiter, QueuePosition(7))
         line.stand(other, None, None)
         assert line.left == []
-        line.stand(seat, None, standing)
-        line.stand(seat, None, None)
-        assert line.left == [(PLACE, where and address(seat), None) for where in left]
-        assert not line.wake(PLACE, seat.queue.number), "whoever brings it passes it on"
+        line.stand(waiter, None, position)
+        line.stand(waiter, None, None)
+        assert line.left == [(PLACE, where and address(waiter), None) for where in left]
+        assert not line.wake(PLACE, waiter.queue.number), "whoever brings it passes it on"
         line.left.clear()
 
 
@@ -330,11 +330,11 @@ def test_wake_up_of_a_head_that_leaves_goes_to_the_next(line: Line) -> None:
 
 def test_registration_of_a_queue_without_waiters_goes_to_the_janitor(line: Line) -> None:
     """[H4] [H9] Its last one left before the release that lined it up was carried out."""
-    seat = line.sit()
-    where = line.line_up(Requeue(PLACE, None), line.outside)
+    waiter = line.sit()
+    where = line.requeue(Requeue(PLACE, None), line.outside)
     line.free(woke=True, address=where)
     assert line.left == [], "somebody waits there"
-    line.stand(seat)
+    line.stand(waiter)
     line.sit()  # in a queue with another number
     line.free(woke=True, address=where)
     line.free(woke=True)
@@ -351,15 +351,15 @@ def test_closed_loop_leaves_its_queue_to_the_janitor(line: Line) -> None:
         (False, False, True),
     ):
         mine = line.sit() if leaving else None
-        seat = line.closed(asked=asked)
-        handed = line.pass_on(seat.home) if handing else None
-        assert not line.wake(PLACE, seat.queue.number)
+        waiter = line.closed(asked=asked)
+        handed = line.pass_on(waiter.home) if handing else None
+        assert not line.wake(PLACE, waiter.queue.number)
         if mine is not None:
             line.stand(mine, 0.0)
         else:
             mine = line.sit()
             line.sit(mine.home)
-        assert line.left == [(PLACE, address(seat), handed)] * asked
-        assert seat.home not in line._queues.get(PLACE, {})
+        assert line.left == [(PLACE, address(waiter), handed)] * asked
+        assert waiter.home not in line._queues.get(PLACE, {})
         line.left.clear()
         line._queues.clear()

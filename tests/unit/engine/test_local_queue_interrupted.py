@@ -77,9 +77,9 @@ def free(line: Line) -> None:
         threads.submit(line._mutex.release).result()
 
 
-def give_up(line: Line, seat: Waiter) -> None:
+def give_up(line: Line, waiter: Waiter) -> None:
     """As whoever is interrupted does."""
-    line.leave(LeaveQueue(seat, 0.0), line.outside)
+    line.leave(LeaveQueue(waiter, 0.0), line.outside)
     free(line)
 
 
@@ -89,46 +89,46 @@ def ended(line: Line) -> None:
 
 @pytest.mark.parametrize("standing", [None, QueuePosition(7), QueuePosition()], ids=["no answer", "in line", "nowhere"])
 @pytest.mark.parametrize("asked", [True, False])
-def test_interrupted_leave_of_the_last_waiter_loses_nothing(standing: QueuePosition | None, asked: bool) -> None:
+def test_interrupted_leave_of_the_last_waiter_loses_nothing(position: QueuePosition | None, asked: bool) -> None:
     """[H3] [H9] What it leaves behind is told, at least once: its place in line, and what was handed to it and not
     taken. Told in doubt, never forgotten."""
     for strike in strikes():
         line = Line()
-        seat = line.asked()
-        where = address(seat)
+        waiter = line.asked()
+        where = address(waiter)
         handed = handed_over_lock()
         line.hand_over(HandOver(handed, None))
         if asked:
-            line.ask(seat)
+            line.ask(waiter)
         with strike:
-            line.leave(LeaveQueue(seat, None, standing), line.outside)
-        if seat not in seat.queue.seats:
+            line.leave(LeaveQueue(waiter, None, position), line.outside)
+        if waiter not in waiter.queue.waiters:
             assert not line.hand_over(HandOver(handed_over_lock(), None)), "nobody sits there any more"
-        give_up(line, seat)
+        give_up(line, waiter)
         ended(line)
-        taken = asked and standing is not None
+        taken = asked and position is not None
         if not taken:
             assert any(left[2] is handed for left in line.left)
-        if not (taken and standing == QueuePosition()):
-            assert any(left[1] == where for left in line.left) or (standing == QueuePosition() and not asked)
+        if not (taken and position == QueuePosition()):
+            assert any(left[1] == where for left in line.left) or (position == QueuePosition() and not asked)
         assert {left[0] for left in line.left} <= {PLACE}
 
 
 @pytest.mark.parametrize("standing", [None, QueuePosition(7)], ids=["no answer", "in line"])
-def test_interrupted_leave_of_the_head_gives_the_next_its_turn(standing: QueuePosition | None) -> None:
+def test_interrupted_leave_of_the_head_gives_the_next_its_turn(position: QueuePosition | None) -> None:
     """[H3] [H8] The next one asks at once, since a wake-up may have been spent; what wasn't taken is his, and nothing is
     left to the janitor while he waits."""
     for strike in strikes():
         line = Line()
-        seat, heir = line.asked(), line.sit()
+        waiter, heir = line.asked(), line.sit()
         handed = handed_over_lock()
         line.hand_over(HandOver(handed, None))
         with strike:
-            line.leave(LeaveQueue(seat, 60, standing), line.outside)
-        give_up(line, seat)
+            line.leave(LeaveQueue(waiter, 60, position), line.outside)
+        give_up(line, waiter)
         assert line.left == []
-        turn = line.ask(heir)
-        assert turn.handed is handed
+        attempt = line.ask(heir)
+        assert attempt.handed is handed
         assert not handed.doubtful, "nobody has asked for it"
         line.stand(heir)
         ended(line)
@@ -139,15 +139,15 @@ def test_interrupted_takeover_has_one_owner() -> None:
     for strike in strikes():
         line = Line()
         first, second = line.sit(), line.sit()
-        handed = line.pass_on(spare=3)
+        handed = line.pass_on(reserved_fences=3)
         with strike:
             line.begin(Wait(first, NEVER), line.outside)
             line.leave(LeaveQueue(first, 0.0, QueuePosition()), line.outside)
         give_up(line, first)
-        taken = first.turn is not None and first.turn.taken is handed
+        taken = first.attempt is not None and first.attempt.taken is handed
         mine = taken and not first.gave_back
-        turn = line.ask(second)
-        assert (handed in (turn.handed, turn.taken)) is not mine
+        attempt = line.ask(second)
+        assert (handed in (attempt.handed, attempt.taken)) is not mine
         line.stand(second)
         ended(line)
 
@@ -156,13 +156,13 @@ def test_interrupted_handover_is_not_reused_unasked() -> None:
     """[H3] [H21] While his release may go on, and has the janitor free the lock, nobody goes on with it unasked."""
     for strike in strikes():
         line = Line()
-        seat = line.sit()
-        handed = handed_over_lock(spare=3)
+        waiter = line.sit()
+        handed = handed_over_lock(reserved_fences=3)
         handed.hold.state = State.RELEASING
         with strike:
             line.hand_over(HandOver(handed, None))
         free(line)
-        turn = line.ask(seat)
-        assert (turn.taken is handed) is (handed.hold.state is State.GONE)
-        line.stand(seat)
+        attempt = line.ask(waiter)
+        assert (attempt.taken is handed) is (handed.hold.state is State.GONE)
+        line.stand(waiter)
         ended(line)

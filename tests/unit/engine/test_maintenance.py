@@ -82,7 +82,7 @@ def test_the_first_hold_after_a_fork_unseen_by_python_is_renewed(memory: Locks, 
     if parents:
         with memory.lock("parent's", renew=True):
             pass
-    memory.engine._janitor._pid = -1
+    memory.engine._maintenance._pid = -1
     with memory.lock("a", expire=LEASE, renew=True) as grant:
         renewed(grant)
         grant.ensure_held(confirm=True)
@@ -96,7 +96,7 @@ def test_the_first_sweep_after_a_fork_unseen_by_python_is_done(memory: Locks, mo
         call(command)
         raise LockBackendError("no answer", outcome_unknown=True, transient=True)
 
-    memory.engine._janitor._pid = -1
+    memory.engine._maintenance._pid = -1
     lock = memory.lock("a", expire=60, wait=0)
     with monkeypatch.context() as patch:
         patch.setattr(backend, "call", unheard)
@@ -107,8 +107,12 @@ def test_the_first_sweep_after_a_fork_unseen_by_python_is_done(memory: Locks, mo
 
 def test_two_threads_find_the_fork_out_at_once(memory: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
     """[H18] The second one doesn't throw away what the first one has entered since."""
-    janitor, begin_anew, getpid = memory.engine._janitor, memory.engine._janitor.after_fork_in_child, os.getpid
-    found, looks, go_on = threading.Event(), threading.Event(), threading.Event()
+    maintenance, begin_anew, getpid = (
+        memory.engine._maintenance,
+        memory.engine._maintenance.after_fork_in_child,
+        os.getpid,
+    )
+    found, confirmations, go_on = threading.Event(), threading.Event(), threading.Event()
     times = 0
 
     def slowly() -> None:
@@ -120,18 +124,18 @@ def test_two_threads_find_the_fork_out_at_once(memory: Locks, monkeypatch: pytes
 
     def looking() -> int:
         if threading.current_thread() is threads[1]:
-            looks.set()
+            confirmations.set()
         return getpid()
 
-    monkeypatch.setattr(janitor, "after_fork_in_child", slowly)
+    monkeypatch.setattr(maintenance, "after_fork_in_child", slowly)
     monkeypatch.setattr(os, "getpid", looking)
-    janitor._pid = -1
+    maintenance._pid = -1
     rung = threading.Semaphore(0)
-    threads = [threading.Thread(target=janitor.alarm, args=(clock.now(), rung.release)) for _ in range(2)]
+    threads = [threading.Thread(target=maintenance.alarm, args=(clock.now(), rung.release)) for _ in range(2)]
     threads[0].start()
     assert found.wait(20)
     threads[1].start()
-    assert looks.wait(20)
+    assert confirmations.wait(20)
     go_on.set()
     assert rung.acquire(timeout=20)
     assert rung.acquire(timeout=20)
@@ -168,14 +172,14 @@ def test_wait_of_centuries_delays_no_other_job(memory: Locks, tune: Tune) -> Non
     tune(max_poll_interval=0.05)
     lock = memory.lock("a", expire=60)
     held = in_thread(lock.acquire)
-    janitor = memory.engine._janitor
+    maintenance = memory.engine._maintenance
 
     async def main() -> None:
         patient = [asyncio.create_task(lock.aacquire(timeout=1e100)) for _ in range(2)]
         assert await lock.aacquire(timeout=0.1) is None
         for task in patient:
             task.cancel()
-        await asyncio.to_thread(eventually, lambda: janitor._sleeps_until > 1e90)
+        await asyncio.to_thread(eventually, lambda: maintenance._sleeps_until > 1e90)
         assert await asyncio.wait_for(lock.aacquire(timeout=0.1), 20) is None
 
     asyncio.run(main())

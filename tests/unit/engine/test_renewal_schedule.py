@@ -22,7 +22,7 @@ BATCH = 500
 
 
 @pytest.fixture
-def rounds() -> RenewalSchedule:
+def schedule() -> RenewalSchedule:
     return RenewalSchedule()
 
 
@@ -30,55 +30,55 @@ def a_hold(key: str = "a") -> Hold:
     return holds.a_hold(LockId("store", key), 0.0, 30_000, renew_for=60.0)
 
 
-def due(rounds: RenewalSchedule, now: float) -> list[Hold | None]:
-    return [lease.hold() for lease in rounds.due(now, BATCH)]
+def due(schedule: RenewalSchedule, now: float) -> list[Hold | None]:
+    return [lease.hold() for lease in schedule.due(now, BATCH)]
 
 
-def test_holds_are_due_in_the_order_of_their_leases(rounds: RenewalSchedule) -> None:
+def test_holds_are_due_in_the_order_of_their_leases(schedule: RenewalSchedule) -> None:
     """[L10] The oldest first, of every length of lease, and none before its time."""
     first, second, short = a_hold(), a_hold(), a_hold()
-    rounds.enter(first, PROLONG, 30_000, 100.0, 10.0)
-    rounds.enter(second, PROLONG, 30_000, 101.0, 10.0)
-    rounds.enter(short, PROLONG, 30_000, 101.0, 1.0)
-    assert due(rounds, 101.9) == []
-    assert due(rounds, 102.0) == [short]
-    assert rounds.first() == 110.0
-    assert due(rounds, 110.5) == [first]
-    assert due(rounds, 200.0) == [second]
-    assert due(rounds, 300.0) == []
+    schedule.enter(first, PROLONG, 30_000, 100.0, 10.0)
+    schedule.enter(second, PROLONG, 30_000, 101.0, 10.0)
+    schedule.enter(short, PROLONG, 30_000, 101.0, 1.0)
+    assert due(schedule, 101.9) == []
+    assert due(schedule, 102.0) == [short]
+    assert schedule.first() == 110.0
+    assert due(schedule, 110.5) == [first]
+    assert due(schedule, 200.0) == [second]
+    assert due(schedule, 300.0) == []
 
 
-def test_hold_entered_again_or_late_is_due_by_its_own_time(rounds: RenewalSchedule) -> None:
+def test_hold_entered_again_or_late_is_due_by_its_own_time(schedule: RenewalSchedule) -> None:
     """[L10] Python gives the address of a dead hold to a new one: its entry goes to the end of the round. One whose answer took
     long is due first all the same. [H6] The janitor's is not the reference that keeps a hold."""
     reborn, slow = a_hold(), a_hold()
-    rounds.enter(reborn, PROLONG, 30_000, 100.0, 10.0)
-    rounds.enter(a_hold(), PROLONG, 30_000, 105.0, 10.0)
-    rounds.enter(reborn, PROLONG, 30_000, 109.0, 10.0)
-    rounds.enter(slow, PROLONG, 30_000, 100.0, 10.0)
-    assert [due(rounds, now) for now in (112.0, 115.0, 119.0)] == [[slow], [None], [reborn]]
+    schedule.enter(reborn, PROLONG, 30_000, 100.0, 10.0)
+    schedule.enter(a_hold(), PROLONG, 30_000, 105.0, 10.0)
+    schedule.enter(reborn, PROLONG, 30_000, 109.0, 10.0)
+    schedule.enter(slow, PROLONG, 30_000, 100.0, 10.0)
+    assert [due(schedule, now) for now in (112.0, 115.0, 119.0)] == [[slow], [None], [reborn]]
 
 
-def test_hold_that_another_thread_has_entered_keeps_its_entry(rounds: RenewalSchedule) -> None:
+def test_hold_that_another_thread_has_entered_keeps_its_entry(schedule: RenewalSchedule) -> None:
     """[E3] [E13] The maintenance thread, which found it unrenewed a moment ago, doesn't end its renewal."""
     hold = a_hold()
-    rounds.enter(hold, PROLONG, 30_000, 100.0, 10.0)
-    rounds.enter(hold, PROLONG, 30_000, 100.0, 60.0, replace=False)
-    assert due(rounds, 110.0) == [hold]
-    rounds.enter(hold, PROLONG, 30_000, 110.0, 10.0, replace=False)
-    assert due(rounds, 120.0) == [hold]
+    schedule.enter(hold, PROLONG, 30_000, 100.0, 10.0)
+    schedule.enter(hold, PROLONG, 30_000, 100.0, 60.0, replace=False)
+    assert due(schedule, 110.0) == [hold]
+    schedule.enter(hold, PROLONG, 30_000, 110.0, 10.0, replace=False)
+    assert due(schedule, 120.0) == [hold]
 
 
-def test_released_hold_is_never_due(rounds: RenewalSchedule) -> None:
+def test_released_hold_is_never_due(schedule: RenewalSchedule) -> None:
     """[L8] From before its release is sent; twice is once. Nor if it is sorted in, since another one was due before it."""
     early, late, new = a_hold(), a_hold(), a_hold()
-    rounds.enter(early, PROLONG, 30_000, 100.0, 10.0)
-    rounds.enter(late, PROLONG, 30_000, 101.0, 10.0)
-    assert due(rounds, 110.0) == [early]
-    rounds.enter(new, PROLONG, 30_000, 101.0, 10.0)
+    schedule.enter(early, PROLONG, 30_000, 100.0, 10.0)
+    schedule.enter(late, PROLONG, 30_000, 101.0, 10.0)
+    assert due(schedule, 110.0) == [early]
+    schedule.enter(new, PROLONG, 30_000, 101.0, 10.0)
     for hold in (late, new, new):
-        rounds.remove(hold)
-    assert due(rounds, 200.0) == []
+        schedule.remove(hold)
+    assert due(schedule, 200.0) == []
 
 
 # A release or an acquire within the same thread: a signal handler's, or of a generator that the collector ends. The mutex
@@ -137,10 +137,10 @@ def four_holds() -> list[Hold]:
     return [a_hold(key) for key in "abcd"]
 
 
-def enter_all(rounds: RenewalSchedule, holds: list[Hold]) -> None:
+def enter_all(schedule: RenewalSchedule, holds: list[Hold]) -> None:
     """Three holds in a slot, and one in a later one."""
     for hold, period in zip(holds, (10.0, 10.1, 10.2, 20.0), strict=True):
-        rounds.enter(hold, PROLONG, 30_000, 100.0, period)
+        schedule.enter(hold, PROLONG, 30_000, 100.0, period)
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2, 3, None])
@@ -148,87 +148,87 @@ def test_acquire_and_release_in_the_middle_of_any_step_leave_the_others_renewed(
     """[H13] [L10] Each once, the new one too. A hold that is released while it is taken out may be among them: it isn't held any
     more."""
     for which, step, after in MOMENTS:
-        rounds, holds, other = RenewalSchedule(), four_holds(), a_hold()
+        schedule, holds, other = RenewalSchedule(), four_holds(), a_hold()
         gone = [] if victim is None else [holds[victim]]
         happened: list[Hold] = []
 
         def happen(
-            rounds: RenewalSchedule = rounds, other: Hold = other, gone: Any = gone, happened: Any = happened
+            schedule: RenewalSchedule = schedule, other: Hold = other, gone: Any = gone, happened: Any = happened
         ) -> None:
-            rounds.enter(other, PROLONG, 30_000, 100.0, 5.0)
+            schedule.enter(other, PROLONG, 30_000, 100.0, 5.0)
             for hold in gone:
-                rounds.remove(hold)
+                schedule.remove(hold)
             happened.append(other)
 
-        setattr(rounds, which, Leases(step, after, happen))
-        enter_all(rounds, holds)
-        rounds.remove(a_hold())
-        had = [hold for now in (105.0, 110.5, 200.0, 200.0) for hold in due(rounds, now)]
+        setattr(schedule, which, Leases(step, after, happen))
+        enter_all(schedule, holds)
+        schedule.remove(a_hold())
+        had = [hold for now in (105.0, 110.5, 200.0, 200.0) for hold in due(schedule, now)]
         assert happened, (which, step, after)
         assert len(had) == len(set(map(id, had))), (which, step, after)
         assert {id(hold) for hold in [*holds, other] if hold not in gone} <= set(map(id, had)), (which, step, after)
-        assert due(rounds, 300.0) == []
+        assert due(schedule, 300.0) == []
 
 
-def test_error_of_a_signal_handler_is_raised(rounds: RenewalSchedule) -> None:
+def test_error_of_a_signal_handler_is_raised(schedule: RenewalSchedule) -> None:
     """[L16] Whatever it is: a worker's time limit may be a RuntimeError."""
 
     def handler() -> None:
         raise RuntimeError("the time limit")
 
-    rounds._new = Leases("set", False, handler)
+    schedule._new = Leases("set", False, handler)
     with pytest.raises(RuntimeError, match="the time limit"):
-        rounds.enter(a_hold(), PROLONG, 30_000, 101.0, 10.0)
+        schedule.enter(a_hold(), PROLONG, 30_000, 101.0, 10.0)
 
 
 # Slots
 
 
-def test_leases_that_end_together_are_due_together(rounds: RenewalSchedule) -> None:
+def test_leases_that_end_together_are_due_together(schedule: RenewalSchedule) -> None:
     """[L10] Within a sixtieth of their length; from then on they are due at once, in batches: a thousand leases aren't one
     write that holds up the server."""
     holds = [a_hold() for _ in range(BATCH + 1)]
     for number, hold in enumerate(holds):
-        rounds.enter(hold, PROLONG, 30_000, 100.0 + number / (3 * BATCH), 10.0)
-    assert rounds.first() == 110.0
-    assert due(rounds, 109.9) == []
-    first, second = due(rounds, 110.0), due(rounds, 110.0)
+        schedule.enter(hold, PROLONG, 30_000, 100.0 + number / (3 * BATCH), 10.0)
+    assert schedule.first() == 110.0
+    assert due(schedule, 109.9) == []
+    first, second = due(schedule, 110.0), due(schedule, 110.0)
     assert (len(first), len(second)) == (BATCH, 1)
     assert {*first, *second} == {*holds}
-    assert rounds.first() == inf
+    assert schedule.first() == inf
 
 
-def test_retry_is_not_due_early(rounds: RenewalSchedule) -> None:
+def test_retry_is_not_due_early(schedule: RenewalSchedule) -> None:
     """[L9] Else it would be made again and again until its time has come."""
     hold = a_hold()
-    rounds.enter(hold, PROLONG, 30_000, 110.0, 0.4, exact=True)
-    rounds.enter(a_hold(), PROLONG, 30_000, 100.0, 10.0)
-    due(rounds, 110.0)
-    assert rounds.first() == 110.4
-    assert due(rounds, 110.39) == []
-    assert due(rounds, 110.4) == [hold]
+    schedule.enter(hold, PROLONG, 30_000, 110.0, 0.4, exact=True)
+    schedule.enter(a_hold(), PROLONG, 30_000, 100.0, 10.0)
+    due(schedule, 110.0)
+    assert schedule.first() == 110.4
+    assert due(schedule, 110.39) == []
+    assert due(schedule, 110.4) == [hold]
 
 
-def test_short_holds_leave_no_entries(rounds: RenewalSchedule) -> None:
+def test_short_holds_leave_no_entries(schedule: RenewalSchedule) -> None:
     """[H23] A hold that is released before the next renewal is never sorted in, and however many there were, the janitor
     looks for them once."""
     for number in range(1000):
         hold = a_hold()
-        rounds.enter(hold, PROLONG, 30_000, 100.0 + number / 1000, 10.0)
-        rounds.remove(hold)
-    assert rounds.first() == 110.0
-    assert due(rounds, 111.0) == []
-    assert rounds.first() == inf
-    assert [rounds._new, rounds._known, rounds._slots, rounds._order] == [{}, {}, {}, []]
+        schedule.enter(hold, PROLONG, 30_000, 100.0 + number / 1000, 10.0)
+        schedule.remove(hold)
+    assert schedule.first() == 110.0
+    assert due(schedule, 111.0) == []
+    assert schedule.first() == inf
+    assert [schedule._new, schedule._known, schedule._slots, schedule._order] == [{}, {}, {}, []]
 
 
-def test_new_hold_that_is_due_before_all_known_ones_moves_the_next_round(rounds: RenewalSchedule) -> None:
+def test_new_hold_that_is_due_before_all_known_ones_moves_the_next_round(schedule: RenewalSchedule) -> None:
     known, sooner = a_hold(), a_hold()
-    rounds.enter(known, PROLONG, 30_000, 100.0, 10.0)
-    rounds.enter(known, PROLONG, 30_000, 100.0, 10.0)
-    assert due(rounds, 110.0) == [known]
-    rounds.enter(known, PROLONG, 30_000, 110.0, 10.0)
-    rounds.enter(sooner, PROLONG, 600, 100.0, 10.0)
-    assert due(rounds, 110.0) == [sooner]
-    rounds.enter(sooner, PROLONG, 600, 110.0, 1.0)
-    assert rounds.first() == 111.0
+    schedule.enter(known, PROLONG, 30_000, 100.0, 10.0)
+    schedule.enter(known, PROLONG, 30_000, 100.0, 10.0)
+    assert due(schedule, 110.0) == [known]
+    schedule.enter(known, PROLONG, 30_000, 110.0, 10.0)
+    schedule.enter(sooner, PROLONG, 600, 100.0, 10.0)
+    assert due(schedule, 110.0) == [sooner]
+    schedule.enter(sooner, PROLONG, 600, 110.0, 1.0)
+    assert schedule.first() == 111.0

@@ -51,14 +51,14 @@ class Processes:
     def _number(self, process: Process, origin: tuple[int, Input]) -> int:
         shaper = Shaper(process.now)
         queues = process.engine._queues
-        errands = [
-            (max(process.now, due), command, max(process.now, end)) for due, _, command, _, end in process.errands()
+        cleanups = [
+            (max(process.now, due), command, max(process.now, end)) for due, _, command, _, end in process.cleanups()
         ]
-        polite = {place: until for place, until in queues._polite.items() if until > process.now}
-        hot = {place: until for place, until in queues._hot.items() if until >= process.now}
+        polite = {lock_id: until for lock_id, until in queues._polite.items() if until > process.now}
+        hot = {lock_id: until for lock_id, until in queues._hot.items() if until >= process.now}
         asking = queues._asking
         rest = process.backend.listening, process.deaf, process.gave_up, process.complaint
-        shape = shaper.of((process.contenders, queues._queues, asking, polite, hot, errands, rest))
+        shape = shaper.of((process.contenders, queues._queues, asking, polite, hot, cleanups, rest))
         number = self._numbers.setdefault(shape, len(self._numbers))
         if number == len(self.sights):
             self._origins.append(origin)

@@ -53,7 +53,7 @@ class World:
 
     def __init__(self) -> None:
         self.now = Moment(0.0)
-        self.arrival = ARRIVALS
+        self.enqueued_at = ARRIVALS
         self.number = 0
         self.mint: Callable[[], str] = str
 
@@ -61,7 +61,7 @@ class World:
         return self.mint()
 
 
-world = World()
+performer = World()
 
 
 class Gate:
@@ -89,17 +89,17 @@ def still() -> Iterator[None]:
             handed.hold.lost_why = "gone"
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clock, "now", lambda: world.now)
+        patch.setattr(clock, "now", lambda: performer.now)
         patch.setattr(home_queue, "ThreadEvent", Gate)
         patch.setattr(queues, "random", lambda: 0.0)
-        patch.setattr(home_queue, "mint_number", lambda: world.number)
+        patch.setattr(home_queue, "mint_number", lambda: performer.number)
         patch.setattr(events, "emit", heard.append)
         patch.setattr(HandedOverLock, "gone", gone)
-        patch.setattr(owners, "mint_token", world.mint_token)
+        patch.setattr(owners, "mint_token", performer.mint_token)
         patch.setattr(wishes, "mint_id", lambda: 1)
         for module in (memory, memory_store):
-            patch.setattr(module, "monotonic", lambda: world.now)
-            patch.setattr(module, "micros", lambda: world.arrival)
+            patch.setattr(module, "monotonic", lambda: performer.now)
+            patch.setattr(module, "micros", lambda: performer.enqueued_at)
         patch.setattr(memory.Store, "next_fence", lambda *_: 1000)
         patch.setattr(memory.Store, "enlist", lambda *_, **__: None)
         yield

@@ -110,8 +110,8 @@ class Moves:
             yield Move("", ("step", process, step), self._stepped(state, process, input))
         for index, command in sight.requests:
             yield from self._asking(state, process, command, ("reply", index), ("fail", index), kinds)
-        for place, command in sight.errands:
-            yield from self._asking(state, process, command, ("errand", place), ("errand", place, None), kinds)
+        for lock_id, command in sight.cleanups:
+            yield from self._asking(state, process, command, ("errand", lock_id), ("errand", lock_id, None), kinds)
         for index in sight.listens:
             yield from self._listening(state, process, ("listen", index))
         if sight.deaf:
@@ -205,7 +205,7 @@ class Moves:
 
     def _dying(self, state: State, process: int) -> Iterator[Move]:
         sight = self.machines[process].sights[state.processes[process]]
-        sent = [request for _, request in (*sight.requests, *sight.errands)]
+        sent = [request for _, request in (*sight.requests, *sight.cleanups)]
         state = state._replace(
             store=self.store.subscribe(state.store, process, False),
             processes=_put(state.processes, process, DEAD),

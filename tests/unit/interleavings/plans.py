@@ -25,7 +25,7 @@ class Plan:
     stay: float = 0.0
     lease: float = 10.3
     extend: float = 0.0
-    rounds: int = 1
+    schedule: int = 1
     insists: bool = False
     home: object = None
     blocked: bool = False

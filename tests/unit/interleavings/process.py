@@ -48,7 +48,7 @@ from django_redis_locks.engine.engine import Engine
 from django_redis_locks.primitives.lock import Lock
 from django_redis_locks.primitives.shared.requests import AcquireRequest, LockOptions
 
-from .moments import Gate, Moment, world
+from .moments import Gate, Moment, performer
 from .plans import Plan
 
 ME = "~"
@@ -65,7 +65,7 @@ class Contender:
     plan: Plan
     name: str
     phase: str = "new"
-    rounds: int = 0
+    schedule: int = 0
     minted: int = 0
     program: Program[Any] | None = None
     effect: Any = None
@@ -106,7 +106,7 @@ class _Inbox(Inbox):
     def __init__(self, backend: _Backend) -> None:
         self._backend = backend
 
-    def hears(self, channel: str) -> str:
+    def channel_name(self, channel: str) -> str:
         return channel + ME if self._backend.listening else ""
 
 
@@ -118,8 +118,8 @@ class Process:
         self.backend = _Backend()
         self.engine = Engine(self.backend, locks.tuning)
         del engines._queues[PLACE.store]  # each process has its own
-        self.janitor = self.engine._janitor
-        self.janitor._daemon.start = lambda: None  # type: ignore[method-assign]
+        self.maintenance = self.engine._maintenance
+        self.maintenance._daemon.start = lambda: None  # type: ignore[method-assign]
         self.contenders = [Contender(plan, name) for plan, name in zip(plans, "abcdef", strict=False)]
         self.locks = [self._lock(plan) for plan in plans]
         self.holds: list[Hold] = []
@@ -134,11 +134,11 @@ class Process:
 
     def take(self, input: Input) -> None:
         """One step."""
-        world.now = self.now
+        performer.now = self.now
         self.gave_up = False
         kind, *rest = input
         getattr(self, f"_{kind}")(*rest)
-        jobs = self.janitor._jobs
+        jobs = self.maintenance._jobs
         while jobs:
             jobs.popleft()()
         for contender in self.contenders:
@@ -153,8 +153,8 @@ class Process:
         """``number`` is for a new queue."""
         contender = self.contenders[index]
         contender.number = number
-        contender.rounds += 1
-        world.mint = contender.mint
+        contender.schedule += 1
+        performer.mint = contender.mint
         contender.ask = AcquireRequest(contender.plan.wait, owners.current_owner(), contender.plan.home)
         contender.phase = "asking"
         contender.program = self.locks[index].acquiring(contender.ask)
@@ -169,15 +169,15 @@ class Process:
         if contender.failure is not None:
             self._clear_away(index)
         elif isinstance(effect, Wait):
-            world.number = contender.number
-            turn = self.engine._queues.begin(effect, self.engine)
-            effect.seat.queue.number  # noqa: B018 - a queue gets its number now, not when it is asked for it
+            performer.number = contender.number
+            attempt = self.engine._queues.begin(effect, self.engine)
+            effect.waiter.queue.number  # noqa: B018 - a queue gets its number now, not when it is asked for it
             contender.number = 0
-            if isinstance(turn, float):
-                contender.effect = Wait(effect.seat, effect.until)
-                contender.until = self.now + turn
+            if isinstance(attempt, float):
+                contender.effect = Wait(effect.waiter, effect.until)
+                contender.until = self.now + attempt
             else:
-                self._go_on(index, contender.program.send, turn)  # type: ignore[union-attr]
+                self._go_on(index, contender.program.send, attempt)  # type: ignore[union-attr]
         else:
             told = None if isinstance(effect, Sleep) else self._perform(effect)
             self._go_on(index, contender.program.send, told)  # type: ignore[union-attr]
@@ -187,10 +187,10 @@ class Process:
 
     def _wake(self, index: int) -> None:
         contender = self.contenders[index]
-        turn = self.engine._queues.go_on(contender.effect, self.engine)
-        assert not isinstance(turn, float)
+        attempt = self.engine._queues.go_on(contender.effect, self.engine)
+        assert not isinstance(attempt, float)
         contender.until, contender.awake = None, False
-        self._go_on(index, contender.program.send, turn)  # type: ignore[union-attr]
+        self._go_on(index, contender.program.send, attempt)  # type: ignore[union-attr]
 
     def _listen(self, index: int) -> None:
         self.backend.listening = True
@@ -258,7 +258,7 @@ class Process:
 
     def _go_on(self, index: int, resume: Callable[[Any], Any], told: Any) -> None:
         contender = self.contenders[index]
-        world.mint = contender.mint
+        performer.mint = contender.mint
         send = contender.program.send  # type: ignore[union-attr]
         try:
             effect = resume(told)
@@ -289,7 +289,7 @@ class Process:
         if contender.grant is not None:
             contender.phase = "inside"
         else:
-            contender.phase = "new" if contender.rounds < contender.plan.rounds else "over"
+            contender.phase = "new" if contender.schedule < contender.plan.schedule else "over"
 
     def _failed(self, index: int, failure: BaseException) -> None:
         contender = self.contenders[index]
@@ -300,9 +300,9 @@ class Process:
             return
         contender.failure = failure
         ask, grant = contender.ask, contender.grant
-        if ask is not None and ask.seat is not None:
-            contender.effect = LeaveQueue(ask.seat, 0.0)
-        elif grant is not None and grant.hold.state is State.RELEASING and not grant.hold.doubted:
+        if ask is not None and ask.waiter is not None:
+            contender.effect = LeaveQueue(ask.waiter, 0.0)
+        elif grant is not None and grant.hold.state is State.RELEASING and not grant.hold.release_failed:
             contender.effect = NotifyWaiters(PLACE, False, grant.hold.address)
         else:
             self._clear_away(index)
@@ -336,26 +336,26 @@ class Process:
 
     def _hear_again(self) -> None:
         self.deaf, self.backend.listening = False, True
-        self.engine.missed()
+        self.engine.on_reconnect()
 
-    def errands(self) -> list[Any]:
+    def cleanups(self) -> list[Any]:
         """What the janitor is about to send, the first one first."""
-        return sorted(self.janitor._errands._due, key=lambda errand: (errand[0], errand[2].name, errand[2].args))
+        return sorted(self.maintenance._cleanups._due, key=lambda errand: (errand[0], errand[2].name, errand[2].args))
 
     def _errand(self, index: int, reply: Any) -> None:
         """The janitor's request was answered, or not (None)."""
-        errands = self.janitor._errands
-        due = self.errands()
+        cleanups = self.maintenance._cleanups
+        due = self.cleanups()
         before = len(due)
         self.backend.reply = LockBackendError("no answer", outcome_unknown=True) if reply is None else reply
-        errands._due = [due.pop(index)]
-        errands.run(inf, inf)
+        cleanups._due = [due.pop(index)]
+        cleanups.run(inf, inf)
         for errand in due:
-            heapq.heappush(errands._due, errand)
-        self.gave_up = reply is None and len(errands._due) < before
+            heapq.heappush(cleanups._due, errand)
+        self.gave_up = reply is None and len(cleanups._due) < before
 
     def _time(self, passed: float) -> None:
-        self.now = world.now = self.now + passed
+        self.now = performer.now = self.now + passed
 
     # Sleep.
 
@@ -364,12 +364,12 @@ class Process:
         if contender.until is None or contender.awake:
             return
         wait = contender.effect
-        gate: Gate = wait.seat.gate  # he sleeps at it
+        gate: Gate = wait.waiter.gate  # he sleeps at it
         if not (gate.opened or contender.until <= self.now):
             return
-        queue, turn = copy.copy(wait.seat.queue), wait.seat.turn
-        verdict = queue.turn(wait.seat, wait.until, self.engine)  # of a copy: nothing happens
-        wait.seat.turn = turn
+        queue, attempt = copy.copy(wait.waiter.queue), wait.waiter.attempt
+        verdict = queue.attempt(wait.waiter, wait.until, self.engine)  # of a copy: nothing happens
+        wait.waiter.attempt = attempt
         gate.opened = False
         if isinstance(verdict, float):
             contender.until = self.now + verdict

@@ -193,7 +193,7 @@ def attributes(thing: Any) -> list[tuple[str, Any]]:
     if hasattr(thing, "__dict__"):
         return [(name, value) for name, value in sorted(vars(thing).items()) if name not in _unmattering(kind)]
     names = _slots(kind)
-    if kind is Hold and not thing.spare:
+    if kind is Hold and not thing.reserved_fences:
         names = [name for name in names if name != "asked"]
     return [(name, getattr(thing, name)) for name in names if hasattr(thing, name)]
 

@@ -18,7 +18,7 @@ class Sight(NamedTuple):
     """What it may do without the store."""
     requests: tuple[tuple[int, Command[Any]], ...]
     listens: tuple[int, ...]
-    errands: tuple[tuple[int, Command[Any]], ...]
+    cleanups: tuple[tuple[int, Command[Any]], ...]
     """Due now."""
     sleeping: tuple[int, ...]
     interruptible: tuple[int, ...]
@@ -65,22 +65,22 @@ def sight(process: Process, last: int) -> Sight:
             sleepers.append(contender.until - now)
         elif contender.phase == "inside" and contender.leaves > now:
             timers.append(contender.leaves - now)
-    errands = process.errands()
-    timers += [errand[0] - now for errand in errands if errand[0] > now]
+    cleanups = process.cleanups()
+    timers += [errand[0] - now for errand in cleanups if errand[0] > now]
     blocked = any(contender.plan.blocked for contender in process.contenders)
     return Sight(
         steps=tuple(_steps(process)),
         requests=tuple(requests),
         listens=tuple(listens),
-        errands=tuple((index, errand[2]) for index, errand in enumerate(errands) if errand[0] <= now),
+        cleanups=tuple((index, errand[2]) for index, errand in enumerate(cleanups) if errand[0] <= now),
         sleeping=tuple(sleeping),
         interruptible=tuple(interruptible),
         timers=tuple(timers + sleepers),
         sleepers=tuple(sleepers),
         inside=sum(_inside(contender) for contender in process.contenders),
-        tokens=frozenset(_tokens(process, errands)),
+        tokens=frozenset(_tokens(process, cleanups)),
         last=last,
-        numbers=frozenset(_numbers(process, [request for _, request in requests], errands)),
+        numbers=frozenset(_numbers(process, [request for _, request in requests], cleanups)),
         listening=process.backend.listening,
         deaf=process.deaf,
         queued=len(process.engine._queues) > 0 and not blocked,
@@ -95,13 +95,13 @@ def _steps(process: Process) -> Iterator[Input]:
     for index, contender in enumerate(process.contenders):
         if contender.phase != "new":
             step = _step(contender, process.now)
-        elif contender.rounds or contender.plan not in coming:  # of equal ones the first one comes first
+        elif contender.schedule or contender.plan not in coming:  # of equal ones the first one comes first
             step = "begin"
         else:
             step = ""
         if step:
             yield step, index
-        if contender.phase == "new" and not contender.rounds:
+        if contender.phase == "new" and not contender.schedule:
             coming.add(contender.plan)
 
 
@@ -127,23 +127,23 @@ def _inside(contender: Contender) -> bool:
     return hold is not None and hold.live
 
 
-def _tokens(process: Process, errands: list[Any]) -> Iterator[str]:
+def _tokens(process: Process, cleanups: list[Any]) -> Iterator[str]:
     for contender in process.contenders:
         if contender.grant is not None:
             yield contender.grant.hold.token
-    for errand in errands:
+    for errand in cleanups:
         if errand[2].name == "lock/free":
             yield errand[2].args[0]
 
 
-def _numbers(process: Process, requests: list[Command[Any]], errands: list[Any]) -> Iterator[int]:
+def _numbers(process: Process, requests: list[Command[Any]], cleanups: list[Any]) -> Iterator[int]:
     for homes in process.engine._queues._queues.values():
         for queue in homes.values():
             yield int(queue.number, 16)
     for contender in process.contenders:
         if contender.number:
             yield contender.number
-    for request in (*requests, *(errand[2] for errand in errands)):
+    for request in (*requests, *(errand[2] for errand in cleanups)):
         yield from numbers_in(request.args)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from django_redis_locks.backends.memory import backend as memory
 
-from .moments import Moment, world
+from .moments import Moment, performer
 from .process import KEYS, ME
 from .sameness import Shaper
 
@@ -53,13 +53,13 @@ class Store:
         """The addresses in it."""
         self._number(memory.Store(), Moment(0.0))
 
-    def carry_out(self, state: int, sender: int, request: Request, arrival: int) -> Done:
-        """``arrival`` is what its clock says to whoever lines up."""
-        what = state, sender, request.name, request.args, arrival
+    def carry_out(self, state: int, sender: int, request: Request, enqueued_at: int) -> Done:
+        """``enqueued_at`` is what its clock says to whoever lines up."""
+        what = state, sender, request.name, request.args, enqueued_at
         done: Done | None = self._known.get(what)
         if done is None:
             step, args = memory._steps[request.name], [_named(arg, sender) for arg in request.args]
-            done = self._known[what] = self._changed(state, lambda store: step(store, request.keys, *args), arrival)
+            done = self._known[what] = self._changed(state, lambda store: step(store, request.keys, *args), enqueued_at)
         return done
 
     def subscribe(self, state: int, process: int, on: bool) -> int:
@@ -87,10 +87,10 @@ class Store:
             known = self._known[what] = find()
         return known
 
-    def _changed(self, state: int, change: Callable[[memory.Store], Any], arrival: int = 0) -> Done:
+    def _changed(self, state: int, change: Callable[[memory.Store], Any], enqueued_at: int = 0) -> Done:
         store, now = self._stores[state]
         store = _copy(store)
-        world.now, world.arrival = now, arrival
+        performer.now, performer.enqueued_at = now, enqueued_at
         self._told.clear()
         reply = change(store)
         told = tuple(self._told)
@@ -102,18 +102,18 @@ class Store:
         news = {str(old): str(new) for new, old in enumerate(order)}
         for record in twin.records.values():
             record.token = news[record.token[0]] + record.token[1:]
-        place = len(KEYS.inbox)
+        lock_id = len(KEYS.inbox)
         twin.lines = {
-            key: {name[:place] + news[name[place]] + name[place + 1 :]: since for name, since in line.items()}
+            key: {name[:lock_id] + news[name[lock_id]] + name[lock_id + 1 :]: since for name, since in line.items()}
             for key, line in store.lines.items()
         }
         number = self._number(_deaf(twin), now)
         for channel in store.inboxes:
-            number = self.subscribe(number, int(news[channel[place]]), True)
+            number = self.subscribe(number, int(news[channel[lock_id]]), True)
         return number
 
     def _number(self, store: memory.Store, now: Moment) -> int:
-        world.now = now
+        performer.now = now
         record = store.find(KEYS.lock)
         shaper = Shaper(now)
         shape = shaper.of((store.records, store.lines, sorted(store.inboxes)))

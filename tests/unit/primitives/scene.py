@@ -99,10 +99,10 @@ class Process:
         self.time = time
         self.engine = engine.Engine(self.backend)
         del engine._queues[self.backend.identity]  # each process has its own
-        self._janitor = self.engine._janitor
+        self._maintenance = self.engine._maintenance
         self.outage = self.engine._outage
         self.outage._daemon.start = lambda: None  # type: ignore[method-assign]
-        self._janitor._daemon.start = lambda: None  # type: ignore[method-assign]
+        self._maintenance._daemon.start = lambda: None  # type: ignore[method-assign]
         settings = ("default", MemoryBackend, location, {}, "lock", 10_000, 3.0, 60.0, False, True, False, (), "answer")
         self.locks = Locks(AliasSettings(*settings), self.engine)
         self.effects: list[str] = []
@@ -126,9 +126,9 @@ class Process:
         loop = asyncio.get_running_loop()
         handles: list[asyncio.Handle] = []
 
-        def turn(left: int) -> None:
+        def attempt(left: int) -> None:
             if left:
-                handles[:] = [loop.call_soon(turn, left - 1)]
+                handles[:] = [loop.call_soon(attempt, left - 1)]
             else:
                 self.time.time = max(self.time.time, at)
                 ring()
@@ -136,7 +136,7 @@ class Process:
         def cancel() -> None:
             handles[0].cancel()
 
-        turn(8)
+        attempt(8)
         return cancel
 
     def _name(self, effect: Any) -> str:
@@ -195,20 +195,20 @@ class Process:
     def sit(self, home: Any = None) -> Waiter:
         """Somebody else of this process waits."""
         lock = self.lock()
-        seat = Waiter(lock.place, home, lock.keys.inbox, 10_000)
-        self.engine._queues._join(seat, self.engine)
-        return seat
+        waiter = Waiter(lock.lock_id, home, lock.keys.inbox, 10_000)
+        self.engine._queues._join(waiter, self.engine)
+        return waiter
 
-    def stand(self, seat: Waiter) -> None:
-        self.engine._queues.leave(LeaveQueue(seat, 0.0), self.engine)
+    def stand(self, waiter: Waiter) -> None:
+        self.engine._queues.leave(LeaveQueue(waiter, 0.0), self.engine)
 
     def settle(self) -> None:
         """Late copies arrive, and the janitor does what was left to it."""
         self.backend.carry_out_late()
-        while self._janitor._jobs:
-            self._janitor._jobs.popleft()()
-        while self._janitor._errands._due:
-            self._janitor._errands.run(inf, inf)
+        while self._maintenance._jobs:
+            self._maintenance._jobs.popleft()()
+        while self._maintenance._cleanups._due:
+            self._maintenance._cleanups.run(inf, inf)
 
 
 class Scene:
@@ -231,5 +231,5 @@ class Scene:
         store = self.forget()
         left += [f"in the store: {record.token}" for record in store.records.values()]
         left += [f"in line: {name}" for line in store.lines.values() for name in line]
-        grants = owners.registry.at(self.process.lock().place)
+        grants = owners.registry.at(self.process.lock().lock_id)
         return left + [f"a grant: {grant}" for grant in grants if grant.hold.live or not grant.released]

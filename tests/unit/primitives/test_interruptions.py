@@ -33,15 +33,15 @@ def busy_after_a_late_request(scene: Scene, home: Any) -> None:
     scene.process.backend.fates["lock/acquire"] = ["late"]
 
 
-def inherits(scene: Scene, home: Any, spare: int = 0) -> None:
+def inherits(scene: Scene, home: Any, reserved_fences: int = 0) -> None:
     process = scene.process
     hold = process.hold(home)
-    hold.spare = spare
+    hold.reserved_fences = reserved_fences
     process.waits += [lambda: None, lambda: process.free(hold)]
 
 
 def inherits_unasked(scene: Scene, home: Any) -> None:
-    inherits(scene, home, spare=3)
+    inherits(scene, home, reserved_fences=3)
 
 
 def stolen(scene: Scene, home: Any) -> None:
@@ -57,7 +57,7 @@ def heir(scene: Scene, home: Any) -> Callable[[Process], Any]:
 
 def lined_up(scene: Scene, home: Any) -> Callable[[Process], Any]:
     def sit(process: Process) -> Any:
-        (grant,) = registry.at(process.lock().place)
+        (grant,) = registry.at(process.lock().lock_id)
         grant.hold.hand_overs = 16
         return process.sit(home)
 
@@ -84,29 +84,29 @@ SCENES: dict[str, Set] = {
 
 def in_thread(scene: Scene, set: Set) -> None:
     during = set(scene, None)
-    seat = None
+    waiter = None
     try:
         grant = scene.process.lock().acquire(timeout=3)
         if grant is not None:
-            seat = during and during(scene.process)
+            waiter = during and during(scene.process)
             grant.release()
     finally:
-        if seat is not None:
-            scene.process.stand(seat)
+        if waiter is not None:
+            scene.process.stand(waiter)
 
 
 def in_task(scene: Scene, set: Set) -> None:
     async def main() -> None:
         during = set(scene, running_loop())
-        seat = None
+        waiter = None
         try:
             grant = await scene.process.lock().aacquire(timeout=3)
             if grant is not None:
-                seat = during and during(scene.process)
+                waiter = during and during(scene.process)
                 await grant.arelease()
         finally:
-            if seat is not None:
-                scene.process.stand(seat)
+            if waiter is not None:
+                scene.process.stand(waiter)
 
     asyncio.run(main())
 
@@ -141,9 +141,9 @@ def test_sync_and_async_methods_perform_the_same_effects(set: Set, time: Stopped
 def test_exception_at_any_step_leaves_nothing_behind(drive: Any, set: Set, time: StoppedClock) -> None:
     """[L16] [H3] [H21] [X2] Before each effect and after it: no waiter, no renewal, no token without an owner, no grant. A task
     is struck by a cancellation as well."""
-    calm, _ = play(time, drive, set)
+    uncontended, _ = play(time, drive, set)
     errors = (KeyboardInterrupt, SystemExit, asyncio.CancelledError)[: 2 + (drive is in_task)]
-    for number, after, kind in itertools.product(range(len(calm.process.effects)), (False, True), errors):
+    for number, after, kind in itertools.product(range(len(uncontended.process.effects)), (False, True), errors):
         error = kind(number)
         scene, raised = play(time, drive, set, (number, after, error))
         where = f"{kind.__name__} {'after' if after else 'before'} {number} of {scene.process.effects}"

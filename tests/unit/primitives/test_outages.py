@@ -29,8 +29,8 @@ CALLS: dict[str, tuple[str, Callable[[Any, Any], object]]] = {
     "confirmation": ("lock/renew", lambda lock, grant: grant.ensure_held(confirm=True)),
     "holder": ("lock/inspect", lambda lock, grant: lock.holder()),
     "forced release": ("lock/force", lambda lock, grant: lock.force_release()),
-    "listing": ("index/page", lambda lock, grant: run(entries("lock:{0}:index", "held", 0, 9), lock.world)),
-    "record": ("record/put", lambda lock, grant: lock.world.locks.record("r").put(None, {})),
+    "listing": ("index/page", lambda lock, grant: run(entries("lock:{0}:index", "held", 0, 9), lock.performer)),
+    "record": ("record/put", lambda lock, grant: lock.performer.locks.record("r").put(None, {})),
 }
 
 

@@ -287,7 +287,7 @@ def test_release_to_a_local_waiter_sends_nothing(scene: Scene, heard: list[event
             case "an unanswered acquire":
                 hold.outcome_unknown = True
             case "an earlier release":
-                hold.doubted = True
+                hold.release_failed = True
             case "a loss":
                 hold.lost_why = "taken"
             case "the deadline":
@@ -298,7 +298,7 @@ def test_release_to_a_local_waiter_sends_nothing(scene: Scene, heard: list[event
     for how in ("", "an unanswered acquire", "an earlier release", "a loss", "the deadline", "sixteen times"):
         scene = Scene(scene.time)
         process = scene.process
-        seat = process.sit()
+        waiter = process.sit()
         grant = acquire(scene, 0)
         doubt(grant.hold, how)
         process.effects.clear()
@@ -309,7 +309,7 @@ def test_release_to_a_local_waiter_sends_nothing(scene: Scene, heard: list[event
         else:
             grant.release()
         assert ("lock/free" in process.effects) is bool(how), how
-        process.stand(seat)
+        process.stand(waiter)
         assert scene.left_behind() == []
     assert losses(heard) == []
 
@@ -343,7 +343,7 @@ def test_lock_that_an_unheard_attempt_may_have_taken_is_not_reported_as_gone(
     """[H3] The store can't say which of both it was."""
     handed = HandedOverLock(scene.process.hold(), lambda token: pytest.fail("nothing frees it"), lambda: None)
     handed.gone()
-    handed.spurned(Attempt())
+    handed.rejected(Attempt())
     handed.gone()
     assert len([event for event in heard if isinstance(event, events.Vanished)]) == 1
 
@@ -351,13 +351,13 @@ def test_lock_that_an_unheard_attempt_may_have_taken_is_not_reported_as_gone(
 def test_lock_reused_locally_keeps_token_and_lease_and_takes_a_reserved_fence(scene: Scene) -> None:
     """[H2] [H3] [H14] Its lease is that of the last question; its holder is stored by its renewal."""
     hold = scene.process.hold()
-    hold.spare, hold.hand_overs = 3, 1
+    hold.reserved_fences, hold.hand_overs = 3, 1
     scene.time.time += 0.01
     hold_of_heir = wait_behind(scene, hold).hold
     assert (hold_of_heir.token, hold_of_heir.fence) == (hold.token, hold.fence + 1)
     assert (hold_of_heir.asked, hold_of_heir.since) == (NOW, NOW + 0.01)
     assert hold_of_heir.deadline == NOW + 0.01 + validity(10_000)
-    assert (hold_of_heir.spare, hold_of_heir.hand_overs) == (2, 2)
+    assert (hold_of_heir.reserved_fences, hold_of_heir.hand_overs) == (2, 2)
 
 
 def test_handover_count_rises_only_while_other_processes_wait(scene: Scene) -> None:
@@ -367,9 +367,9 @@ def test_handover_count_rises_only_while_other_processes_wait(scene: Scene) -> N
         hold = scene.process.hold()
         hold.hand_overs = 7
         if others:
-            scene.process.backend._store.line_up(scene.process.lock().keys.waiters, "another process's 1", 0)
+            scene.process.backend._store.requeue(scene.process.lock().keys.waiters, "another process's 1", 0)
         heir = wait_behind(scene, hold).hold
-        assert (heir.hand_overs, heir.spare) == ((8, 0) if others else (0, RESERVED_FENCES))
+        assert (heir.hand_overs, heir.reserved_fences) == ((8, 0) if others else (0, RESERVED_FENCES))
         scene.forget()
 
 
@@ -385,6 +385,6 @@ def test_reply_of_acquire_is_parsed() -> None:
         read_verdict(1)  # no fence is as small
     busy = read_verdict([0, 1500, b"7", b"1700000000000", b'["host",1,null,null]', b"1700000000000001", 1])
     assert isinstance(busy, Busy)
-    assert (busy.lease_left, busy.standing) == (1.5, QueuePosition(1_700_000_000_000_001, True))
+    assert (busy.lease_left, busy.position) == (1.5, QueuePosition(1_700_000_000_000_001, True))
     assert busy.holder is not None
     assert (busy.holder.fence, busy.holder.since, busy.holder.host) == (7, 1_700_000_000.0, "host")

@@ -33,7 +33,7 @@ class InboxOwner:
     def told(self, number: str, lock: str) -> None:
         self.messages.append((number, lock))
 
-    def missed(self) -> None:
+    def on_reconnect(self) -> None:
         self.gaps += 1
 
     def waiting(self) -> bool:
@@ -51,7 +51,7 @@ class Opened:
         self.calls = 0
 
     def __call__(self) -> None:
-        self.name = self._inbox.hears(self._channel)
+        self.name = self._inbox.channel_name(self._channel)
         self.calls += 1
         self._done.set()
 

@@ -36,11 +36,11 @@ Make = Callable[..., RedisSubscriber]
 def test_each_inbox_has_a_random_name(inbox: RedisSubscriber, make_inbox: Make, proxy: Proxy) -> None:
     """[H10] Random for each process and store, behind the prefix that its rights are given for. Without one before it is
     opened."""
-    assert inbox.hears(LOCKS) == ""
+    assert inbox.channel_name(LOCKS) == ""
     name = opened(inbox)
     assert re.fullmatch(r"lock:\{0\}:inbox:[\w-]{12}", name)
-    assert inbox.hears(LOCKS) == name
-    assert inbox.hears(SHOP) == ""
+    assert inbox.channel_name(LOCKS) == name
+    assert inbox.channel_name(SHOP) == ""
     assert opened(make_inbox(proxy.url)) != name
 
 
@@ -65,12 +65,12 @@ def test_inbox_opened_many_times_subscribes_once(
     first = begin(inbox)
     thread = thread_of(inbox)
     eventually(lambda: subscriptions(direct, inbox))
-    assert (inbox.hears(LOCKS), first.calls) == ("", 0)
+    assert (inbox.channel_name(LOCKS), first.calls) == ("", 0)
     with ThreadPoolExecutor(8) as threads:
         results = [first, *threads.map(lambda _: begin(inbox), range(16))]
     proxy.deliver()
     names = {each.wait() for each in [*results, begin(inbox)]}
-    assert names == {inbox.hears(LOCKS)}
+    assert names == {inbox.channel_name(LOCKS)}
     assert [each.calls for each in results] == [1] * 17
     assert thread_of(inbox) is thread
     assert subscriptions(direct, inbox) == 1
@@ -89,11 +89,11 @@ def test_inbox_without_waiters_sends_no_ping_and_is_closed_after_a_while(
     tune(subscriber_idle=3 * TICK)
     owner.has_waiters = True
     threading.Event().wait(6 * TICK)
-    assert inbox.hears(LOCKS) == name, "somebody waits"
+    assert inbox.channel_name(LOCKS) == name, "somebody waits"
     thread = thread_of(inbox)
     owner.has_waiters = False
     eventually(lambda: not thread.is_alive())
-    assert inbox.hears(LOCKS) == ""
+    assert inbox.channel_name(LOCKS) == ""
     eventually(lambda: not subscriptions(direct, inbox))
     assert opened(inbox) == name
 
@@ -122,7 +122,7 @@ def test_inbox_that_gets_messages_stays_open(
     direct.publish(name, "1 lock")
     assert told.wait(20)
     threading.Event().wait(4 * TICK)
-    assert inbox.hears(LOCKS) == name
+    assert inbox.channel_name(LOCKS) == name
     monkeypatch.setattr(module, "now", lambda: now() + 200)
     eventually(lambda: not subscriptions(direct, inbox))
 
@@ -147,7 +147,7 @@ def test_waiter_that_arrives_while_the_inbox_closes_is_woken(
     opened(inbox)
     assert closing.wait(20)
     eventually(lambda: owner.gaps >= 2)
-    assert inbox.hears(LOCKS)
+    assert inbox.channel_name(LOCKS)
 
 
 def test_second_prefix_shares_the_connection(
@@ -159,7 +159,7 @@ def test_second_prefix_shares_the_connection(
     name = opened(inbox)
     other = opened(inbox, SHOP)
     assert other == SHOP + name.removeprefix(LOCKS)
-    assert inbox.hears(LOCKS) == name
+    assert inbox.channel_name(LOCKS) == name
     for channel in (name, other):
         assert direct.publish(channel, f"1 {channel}") == 1
     eventually(lambda: owner.messages == [("1", name), ("1", other)])
@@ -171,13 +171,13 @@ def test_second_prefix_during_the_first_confirmation_is_answered(inbox: RedisSub
     """[H7] Only whoever waits for what was confirmed is answered by that."""
     second: list[Opened] = []
 
-    def missed() -> None:
+    def on_reconnect() -> None:
         if not second:
             second.append(begin(inbox, SHOP))
 
-    owner.missed = missed  # type: ignore[method-assign]
+    owner.on_reconnect = on_reconnect  # type: ignore[method-assign]
     opened(inbox)
-    assert second[0].wait() == inbox.hears(SHOP) != ""
+    assert second[0].wait() == inbox.channel_name(SHOP) != ""
 
 
 def test_second_prefix_before_the_first_confirmation_is_answered(inbox: RedisSubscriber, proxy: Proxy) -> None:
@@ -186,7 +186,7 @@ def test_second_prefix_before_the_first_confirmation_is_answered(inbox: RedisSub
     first = begin(inbox)
     eventually(lambda: proxy.fates("SUBSCRIBE"))
     second = begin(inbox, SHOP)
-    assert (first.wait(), second.wait()) == (inbox.hears(LOCKS), inbox.hears(SHOP))
+    assert (first.wait(), second.wait()) == (inbox.channel_name(LOCKS), inbox.channel_name(SHOP))
     assert first.name
     assert second.name
 
@@ -205,7 +205,7 @@ def test_closed_inbox_opens_again_under_its_name(
         name = opened(inbox)
         inbox.close()
         inbox.close()
-        assert inbox.hears(LOCKS) == ""
+        assert inbox.channel_name(LOCKS) == ""
         assert opened(inbox) == name != ""
     proxy.deliver()
     eventually(lambda: subscriptions(direct, inbox) == 1)
@@ -232,6 +232,6 @@ def test_thread_that_ends_late_leaves_the_next_one_alone(
     assert opened(inbox) == name
     go_on.set()
     eventually(lambda: not thread.is_alive())
-    assert inbox.hears(LOCKS) == name
+    assert inbox.channel_name(LOCKS) == name
     inbox.close()
     eventually(lambda: not subscriptions(direct, inbox))

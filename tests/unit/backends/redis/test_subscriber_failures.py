@@ -32,7 +32,7 @@ def test_subscription_without_a_reply_is_tried_again(inbox: RedisSubscriber, pro
     tune(subscribe_timeout=1.0)
     proxy.plan("drop", "reply", of="SUBSCRIBE")
     assert opened(inbox) == ""
-    eventually(lambda: inbox.hears(LOCKS))
+    eventually(lambda: inbox.channel_name(LOCKS))
     first, *others = proxy.fates("SUBSCRIBE")
     assert first == "drop reply"
     assert set(others) == {"pass"}
@@ -57,7 +57,7 @@ def test_lost_connection_is_replaced_under_the_same_name(
     assert owner.gaps == 1
     direct.client_kill_filter(_type="pubsub")
     eventually(lambda: owner.gaps == 2)
-    assert inbox.hears(LOCKS) == name
+    assert inbox.channel_name(LOCKS) == name
     direct.publish(name, "1 lock")
     eventually(lambda: owner.messages)
     assert subscriptions(direct, inbox) == 1
@@ -67,11 +67,11 @@ def test_inbox_without_a_server_has_no_name(inbox: RedisSubscriber, owner: Inbox
     """[H7] [H10] And it comes back with the server, soon after it."""
     name = opened(inbox)
     proxy.down()
-    eventually(lambda: not inbox.hears(LOCKS))
+    eventually(lambda: not inbox.channel_name(LOCKS))
     assert opened(inbox) == "", "who asks meanwhile is told so, in time"
     proxy.up()
     eventually(lambda: owner.gaps == 2)
-    assert inbox.hears(LOCKS) == name
+    assert inbox.channel_name(LOCKS) == name
 
 
 @pytest.mark.chaos
@@ -85,7 +85,7 @@ def test_half_open_connection_is_replaced_after_two_pings(
     assert owner.gaps == 1, "pings that are answered cost no connection"
     proxy.plan("drop", direction, of="PING")
     eventually(lambda: owner.gaps == 2)
-    assert inbox.hears(LOCKS)
+    assert inbox.channel_name(LOCKS)
     assert len(proxy.fates("SUBSCRIBE")) == 2
 
 
@@ -96,7 +96,7 @@ def test_old_connection_is_replaced(make_inbox: Make, owner: InboxOwner, proxy: 
     name = opened(inbox)
     eventually(lambda: len(proxy.fates("SUBSCRIBE")) > 2)
     eventually(lambda: owner.gaps > 2)
-    eventually(lambda: inbox.hears(LOCKS) == name)
+    eventually(lambda: inbox.channel_name(LOCKS) == name)
 
 
 def test_inbox_without_a_thread_stays_closed(inbox: RedisSubscriber, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ def test_refused_subscription_is_logged_once(
     redis_server.command("ACL", "SETUSER", "deaf", "&lock:*")
     assert opened(inbox) == "", "not yet"
     monkeypatch.setattr(module, "now", lambda: now() + 122)
-    assert opened(inbox) == inbox.hears(LOCKS) != ""
+    assert opened(inbox) == inbox.channel_name(LOCKS) != ""
     assert len(warnings_of(caplog)) == 1
 
 
@@ -163,7 +163,7 @@ def test_withdrawn_right_closes_the_inbox(
     assert opened(inbox)
     redis_server.command("ACL", "SETUSER", "deaf", "resetchannels")
     eventually(lambda: warnings_of(caplog))
-    assert inbox.hears(LOCKS) == ""
+    assert inbox.channel_name(LOCKS) == ""
     assert opened(inbox) == ""
 
 
@@ -177,12 +177,12 @@ def test_forked_child_has_its_own_inbox(inbox: RedisSubscriber, owner: InboxOwne
 
     def child() -> None:
         inbox.after_fork_in_child()
-        assert inbox.hears(LOCKS) == ""
+        assert inbox.channel_name(LOCKS) == ""
         assert opened(inbox) != name
 
     with inbox._mutex:
         in_child(child)
-    assert inbox.hears(LOCKS) == name
+    assert inbox.channel_name(LOCKS) == name
     assert direct.publish(name, "1 lock") == 1
     eventually(lambda: owner.messages)
     assert owner.gaps == 1

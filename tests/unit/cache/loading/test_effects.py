@@ -23,10 +23,10 @@ def key_of_tenant(key: str, prefix: str, version: int) -> str:
 
 
 def performer(*, asynchronous: bool) -> Callable[[Any], Any]:
-    world = road_of().world
+    performer = road_of().performer
     if asynchronous:
-        return lambda effect: async_to_sync(world.ahandlers[type(effect)])(effect)
-    return lambda effect: world.handlers[type(effect)](effect)
+        return lambda effect: async_to_sync(performer.ahandlers[type(effect)])(effect)
+    return lambda effect: performer.handlers[type(effect)](effect)
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])

@@ -66,7 +66,7 @@ class Outage:
         self.down: type[Any] | None = Command
         self.refused: set[str] = set()
         self.stuck: set[str] = set()
-        handlers = road_of().world.handlers
+        handlers = road_of().performer.handlers
         for kind in (Command, Remove):
             patch.setitem(handlers, kind, self._failing(kind, handlers[kind]))
 
@@ -245,7 +245,7 @@ def test_repeat_is_left_out_if_nothing_is_pending_by_then(outage: Outage, monkey
     """[S6] A caller's own invalidation succeeded while the round was busy with another key."""
     fails("a", "b")
     outage.down = None
-    handlers = road_of().world.handlers
+    handlers = road_of().performer.handlers
     remove = handlers[Remove]
 
     def succeed(effect: Remove) -> None:
@@ -370,7 +370,7 @@ def test_interrupted_load_leaves_no_value_that_was_invalidated_meanwhile(
 ) -> None:
     """[S6] The invalidation comes before the value is written, the interruption at any time after that."""
     outage.down = None
-    handlers, written = road_of().world.handlers, []
+    handlers, written = road_of().performer.handlers, []
 
     def stepped(kind: type[Any], perform: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def step(effect: Any) -> Any:
@@ -406,7 +406,7 @@ def test_invalidation_raises_a_time_limit_when_all_other_keys_are_done(
             raise TimeLimitExceeded
 
     outage.down = None
-    monkeypatch.setitem(road_of().world.handlers, Remove, remove)
+    monkeypatch.setitem(road_of().performer.handlers, Remove, remove)
     with pytest.raises(TimeLimitExceeded):
         invalidate("a", "b", "b", "c")
     assert removed == ["a", "b", "c"]
