@@ -125,12 +125,12 @@ INTERNAL: Final[dict[str, set[str]]] = {
     "Captured": {"add"},
     "Job": {"call"},
     "LoadContext": {"stores"},
-    "Lock": {"about", "acquiring", "keys", "misplaced", "place", "reentrant", "terms", "world"},
+    "Lock": {"about", "acquiring", "keys", "lock_id", "misplaced", "performer", "reentrant", "terms"},
     "LockHandler": {"configuration"},
     "ManualClock": {"wait"},
     "Locks": {"counters", "engine", "listed", "listings", "max_hold", "overrides", "settings"},
-    "RecordRef": {"keys", "place", "terms", "world"},
-    "StampedeCache": {"full_key", "road", "wraps_alias"},
+    "RecordRef": {"keys", "lock_id", "performer", "terms"},
+    "StampedeCache": {"coordinator", "full_key", "wraps_alias"},
 }
 """Members without underscore that aren't public. Generators aren't either: an engine runs them."""
 

@@ -62,7 +62,7 @@ class LockNotAcquired(LockError):
         waited: seconds spent waiting.
         retry_after: seconds until the present lease ends, if nobody extends it.
         holder: who has it, as far as the store tells.
-        cooling: the lock stays when its call is over (``auto_release=False``), so nobody ends that lease earlier.
+        rate_limited: the lock stays when its call is over (``auto_release=False``), so nobody ends that lease earlier.
         status: of an HTTP answer: 409, or 429 if it is cooling, or what the call site says.
         retry_header: the seconds of its ``Retry-After``; None for no such header.
     """
@@ -128,10 +128,10 @@ class LockBackendError(LockError):
     """The store can't be reached, or refuses to do its part.
 
     Attributes:
-        unanswered: the request may have been carried out; only its answer is missing.
-        passing: trying again may help (a restart, a failover).
+        outcome_unknown: the request may have been carried out; only its answer is missing.
+        transient: trying again may help (a restart, a failover).
         unreachable: there was no connection, or no answer. False: the store refuses.
-        stale: it failed on a connection that had been opened earlier, so a new one is worth a try at once.
+        on_reused_connection: it failed on a connection that had been opened earlier, so a new one is worth a try at once.
     """
 
     unreachable = False  # of an error that an older version has pickled

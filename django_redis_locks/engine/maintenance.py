@@ -77,7 +77,7 @@ class MaintenanceThread:
         self._cleanups = CleanupQueue(self._backend, self._tell_waiters, self._engine)
         self._confirmations = Confirmations(self._backend, self._engine, self._schedule, self._listen)
         self._sleeps_until = -inf
-        self._daemon = BackgroundThread(self._work, "django-redis-locks janitor")
+        self._daemon = BackgroundThread(self._work, "django-redis-locks maintenance")
         self._pid = os.getpid()
         self._works_in = 0
         """The process in which the thread was started."""

@@ -209,7 +209,7 @@ def test_check_without_an_answer_leaves_neither_value_nor_claim(
     cache_pair: str, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """It isn't known whether the claim was still in force."""
-    fail_command(monkeypatch, name, LockBackendError("no answer", unanswered=True, transient=True), **at(HERE))
+    fail_command(monkeypatch, name, LockBackendError("no answer", outcome_unknown=True, transient=True), **at(HERE))
     assert get_or_load("k", lambda: "old", **at(HERE), ttl=60) == "old"
     monkeypatch.undo()
     assert caches[HERE].get("k") is None

@@ -141,7 +141,7 @@ def test_release_that_succeeded_unheard_stays_one(
 
     def unheard(command: Any) -> Any:
         call(command)
-        raise LockBackendError("no answer", unanswered=True, transient=True)
+        raise LockBackendError("no answer", outcome_unknown=True, transient=True)
 
     with monkeypatch.context() as patch:
         patch.setattr(backend, "call", unheard)

@@ -38,7 +38,7 @@ def test_late_copy_of_acquire_is_freed_within_seconds(
     proxy.plan("delay", "request", of="lock/acquire")
     grant = face.acquire(proxied.lock("a", expire=60), timeout=20)
     assert grant is not None
-    assert grant.hold.unanswered
+    assert grant.hold.outcome_unknown
     face.release(grant)
     proxied.engine.settle(20)
     proxy.deliver()

@@ -58,13 +58,13 @@ def test_many_holds_are_renewed_in_few_requests_by_one_thread(
     direct.delete("lock:{0}:k:crowd:8")
     direct.delete("lock:{0}:k:crowd:9")
     direct.rpush("lock:{0}:k:crowd:9", "x")
-    maintenance_threads = [thread for thread in threading.enumerate() if "janitor" in thread.name]
+    maintenance_threads = [thread for thread in threading.enumerate() if "maintenance" in thread.name]
     direct.config_resetstat()
     eventually(lambda: [number for number, grant in enumerate(grants) if grant.lost] == [7, 8, 9])
     eventually(lambda: direct.info("commandstats").get("cmdstat_pexpire", {"calls": 0})["calls"] > 700)
     assert [number for number, grant in enumerate(grants) if grant.lost] == [7, 8, 9]
     assert direct.info("commandstats")["cmdstat_evalsha"]["calls"] < 250
-    assert [thread for thread in threading.enumerate() if "janitor" in thread.name] == maintenance_threads
+    assert [thread for thread in threading.enumerate() if "maintenance" in thread.name] == maintenance_threads
     for grant in grants[10:]:
         grant.release()
     assert direct.zcard("lock:{0}:index") == 10

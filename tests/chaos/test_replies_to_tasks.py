@@ -89,7 +89,7 @@ def test_call_without_a_timeout_fails_and_leaves_nothing(
         assert clock.now() - begin < 2 * SILENCE + BUSY
         for name, failure in zip(NAMES, results, strict=True):
             assert isinstance(failure, LockBackendError), failure
-            assert (failure.key, failure.alias, failure.unanswered) == (name, "default", True)
+            assert (failure.key, failure.alias, failure.outcome_unknown) == (name, "default", True)
             assert "no answer from redis://127.0.0.1:" in str(failure)
         proxy.reset()
         await asyncio.to_thread(free, direct)

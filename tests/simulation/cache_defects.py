@@ -24,7 +24,7 @@ KEY = "k"
 
 def _get(coordinator: SimulatedRoad, load: Callable[[], Any], **options: Any) -> Any:
     call = LoadRequest(coordinator.coordinator, KEY, None, load, options_of({"ttl": 60, "jitter": 0, **options}))
-    return run(getting(call), coordinator.coordinator.world).value
+    return run(getting(call), coordinator.coordinator.performer).value
 
 
 def write_after_silence(world: CacheWorld) -> None:
@@ -127,7 +127,7 @@ def invalidation_fails(world: CacheWorld) -> None:
 
     def invalidate() -> None:
         with suppress(LockBackendError):
-            run(invalidating(here.coordinator, [(full, KEY, None)]), here.coordinator.world)
+            run(invalidating(here.coordinator, [(full, KEY, None)]), here.coordinator.performer)
         current().sleep(40.0)
         if world.rules.held(KEY):
             world.scheduler.broken("an invalidation that failed is lost")

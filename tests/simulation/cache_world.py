@@ -130,7 +130,7 @@ class CacheWorld:
 
     def caller(self, coordinator: SimulatedRoad, key: str = KEY, **options: Any) -> None:
         def get() -> dict[str, Any]:
-            return {key: run(getting(self._call(coordinator, key, **options)), coordinator.coordinator.world)}
+            return {key: run(getting(self._call(coordinator, key, **options)), coordinator.coordinator.performer)}
 
         self._ask(coordinator, "caller", [key], bool(options.get("stale")), get)
 
@@ -139,13 +139,15 @@ class CacheWorld:
             loaders = {key: self.loader(key) for key in keys}
             load = lambda asked: {key: loaders[key]() for key in asked}  # noqa: E731
             given = options_of({"ttl": 60, "jitter": 0, **options})
-            return run(getting_many(coordinator.coordinator, keys, None, load, given), coordinator.coordinator.world)
+            return run(
+                getting_many(coordinator.coordinator, keys, None, load, given), coordinator.coordinator.performer
+            )
 
         self._ask(coordinator, "caller of many", list(keys), False, get)
 
     def refresher(self, coordinator: SimulatedRoad, key: str = KEY, **options: Any) -> None:
         def get() -> dict[str, Any]:
-            return {key: run(refreshing(self._call(coordinator, key, **options)), coordinator.coordinator.world)}
+            return {key: run(refreshing(self._call(coordinator, key, **options)), coordinator.coordinator.performer)}
 
         self.rules.disturbed += 1
         self._ask(coordinator, "refresher", [key], False, get)
@@ -192,7 +194,7 @@ class CacheWorld:
             before = self._change()
             failure = run(
                 invalidating(coordinator.coordinator, [(coordinator.coordinator.key(key, None), key, None)], **how),
-                coordinator.coordinator.world,
+                coordinator.coordinator.performer,
             )
             if failure is not None:
                 self.scheduler.say("it isn't known whether it was invalidated: that is repeated")
@@ -242,7 +244,7 @@ class CacheWorld:
     def worker(self, coordinator: SimulatedRoad, token: str, key: str = KEY, **options: Any) -> None:
         """Carries out a load that was handed over."""
         call = self._call(coordinator, key, **options)
-        self.begin(coordinator, "worker", lambda: run(taking_over(call, token), coordinator.coordinator.world))
+        self.begin(coordinator, "worker", lambda: run(taking_over(call, token), coordinator.coordinator.performer))
 
     def _change(self) -> int:
         self.database += 1
@@ -333,7 +335,7 @@ class SimulatedRoad:
         world.scheduler.enter(process)
         self.coordinator = CacheCoordinator(ALIAS, process.engine, Spelling("load"), Pickled() if world.fused else None)
         world.scheduler.enter(None)
-        self.coordinator.world.handlers |= {
+        self.coordinator.performer.handlers |= {
             Behind: self._behind,
             Fetch: lambda effect: self._cached(lambda cache: cache.get(effect.key, MISSING)),
             FetchMany: lambda effect: self._cached(
@@ -344,7 +346,9 @@ class SimulatedRoad:
         }
 
     def _behind(self, effect: Behind) -> None:
-        self.world.begin(self, f"{current().name} behind", partial(run, effect.program, self.coordinator.world), 0.0)
+        self.world.begin(
+            self, f"{current().name} behind", partial(run, effect.program, self.coordinator.performer), 0.0
+        )
 
     def _cached(self, do: Callable[[dict[str, Any]], Any]) -> Any:
         self.world.server.effects += 1

@@ -65,7 +65,7 @@ def no_doubt(patch: Patch) -> None:
 
 def registered_too_early(patch: Patch) -> None:
     """[H7] A process is registered before it listens."""
-    patch.setattr(SimulatedInbox, "hears", lambda self, channel: channel + self.id)
+    patch.setattr(SimulatedInbox, "channel_name", lambda self, channel: channel + self.id)
 
 
 def wakeup_forgotten(patch: Patch) -> None:
@@ -86,7 +86,7 @@ def wakeup_not_passed_on(patch: Patch) -> None:
 
 def seat_left(patch: Patch) -> None:
     """[E11] An exception leaves a seat at the head of the queue."""
-    patch.setattr(base, "surely", lambda clear_away: None)
+    patch.setattr(base, "run_twice_if_interrupted", lambda clear_away: None)
 
 
 def no_local_queue_wakeup(patch: Patch) -> None:

@@ -176,7 +176,7 @@ def taken_unasked(patch: pytest.MonkeyPatch) -> None:
         return (yield from asking(command, *args))
 
     patch.setattr(Lock, "_question", ask_as_the_one_before)
-    patch.setattr(waiting, "asking", answer)
+    patch.setattr(waiting, "retry_command", answer)
 
 
 def given_back_and_freed(patch: pytest.MonkeyPatch) -> None:
@@ -191,7 +191,7 @@ def no_limit(patch: pytest.MonkeyPatch) -> None:
 
 def named_too_early(patch: pytest.MonkeyPatch) -> None:
     """[H7] A process is registered before it listens."""
-    patch.setattr(process._Inbox, "hears", lambda self, channel: channel + process.ME)
+    patch.setattr(process._Inbox, "channel_name", lambda self, channel: channel + process.ME)
 
 
 def only_if(patch: pytest.MonkeyPatch, unsettled: Callable[[_Queue], bool]) -> None:
@@ -238,7 +238,7 @@ def one_number(patch: pytest.MonkeyPatch) -> None:
 
 def cleared_once(patch: pytest.MonkeyPatch) -> None:
     """[L16] A signal handler that raises while a cancelled one clears up keeps him from it."""
-    patch.setattr(base, "surely", lambda clear_away: clear_away())
+    patch.setattr(base, "run_twice_if_interrupted", lambda clear_away: clear_away())
 
 
 Mutation = Callable[[pytest.MonkeyPatch], None]

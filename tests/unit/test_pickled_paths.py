@@ -48,10 +48,11 @@ def test_pickled_paths_resolve_to_what_is_pickled_today() -> None:
 
 ERROR = (
     b"cdjango_redis_locks.core.errors\n_rebuild\n(cdjango_redis_locks.core.errors\nLockBackendError\n(Vdown\nt"
-    b"(dVkey\nVorder:1\nsVname\nVorder\nsValias\nVdefault\nsVunanswered\nI01\nsVpassing\nI00\nsVstale\nI00\nstR."
+    b"(dVkey\nVorder:1\nsVname\nVorder\nsValias\nVdefault\nsVoutcome_unknown\nI01\nsVtransient\nI00\n"
+    b"sVon_reused_connection\nI00\nstR."
 )
 ENVELOPE = (
-    b"ccopy_reg\n_reconstructor\n(cdjango_redis_locks.cache.values\nKept\nc__builtin__\ntuple\n(Vvalue\nF1.5\nttR."
+    b"ccopy_reg\n_reconstructor\n(cdjango_redis_locks.cache.values\nEnvelope\nc__builtin__\ntuple\n(Vvalue\nF1.5\nttR."
 )
 
 

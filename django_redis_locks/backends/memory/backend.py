@@ -126,13 +126,11 @@ def _acquire(
             return [1, record.fence, 0, *stand(bool(more))]
         if record.token != handed:
             return [*record.busy(), *stand(True, enqueued_at)]
-    fence = store.next_fence(
-        counter, record.fence if record is not None else 0, 0 if handed is None else RESERVED_FENCES
-    )
+    before = 0 if record is None else record.fence
+    fence = store.next_fence(counter, before, 0 if handed is None else RESERVED_FENCES)
     ends = monotonic() + lease / 1000
-    new = store.records[lock] = StoredValue(
-        LOCK, token, fence, micros() // 1000, holder, ends, reserved=handed is not None
-    )
+    waits = handed is not None
+    new = store.records[lock] = StoredValue(LOCK, token, fence, micros() // 1000, holder, ends, reserved=waits)
     store.enlist(listing, lock, new, new=True)
     return fence if handed is None else [1, fence, int(record is None), *stand(bool(more))]
 

@@ -206,7 +206,7 @@ class Retries:
             try:
                 run(self._repeating(retry), self._coordinator.performer)
             except Exception as failure:  # noqa: BLE001 - whatever the cache raises
-                refused = refused and not getattr(failure, "passing", True)
+                refused = refused and not getattr(failure, "transient", True)
                 failures += 1
                 if failures == FAILURES_IN_A_ROW:
                     break

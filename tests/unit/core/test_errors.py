@@ -26,7 +26,7 @@ HOLDER = Holder(fence=7, since=1.5, lease_left=3.0, host="web-1", pid=12, thread
 DETAILS: dict[type[LockError], dict[str, Any]] = {
     LockNotAcquired: {"waited": 0.5, "retry_after": 12.25, "holder": HOLDER},
     StaleGrant: {"fence": 7, "stored": 8},
-    LockBackendError: {"unanswered": True, "passing": True, "stale": True},
+    LockBackendError: {"outcome_unknown": True, "transient": True, "on_reused_connection": True},
 }
 
 
@@ -96,4 +96,4 @@ def test_error_without_details_has_defaults() -> None:
     error = LockNotAcquired("busy")
     assert (error.waited, error.retry_after, error.holder) == (0.0, 0.0, None)
     failure = LockBackendError("down")
-    assert (failure.outcome_unknown, failure.transient, failure.stale) == (False, False, False)
+    assert (failure.outcome_unknown, failure.transient, failure.on_reused_connection) == (False, False, False)

@@ -87,7 +87,7 @@ def ended(line: Line) -> None:
     assert line._queues == {}
 
 
-@pytest.mark.parametrize("standing", [None, QueuePosition(7), QueuePosition()], ids=["no answer", "in line", "nowhere"])
+@pytest.mark.parametrize("position", [None, QueuePosition(7), QueuePosition()], ids=["no answer", "in line", "nowhere"])
 @pytest.mark.parametrize("asked", [True, False])
 def test_interrupted_leave_of_the_last_waiter_loses_nothing(position: QueuePosition | None, asked: bool) -> None:
     """[H3] [H9] What it leaves behind is told, at least once: its place in line, and what was handed to it and not
@@ -114,7 +114,7 @@ def test_interrupted_leave_of_the_last_waiter_loses_nothing(position: QueuePosit
         assert {left[0] for left in line.left} <= {PLACE}
 
 
-@pytest.mark.parametrize("standing", [None, QueuePosition(7)], ids=["no answer", "in line"])
+@pytest.mark.parametrize("position", [None, QueuePosition(7)], ids=["no answer", "in line"])
 def test_interrupted_leave_of_the_head_gives_the_next_its_turn(position: QueuePosition | None) -> None:
     """[H3] [H8] The next one asks at once, since a wake-up may have been spent; what wasn't taken is his, and nothing is
     left to the janitor while he waits."""

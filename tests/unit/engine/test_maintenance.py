@@ -148,7 +148,7 @@ def test_the_news_of_a_loss_that_comes_after_an_extension_is_none(
     """[L2] [L3] The lease is over when the janitor looks, and prolonged before it says so: that is put off to the new end."""
     told: list[float] = []
     grant = memory.lock("a", expire=0.5, on_lost=lambda grant: told.append(clock.now())).acquire()
-    lose, end = Hold.lose, 0.0
+    lose, end = Hold.mark_lost, 0.0
 
     def late(hold: Hold, why: str, *more: Any, **at: Any) -> bool:
         nonlocal end
@@ -160,7 +160,7 @@ def test_the_news_of_a_loss_that_comes_after_an_extension_is_none(
             return False
         return lose(hold, why, *more, **at)
 
-    monkeypatch.setattr(Hold, "lose", late)
+    monkeypatch.setattr(Hold, "mark_lost", late)
     eventually(lambda: told)
     assert told[0] >= end
     assert grant.lost

@@ -40,7 +40,7 @@ _OPAQUE = (
 """Equal wherever a path leads, or seen from elsewhere: closures share the locals of frames."""
 
 _NO_MATTER = {
-    Hold: {"fence", "since", "owner", "grant", "mutex", "pid", "inside", "place", "key", "name", "alias"},
+    Hold: {"fence", "since", "owner", "grant", "mutex", "pid", "inside", "lock_id", "key", "name", "alias"},
     Grant: {"_keeper"},
     Waiter: {"caller"},
     LocalQueues: {"_mutex"},
@@ -52,7 +52,7 @@ _ONCE_DUE = {"next_try", "begin"}
 
 _STALE = {
     "asking": {"reply", "text", "now", "left"},
-    "waiting": {"answer", "then", "effect", "now", "standing"},
+    "waiting": {"answer", "then", "effect", "now", "position"},
     "releasing": {"_"},
 }
 """Locals of programs that are set anew before anybody looks at them again, wherever the program is suspended."""
@@ -60,7 +60,7 @@ _STALE = {
 _COUNTS = ("answered", "seen", "wakes")
 """Counters of a queue that are only ever compared with each other, and raised."""
 
-_OF_QUEUES = ("home", "next_try", "seats", "address", "arrival", "handed", "number")
+_OF_QUEUES = ("home", "next_try", "waiters", "address", "enqueued_at", "handed", "number")
 """What else there is of a queue, whether or not it differs from how it begins; and its trouble."""
 
 _ALL_OF_QUEUES = {*_COUNTS, *_OF_QUEUES, "_number", "failure"}
@@ -110,7 +110,7 @@ class Shaper:
         return type(thing).__name__
 
     def _failure(self, thing: BaseException) -> Any:
-        return type(thing).__name__, getattr(thing, "unanswered", None)
+        return type(thing).__name__, getattr(thing, "outcome_unknown", None)
 
     def _command(self, thing: Command[Any]) -> Any:
         return thing.name, self._parts(thing.args)

@@ -68,7 +68,11 @@ class FaultyBackend(MemoryBackend):
         self._time.time += self.delays.pop(0) if self.delays else 0.0
         if fate != "ok":
             raise LockBackendError(
-                "no answer", outcome_unknown=True, transient=True, unreachable=True, stale=fate == "stale"
+                "no answer",
+                outcome_unknown=True,
+                transient=True,
+                unreachable=True,
+                on_reused_connection=fate == "stale",
             )
         return reply
 

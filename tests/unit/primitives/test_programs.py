@@ -38,10 +38,10 @@ def losses(heard: list[events.Event]) -> list[str]:
 @pytest.mark.parametrize(
     ("fates", "wait", "effects"),
     [
-        (["lost"], 3.0, "acquire Unreached Pause acquire"),
-        (["late"], 3.0, "acquire Unreached Pause acquire"),
+        (["lost"], 3.0, "acquire ReportUnreachable Sleep acquire"),
+        (["late"], 3.0, "acquire ReportUnreachable Sleep acquire"),
         (["stale"], 0.0, "acquire acquire"),
-        (["loading", "loading", "loading"], 3.0, "acquire Pause acquire Pause acquire Pause acquire"),
+        (["loading", "loading", "loading"], 3.0, "acquire Sleep acquire Sleep acquire Sleep acquire"),
     ],
 )
 def test_acquire_after_unanswered_attempts_asks_with_its_token(
@@ -53,15 +53,15 @@ def test_acquire_after_unanswered_attempts_asks_with_its_token(
     grant = acquire(scene, wait)
     assert scene.process.effects == [f"lock/{name}" if name == "acquire" else name for name in effects.split()]
     assert grant.hold.outcome_unknown is ("loading" not in fates)
-    pauses = sum(DEFAULT.first_retry * 2**number for number in range(effects.count("Pause")))
+    pauses = sum(DEFAULT.first_retry * 2**number for number in range(effects.count("Sleep")))
     assert grant.hold.deadline == pytest.approx(END + pauses)
     grant.release()
-    assert scene.process.effects[-1] == ("Sweep" if grant.hold.outcome_unknown else "lock/free")
+    assert scene.process.effects[-1] == ("Cleanup" if grant.hold.outcome_unknown else "lock/free")
     assert scene.left_behind() == []
 
 
 @pytest.mark.parametrize(
-    ("fates", "wait", "unanswered", "seconds"),
+    ("fates", "wait", "outcome_unknown", "seconds"),
     [
         (["lost"], 0.0, True, 0.0),
         (["dropped", *["down"] * 9], 1.0, True, 1.0),
@@ -82,7 +82,7 @@ def test_acquire_without_an_answer_raises_and_sweeps_what_it_may_have_taken(
     assert (caught.value.key, caught.value.name, caught.value.alias) == ("a", "a", "default")
     assert caught.value.outcome_unknown is outcome_unknown
     assert scene.time.time == pytest.approx(NOW + seconds)
-    assert ("Sweep" in scene.process.effects) is outcome_unknown
+    assert ("Cleanup" in scene.process.effects) is outcome_unknown
     assert scene.left_behind() == []
 
 
@@ -91,7 +91,7 @@ def test_answer_ends_the_trouble_of_an_outage(scene: Scene) -> None:
     scene.other.hold(expire=50)
     scene.process.backend.fates["lock/acquire"] = ["ok", "down", *["ok"] * 20, "down"]
     acquire(scene, -1)
-    assert scene.process.effects.count("Pause") == 2
+    assert scene.process.effects.count("Sleep") == 2
 
 
 def test_open_lock_without_a_store_grants_without_protection(scene: Scene) -> None:
@@ -166,15 +166,15 @@ def test_answer_that_outlasts_the_lease_is_no_busy_lock(scene: Scene, late: str)
     ("fates", "seconds", "confirmed", "left"),
     [
         ([], 0.0, True, "lock/free"),
-        (["stale"], 0.0, True, "Sweep"),
-        (["lost"], 0.0, False, "Sweep"),
-        (["lost"] * 9, 0.0, LockBackendError, "Freed"),
-        (["loading"] * 9, 0.0, LockBackendError, "Freed"),
-        (["down"], 10.0, "expired", "Freed"),
+        (["stale"], 0.0, True, "Cleanup"),
+        (["lost"], 0.0, False, "Cleanup"),
+        (["lost"] * 9, 0.0, LockBackendError, "NotifyWaiters"),
+        (["loading"] * 9, 0.0, LockBackendError, "NotifyWaiters"),
+        (["down"], 10.0, "expired", "NotifyWaiters"),
         ([], 10.0, "expired", "lock/free"),
         (["taken"], 0.0, "taken", "lock/free"),
-        (["taken", "stale"], 0.0, False, "Sweep"),
-        (["taken", "stale"], 10.0, "expired", "Sweep"),
+        (["taken", "stale"], 0.0, False, "Cleanup"),
+        (["taken", "stale"], 10.0, "expired", "Cleanup"),
     ],
 )
 def test_release_reports_what_the_store_answered(
@@ -222,7 +222,7 @@ def test_second_release_accepts_what_the_janitor_did(scene: Scene, heard: list[e
 def test_lock_that_was_lost_and_reported_is_not_released(scene: Scene) -> None:
     """[L3] Whatever the store says later."""
     grant = acquire(scene)
-    grant.hold.lose("expired")
+    grant.hold.mark_lost("expired")
     with pytest.raises(LockLost):
         grant.release()
 
@@ -235,7 +235,7 @@ def test_extend_without_an_answer_changes_nothing(scene: Scene) -> None:
         grant.extend(60)
     assert (grant.hold.deadline, grant.hold.state) == (END, State.HELD)
     scene.process.outage.probe()
-    grant.hold.lose("expired")
+    grant.hold.mark_lost("expired")
     with pytest.raises(LockLost, match="expired"):
         run(scene.process.lock().extending(grant.hold, 60_000), scene.process.engine)
 
@@ -265,7 +265,7 @@ def test_force_release_after_a_lost_answer_wakes_local_waiters(scene: Scene) -> 
     for fate, freed in (("stale", True), ("ok", False)):
         scene.process.backend.fates["lock/force"] = [fate]
         assert scene.process.lock().force_release() is freed
-        assert ("Freed" in scene.process.effects) is freed
+        assert ("NotifyWaiters" in scene.process.effects) is freed
         scene.process.effects.clear()
 
 
@@ -367,7 +367,7 @@ def test_handover_count_rises_only_while_other_processes_wait(scene: Scene) -> N
         hold = scene.process.hold()
         hold.hand_overs = 7
         if others:
-            scene.process.backend._store.requeue(scene.process.lock().keys.waiters, "another process's 1", 0)
+            scene.process.backend._store.enqueue(scene.process.lock().keys.waiters, "another process's 1", 0)
         heir = wait_behind(scene, hold).hold
         assert (heir.hand_overs, heir.reserved_fences) == ((8, 0) if others else (0, RESERVED_FENCES))
         scene.forget()

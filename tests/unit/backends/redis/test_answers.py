@@ -185,7 +185,7 @@ def test_slow_exchange_fails_after_its_timeout(server: ScriptedServer, what: str
         with pytest.raises(Failure) as caught:
             client.wire.ask_many(requests, 0.3)
         assert 0.2 < clock.now() - begin < 0.3 + BUSY
-        assert not caught.value.stale
+        assert not caught.value.on_reused_connection
         server.pause = 0.0
         server.reads.set()
         assert len(client.wire.ask_many([PING] * 2, 10)) == 2

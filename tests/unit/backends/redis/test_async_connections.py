@@ -127,7 +127,7 @@ def test_refused_connection_fails_each_request_apart(make: Make, server: Scripte
         assert len({id(failure) for failure in failures}) == 3
         for failure in failures:
             assert isinstance(failure, Failure)
-            assert (failure.sent, failure.stale) == (False, False)
+            assert (failure.sent, failure.on_reused_connection) == (False, False)
 
     asyncio.run(main())
 
@@ -147,7 +147,7 @@ def test_silent_connection_fails_all_requests(make: Make, server: ScriptedServer
         for task in tasks:
             with pytest.raises(Failure, match=r"silent for 1 s") as caught:
                 await task
-            assert (caught.value.sent, caught.value.stale) == (True, False)
+            assert (caught.value.sent, caught.value.on_reused_connection) == (True, False)
         assert SILENCE - 0.05 < clock.now() - begin < SILENCE + BUSY
         assert await wire.ask(PING) == b"PONG"
         assert server.asked[-1] == 1

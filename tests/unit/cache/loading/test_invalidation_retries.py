@@ -75,11 +75,11 @@ class Outage:
             if kind is Command:
                 self.times.append(clock.now())
                 if effect.keys[0].rsplit(":", 1)[1] in self.refused:
-                    raise LockBackendError("NOPERM", passing=False)
+                    raise LockBackendError("NOPERM", transient=False)
             elif effect.key in self.stuck:
                 raise OSError("is a directory")
             if kind is self.down:
-                raise LockBackendError("refused", passing=True) if kind is Command else OSError("k is full")
+                raise LockBackendError("refused", transient=True) if kind is Command else OSError("k is full")
             return perform(effect)
 
         return fail_or_perform
