@@ -1,8 +1,5 @@
 """A lock that outlives its call or its block: until the transactions that are open then have ended, or until the response
 is closed.
-
-Django calls back after a commit, but not after a rollback. A function that was given to ``on_commit`` is dropped with the
-transaction, whichever way that ends: so one that is dropped without a call means that the transaction was rolled back.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from django.core.signals import request_finished
 
-from . import open_transactions
+from . import open_transactions, transaction_hooks
 from .core import events
 from .core.effects import Cleanup
 from .core.errors import LockBackendError, LockError, LockLost
@@ -24,6 +21,7 @@ from .core.grant import Grant
 from .core.hold import State, mint_id
 from .core.owners import registry, running_loop
 from .engine.on_lost import react
+from .transaction_hooks import NO_SAVEPOINTS, TransactionHook
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -102,12 +100,11 @@ class DeferredGrant(Grant):
         if not hold.enter(self.id, grant.id):
             return
         for connection in connections:
-            hooks = connection.run_on_commit
-            self._until[connection.alias] = len(hooks)
-            hooks.append((set(), _Hook(self, connection.alias), True))  # on_commit() would name the savepoint too
+            hook = self._hook(connection.alias)
+            self._until[connection.alias] = transaction_hooks.add(connection, hook, NO_SAVEPOINTS)
         if response is not None:
             self._until[_RESPONSE] = 0
-            hook = _Hook(self, _RESPONSE)
+            hook = self._hook(_RESPONSE)
             response._resource_closers.append(hook)
             if request is not None:
                 _call_at_close(request, hook)
@@ -116,6 +113,10 @@ class DeferredGrant(Grant):
         if connections:
             registry.keep(self)
             _here.left.add(self)
+
+    def _hook(self, alias: str) -> TransactionHook:
+        ended, dropped = partial(self.ended, alias), partial(self.dropped, alias)
+        return TransactionHook(self, ended, "the release of a lock", dropped)
 
     def _goes_on(self) -> bool:
         if self not in _here.left:
@@ -129,12 +130,7 @@ class DeferredGrant(Grant):
 
     def covers(self, connections: list[Any]) -> bool:
         """Whether each of these transactions has our hook already."""
-        return all(self._is_on(connection) for connection in connections)
-
-    def _is_on(self, connection: Any) -> bool:
-        hooks = connection.run_on_commit
-        last = min(self._until.get(connection.alias, -1), len(hooks) - 1)
-        return any(getattr(hooks[at][1], "deferred", None) is self for at in range(last, -1, -1))
+        return all(transaction_hooks.is_added(each, self, self._until.get(each.alias, -1)) for each in connections)
 
     def ended(self, alias: str) -> None:
         """Committed, or closed, or known to be over."""
@@ -205,25 +201,7 @@ class DeferredGrant(Grant):
         _engine(self._keeper).alarm(0.0, job)
 
 
-class _Hook:
-    """Given to ``on_commit``, or to a response to be closed with it."""
-
-    def __init__(self, deferred: DeferredGrant, alias: str) -> None:
-        self.deferred = deferred
-        self._alias = alias
-        self._finalizer = weakref.finalize(self, deferred.dropped, alias)
-        self._finalizer.atexit = False
-        self.__qualname__ = "the release of a lock"  # Django logs it
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return partial, (bool,)  # a cache pickles responses; the copy holds nothing
-
-    def __call__(self) -> None:
-        self.deferred.ended(self._alias)
-        self._finalizer.detach()
-
-
-def _call_at_close(request: HttpRequest, hook: _Hook) -> None:
+def _call_at_close(request: HttpRequest, hook: TransactionHook) -> None:
     """Django closes a request with the response that it answers with, which may be another one than the view returned: if
     that can't be rendered, or middleware puts its own in its place. The hook lives as long as the view's response."""
     before = vars(request).get("close")  # that of another lock
