@@ -15,6 +15,7 @@ from django.db import Error
 
 from ...core.owners import running_loop
 from ...open_transactions import open_now
+from ...transaction_hooks import TransactionHook, add, is_added
 from .effects import Run
 from .loader import served_by_a_thread
 
@@ -66,18 +67,12 @@ class Pending:
         self.data = data
         self._store = store
         self._uncommitted = len(connections)
-        self._hooks = [(connection, len(connection.run_on_commit)) for connection in connections]
-        for connection in connections:
-            connection.on_commit(_Hook(self), robust=True)
-            _, *hook = connection.run_on_commit[-1]
-            connection.run_on_commit[-1] = (_Savepoints(connection.savepoint_state), *hook)
+        hook = TransactionHook(self, self.committed, "the store of a loaded value")
+        self._added = [(each, add(each, hook, _Savepoints(each.savepoint_state))) for each in connections]
 
     def is_open(self) -> bool:
         """Whether all its transactions still have its hook: a savepoint that was rolled back has dropped it."""
-        return all(
-            any(getattr(hook, "pending", None) is self for _, hook, _ in connection.run_on_commit[at : at + 1])
-            for connection, at in self._hooks
-        )
+        return all(is_added(connection, self, index) for connection, index in self._added)
 
     def committed(self) -> None:
         self._uncommitted -= 1
@@ -99,20 +94,9 @@ class _Savepoints:
     def __init__(self, made: int) -> None:
         self._made = made
 
-    def __contains__(self, sid: str) -> bool:
+    def __contains__(self, sid: Any) -> bool:
         number = sid.rpartition("_x")[2]
         return not number.isdecimal() or int(number) <= self._made
-
-
-class _Hook:
-    """Given to ``on_commit``."""
-
-    def __init__(self, pending: Pending) -> None:
-        self.pending = pending
-        self.__qualname__ = "the store of a loaded value"  # Django logs it
-
-    def __call__(self) -> None:
-        self.pending.committed()
 
 
 def around(call: LoadRequest) -> Program[list[Any]]:
