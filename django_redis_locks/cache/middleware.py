@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from django.middleware.cache import FetchFromCacheMiddleware, UpdateCacheMiddleware
 
 from .pages.decorator import Pages
-from .pages.request import PageOptions, PageRequest
+from .pages.request import PageRequest
+from .pages.storage import PageOptions
 
 if TYPE_CHECKING:
     from django.http import HttpRequest

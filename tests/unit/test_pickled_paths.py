@@ -10,7 +10,7 @@ from celery_locks.header import Header
 from celery_locks.job import Job
 from django_redis_locks import LockBackendError
 from django_redis_locks.cache import MISSING
-from django_redis_locks.cache.pages.request import FRESH
+from django_redis_locks.cache.pages.storage import FRESH
 from django_redis_locks.cache.values import Envelope
 
 PATHS = {

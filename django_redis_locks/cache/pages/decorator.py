@@ -16,7 +16,8 @@ from asgiref.sync import iscoroutinefunction
 from django.core.cache import DEFAULT_CACHE_ALIAS
 from django.middleware.cache import CacheMiddleware
 
-from .request import PageOptions, PageRequest
+from .request import PageRequest
+from .storage import PageOptions
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
