@@ -15,7 +15,7 @@ from ..loading.early import XFetch
 from ..options import options as checked
 from ..results import LoadResult
 from .function import CachedClassMethod, CachedFunction, CachedStatic, by_celery
-from .plan import Plan, is_async
+from .function_cache import FunctionCache, is_async
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -157,7 +157,7 @@ def _decorate(
     many = more["many"]
     if many is not None and is_async(many) and not is_async(function):
         raise TypeError(f"an async many needs an async function, and {_name(function)} isn't one")
-    decorated = made(Plan(function, template, where, options, **more), function)
+    decorated = made(FunctionCache(function, template, where, options, **more), function)
     if options.get("refresh") == "celery":
         by_celery.add(decorated)
     return decorated

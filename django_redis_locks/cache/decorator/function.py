@@ -10,7 +10,7 @@ from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from ...core.durations import Duration
-from .plan import Plan
+from .function_cache import FunctionCache
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -22,41 +22,43 @@ T = TypeVar("T")
 class Cached(Generic[P, R_co]):
     """Called, it gives the cached value, or loads it. It looks like the function that it is made of."""
 
-    _plan: Plan
+    _function_cache: FunctionCache
 
     _first: tuple[Any, ...] = ()
     """What a method is bound to."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        plan = self._plan
-        if plan.asynchronous:
-            return cast("R_co", plan.aload(self._first + args, kwargs))
-        return cast("R_co", plan.load(self._first + args, kwargs))
+        function_cache = self._function_cache
+        if function_cache.asynchronous:
+            return cast("R_co", function_cache.aload(self._first + args, kwargs))
+        return cast("R_co", function_cache.load(self._first + args, kwargs))
 
     def uncached(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function itself, past the cache."""
-        return cast("R_co", self._plan.function(*self._first, *args, **kwargs))
+        return cast("R_co", self._function_cache.function(*self._first, *args, **kwargs))
 
     def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """The cache's key of the value for these arguments."""
-        return self._plan.key(self._first + args, kwargs)
+        return self._function_cache.key(self._first + args, kwargs)
 
     def invalidate(
         self, *args: Any, settle: Duration = 0, soft: bool = False, immediate: bool = False, **kwargs: Any
     ) -> None:
         """Forget the value for these arguments, as ``cache.invalidate`` does; ``soft``: the old one may be served for as
         long as ``stale`` says. An argument of the function that is called like one of the options goes by position."""
-        self._plan.invalidate(self._first + args, kwargs, settle=settle, soft=soft, immediate=immediate)
+        self._function_cache.invalidate(self._first + args, kwargs, settle=settle, soft=soft, immediate=immediate)
 
     async def ainvalidate(
         self, *args: Any, settle: Duration = 0, soft: bool = False, immediate: bool = False, **kwargs: Any
     ) -> None:
         """``invalidate``, awaited."""
-        await self._plan.ainvalidate(self._first + args, kwargs, settle=settle, soft=soft, immediate=immediate)
+        await self._function_cache.ainvalidate(
+            self._first + args, kwargs, settle=settle, soft=soft, immediate=immediate
+        )
 
     def refresh(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function now and store what it returns; a load that runs already isn't stored."""
-        return cast("R_co", self._plan.refresh(self._first + args, kwargs))
+        return cast("R_co", self._function_cache.refresh(self._first + args, kwargs))
 
     @overload
     async def arefresh(self: Cached[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T: ...
@@ -64,12 +66,12 @@ class Cached(Generic[P, R_co]):
     async def arefresh(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
     async def arefresh(self, *args: Any, **kwargs: Any) -> Any:
         """``refresh``, awaited; for asynchronous functions the only one."""
-        return await self._plan.arefresh(self._first + args, kwargs)
+        return await self._function_cache.arefresh(self._first + args, kwargs)
 
     def get_many(self, calls: Iterable[Any]) -> list[R_co]:
         """The values of many calls, in their order, with one question to the cache. A call is its argument, or a tuple of
         several. What is missing is loaded by ``many``, or by one call of the function for each."""
-        return self._plan.get_many(self._first, list(calls))
+        return self._function_cache.get_many(self._first, list(calls))
 
     @overload
     async def aget_many(self: Cached[P, Coroutine[Any, Any, T]], calls: Iterable[Any]) -> list[T]: ...
@@ -77,28 +79,28 @@ class Cached(Generic[P, R_co]):
     async def aget_many(self, calls: Iterable[Any]) -> list[R_co]: ...
     async def aget_many(self, calls: Iterable[Any]) -> Any:
         """``get_many``, awaited. Asynchronous functions load what is missing side by side."""
-        return await self._plan.aget_many(self._first, list(calls))
+        return await self._function_cache.aget_many(self._first, list(calls))
 
     def take_over(self, token: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> bool:
         """Carry out a load that another process claimed and handed over as a ``Job``; False if the claim isn't in force any
         more, so that there is nothing to do."""
-        return self._plan.take_over(token, (*self._first, *args), dict(kwargs or {}))
+        return self._function_cache.take_over(token, (*self._first, *args), dict(kwargs or {}))
 
     @property
     def path(self) -> str:
         """Where another process finds it: ``module:qualname``."""
-        return self._plan.path
+        return self._function_cache.path
 
 
 class CachedFunction(Cached[P, R_co]):
     """Of a function, which may become a method."""
 
-    def __init__(self, plan: Plan, target: Any) -> None:
+    def __init__(self, function_cache: FunctionCache, target: Any) -> None:
         functools.update_wrapper(cast("Any", self), target)
         for name in ("__code__", "__defaults__", "__kwdefaults__"):  # by which inspect knows a coroutine function
             if hasattr(target, name):
                 setattr(self, name, getattr(target, name))
-        self._plan = plan
+        self._function_cache = function_cache
 
     @overload  # a class method, as checkers see it, whose owner is the first argument
     def __get__(
@@ -116,7 +118,7 @@ class CachedFunction(Cached[P, R_co]):
         return self if instance is None else Bound(self, instance)
 
     def __repr__(self) -> str:
-        return f"<cached {self._plan.label}>"
+        return f"<cached {self._function_cache.label}>"
 
     def __reduce__(self) -> str:
         return cast("str", cast("Any", self).__qualname__)  # as functions are: by where they are found
@@ -144,12 +146,12 @@ class Bound(Cached[P, R_co]):
         self.__self__ = to
         self.__module__ = unbound.__module__
         self.__doc__ = unbound.__doc__
-        self._plan = unbound._plan
+        self._function_cache = unbound._function_cache
         self._first = (to,)
 
     @property
     def __wrapped__(self) -> Any:
-        return MethodType(self._plan.function, self.__self__)
+        return MethodType(self._function_cache.function, self.__self__)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__func__, name)
@@ -161,7 +163,7 @@ class Bound(Cached[P, R_co]):
         return hash((id(self.__self__), self.__func__))
 
     def __repr__(self) -> str:
-        return f"<cached {self._plan.label} of {self.__self__!r}>"
+        return f"<cached {self._function_cache.label} of {self.__self__!r}>"
 
     def __reduce__(self) -> Any:
         return getattr, (self.__self__, self.__func__.__name__)

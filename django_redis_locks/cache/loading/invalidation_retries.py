@@ -105,7 +105,7 @@ class Retries:
             for key in list(islice(self.pending, too_many)):
                 del self.pending[key]
             self._pause = tuning.invalidation_retry
-            self._plan()
+            self._function_cache()
             self._count(logging.WARNING, FAILED, len(items), reason)
             self._count(logging.ERROR, GIVEN_UP, too_many, "too many are waiting")
         self._log()  # last: a handler may raise
@@ -150,7 +150,7 @@ class Retries:
         for (level, text, why), number in unlogged.items():
             metrics.log.log(level, text, number, self._coordinator.alias, why)
 
-    def _plan(self) -> None:
+    def _function_cache(self) -> None:
         """Begin a round after the pause, unless one runs, or begins earlier, or there is nothing to do."""
         due = clock.now() + self._pause
         if self.pending and due < self._due:
@@ -186,7 +186,7 @@ class Retries:
         with self._mutex:
             self._due = inf
             self._pause = min(self._pause, longest_pause)
-            self._plan()
+            self._function_cache()
 
     def _round(self) -> float:
         """Repeat what is pending, what was never repeated first, then what wasn't for longest.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..results import LoadResult
 
 
-class Plan:
+class FunctionCache:
     """Attributes:
     function: as it was before it was decorated.
     label: where it stands, ``module.qualname``.
