@@ -195,7 +195,7 @@ class Engine:
             hold = handed.hold
             self._maintenance.sweep(Cleanup(lock_id, handed.free(hold.token), hold.lease / 1000))
         keys = lock_id.lock, waiters_of(lock_id.lock)
-        self._maintenance.send(Command("queue/leave", keys, (address,), freed), lock_id)
+        self._maintenance.send(Command("waiters/unregister", keys, (address,), freed), lock_id)
 
     def after_fork_in_child(self) -> None:
         self.backend.after_fork_in_child()

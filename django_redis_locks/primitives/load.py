@@ -202,7 +202,7 @@ class Load:
         """
         lease, waiters, _, settling, permit, value, _ = self.keys
         keys = (lease, waiters, permit, settling, value) if value else (lease, waiters, permit, settling)
-        found: bool = yield from self._asked(Command("load/fence", keys, (keep, settle), yes_or_no), patience)
+        found: bool = yield from self._asked(Command("load/invalidate", keys, (keep, settle), yes_or_no), patience)
         return found
 
     def putting(self, keep: int, value: Value) -> Program[None]:

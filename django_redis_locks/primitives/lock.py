@@ -54,7 +54,7 @@ class Lock(BaseLock):
 
     def _free(self, token: str, address: str = "") -> Command[int]:
         args: tuple[str | int, ...] = (token, address, self.performer.tuning.waiter_ttl) if address else (token,)
-        return Command("lock/free", self._to_free, args, freed)
+        return Command("lock/release", self._to_free, args, freed)
 
     def _prolong(self, token: str, lease: int) -> Command[bool]:
         keys = self.keys
@@ -70,7 +70,7 @@ class Lock(BaseLock):
 
     def _tell(self, token: str, lease: int, *, fence: int, since: float, about: str) -> Command[bool]:
         age = round(1000 * (clock.now() - since))
-        return Command("lock/tell", self._prolong(token, lease).keys, (lease, token, fence, age, about), read_renewed)
+        return Command("lock/adopt", self._prolong(token, lease).keys, (lease, token, fence, age, about), read_renewed)
 
     def _inspect(self) -> Command[Holder | None]:
         return Command("lock/inspect", (self.keys.lock,), (KIND,), partial(read_holder, self))
@@ -79,7 +79,7 @@ class Lock(BaseLock):
         # a record that is listed may be freed so, too, and waits in an index of its own
         queued = (queued_in(self.keys.listing),) if self.terms.index else ()
         args = "" if fence is None else fence, self.keys.inbox + ALL, int(ask)
-        return Command("lock/force", self._to_free + queued, args, forced)
+        return Command("lock/force_release", self._to_free + queued, args, forced)
 
     @property
     def _to_free(self) -> tuple[str, ...]:

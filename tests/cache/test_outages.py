@@ -70,7 +70,7 @@ def test_store_that_goes_down_during_a_load_costs_no_value(callers: Callers, pro
 def test_invalidation_whose_answer_is_lost_is_repeated(callers: Callers, proxy: Proxy, tune: Tune) -> None:
     tune(invalidation_timeout=PATIENCE)
     callers.load("k", "old")
-    proxy.plan("cut", "reply", of="load/fence")
+    proxy.plan("cut", "reply", of="load/invalidate")
     callers.call(invalidate, "k", cache=HERE)
     assert caches[HERE].get("k") is None
 

@@ -61,7 +61,7 @@ def denied(server: RedisServer) -> set[str]:
 
 
 def test_rights_of_the_page_are_those_of_the_scripts() -> None:
-    scripts = ["queue/leave", *(name for name in NAMES if name.startswith("load/"))]
+    scripts = ["waiters/unregister", *(name for name in NAMES if name.startswith("load/"))]
     used = {command.lower() for name in scripts for command in commands_of(name)}
     assert rights_of_loads() == used | {"eval", "evalsha", "get", "ping", "subscribe"}
 

@@ -124,7 +124,7 @@ def test_three_threads_release_one_grant_once(
 ) -> None:
     """[F4] Idempotent, also while the first one is under way."""
     grant = memory.lock("a").acquire()
-    first, go_on = crossing(memory, monkeypatch, "lock/free", grant.release)
+    first, go_on = crossing(memory, monkeypatch, "lock/release", grant.release)
     for _ in range(2):
         in_thread(lambda: grant.release() or True)
     go_on.set()

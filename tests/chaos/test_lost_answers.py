@@ -67,7 +67,7 @@ def test_a_forced_release_survives_a_lost_answer(
     proxied.lock("warm up").force_release()
     lock = proxied.lock("a", expire=30)
     assert lock.acquire()
-    proxy.plan("cut", "reply", of="lock/force")
+    proxy.plan("cut", "reply", of="lock/force_release")
     freed = lock.force_release(reason="a test")
     assert names(direct) == []
     assert freed
@@ -105,13 +105,13 @@ def test_release_survives_a_lost_answer(
     """[E12] [H15] [L14] [L15] After an unanswered release "not mine" is success, told as unconfirmed."""
     grant = face.acquire(proxied.lock("a"))
     assert grant is not None
-    proxy.plan("cut", "reply", of="lock/free")
+    proxy.plan("cut", "reply", of="lock/release")
     face.release(grant)
     assert names(direct) == []
     assert [event.confirmed for event in heard if isinstance(event, Released)] == [False]
     grant = face.acquire(proxied.lock("a", expire=60))
     assert grant is not None
-    proxy.plan("drop", "request", of="lock/free")
+    proxy.plan("drop", "request", of="lock/release")
     face.release(grant)
     assert names(direct) == []
 

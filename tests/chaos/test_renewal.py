@@ -134,7 +134,7 @@ locks.configure({{"default": {{"LOCATION": proxy.url, "BACKEND_WAIT": 0, "OPTION
 with locks.lock("warm up"):
     pass
 grant = locks.lock("a", expire=60).acquire()
-proxy.plan("drop", "request", of="lock/free")
+proxy.plan("drop", "request", of="lock/release")
 try:
     grant.release()
 except LockBackendError:

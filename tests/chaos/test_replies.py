@@ -148,7 +148,7 @@ def test_step_with_a_malformed_reply_is_unanswered(caller: Caller, step: str) ->
 @pytest.mark.parametrize("step", STEPS)
 def test_step_with_an_unexpected_reply_is_unanswered(caller: Caller, step: str) -> None:
     """[H15] [L16] [F10] No grant, no "busy", nothing extended, released or lost; what the server did is undone."""
-    of = {"acquire": "lock/acquire", "extend": "lock/renew", "release": "lock/free"}[step]
+    of = {"acquire": "lock/acquire", "extend": "lock/renew", "release": "lock/release"}[step]
     direction = "request" if step == "release" else "reply"  # a release that isn't carried out is tried again
     for data in UNEXPECTED_BY[step]:
         fault = Fault("replace", direction, of=of, data=data)  # insisted on: the one before may be swept meanwhile

@@ -52,12 +52,12 @@ that up, but not at once [H2a]."""
 AT_ONCE = [fault for fault in ANYTHING if fault.action == "cut"]
 """For a waiter on a connection that tasks share: its silence would hit the others too, which wait for one answer only."""
 
-READS = {"lock/inspect", "index/page", "index/look"}
-LATE_COPIES = {"lock/free", "lock/renew", "lock/tell", *READS}
+READS = {"lock/inspect", "index/page", "index/inspect"}
+LATE_COPIES = {"lock/release", "lock/renew", "lock/adopt", *READS}
 """Harmless whenever they come. Not that of an acquire, see above; nor that of a force, which frees the lock of whichever
 holder there is by then."""
 
-ANSWERS_THAT_MAY_BE_LOST = {"lock/acquire", "lock/free", "lock/renew", "lock/tell", *READS}
+ANSWERS_THAT_MAY_BE_LOST = {"lock/acquire", "lock/release", "lock/renew", "lock/adopt", *READS}
 """The second request gets the same answer. Not that of a force: there is nothing left to free."""
 
 WAITS = {"acquire", "aacquire", "__enter__", "__aenter__"}
@@ -97,7 +97,7 @@ class FaultSchedule:
                 self._suffered.add(key)
                 return chance.choice(self._anything)
             self._suffered.discard(key)
-        elif name == "lock/force":
+        elif name == "lock/force_release":
             self._forced.add(key)
         return chance.choice(self._harmless(name, key, link)) if mild else None
 
@@ -106,9 +106,9 @@ class FaultSchedule:
         if name in LATE_COPIES:
             faults.append(Fault("late copy", "request", behind="lock/acquire"))
         idle = link.answered and not link.slots
-        hurry = name in {"lock/free", "lock/renew"} and self._leases.get(key, SHORT) < SHORT
+        hurry = name in {"lock/release", "lock/renew"} and self._leases.get(key, SHORT) < SHORT
         # A second try can't distinguish the effect of the first from what had been done before [H15].
-        doubt = name == "lock/force" or (name == "lock/free" and key in self._forced)
+        doubt = name == "lock/force_release" or (name == "lock/release" and key in self._forced)
         if idle and not hurry and not doubt:
             faults.append(Fault("cut", "request"))
             if name in ANSWERS_THAT_MAY_BE_LOST:

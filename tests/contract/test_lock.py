@@ -215,7 +215,7 @@ def test_with_a_grant_that_is_not_held_raises_LockLost_before_its_body(face: Fac
     for grant in (released, lost):
         with face.commands() as commands, pytest.raises(LockLost), inside(bob, grant):
             pytest.fail("the body runs without the lock")
-        assert {*commands} <= {"lock/tell"}, "but for the look at what was forced"
+        assert {*commands} <= {"lock/adopt"}, "but for the look at what was forced"
 
 
 def test_with_a_grant_that_a_block_holds_raises_LockAlreadyHeld(face: Face, alice: Caller, bob: Caller) -> None:

@@ -160,7 +160,7 @@ class RandomCommands:
 
     def leave(self, lock: Lock) -> Pair:
         lock_id = lock.lock_id.lock
-        return self.both(Command("queue/leave", (lock_id, waiters_of(lock_id)), (self.address(),), int))
+        return self.both(Command("waiters/unregister", (lock_id, waiters_of(lock_id)), (self.address(),), int))
 
     def get(self, record: RecordRef) -> Pair:
         if self.maybe():
@@ -275,11 +275,11 @@ KINDS = {
     ),
     *(("lock/acquire", "busy", since, others) for since in _BOOLEANS for others in _BOOLEANS),
     ("lock/acquire", "ForeignValue"),
-    *((name, answer) for name in ("lock/free", "lock/force") for answer in (0, 1, 2)),
-    ("lock/force", 3),
+    *((name, answer) for name in ("lock/release", "lock/force_release") for answer in (0, 1, 2)),
+    ("lock/force_release", 3),
     *((f"lock/{step}", answer) for step in ("renew", "tell") for answer in _BOOLEANS),
     *(("lock/inspect", kind) for kind in ("NoneType", "Busy", "ForeignValue")),
-    *(("queue/leave", answer) for answer in (0, 2)),
+    *(("waiters/unregister", answer) for answer in (0, 2)),
     *(("record/get", False, there, since) for there in _BOOLEANS for since in _BOOLEANS),
     *((f"record/{step}", False, there, False) for step in ("put", "touch", "drop") for there in _BOOLEANS),
     *((f"record/{step}", True, True, False) for step in ("put", "touch")),

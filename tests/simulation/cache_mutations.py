@@ -48,7 +48,7 @@ def no_fence(patch: Patch) -> None:
             store.records[keys[0]] = lease
         return found
 
-    patch.setitem(memory._steps, "load/fence", fence)
+    patch.setitem(memory._steps, "load/invalidate", fence)
 
 
 def no_block(patch: Patch) -> None:

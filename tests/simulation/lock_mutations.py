@@ -30,7 +30,7 @@ def no_token_on_release(patch: Patch) -> None:
         record = store.find(keys[0])
         return real(store, keys, token if record is None else record.token, *more)
 
-    patch.setitem(memory._steps, "lock/free", free)
+    patch.setitem(memory._steps, "lock/release", free)
 
 
 def no_drift(patch: Patch) -> None:

@@ -116,13 +116,13 @@ class LockRules:
         sender = self.world.server.sender
         if sender is not None and not self.inheritance.get(sender, frozenset()).isdisjoint(command.args):
             self._broken(f"{sender.name} sends {command.name} for a lock of the process that it was forked from")
-        if command.name == "lock/force":
+        if command.name == "lock/force_release":
             for key in {section.visit.key for section in self.sections}:
                 if place_of(key) == command.keys[0]:
                     self.forced(key)
         for name in command.keys:
             if "}:k:" in name:
-                self._look(name, told=command.name == "lock/free")
+                self._look(name, told=command.name == "lock/release")
 
     def _look(self, name: str, told: bool = False) -> None:
         found = self.world.server.store.records.get(name)

@@ -59,15 +59,15 @@ def other(connect: Callable[[], Client]) -> Client:
 
 def test_calls_are_named_by_script_or_command(proxy: Proxy, client: Client, other: Client) -> None:
     """A script by its hash or its source, a command in capitals; in their order, with their connection."""
-    client.ask(f"EVALSHA {sha_of('lock/free')} 0")
+    client.ask(f"EVALSHA {sha_of('lock/release')} 0")
     client.ask("eval return{1} 0")
     other.ask("get a")
-    assert proxy.calls == [("lock/free", "pass", 1), ("EVAL", "pass", 1), ("GET", "pass", 2)]
+    assert proxy.calls == [("lock/release", "pass", 1), ("EVAL", "pass", 1), ("GET", "pass", 2)]
     assert proxy.fates() == ["pass", "pass"]
     assert proxy.fates("GET") == ["pass"]
     with redis.Redis.from_url(proxy.url) as third, pytest.raises(redis.ResponseError):
-        third.eval(source_of("lock/free"), 0)
-    assert proxy.fates("lock/free") == ["pass", "pass"]
+        third.eval(source_of("lock/release"), 0)
+    assert proxy.fates("lock/release") == ["pass", "pass"]
 
 
 def test_pipelines_and_large_values_pass_unharmed(proxy: Proxy, client: Client) -> None:

@@ -82,7 +82,7 @@ def looks(locks: Sequence[str]) -> Program[list[Look]]:
     for start in range(0, len(locks), LOOK):
         some = locks[start : start + LOOK]
         keys = (*some, *map(waiters_of, some))
-        reply: list[Look] = (yield from retry_command(Command("index/look", keys, (KIND,), _read_looks)))[0]
+        reply: list[Look] = (yield from retry_command(Command("index/inspect", keys, (KIND,), _read_looks)))[0]
         if len(reply) != len(some):
             raise ValueError(f"{len(some)} locks were asked for, and {len(reply)} answered")
         found += reply

@@ -17,7 +17,7 @@ import pytest
 from django_redis_locks.core.effects import Command, Effect, LockId, NotifyWaiters, Program
 from django_redis_locks.core.runner import arun, run, run_twice_if_interrupted
 
-COMMAND = Command("lock/free", ("lock", "index"), ("token",), bool)
+COMMAND = Command("lock/release", ("lock", "index"), ("token",), bool)
 LOCAL = NotifyWaiters(LockId("store", "lock"), woke=False)
 
 

@@ -221,7 +221,9 @@ class Moves:
         rest = list(state.copies)
         rest.remove(copy)
         after, _ = self._called(state._replace(copies=tuple(rest)), copy.sender, copy)
-        return after._replace(lingering=state.lingering or bool(numbers_in(copy.args) and copy.name != "queue/leave"))
+        return after._replace(
+            lingering=state.lingering or bool(numbers_in(copy.args) and copy.name != "waiters/unregister")
+        )
 
     def _later(self, state: State, idle: bool) -> Iterator[Move]:
         """Time goes on to the next timer."""

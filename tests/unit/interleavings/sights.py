@@ -132,7 +132,7 @@ def _tokens(process: Process, cleanups: list[Any]) -> Iterator[str]:
         if contender.grant is not None:
             yield contender.grant.hold.token
     for errand in cleanups:
-        if errand[2].name == "lock/free":
+        if errand[2].name == "lock/release":
             yield errand[2].args[0]
 
 

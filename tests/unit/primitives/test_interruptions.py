@@ -76,9 +76,9 @@ SCENES: dict[str, Set] = {
     "stolen from the one before": stolen,
     "handed on": heir,
     "lined up again": lined_up,
-    "released with a lost answer": fates("lock/free", "lost"),
-    "released with a late request": fates("lock/free", "late"),
-    "released in an outage": fates("lock/free", "down"),
+    "released with a lost answer": fates("lock/release", "lost"),
+    "released with a late request": fates("lock/release", "late"),
+    "released in an outage": fates("lock/release", "down"),
 }
 
 

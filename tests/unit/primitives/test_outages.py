@@ -24,11 +24,11 @@ DOWN = ["down"] * 99
 
 CALLS: dict[str, tuple[str, Callable[[Any, Any], object]]] = {
     "re-entry": ("lock/renew", lambda lock, grant: lock.acquire(timeout=0)),
-    "release": ("lock/free", lambda lock, grant: grant.release()),
+    "release": ("lock/release", lambda lock, grant: grant.release()),
     "extend": ("lock/renew", lambda lock, grant: grant.extend(20)),
     "confirmation": ("lock/renew", lambda lock, grant: grant.ensure_held(confirm=True)),
     "holder": ("lock/inspect", lambda lock, grant: lock.holder()),
-    "forced release": ("lock/force", lambda lock, grant: lock.force_release()),
+    "forced release": ("lock/force_release", lambda lock, grant: lock.force_release()),
     "listing": ("index/page", lambda lock, grant: run(entries("lock:{0}:index", "held", 0, 9), lock.performer)),
     "record": ("record/put", lambda lock, grant: lock.performer.locks.record("r").put(None, {})),
 }
@@ -49,7 +49,7 @@ def test_one_lost_answer_fails_no_call(scene: Scene, call: str, fate: str) -> No
 def test_call_on_a_hold_ends_with_its_lease(scene: Scene) -> None:
     """[E12]"""
     grant = scene.process.lock(expire=1).acquire()
-    scene.process.backend.fates["lock/free"] = DOWN[:]
+    scene.process.backend.fates["lock/release"] = DOWN[:]
     with pytest.raises(LockLost, match="expired"):
         grant.release()
     assert scene.time.time == pytest.approx(grant.hold.deadline)
@@ -137,7 +137,7 @@ def test_forced_release_that_is_repeated_frees_no_later_hold(scene: Scene) -> No
     """[E12] Its first copy freed the lock, and another caller has it by now."""
     scene.other.hold()
     later: list[Hold] = []
-    scene.process.backend.fates["lock/force"] = ["lost"]
+    scene.process.backend.fates["lock/force_release"] = ["lost"]
     scene.process.engine.handlers[Sleep] = lambda effect: later.append(scene.other.hold())
     assert scene.process.lock().force_release()
     holder = scene.process.lock().holder()

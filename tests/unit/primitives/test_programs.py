@@ -56,7 +56,7 @@ def test_acquire_after_unanswered_attempts_asks_with_its_token(
     pauses = sum(DEFAULT.first_retry * 2**number for number in range(effects.count("Sleep")))
     assert grant.hold.deadline == pytest.approx(END + pauses)
     grant.release()
-    assert scene.process.effects[-1] == ("Cleanup" if grant.hold.outcome_unknown else "lock/free")
+    assert scene.process.effects[-1] == ("Cleanup" if grant.hold.outcome_unknown else "lock/release")
     assert scene.left_behind() == []
 
 
@@ -102,7 +102,7 @@ def test_open_lock_without_a_store_grants_without_protection(scene: Scene) -> No
     with pytest.raises(LockBackendError, match="no lock"):
         grant.ensure_held()
     grant.release()
-    assert "lock/free" not in scene.process.effects
+    assert "lock/release" not in scene.process.effects
     grant = acquire(scene, 0, on_backend_error="open")
     scene.other.lock().force_release()
     with pytest.raises(LockLost):
@@ -165,14 +165,14 @@ def test_answer_that_outlasts_the_lease_is_no_busy_lock(scene: Scene, late: str)
 @pytest.mark.parametrize(
     ("fates", "seconds", "confirmed", "left"),
     [
-        ([], 0.0, True, "lock/free"),
+        ([], 0.0, True, "lock/release"),
         (["stale"], 0.0, True, "Cleanup"),
         (["lost"], 0.0, False, "Cleanup"),
         (["lost"] * 9, 0.0, LockBackendError, "NotifyWaiters"),
         (["loading"] * 9, 0.0, LockBackendError, "NotifyWaiters"),
         (["down"], 10.0, "expired", "NotifyWaiters"),
-        ([], 10.0, "expired", "lock/free"),
-        (["taken"], 0.0, "taken", "lock/free"),
+        ([], 10.0, "expired", "lock/release"),
+        (["taken"], 0.0, "taken", "lock/release"),
         (["taken", "stale"], 0.0, False, "Cleanup"),
         (["taken", "stale"], 10.0, "expired", "Cleanup"),
     ],
@@ -185,7 +185,7 @@ def test_release_reports_what_the_store_answered(
     grant = acquire(scene)
     if "taken" in fates:
         scene.other.lock().force_release()
-    scene.process.backend.fates["lock/free"] = [fate for fate in fates if fate != "taken"]
+    scene.process.backend.fates["lock/release"] = [fate for fate in fates if fate != "taken"]
     scene.time.time += seconds
     heard.clear()
     if isinstance(confirmed, bool):
@@ -207,7 +207,7 @@ def test_release_reports_what_the_store_answered(
 def test_second_release_accepts_what_the_janitor_did(scene: Scene, heard: list[events.Event], settled: bool) -> None:
     """[L15] [H15] The grant is its owner's to release until that is answered; "not mine" is the janitor's success then."""
     grant = acquire(scene)
-    scene.process.backend.fates["lock/free"] = ["down"] * 9
+    scene.process.backend.fates["lock/release"] = ["down"] * 9
     with pytest.raises(LockBackendError):
         grant.release()
     scene.process.outage.probe()
@@ -252,7 +252,7 @@ def test_confirmation_of_a_lost_lock_raises_LockLost_once(scene: Scene, heard: l
 
 def test_with_block_ends_without_error_when_the_store_is_down(scene: Scene, heard: list[events.Event]) -> None:
     """[F12] What was protected until now is fine, and the release goes on in the background."""
-    scene.process.backend.fates["lock/free"] = ["down"] * 9
+    scene.process.backend.fates["lock/release"] = ["down"] * 9
     with scene.process.lock():
         heard.clear()
     assert [type(event) for event in heard] == [events.BackendFailed]
@@ -263,7 +263,7 @@ def test_force_release_after_a_lost_answer_wakes_local_waiters(scene: Scene) -> 
     """[L24] [H3] It may have freed the lock."""
     scene.other.hold()
     for fate, freed in (("stale", True), ("ok", False)):
-        scene.process.backend.fates["lock/force"] = [fate]
+        scene.process.backend.fates["lock/force_release"] = [fate]
         assert scene.process.lock().force_release() is freed
         assert ("NotifyWaiters" in scene.process.effects) is freed
         scene.process.effects.clear()
@@ -308,7 +308,7 @@ def test_release_to_a_local_waiter_sends_nothing(scene: Scene, heard: list[event
                 grant.release()
         else:
             grant.release()
-        assert ("lock/free" in process.effects) is bool(how), how
+        assert ("lock/release" in process.effects) is bool(how), how
         process.stand(waiter)
         assert scene.left_behind() == []
     assert losses(heard) == []

@@ -24,7 +24,7 @@ def acquire(token: str) -> Command[Any]:
 
 
 def free(token: str) -> Command[int]:
-    return Command("lock/free", (KEYS[0], KEYS[1], KEYS[3]), (token,), int)
+    return Command("lock/release", (KEYS[0], KEYS[1], KEYS[3]), (token,), int)
 
 
 @pytest.fixture

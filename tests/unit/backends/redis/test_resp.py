@@ -153,7 +153,7 @@ def parts(request: bytes) -> list[bytes]:
 
 def test_request_calls_a_script_with_lengths_in_bytes() -> None:
     several = [(), ("t",), ("töken", 30000, "", "höst\r\n$1", -1, "x" * 200), (7, 1, "1")]
-    for name, args in itertools.product(("lock/free", "record/put"), several):
+    for name, args in itertools.product(("lock/release", "record/put"), several):
         command: Command[Any] = Command(name, ("lock:{0}:k:ä", "b"), args, int)
         expected = [b"2", "lock:{0}:k:ä".encode(), b"b", *(str(arg).encode() for arg in args)]
         for _ in range(2):  # the second time much of it is cached
@@ -163,7 +163,7 @@ def test_request_calls_a_script_with_lengths_in_bytes() -> None:
 
 def test_requests_of_records_and_loads_leave_those_of_locks_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """[K11] The key and the nonce of a job are new at each time."""
-    lock: Command[Any] = Command("lock/free", ("lock:{0}:k:a",), ("t", 30000), int)
+    lock: Command[Any] = Command("lock/release", ("lock:{0}:k:a",), ("t", 30000), int)
     head, values = scripts._known_heads["lock"], resp.packed.__self__  # type: ignore[attr-defined]
     by_sha(lock)
     misses = head.cache_info().misses

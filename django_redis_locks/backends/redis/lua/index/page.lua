@@ -1,7 +1,7 @@
 -- Lists locks by the end of their leases, as far as the index knows: those that are held, or those whose lease ended
 -- without a release.
 --
--- uses ms
+-- uses now_ms
 -- KEYS  index
 -- ARGV  'held' or 'ended', how many to pass over, how many at most, 1 to begin with the last
 -- returns  {ms of the server's clock, how many there are, lock, end of its lease in ms, lock, ...}

@@ -1,7 +1,7 @@
 -- Claims the load of a value for one caller, unless the value is there or somebody loads it. A repeated request finds its
 -- own claim. Who waits for a load gives an address, and lines up in the same step.
 --
--- uses read line ms load
+-- uses read_value register_waiter now_ms read_load
 -- KEYS  lease, waiters, generation, settling, permit, and where values live here: value
 -- ARGV  token, lease in ms, ms that a value must live longer to need no load (-1: it is loaded anyway), what it overrides
 --       (0: nothing; 1: any claim; 2: the note of a failure), ms after which one more may load beside another ('': never),
@@ -10,7 +10,7 @@
 --          verdict 0: somebody loads it, 1: it is ours, 2: no need, 3: a load failed, 4: load it, but don't store it
 --          {-1, what}  something else lives under the key of the lease
 local generation = redis.call('GET', KEYS[3]) or '0'
-local token, about, left = loading(KEYS[1], generation)
+local token, about, left = read_load(KEYS[1], generation)
 if not token and about then return about end
 local value, lives = false, -2
 if KEYS[6] then
@@ -40,7 +40,7 @@ end
 local arrival = 0
 if ARGV[6] ~= '' then
   if verdict == 0 or ARGV[8] == '1' then
-    arrival = line_up(KEYS[2], ARGV[6], verdict == 0 and ARGV[7] or '0', ARGV[9])
+    arrival = register_waiter(KEYS[2], ARGV[6], verdict == 0 and ARGV[7] or '0', ARGV[9])
   else
     redis.call('ZREM', KEYS[2], ARGV[6])
   end

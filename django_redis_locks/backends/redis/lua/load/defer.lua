@@ -1,14 +1,14 @@
 -- Ends a load inside of a transaction, if it is still ours. Until the transaction commits, the permit to store its value stays
 -- valid, unless the value is written, invalidated or cleared. The permit excludes no load: several transactions share it.
 --
--- uses wake crowd read load
+-- uses wake wake_all read_value read_load
 -- KEYS  lease, waiters, generation, permit
 -- ARGV  token, ms that the permit is valid
 -- returns  the token of the permit, or '' if the load isn't ours any more
 local generation = redis.call('GET', KEYS[3]) or '0'
-if loading(KEYS[1], generation) ~= ARGV[1] then return '' end
+if read_load(KEYS[1], generation) ~= ARGV[1] then return '' end
 redis.call('DEL', KEYS[1])
-local permit = loading(KEYS[4], generation) or ARGV[1]
+local permit = read_load(KEYS[4], generation) or ARGV[1]
 redis.pcall('SET', KEYS[4], '1 load ' .. permit .. ' ' .. generation, 'PX', ARGV[2])
 wake_all(KEYS[1], KEYS[2])
 return permit

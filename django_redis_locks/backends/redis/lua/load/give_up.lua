@@ -1,11 +1,11 @@
 -- Ends a load that brought nothing, if it is still ours. Why it failed is told to those who ask within some ms.
 --
--- uses wake crowd read load
+-- uses wake wake_all read_value read_load
 -- KEYS  lease, waiters, generation
 -- ARGV  token, ms (0: the next one loads at once), why
 -- returns  1, or 0 if the load isn't ours any more
 local generation = redis.call('GET', KEYS[3]) or '0'
-if loading(KEYS[1], generation) ~= ARGV[1] then return 0 end
+if read_load(KEYS[1], generation) ~= ARGV[1] then return 0 end
 redis.call('DEL', KEYS[1])
 if ARGV[2] ~= '0' then redis.pcall('SET', KEYS[1], '1 load ! ' .. generation .. ' ' .. ARGV[3], 'PX', ARGV[2]) end
 wake_all(KEYS[1], KEYS[2])

@@ -1,6 +1,6 @@
 -- Writes a value, whoever loads it: that won't be stored. At maxmemory the old value stays, and the load is void.
 --
--- uses wake crowd
+-- uses wake wake_all
 -- KEYS  lease, waiters, permit, value
 -- ARGV  ms to keep it (-1: for ever, 0: it is deleted), value
 -- returns  1

@@ -1,10 +1,10 @@
 -- Prolongs the lease, or the permit, of a load that is still ours. It never gets shorter.
 --
--- uses read load
+-- uses read_value read_load
 -- KEYS  lease or permit, generation, settling
 -- ARGV  token, ms
 -- returns  {1 if it is ours, ms for which values settle}
-local token, _, left = loading(KEYS[1], redis.call('GET', KEYS[2]) or '0')
+local token, _, left = read_load(KEYS[1], redis.call('GET', KEYS[2]) or '0')
 if token ~= ARGV[1] then return {0, 0} end
 if left < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 return {1, math.max(0, redis.call('PTTL', KEYS[3]))}

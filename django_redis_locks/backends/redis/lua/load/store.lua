@@ -2,13 +2,13 @@
 -- void then. While values settle it is kept no longer than that. All who wait are told. The first write is DEL, which a
 -- server at maxmemory allows.
 --
--- uses wake crowd read load
+-- uses wake wake_all read_value read_load
 -- KEYS  lease, waiters, generation, settling, permit, and where values live here: value
 -- ARGV  token, ms to keep it (-1: for ever, 0: not), value, 1 if the token is that of the permit
 -- returns  1, or 0 if the load isn't ours any more: nothing is stored then
 local generation = redis.call('GET', KEYS[3]) or '0'
 local held = ARGV[4] == '1' and KEYS[5] or KEYS[1]
-if loading(held, generation) ~= ARGV[1] then return 0 end
+if read_load(held, generation) ~= ARGV[1] then return 0 end
 redis.call('DEL', held, KEYS[5])
 local done, keep = 1, tonumber(ARGV[2])
 if KEYS[6] and keep ~= 0 then

@@ -6,7 +6,7 @@
 -- Who gives an address lines up in the same step: if the lock is somebody else's, or if more of his process wait.
 -- One acquire in ten removes from the index what is too old, at most 20 entries.
 --
--- uses fence read line ms
+-- uses next_fence read_value register_waiter now_ms
 -- KEYS  lock, fence counter, index or of who may wait waiters, index
 -- ARGV  token, lease in ms, holder
 --       and of who may wait: token that was handed to me, address, arrival (0: now), 1 if more wait, ms to stay in line
@@ -21,7 +21,7 @@ local reply, last
 local waits = ARGV[7] == '1'
 local value = redis.pcall('GET', lock)
 if value then
-  local token, fence, since, holder, left = read(lock, value, 'lock')
+  local token, fence, since, holder, left = read_value(lock, value, 'lock')
   if not token then return fence end
   if token == ARGV[1] then
     reply = {1, fence, 0}
@@ -62,7 +62,7 @@ if handed then
   local address, waiters = ARGV[5], KEYS[3]
   if address ~= '' then
     if waits then
-      arrival = line_up(waiters, address, reply[1] == 0 and ARGV[6] or '0', ARGV[8])
+      arrival = register_waiter(waiters, address, reply[1] == 0 and ARGV[6] or '0', ARGV[8])
     else
       redis.call('ZREM', waiters, address)
     end

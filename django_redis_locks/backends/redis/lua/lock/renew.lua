@@ -1,7 +1,7 @@
 -- Lets the leases of my locks end so many milliseconds from now, or later if they did anyway: a late copy of an earlier
 -- request must not cut them. The first write is PEXPIRE, which a server at maxmemory allows.
 --
--- uses mine ms
+-- uses is_owned now_ms
 -- KEYS  locks, index
 -- ARGV  lease in ms, token of each lock
 -- returns  for each lock: 1 mine, 0 not mine
@@ -9,7 +9,7 @@ local lease, last = ARGV[1], #ARGV - 2
 local most, answers, news, ends = tonumber(lease), {}, {}, nil
 for n = 0, last do
   local lock = KEYS[1 + n]
-  local mine, denied = is_of(redis.pcall('GET', lock), ARGV[2 + n])
+  local mine, denied = is_owned(redis.pcall('GET', lock), ARGV[2 + n])
   if denied then return denied end
   answers[1 + n] = mine and 1 or 0
   if mine then

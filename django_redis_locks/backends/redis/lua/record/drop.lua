@@ -1,14 +1,14 @@
 -- Deletes the record if it is as the caller knows it, or if a request of his wrote it. All who wait are told. The first
 -- write is DEL, which a server at maxmemory allows.
 --
--- uses wake crowd read record listed
+-- uses wake wake_all read_value read_record record_index
 -- KEYS  record, waiters, index of what is held, index of what is queued
 -- ARGV  version (0: any that the nonce wrote), nonce
 -- returns  {1}, or as it is: {0, ms left, version, fields}, {0} if absent, {-1, what}
-local now, nonce = look(KEYS[1])
+local now, nonce = read_record(KEYS[1])
 if not nonce or (now[3] ~= ARGV[1] and nonce ~= ARGV[2]) then return now end
 redis.call('DEL', KEYS[1])
-local index = index_of(nonce, KEYS[3], KEYS[4])
+local index = record_index(nonce, KEYS[3], KEYS[4])
 if index then redis.call('ZREM', index, KEYS[1]) end
 wake_all(KEYS[1], KEYS[2])
 return {1}

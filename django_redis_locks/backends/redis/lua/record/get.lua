@@ -1,17 +1,17 @@
 -- Reads the record. Who waits for a change gives an address, and lines up in the same step if there is none yet.
 --
--- uses line read record
+-- uses register_waiter read_value read_record
 -- KEYS  record, waiters
 -- ARGV  and of who waits: version that he knows (0: absent), address ('': nobody listens), arrival (0: now), 1 if more
 --       wait, ms to stay in line
 -- returns  {0, ms left, version, fields, arrival} or {0, arrival} if it is absent, or {-1, what}
-local now = look(KEYS[1])
+local now = read_record(KEYS[1])
 if now[1] ~= 0 then return now end
 local since = 0
 local address = ARGV[2]
 if address and address ~= '' then
   if (now[3] or '0') == ARGV[1] or ARGV[4] == '1' then
-    since = line_up(KEYS[2], address, ARGV[3], ARGV[5])
+    since = register_waiter(KEYS[2], address, ARGV[3], ARGV[5])
   else
     redis.call('ZREM', KEYS[2], address)
   end

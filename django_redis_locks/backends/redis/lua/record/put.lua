@@ -3,14 +3,14 @@
 -- One that is to be listed has a nonce that says where. One such write in ten removes from the index what is too old, at
 -- most 20 entries.
 --
--- uses wake crowd read record fence listed ms
+-- uses wake wake_all read_value read_record next_fence record_index now_ms
 -- KEYS  record, waiters, fence counter, index of what is held, index of what is queued
 -- ARGV  version that the caller knows (0: absent), nonce, lease in ms, fields
 -- returns  {1, version}, or as it is: {0, ms left, version, fields}, {0} if absent, {-1, what}
 local record, lease = KEYS[1], ARGV[3]
-local now, nonce = look(record)
+local now, nonce = read_record(record)
 if now[1] ~= 0 then return now end
-local index = index_of(ARGV[2], KEYS[4], KEYS[5])
+local index = record_index(ARGV[2], KEYS[4], KEYS[5])
 if nonce == ARGV[2] then
   if now[2] < tonumber(lease) then
     redis.call('PEXPIRE', record, lease)
@@ -24,7 +24,7 @@ local time = redis.call('TIME')
 local version, refusal = next_fence(KEYS[3], now[3], time, 0)
 if not version then return refusal end
 redis.call('SET', record, '1 record ' .. ARGV[2] .. ' ' .. version .. ' ' .. ARGV[4], 'PX', lease)
-local before = index_of(nonce, KEYS[4], KEYS[5])
+local before = record_index(nonce, KEYS[4], KEYS[5])
 if before and before ~= index then redis.call('ZREM', before, record) end
 if index then
   redis.call('ZADD', index, now_ms(time) + lease, record)

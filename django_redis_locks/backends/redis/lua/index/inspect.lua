@@ -1,6 +1,6 @@
 -- Says of several locks who holds them, and how many queues of processes wait; and of records what they say.
 --
--- uses read ms
+-- uses read_value now_ms
 -- KEYS  locks, their waiters
 -- ARGV  kind
 -- returns  {ms of the server's clock, then for each lock}: {how many wait} if it is free, else {how many, 0, ms left,
@@ -17,7 +17,7 @@ for n = 0, last do
   else
     local kind = ARGV[1]
     if type(value) == 'string' and string.sub(value, 1, 9) == '1 record ' then kind = 'record' end
-    local token, fence, since, holder, left = read(lock, value, kind)
+    local token, fence, since, holder, left = read_value(lock, value, kind)
     if token and kind == 'record' then
       all[#all + 1] = {waiting, 1, left, fence, holder, string.match(token, '%.(%l+)$') or ''}
     elseif token then

@@ -1,7 +1,7 @@
 -- Invalidates a value: a load that runs won't be stored. For some ms what is loaded now is kept no longer than they last,
 -- since a replica may still tell what was true before.
 --
--- uses wake crowd
+-- uses wake wake_all
 -- KEYS  lease, waiters, permit, settling, and where values live here: value
 -- ARGV  ms for which the old value may still be served (0: not at all), ms to settle
 -- returns  1 if there was a value, else 0

@@ -1,6 +1,6 @@
 -- What the value of a key says: the secret of the lock or record, its fence, since when it is there in ms, what else is
 -- written, and how many ms are left; or nil and what lives there instead, {-1, what}.
-local function read(key, value, kind)
+local function read_value(key, value, kind)
   if value.err then
     if not string.find(value.err, 'WRONGTYPE') then return nil, value end -- a right is missing
     return nil, {-1, 'a ' .. redis.call('TYPE', key)['ok']}

@@ -2,13 +2,13 @@
 -- over so: the reserved fences are void. Never says less than is known: a late copy of an earlier request changes nothing. At
 -- maxmemory the lease goes on and the rest has to wait.
 --
--- uses mine ms
+-- uses is_owned now_ms
 -- KEYS  lock, index
 -- ARGV  lease in ms, token, fence, held for so many ms, holder
 -- returns  {1} mine, {0} not mine
 local lock, lease, index = KEYS[1], ARGV[1], KEYS[2]
 local value = redis.pcall('GET', lock)
-local mine, denied = is_of(value, ARGV[2])
+local mine, denied = is_owned(value, ARGV[2])
 if denied then return denied end
 if not mine then return {0} end
 local now = now_ms(redis.call('TIME'))

@@ -1,6 +1,6 @@
 -- Lines a process up, behind those that came before its arrival, or at the end if that is 0. At maxmemory it isn't
 -- possible: the process then asks now and then.
-local function line_up(waiters, address, arrival, kept)
+local function register_waiter(waiters, address, arrival, kept)
   if arrival == '0' then
     local time = redis.call('TIME')
     arrival = string.format('%.0f', time[1] * 1000000 + time[2])

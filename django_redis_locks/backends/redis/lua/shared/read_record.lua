@@ -1,9 +1,9 @@
 -- What lives under the key of a record: nothing ({0}), a record ({0, ms left, version, fields}), or something else
 -- ({-1, what}). The nonce of its last write comes second.
-local function look(key)
+local function read_record(key)
   local value = redis.pcall('GET', key)
   if not value then return {0} end
-  local nonce, version, _, fields, left = read(key, value, 'record')
+  local nonce, version, _, fields, left = read_value(key, value, 'record')
   if not nonce then return version end
   return {0, left, version, fields}, nonce
 end

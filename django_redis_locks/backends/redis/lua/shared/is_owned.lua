@@ -1,5 +1,5 @@
 -- Whether a value is that of a lock with this token. If a right is missing to tell, that error comes second.
-local function is_of(value, token)
+local function is_owned(value, token)
   if not value then return false end
   if value.err then
     if string.find(value.err, 'WRONGTYPE') then return false end

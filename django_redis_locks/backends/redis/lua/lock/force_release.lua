@@ -5,7 +5,7 @@
 -- While fences are reserved (a + follows the stored one) a later hold of the same process may have one of the $RESERVED_FENCES
 -- after it. The process is asked then, and writes the fence of the hold that it has.
 --
--- uses wake crowd listed
+-- uses wake wake_all record_index
 -- KEYS  lock, waiters, index of what is held, index of what is queued
 -- ARGV  fence ('': any), channel of all processes, 1 to ask for a reserved fence
 -- returns  0 nothing to free, 1 freed, 2 freed and another process was notified, 3 the processes were asked
@@ -21,7 +21,7 @@ local record, version = string.match(value, '^1 record (%S+%.%l+) (%d+)')
 if record then
   if fence ~= '' and fence ~= version then return 0 end
   redis.call('DEL', lock)
-  local index = index_of(record, KEYS[3], KEYS[4])
+  local index = record_index(record, KEYS[3], KEYS[4])
   if index then redis.call('ZREM', index, lock) end
   redis.pcall('PUBLISH', channel, look)
   wake_all(lock, KEYS[2])
