@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-from . import afterwards as _afterwards  # noqa: F401 - these connect themselves
-from . import beat as _beat  # noqa: F401
+from . import beat as _beat  # noqa: F401 - these connect themselves
 from . import cache_refresh as _loads  # noqa: F401 - its task is a worker's
 from . import checks as _checks  # noqa: F401
-from . import stored as _stored  # noqa: F401
 from .errors import DuplicateTask, IdempotencyKeyReused
-from .grant import RunLock
+from .run_lock import RunLock
 from .signals import counters
 from .task import IdempotentTask, SingletonTask
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from billiard.exceptions import Terminated, WorkerLostError
-from celery.signals import task_revoked
+from celery.signals import task_revoked, worker_ready
 from celery.states import FAILURE, SUCCESS
 from celery.worker.request import Request as CelerysRequest
 from celery.worker.state import revoked as revoked_tasks
@@ -20,7 +20,6 @@ from celery.worker.state import task_ready
 
 from django_redis_locks import LockError, clock
 
-from . import deaths as _deaths  # noqa: F401 - it connects itself
 from . import signals
 from .decisions import gives_way
 from .header import header_in
@@ -42,6 +41,10 @@ GRACE: Final = 5.0
 
 KILLED: Final = 1.0
 """Seconds after which one that didn't end by itself usually was: Celery gives it a tenth of one."""
+
+
+POLL_INTERVAL: Final = 0.2
+"""Seconds between two checks for dead children, of some microseconds each."""
 
 
 class Request(CelerysRequest):
@@ -189,3 +192,14 @@ def _revoked(request: Any, terminated: bool = False, **_: Any) -> None:
 
 
 task_revoked.connect(_revoked, weak=False, dispatch_uid="celery_locks")
+
+
+def _poll_for_deaths(sender: Any, **_: Any) -> None:
+    """Check for dead children every ``POLL_INTERVAL``. Celery's pool checks once when the child's end of a pipe closes, which
+    the kernel does shortly before the child can be waited for, and then every five seconds; until then its jobs stay locked."""
+    hub, maintain_pool = getattr(sender, "hub", None), getattr(sender.pool, "maintain_pool", None)
+    if hub is not None and maintain_pool is not None:
+        hub.call_repeatedly(POLL_INTERVAL, maintain_pool)
+
+
+worker_ready.connect(_poll_for_deaths, weak=False, dispatch_uid="celery_locks")

@@ -10,6 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from celery.exceptions import Ignore, Reject, Retry
+from celery.signals import task_failure, task_postrun, task_success
+
+from django_redis_locks import release_leftovers
 
 from .worker_start import DeliveredTask
 
@@ -50,3 +53,24 @@ def run(task: TaskOptions, body: Callable[[], Any], args: tuple[Any, ...], kwarg
         vars(task.request).pop("lock_run", None)
         held.end(outcome, requeued=requeued and bool(task.acks_late))
         task.request.update(lock_ended=held)
+
+
+def confirm(sender: Any = None, **_: Any) -> None:
+    """Record that the result of a task's run is stored: a copy of its message isn't run any more.
+
+    Celery sends these signals after that, in the process of the run, and not if the result could not be stored.
+    """
+    request = getattr(sender, "request", None)
+    held = None if request is None else request.get("lock_ended")
+    if held is not None:
+        held.confirm()
+
+
+def _release_leftovers(**_: Any) -> None:
+    """Release the locks of ``@redis_lock`` that were kept until the end of a transaction and not released then."""
+    release_leftovers()
+
+
+task_success.connect(confirm, weak=False, dispatch_uid="celery_locks")
+task_failure.connect(confirm, weak=False, dispatch_uid="celery_locks")
+task_postrun.connect(_release_leftovers, weak=False, dispatch_uid="celery_locks")

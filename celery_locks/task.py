@@ -13,9 +13,9 @@ from celery.utils.imports import symbol_by_name
 from django_redis_locks import LockNotOwned
 
 from . import app_settings as configuration
-from .grant import RunLock
 from .options import TaskOptions, checked, strangers
 from .run import run
+from .run_lock import RunLock
 from .submit import submit, told
 
 if TYPE_CHECKING:

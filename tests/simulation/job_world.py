@@ -16,8 +16,9 @@ from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
 from kombu.exceptions import EncodeError, OperationalError
 
-from celery_locks import request, stored
+from celery_locks import request
 from celery_locks.keys import key_of
+from celery_locks.run import confirm
 from celery_locks.times import times_of
 from django_redis_locks import LockBackendError, clock
 from django_redis_locks.backends.memory import MemoryBackend
@@ -271,7 +272,7 @@ class JobWorld:
     def _store_result(self, message: Message, status: str, result: Any) -> None:
         current().sleep(self.store_takes())
         self.results.store(message.id, status, result)
-        stored.confirm(self.task)
+        confirm(self.task)
 
     def store_takes(self) -> float:
         return self.random.choice([self.faults.trip(), self.faults.trip(), 0.05, 1.0])
