@@ -16,11 +16,10 @@ from ...core.clock import system_now as now
 from ...core.errors import LockBackendError
 from ...core.owners import running_loop
 from . import timers as alarms
-from .idle import Suspicion
+from .idle import IDLE_CHECK_AFTER, Suspicion
 from .multiplexed import MultiplexedConnection
 from .redispy import Failure, aconnect, adrop, asocket_of, opened_within
 from .sockets import close_copy
-from .sync_connections import IDLE_CHECK_AFTER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable

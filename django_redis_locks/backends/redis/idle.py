@@ -11,6 +11,11 @@ MOST_IDLE: Final = 64
 OLD: Final = 60.0
 """Seconds after which an idle connection of threads is closed, unless it is the only one."""
 
+IDLE_CHECK_AFTER: Final = 0.05
+"""Seconds after which an idle connection is looked at before it is used. What the server closed meanwhile isn't written
+to: nobody could tell such a request from one whose answer was lost, and a release would take "not mine" for its own
+work. Looking costs some microseconds, so a busy connection is spared it."""
+
 
 class Suspicion:
     """Of all idle connections to one server, of threads and loops.

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 from ...core.clock import system_now as now
 from ...core.errors import LockBackendError
 from . import timers as alarms
-from .idle import lifetime
+from .idle import IDLE_CHECK_AFTER, lifetime
 from .redispy import Failure, adrop
 from .resp import MORE, RECV_BUFFER, SMALL, ProtocolError, Reader, ServerError
 from .server_errors import is_outdated
-from .sync_connections import IDLE_CHECK_AFTER
 
 if TYPE_CHECKING:
     from collections.abc import Callable

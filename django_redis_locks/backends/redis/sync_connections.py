@@ -18,7 +18,7 @@ from ...core import patching
 from ...core.clock import system_now as now
 from ...core.errors import LockBackendError
 from . import timers as alarms
-from .idle import MOST_IDLE, OLD, Suspicion, lifetime
+from .idle import IDLE_CHECK_AFTER, MOST_IDLE, OLD, Suspicion, lifetime
 from .redispy import Failure, connect, drop
 from .resp import MORE, NONE, RECV_BUFFER, SMALL, ProtocolError, Reader, ServerError, read
 from .server_errors import is_outdated
@@ -28,11 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import redis
-
-IDLE_CHECK_AFTER = 0.05
-"""Seconds after which an idle connection is looked at before it is used. What the server closed meanwhile isn't written
-to: nobody could tell such a request from one whose answer was lost, and a release would take "not mine" for its own
-work. Looking costs some microseconds, so a busy connection is spared it."""
 
 
 class Demoted(Exception):
