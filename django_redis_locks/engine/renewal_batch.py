@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..core.effects import Command
 from ..core.errors import LockBackendError
-from ..core.replies import members, yes_or_no
+from ..primitives.lock import merged_renewal, renewal_group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..backends.base import Backend
+    from ..core.effects import Command
 
 MOST = 100
 """Locks in one command: some tenths of a millisecond of the server's time."""
@@ -28,17 +28,16 @@ def renew(prolongs: Sequence[Command[bool]], backend: Backend, timeout: float) -
     commands: list[Command[Any]] = []
     owners: list[list[int]] = []
     for number, prolong in enumerate(prolongs):
-        if prolong.name == "lock/renew":
-            lock, *index = prolong.keys
-            what = prolong.args[0], index[0] if index else lock.partition("}")[0]
-            groups.setdefault(what, []).append(number)
-        else:
+        group = renewal_group(prolong)
+        if group is None:
             commands.append(prolong)
             owners.append([number])
+        else:
+            groups.setdefault(group, []).append(number)
     for numbers in groups.values():
         for begin in range(0, len(numbers), MOST):
             some = numbers[begin : begin + MOST]
-            commands.append(_together([prolongs[number] for number in some]))
+            commands.append(merged_renewal([prolongs[number] for number in some]))
             owners.append(some)
     answers: list[Any] = [None] * len(prolongs)
     for command, some, reply in zip(commands, owners, backend.call_many(commands, timeout), strict=True):
@@ -51,14 +50,3 @@ def renew(prolongs: Sequence[Command[bool]], backend: Backend, timeout: float) -
         for lock_id, number in enumerate(some):
             answers[number] = held[lock_id] if isinstance(held, list) else held
     return answers
-
-
-def _together(prolongs: list[Command[bool]]) -> Command[list[bool]]:
-    first = prolongs[0]
-    keys = [prolong.keys[0] for prolong in prolongs]
-    tokens = [prolong.args[1] for prolong in prolongs]
-    return Command("lock/renew", (*keys, *first.keys[1:]), (first.args[0], *tokens), _each)
-
-
-def _each(reply: Any) -> list[bool]:
-    return [yes_or_no(answer) for answer in members(reply)]

@@ -122,6 +122,27 @@ def read_renewed(reply: Any) -> bool:
     return yes_or_no(answer)
 
 
+def renewal_group(command: Command[Any]) -> object:
+    """Return what renewals must have in common to be merged: the lease, and the index or else the bucket of the keys. None for
+    any command but the renewal of one lock."""
+    if command.name != "lock/renew":
+        return None
+    lock, *index = command.keys
+    return command.args[0], index[0] if index else lock.partition("}")[0]
+
+
+def merged_renewal(commands: Sequence[Command[bool]]) -> Command[list[bool]]:
+    """Merge renewals of one group. The reply says of each lock, in order, whether it is still owned."""
+    first = commands[0]
+    locks = [command.keys[0] for command in commands]
+    tokens = [command.args[1] for command in commands]
+    return Command("lock/renew", (*locks, *first.keys[1:]), (first.args[0], *tokens), read_merged_renewal)
+
+
+def read_merged_renewal(reply: Any) -> list[bool]:
+    return [yes_or_no(answer) for answer in members(reply)]
+
+
 def read_holder(lock: Lock, reply: Any) -> Holder | None:
     """As ``read_look``.
 
