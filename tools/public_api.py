@@ -58,7 +58,6 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     "django_redis_locks.backends.redis": (),
     "django_redis_locks.cache": (),
     "django_redis_locks.cache.middleware": (
-        "StampedeCacheMiddleware",
         "StampedeFetchMiddleware",
         "StampedeUpdateMiddleware",
     ),
@@ -115,7 +114,6 @@ ONLY: Final[dict[str, set[str]]] = {
     "HeldLockAdmin": {"actions", "force_release", "has_force_release_permission", "list_display", "list_filter"},
     "MemoryBackend": set(),
     "RedisBackend": set(),
-    "StampedeCacheMiddleware": {"personal", "stale", "using", "wait"},
     "StampedeFetchMiddleware": {"personal", "stale", "using", "wait"},
     "StampedeUpdateMiddleware": {"personal", "stale", "using", "wait"},
 }

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from django.middleware.cache import FetchFromCacheMiddleware, UpdateCacheMiddleware
 
-from .pages.decorator import Pages
 from .pages.request import PageRequest
 from .pages.storage import PageOptions
 
@@ -78,15 +77,3 @@ class StampedeFetchMiddleware(PageOptions, FetchFromCacheMiddleware):
         else:
             visit.waits = False
         return visit
-
-
-class StampedeCacheMiddleware(Pages):
-    """Both in one, for sites whose other middleware doesn't change what pages depend on."""
-
-    def __call__(self, request: HttpRequest) -> Any:
-        if self.async_mode:
-            return self.__acall__(request)
-        return self.serve(request, lambda: self.get_response(request))
-
-    async def __acall__(self, request: HttpRequest) -> Any:
-        return await self.aserve(request, lambda: self.get_response(request))

@@ -28,7 +28,7 @@ V = TypeVar("V", bound=Callable[..., Any])
 
 
 class Pages(PageOptions, CacheMiddleware):
-    """Django's middleware, of one view or of a site, with turns."""
+    """Django's cache middleware for one view; concurrent requests for a page render it once."""
 
     def serve(self, request: HttpRequest, view: Callable[[], Any]) -> Any:
         """The page, from the cache or the view."""
