@@ -34,7 +34,7 @@ clock.on_install(_down.clear)
 @shared_task(name=NAME, base=Task, ignore_result=True, max_retries=0, acks_late=False)
 def load(path: str, args: list[Any], kwargs: dict[str, Any], token: str) -> bool:
     """Load the value of a cached function for these arguments; False if that isn't to be done any more."""
-    from django_redis_locks.cache import take_over  # noqa: PLC0415 - a project that caches nothing doesn't need it
+    from django_redis_locks.cache.decorator.function import take_over  # noqa: PLC0415 - most projects don't need it
 
     return take_over(path, token, args, kwargs)
 
@@ -71,14 +71,16 @@ def submit(job: Job) -> None:
 
 
 def _check(job: Job, task: Task[Any, Any], kwargs: dict[str, Any]) -> None:
-    """What workers would be given must mean the same value, or they would load another one, which nobody asked for."""
+    """The arguments that workers receive must have the key of the value, or a worker would load another one."""
+    from django_redis_locks.cache.decorator.function import is_same_value  # noqa: PLC0415 - most projects don't need it
+
     if job.path.startswith("__main__:"):
         raise LookupError(f"a worker can't import {job.path}: move it into a module")
     serializer = task.serializer
     try:
         content_type, encoding, data = dumps((job.args, kwargs), serializer)
         sent_args, sent_kwargs = loads(data, content_type, encoding, accept={content_type})
-        same = job.means(sent_args, sent_kwargs)
+        same = is_same_value(job, sent_args, sent_kwargs)
     except Exception as error:
         if type(error) is LookupError:
             raise

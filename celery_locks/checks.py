@@ -94,8 +94,9 @@ def _of_beat(task: TaskOptions) -> Iterator[TaskWarning]:
 
 
 def _of_loads(app: Celery) -> Iterator[TaskWarning]:
-    cache = sys.modules.get("django_redis_locks.cache")  # not imported for this: what isn't loaded has no functions
-    paths: list[str] = [] if cache is None else cache.refreshed_by_celery()
+    # Not imported here: a module that isn't loaded has no functions
+    functions = sys.modules.get("django_redis_locks.cache.decorator.function")
+    paths: list[str] = [] if functions is None else functions.refreshed_by_celery()
     if paths and not app.conf.broker_url and not app.conf.task_always_eager:
         yield TaskWarning(
             "celery_locks.W006",

@@ -14,7 +14,6 @@ from .api import (
 )
 from .backend.stampede import StampedeCache
 from .decorator.cached import cached
-from .decorator.function import refreshed_by_celery, take_over
 from .errors import LoadError, LoadFailed, LoadTimeout
 from .loading.early import XFetch
 from .loading.loader import LoadContext
@@ -45,6 +44,4 @@ __all__ = [
     "invalidate",
     "load_finished",
     "refresh",
-    "refreshed_by_celery",
-    "take_over",
 ]

@@ -15,7 +15,7 @@ from tests.cache.backends import HERE, LOCMEM, THERE, as_tenant, at, by_tenant
 from tests.cache.callers import STALE, Callers, Loader
 from tests.contract.matrix import PATIENCE, eventually
 from tests.django.helpers import in_thread
-from tests.probes.cache import find_cached_function, limit_background_loads
+from tests.probes.cache import carry_out, limit_background_loads
 
 
 def test_job_of_a_callable_carries_the_claim(cache_pair: str) -> None:
@@ -122,11 +122,6 @@ def grow_old(key: str) -> None:
     assert caches["default"].touch(key, 500)  # less than `stale` is left
 
 
-def carry_out(job: Job) -> bool:
-    """As a worker does."""
-    return find_cached_function(job.path).take_over(job.token, job.args, job.kwargs)
-
-
 def test_worker_finds_the_function_and_carries_the_job_out_once() -> None:
     """[S37] It is claimed by the caller."""
     assert report(2031) == "2031 1"
@@ -142,9 +137,9 @@ def test_worker_finds_the_function_and_carries_the_job_out_once() -> None:
 
 def test_job_of_a_function_that_is_not_found_raises() -> None:
     """[S37] The code of a worker may be older, or newer."""
-    for path in ("nowhere:report", f"{__name__}:nothing", f"{__name__}:carry_out", "report", ""):
+    for path in ("nowhere:report", f"{__name__}:nothing", f"{__name__}:grow_old", "report", ""):
         with pytest.raises(LookupError, match="does this process run the same code"):
-            find_cached_function(path)
+            carry_out(Job(path))
 
 
 def test_soft_invalidation_keeps_the_value_as_stale() -> None:

@@ -13,8 +13,8 @@ import pytest
 from django.core.cache import caches
 
 from django_redis_locks.backends.redis.backend import RedisBackend
-from django_redis_locks.cache import values
-from django_redis_locks.cache.decorator.function import find
+from django_redis_locks.cache import Job, values
+from django_redis_locks.cache.decorator.function import take_over
 from django_redis_locks.cache.loading import background, early
 from django_redis_locks.cache.loading import coordinator as coordinators
 from django_redis_locks.cache.loading import invalidation as fences
@@ -97,9 +97,9 @@ def has_pending_stores() -> bool:
     return commits.any_pending()
 
 
-def find_cached_function(path: str) -> Any:
-    """The function of a refresh job, as a worker looks it up."""
-    return find(path)
+def carry_out(job: Job) -> bool:
+    """Run a refresh job as a worker does."""
+    return take_over(job.path, job.token, job.args, job.kwargs)
 
 
 def seconds_learned(name: str) -> float | None:

@@ -7,10 +7,13 @@ import weakref
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from importlib import import_module
 from types import MethodType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 from ...core.durations import Duration
 from .function_cache import FunctionCache
+
+if TYPE_CHECKING:
+    from ..loading.refresh_job import Job
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -80,11 +83,6 @@ class Cached(Generic[P, R_co]):
     async def aget_many(self, calls: Iterable[Any]) -> Any:
         """``get_many``, awaited. Asynchronous functions load what is missing side by side."""
         return await self._function_cache.aget_many(self._first, list(calls))
-
-    def take_over(self, token: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> bool:
-        """Carry out a load that another process claimed and handed over as a ``Job``; False if the claim isn't in force any
-        more, so that there is nothing to do."""
-        return self._function_cache.take_over(token, (*self._first, *args), dict(kwargs or {}))
 
     @property
     def path(self) -> str:
@@ -170,10 +168,10 @@ class Bound(Cached[P, R_co]):
 
 
 def find(path: str) -> Cached[Any, Any]:
-    """What ``path`` told in another process.
+    """The cached function at this path, which is ``Cached.path`` of a process with the same code.
 
     Raises:
-        LookupError: nothing that is cached is there.
+        LookupError: no cached function is there.
     """
     module, _, names = path.partition(":")
     try:
@@ -186,22 +184,34 @@ def find(path: str) -> Cached[Any, Any]:
 
 
 def take_over(path: str, token: str, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> bool:
-    """Carry out a ``Job`` of another process: load what the cached function there has for these arguments.
+    """Carry out a ``Job`` of another process: load the value that the cached function has for these arguments.
 
     Returns:
-        Whether it was loaded. Not if there is nothing to do any more: the lease has ended, the value was invalidated or
-        written, or somebody has done it.
+        Whether it was loaded. False if the claim is no longer in force: its lease has ended, the value was invalidated or
+        written, or another process has carried the job out.
 
     Raises:
-        LookupError: nothing that is cached is there.
+        LookupError: no cached function is there.
     """
-    return find(path).take_over(token, args, kwargs)
+    cached = find(path)
+    return cached._function_cache.take_over(token, (*cached._first, *args), dict(kwargs or {}))
+
+
+def is_same_value(job: Job, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the job's function has the job's value for these arguments. A serializer may have changed them: to JSON a
+    tuple is a list.
+
+    Raises:
+        LookupError: no cached function is at the job's path.
+    """
+    plain: str = job.call.plain
+    return find(job.path).key(*args, **kwargs) == plain
 
 
 by_celery: weakref.WeakSet[Cached[Any, Any]] = weakref.WeakSet()
-"""What has ``refresh="celery"``."""
+"""The functions of this process with ``refresh="celery"``."""
 
 
 def refreshed_by_celery() -> list[str]:
-    """Where the functions of this process are that workers are to refresh."""
+    """The paths of the functions of this process with ``refresh="celery"``."""
     return sorted({cached.path for cached in by_celery})

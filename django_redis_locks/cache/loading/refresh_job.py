@@ -20,7 +20,7 @@ from .. import metrics
 from . import background
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
     from ...primitives.load import Claim
     from .request import LoadRequest
@@ -31,15 +31,14 @@ CELERY = "celery_locks.cache_refresh.submit"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A load to be carried out for a claim: here by ``run()``, in another process by ``take_over`` of path and arguments. It
-    carries neither language nor time zone: there the loader has those of its process.
+    """A claimed load that is carried out later, by ``run()``. It carries neither language nor time zone.
 
     Attributes:
-        path: where its loader, or the function that ``cached`` made, is found: ``"package.module:name"``; "" if nowhere.
-        args: of that function.
-        kwargs: of that function.
-        token: of the claim; a secret.
-        expire: seconds for which the claim is kept. Whoever comes later does nothing.
+        path: import path of the loader, or of the function with ``@cached``: ``"package.module:name"``; "" if it has none.
+        args: positional arguments of that function.
+        kwargs: keyword arguments of that function.
+        token: token of the claim; a secret.
+        expire: seconds for which the claim is kept. A job that runs later does nothing.
     """
 
     path: str
@@ -57,18 +56,6 @@ class Job:
         if self.call.asynchronous or self.call.of_task:
             return async_to_sync(arun)(taking_over(self.call, self.token), performer)
         return run(taking_over(self.call, self.token), performer)
-
-    def means(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Whether the cached function at ``path`` has this very value for these arguments. What they became on their way may
-        be others: to JSON a tuple is a list.
-
-        Raises:
-            LookupError: there is no such function, not even here.
-        """
-        from ..decorator.function import find  # noqa: PLC0415 - it makes jobs itself
-
-        plain: str = self.call.plain
-        return find(self.path).key(*args, **kwargs) == plain
 
 
 def path_of(loader: Any) -> str:

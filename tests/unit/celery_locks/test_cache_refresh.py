@@ -22,7 +22,8 @@ from kombu.exceptions import OperationalError
 from celery_locks import SingletonTask
 from celery_locks import cache_refresh as loads
 from django_redis_locks import cache
-from django_redis_locks.cache import Job, cached, invalidate, take_over
+from django_redis_locks.cache import Job, cached, invalidate
+from django_redis_locks.cache.decorator.function import take_over
 from django_redis_locks.cache.loading import refresh_job as refreshing
 from django_redis_locks.testing import ManualClock
 from tests.contract.matrix import eventually
