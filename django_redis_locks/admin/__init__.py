@@ -1,6 +1,6 @@
 """The page of held locks in Django's admin: ``/admin/django_redis_locks/heldlock/``.
 
-It stands on the default site. For another one: ``my_site.register(HeldLock, HeldLockAdmin)``.
+It is registered on the default site. For another site: ``my_site.register(HeldLock, HeldLockAdmin)``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The filters at the side of the page. One alias is shown at a time: two stores have no common order and no total."""
+"""The filters beside the list. It shows one alias at a time: two stores have no common order and no common total."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from .queryset import aliases
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
-    from .queryset import Rows
+    from .queryset import LockQuerySet
 
 
-class OneOf(admin.SimpleListFilter):
-    """One choice is always made; without a parameter the first one."""
+class RequiredChoiceFilter(admin.SimpleListFilter):
+    """A filter that always has one choice selected, the first one by default."""
 
     def chosen(self) -> str:
-        """
+        """The value of the selected choice.
+
         Raises:
             IncorrectLookupParameters: there is no such choice.
         """
@@ -40,7 +41,7 @@ class OneOf(admin.SimpleListFilter):
             yield {"selected": value == chosen, "query_string": link, "display": label}
 
 
-class AliasFilter(OneOf):
+class AliasFilter(RequiredChoiceFilter):
     title = _("alias")
     parameter_name = "alias"
 
@@ -48,14 +49,14 @@ class AliasFilter(OneOf):
         return [(alias, alias) for alias in aliases()]
 
     def has_output(self) -> bool:
-        """Also where there is no choice, but a parameter to refuse."""
+        """With one alias only if the request has a parameter, which is then validated."""
         return len(self.lookup_choices) > 1 or self.value() is not None
 
-    def queryset(self, request: HttpRequest, rows: Rows) -> Rows:  # type: ignore[override]
+    def queryset(self, request: HttpRequest, rows: LockQuerySet) -> LockQuerySet:  # type: ignore[override]
         return rows.of(self.chosen())
 
 
-class StateFilter(OneOf):
+class StateFilter(RequiredChoiceFilter):
     title = _("state")
     parameter_name = "state"
 
@@ -65,6 +66,6 @@ class StateFilter(OneOf):
             ("all", _("all of these")),
         ]
 
-    def queryset(self, request: HttpRequest, rows: Rows) -> Rows:  # type: ignore[override]
-        state: Any = self.chosen()  # its lookups are the states
+    def queryset(self, request: HttpRequest, rows: LockQuerySet) -> LockQuerySet:  # type: ignore[override]
+        state: Any = self.chosen()  # the values of its lookups are states
         return rows.in_state(state)

@@ -1,7 +1,7 @@
-"""Freeing locks by force, in two steps: a page that shows what would be freed, and a POST that frees just that.
+"""Forced release in the admin, in two steps: a page that shows the chosen locks, and a POST that releases exactly those.
 
-What the page showed of each lock, its fence, comes back with the POST, and the store compares: a lock that has another
-holder by now isn't freed.
+The page contains the fence of each lock, the POST sends it back, and the store compares it: a lock that has another holder
+by then isn't released.
 """
 
 from __future__ import annotations
@@ -12,39 +12,44 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from django import VERSION, forms
-from django.contrib import messages
+from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.utils import quote
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.db import router, transaction
 from django.http import HttpResponseNotAllowed, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
+from django.urls import path, reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from .. import inspection
 from ..core.errors import LockError
 from ..core.text import distinct
-from . import formatting as shown
-from . import queryset as rows
+from . import formatting
+from .queryset import aliases, find, find_all
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
 
     from ..models import HeldLock
-    from .held_locks import HeldLockAdmin
+
+    Base = admin.ModelAdmin[HeldLock]
+else:
+    Base = object
 
 _log = logging.getLogger("django_redis_locks.admin")
 
 URL: Final = "django_redis_locks_heldlock_force_release"
 CHANGELIST: Final = "django_redis_locks_heldlock_changelist"
 LOCK, FENCE = "lock", "fence"
-"""The parameters of the page: one of each per lock."""
+"""The parameters of the page, one of each per lock."""
 
 FILTERS: Final = "_changelist_filters"
-"""What the list showed, as Django's own pages carry it: search, filters and page."""
+"""The parameter in which Django's pages carry the list's search, filters and page."""
 
-NAMED: Final = 5
-"""So many keys are named in a message."""
+KEYS_IN_MESSAGE: Final = 5
+"""A message names at most this number of keys."""
 
 
 class ReasonForm(forms.Form):
@@ -56,107 +61,157 @@ class ReasonForm(forms.Form):
     )
 
 
-def url_of(page: HeldLockAdmin, request: HttpRequest, lock: HeldLock) -> str:
-    filters = _filters(request)
-    return f"{page.url('force_release')}?{urlencode({LOCK: lock.pk, **({FILTERS: filters} if filters else {})})}"
+class ForceReleaseMixin(Base):
+    """The action of a list of held locks, its page, and their permission."""
+
+    actions = ("force_release",)
+
+    def has_force_release_permission(self, request: HttpRequest) -> bool:
+        """Releasing needs the permission to view, too: the page shows the locks."""
+        user: Any = request.user
+        return self.has_view_permission(request) and user.has_perm(f"{self.opts.app_label}.force_release_heldlock")
+
+    def get_urls(self) -> list[Any]:
+        view = self.admin_site.admin_view(self.force_release_view)
+        return [path("force-release/", view, name=URL), *super().get_urls()]
+
+    def url(self, name: str, *args: str) -> str:
+        """The address of a page of this model on this site."""
+        view = f"admin:{self.opts.app_label}_{self.opts.model_name}_{name}"
+        return reverse(view, args=[quote(arg) for arg in args], current_app=self.admin_site.name)
+
+    def force_release_url(self, request: HttpRequest, lock: HeldLock) -> str:
+        """The page for one lock, with the filters of the request."""
+        filters = list_filters(request)
+        return f"{self.url('force_release')}?{urlencode({LOCK: lock.pk, **({FILTERS: filters} if filters else {})})}"
+
+    @admin.action(permissions=["force_release"], description=gettext_lazy("Release by force…"))
+    def force_release(self, request: HttpRequest, queryset: Any) -> HttpResponse | None:
+        """The action of the list: shows the page for the selected locks, and releases nothing."""
+        if request.POST.get("select_across") not in (None, "", "0"):
+            self.message_user(request, _("Locks are released page by page, not all at once."), messages.ERROR)
+            return None
+        return self._confirmation(request, list(queryset), queryset.problem)
+
+    def force_release_view(self, request: HttpRequest) -> HttpResponse:
+        """GET shows the locks, POST releases them."""
+        if not self.has_force_release_permission(request):
+            raise PermissionDenied
+        if request.method in ("GET", "HEAD"):
+            return self._confirmation(request, *find_all(request.GET.getlist(LOCK)))
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
+        form = ReasonForm(request.POST)
+        ids, fences = request.POST.getlist(LOCK), request.POST.getlist(FENCE)
+        if not form.is_valid():
+            return self._confirmation(request, *find_all(ids), form)
+        return self._release(request, dict(zip(ids, fences, strict=False)), form.cleaned_data["reason"])
+
+    def _list_url(self, filters: str) -> str:
+        return self.url("changelist") + (f"?{filters}" if filters else "")
+
+    def _confirmation(
+        self, request: HttpRequest, found: list[HeldLock], problem: str, form: ReasonForm | None = None
+    ) -> HttpResponse:
+        """The page that shows the current state of the locks to be released."""
+        found = [lock for lock in found if lock.fence is not None]
+        filters = list_filters(request)
+        list_url = self._list_url(filters)
+        if not found and not problem:
+            self.message_user(request, _("None of these locks is held any more."), messages.WARNING)
+            return HttpResponseRedirect(list_url)
+        of_one = f"?{urlencode({FILTERS: filters})}" if filters else ""
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Release by force"),
+            "opts": self.opts,
+            "media": self.media,
+            "form": form or ReasonForm(),
+            "problem": problem,
+            "several_aliases": len({lock.alias for lock in found}) > 1,
+            "force_release_url": self.url("force_release"),
+            "back_url": self.url("change", found[0].pk) + of_one if len(found) == 1 else list_url,
+            "list_url": list_url,
+            "filters": filters,
+            "breadcrumb_list": VERSION >= (6, 1),
+            "locks": [
+                {
+                    "lock": lock,
+                    "key": distinct(lock.key),
+                    "holder": formatting.holder(lock.info.holder) if lock.info and lock.info.holder else "",
+                    "held_for": formatting.duration(lock.held_for or 0.0),
+                    "waiting": formatting.waiting(lock.waiting),
+                }
+                for lock in found
+            ],
+        }
+        return TemplateResponse(request, "admin/django_redis_locks/heldlock/force_release.html", context)
+
+    def _release(self, request: HttpRequest, fences: dict[str, str], reason: str) -> HttpResponse:
+        """Release each lock if it still has the fence that was shown, report the outcomes, and return to the list.
+
+        Args:
+            fences: by the id of the lock.
+        """
+        outcomes: defaultdict[str, list[HeldLock]] = defaultdict(list)
+        for id, fence in fences.items():
+            lock = find(id)
+            if lock is None:
+                continue
+            outcome = (lock.problem and "problem") or _release_one(lock, fence, reason, request.user.get_username())
+            outcomes[outcome].append(lock)
+            if outcome == "problem":
+                break  # each further lock would wait for the store as long
+        for lock in outcomes["freed"]:
+            self._log_release(request, lock, reason)
+        self._report(request, outcomes)
+        using = next((lock.alias for locks in outcomes.values() for lock in locks), None)
+        usual = urlencode({"alias": using}) if using not in (None, aliases()[0]) else ""
+        return HttpResponseRedirect(self._list_url(list_filters(request) or usual))
+
+    def _log_release(self, request: HttpRequest, lock: HeldLock, reason: str) -> None:
+        """Write to the admin's log. The lock is already free: a failing database is reported, and doesn't hide that."""
+        user_id: Any = request.user.pk
+        message = _("Released by force (fence %(fence)s): %(reason)s") % {"fence": lock.fence, "reason": reason}
+        try:
+            with transaction.atomic(
+                using=router.db_for_write(LogEntry)
+            ):  # in a view's transaction, only this part fails
+                LogEntry.objects.log_actions(user_id, [lock], CHANGE, message, single_object=True)
+        except Exception:  # noqa: BLE001 - whatever it is
+            _log.exception("The forced release of lock %s couldn't be written to the admin's log", lock.name)
+            self.message_user(request, _("The admin's log couldn't be written."), messages.WARNING)
+
+    def _report(self, request: HttpRequest, outcomes: dict[str, list[HeldLock]]) -> None:
+        """One message for each kind of outcome."""
+        for outcome, level in (
+            ("freed", messages.SUCCESS),
+            ("gone", messages.WARNING),
+            ("changed", messages.ERROR),
+            ("problem", messages.ERROR),
+        ):
+            locks = outcomes.get(outcome, [])
+            if locks:
+                keys = ", ".join(distinct(lock.key) for lock in locks[:KEYS_IN_MESSAGE])
+                values = {
+                    "count": len(locks),
+                    "keys": f"{keys}, …" if len(locks) > KEYS_IN_MESSAGE else keys,
+                    "problem": locks[0].problem,
+                }
+                self.message_user(request, _message(outcome, len(locks)) % values, level)
+        if not any(outcomes.values()):
+            self.message_user(request, _("Nothing was released."), messages.WARNING)
 
 
-def _filters(request: HttpRequest) -> str:
-    """What the list showed from which the request comes: of an action, the list's own address."""
+def list_filters(request: HttpRequest) -> str:
+    """The search, filters and page of the list that the request comes from. The action is a request of the list itself."""
     if request.resolver_match is not None and request.resolver_match.url_name == CHANGELIST:
         return request.GET.urlencode()
     return QueryDict(request.POST.get(FILTERS) or request.GET.get(FILTERS, "")).urlencode()
 
 
-def _list_url(page: HeldLockAdmin, filters: str) -> str:
-    return page.url("changelist") + (f"?{filters}" if filters else "")
-
-
-def of_selected(page: HeldLockAdmin, request: HttpRequest, selected: Any) -> HttpResponse | None:
-    """The action of the list: it frees nothing, it leads to the page."""
-    if request.POST.get("select_across") not in (None, "", "0"):
-        page.message_user(request, _("Locks are released page by page, not all at once."), messages.ERROR)
-        return None
-    return _ask(page, request, list(selected), selected.problem)
-
-
-def view(page: HeldLockAdmin, request: HttpRequest) -> HttpResponse:
-    """GET shows, POST frees."""
-    if not page.has_force_release_permission(request):
-        raise PermissionDenied
-    if request.method in ("GET", "HEAD"):
-        return _ask(page, request, *rows.find_all(request.GET.getlist(LOCK)))
-    if request.method != "POST":
-        return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
-    form = ReasonForm(request.POST)
-    ids, fences = request.POST.getlist(LOCK), request.POST.getlist(FENCE)
-    if not form.is_valid():
-        return _ask(page, request, *rows.find_all(ids), form)
-    return _free(page, request, list(zip(ids, fences, strict=False)), form.cleaned_data["reason"])
-
-
-def _ask(
-    page: HeldLockAdmin,
-    request: HttpRequest,
-    found: list[HeldLock],
-    problem: str,
-    form: ReasonForm | None = None,
-) -> HttpResponse:
-    """The page: what would be freed, as it is now."""
-    found = [lock for lock in found if lock.fence is not None]
-    if not found and not problem:
-        page.message_user(request, _("None of these locks is held any more."), messages.WARNING)
-        return HttpResponseRedirect(_list_url(page, _filters(request)))
-    filters = _filters(request)
-    list_url = _list_url(page, filters)
-    of_one = f"?{urlencode({FILTERS: filters})}" if filters else ""
-    context = {
-        **page.admin_site.each_context(request),
-        "title": _("Release by force"),
-        "opts": page.opts,
-        "media": page.media,
-        "form": form or ReasonForm(),
-        "problem": problem,
-        "several_aliases": len({lock.alias for lock in found}) > 1,
-        "force_release_url": page.url("force_release"),
-        "back_url": page.url("change", found[0].pk) + of_one if len(found) == 1 else list_url,
-        "list_url": list_url,
-        "filters": filters,
-        "breadcrumb_list": VERSION >= (6, 1),
-        "locks": [
-            {
-                "lock": lock,
-                "key": distinct(lock.key),
-                "holder": shown.holder(lock.info.holder) if lock.info and lock.info.holder else "",
-                "held_for": shown.duration(lock.held_for or 0.0),
-                "waiting": shown.waiting(lock.waiting),
-            }
-            for lock in found
-        ],
-    }
-    return TemplateResponse(request, "admin/django_redis_locks/heldlock/force_release.html", context)
-
-
-def _free(page: HeldLockAdmin, request: HttpRequest, shown_ones: list[tuple[str, str]], reason: str) -> HttpResponse:
-    """Each as far as it is the one that was shown; then what became of them, and back to the list."""
-    outcomes: defaultdict[str, list[HeldLock]] = defaultdict(list)
-    for id, fence in dict(shown_ones).items():
-        lock = rows.find(id)
-        if lock is None:
-            continue
-        outcome = (lock.problem and "problem") or _free_one(lock, fence, reason, request.user.get_username())
-        outcomes[outcome].append(lock)
-        if outcome == "problem":
-            break  # the next one would wait as long
-    for lock in outcomes["freed"]:
-        _remember(page, request, lock, reason)
-    _tell(page, request, outcomes)
-    using = next((lock.alias for locks in outcomes.values() for lock in locks), None)
-    usual = urlencode({"alias": using}) if using not in (None, rows.aliases()[0]) else ""
-    return HttpResponseRedirect(_list_url(page, _filters(request) or usual))
-
-
-def _free_one(lock: HeldLock, fence: str, reason: str, actor: str) -> str:
+def _release_one(lock: HeldLock, fence: str, reason: str, actor: str) -> str:
+    """Return the outcome: "freed", "gone" (free already), "changed" (another holder) or "problem" (unknown)."""
     if lock.fence is None:
         return "gone"
     if not (fence.isascii() and fence.isdigit() and len(fence) < 20):
@@ -169,35 +224,7 @@ def _free_one(lock: HeldLock, fence: str, reason: str, actor: str) -> str:
     return "freed" if freed else "changed"
 
 
-def _remember(page: HeldLockAdmin, request: HttpRequest, lock: HeldLock, reason: str) -> None:
-    """In the admin's log. The lock is free already: a database that fails can't change that, and must not hide it."""
-    who: Any = request.user.pk
-    about = _("Released by force (fence %(fence)s): %(reason)s") % {"fence": lock.fence, "reason": reason}
-    try:
-        with transaction.atomic(using=router.db_for_write(LogEntry)):  # in a view's transaction, only this part fails
-            LogEntry.objects.log_actions(who, [lock], CHANGE, about, single_object=True)
-    except Exception:  # noqa: BLE001 - whatever it is
-        _log.exception("The forced release of lock %s couldn't be written to the admin's log", lock.name)
-        page.message_user(request, _("The admin's log couldn't be written."), messages.WARNING)
-
-
-def _tell(page: HeldLockAdmin, request: HttpRequest, outcomes: dict[str, list[HeldLock]]) -> None:
-    for outcome, level in (
-        ("freed", messages.SUCCESS),
-        ("gone", messages.WARNING),
-        ("changed", messages.ERROR),
-        ("problem", messages.ERROR),
-    ):
-        locks = outcomes.get(outcome, [])
-        if locks:
-            keys = ", ".join(distinct(lock.key) for lock in locks[:NAMED])
-            about = {"count": len(locks), "keys": f"{keys}, …" if len(locks) > NAMED else keys}
-            page.message_user(request, _sentence(outcome, len(locks)) % {**about, "problem": locks[0].problem}, level)
-    if not any(outcomes.values()):
-        page.message_user(request, _("Nothing was released."), messages.WARNING)
-
-
-def _sentence(outcome: str, count: int) -> str:
+def _message(outcome: str, count: int) -> str:
     if outcome == "freed":
         return ngettext("Released: %(keys)s.", "%(count)d locks were released: %(keys)s.", count)
     if outcome == "gone":

@@ -1,4 +1,4 @@
-"""How values are shown: keys that may hold anything, times as people say them, states as badges."""
+"""Values as text and HTML of the admin: keys, which may contain anything, durations, states."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..inspection import LockInfo
 
 LONGEST = 80
-"""Characters of a key in the list; all of it is in its title, and on its own page."""
+"""Characters of a key in the list. Its tooltip and its page show the whole key."""
 
 STATES: dict[str, tuple[Any, Any]] = {
     "held": (pgettext_lazy("lock", "held"), gettext_lazy("Its lease is renewed, or hasn't ended yet.")),
@@ -39,11 +39,11 @@ STATES: dict[str, tuple[Any, Any]] = {
     "free": (pgettext_lazy("lock", "free"), gettext_lazy("Nobody holds it.")),
     "foreign": (pgettext_lazy("lock", "not a lock"), gettext_lazy("Something else lives under its key in the store.")),
 }
-"""What each state is called, and means."""
+"""The label and the explanation of each state."""
 
 
 def key(text: str, task_id: str | None = None) -> SafeString:
-    """In the list; of a job with its task below it."""
+    """A key in the list; the key of a job with its task id below it."""
     whole = distinct(text)
     short = whole if len(whole) <= LONGEST else whole[: LONGEST - 1] + "…"
     shown = format_html('<span class="redis-lock-key" title="{}">{}</span>', whole, short)
@@ -59,22 +59,22 @@ def badge(state: str) -> SafeString:
 
 
 def holder(found: Holder) -> SafeString:
-    """In the list: the host, and below it who it is there."""
-    who = str(found).removeprefix(found.host or "").strip()
+    """A holder in the list: the host, and below it the process and the thread or task."""
+    process = str(found).removeprefix(found.host or "").strip()
     return format_html(
         '<span class="redis-lock-host">{}</span> <span class="redis-lock-who">{}</span>',
         escape_unprintable(found.host or ""),
-        escape_unprintable(who),
+        escape_unprintable(process),
     )
 
 
 def digest(info: LockInfo) -> SafeString:
-    """What log records have instead of the key."""
+    """The digest that stands for the key in log records."""
     return format_html("<code>{}</code>", info.digest)
 
 
 def duration(seconds: float) -> str:
-    """In the two units that matter."""
+    """A duration in its two largest units."""
     whole = max(0, int(seconds))
     minutes, hours, days = whole // 60, whole // 3600, whole // 86400
     if days:
@@ -87,14 +87,14 @@ def duration(seconds: float) -> str:
 
 
 def lease(seconds: float) -> str:
-    """What is left of it, or how long ago it ended."""
+    """The time that is left of a lease, or the time since it ended."""
     if seconds >= 0:
         return duration(seconds)
     return _("ended %(time)s ago") % {"time": duration(-seconds)}
 
 
 def since(info: LockInfo) -> SafeString | None:
-    """When it was acquired, in the time zone of whoever looks."""
+    """The time of acquisition in the current time zone."""
     if info.since is None:
         return None
     if settings.USE_TZ:
@@ -107,13 +107,14 @@ def since(info: LockInfo) -> SafeString | None:
 
 
 def waiting(queues: int) -> str:
+    """The number of processes in which something waits for the lock."""
     if not queues:
         return _("nobody")
     return ngettext("%(count)d process", "%(count)d processes", queues) % {"count": queues}
 
 
 def command(info: LockInfo) -> SafeString:
-    """That shows the same where there is no browser."""
+    """The command that shows the lock in a terminal."""
     words = ["python", "manage.py", "redis_locks", "show"]
     if info.alias != DEFAULT:
         words += ["--alias", info.alias]

@@ -1,7 +1,7 @@
-"""What the admin's change list, its paginator and its actions ask of a QuerySet, answered by ``inspection.py``.
+"""The part of a QuerySet that the admin's change list, its paginator and its actions use, on ``inspection.py``.
 
-Not a QuerySet: what isn't here, nobody needs. Nothing is read before somebody asks for rows, and then one page at once. A
-store that can't be asked gives no rows and a ``problem``, never an exception: the page has to say so, not to fail.
+It is lazy: the first access to rows reads one page. A store that can't be reached gives no rows and a ``problem``, no
+exception, so that the page shows the error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..inspection import Choice, LockInfo, Page
 from ..models import HeldLock
 
 PAGE: Final = 50
-"""So many locks are on a page."""
+"""Locks on a page."""
 
 ORDERS: Final = ("key", "name", "holder", "held_for", "lease_left", "fence", "waiting")
 
@@ -32,7 +32,7 @@ _unsafe = re.compile(r"[\x00-\x20%\x7f]")
 
 
 def aliases() -> list[str]:
-    """Of ``REDIS_LOCKS``, the default one first."""
+    """The aliases of ``REDIS_LOCKS``, the default one first."""
     try:
         known = list(locks)
     except ImproperlyConfigured:
@@ -41,19 +41,19 @@ def aliases() -> list[str]:
 
 
 def id_of(alias: str, key: str) -> str:
-    """Names a lock in addresses: whatever the key holds, without control characters and spaces."""
+    """The id of a lock in addresses: any key, with control characters and spaces escaped."""
     return f"{quote(alias, safe='')}:{_unsafe.sub(lambda match: quote(match[0]), key)}"
 
 
-def named(id: str) -> tuple[str, str] | None:
-    """The alias and the key of an id; None if it names no lock."""
+def parse_id(id: str) -> tuple[str, str] | None:
+    """The alias and the key of an id; None if the id is malformed or its alias unknown."""
     alias, colon, key = id.partition(":")
     alias, key = unquote(alias), unquote(key)
     return (alias, key) if colon and key and alias in aliases() else None
 
 
-def row(info: LockInfo) -> HeldLock:
-    """A lock as the admin's object."""
+def to_held_lock(info: LockInfo) -> HeldLock:
+    """The admin's model instance for a lock."""
     lock = HeldLock(
         id=id_of(info.alias, info.key),
         alias=info.alias,
@@ -71,13 +71,13 @@ def row(info: LockInfo) -> HeldLock:
 
 
 def find(id: str) -> HeldLock | None:
-    """The lock of an id, held or free; None if there can't be such a lock."""
-    name = named(id)
+    """The lock of an id, held or free; None if the id is invalid."""
+    name = parse_id(id)
     if name is None:
         return None
     alias, key = name
     try:
-        return row(inspection.find(key, alias))
+        return to_held_lock(inspection.find(key, alias))
     except LockKeyError:
         return None
     except (LockError, ImproperlyConfigured) as error:
@@ -87,7 +87,7 @@ def find(id: str) -> HeldLock | None:
 
 
 def find_all(ids: Iterable[str]) -> tuple[list[HeldLock], str]:
-    """The locks of these ids; and why it isn't all of them: one wait for a store that is down is enough."""
+    """The locks of these ids and, if the store fails, an error text: then the remaining ids aren't looked up."""
     found: list[HeldLock] = []
     for id in dict.fromkeys(ids):
         lock = find(id)
@@ -99,9 +99,20 @@ def find_all(ids: Iterable[str]) -> tuple[list[HeldLock], str]:
 
 
 @dataclass
-class Rows:
-    """Some locks of one alias: ``only`` those with these ids, or a search and a state. ``limit`` of them are read at once,
-    ``start`` being where the page begins that will be asked for."""
+class LockQuerySet:
+    """Locks of one alias.
+
+    Args:
+        using: the alias.
+        match: a search for keys, as for ``inspection.held``.
+        state: only locks in this state.
+        order: the column to sort by, descending with a "-".
+        only: only the locks with these ids; then search and state don't count.
+        start: index of the first lock of the page that is read.
+        limit: locks that are read at once.
+        read: the last page that was read, with its ``start``.
+        problem: why it couldn't be read.
+    """
 
     using: str
     match: str = ""
@@ -119,42 +130,46 @@ class Rows:
     totally_ordered: ClassVar = True
     query: ClassVar = SimpleNamespace(select_related=True, order_by=())
 
-    def _but(self, **changes: Any) -> Rows:
+    def _with(self, **changes: Any) -> LockQuerySet:
         return replace(self, read=None, problem="", **changes)
 
-    # The criteria
+    # Criteria
 
-    def of(self, using: str) -> Rows:
-        return self._but(using=using)
+    def of(self, using: str) -> LockQuerySet:
+        return self._with(using=using)
 
-    def in_state(self, state: Choice) -> Rows:
-        return self._but(state=state)
+    def in_state(self, state: Choice) -> LockQuerySet:
+        return self._with(state=state)
 
-    def matching(self, match: str) -> Rows:
-        return self._but(match=match)
+    def matching(self, match: str) -> LockQuerySet:
+        return self._with(match=match)
 
-    def order_by(self, *names: str) -> Rows:
-        """By the first column that can be sorted by."""
+    def order_by(self, *names: str) -> LockQuerySet:
+        """Sort by the first of these columns that is sortable."""
         known = (name for name in names if name.removeprefix("-") in ORDERS)
-        return self._but(order=next(known, "lease_left"))
+        return self._with(order=next(known, "lease_left"))
 
-    def filter(self, *conditions: Q, **lookups: Any) -> Rows:
-        """Only ``pk__in``, which actions ask for; what isn't understood isn't ignored."""
+    def filter(self, *conditions: Q, **lookups: Any) -> LockQuerySet:
+        """Supports ``pk__in``, which actions use.
+
+        Raises:
+            IncorrectLookupParameters: any other condition.
+        """
         if any(conditions) or lookups.keys() - {"pk__in"}:
             raise IncorrectLookupParameters(*conditions, lookups)
-        return self._but(only=tuple(lookups["pk__in"])) if lookups else self
+        return self._with(only=tuple(lookups["pk__in"])) if lookups else self
 
-    def all(self) -> Rows:
+    def all(self) -> LockQuerySet:
         return self
 
-    def _clone(self) -> Rows:
+    def _clone(self) -> LockQuerySet:
         return replace(self)
 
-    # The rows
+    # Rows
 
     @property
     def page(self) -> Page:
-        """What was read last, or now."""
+        """The page that was read last, else the page at ``start``, which is read now."""
         return self._page(self.start if self.read is None else self.read[0])
 
     def count(self) -> int:
@@ -163,12 +178,12 @@ class Rows:
     __len__ = count
 
     def __getitem__(self, wanted: slice) -> list[HeldLock]:
-        """A page, as paginators ask for it."""
+        """The slice that a paginator takes: a page."""
         start = wanted.start or 0
-        return [row(info) for info in self._page(start).rows[: wanted.stop - start]]
+        return [to_held_lock(info) for info in self._page(start).rows[: wanted.stop - start]]
 
     def __iter__(self) -> Iterator[HeldLock]:
-        return map(row, self.page.rows)
+        return map(to_held_lock, self.page.rows)
 
     def _page(self, start: int) -> Page:
         if self.read is None or self.read[0] != start:
@@ -184,15 +199,15 @@ class Rows:
         page = inspection.held(
             self.using, match=self.match, state=self.state, order=self.order, limit=self.limit, cursor=start
         )
-        if not page.indexed and self.match:  # nothing is listed, but one can be looked at
+        if not page.indexed and self.match:  # without an index only a whole key can be found
             info = inspection.find(self.match, self.using)
             rows = [info] if info.state != "free" else []
             return replace(page, rows=rows, total=len(rows))
         return page
 
     def _chosen(self, ids: tuple[str, ...]) -> Page:
-        """Those of this alias: a page shows no others."""
-        mine = [id for id in ids if (name := named(id)) is not None and name[0] == self.using]
-        found, self.problem = find_all(mine)
+        """The locks of these ids that belong to this alias."""
+        own = [id for id in ids if (name := parse_id(id)) is not None and name[0] == self.using]
+        found, self.problem = find_all(own)
         infos = [lock.info for lock in found if lock.info is not None]
         return Page(infos, len(infos), None)
