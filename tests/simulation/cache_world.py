@@ -18,8 +18,9 @@ from django_redis_locks.cache.loading import store as endings
 from django_redis_locks.cache.loading.batch import getting_many
 from django_redis_locks.cache.loading.coordinator import CacheCoordinator
 from django_redis_locks.cache.loading.effects import Behind, Fetch, FetchMany, Keep, Remove
-from django_redis_locks.cache.loading.get import getting, refreshing, taking_over
+from django_redis_locks.cache.loading.get import getting, refreshing
 from django_redis_locks.cache.loading.invalidation import everything, invalidating, writing
+from django_redis_locks.cache.loading.refresh_job import taking_over
 from django_redis_locks.cache.loading.request import LoadRequest
 from django_redis_locks.cache.options import options as options_of
 from django_redis_locks.cache.results import MISSING

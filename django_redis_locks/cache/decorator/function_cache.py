@@ -10,8 +10,8 @@ from asgiref.sync import async_to_sync, iscoroutinefunction
 from ...core.runner import arun, run
 from .. import api as functions
 from ..loading.coordinator import road_of
-from ..loading.get import getting, refreshing, taking_over
-from ..loading.refresh_job import Job
+from ..loading.get import getting, refreshing
+from ..loading.refresh_job import Job, taking_over
 from ..loading.request import LoadRequest
 from ..presets import options_for
 from .keys import key_maker

@@ -115,7 +115,7 @@ def _fetching(calls: list[LoadRequest]) -> FetchMany:
 
 
 def _looking(coordinator: CacheCoordinator, calls: list[LoadRequest]) -> Program[list[tuple[LoadRequest, CachedValue]]]:
-    pending = {call.plain: call.pending() for call in calls}
+    pending = {call.plain: commits.pending_value(call) for call in calls}
     asked = [call for call in calls if pending[call.plain] is None]
     if not coordinator.fused:
         there: dict[str, Any] = (yield _fetching(asked)) if asked else {}

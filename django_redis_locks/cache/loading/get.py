@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...core import clock
 from ...core.owners import running_loop
-from ...primitives.load import BUSY, OURS, TAKE
+from ...primitives.load import BUSY, TAKE
 from .. import metrics
 from ..errors import LoadTimeout
 from ..results import MISSING, LoadResult
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def getting(call: LoadRequest) -> Program[LoadResult]:
     """The value, from the cache or its loader."""
-    now = call.pending() or call.first or (yield from looking(call))
+    now = commits.pending_value(call) or call.first or (yield from looking(call))
     if now.value is MISSING:
         return (yield from missing(call))
     if not now.fresh:
@@ -57,7 +57,7 @@ def missing(call: LoadRequest) -> Program[LoadResult]:
     if call.nested_in(call.lock_id) is not None or (yield from commits.private(call)):
         return (yield from _beside(call))
     begin = clock.now()
-    longest = yield from call.longest_wait()
+    longest = yield from _longest_wait(call)
     until = begin + min(call.options.wait, longest)
     while True:
         inflight, mine = single_flight.join(call.key)
@@ -82,6 +82,14 @@ def missing(call: LoadRequest) -> Program[LoadResult]:
                 metrics.count(coordinator.alias, metrics.NESTED)
                 return (yield from _beside(call))
             return (yield from _timed_out(call, begin))
+
+
+def _longest_wait(call: LoadRequest) -> Program[float]:
+    """Seconds to wait at most for another caller's load, whatever ``wait`` says: that load may wait for the end of the load or
+    transaction in which this caller runs."""
+    if (yield from commits.open_around()):
+        return call.coordinator.performer.tuning.transaction_wait
+    return call.lease / 1000 if loaders.loading.get() else inf
 
 
 def _leading(call: LoadRequest, inflight: InflightLoad, until: float) -> Program[LoadOutcome]:
@@ -144,20 +152,6 @@ def refreshing(call: LoadRequest) -> Program[LoadResult]:
     )
     load_outcome = yield Follow(coordinator.single_flight, inflight, inf, mine=True)
     return landed(call, load_outcome, True, 0.0)
-
-
-def taking_over(call: LoadRequest, token: str) -> Program[bool]:
-    """Carry out a load that another process claimed and handed over; False if the claim isn't in force any more."""
-    call.token = token
-    ours, _ = yield from call.load.checking(token, call.lease)
-    if not ours:
-        return False
-    before = yield from looking(call)
-    claim = yield from claiming(call, call.claim(0.0, take=TAKE))  # with a token of our own: a job may come twice
-    if claim is None or claim.verdict != OURS:
-        return False
-    load_outcome = yield from loading(call, InflightLoad(), claim, before)
-    return load_outcome.error is None and not load_outcome.alone
 
 
 def _timed_out(call: LoadRequest, begin: float) -> Program[LoadResult]:

@@ -12,6 +12,7 @@ from ..results import MISSING, LoadResult
 from ..values import NOT_FOUND
 from . import transactions as commits
 from .effects import Behind, Follow, Lead
+from .refresh_job import hand_over
 from .run import as_landing, claiming, flown, loading, looked_again, not_begun
 from .singleflight import RETRY, LoadOutcome
 from .store import cut_off
@@ -65,7 +66,7 @@ def renewing(call: LoadRequest, now: CachedValue, result: LoadResult) -> Program
         load_outcome = (yield Follow(single_flight, inflight, as_of + patience)) if patience else None
         return result if load_outcome is None else _instead(call, load_outcome, result, mine=True)
     single_flight.land(call.key, inflight, RETRY)
-    call.hand_over(claim)
+    hand_over(call, claim)
     return result
 
 

@@ -16,12 +16,16 @@ from django.utils.module_loading import import_string
 from ...core.hold import State
 from ...core.owners import running_loop
 from ...core.runner import arun, run
+from ...primitives.load import OURS, TAKE
 from .. import metrics
 from . import background
+from .run import claiming, loading, looking
+from .singleflight import InflightLoad
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ...core.effects import Program
     from ...primitives.load import Claim
     from .request import LoadRequest
 
@@ -50,8 +54,6 @@ class Job:
 
     def run(self) -> bool:
         """Carry it out in this process; False if it isn't to be done any more."""
-        from .get import taking_over  # noqa: PLC0415 - it hands jobs over itself
-
         performer = self.call.coordinator.performer
         if self.call.asynchronous or self.call.of_task:
             return async_to_sync(arun)(taking_over(self.call, self.token), performer)
@@ -66,10 +68,24 @@ def path_of(loader: Any) -> str:
     return f"{module}:{name}"
 
 
+def taking_over(call: LoadRequest, token: str) -> Program[bool]:
+    """Carry out a load that another process claimed and handed over; False if the claim isn't in force any more."""
+    call.token = token
+    ours, _ = yield from call.load.checking(token, call.lease)
+    if not ours:
+        return False
+    before = yield from looking(call)
+    claim = yield from claiming(call, call.claim(0.0, take=TAKE))  # with a token of our own: a job may come twice
+    if claim is None or claim.verdict != OURS:
+        return False
+    load_outcome = yield from loading(call, InflightLoad(), claim, before)
+    return load_outcome.error is None and not load_outcome.alone
+
+
 def hand_over(call: LoadRequest, claim: Claim) -> None:
     """Have somebody else carry out a load that was claimed here. If that can't be, a thread of ours does."""
     call.of_task = running_loop() is not None
-    job = call.job or Job(path_of(call.loader))
+    job = call.job if isinstance(call.job, Job) else Job(path_of(call.loader))
     job = replace(job, token=call.token, expire=call.options.start_within, call=call)
     if claim.hold is not None:
         call.coordinator.performer.unwatch(claim.hold)

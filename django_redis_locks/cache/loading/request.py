@@ -11,17 +11,13 @@ from ...core.keys import usual_name
 from ...core.owners import running_loop
 from ...primitives.load import ClaimRequest
 from .. import metrics
-from ..results import MISSING
 from ..values import NOT_FOUND, CachedValue, found
 from . import loader as loaders
-from . import transactions as commits
-from .refresh_job import Job, hand_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...core.effects import LockId, Program
-    from ...primitives.load import Claim
+    from ...core.effects import LockId
     from ..options import LoadOptions
     from .coordinator import CacheCoordinator
     from .singleflight import InflightLoad
@@ -32,7 +28,7 @@ class LoadRequest:
     plain: the key as the caller has it; ``key``: as the cache stores it.
     name: the label of the load, for figures and messages.
     token: of the claim that this caller makes.
-    job: what can load it in another process.
+    job: the ``Job`` with which another process can load it, if there is one.
     """
 
     def __init__(
@@ -44,7 +40,7 @@ class LoadRequest:
         options: LoadOptions,
         *,
         name: str = "",
-        job: Job | None = None,
+        job: object = None,
     ) -> None:
         self.coordinator = coordinator
         self.plain = plain
@@ -143,21 +139,3 @@ class LoadRequest:
         """They wait for it no longer."""
         for outer in self._outer:
             outer.waits_for.remove(inflight)
-
-    def longest_wait(self) -> Program[float]:
-        """Seconds to wait at most, whatever ``wait`` says, for another caller's load: it may wait for the end of the load or
-        transaction that this caller is inside of."""
-        if (yield from commits.open_around()):
-            return self.coordinator.performer.tuning.transaction_wait
-        return self.lease / 1000 if loaders.loading.get() else inf
-
-    def pending(self) -> CachedValue | None:
-        """What this thread has loaded in a transaction that is still open."""
-        pending = commits.pending(self.lock_id) if commits.any_pending() else None
-        if pending is None:
-            return None
-        now = self.found(-1, pending.data)
-        return CachedValue(pending.value if now.value is MISSING else now.value, inf)
-
-    def hand_over(self, claim: Claim) -> None:
-        hand_over(self, claim)

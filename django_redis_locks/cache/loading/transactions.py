@@ -7,6 +7,7 @@ Loaded values are kept alive by the hooks that ``on_commit`` has, and by nothing
 from __future__ import annotations
 
 import threading
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
@@ -16,6 +17,8 @@ from django.db import Error
 from ...core.owners import running_loop
 from ...open_transactions import open_now
 from ...transaction_hooks import TransactionHook, add, is_added
+from ..results import MISSING
+from ..values import CachedValue
 from .effects import Run
 from .loader import served_by_a_thread
 
@@ -37,7 +40,7 @@ __all__ = [
     "may_store",
     "open_around",
     "open_now",
-    "pending",
+    "pending_value",
     "private",
 ]
 
@@ -160,10 +163,13 @@ def any_pending() -> bool:
     return bool(_here.pending)
 
 
-def pending(lock_id: LockId) -> Pending | None:
-    """What this thread has loaded in a transaction that is still open."""
-    found = _here.pending.get(lock_id)
-    return found if found is not None and found.is_open() else None
+def pending_value(request: LoadRequest) -> CachedValue | None:
+    """Return the value that this thread has loaded in a transaction that is still open, or None."""
+    pending = _here.pending.get(request.lock_id) if _here.pending else None
+    if pending is None or not pending.is_open():
+        return None
+    stored = request.found(-1, pending.data)
+    return CachedValue(pending.value if stored.value is MISSING else stored.value, inf)
 
 
 def keep(
