@@ -125,6 +125,11 @@ class LockHandler(LockMaker):
 locks = LockHandler()
 
 
+def engine_of(backend: type[Backend], location: str, options: Mapping[str, Any]) -> Engine:
+    """Return the engine of a store, for packages that have no alias of it."""
+    return locks._engine_of(backend, location, options)
+
+
 def _after_fork_in_child() -> None:
     locks._mutex = threading.RLock()
 

@@ -24,20 +24,22 @@ from ...core import clock, durations, forks
 from ...core.effects import LockId
 from ...core.keys import Spelling
 from ...core.tuning import BACKEND_WAIT
-from ...handler import DEFAULT, locks
+from ...handler import DEFAULT, engine_of, locks
 from ...primitives.load import Load, LoadKeys
 from ...primitives.shared.retry import RetryLimits
 from .. import metrics
 from ..values import DjangoRedis, Pickled
-from .effects import LoadPerformer
+from .effects import LoadPerformer, Remove
 from .invalidation_retries import Retries
 from .singleflight import SingleFlight
 
 if TYPE_CHECKING:
     from ...backends.base import Backend
+    from ...core.effects import Program
     from ...core.errors import LockBackendError
     from ...engine.engine import Engine
     from ..values import Values
+    from .invalidation_retries import Retry
 
 SAID: Final = 10.0
 """Seconds after which the log says once more that it doesn't answer."""
@@ -77,7 +79,7 @@ class CacheCoordinator:
         self.performer = LoadPerformer(engine, alias, self.unchecked_key)
         self.single_flight = SingleFlight()
         self.looks = SingleFlight()
-        self.retries = Retries(self)
+        self.retries = Retries(alias, self.performer, self._repeating, closes_connections=not self.fused)
         self.resting: dict[str, float] = {}
         """Keys whose stale value is being loaded elsewhere, or failed to: until when that isn't asked again."""
         self.patience = RetryLimits(backend_wait, 0.0)
@@ -154,6 +156,16 @@ class CacheCoordinator:
             self.resting.clear()
         self.resting[key] = clock.now() + seconds
 
+    def _repeating(self, retry: Retry) -> Program[None]:
+        """Carry out an invalidation that has failed before."""
+        now = clock.now()
+        keep, settle = (max(0, round(1000 * (until - now))) for until in (retry.stale_until, retry.settle_until))
+        self.forget(retry.key)
+        yield from self.load(retry.key, "").fencing(keep, settle, self.patience)
+        if not self.fused:  # only now: each attempt would void what was written since
+            yield Remove(retry.plain, retry.version, stored=retry.key)
+        self.forget(retry.key)
+
     def forget(self, key: str) -> None:
         """Something is written under this key: who comes now waits for nothing that began before."""
         self.single_flight.forget(key)
@@ -222,15 +234,13 @@ def _make(outer: str, wanted: str | None) -> CacheCoordinator:
         backend = _redis_backend()
         if backend is not None and backend.complaint(location, options) is None:
             entry = DEFAULTS | dict(locks.configuration().get(using, {}))
-            engine = locks._engine_of(backend, location, options)
+            engine = engine_of(backend, location, options)
             spelling = Spelling(f"{entry['KEY_PREFIX']}:load")
             return CacheCoordinator(
                 alias, engine, spelling, values, durations.patience(entry["BACKEND_WAIT"], "BACKEND_WAIT")
             )
     if isinstance(cache, LocMemCache | DummyCache):
-        return CacheCoordinator(
-            alias, locks._engine_of(MemoryBackend, "caches", {}), Spelling("load"), None, local=True
-        )
+        return CacheCoordinator(alias, engine_of(MemoryBackend, "caches", {}), Spelling("load"), None, local=True)
     client = locks[using]
     spelling = Spelling(f"{client.settings.key_prefix}:load", client.engine.backend.buckets)
     return CacheCoordinator(alias, client.engine, spelling, None, client.settings.backend_wait)

@@ -25,13 +25,12 @@ from ...core.background_thread import BackgroundThread
 from ...core.errors import LockBackendError
 from ...core.runner import run
 from .. import metrics
-from .effects import Remove
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ...core.effects import Program
-    from .coordinator import CacheCoordinator
+    from .effects import LoadPerformer
 
 FAILURES_IN_A_ROW: Final = 10
 """So many end a round: fewer may concern their keys only, and each may take as long as a time-out."""
@@ -69,8 +68,18 @@ class Retries:
     """Those of one cache in this process. They are repeated in rounds, of which one at most is planned or runs: an alarm of the
     maintenance thread starts a thread for each. The pauses between them double; a new failure has the shortest one."""
 
-    def __init__(self, coordinator: CacheCoordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(
+        self,
+        alias: str,
+        performer: LoadPerformer,
+        repeat: Callable[[Retry], Program[None]],
+        *,
+        closes_connections: bool,
+    ) -> None:
+        self._alias = alias
+        self._performer = performer
+        self._repeat = repeat
+        self._closes_connections = closes_connections
         self.after_fork_in_child()
         _all.add(self)
 
@@ -90,7 +99,7 @@ class Retries:
     ) -> None:
         """Repeat these from now on, each with what an earlier one of its key asked for."""
         forks.pid()
-        now, tuning = clock.now(), self._coordinator.performer.tuning
+        now, tuning = clock.now(), self._performer.tuning
         reason = str(failure) if isinstance(failure, LockBackendError) else type(failure).__name__  # may hold a key
         with self._mutex:
             for key, plain, version in items:
@@ -148,14 +157,14 @@ class Retries:
             self._silent_until = clock.now() + LOG_INTERVAL
             unlogged, self._unlogged = self._unlogged, Counter()
         for (level, text, why), number in unlogged.items():
-            metrics.log.log(level, text, number, self._coordinator.alias, why)
+            metrics.log.log(level, text, number, self._alias, why)
 
     def _function_cache(self) -> None:
         """Begin a round after the pause, unless one runs, or begins earlier, or there is nothing to do."""
         due = clock.now() + self._pause
         if self.pending and due < self._due:
             try:
-                self._coordinator.engine.alarm(due, partial(self._begin, due))
+                self._performer.engine.alarm(due, partial(self._begin, due))
             except LockBackendError as failure:
                 self._count(logging.ERROR, UNPLANNED, 1, failure)
             else:
@@ -170,12 +179,12 @@ class Retries:
         try:
             BackgroundThread(self._work, "django-redis-locks invalidations").start()
         except BaseException as failure:
-            self._end_round(self._coordinator.performer.tuning.longest_invalidation_retry)
+            self._end_round(self._performer.tuning.longest_invalidation_retry)
             if not isinstance(failure, LockBackendError):  # no thread to be had now
                 raise
 
     def _work(self) -> None:
-        longest_pause = self._coordinator.performer.tuning.longest_invalidation_retry
+        longest_pause = self._performer.tuning.longest_invalidation_retry
         try:
             longest_pause = self._round()
         finally:
@@ -194,7 +203,7 @@ class Retries:
         Returns:
             The longest pause before the next round: while the store, or the cache, only refuses, it needn't be asked often.
         """
-        tuning = self._coordinator.performer.tuning
+        tuning = self._performer.tuning
         now, done, failures, refused = clock.now(), 0, 0, True
         over = [retry for retry in list(self.pending.values()) if retry.end <= now]
         too_long = "the store hasn't carried them out for too long"
@@ -204,7 +213,7 @@ class Retries:
                 continue
             retry.tried = clock.now()
             try:
-                run(self._repeating(retry), self._coordinator.performer)
+                run(self._repeat(retry), self._performer)
             except Exception as failure:  # noqa: BLE001 - whatever the cache raises
                 refused = refused and not getattr(failure, "transient", True)
                 failures += 1
@@ -213,22 +222,13 @@ class Retries:
             else:
                 failures = 0
                 done += self.done(retry)
-        if not self._coordinator.fused:
+        if self._closes_connections:
             connections.close_all()  # of this thread, which ends
         if done:
             text = "%d failed invalidations of cache %r are carried out, %d are left"
-            metrics.log.info(text, done, self._coordinator.alias, len(self.pending))
+            metrics.log.info(text, done, self._alias, len(self.pending))
             return tuning.invalidation_retry
         return tuning.longest_refused_retry if refused else tuning.longest_invalidation_retry
-
-    def _repeating(self, retry: Retry) -> Program[None]:
-        coordinator, now = self._coordinator, clock.now()
-        keep, settle = (max(0, round(1000 * (until - now))) for until in (retry.stale_until, retry.settle_until))
-        coordinator.forget(retry.key)
-        yield from coordinator.load(retry.key, "").fencing(keep, settle, coordinator.patience)
-        if not coordinator.fused:  # only now: each attempt would void what was written since
-            yield Remove(retry.plain, retry.version, stored=retry.key)
-        coordinator.forget(retry.key)
 
 
 _all: weakref.WeakSet[Retries] = weakref.WeakSet()
