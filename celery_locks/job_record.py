@@ -9,7 +9,7 @@ from django_redis_locks import locks
 
 from .job import read
 
-_LISTED: Final[dict[str, bool | Literal["queued"]]] = {
+_SHOW_IN_ADMIN: Final[dict[str, bool | Literal["queued"]]] = {
     "reserved": "queued",
     "unsure": "queued",
     "queued": "queued",
@@ -49,7 +49,7 @@ class JobRecord:
     def put(self, over: Job | None, job: Job, expire: Duration | None, **terms: Any) -> tuple[bool, Job | None]:
         """Write a job over the one that is expected; whether that was there, and what is there now."""
         known = None if over is None else over.record
-        written = self.ref.put(known, job.fields(), expire, listed=_LISTED[job.state], **terms)
+        written = self.ref.put(known, job.fields(), expire, show_in_admin=_SHOW_IN_ADMIN[job.state], **terms)
         return written.ok, read(written.record)
 
     def hold(

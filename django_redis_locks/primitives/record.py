@@ -21,9 +21,9 @@ from ..core.replies import number, parsed
 from ..core.runner import arun, run, run_twice_if_interrupted
 from .shared.record_values import (
     ChangeRequest,
-    Listed,
     Record,
     Reply,
+    ShowInAdmin,
     Write,
     Written,
     again,
@@ -81,7 +81,7 @@ class RecordRef:
         *,
         max_hold: Duration | None = None,
         on_lost: Callable[[Record], object] | None = None,
-        listed: Listed = False,
+        show_in_admin: ShowInAdmin = False,
     ) -> Written:
         """Write, if the record is still the one that is expected.
 
@@ -93,14 +93,14 @@ class RecordRef:
             max_hold: of a record that is renewed: for so many seconds; -1 for ever; by default the alias's ``MAX_HOLD``.
             on_lost: of a record that is renewed: called with it when its lease is lost, in a thread for such calls, or in the
                 loop of the task that wrote it.
-            listed: show it among the held locks, where an operator can free it; ``"queued"``: among what waits to begin.
+            show_in_admin: show it among the held locks, where an operator can free it; ``"queued"``: among what waits to begin.
                 It stays there, as its lease is prolonged, until another write or a drop.
 
         Raises:
             TypeError: JSON can't express the fields.
             ValueError: an argument is out of its range, or of no use without ``renew``.
         """
-        write = self._write(expected, fields, expire, renew, max_hold, on_lost, listed)
+        write = self._write(expected, fields, expire, renew, max_hold, on_lost, show_in_admin)
         self.performer.may_block()  # refused before the renewal of what is expected ends
         return run(self._putting(write), self.performer)
 
@@ -113,10 +113,10 @@ class RecordRef:
         *,
         max_hold: Duration | None = None,
         on_lost: Callable[[Record], object] | None = None,
-        listed: Listed = False,
+        show_in_admin: ShowInAdmin = False,
     ) -> Written:
         """As ``put``."""
-        write = self._write(expected, fields, expire, renew, max_hold, on_lost, listed, owners.running_loop())
+        write = self._write(expected, fields, expire, renew, max_hold, on_lost, show_in_admin, owners.running_loop())
         return await arun(self._putting(write), self.performer)
 
     def touch(self, expected: Record, expire: Duration, shorten: bool = False) -> Written:
@@ -261,7 +261,7 @@ class RecordRef:
         renew: bool,
         max_hold: Duration | None = None,
         on_lost: Callable[[Record], object] | None = None,
-        listed: Listed = False,
+        show_in_admin: ShowInAdmin = False,
         home: object = None,
     ) -> Write:
         text = json_of(fields, self.name)
@@ -269,7 +269,7 @@ class RecordRef:
             raise ValueError("max_hold and on_lost are for a record that is renewed: renew=True")
         if on_lost is not None and not callable(on_lost):
             raise ValueError(f"on_lost is None or a callable, not {on_lost!r}")
-        mark = mark_of(listed)
+        mark = mark_of(show_in_admin)
         lease = self.terms.lease if expire is None else lease_ms(expire)
         usual = self.terms.renew_for
         renew_for = None if not renew else usual if max_hold is None else longest(max_hold)

@@ -72,9 +72,9 @@ def use(server: RedisServer, client: Locks) -> None:
     for waiter in waiters:
         assert waiter.result(30)
     record = client.record("job")
-    written = record.put(None, {}, expire=20, listed="queued").record
+    written = record.put(None, {}, expire=20, show_in_admin="queued").record
     assert written is not None
-    written = record.put(record.touch(written, 30).record, {}, listed=True).record
+    written = record.put(record.touch(written, 30).record, {}, show_in_admin=True).record
     assert [row.key for row in inspection.held(client.settings.alias, state="all").rows] == ["job"]
     assert written is not None
     assert inspection.force_release("job", using=client.settings.alias, fence=written.version)

@@ -82,8 +82,8 @@ def test_put_with_a_wrong_argument_raises(face: Face, alice: Caller) -> None:
         ({"renew": True, "max_hold": 0}, "max_hold must be between"),
         ({"renew": True, "max_hold": -2}, "max_hold must be between"),
         ({"renew": True, "on_lost": "cancel"}, "on_lost is None or a callable"),
-        ({"listed": "held"}, 'listed is True, False or "queued"'),
-        ({"listed": 1}, 'listed is True, False or "queued"'),
+        ({"show_in_admin": "held"}, 'show_in_admin is True, False or "queued"'),
+        ({"show_in_admin": 1}, 'show_in_admin is True, False or "queued"'),
     ):
         refuse(face, [wrong], message, lambda wrong: alice(record.put, None, {}, **wrong))
     for fields in ({"a": object()}, {1: 2}, ["a"], "text", {"a": math.nan}, None):

@@ -36,14 +36,16 @@ def fields_of(task: str, state: str, **more: Any) -> dict[str, Any]:
 
 def queue(caller: Caller, task: str, state: str = "queued", expire: float = 60) -> Record:
     record: Record = caller(
-        locks.record(f"job:export:{task}").put, None, fields_of(task, state), expire, listed="queued"
+        locks.record(f"job:export:{task}").put, None, fields_of(task, state), expire, show_in_admin="queued"
     ).record
     return record
 
 
 def begin(caller: Caller, task: str, was: Record | None = None, *, holder: Any = HOLDER, **how: Any) -> Record:
     fields = fields_of(task, "running", holder=holder)
-    written: Any = caller(locks.record(f"job:export:{task}").put, was, fields, **{"expire": 60, "listed": True} | how)
+    written: Any = caller(
+        locks.record(f"job:export:{task}").put, was, fields, **{"expire": 60, "show_in_admin": True} | how
+    )
     assert written
     record: Record = written.record
     return record
@@ -191,7 +193,7 @@ def test_a_record_with_any_fields_is_shown(face: Face, alice: Caller) -> None:
     ):
         for listed, state in ((True, "held"), ("queued", "queued")):
             face.isolate()
-            written = alice(locks.record("report:1").put, None, fields, 60, listed=listed).record
+            written = alice(locks.record("report:1").put, None, fields, 60, show_in_admin=listed).record
             (row,) = alice(inspection.held, state=state).rows
             shown = (row.kind, row.state, row.name, row.task_id, row.holder)
             assert shown == ("record", state, "report", None, None), fields

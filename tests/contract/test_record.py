@@ -92,10 +92,10 @@ def test_a_request_repeated_after_a_lost_reply_succeeds(
     listed: RecordRef, alice: Caller, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     """[H19a] The store finds the nonce of the same request. The record is listed once, or not at all."""
-    known = None if method == "put" else alice(listed.put, None, {}, listed=True).record
+    known = None if method == "put" else alice(listed.put, None, {}, show_in_admin=True).record
     lose_one_reply(monkeypatch, f"record/{method}")
     if method == "put":
-        written = alice(listed.put, None, {"mine": True}, listed=True)
+        written = alice(listed.put, None, {"mine": True}, show_in_admin=True)
         assert (written.ok, written.record.fields) == (True, {"mine": True})
     else:
         assert alice(listed.touch, known, 90) if method == "touch" else alice(listed.drop, known)
@@ -177,10 +177,10 @@ def test_each_put_says_which_index_lists_it(listed: RecordRef, alice: Caller, bo
         (False, []),
         ("queued", ["queued"]),
     ]:
-        alice(listed.put, was, {"listed": place}, listed=place)
+        alice(listed.put, was, {"listed": place}, show_in_admin=place)
         was = bob(listed.get)
         assert list(index_entries(listed)) == expected
-        assert not alice(listed.put, None, {}, listed=place != "queued")
+        assert not alice(listed.put, None, {}, show_in_admin=place != "queued")
         assert list(index_entries(listed)) == expected
     alice(listed.drop, was)
     assert index_entries(listed) == {}
@@ -189,7 +189,7 @@ def test_each_put_says_which_index_lists_it(listed: RecordRef, alice: Caller, bo
 @threads_only
 def test_an_entry_ends_with_the_lease_that_touch_shortens_only_with_shorten(listed: RecordRef, alice: Caller) -> None:
     """[H19] A late copy must not cut a lease; an operator may."""
-    written = alice(listed.put, None, {}, 60, listed="queued").record
+    written = alice(listed.put, None, {}, 60, show_in_admin="queued").record
     for how, least, most in (
         (None, 40, 60),
         ({"expire": 30}, 40, 60),
@@ -208,7 +208,7 @@ def test_an_entry_ends_with_the_lease_that_touch_shortens_only_with_shorten(list
 def test_without_INDEX_nothing_is_listed(face: Face, alice: Caller) -> None:
     face.isolate(INDEX=False)
     record = face.record()
-    written = alice(record.put, None, {}, listed=True).record
+    written = alice(record.put, None, {}, show_in_admin=True).record
     assert index_entries(record) == {}
     assert alice(record.drop, alice(record.touch, written, 90).record)
 
@@ -220,11 +220,11 @@ def test_a_put_removes_old_entries(listed: RecordRef, alice: Caller, monkeypatch
     forget_ended_entries(monkeypatch)
     dead = [locks.record(f"dead:{n}") for n in range(3)]
     for one in dead:
-        alice(one.put, None, {}, 0.01, listed=True)
+        alice(one.put, None, {}, 0.01, show_in_admin=True)
     eventually(lambda: all(alice(one.get) is None for one in dead))
-    was = alice(listed.put, None, {}, listed=True).record
+    was = alice(listed.put, None, {}, show_in_admin=True).record
     while was.version % 10:
-        was = alice(listed.put, was, {}, listed=True).record
+        was = alice(listed.put, was, {}, show_in_admin=True).record
     assert [index_entries(one) for one in dead] == [{}, {}, {}]
 
 
@@ -235,7 +235,7 @@ def test_a_put_removes_old_entries(listed: RecordRef, alice: Caller, monkeypatch
 def test_renewal_goes_on_while_the_record_is_reachable(listed: RecordRef, alice: Caller, bob: Caller) -> None:
     """As that of a lock: while its writer lives, too. Its entry moves, or an operator would see the lease of a living job
     end."""
-    kept = [alice(listed.put, None, {}, expire=9, renew=True, listed=True).record]
+    kept = [alice(listed.put, None, {}, expire=9, renew=True, show_in_admin=True).record]
     wait_until_prolonged(lambda: bob(listed.get).lease_left, lambda: index_entries(listed)["held"])
     assert not kept[0].lost
     hold = weakref.ref(hold_of(kept.pop()))

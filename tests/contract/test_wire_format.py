@@ -180,7 +180,7 @@ def test_a_record_is_a_string_whose_nonce_says_where_it_is_listed(
 ) -> None:
     """[H19] Its version is a fence of the bucket, and its fields are JSON; dropped, nothing is left but the counter. Any
     process that writes next removes the entry of the index."""
-    written = record.put(None, {"state": "ready"}, expire=30, listed=listed).record
+    written = record.put(None, {"state": "ready"}, expire=30, show_in_admin=listed).record
     assert written is not None
     assert sorted(direct.keys()) == sorted(filter(None, [FENCE, LOCK, index]))
     form, kind, nonce, version, fields = direct.get(LOCK).split(b" ", 4)
@@ -201,11 +201,11 @@ def test_listed_records_forget_old_entries(record: RecordRef, direct: redis.Redi
     direct.zadd(QUEUED, {"lock:{0}:k:young": now - 3_500_000})
     was, left = None, []
     while not left or left[-1] > 2:
-        was = record.put(was, {}, listed="queued").record
+        was = record.put(was, {}, show_in_admin="queued").record
         assert was is not None
         left.append(direct.zcard(QUEUED))
     assert {12, 2} <= set(left) <= {32, 12, 2}  # the very first write may be the one in ten
-    record.put(was, {}, listed=True)
+    record.put(was, {}, show_in_admin=True)
     assert direct.zrange(QUEUED, 0, -1) == [b"lock:{0}:k:young"]
 
 

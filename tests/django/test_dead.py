@@ -44,7 +44,7 @@ def held(redis_url: str, settings) -> Iterator[Callable[[], None]]:
 
 def test_holds_of_live_processes_and_other_hosts_stay(held: Callable[[], None]) -> None:
     """[C21] [C22]"""
-    locks.record("elsewhere").put(None, job("elsewhere.example", 1), 600, listed=True)
+    locks.record("elsewhere").put(None, job("elsewhere.example", 1), 600, show_in_admin=True)
     with locks.lock("mine"):
         assert release_dead() == holds_of_dead_processes() == []
     assert locks.lock("report").locked()
@@ -58,7 +58,7 @@ def test_hold_and_job_of_a_dead_process_are_released(
     """[L8] [C21] Its lease would have lasted for ten minutes."""
     holder = locks.lock("report").holder()
     record = locks.record("job:report:7")
-    record.put(None, job(socket.gethostname(), holder.pid), 600, listed=True)
+    record.put(None, job(socket.gethostname(), holder.pid), 600, show_in_admin=True)
     assert release_dead() == []
     held()
     assert {(info.key, info.kind) for info in release_dead(actor="me")} == {("report", "lock"), ("job:report:7", "job")}

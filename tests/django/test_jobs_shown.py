@@ -25,8 +25,8 @@ def jobs(redis_locks: str) -> Iterator[dict[str, Record]]:
     """One that runs, one that waits, one that is done; and a lock."""
     running = {"v": 1, "state": "running", "id": "task-1", "holder": ["web-3", 4711, "MainThread", "shop.export"]}
     written = {
-        KEY: locks.record(KEY).put(None, running, 60, listed=True),
-        QUEUED: locks.record(QUEUED).put(None, {"v": 1, "state": "queued", "id": "task-2"}, 90, listed="queued"),
+        KEY: locks.record(KEY).put(None, running, 60, show_in_admin=True),
+        QUEUED: locks.record(QUEUED).put(None, {"v": 1, "state": "queued", "id": "task-2"}, 90, show_in_admin="queued"),
         DONE: locks.record(DONE).put(None, {"v": 1, "state": "done", "id": "task-3"}, 90),
     }
     with locks.lock("a lock", expire=120):
@@ -120,7 +120,7 @@ def test_hostile_task_id_is_harmless(redis_locks: str) -> None:
     with locks.lock("a lock"):
         assert "TASK" not in call("list").out
     hostile = "<script>alert(1)</script>\x1b[31m"
-    locks.record(KEY).put(None, {"state": "running", "id": hostile}, listed=True)
+    locks.record(KEY).put(None, {"state": "running", "id": hostile}, show_in_admin=True)
     page = text(visitor(VIEW).get(detail(KEY))) + text(visitor(VIEW).get(LIST))
     assert "<script>alert" not in page
     assert "\x1b" not in page + call("list").out + call("show", KEY).out
@@ -133,7 +133,7 @@ def test_job_is_released_in_the_admin_as_a_lock_is(jobs: dict[str, Record]) -> N
         link: Any = client.get(detail(key)).context["force_release_url"]
         page = client.get(link)
         if began:
-            locks.record(QUEUED).put(jobs[QUEUED], {"state": "running", "id": "task-2"}, 60, listed=True)
+            locks.record(QUEUED).put(jobs[QUEUED], {"state": "running", "id": "task-2"}, 60, show_in_admin=True)
         client.post(link, confirmed(page))
         assert inspection.find(key).state == ("held" if began else "free")
     assert LogEntry.objects.count() == 2

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...core.effects import Command
     from ...core.hold import Hold
 
-Listed: TypeAlias = "bool | Literal['queued']"
+ShowInAdmin: TypeAlias = "bool | Literal['queued']"
 """Whether operators see a record: not; among the held locks; or among what waits to begin."""
 
 
@@ -112,12 +112,12 @@ def json_of(fields: object, name: str) -> str:
         raise TypeError(f"the fields of record {name!r} can't be written as JSON: {error}") from None
 
 
-def mark_of(listed: object) -> str:
+def mark_of(show_in_admin: object) -> str:
     """What the nonce of a record ends with, so that the store knows where to list it, whoever writes next."""
-    if isinstance(listed, bool):
-        return ".held" if listed else ""
-    if listed != "queued":
-        raise ValueError(f'listed is True, False or "queued", not {listed!r}')
+    if isinstance(show_in_admin, bool):
+        return ".held" if show_in_admin else ""
+    if show_in_admin != "queued":
+        raise ValueError(f'show_in_admin is True, False or "queued", not {show_in_admin!r}')
     return ".queued"
 
 
