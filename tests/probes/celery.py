@@ -24,14 +24,14 @@ def running_job(task: Any, *args: Any) -> Job | None:
 
 def drop_record(task: Any) -> None:
     """Delete the record of the current run, as another process does when the lease has ended."""
-    lock_id = task.request.get("lock_run").lock_id
-    lock_id.ref.drop(lock_id.ref.get())
+    place = task.request.get("lock_run").place
+    place.ref.drop(place.ref.get())
 
 
 def pass_key_on(task: Any) -> None:
     """Delete the record of the current run, and write that of a run of another job under its key."""
     drop_record(task)
-    done, _ = task.request.get("lock_run").lock_id.put(None, Job("running", "another", run="another"), 60)
+    done, _ = task.request.get("lock_run").place.put(None, Job("running", "another", run="another"), 60)
     assert done
 
 
@@ -43,10 +43,10 @@ def lease_left(task: Any, *args: Any) -> float:
 
 def shorten_lease(task: Any, *args: Any, seconds: float) -> None:
     """Let that lease end earlier, unless it is renewed before."""
-    lock_id = run_place_of(task, key_of(task, args, {}, None)[0])
-    job = lock_id.look()
+    place = run_place_of(task, key_of(task, args, {}, None)[0])
+    job = place.look()
     if job is not None:
-        lock_id.ref.touch(job.known, seconds, shorten=True)
+        place.ref.touch(job.known, seconds, shorten=True)
 
 
 def load_lease_left(key: str) -> int:
