@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
-from math import inf
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from weakref import ref
 
-from celery.exceptions import Ignore
 from celery.states import EXCEPTION_STATES, READY_STATES, REVOKED
 from celery.utils import uuid
-from kombu.exceptions import OperationalError
 
-from django_redis_locks import LockBackendError, LockNotAcquired, clock
+from django_redis_locks import LockBackendError, clock
 
 from . import signals
 from .decisions import Verdict, at_start
-from .header import HEADER, Header, Message, header_in
+from .header import Header, Message, header_in
 from .job import WAITING, Job
 from .job_record import place_of, run_place_of
 from .keys import key_of
-from .options import seconds
+from .on_conflict import LONGEST_PAUSE, Delivery
 from .run_lock import OnLost, RunHold
-from .task_settings import NO_RESULT, bounded, conflict_of, has_results, holder_here, longest, spot, state_of, who
+from .task_settings import NO_RESULT, has_results, holder_here, longest, spot, state_of
 
 if TYPE_CHECKING:
     from .options import TaskOptions
@@ -31,33 +27,19 @@ if TYPE_CHECKING:
 PREDECESSOR: Final = 5.0
 """Seconds that a retry waits for the run before it, which is in its last lines."""
 
-BROKER_PAUSE: Final = 1.0
-"""Seconds between two attempts to send a message again, while the broker is down."""
 
-LONGEST_PAUSE: Final = 30.0
-"""Seconds between two looks at a result that is awaited, or at a store that is down."""
-
-
-def nap(seconds: float) -> None:
-    """Sleep, where no wake-up comes."""
-    clock.sleep(seconds)
-
-
-class DeliveredTask:
+class DeliveredTask(Delivery):
     """A message that a worker is to run."""
 
     def __init__(self, task: TaskOptions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         request = task.request
-        self.task = task
         id = str(request.id)
         known = header_in(request.headers, id)
-        self.header = known or Header(key_of(task, args, kwargs, None)[0], id)
+        header = known or Header(key_of(task, args, kwargs, None)[0], id)
         redelivered = bool((request.delivery_info or {}).get("redelivered"))
-        self.message = Message(id, request.retries or 0, redelivered, known)
-        self.place = run_place_of(task, self.header.key)
-        self.waited = 0.0
+        message = Message(id, request.retries or 0, redelivered, known)
+        super().__init__(task, message, header, run_place_of(task, header.key))
         self.result: Any = None
-        self.answerable = True
 
     def begin(self) -> RunHold | None:
         """Take the key; None: another message's result is the answer, see ``header.follow``."""
@@ -140,9 +122,6 @@ class DeliveredTask:
         """A job that was to replace others has a run of its own: its arguments are the newest."""
         return self.answerable and not (job.twin == self.message.id and self.task.lock_on_duplicate == "replace")
 
-    def _can_follow(self) -> bool:
-        return self.answerable and has_results(self.task)
-
     def _unless_replaced(self) -> None:
         """The record of what is queued is another one: is this message in it no more?"""
         job = place_of(self.task, self.header.key).look()
@@ -206,83 +185,6 @@ class DeliveredTask:
         job = queue.look()
         while job is not None and job.id == self.message.id and not queue.drop(job):
             job = queue.look()  # its submission was being confirmed
-
-    # What is done instead of a run. All raise, or come back with the job to look at.
-
-    def _conflict(self, job: Job) -> Job | None:
-        task = self.task
-        how = "retry" if self.header.line else conflict_of(task)
-        if how == "follow" and not self._can_follow():
-            how = "retry"
-        if how == "follow":
-            self.header = replace(self.header, follow=job.id)
-            return job
-        if how == "wait":
-            patience = self.place.ref.terms.wait if task.lock_wait is None else seconds(task.lock_wait)
-            if self.waited < patience:
-                begin = clock.now()
-                # the end of a rest is no change
-                left = min(patience - self.waited, job.left if job.state == "done" else inf)
-                now = self.place.change(job, -1 if left == inf else left)
-                self.waited += clock.now() - begin
-                return now
-        # what nobody asked to be bounded is not given up: a job would be lost because another one takes long
-        bounded = task.lock_on_conflict == "retry" and not self.header.line
-        if how == "retry" and (not bounded or self.header.turns < task.lock_max_retries):
-            self._again(seconds(task.lock_retry_delay), "another job has its key")
-        if how == "skip":
-            signals.tell(signals.lock_skipped, task, f"skipped: {who(job)}", task_id=self.message.id, holder=job.who)
-            task.on_lock_skipped(job.who)
-            self._revoke(f"another job has the key: {job.id}")
-        raise LockNotAcquired(
-            f"task {task.name}: another job has the key: {who(job)}",
-            waited=self.waited,
-            retry_after=job.left,
-            holder=job.who,
-            key=self.header.key,
-            name=task.name,
-            alias=task.lock_using,
-        )
-
-    def _backoff(self) -> float:
-        """Seconds until this message looks for a result again."""
-        return min(0.5 * 2.0 ** min(self.header.turns, 6), LONGEST_PAUSE)
-
-    def _again(self, pause: float, why: str) -> NoReturn:
-        """The same message once more, later; this one is over. If the broker is down, this worker waits for it."""
-        pause = bounded(self.task, pause)
-        request = self.task.request
-        if request.is_eager:
-            self._ignore(why)
-        header = replace(self.header, turns=self.header.turns + 1)
-        headers = {**(request.headers or {}), HEADER: header.written()}
-        same = self.task.signature_from_request(request, countdown=pause, retries=request.retries, headers=headers)
-        while True:
-            try:
-                same.apply_async()
-                break
-            except (OperationalError, OSError) as trouble:  # nobody else has this message
-                signals.log_broker_failure(self.task, self.message.id, trouble)
-                nap(BROKER_PAUSE)
-        signals.tell(signals.run_parked, self.task, f"{why}: again in {pause:.1f} s", task_id=request.id, seconds=pause)
-        raise Ignore(why)
-
-    def _ignore(self, why: str) -> NoReturn:
-        signals.log_ignored(self.task, self.message.id, why)
-        raise Ignore(why)
-
-    def _revoke(self, why: str) -> NoReturn:
-        request = self.task.request
-        with suppress(NotImplementedError):  # there is no result backend
-            self.task.backend.mark_as_revoked(
-                self.message.id, why, request=request, store_result=not self.task.ignore_result
-            )
-        self._ignore(why)
-
-    def _store_is_down(self, failure: LockBackendError) -> NoReturn:
-        """A job never runs unlocked, and its message isn't lost: it comes again."""
-        signals.log_failure(self.task, self.message.id, "start", failure)
-        self._again(min(2.0 ** min(self.header.turns, 5), LONGEST_PAUSE), "the store of the locks is down")
 
     def answered(self) -> bool:
         """Whether there is the result of the job that this one follows, which is raised if that job failed. If there will be

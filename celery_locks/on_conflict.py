@@ -1,0 +1,122 @@
+"""What becomes of a delivered message that may not run now: ``lock_on_conflict``, and the ways to end a delivery."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from math import inf
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from celery.exceptions import Ignore
+from kombu.exceptions import OperationalError
+
+from django_redis_locks import LockNotAcquired, clock
+
+from . import signals
+from .header import HEADER
+from .options import seconds
+from .task_settings import bounded, conflict_of, has_results, who
+
+if TYPE_CHECKING:
+    from django_redis_locks import LockBackendError
+
+    from .header import Header, Message
+    from .job import Job
+    from .job_record import JobRecord
+    from .options import TaskOptions
+
+BROKER_PAUSE: Final = 1.0
+"""Seconds between two attempts to send a message again, while the broker is down."""
+
+LONGEST_PAUSE: Final = 30.0
+"""Seconds between two looks at a result that is awaited, or at a store that is down."""
+
+
+class Delivery:
+    """A message that a worker received, and what can happen to it instead of a run."""
+
+    def __init__(self, task: TaskOptions, message: Message, header: Header, place: JobRecord) -> None:
+        self.task = task
+        self.message = message
+        self.header = header
+        self.place = place
+        self.waited = 0.0
+        self.answerable = True
+
+    def _can_follow(self) -> bool:
+        return self.answerable and has_results(self.task)
+
+    def _conflict(self, job: Job) -> Job | None:
+        task = self.task
+        how = "retry" if self.header.line else conflict_of(task)
+        if how == "follow" and not self._can_follow():
+            how = "retry"
+        if how == "follow":
+            self.header = replace(self.header, follow=job.id)
+            return job
+        if how == "wait":
+            patience = self.place.ref.terms.wait if task.lock_wait is None else seconds(task.lock_wait)
+            if self.waited < patience:
+                begin = clock.now()
+                # the end of a rest is no change
+                left = min(patience - self.waited, job.left if job.state == "done" else inf)
+                now = self.place.change(job, -1 if left == inf else left)
+                self.waited += clock.now() - begin
+                return now
+        # what nobody asked to be bounded is not given up: a job would be lost because another one takes long
+        bounded = task.lock_on_conflict == "retry" and not self.header.line
+        if how == "retry" and (not bounded or self.header.turns < task.lock_max_retries):
+            self._again(seconds(task.lock_retry_delay), "another job has its key")
+        if how == "skip":
+            signals.tell(signals.lock_skipped, task, f"skipped: {who(job)}", task_id=self.message.id, holder=job.who)
+            task.on_lock_skipped(job.who)
+            self._revoke(f"another job has the key: {job.id}")
+        raise LockNotAcquired(
+            f"task {task.name}: another job has the key: {who(job)}",
+            waited=self.waited,
+            retry_after=job.left,
+            holder=job.who,
+            key=self.header.key,
+            name=task.name,
+            alias=task.lock_using,
+        )
+
+    def _backoff(self) -> float:
+        """Seconds until this message looks for a result again."""
+        return min(0.5 * 2.0 ** min(self.header.turns, 6), LONGEST_PAUSE)
+
+    def _again(self, pause: float, why: str) -> NoReturn:
+        """The same message once more, later; this one is over. If the broker is down, this worker waits for it."""
+        pause = bounded(self.task, pause)
+        request = self.task.request
+        if request.is_eager:
+            self._ignore(why)
+        header = replace(self.header, turns=self.header.turns + 1)
+        headers = {**(request.headers or {}), HEADER: header.written()}
+        same = self.task.signature_from_request(request, countdown=pause, retries=request.retries, headers=headers)
+        while True:
+            try:
+                same.apply_async()
+                break
+            except (OperationalError, OSError) as trouble:  # nobody else has this message
+                signals.log_broker_failure(self.task, self.message.id, trouble)
+                clock.sleep(BROKER_PAUSE)
+        signals.tell(signals.run_parked, self.task, f"{why}: again in {pause:.1f} s", task_id=request.id, seconds=pause)
+        raise Ignore(why)
+
+    def _ignore(self, why: str) -> NoReturn:
+        signals.log_ignored(self.task, self.message.id, why)
+        raise Ignore(why)
+
+    def _revoke(self, why: str) -> NoReturn:
+        request = self.task.request
+        with suppress(NotImplementedError):  # there is no result backend
+            self.task.backend.mark_as_revoked(
+                self.message.id, why, request=request, store_result=not self.task.ignore_result
+            )
+        self._ignore(why)
+
+    def _store_is_down(self, failure: LockBackendError) -> NoReturn:
+        """A job never runs unlocked, and its message isn't lost: it comes again."""
+        signals.log_failure(self.task, self.message.id, "start", failure)
+        self._again(min(2.0 ** min(self.header.turns, 5), LONGEST_PAUSE), "the store of the locks is down")
