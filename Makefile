@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 BOOTSTRAP := $(PYTHON) tools/bootstrap.py
 
-.PHONY: help demo demo-postgres demo-celery demo-admin run test simulate chaos mutants messages public-api bench lint types build clean
+.PHONY: help demo demo-postgres demo-celery demo-admin run test coverage simulate chaos mutants messages public-api bench lint types build clean
 .PHONY: ci-lint ci-test ci-versions ci-chaos ci-package
 .NOTPARALLEL:
 
@@ -40,6 +40,12 @@ test: ## Run the tests, all but the long ones
 chaos: ## Run the long tests, whose subject is real time: silence, kill -9, real workers
 	@$(BOOTSTRAP) test
 	@$(BIN)/python -m pytest -n 6 -m chaos $(ARGS)
+
+coverage: ## Measure the branch coverage of the tests, and print it by folder
+	@$(BOOTSTRAP) coverage
+	@mkdir -p .cache/coverage
+	@$(BIN)/python -m pytest -n 6 --cov --cov-report= $(ARGS)
+	@$(BIN)/python -m tools.coverage_report
 
 simulate: ## Simulate processes in virtual time (SEEDS=1000000 for a night, WORLD=lock SEED=123 tells one story)
 	@$(BOOTSTRAP) test
