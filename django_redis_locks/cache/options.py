@@ -63,7 +63,6 @@ class LoadOptions:
         retry_after_error: and load it again only after so long.
         store_in_atomic: when to store and share a value that was loaded inside of a transaction: ``"on_commit"``, under READ
             COMMITTED only; ``"now"``; or ``"skip"`` that.
-        share: callers of one process get the same object, not a copy each.
     """
 
     ttl: Any = DEFAULT_TIMEOUT
@@ -82,7 +81,6 @@ class LoadOptions:
     stale_if_error: bool = True
     retry_after_error: float = 5.0
     store_in_atomic: str = "on_commit"
-    share: bool = False
 
 
 NAMES: Final = tuple(field.name for field in fields(LoadOptions))
@@ -206,5 +204,4 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "stale_if_error": _flag,
     "retry_after_error": _seconds,
     "store_in_atomic": _one_of(*IN_ATOMIC),
-    "share": _flag,
 }

@@ -67,7 +67,7 @@ class CachedNode(Node):
         locks = options.pop(LOCKS, None)
         if options.get("early") == XFETCH:
             options["early"] = XFetch()
-        options |= {"ttl": timeout, "share": True}  # a text is the same to all
+        options["ttl"] = timeout
         try:
             checked(options)
         except (TypeError, ValueError) as error:

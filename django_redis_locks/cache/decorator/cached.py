@@ -45,7 +45,6 @@ class Options(TypedDict, total=False):
     stale_if_error: bool
     retry_after_error: Seconds
     store_in_atomic: Literal["on_commit", "now", "skip"]
-    share: bool
     vary_on_language: bool
     many: Callable[..., Any] | None
 

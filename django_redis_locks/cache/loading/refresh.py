@@ -109,6 +109,6 @@ def landed(call: LoadRequest, load_outcome: LoadOutcome, mine: bool, waited: flo
     """What a flight brought, to one of its callers."""
     if load_outcome.error is not None:
         raise load_outcome.failure(mine)
-    value = load_outcome.value if mine or call.options.share else load_outcome.copy()
+    value = load_outcome.value if mine else load_outcome.copy()
     source = load_outcome.source if mine or load_outcome.source in ("stale", "unlocked") else "waited"
     return LoadResult(value, source, load_outcome.fresh_for, waited)

@@ -54,7 +54,7 @@ WRONG: dict[str, list[dict[str, Any]]] = {
     "start_within must be between": [{"start_within": 0}, {"start_within": -1}],
     "jitter is a fraction": [{"jitter": 1}, {"jitter": -0.1}],
     "store_in_atomic is 'on_commit'": [{"store_in_atomic": "maybe"}],
-    "share is True or False": [{"share": None}],
+    "stale_if_error is True or False": [{"stale_if_error": None}],
 }
 
 
