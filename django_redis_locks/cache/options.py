@@ -19,6 +19,9 @@ from .results import MISSING
 
 ON_CONFLICT: Final = ("load", "default", "raise")
 IN_ATOMIC: Final = ("on_commit", "now", "skip")
+STALE_ERROR_TTL: Final = 5.0
+"""The ``error_ttl`` of a stale value, if none is given: seconds."""
+
 REFRESH: Final = ("inline", "thread", "celery")
 
 _MEANT = {
@@ -33,6 +36,7 @@ _MEANT = {
     "grace": "stale",
     "none_timeout": "none_ttl",
     "background": "refresh",
+    "retry_after_error": "error_ttl",
 }
 """What other libraries call our options."""
 
@@ -58,9 +62,10 @@ class LoadOptions:
         start_within: for how long a job of ``refresh`` may wait for its worker before another one is handed over.
         none_ttl: how long None is kept; 0: it isn't stored.
         jitter: values live shorter than ``ttl`` by a random share up to this one, lest many end at once.
-        error_ttl: for how long callers who have this option raise ``LoadFailed`` after a failed load; 0: each loads itself.
         stale_if_error: serve a stale value if the loader fails.
-        retry_after_error: and load it again only after so long.
+        error_ttl: for how long a key isn't loaded again after its loader failed. Callers get the stale value; without one,
+            callers with this option raise ``LoadFailed``. 0: each caller loads. By default 5 s while a stale value is
+            served, and 0 without one.
         store_in_atomic: when to store and share a value that was loaded inside of a transaction: ``"on_commit"``, under READ
             COMMITTED only; ``"now"``; or ``"skip"`` that.
     """
@@ -77,10 +82,15 @@ class LoadOptions:
     start_within: float = 30.0
     none_ttl: float = 60.0
     jitter: float = 0.1
-    error_ttl: float = 0.0
     stale_if_error: bool = True
-    retry_after_error: float = 5.0
+    error_ttl: float | None = None
     store_in_atomic: str = "on_commit"
+
+    def pause_after_error(self, *, stale_served: bool) -> float:
+        """The seconds for which a key isn't loaded again after its loader failed."""
+        if self.error_ttl is None:
+            return STALE_ERROR_TTL if stale_served else 0.0
+        return self.error_ttl
 
 
 NAMES: Final = tuple(field.name for field in fields(LoadOptions))
@@ -139,6 +149,10 @@ def _seconds(value: Duration, name: str) -> float:
     if isinstance(value, int | float) and value == -1:
         raise ValueError(f"{name} must be 0 or more seconds, not -1")
     return durations.patience(value, name)
+
+
+def _seconds_or_none(value: Duration | None, name: str) -> float | None:
+    return None if value is None else _seconds(value, name)
 
 
 def _or_ever(value: Duration | None, name: str) -> float:
@@ -200,8 +214,7 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "start_within": _positive,
     "none_ttl": _seconds,
     "jitter": _share,
-    "error_ttl": _seconds,
     "stale_if_error": _flag,
-    "retry_after_error": _seconds,
+    "error_ttl": _seconds_or_none,
     "store_in_atomic": _one_of(*IN_ATOMIC),
 }

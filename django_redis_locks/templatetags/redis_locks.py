@@ -28,9 +28,8 @@ OPTIONS = (
     "default",
     "max_hold",
     "jitter",
-    "error_ttl",
     "stale_if_error",
-    "retry_after_error",
+    "error_ttl",
     "store_in_atomic",
 )
 """Those of ``get_or_load`` that suit a fragment."""

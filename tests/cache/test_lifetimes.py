@@ -136,7 +136,7 @@ def test_failure_leaves_the_stale_value(callers: Callers, counted: Any) -> None:
     """[S14] [V8] The loader isn't called again for a while, here or elsewhere; then it is."""
     callers.make_stale()
     loader = Loader(ValueError("no rates today"), "new")
-    found = callers.load("k", loader, **STALE, retry_after_error=30)
+    found = callers.load("k", loader, **STALE, error_ttl=30)
     assert (found.value, found.source) == ("old", "stale")
     for cache in (HERE, THERE):
         assert callers.value("k", loader, cache=cache, **STALE) == "old"
@@ -144,7 +144,7 @@ def test_failure_leaves_the_stale_value(callers: Callers, counted: Any) -> None:
     assert counted()["failures"] == 1
     callers.make_stale("brief")
     loader.calls = 0
-    callers.load("brief", loader, **STALE, retry_after_error=0.05)
+    callers.load("brief", loader, **STALE, error_ttl=0.05)
     eventually(lambda: callers.value("brief", loader, **STALE) == "new")
 
 

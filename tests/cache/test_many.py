@@ -58,7 +58,7 @@ def test_many_load_missing_and_stale_values_together(callers: Callers) -> None:
     def fail(keys: list[str]) -> dict[str, str]:
         raise ValueError(f"no {sorted(keys)}")
 
-    options = {**at(HERE), **STALE, "retry_after_error": 0, "error_ttl": 0}
+    options = {**at(HERE), **STALE, "error_ttl": 0}
     with pytest.raises(ValueError, match=r"no \['k', 'other'\]"):
         callers.call(get_or_load_many, ["k", "other"], fail, **options)
     assert callers.call(get_or_load_many, ["k"], fail, **options) == {"k": "old"}

@@ -41,9 +41,8 @@ class Options(TypedDict, total=False):
     start_within: Seconds
     none_ttl: Seconds
     jitter: float
-    error_ttl: Seconds
     stale_if_error: bool
-    retry_after_error: Seconds
+    error_ttl: Seconds | None
     store_in_atomic: Literal["on_commit", "now", "skip"]
     vary_on_language: bool
     many: Callable[..., Any] | None

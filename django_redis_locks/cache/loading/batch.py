@@ -254,15 +254,15 @@ def _failed(
     metrics.count(coordinator.alias, metrics.FAILURES)
     options = ours[0].call.options
     serves = [one.before.value is not MISSING and options.stale_if_error for one in ours]
-    times = [options.retry_after_error if served else options.error_ttl for served in serves]
-    told = yield from together([ending.failed(error, seconds) for ending, seconds in zip(endings, times, strict=True)])
-    for one, served, in_force in zip(ours, serves, told, strict=True):
+    pauses = [options.pause_after_error(stale_served=served) for served in serves]
+    told = yield from together([ending.failed(error, seconds) for ending, seconds in zip(endings, pauses, strict=True)])
+    for one, served, pause, in_force in zip(ours, serves, pauses, told, strict=True):
         alone = in_force is not True
         if not served:
             one.land(LoadOutcome(error=error, alone=alone))
             continue
         if not alone:
-            coordinator.rest(one.call.key, options.retry_after_error)
+            coordinator.rest(one.call.key, pause)
         before = one.before
         one.land(LoadOutcome(before.value, "stale", values=coordinator.values, fresh_for=before.left, alone=alone))
 

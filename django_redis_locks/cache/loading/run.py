@@ -156,11 +156,12 @@ def loading(
         metrics.count(coordinator.alias, metrics.FAILURES)
         metrics.finished(coordinator.kind, coordinator.alias, call.key, call.name, clock.now() - begin, "failed")
         serves = before.value is not MISSING and options.stale_if_error
-        shared = yield from ending.failed(error, options.retry_after_error if serves else options.error_ttl)
+        pause = options.pause_after_error(stale_served=serves)
+        shared = yield from ending.failed(error, pause)
         if serves:
             metrics.log.warning("A stale value of %r is served, since its loader failed: %r", call.name, error)
             if shared:
-                coordinator.rest(call.key, options.retry_after_error)
+                coordinator.rest(call.key, pause)
             return LoadOutcome(
                 before.value, "stale", values=coordinator.values, fresh_for=before.left, alone=not shared
             )

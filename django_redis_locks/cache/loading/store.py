@@ -74,7 +74,7 @@ class StoreResult:
         try:
             return (yield from self._brought(value))
         except Exception as error:  # noqa: BLE001 - the caller's landing raises it
-            shared = yield from self.failed(error, self._call.options.error_ttl)
+            shared = yield from self.failed(error, self._call.options.pause_after_error(stale_served=False))
             return LoadOutcome(error=error, alone=not shared), "failed"
         except GeneratorExit:
             raise

@@ -41,6 +41,17 @@ def test_durations_are_read_as_seconds() -> None:
     assert options({"max_hold": None}).max_hold == float("inf")
 
 
+def test_pause_after_an_error_depends_on_the_stale_value_unless_given() -> None:
+    for given, pauses in (
+        ({}, (5, 0)),
+        ({"error_ttl": None}, (5, 0)),
+        ({"error_ttl": 0}, (0, 0)),
+        ({"error_ttl": 9}, (9, 9)),
+    ):
+        made = options(given)
+        assert (made.pause_after_error(stale_served=True), made.pause_after_error(stale_served=False)) == pauses
+
+
 NAN = float("nan")
 WRONG: dict[str, list[dict[str, Any]]] = {
     "ttl is a number of seconds": [{"ttl": "60"}, {"ttl": True}, {"ttl": NAN}],
