@@ -27,21 +27,21 @@ def check_settings(app_configs: object = None, **_: Any) -> Sequence[checks.Chec
     if table is None:
         return [_implicit()]
     if not isinstance(table, Mapping):
-        return [_message(conf.Problem("E001", f"{conf.SETTING} must be a dict of aliases."))]
+        return [check_message(conf.Problem("E001", f"{conf.SETTING} must be a dict of aliases."))]
     found = [
-        _message(problem)
+        check_message(problem)
         for alias, entry in table.items()
         for look in (conf.problems, conf.unreachable)
         for problem in look(alias, entry)
     ]
     if DEFAULT not in table:
-        found.append(_message(conf.Problem("E001", f"{conf.SETTING} has no alias {DEFAULT!r}.")))
-    found += [_message(problem) for problem in _of_decorators(table)]
+        found.append(check_message(conf.Problem("E001", f"{conf.SETTING} has no alias {DEFAULT!r}.")))
+    found += [check_message(problem) for problem in _of_decorators(table)]
     if not any(message.is_serious() for message in found):
-        found += [_message(problem) for problem in _shared(table)]
+        found += [check_message(problem) for problem in _shared(table)]
     if not settings.DEBUG and not any(message.is_serious() for message in found):
         found += [
-            _message(
+            check_message(
                 conf.Problem(
                     "W004",
                     f"{conf.SETTING}[{alias!r}] keeps its locks in the memory of one process.",
@@ -109,7 +109,7 @@ def check_deployment(app_configs: object = None, **_: Any) -> Sequence[checks.Ch
     if not isinstance(table, Mapping):
         return []
     return [
-        _message(
+        check_message(
             conf.Problem(
                 "W026",
                 f"{where}: sections run without a lock while the store is down.",
@@ -134,14 +134,14 @@ def _open(where: str, entry: Any) -> Iterator[str]:
 
 def _implicit() -> checks.CheckMessage:
     if caches.problem_with(DEFAULT) is None:
-        return _message(
+        return check_message(
             conf.Problem(
                 "W010",
                 f"{conf.SETTING} isn't set: locks live in the database of the cache {DEFAULT!r}.",
                 "cache.clear() deletes the locks with the values; give the locks a database, or a server, of their own.",
             )
         )
-    return _message(
+    return check_message(
         conf.Problem(
             "W003",
             f"{conf.SETTING} isn't set, and the cache {DEFAULT!r} is no Redis: there are no locks.",
@@ -150,6 +150,6 @@ def _implicit() -> checks.CheckMessage:
     )
 
 
-def _message(problem: conf.Problem) -> checks.CheckMessage:
+def check_message(problem: conf.Problem) -> checks.CheckMessage:
     kind = checks.Error if problem.serious else checks.Warning
     return kind(problem.message, hint=problem.hint or None, id=f"{TAG}.{problem.id}")

@@ -331,7 +331,7 @@ def of_settings() -> Iterator[str]:
         yield f"REDIS_LOCKS[alias] {key} = {default!r}"
     for key in conf.overrides.PER_NAME:
         yield f"REDIS_LOCKS[alias]['LOCKS'][name] {key}"
-    wrapper: Any = importlib.import_module("django_redis_locks.cache.backend.config")
+    wrapper: Any = importlib.import_module("django_redis_locks.cache.stampede_settings")
     for key in wrapper.BESIDE:
         yield f"CACHES[alias] of a StampedeCache {key}"
     for key in wrapper.KNOWN:

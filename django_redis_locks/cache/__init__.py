@@ -15,10 +15,10 @@ from .api import (
 from .backend.stampede import StampedeCache
 from .decorator.cached import cached
 from .errors import LoadError, LoadFailed, LoadTimeout
-from .loading.early import XFetch
 from .loading.loader import LoadContext
 from .loading.refresh_job import Job
 from .metrics import counters, load_finished
+from .options import XFetch
 from .pages.decorator import cached_page
 from .results import MISSING, LoadResult
 

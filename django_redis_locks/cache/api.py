@@ -20,8 +20,8 @@ from .loading.get import getting, refreshing
 from .loading.invalidation import invalidating
 from .loading.request import LoadRequest
 from .metrics import HITS, count
-from .presets import options_for
 from .results import MISSING
+from .stampede_settings import options_for
 from .values import kept
 
 if TYPE_CHECKING:

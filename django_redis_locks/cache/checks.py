@@ -10,12 +10,12 @@ from typing import Any
 from django.conf import settings
 from django.core import checks
 
-from ..checks import _message
+from ..checks import check_message
 from ..conf import Problem
 from ..conf import cache_settings as servers
 from ..conf.cache_settings import wraps
-from .backend.config import problems
 from .decorator.function import refreshed_by_celery
+from .stampede_settings import problems
 
 SESSION_ENGINES = ("django.contrib.sessions.backends.cache", "django.contrib.sessions.backends.cached_db")
 
@@ -30,7 +30,7 @@ def check_caches(app_configs: object = None, **_: Any) -> Sequence[checks.CheckM
     if wrappers and not found:
         found += [*_sessions(wrappers), *_replicas(wrappers)]
     found += _workers()
-    return [_message(problem) for problem in found]
+    return [check_message(problem) for problem in found]
 
 
 def _workers() -> Iterator[Problem]:

@@ -14,7 +14,6 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT
 
 from ..core import durations
 from ..core.durations import Duration
-from .loading.early import XFetch
 from .results import MISSING
 
 ON_CONFLICT: Final = ("load", "default", "raise")
@@ -24,7 +23,7 @@ STALE_ERROR_TTL: Final = 5.0
 
 REFRESH: Final = ("inline", "thread", "celery")
 
-_MEANT = {
+SYNONYMS = {
     "timeout": "ttl",
     "lock_timeout": "wait",
     "blocking_timeout": "wait",
@@ -39,6 +38,26 @@ _MEANT = {
     "retry_after_error": "error_ttl",
 }
 """What other libraries call our options."""
+
+
+@dataclass(frozen=True, slots=True)
+class XFetch:
+    """Load again at random before the end, the likelier the nearer it is and the longer a load takes: "Optimal
+    Probabilistic Cache Stampede Prevention" (Vattani, Chierichetti, Lowenstein, VLDB 2015).
+
+    Args:
+        beta: above 1 earlier, below 1 later.
+
+    Raises:
+        ValueError: beta is no positive number.
+    """
+
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        beta: object = self.beta
+        if isinstance(beta, bool) or not isinstance(beta, int | float) or not 0 < beta < inf:
+            raise ValueError(f"beta is a positive number, not {self.beta!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +150,7 @@ _known = lru_cache(1024, typed=True)(_checked)
 
 
 def _unknown(name: str) -> str:
-    close = [_MEANT[name]] if name in _MEANT else difflib.get_close_matches(name, NAMES, 1)
+    close = [SYNONYMS[name]] if name in SYNONYMS else difflib.get_close_matches(name, NAMES, 1)
     hint = f"; did you mean {close[0]}=?" if close else f"; there are {', '.join(NAMES)}"
     return f"a load has no option {name!r}{hint}"
 

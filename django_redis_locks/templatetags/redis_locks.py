@@ -10,7 +10,7 @@ from django.template import Library, Node, TemplateSyntaxError, VariableDoesNotE
 from django.template.base import FilterExpression, kwarg_re
 
 from ..cache.api import get_or_load
-from ..cache.loading.early import XFetch
+from ..cache.options import XFetch
 from ..cache.options import options as checked
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..loading.invalidation import aeverything, everything, writing
 from .sync_in_loop import anywhere
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from django.core.cache.backends.base import BaseCache
 
-    from .stampede import StampedeCache
+    from ..loading.coordinator import CacheCoordinator
 
 READERS: Final = frozenset(
     {
@@ -55,7 +55,15 @@ ONE_KEY: Final = {
 """They change the lifetime of one key: where their ``version`` stands."""
 
 
-def forward(outer: StampedeCache, inner: BaseCache, name: str) -> Any:
+class Wrapper(Protocol):
+    """The members of ``StampedeCache`` that this module uses."""
+
+    @property
+    def coordinator(self) -> CacheCoordinator: ...
+    def full_key(self, key: str, version: int | None) -> str: ...
+
+
+def forward(outer: Wrapper, inner: BaseCache, name: str) -> Any:
     """The attribute of the wrapped cache."""
     found = getattr(inner, name)
     if name.startswith("_") or not inspect.isroutine(found) or not hasattr(type(inner), name):
@@ -67,7 +75,7 @@ def forward(outer: StampedeCache, inner: BaseCache, name: str) -> Any:
     return _fenced(outer, found, ONE_KEY.get(name))
 
 
-def _fenced(outer: StampedeCache, method: Callable[..., Any], version_at: int | None) -> Callable[..., Any]:
+def _fenced(outer: Wrapper, method: Callable[..., Any], version_at: int | None) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
         if version_at is not None and (args or "key" in kwargs):
@@ -81,7 +89,7 @@ def _fenced(outer: StampedeCache, method: Callable[..., Any], version_at: int | 
     return call
 
 
-def _afenced(outer: StampedeCache, method: Callable[..., Any]) -> Callable[..., Any]:
+def _afenced(outer: Wrapper, method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     async def call(*args: Any, **kwargs: Any) -> Any:
         async with aeverything(outer.coordinator):

@@ -23,10 +23,9 @@ from ...core.runner import arun, run
 from ..api import aget_or_load, get_or_load
 from ..loading.coordinator import CacheCoordinator, road_of
 from ..loading.invalidation import aeverything, awriting, everything, putting, writing
-from ..presets import completed
+from ..stampede_settings import completed, read
 from ..values import Envelope, kept, unwrap
 from . import passthrough as extras
-from .config import read
 from .sync_in_loop import anywhere
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack
 from django.utils.functional import cached_property
 
 from ...core import key_templates as templates
-from ..loading.early import XFetch
+from ..options import XFetch
 from ..options import options as checked
 from ..results import LoadResult
 from .function import CachedClassMethod, CachedFunction, CachedStatic, by_celery

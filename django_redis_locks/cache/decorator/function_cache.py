@@ -13,7 +13,7 @@ from ..loading.coordinator import road_of
 from ..loading.get import getting, refreshing
 from ..loading.refresh_job import Job, taking_over
 from ..loading.request import LoadRequest
-from ..presets import options_for
+from ..stampede_settings import options_for
 from .keys import key_maker
 
 if TYPE_CHECKING:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from random import random
+
+from ..options import XFetch
 
 MANY = 1024
 """So many kinds of loads are remembered."""
@@ -14,26 +15,6 @@ WEIGHT = 0.2
 
 SHARE = 4
 """A value is never loaded earlier than in the last quarter of its ttl, however slow its loader is."""
-
-
-@dataclass(frozen=True, slots=True)
-class XFetch:
-    """Load again at random before the end, the likelier the nearer it is and the longer a load takes: "Optimal
-    Probabilistic Cache Stampede Prevention" (Vattani, Chierichetti, Lowenstein, VLDB 2015).
-
-    Args:
-        beta: above 1 earlier, below 1 later.
-
-    Raises:
-        ValueError: beta is no positive number.
-    """
-
-    beta: float = 1.0
-
-    def __post_init__(self) -> None:
-        beta: object = self.beta
-        if isinstance(beta, bool) or not isinstance(beta, int | float) or not 0 < beta < math.inf:
-            raise ValueError(f"beta is a positive number, not {self.beta!r}")
 
 
 _seconds: dict[str, float] = {}

@@ -1,22 +1,28 @@
-"""The entry of a ``StampedeCache`` in ``CACHES``, read and checked."""
+"""The entry of a ``StampedeCache`` in ``CACHES``: read, checked, and applied to loads that leave its options open."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
-from django.core.cache import InvalidCacheBackendError
+from django.core.cache import InvalidCacheBackendError, caches
 from django.core.cache.backends.base import DEFAULT_TIMEOUT
 from django.core.cache.backends.dummy import DummyCache
 from django.core.cache.backends.locmem import LocMemCache
+from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
-from ...conf import SETTING, InvalidLockBackend, Problem
-from ...conf import cache_settings as servers
-from ...conf.cache_settings import wraps
-from ...handler import DEFAULT, locks
-from .. import options as load_options
+from ..conf import SETTING, InvalidLockBackend, Problem
+from ..conf import cache_settings as servers
+from ..conf.cache_settings import wraps
+from ..handler import DEFAULT, locks
+from . import options as load_options
+from .loading.coordinator import alias_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LOCKS: Final = "LOCKS"
 
@@ -45,6 +51,44 @@ def read(location: Any, params: Mapping[str, Any], table: Mapping[str, Any]) -> 
     using = given.pop(LOCKS, DEFAULT)
     ttl = params.get("TIMEOUT", DEFAULT_TIMEOUT)
     return using, {"ttl": ttl, **{name.lower(): value for name, value in given.items()}}
+
+
+def options_for(cache: Any, given: Mapping[str, Any]) -> load_options.LoadOptions:
+    """Return the options of a load: those that the call gives, and for the rest those of the cache's entry.
+
+    Raises:
+        InvalidCacheBackendError: the entry of the cache is wrong.
+        TypeError: there is no such option.
+        ValueError: an option is out of its range.
+    """
+    preset = _preset(alias_of(cache))
+    return load_options.options(completed(preset, given) if preset else given)
+
+
+def completed(preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the given options, completed from those of the cache's entry."""
+    both = {**preset, **given}
+    if both["ttl"] is None and "early" not in given:
+        both.pop("early", None)  # a value without an end can't be loaded ahead of it
+    return both
+
+
+@lru_cache
+def _preset(alias: str) -> Mapping[str, Any]:
+    """The options that the entry of a wrapper gives; empty for a cache that wraps no other."""
+    entry = caches.settings.get(alias, {})
+    if not wraps(entry):
+        return {}
+    params = {name: value for name, value in entry.items() if name not in ("BACKEND", "LOCATION")}
+    return read(entry.get("LOCATION"), params, caches.settings)[1]
+
+
+def _reread(*, setting: str, **_: object) -> None:
+    if setting == "CACHES":
+        _preset.cache_clear()
+
+
+setting_changed.connect(_reread, dispatch_uid="django_redis_locks.cache.stampede_settings")
 
 
 def problems(where: str, entry: Mapping[str, Any], table: Mapping[str, Any]) -> Iterator[Problem]:
@@ -142,7 +186,7 @@ def _needs_locks(alias: str, entry: Any) -> bool:
 
 
 def _hint(name: str, known: tuple[str, ...]) -> str:
-    meant = _MEANT.get(name) or load_options._MEANT.get(name.lower(), "").upper()
+    meant = _MEANT.get(name) or load_options.SYNONYMS.get(name.lower(), "").upper()
     meant = _MEANT.get(meant, meant)
     close = [meant] if meant else difflib.get_close_matches(name, known, 1)
     if close == ["TIMEOUT"]:
