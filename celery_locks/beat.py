@@ -137,7 +137,7 @@ def _claim(using: str, tick: Tick, task_id: str) -> Claim:
     found: Record | None = None
     try:
         ref = locks[using].record(f"tick:{tick.task}:{tick.entry}", name=tick.task)
-        ref = replace(ref, terms=replace(ref.terms, wait=min(ref.terms.wait, PATIENCE)))
+        ref = replace(ref, options=replace(ref.options, wait=min(ref.options.wait, PATIENCE)))
         for _ in range(_ATTEMPTS):
             written = ref.put(found, fields, expire=tick.ttl)
             if written:

@@ -70,7 +70,7 @@ def place_of(task: TaskOptions, key: str) -> JobRecord:
     """Of the key of a task. Where no alias of that name is in Django's settings, ``app.conf.redis_locks`` may have it."""
     ref = locks[task.lock_using].record(key, name=task.name)
     if task.lock_on_backend_error == "open":  # then no submission waits for a store that refuses
-        ref = replace(ref, terms=replace(ref.terms, fail_open=True))
+        ref = replace(ref, options=replace(ref.options, fail_open=True))
     return JobRecord(ref)
 
 

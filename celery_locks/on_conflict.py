@@ -55,7 +55,7 @@ class Delivery:
             self.header = replace(self.header, follow=job.id)
             return job
         if how == "wait":
-            patience = self.place.ref.terms.wait if task.lock_wait is None else seconds(task.lock_wait)
+            patience = self.place.ref.options.wait if task.lock_wait is None else seconds(task.lock_wait)
             if self.waited < patience:
                 begin = clock.now()
                 # the end of a rest is no change

@@ -35,7 +35,7 @@ OnBackendError: TypeAlias = Literal["closed", "open"]
 Options: TypeAlias = (
     "tuple[Duration | None, Duration | None, bool | None, OnBackendError | None, Until | None, str | None, bool]"
 )
-"""What a call site says of a lock's terms: ``expire``, ``wait``, ``renew``, ``on_backend_error``, ``hold``, ``hold_using``,
+"""The options that a call site may give: ``expire``, ``wait``, ``renew``, ``on_backend_error``, ``hold``, ``hold_using``,
 None where nothing; and ``auto_release``."""
 
 _SILENT: Options = (None, None, None, None, None, None, True)
@@ -43,7 +43,7 @@ _SILENT: Options = (None, None, None, None, None, None, True)
 _ARGUMENTS = ("expire", "wait", "renew", "on_lost", "on_backend_error", "hold", "hold_using", "auto_release", "name")
 
 MEMORY = 4096
-"""So many keys, and terms, are remembered as they were made: most locks are made again and again."""
+"""The number of keys, and of options, that are cached: most locks are made again and again."""
 
 
 class LockAddress(NamedTuple):
@@ -150,7 +150,7 @@ class Locks(LockMaker):
         events.log_keys(settings.alias, settings.log_keys)
         self._spelling = Spelling(settings.key_prefix, engine.backend.buckets)
         self._addresses = lru_cache(MEMORY, typed=True)(self._address)  # a lazy string equals a str
-        self._special = lru_cache(MEMORY, typed=True)(self._terms_of)
+        self._special = lru_cache(MEMORY, typed=True)(self._lock_options)
 
     def __repr__(self) -> str:
         return f"<Locks {self.settings.alias!r} on {self.engine.backend!r}>"
@@ -165,23 +165,23 @@ class Locks(LockMaker):
 
     def record(self, key: str, *, name: str | None = None) -> RecordRef:
         address = self._address(key, name)
-        return RecordRef(self.engine, *address, self._terms_of(address.name, *_SILENT))
+        return RecordRef(self.engine, *address, self._lock_options(address.name, *_SILENT))
 
     def _make(self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool) -> Lock:
         try:
             address = self._addresses(key, name)
-            terms = self._special(address.name, *options)
+            lock_options = self._special(address.name, *options)
         except TypeError:  # not hashable
             address = self._address(key, name)
-            terms = self._terms_of(address.name, *options)
+            lock_options = self._lock_options(address.name, *options)
         if on_lost is not None:
-            if not terms.auto_release:
+            if not lock_options.auto_release:
                 raise TypeError(
                     "a lock with auto_release=False ends with its lease, which is no loss: leave on_lost out"
                 )
-            terms = replace(terms, on_lost=checked_on_lost(on_lost))
-        kind = TransactionLock if terms.database else Lock
-        return kind(self.engine, *address, terms, reentrant)
+            lock_options = replace(lock_options, on_lost=checked_on_lost(on_lost))
+        kind = TransactionLock if lock_options.database else Lock
+        return kind(self.engine, *address, lock_options, reentrant)
 
     def _address(self, key: str, name: str | None) -> LockAddress:
         if name is not None and not isinstance(name, str):
@@ -196,7 +196,7 @@ class Locks(LockMaker):
         """The lock that a listing shows with this key."""
         keys = self._spelling.at(respell(key))
         address = self._at(keys, key, None)
-        return Lock(self.engine, *address, self._terms_of(address.name, *_SILENT), False)
+        return Lock(self.engine, *address, self._lock_options(address.name, *_SILENT), False)
 
     @property
     def listings(self) -> list[str]:
@@ -213,7 +213,7 @@ class Locks(LockMaker):
         return _chosen(self.overrides(name).max_hold, self.settings.max_hold)
 
     def _usual(self, overrides: Overrides) -> LockOptions:
-        """The terms of a lock without arguments: its lease is renewed unless ``LOCKS`` says otherwise."""
+        """Return the options of a lock without arguments: its lease is renewed unless ``LOCKS`` says otherwise."""
         settings = self.settings
 
         max_hold = _chosen(overrides.max_hold, settings.max_hold)
@@ -229,7 +229,7 @@ class Locks(LockMaker):
             backend_wait=_chosen(overrides.backend_wait, settings.backend_wait),
         )
 
-    def _terms_of(
+    def _lock_options(
         self,
         name: str,
         expire: Duration | None,
@@ -240,13 +240,13 @@ class Locks(LockMaker):
         hold_using: str | None,
         auto_release: bool,
     ) -> LockOptions:
-        """The terms of a lock of this name, with what its call site says of them."""
+        """Return the options of a lock of this name, those of its call site first."""
         overrides = self.overrides(name)
-        terms = self._usual(overrides)
+        lock_options = self._usual(overrides)
         if renew is not None and type(renew) is not bool:
             raise ValueError(f"renew is True or False, not {renew!r}")
         if expire is not None:
-            terms = replace(terms, lease=durations.lease_ms(expire))
+            lock_options = replace(lock_options, lease=durations.lease_ms(expire))
         if not callterms.flag(auto_release, "auto_release"):
             if expire is None or renew or hold is not None:
                 raise TypeError(
@@ -254,16 +254,18 @@ class Locks(LockMaker):
                     "nor hold="
                 )
             renew = False
-            terms = replace(terms, auto_release=False, after_release=None)
+            lock_options = replace(lock_options, auto_release=False, after_release=None)
         if renew is None:
             renew = overrides.renew if expire is None or overrides.renew is not None else False
         if renew is not None:
-            terms = replace(terms, renew_for=self.max_hold(name) if renew else 0.0)
+            lock_options = replace(lock_options, renew_for=self.max_hold(name) if renew else 0.0)
         if wait is not None:
-            terms = replace(terms, wait=durations.patience(wait))
+            lock_options = replace(lock_options, wait=durations.patience(wait))
         if on_backend_error is not None:
-            terms = replace(terms, fail_open=opens(on_backend_error))
-        return terms if hold is None and hold_using is None else replace(terms, **_ending(hold, hold_using))
+            lock_options = replace(lock_options, fail_open=opens(on_backend_error))
+        return (
+            lock_options if hold is None and hold_using is None else replace(lock_options, **_ending(hold, hold_using))
+        )
 
 
 def checked_on_lost(value: OnLost) -> OnLost:
@@ -288,7 +290,7 @@ def opens(on_backend_error: object) -> bool:
 
 
 def _ending(hold: object, using: object) -> dict[str, Any]:
-    """The terms on which a lock is freed.
+    """Return the options that say when a lock is released.
 
     Raises:
         ValueError: there is no such ending, or no such database.

@@ -194,7 +194,7 @@ class DeferredGrant(Grant):
                     lock._released(self, bool(count))
             return count
 
-        lock._perform(Cleanup(hold.lock_id, replace(free, parse=freed), lock.terms.lease / 1000))
+        lock._perform(Cleanup(hold.lock_id, replace(free, parse=freed), lock.options.lease / 1000))
         return True
 
     def _put(self, job: Callable[[], object]) -> None:

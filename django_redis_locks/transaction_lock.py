@@ -28,7 +28,7 @@ class TransactionLock(Lock):
 
     def _release(self, grant: Grant) -> None:
         if not isinstance(grant, deferred.DeferredGrant):
-            deferred.keep(grant, open_transactions.of_database(self.terms.database, self.name))
+            deferred.keep(grant, open_transactions.of_database(self.options.database, self.name))
         Lock._release(self, grant)
 
     async def _arelease(self, grant: Grant) -> None:

@@ -123,11 +123,11 @@ INTERNAL: Final[dict[str, set[str]]] = {
     "Captured": {"add"},
     "Job": {"call"},
     "LoadContext": {"stores"},
-    "Lock": {"about", "acquiring", "keys", "lock_id", "misplaced", "performer", "reentrant", "terms"},
+    "Lock": {"about", "acquiring", "keys", "lock_id", "misplaced", "performer", "reentrant", "options"},
     "LockHandler": {"configuration"},
     "ManualClock": {"wait"},
     "Locks": {"counters", "engine", "listed", "listings", "max_hold", "overrides", "settings"},
-    "RecordRef": {"keys", "lock_id", "performer", "terms"},
+    "RecordRef": {"keys", "lock_id", "performer", "options"},
     "StampedeCache": {"coordinator", "full_key", "wraps_alias"},
 }
 """Members without underscore that aren't public. Generators aren't either: an engine runs them."""

@@ -38,19 +38,19 @@ class Lock(BaseLock):
     __slots__ = ()
 
     def _question(self, ask: AcquireRequest, attempt: Attempt) -> Command[Granted | Busy | ForeignValue]:
-        terms = self.terms
+        options = self.options
         keys = self.keys
-        about = holders.describe(forks.known, owners.name_of(ask.owner), self.name, terms.metadata)
+        about = holders.describe(forks.known, owners.name_of(ask.owner), self.name, options.metadata)
         if not attempt.address and attempt.handed is None:
-            free = (keys.lock, keys.fence, keys.listing) if terms.index else (keys.lock, keys.fence)
-            return Command("lock/acquire", free, (ask.token, terms.lease, about), read_verdict)
+            free = (keys.lock, keys.fence, keys.listing) if options.index else (keys.lock, keys.fence)
+            return Command("lock/acquire", free, (ask.token, options.lease, about), read_verdict)
         handed = "" if attempt.handed is None else attempt.handed.hold.token
         tuning = self.performer.tuning
-        lease = terms.lease + round(1000 * tuning.local_reuse_window)
+        lease = options.lease + round(1000 * tuning.local_reuse_window)
         queue = attempt.address, attempt.enqueued_at, int(attempt.more), tuning.waiter_ttl
         args = ask.token, lease, about, handed, *queue
         waited = (keys.lock, keys.fence, keys.waiters)
-        return Command("lock/acquire", (*waited, keys.listing) if terms.index else waited, args, read_verdict)
+        return Command("lock/acquire", (*waited, keys.listing) if options.index else waited, args, read_verdict)
 
     def _free(self, token: str, address: str = "") -> Command[int]:
         args: tuple[str | int, ...] = (token, address, self.performer.tuning.waiter_ttl) if address else (token,)
@@ -58,13 +58,13 @@ class Lock(BaseLock):
 
     def _prolong(self, token: str, lease: int) -> Command[bool]:
         keys = self.keys
-        listed = (keys.lock, keys.listing) if self.terms.index else (keys.lock,)
+        listed = (keys.lock, keys.listing) if self.options.index else (keys.lock,)
         return Command("lock/renew", listed, (lease, token), read_renewed)
 
     def _telling(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
         owner: Any = hold.owner()
         thread = "" if owner is None else owners.name_of(owner)
-        about = holders.describe(forks.known, thread, self.name, self.terms.metadata)
+        about = holders.describe(forks.known, thread, self.name, self.options.metadata)
         # not the hold itself, which nobody but its holder keeps
         return partial(self._tell, fence=hold.fence or 0, since=hold.since, about=about)
 
@@ -77,14 +77,14 @@ class Lock(BaseLock):
 
     def _force(self, fence: int | None, ask: bool) -> Command[int]:
         # a record that is listed may be freed so, too, and waits in an index of its own
-        queued = (queued_in(self.keys.listing),) if self.terms.index else ()
+        queued = (queued_in(self.keys.listing),) if self.options.index else ()
         args = "" if fence is None else fence, self.keys.inbox + ALL, int(ask)
         return Command("lock/force_release", self._to_free + queued, args, forced)
 
     @property
     def _to_free(self) -> tuple[str, ...]:
         keys = self.keys
-        return (keys.lock, keys.waiters, keys.listing) if self.terms.index else (keys.lock, keys.waiters)
+        return (keys.lock, keys.waiters, keys.listing) if self.options.index else (keys.lock, keys.waiters)
 
 
 def read_verdict(reply: Any) -> Granted | Busy | ForeignValue:

@@ -62,7 +62,7 @@ class RecordRef:
     key: str
     name: str
     alias: str
-    terms: LockOptions
+    options: LockOptions
 
     def get(self) -> Record | None:
         """The record as it is, or None."""
@@ -207,7 +207,7 @@ class RecordRef:
         if settled or wish.wait <= 0:
             return record
         waiter = Waiter(self.lock_id, wish.home, self.keys.inbox, wish=wish)
-        return (yield from wait_loop(self, wish, waiter, record, self.terms.waits))
+        return (yield from wait_loop(self, wish, waiter, record, self.options.waits))
 
     def _question(self, wish: ChangeRequest, attempt: Attempt) -> Command[Reply]:
         return self._get(wish.known, attempt)
@@ -234,9 +234,9 @@ class RecordRef:
 
     def _ask(self, command: Command[Reply], until: float | None = None) -> Program[Answer]:
         if until is None:
-            until = clock.now() + self.terms.wait
+            until = clock.now() + self.options.wait
         try:
-            return (yield from retry_command(command, until, self.terms.waits, tuning=self.performer.tuning))
+            return (yield from retry_command(command, until, self.options.waits, tuning=self.performer.tuning))
         except LockBackendError as failure:
             self._named(failure)
             raise
@@ -270,8 +270,8 @@ class RecordRef:
         if on_lost is not None and not callable(on_lost):
             raise ValueError(f"on_lost is None or a callable, not {on_lost!r}")
         mark = mark_of(show_in_admin)
-        lease = self.terms.lease if expire is None else lease_ms(expire)
-        usual = self.terms.renew_for
+        lease = self.options.lease if expire is None else lease_ms(expire)
+        usual = self.options.renew_for
         renew_for = None if not renew else usual if max_hold is None else longest(max_hold)
         forks.pid()
         nonce = owners.mint_token() + mark
@@ -293,7 +293,7 @@ class RecordRef:
     def _indexes(self) -> tuple[str, ...]:
         """Where the store lists records, if it does."""
         listing = self.keys.listing
-        return (listing, queued_in(listing)) if self.terms.index else ()
+        return (listing, queued_in(listing)) if self.options.index else ()
 
     def _hold(self, write: Write, fields: Mapping[str, Any], version: int, sent: float) -> Hold:
         hold = Hold(

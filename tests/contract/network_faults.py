@@ -157,5 +157,5 @@ class FaultSchedule:
 def _waits_long(lock: Lock, blocking: Any = True, timeout: Any = None) -> bool:
     if lock.reentrant or not blocking:  # re-entry may renew, which is tried once
         return False
-    wait = lock.terms.wait if timeout is None else timeout
+    wait = lock.options.wait if timeout is None else timeout
     return isinstance(wait, int | float) and (wait == -1 or wait >= LONG)

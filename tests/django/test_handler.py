@@ -24,10 +24,10 @@ class TestSettings:
         """[D53] By lock objects and decorated functions; those of a borrowed cache, too."""
         work = redis_lock("order")(lambda: locks.lock("order").holder().lease_left)
         for _ in range(2):
-            assert locks.lock("order").terms.lease == 30_000
+            assert locks.lock("order").options.lease == 30_000
             assert 0 < work() <= 30
             with override_settings(REDIS_LOCKS={"default": {"BACKEND": MEMORY, "EXPIRE": 100}}):
-                assert locks.lock("order").terms.lease == 100_000
+                assert locks.lock("order").options.lease == 100_000
                 assert 30 < work() <= 100
         backend = "django.core.cache.backends.redis.RedisCache"
         settings.REDIS_LOCKS = {"default": {"CACHE": "default"}}
@@ -133,7 +133,7 @@ class TestWithoutDjango:
             locks.configure({"default": {"LOCATION": sys.argv[1]}})
             print(work(1) > 0, locks.lock("order:1").locked())
             locks.configure({"default": {"BACKEND": "django_redis_locks.backends.memory.MemoryBackend", "EXPIRE": 7}})
-            print(locks.lock("x").terms.lease)
+            print(locks.lock("x").options.lease)
             locks.configure(None)
             try:
                 locks["default"]

@@ -38,7 +38,7 @@ LEVELS: dict[str, tuple[str, Any, list[tuple[str, Any, Any]]]] = {
     ),
     "metadata": ("metadata", FIELDS, [("METADATA", ["pid", "host"], ("host", "pid")), ("METADATA", [], ())]),
 }
-"""Option: attribute of the terms, built-in; then for alias, LOCKS and call site: what is set, what comes of it."""
+"""Option: attribute of the lock options, built-in; then for alias, LOCKS and call site: what is set, what comes of it."""
 
 
 @pytest.mark.parametrize("option", LEVELS)
@@ -51,9 +51,9 @@ def test_each_level_wins_over_those_before_it(settings: Any, option: str) -> Non
         settings.REDIS_LOCKS = {"default": {"BACKEND": MEMORY, **alias, "LOCKS": {"order": name}}}
         expected = steps[-1][2] if steps else builtin
         for make in (locks.lock, locks.rlock):
-            assert getattr(make("order:5", **site).terms, attribute) == expected, steps
+            assert getattr(make("order:5", **site).options, attribute) == expected, steps
             if not site:
-                assert getattr(make("cart:5").terms, attribute) == (steps[0][2] if alias else builtin), steps
+                assert getattr(make("cart:5").options, attribute) == (steps[0][2] if alias else builtin), steps
 
 
 def current_lease(pk: int) -> int:
@@ -71,7 +71,7 @@ def test_name_of_a_lock_or_call_selects_its_entry_of_LOCKS(memory_locks: Any) ->
         ("a:order", None, 30),
         ("order:5", "cart", 10),
     ):
-        assert locks.lock(key, name=name).terms.lease == lease * 1000, (key, name)
+        assert locks.lock(key, name=name).options.lease == lease * 1000, (key, name)
     options: dict[str, Any]
     for options, lease in (
         ({"key": "order:{pk}"}, 20),
@@ -86,7 +86,7 @@ def test_None_is_the_default_at_every_call() -> None:
     """[F2]"""
     for make in (locks.lock, locks.rlock, locks["default"].lock):
         lock = make("order", expire=None, wait=None, renew=None, on_lost=None, on_backend_error=None, name=None)
-        assert lock.terms == locks.lock("order").terms
+        assert lock.options == locks.lock("order").options
         assert lock.name == "order"
         for timeout in (None, -1):
             grant = lock.acquire(timeout=timeout)
@@ -145,7 +145,7 @@ def test_wait_of_a_call_comes_from_LOCKS_or_the_call_site_only(memory_locks: Any
         memory_locks(**entry)
         plan = redis_lock("order:5", name="order", **site).keywords["plan"]  # type: ignore[attr-defined]
         calls = plan.calls_of(locks["default"], "order")
-        assert plan.lock(locks["default"], "order:5", "order", calls).terms.wait == expected, (entry, site)
+        assert plan.lock(locks["default"], "order:5", "order", calls).options.wait == expected, (entry, site)
 
 
 def weekday(*args: object) -> bool:

@@ -294,7 +294,7 @@ def test_wrong_or_unknown_alias_raises_at_its_first_use(settings: Any) -> None:
         assert hint in str(raised.value)
     memory = {"BACKEND": MEMORY}
     settings.REDIS_LOCKS = {"default": {**memory, "EXPIRE": 0.5, "WAIT": -1}, "payments": memory}
-    assert locks.lock("order").terms.wait == inf
+    assert locks.lock("order").options.wait == inf
     with pytest.raises(InvalidLockBackend, match="no alias 'payment' in REDIS_LOCKS; there is 'default', 'payments'"):
         locks["payment"]
 

@@ -42,7 +42,7 @@ def test_lock_made_twice_shares_keys_and_options(make: Make) -> None:
     two = make("remembered:1", expire=5, name="orders")
     assert one == two
     assert one.keys is two.keys
-    assert one.terms is two.terms
+    assert one.options is two.options
 
 
 @both
@@ -60,7 +60,7 @@ def test_invalid_value_raises_whatever_is_cached(make: Make) -> None:
     for key in (lazystr("remembered"), "", ""):
         with pytest.raises(LockKeyError):
             make(key)
-    assert make("remembered", expire=timedelta(seconds=1)).terms.lease == 1000
+    assert make("remembered", expire=timedelta(seconds=1)).options.lease == 1000
 
 
 @both
@@ -73,8 +73,8 @@ def test_on_lost_callback_is_not_kept_alive(make: Make) -> None:
 
     view = View()
     lock = make("remembered", on_lost=view.lost)
-    assert lock.terms.on_lost == view.lost
-    assert make("remembered").terms.on_lost is None
+    assert lock.options.on_lost == view.lost
+    assert make("remembered").options.on_lost is None
     seen = weakref.ref(view)
     del view, lock
     gc.collect()

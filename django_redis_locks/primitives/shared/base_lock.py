@@ -163,7 +163,7 @@ class BaseLock(LockObject):
     # An exception may strike between any two instructions: a signal handler's. What a block holds then ends with it.
 
     def __enter__(self) -> Grant:
-        if not self.terms.auto_release:
+        if not self.options.auto_release:
             self._check_block()
         ask = self._begin(True, None, None)
         frame = _frame(1)
@@ -190,7 +190,7 @@ class BaseLock(LockObject):
             raise
 
     async def __aenter__(self) -> Grant:
-        if not self.terms.auto_release:
+        if not self.options.auto_release:
             self._check_block()
         ask = self._begin(True, None, owners.running_loop())
         frame = _frame(1)
@@ -226,12 +226,12 @@ class BaseLock(LockObject):
     def _begin(self, blocking: bool, timeout: Duration | None, home: object) -> AcquireRequest | None: ...
     def _begin(self, blocking: bool, timeout: Duration | None, home: object) -> AcquireRequest | None:
         """The caller's wish; None if the answer is no without asking the store."""
-        if home is None and self.terms.on_lost == "cancel":
+        if home is None and self.options.on_lost == "cancel":
             raise ValueError('on_lost="cancel" cancels a task: acquire the lock with aacquire() or "async with"')
         if getpid() != forks.known:
             forks.pid()
         usual = blocking is True and timeout is None
-        wait = self.terms.wait if usual else self._patience(blocking, timeout)
+        wait = self.options.wait if usual else self._patience(blocking, timeout)
         ask = AcquireRequest(wait, owners.current_owner(), home, raises=usual)
         if registry.knows(self.lock_id):
             newest = registry.newest(self.lock_id, deferred=True)
@@ -254,7 +254,7 @@ class BaseLock(LockObject):
         if blocking not in (True, False):
             raise ValueError(f"blocking is True or False, not {blocking!r}; write acquire(timeout=...) for a wait")
         if blocking:
-            return self.terms.wait if timeout is None else patience(timeout, "timeout")
+            return self.options.wait if timeout is None else patience(timeout, "timeout")
         if timeout not in (None, -1):
             raise ValueError("acquire(blocking=False) takes no timeout")
         return 0.0
@@ -262,14 +262,14 @@ class BaseLock(LockObject):
     def _finish(self, ask: AcquireRequest, verdict: Hold | Busy) -> Grant | None:
         if isinstance(verdict, Hold):
             grant = ask.given = Grant(verdict, self, ask.grant, ask.block)
-            if self.terms.auto_release and registry.keep(grant, ask.block) and not verdict.renew_until:
+            if self.options.auto_release and registry.keep(grant, ask.block) and not verdict.renew_until:
                 self.performer.forget_at_end(verdict)
             if events.wanted(events.Acquired):
                 events.emit(events.Acquired(self.key, self.name, self.alias, verdict.fence, ask.waited))
             return grant
         if verdict is LATE:
             raise LockBackendError(
-                f"the answer took longer than the lease of {self.terms.lease / 1000:g} s: the lock wasn't acquired",
+                f"the answer took longer than the lease of {self.options.lease / 1000:g} s: the lock wasn't acquired",
                 transient=True,
             )
         events.emit(events.Contended(self.key, self.name, self.alias, ask.waited))
@@ -291,11 +291,11 @@ class BaseLock(LockObject):
         if not isinstance(failure, LockBackendError):
             raise failure
         self._named(failure)
-        if not self.terms.fail_open:
+        if not self.options.fail_open:
             raise failure
         events.emit(events.BackendFailed(self.key, self.name, self.alias, "acquire, going on unlocked", str(failure)))
         grant = ask.given = Grant(self._hold(ask, None, sent=0.0, outcome_unknown=False), self, ask.grant, ask.block)
-        if self.terms.auto_release:
+        if self.options.auto_release:
             registry.keep(grant, ask.block)
         return grant
 
@@ -317,7 +317,7 @@ class BaseLock(LockObject):
             self._perform(self._sweep(ask.token))
 
     def _check_block(self) -> None:
-        if not self.terms.auto_release:
+        if not self.options.auto_release:
             raise TypeError(
                 f"lock {self.name!r}: a block releases at its end, and auto_release=False keeps the lock until its lease "
                 "ends: write acquire(), or leave auto_release out"

@@ -27,8 +27,8 @@ class Returning(Programs):
     def _release(self, grant: Grant) -> None:
         if self._leaving(grant):
             self._released(grant, run(self.releasing(grant.hold, owners.running_loop()), self.performer))
-            if self.terms.after_release is not None and not grant._deferred:
-                self.terms.after_release(self.name)
+            if self.options.after_release is not None and not grant._deferred:
+                self.options.after_release(self.name)
 
     async def _arelease(self, grant: Grant) -> None:
         if self._leaving(grant):

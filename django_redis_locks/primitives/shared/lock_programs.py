@@ -56,7 +56,7 @@ class Programs:
     key: str
     name: str
     alias: str
-    terms: LockOptions
+    options: LockOptions
     reentrant: bool = False
 
     # What makes a kind of lock a kind: one command per step.
@@ -94,9 +94,9 @@ class Programs:
         return (yield from self.acquiring(ask))
 
     def _lasting(self, hold: Hold, ask: AcquireRequest) -> Program[None]:
-        """Let a hold last as long as an entry on these terms expects: until then, or renewed until the entry ends. The entry
+        """Let a hold last as long as an entry with these options expects: until then, or renewed until the entry ends. The entry
         may wait for a store that refuses."""
-        renew_for, lease = self.terms.renew_for, self.terms.lease
+        renew_for, lease = self.options.renew_for, self.options.lease
         if renew_for and hold.renew_until:
             hold.renew_for(ask.grant, hold.renew_until)
             return
@@ -115,9 +115,9 @@ class Programs:
         """Re-enter the caller's own hold; or ask the store, wait, ask again, until it is granted or the wait is over."""
         if ask.inner is not None:
             return self._reentering(ask, ask.inner)
-        lease = self.terms.lease if self.terms.auto_release else 0  # one that nothing keeps adopts nothing
+        lease = self.options.lease if self.options.auto_release else 0  # one that nothing keeps adopts nothing
         waiter = Waiter(self.lock_id, ask.home, self.keys.inbox, lease, ask) if ask.wait > 0 else None
-        return wait_loop(self, ask, waiter, _UNASKED, self.terms.waits)
+        return wait_loop(self, ask, waiter, _UNASKED, self.options.waits)
 
     def _outcome(self, ask: AcquireRequest, attempt: Attempt, answer: Answer) -> Outcome[Hold | Busy]:
         """Whatever the attempt may leave behind in the store is handed to the janitor."""
@@ -185,17 +185,17 @@ class Programs:
             ask.token,
             grant=ask.grant,
             fence=fence,
-            lease=self.terms.lease,
+            lease=self.options.lease,
             sent=sent,
-            renew_for=self.terms.renew_for,
+            renew_for=self.options.renew_for,
             owner=ask.owner,
             home=ask.home,
-            on_lost=self.terms.on_lost,
+            on_lost=self.options.on_lost,
             outcome_unknown=outcome_unknown,
         )
 
     def _sweep(self, token: str) -> Cleanup:
-        return Cleanup(self.lock_id, self._free(token), self.terms.lease / 1000)
+        return Cleanup(self.lock_id, self._free(token), self.options.lease / 1000)
 
     def releasing(self, hold: Hold, home: object) -> Program[bool]:
         """Free the lock if it is still this hold's. Returns whether the store confirmed it.
@@ -211,7 +211,7 @@ class Programs:
         hold.release_sent_in_time = before or in_time
         try:
             reply, _, outcome_unknown = yield from retry_command(
-                self._free(hold.token, hold.address), hold.deadline, self.terms.calls, tuning=self.performer.tuning
+                self._free(hold.token, hold.address), hold.deadline, self.options.calls, tuning=self.performer.tuning
             )
         except LockBackendError as failure:
             self._named(failure)
@@ -248,7 +248,7 @@ class Programs:
     def extending(self, hold: Hold, lease: int, wait: float = 0.0) -> Program[None]:
         """Let the lease end so many milliseconds from now, or later if it did anyway. A store that refuses is waited for at
         least so many seconds."""
-        patience = self.terms.calls
+        patience = self.options.calls
         if wait > patience.refused:
             patience = patience._replace(refused=wait)
         reply, sent, _ = yield from self._answer(self._prolong(hold.token, lease), hold.deadline, patience)
@@ -297,7 +297,7 @@ class Programs:
     ) -> Program[Answer]:
         try:
             return (
-                yield from retry_command(command, until, patience or self.terms.calls, tuning=self.performer.tuning)
+                yield from retry_command(command, until, patience or self.options.calls, tuning=self.performer.tuning)
             )
         except LockBackendError as failure:
             self._named(failure)
@@ -308,7 +308,7 @@ class Programs:
         return failure
 
     def _lost(self, hold: Hold, why: str) -> LockLost:
-        if self.terms.auto_release:
+        if self.options.auto_release:
             hold.mark_lost(why, (State.HELD, State.RELEASING, State.GONE))
         elif hold.lost_why is None:  # it was to end by itself: that is reported to the caller alone
             hold.lost_why = why

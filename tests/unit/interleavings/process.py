@@ -129,8 +129,8 @@ class Process:
         """The janitor has just given an errand up that wasn't answered again and again."""
 
     def _lock(self, plan: Plan) -> Lock:
-        terms = LockOptions(round(plan.lease * 1000), plan.wait, 0.0, False, False, (), None)
-        return Lock(self.engine, PLACE, KEYS, "lock", "lock", "default", terms)
+        options = LockOptions(round(plan.lease * 1000), plan.wait, 0.0, False, False, (), None)
+        return Lock(self.engine, PLACE, KEYS, "lock", "lock", "default", options)
 
     def take(self, input: Input) -> None:
         """One step."""
