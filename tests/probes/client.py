@@ -58,7 +58,7 @@ def lease_began(grant: Grant, lease: int) -> float:
 
 def connections_of_this_loop(client: Locks) -> int:
     """How many connections to Redis the running event loop has."""
-    return len(client.engine.backend._awire._homes[asyncio.get_running_loop()]()._streams)
+    return len(client.engine.backend._loop_connections._by_loop[asyncio.get_running_loop()]()._open_connections)
 
 
 def rights_named_when_refused() -> list[str]:
@@ -109,13 +109,13 @@ def call_before_each_renewal_result(patch: pytest.MonkeyPatch, wait: Callable[[]
 
 
 def add_idle_connections(client: Locks, number: int) -> None:
-    wire = client.engine.backend._wire
-    for line in [wire._connect() for _ in range(number)]:
-        wire.push(line, clock.now())
+    pool = client.engine.backend._pool
+    for connection in [pool._connect() for _ in range(number)]:
+        pool.push(connection, clock.now())
 
 
 def idle_connection_count(client: Locks) -> int:
-    return len(client.engine.backend._wire._idle)
+    return len(client.engine.backend._pool._idle)
 
 
 def forget_locks() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from django_redis_locks import Grant, Lock, LockBackendError, Record, RecordRef, locks
 from django_redis_locks.backends.memory import store as memory_store
-from django_redis_locks.backends.redis import sync_connections as threads
+from django_redis_locks.backends.redis import sync_connections
 from django_redis_locks.core import events
 from django_redis_locks.core.effects import Command, LockId, Waiter
 from django_redis_locks.core.events import BackendFailed, Event, ForceReleased, Lost, Released
@@ -198,13 +198,13 @@ def set_page_size(patch: pytest.MonkeyPatch, *, entries: int, looks: int) -> Non
 
 def set_reply_timeout(patch: pytest.MonkeyPatch, seconds: Callable[[], float]) -> None:
     """Let a blocking connection wait so long for each reply."""
-    wait = threads._wait
+    wait = sync_connections._keep_receiving
 
-    def patient(line: threads.PooledConnection, since: float) -> bytes:
-        line.timeout = seconds()
-        return wait(line, since)
+    def patient(connection: sync_connections.PooledConnection, since: float) -> bytes:
+        connection.timeout = seconds()
+        return wait(connection, since)
 
-    patch.setattr(threads, "_wait", patient)
+    patch.setattr(sync_connections, "_keep_receiving", patient)
 
 
 def record_events(patch: pytest.MonkeyPatch, wanted: Callable[[Event], bool]) -> list[Event]:

@@ -15,11 +15,11 @@ from weakref import WeakKeyDictionary
 from ...core.clock import system_now as now
 from ...core.errors import LockBackendError
 from ...core.owners import running_loop
-from . import timers as alarms
-from .idle import IDLE_CHECK_AFTER, Suspicion
+from . import timers
+from .idle import IDLE_CHECK_AFTER, LastTimeout
 from .multiplexed import MultiplexedConnection
-from .redispy import Failure, aconnect, adrop, asocket_of, opened_within
-from .sockets import close_copy
+from .redispy import Failure, aconnect, adrop, asocket_of, connect_time_limit
+from .sockets import close_inherited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -31,62 +31,66 @@ class LoopConnections:
     """Connections to one server for the tasks of each event loop."""
 
     def __init__(
-        self, make: Callable[[], redis.asyncio.Connection], max_age: float, suspicion: Suspicion | None = None
+        self, make: Callable[[], redis.asyncio.Connection], max_age: float, last_timeout: LastTimeout | None = None
     ) -> None:
         self._make = make
         self._max_age = max_age
-        self._suspicion = suspicion or Suspicion()
+        self._last_timeout = last_timeout or LastTimeout()
         self._forget()
 
     def _forget(self) -> None:
-        self._homes: WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[LoopConnection]] = WeakKeyDictionary()
+        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[LoopConnection]] = WeakKeyDictionary()
         """A home knows its loop, which reads from its connection: neither keeps the other once the loop was dropped."""
-        self._last: tuple[Callable[[], object], LoopConnection | None] = _nowhere, None
+        self._last: tuple[Callable[[], object], LoopConnection | None] = _no_loop, None
         """The loop that asked last, which is often the only one, and its home."""
 
-    def ask(self, request: bytes) -> Awaitable[Any]:
-        """As ``Wire.ask``. Who awaits it may be cancelled; the request stays on its way."""
-        where, home = self._last
-        if home is not None and where() is running_loop():
-            stream = home.stream
-            if stream is not None and stream.open:
+    def execute(self, request: bytes) -> Awaitable[Any]:
+        """As ``Wire.execute``. Who awaits it may be cancelled; the request stays on its way."""
+        loop_ref, loop_connection = self._last
+        if loop_connection is not None and loop_ref() is running_loop():
+            connection = loop_connection.current
+            if connection is not None and connection.open:
                 at = now()
-                if at < stream.end and (at < stream.rested or stream.busy) and stream.pid == getpid():
-                    return stream.ask(request)
+                if (
+                    at < connection.replace_at
+                    and (at < connection.idle_check_at or connection.busy)
+                    and connection.pid == getpid()
+                ):
+                    return connection.execute(request)
         return self._ask(request)
 
     async def _ask(self, request: bytes) -> Any:
-        home = await self._home()
-        stream = await home.connection()
-        return await stream.ask(request)
+        loop_connection = await self._connection_of_loop()
+        connection = await loop_connection.usable()
+        return await connection.execute(request)
 
-    async def _home(self) -> LoopConnection:
+    async def _connection_of_loop(self) -> LoopConnection:
         loop = running_loop()
         assert loop is not None  # noqa: S101 - we are in a coroutine
-        known = self._homes.get(loop)
-        home = known() if known is not None else None
-        if home is None:
-            home = LoopConnection(self._make, self._max_age, self._suspicion)
-            await anext(home.parked)
-            self._homes[loop] = weakref.ref(home)
-            self._leave_closed_loops()
-        self._last = weakref.ref(loop), home
-        return home
+        reference = self._by_loop.get(loop)
+        loop_connection = reference() if reference is not None else None
+        if loop_connection is None:
+            loop_connection = LoopConnection(self._make, self._max_age, self._last_timeout)
+            await anext(loop_connection.shutdown_hook)
+            self._by_loop[loop] = weakref.ref(loop_connection)
+            self._drop_closed_loops()
+        self._last = weakref.ref(loop), loop_connection
+        return loop_connection
 
-    def _leave_closed_loops(self) -> None:
+    def _drop_closed_loops(self) -> None:
         """Some are closed before their generators: what is kept for such a loop would keep the loop as well."""
-        for ref in self._homes.keyrefs():
+        for ref in self._by_loop.keyrefs():
             loop = ref()
-            known = self._homes.pop(loop, None) if loop is not None and loop.is_closed() else None
-            home = known() if known is not None else None
-            if home is not None:
-                home.clear()
+            reference = self._by_loop.pop(loop, None) if loop is not None and loop.is_closed() else None
+            loop_connection = reference() if reference is not None else None
+            if loop_connection is not None:
+                loop_connection.close_all()
 
     def after_fork_in_child(self) -> None:
-        for known in self._homes.values():
-            home = known()
-            if home is not None:
-                home.leave_to_parent()
+        for reference in self._by_loop.values():
+            loop_connection = reference()
+            if loop_connection is not None:
+                loop_connection.abandon_in_child()
         self._forget()
 
 
@@ -97,87 +101,87 @@ class LoopConnection:
     of its own, which is closed at once.
     """
 
-    def __init__(self, make: Callable[[], redis.asyncio.Connection], max_age: float, suspicion: Suspicion) -> None:
+    def __init__(self, make: Callable[[], redis.asyncio.Connection], max_age: float, last_timeout: LastTimeout) -> None:
         self._make = make
         self._max_age = max_age
-        self._suspicion = suspicion
-        self.stream: MultiplexedConnection | None = None
-        self._streams: set[MultiplexedConnection] = set()
+        self._last_timeout = last_timeout
+        self.current: MultiplexedConnection | None = None
+        self._open_connections: set[MultiplexedConnection] = set()
         """That one, and those that still have answers to come."""
         self._attempt: tuple[asyncio.Task[None], asyncio.Future[MultiplexedConnection | Failure]] | None = None
-        self.parked = self._park()
-        self.ended = False
+        self.shutdown_hook = self._run_shutdown_hook()
+        self.loop_ended = False
 
-    async def _park(self) -> AsyncGenerator[None]:
+    async def _run_shutdown_hook(self) -> AsyncGenerator[None]:
         try:
             yield
         finally:
-            self.ended = True
-            del self.parked  # it knows the loop, which would live as long as its home
-            self.stream = None
-            for stream in tuple(self._streams):
-                stream.retire()
+            self.loop_ended = True
+            del self.shutdown_hook  # it knows the loop, which would live as long as its home
+            self.current = None
+            for connection in tuple(self._open_connections):
+                connection.retire()
 
-    def clear(self) -> None:
+    def close_all(self) -> None:
         """The loop is closed."""
-        for stream in tuple(self._streams):
-            stream.close(ConnectionError("the loop has ended"))
+        for connection in tuple(self._open_connections):
+            connection.close(ConnectionError("the loop has ended"))
 
-    async def connection(self) -> MultiplexedConnection:
+    async def usable(self) -> MultiplexedConnection:
         """One that may be asked."""
-        while (stream := self._current()) is not None:
-            if stream.paused:  # a server that doesn't read isn't written to
-                await stream.drained()
-            elif not stream.busy and now() >= stream.rested:
+        while (connection := self._current_if_usable()) is not None:
+            if connection.paused:  # a server that doesn't read isn't written to
+                await connection.drained()
+            elif not connection.busy and now() >= connection.idle_check_at:
                 for _ in range(2):  # have the loop read: it may find out that it was closed
                     await asyncio.sleep(0)
-                stream.rested = now() + IDLE_CHECK_AFTER
+                connection.idle_check_at = now() + IDLE_CHECK_AFTER
             else:
-                return stream
-        opened = await self._opened()
+                return connection
+        opened = await self._join_attempt()
         if opened.cause is not None:
             raise Failure(opened.cause, sent=False, on_reused_connection=False)
         return opened
 
-    def _current(self) -> MultiplexedConnection | None:
-        stream = self.stream
-        if stream is None or stream.cause is not None:
+    def _current_if_usable(self) -> MultiplexedConnection | None:
+        connection = self.current
+        if connection is None or connection.cause is not None:
             return None
-        if stream.pid != getpid():  # a fork that didn't run Python's hooks
-            self.leave_to_parent()
+        if connection.pid != getpid():  # a fork that didn't run Python's hooks
+            self.abandon_in_child()
             return None
-        if now() >= stream.end or (not stream.busy and stream.rested < self._suspicion.since):
-            self.stream = None
-            stream.retire()
+        if now() >= connection.replace_at or (not connection.busy and connection.idle_check_at < self._last_timeout.at):
+            self.current = None
+            connection.retire()
             return None
-        return stream
+        return connection
 
-    def leave_to_parent(self) -> None:
+    def abandon_in_child(self) -> None:
         """Close our copies of its sockets. It mustn't close them itself: it would tell the parent's selector."""
-        _parents.extend(self._streams)
-        for stream in self._streams:
-            close_copy(asocket_of(stream.connection))
-        self._streams = set()
-        self.stream = self._attempt = None
+        _parent_connections.extend(self._open_connections)
+        for connection in self._open_connections:
+            close_inherited(asocket_of(connection.redispy_connection))
+        self._open_connections = set()
+        self.current = self._attempt = None
 
     # Connecting: one attempt for all who want to, which none of them can cancel
 
-    async def _opened(self) -> MultiplexedConnection | Failure:
+    async def _join_attempt(self) -> MultiplexedConnection | Failure:
         attempt = self._attempt
         if attempt is None or attempt[1].done():  # an eager task may be over before it is noted here
             loop = asyncio.get_running_loop()
             result: asyncio.Future[MultiplexedConnection | Failure] = loop.create_future()
-            attempt = self._attempt = loop.create_task(self._open(loop, result)), result
+            attempt = self._attempt = loop.create_task(self._run_attempt(loop, result)), result
         return await asyncio.shield(attempt[1])
 
-    async def _open(
+    async def _run_attempt(
         self, loop: asyncio.AbstractEventLoop, result: asyncio.Future[MultiplexedConnection | Failure]
     ) -> None:
         opened: MultiplexedConnection | Failure = Failure(
             TimeoutError("no connection in time"), sent=False, on_reused_connection=False
         )
         try:
-            opened = await self._make_stream(loop)
+            opened = await self._connect(loop)
         except Exception as error:  # noqa: BLE001 - each of those who wait is told
             opened = Failure(error, sent=False, on_reused_connection=False)
         finally:
@@ -185,39 +189,39 @@ class LoopConnection:
             if not result.done():
                 result.set_result(opened)
 
-    async def _make_stream(self, loop: asyncio.AbstractEventLoop) -> MultiplexedConnection:
-        connection = self._make()
-        stream = MultiplexedConnection(connection, loop, self._max_age, self._closed)
-        self._streams.add(stream)
+    async def _connect(self, loop: asyncio.AbstractEventLoop) -> MultiplexedConnection:
+        redispy_connection = self._make()
+        connection = MultiplexedConnection(redispy_connection, loop, self._max_age, self._on_closed)
+        self._open_connections.add(connection)
         try:
-            _cancel_late(asyncio.current_task(), connection)
-            stream.begin(await aconnect(connection, stream))
+            _limit_handshake(asyncio.current_task(), redispy_connection)
+            connection.attach(await aconnect(redispy_connection, connection))
         except BaseException:
-            self._streams.discard(stream)
-            adrop(connection)
+            self._open_connections.discard(connection)
+            adrop(redispy_connection)
             raise
-        if self.ended:  # who wanted it asks in the next turns, unless he is gone
-            loop.call_soon(loop.call_soon, loop.call_soon, stream.retire)
+        if self.loop_ended:  # who wanted it asks in the next turns, unless he is gone
+            loop.call_soon(loop.call_soon, loop.call_soon, connection.retire)
         else:
-            self.stream = stream
-        return stream
+            self.current = connection
+        return connection
 
-    def _closed(self, stream: MultiplexedConnection) -> None:
-        if isinstance(stream.cause, TimeoutError):
-            self._suspicion.since = now()
-        self._streams.discard(stream)
-        if self.stream is stream:
-            self.stream = None
+    def _on_closed(self, connection: MultiplexedConnection) -> None:
+        if isinstance(connection.cause, TimeoutError):
+            self._last_timeout.at = now()
+        self._open_connections.discard(connection)
+        if self.current is connection:
+            self.current = None
 
 
-def _cancel_late(task: asyncio.Task[Any] | None, connection: redis.asyncio.Connection) -> None:
+def _limit_handshake(task: asyncio.Task[Any] | None, redispy_connection: redis.asyncio.Connection) -> None:
     """A handshake has its end too, whatever the server sends now and then, and while time is frozen."""
-    limit = opened_within(connection)
+    limit = connect_time_limit(redispy_connection)
     if limit is None or task is None:
         return
     ref = weakref.ref(task)
 
-    def ring() -> None:
+    def on_timer() -> None:
         task = ref()
         if task is not None and not task.done():
             try:
@@ -226,14 +230,14 @@ def _cancel_late(task: asyncio.Task[Any] | None, connection: redis.asyncio.Conne
                 pass  # the loop is closed
 
     try:
-        alarms.ring(now() + limit, ring)
+        timers.call_at(now() + limit, on_timer)
     except LockBackendError:
         pass  # no thread to be had: redis-py's own timeouts must do
 
 
-def _nowhere() -> None:
+def _no_loop() -> None:
     """No loop, where a weak reference to one is expected."""
 
 
-_parents: list[MultiplexedConnection] = []
+_parent_connections: list[MultiplexedConnection] = []
 """Connections that belong to the process we were forked from. Nothing of them must ever be finalized here."""

@@ -9,14 +9,14 @@ from ...core.errors import LockBackendError
 from ...core.text import escape_unprintable
 from ...core.tuning import DEFAULT, Tuning
 from ..base import Backend, Inbox
-from . import server_info as facts
 from . import versions
 from .async_connections import LoopConnections
-from .idle import Suspicion
-from .redispy import Failure, connection_makers, seconds
+from .idle import LastTimeout
+from .redispy import Failure, connection_makers, validate_seconds
 from .resp import ServerError
 from .scripts import by_sha, by_source
 from .server_errors import DEMOTED_CODES, HINTS, NOT_EXECUTED_CODES, REFUSALS, TRANSIENT_CODES, code_of, suggest_fix
+from .server_info import read_facts
 from .subscriber import PING, RedisSubscriber
 from .sync_connections import ConnectionPool
 from .urls import access, database_in, identity, masked, redis_url, server_in
@@ -45,18 +45,20 @@ class RedisBackend(Backend):
     def __init__(self, location: str, options: Mapping[str, Any], tuning: Tuning = DEFAULT) -> None:
         url = redis_url(location)
         timeouts = {"socket_timeout": tuning.socket_timeout, "socket_connect_timeout": tuning.socket_timeout}
-        wanted = {"protocol": PROTOCOL, **timeouts, **options}
-        max_age = seconds(wanted.pop("max_connection_age", MAX_CONNECTION_AGE), "max_connection_age")
-        make, amake, self._make_ear = connection_makers(url, wanted)
+        connection_options = {"protocol": PROTOCOL, **timeouts, **options}
+        max_age = validate_seconds(
+            connection_options.pop("max_connection_age", MAX_CONNECTION_AGE), "max_connection_age"
+        )
+        make, make_async, self._make_resp2 = connection_makers(url, connection_options)
         self.identity = identity(url, options)
-        self._node = f"{server_in(self.identity)} {access(url, wanted)}"
+        self._node = f"{server_in(self.identity)} {access(url, connection_options)}"
         self._database = database_in(self.identity)
         self.location = masked(location)
         self._max_age = max_age
         self._timeout = tuning.socket_timeout
-        suspicion = Suspicion()
-        self._wire = ConnectionPool(make, max_age, suspicion)
-        self._awire = LoopConnections(amake, max_age, suspicion)
+        last_timeout = LastTimeout()
+        self._pool = ConnectionPool(make, max_age, last_timeout)
+        self._loop_connections = LoopConnections(make_async, max_age, last_timeout)
         self._inbox: RedisSubscriber | None = None
 
     misfit = staticmethod(versions.complaint)
@@ -72,24 +74,24 @@ class RedisBackend(Backend):
 
     def call(self, command: Command[Any]) -> Any:
         try:
-            reply = self._wire.ask(by_sha(command))
+            reply = self._pool.execute(by_sha(command))
             if type(reply) is ServerError and reply.code == "NOSCRIPT":
-                reply = self._wire.ask(by_source(command))
+                reply = self._pool.execute(by_source(command))
         except Failure as failure:
-            raise self._failed(failure) from failure.cause
+            raise self._error_of_failure(failure) from failure.cause
         if type(reply) is ServerError:
-            raise self._refused(reply) from reply
+            raise self._error_of_reply(reply) from reply
         return reply
 
     async def acall(self, command: Command[Any]) -> Any:
         try:
-            reply = await self._awire.ask(by_sha(command))
+            reply = await self._loop_connections.execute(by_sha(command))
             if type(reply) is ServerError and reply.code == "NOSCRIPT":
-                reply = await self._awire.ask(by_source(command))
+                reply = await self._loop_connections.execute(by_source(command))
         except Failure as failure:
-            raise self._failed(failure) from failure.cause
+            raise self._error_of_failure(failure) from failure.cause
         if type(reply) is ServerError:
-            raise self._refused(reply) from reply
+            raise self._error_of_reply(reply) from reply
         return reply
 
     def call_many(self, commands: Sequence[Command[Any]], timeout: float) -> list[Any]:
@@ -97,54 +99,54 @@ class RedisBackend(Backend):
         try:
             requests = [by_sha(command) for command in commands]
             try:
-                replies = self._wire.ask_many(requests, timeout)
+                replies = self._pool.execute_many(requests, timeout)
             except Failure as failure:
                 if not failure.on_reused_connection:
                     raise
-                replies = self._wire.ask_many(requests, timeout)
+                replies = self._pool.execute_many(requests, timeout)
             missing = [index for index, reply in enumerate(replies) if _unknown_script(reply)]
             if missing:
-                again = self._wire.ask_many([by_source(commands[index]) for index in missing], timeout)
+                again = self._pool.execute_many([by_source(commands[index]) for index in missing], timeout)
                 for index, reply in zip(missing, again, strict=True):
                     replies[index] = reply
         except Failure as failure:
-            return [self._failed(failure)] * len(commands)
-        return [self._refused(reply) if type(reply) is ServerError else reply for reply in replies]
+            return [self._error_of_failure(failure)] * len(commands)
+        return [self._error_of_reply(reply) if type(reply) is ServerError else reply for reply in replies]
 
     def probe(self) -> None:
         try:
-            self._wire.ask_many([PING], self._timeout)
+            self._pool.execute_many([PING], self._timeout)
         except Failure as failure:
-            raise self._failed(failure) from failure.cause
+            raise self._error_of_failure(failure) from failure.cause
 
     def facts(self, prefix: str, timeout: float) -> Facts:
-        wire = ConnectionPool(self._make_ear, self._max_age)  # it will have subscribed to something
+        pool = ConnectionPool(self._make_resp2, self._max_age)  # it will have subscribed to something
         try:
-            return facts.ask(wire, self.location, self._database, prefix, timeout)
+            return read_facts(pool, self.location, self._database, prefix, timeout)
         except ServerError as refusal:
-            raise self._refused(refusal) from refusal
+            raise self._error_of_reply(refusal) from refusal
         except Failure as failure:
-            raise self._failed(failure) from failure.cause
+            raise self._error_of_failure(failure) from failure.cause
         except PARSE_ERRORS as error:
             raise LockBackendError(f"{self.location} doesn't answer as Redis does: {error}", transient=True) from error
         finally:
-            wire.close()
+            pool.close()
 
     def inbox(self, listener: Listener) -> Inbox:
-        inbox = self._inbox = RedisSubscriber(self._make_ear, listener, self.location, self._max_age)
+        inbox = self._inbox = RedisSubscriber(self._make_resp2, listener, self.location, self._max_age)
         return inbox
 
     def close(self) -> None:
-        self._wire.close()
+        self._pool.close()
 
     def after_fork_in_child(self) -> None:
-        self._wire.after_fork_in_child()
-        self._awire.after_fork_in_child()
+        self._pool.after_fork_in_child()
+        self._loop_connections.after_fork_in_child()
 
-    def _failed(self, failure: Failure) -> LockBackendError:
+    def _error_of_failure(self, failure: Failure) -> LockBackendError:
         cause = failure.cause
         if isinstance(cause, REFUSALS):
-            return self._refused(cause, failure.on_reused_connection)
+            return self._error_of_reply(cause, failure.on_reused_connection)
         if failure.sent:
             text = f"no answer from {self.location}: {failure}"
         else:
@@ -157,7 +159,7 @@ class RedisBackend(Backend):
             on_reused_connection=failure.on_reused_connection,
         )
 
-    def _refused(self, error: Exception, on_reused_connection: bool = False) -> LockBackendError:
+    def _error_of_reply(self, error: Exception, on_reused_connection: bool = False) -> LockBackendError:
         code = code_of(error)
         if code in DEMOTED_CODES and self._inbox is not None:
             self._inbox.reconnect()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import Final
 
-MOST_IDLE: Final = 64
+MAX_IDLE: Final = 64
 """Idle connections of threads that one process keeps to one server. A rush of more of them closes the others at its end."""
 
-OLD: Final = 60.0
+MAX_IDLE_TIME: Final = 60.0
 """Seconds after which an idle connection of threads is closed, unless it is the only one."""
 
 IDLE_CHECK_AFTER: Final = 0.05
@@ -17,20 +17,20 @@ to: nobody could tell such a request from one whose answer was lost, and a relea
 work. Looking costs some microseconds, so a busy connection is spared it."""
 
 
-class Suspicion:
+class LastTimeout:
     """Of all idle connections to one server, of threads and loops.
 
     After a power cut, or behind a firewall that has forgotten them, connections are dead and say nothing of it. Each would
     cost its next request a timeout, so the first one that does condemns all that were used before.
 
     Attributes:
-        since: when a request went unanswered last.
+        at: when a request went unanswered last.
     """
 
-    __slots__ = ("since",)
+    __slots__ = ("at",)
 
     def __init__(self) -> None:
-        self.since = 0.0
+        self.at = 0.0
 
 
 def lifetime(max_age: float) -> float:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.clock import system_now as now
 from ...core.errors import LockBackendError
-from . import timers as alarms
+from . import timers
 from .idle import IDLE_CHECK_AFTER, lifetime
 from .redispy import Failure, adrop
 from .resp import MORE, RECV_BUFFER, SMALL, ProtocolError, Reader, ServerError
-from .server_errors import is_outdated
+from .server_errors import is_demotion
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,48 +32,48 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
     open: it may be asked now.
     paused: it has more to write than the server reads.
     rested: when it will have lain idle for so long that the server may have closed it.
-    end: when it is to be replaced.
+    replace_at: when it is to be replaced.
     cause: why it is closed; None while it isn't.
     """
 
     def __init__(
         self,
-        connection: redis.asyncio.Connection,
+        redispy_connection: redis.asyncio.Connection,
         loop: asyncio.AbstractEventLoop,
         max_age: float,
-        closed: Callable[[MultiplexedConnection], object],
+        on_closed: Callable[[MultiplexedConnection], object],
     ) -> None:
-        self.connection = connection
+        self.redispy_connection = redispy_connection
         self.pid = getpid()
         self.open = self.paused = self.retired = False
         self.cause: Exception | None = None
-        self.end = now() + lifetime(max_age)
-        self.rested = 0.0
+        self.replace_at = now() + lifetime(max_age)
+        self.idle_check_at = 0.0
         self._loop = loop
         self._future = loop.create_future
-        self._closed = closed
-        self._timeout: float | None = connection.socket_timeout
+        self._on_closed = on_closed
+        self._timeout: float | None = redispy_connection.socket_timeout
         self._transport: Any = None
         self._slots: deque[asyncio.Future[Any]] = deque()
         self._unsent: list[bytes] = []
-        self._since = 0.0
-        self._served = False
+        self._silent_since = 0.0
+        self._has_replied = False
         """It brought an answer once, so when it is closed a new one is worth a try."""
-        self._watched = self._timeout is None
-        self._drained: list[asyncio.Future[None]] = []
+        self._timer_set = self._timeout is None
+        self._drain_waiters: list[asyncio.Future[None]] = []
         self._reader = Reader()
-        self._room = memoryview(bytearray(RECV_BUFFER))
+        self._buffer = memoryview(bytearray(RECV_BUFFER))
 
-    def begin(self, transport: asyncio.Transport) -> None:
+    def attach(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self.open = not self.paused and self.cause is None
-        self.rested = now() + IDLE_CHECK_AFTER
+        self.idle_check_at = now() + IDLE_CHECK_AFTER
 
     @property
     def busy(self) -> bool:
         return bool(self._slots)
 
-    def ask(self, request: bytes) -> asyncio.Future[Any]:
+    def execute(self, request: bytes) -> asyncio.Future[Any]:
         """Send a request; its reply will be the future's result, or a ``Failure`` its exception."""
         slots = self._slots
         slot = self._future()
@@ -84,11 +84,11 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
                 if len(self._unsent) == 1:
                     self._loop.call_soon(self._flush)
             else:
-                self._since = now()
+                self._silent_since = now()
                 slots.append(slot)
                 self._transport.write(request)
-                if not self._watched:
-                    self._watch()
+                if not self._timer_set:
+                    self._set_timer()
         except BaseException as error:  # it may have been queued by half
             slot.cancel()
             self.close(error)
@@ -107,7 +107,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         """Wait while it has more to write than the server reads."""
         while self.paused and self.cause is None:
             waiter = self._future()
-            self._drained.append(waiter)
+            self._drain_waiters.append(waiter)
             await waiter
 
     def retire(self) -> None:
@@ -124,18 +124,18 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         why = cause if isinstance(cause, Exception) else ConnectionError("an exchange was interrupted")
         self.cause = why
         slots, self._slots = self._slots, deque()
-        adrop(self.connection)
-        self._closed(self)
+        adrop(self.redispy_connection)
+        self._on_closed(self)
         if self._loop.is_closed():
             return
-        on_reused_connection = self._served and not isinstance(why, (TimeoutError, ProtocolError))
+        on_reused_connection = self._has_replied and not isinstance(why, (TimeoutError, ProtocolError))
         for slot in slots:
             if not slot.done():
                 slot.set_exception(Failure(why, sent=True, on_reused_connection=on_reused_connection))
-        self._wake()
+        self._notify_drained()
 
-    def _wake(self) -> None:
-        waiters, self._drained = self._drained, []
+    def _notify_drained(self) -> None:
+        waiters, self._drain_waiters = self._drain_waiters, []
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -143,25 +143,25 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
     # What its transport calls
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._room
+        return self._buffer
 
     def buffer_updated(self, size: int) -> None:
         slots = self._slots
         try:
-            data = bytes(self._room[:size])
+            data = bytes(self._buffer[:size])
             replies = [SMALL[data]] if data in SMALL and self._reader.idle else self._reader.feed(data)
             if len(replies) >= len(slots) and (len(replies) > len(slots) or self._reader.replying):
                 raise ProtocolError(MORE)  # whose answer is whose? None of them is given out
             for reply in replies:
-                if reply.__class__ is ServerError and is_outdated(reply):
-                    self._refused(slots[0], reply)
+                if reply.__class__ is ServerError and is_demotion(reply):
+                    self._reject(slots[0], reply)
                 elif not slots[0].done():
                     slots[0].set_result(reply)
                 slots.popleft()  # only now: who interrupts us here costs the connection, and nobody waits in vain
             if replies:
-                self._served = self._served or self.end > 0.0
-                self._since = at = now()
-                self.rested = at + IDLE_CHECK_AFTER
+                self._has_replied = self._has_replied or self.replace_at > 0.0
+                self._silent_since = at = now()
+                self.idle_check_at = at + IDLE_CHECK_AFTER
                 if self.retired:
                     self.retire()
         except Exception as error:  # noqa: BLE001 - whatever it is, later answers can't be matched
@@ -170,11 +170,11 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
             self.close(error)
             raise
 
-    def _refused(self, slot: asyncio.Future[Any], refusal: ServerError) -> None:
+    def _reject(self, slot: asyncio.Future[Any], error: ServerError) -> None:
         """A new connection may lead to another server: the next request opens one, and this one too if it was served once."""
-        on_reused_connection, self.end = self._served, 0.0
+        on_reused_connection, self.replace_at = self._has_replied, 0.0
         if not slot.done():
-            slot.set_exception(Failure(refusal, sent=True, on_reused_connection=on_reused_connection))
+            slot.set_exception(Failure(error, sent=True, on_reused_connection=on_reused_connection))
 
     def eof_received(self) -> None:
         self.close(ConnectionResetError("the server closed the connection"))
@@ -188,46 +188,46 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self.paused = False
         self.open = self.cause is None and not self.retired
-        self._wake()
+        self._notify_drained()
 
     # Silence
 
-    def _watch(self) -> None:
+    def _set_timer(self) -> None:
         assert self._timeout is not None  # noqa: S101 - else it is said to be watched
-        at = self._since + self._timeout
+        at = self._silent_since + self._timeout
         ref = weakref.ref(self)  # an alarm that was set doesn't keep it, and its loop
 
-        def ring() -> None:
-            stream = ref()
-            if stream is not None:
-                stream._soon(stream._look)
+        def on_timer() -> None:
+            this = ref()
+            if this is not None:
+                this._call_soon(this._check_timeout)
 
-        self._watched = True
+        self._timer_set = True
         try:
-            alarms.ring(at, ring)
+            timers.call_at(at, on_timer)
         except LockBackendError:  # no thread to be had
-            self._loop.call_later(at - now(), self._look)
+            self._loop.call_later(at - now(), self._check_timeout)
 
-    def _soon(self, what: Callable[[], object]) -> None:
+    def _call_soon(self, callback: Callable[[], object]) -> None:
         try:
-            self._loop.call_soon_threadsafe(what)
+            self._loop.call_soon_threadsafe(callback)
         except RuntimeError:
             pass  # the loop is closed: nobody waits there any more
 
-    def _look(self) -> None:
+    def _check_timeout(self) -> None:
         """Was it silent for too long? Nothing is done to the hot path but for the time of the last answer."""
         assert self._timeout is not None  # noqa: S101
         if self.cause is not None:
             return
         if not self._slots:
-            self._watched = False  # until the next request
-        elif now() < self._since + self._timeout:
-            self._watch()
+            self._timer_set = False  # until the next request
+        elif now() < self._silent_since + self._timeout:
+            self._set_timer()
         else:  # the loop may have been blocked: let it read first
-            self._loop.call_soon(self._loop.call_soon, self._judge, self._since)
+            self._loop.call_soon(self._loop.call_soon, self._check_silence, self._silent_since)
 
-    def _judge(self, since: float) -> None:
-        if self.cause is None and self._slots and self._since == since:
+    def _check_silence(self, silent_since: float) -> None:
+        if self.cause is None and self._slots and self._silent_since == silent_since:
             self.close(TimeoutError(f"silent for {self._timeout:g} s"))
         else:
-            self._look()
+            self._check_timeout()

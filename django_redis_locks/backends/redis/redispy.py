@@ -22,14 +22,14 @@ from redis.retry import Retry
 from ...core.clock import system_now as now
 from .resp import MORE, ProtocolError, Reader
 from .server_errors import unknown_option
-from .sockets import linger, waiting
+from .sockets import read_available, set_abortive_close
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
 
-LONGEST_HANDSHAKE: Final = 2**20
+MAX_HANDSHAKE_BYTES: Final = 2**20
 """Bytes that a server may say while a connection is opened: it says some hundred."""
 
 
@@ -66,16 +66,17 @@ def connection_makers(
     except redis.DataError as error:  # a login and a credential_provider
         raise ValueError(f"OPTIONS and LOCATION don't go together: {error}") from None
     for name in pool.connection_kwargs.keys() & {"socket_timeout", "socket_connect_timeout"}:
-        seconds(pool.connection_kwargs[name], name)
-    kind = _bounded(pool.connection_class)
-    kwargs, akwargs = _plain(pool.connection_kwargs), _plain(apool.connection_kwargs)
+        validate_seconds(pool.connection_kwargs[name], name)
+    connection_class = _with_deadline(pool.connection_class)
+    kwargs = _without_maintenance_notices(pool.connection_kwargs)
+    akwargs = _without_maintenance_notices(apool.connection_kwargs)
     if getattr(first, "driver_info", None) is not None:  # to look up its own version takes longer than to connect
         kwargs["driver_info"] = akwargs["driver_info"] = first.driver_info
     # Handshakes go through redis-py's own parsers: hiredis's don't tell what else they have read
     kwargs["parser_class"], akwargs["parser_class"] = _RESP2Parser, _AsyncRESP2Parser
 
     def make(**more: Any) -> Any:
-        connection: Any = kind(**kwargs | more)
+        connection: Any = connection_class(**kwargs | more)
         # and through its own packer: hiredis's crashes the process when a signal handler raises inside of it
         connection._command_packer = PythonRespSerializer(connection._buffer_cutoff, connection.encoder.encode)
         return connection
@@ -90,7 +91,7 @@ def _verify_host(kwargs: dict[str, Any]) -> None:
     kwargs.setdefault("ssl_check_hostname", not unverified)
 
 
-def seconds(value: object, option: str) -> float:
+def validate_seconds(value: object, option: str) -> float:
     """
     Raises:
         ValueError: no length of time. None would wait for ever for a server that keeps silent.
@@ -100,7 +101,7 @@ def seconds(value: object, option: str) -> float:
     return value
 
 
-def _plain(kwargs: dict[str, Any]) -> dict[str, Any]:
+def _without_maintenance_notices(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Without a server's notices of its maintenance: who would act on them, redis-py's command layer, isn't there."""
     return {name: value for name, value in kwargs.items() if "maint_notifications" not in name}
 
@@ -108,30 +109,30 @@ def _plain(kwargs: dict[str, Any]) -> dict[str, Any]:
 # Threads
 
 
-def connect(connection: Any, end: float | None = None) -> Any:
-    """Open a connection, be done by ``end`` of our clock, if there is one, and return its socket, on which all is quiet.
+def connect(connection: Any, deadline: float | None = None) -> Any:
+    """Open a connection, be done by ``deadline`` of our clock, if there is one, and return its socket, on which all is quiet.
 
-    ``end`` is ``opened_within`` from now, unless it is given. A server that sends a byte now and then would otherwise hold up
+    ``deadline`` is ``connect_time_limit`` from now, unless it is given. A server that sends a byte now and then would otherwise hold up
     a handshake for ever."""
-    if end is None and (limit := opened_within(connection)) is not None:
-        end = now() + limit
-    connection.end = end
+    if deadline is None and (limit := connect_time_limit(connection)) is not None:
+        deadline = now() + limit
+    connection.deadline = deadline
     try:
         connection.connect()
     finally:
-        connection.end = None
-        if isinstance(connection._sock, _BoundedSocket):
+        connection.deadline = None
+        if isinstance(connection._sock, _DeadlineSocket):
             connection._sock = connection._sock.sock
     sock: Any = connection._sock
-    linger(sock)
+    set_abortive_close(sock)
     buffer = getattr(connection._parser, "_buffer", None)
-    early = waiting(sock) if buffer is None else buffer._buffer.read() + waiting(sock)
+    early = read_available(sock) if buffer is None else buffer._buffer.read() + read_available(sock)
     sock.settimeout(connection.socket_timeout)
-    _only_pushes(early)
+    _refuse_early_replies(early)
     return sock
 
 
-def opened_within(connection: Any) -> float | None:
+def connect_time_limit(connection: Any) -> float | None:
     """Seconds in which a connection is to be opened, encrypted and logged in; None is for ever."""
     if connection.socket_timeout is None:
         return None
@@ -140,17 +141,17 @@ def opened_within(connection: Any) -> float | None:
     return longer
 
 
-def _bounded(kind: Any) -> Any:
+def _with_deadline(connection_class: Any) -> Any:
     """A class of connections that are opened by an end, if one is set."""
 
-    class Bounded(kind):  # type: ignore[misc]
-        end: float | None = None
+    class DeadlineConnection(connection_class):  # type: ignore[misc]
+        deadline: float | None = None
 
         @property
         def socket_connect_timeout(self) -> float | None:
             """For one address of a host, which may have many."""
             usual: float | None = self._socket_connect_timeout
-            left = None if self.end is None else max(self.end - now(), 0.001)
+            left = None if self.deadline is None else max(self.deadline - now(), 0.001)
             return min((each for each in (usual, left) if each is not None), default=None)
 
         @socket_connect_timeout.setter
@@ -159,45 +160,45 @@ def _bounded(kind: Any) -> Any:
 
         def _connect(self) -> Any:
             sock = super()._connect()
-            return sock if self.end is None else _BoundedSocket(sock, self.end)
+            return sock if self.deadline is None else _DeadlineSocket(sock, self.deadline)
 
         def _wrap_socket_with_ssl(self, sock: Any) -> Any:
-            if self.end is None:
+            if self.deadline is None:
                 return super()._wrap_socket_with_ssl(sock)
-            silence = sock.gettimeout()
-            sock.settimeout(max(self.end - now(), 0.001))  # of the whole handshake
+            recv_timeout = sock.gettimeout()
+            sock.settimeout(max(self.deadline - now(), 0.001))  # of the whole handshake
             wrapped = super()._wrap_socket_with_ssl(sock)
-            wrapped.settimeout(silence)
+            wrapped.settimeout(recv_timeout)
             return wrapped
 
-    return Bounded
+    return DeadlineConnection
 
 
-class _BoundedSocket:
-    """A socket during a handshake: its calls raise TimeoutError from ``end`` on, and if it brings too much."""
+class _DeadlineSocket:
+    """A socket during a handshake: its calls raise TimeoutError from ``deadline`` on, and if it brings too much."""
 
-    def __init__(self, sock: Any, end: float) -> None:
+    def __init__(self, sock: Any, deadline: float) -> None:
         self.sock = sock
-        self._end = end
-        self._silence: float | None = sock.gettimeout()
-        self._room = LONGEST_HANDSHAKE
+        self._deadline = deadline
+        self._recv_timeout: float | None = sock.gettimeout()
+        self._bytes_left = MAX_HANDSHAKE_BYTES
 
-    def _in_time(self) -> Any:
-        left = self._end - now()
+    def _with_time_left(self) -> Any:
+        left = self._deadline - now()
         if left <= 0:
             raise TimeoutError("no connection in time")
-        self.sock.settimeout(left if self._silence is None else min(left, self._silence))
+        self.sock.settimeout(left if self._recv_timeout is None else min(left, self._recv_timeout))
         return self.sock
 
     def recv(self, *how: Any) -> bytes:
-        data: bytes = self._in_time().recv(*how)
-        self._room -= len(data)
-        if self._room < 0:
+        data: bytes = self._with_time_left().recv(*how)
+        self._bytes_left -= len(data)
+        if self._bytes_left < 0:
             raise ProtocolError("no reply to a login is so long")
         return data
 
     def sendall(self, data: bytes) -> None:
-        self._in_time().sendall(data)
+        self._with_time_left().sendall(data)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.sock, name)
@@ -230,8 +231,8 @@ async def aconnect(connection: redis.asyncio.Connection, protocol: asyncio.Buffe
     if reader.at_eof() or reader.exception() is not None:
         raise ConnectionError("the server closed the connection")
     early = bytes(reader._buffer)  # type: ignore[attr-defined]
-    _only_pushes(early)
-    linger(transport.get_extra_info("socket"))
+    _refuse_early_replies(early)
+    set_abortive_close(transport.get_extra_info("socket"))
     transport.set_protocol(protocol)
     transport.resume_reading()
     return transport  # type: ignore[no-any-return]
@@ -252,7 +253,7 @@ def asocket_of(connection: redis.asyncio.Connection) -> Any:
     return connection._writer.get_extra_info("socket") if connection._writer is not None else None
 
 
-def _only_pushes(data: bytes) -> None:
+def _refuse_early_replies(data: bytes) -> None:
     """Whatever a server has said behind its last answer, before we asked for anything: only what it may push."""
     reader = Reader()
     if data and (reader.feed(data) or not reader.idle):

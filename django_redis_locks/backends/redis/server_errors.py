@@ -80,9 +80,9 @@ def code_of(error: Exception) -> str:
     return code or text.partition(" ")[0]
 
 
-def is_outdated(refusal: ServerError) -> bool:
+def is_demotion(error: ServerError) -> bool:
     """Whether a new connection may lead to another server, which doesn't refuse."""
-    return code_of(refusal) in DEMOTED_CODES
+    return code_of(error) in DEMOTED_CODES
 
 
 _DENIED_IN_SCRIPT = "user executing the script can't", "ACL failure in script"

@@ -46,7 +46,7 @@ PROBES: dict[str, tuple[str, ...]] = {
 _ASKED = (("HELLO",), ("INFO",), ("CONFIG", "GET", "appendfsync"), ("CONFIG", "GET", "save"))
 
 
-def ask(wire: ConnectionPool, address: str, database: str, prefix: str, timeout: float) -> Facts:
+def read_facts(pool: ConnectionPool, address: str, database: str, prefix: str, timeout: float) -> Facts:
     """The facts of a server, by a wire of one's own, within so many seconds.
 
     Raises:
@@ -54,14 +54,14 @@ def ask(wire: ConnectionPool, address: str, database: str, prefix: str, timeout:
         Refusal: it lets nobody do anything.
     """
     end = now() + timeout
-    (first,) = wire.ask_many([pack("PING")], timeout)  # connects
+    (first,) = pool.execute_many([pack("PING")], timeout)  # connects
     if type(first) is ServerError and first.code != "NOPERM":  # no login, still loading, or a disk that is full
         raise first
     began, here = now(), clock.wall()
-    (time,) = wire.ask_many([pack("TIME")], end - began, follow=False)
+    (time,) = pool.execute_many([pack("TIME")], end - began, fail_if_demoted=False)
     round_trip = now() - began
-    hello, info, fsync, save = wire.ask_many([pack(*words) for words in _ASKED], end - now(), follow=False)
-    replies = wire.ask_many([pack(*words) for words in _probes(prefix)], end - now(), follow=False)
+    hello, info, fsync, save = pool.execute_many([pack(*words) for words in _ASKED], end - now(), fail_if_demoted=False)
+    replies = pool.execute_many([pack(*words) for words in _probes(prefix)], end - now(), fail_if_demoted=False)
     told = _told(info)
     greeting = _pairs(hello)
     role = told.get("role") or greeting.get("role", "master")

@@ -9,14 +9,14 @@ import ssl
 import struct
 from typing import Any
 
-_DROP = struct.pack("ii", 1, 0)
+_ABORT = struct.pack("ii", 1, 0)
 
 
-def linger(sock: Any) -> None:
+def set_abortive_close(sock: Any) -> None:
     """When it is closed, bytes that haven't left yet never will."""
     if sock is not None:
         try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DROP)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
         except OSError:
             pass  # a unix socket: nothing of it travels any more
 
@@ -26,7 +26,7 @@ RECV_SLICE = 0.02
 that comes again and again would otherwise put off its end for ever."""
 
 
-def be_patient(sock: Any, timeout: float | None) -> float | None:
+def use_kernel_timeout(sock: Any, timeout: float | None) -> float | None:
     """Have a socket wait by itself for bytes and for room. Returns its timeout as Python is to know it: None if it does,
     and ``recv`` then raises BlockingIOError after a ``RECV_SLICE``.
 
@@ -50,7 +50,7 @@ def be_patient(sock: Any, timeout: float | None) -> float | None:
     return None
 
 
-def waiting(sock: Any) -> bytes:
+def read_available(sock: Any) -> bytes:
     """What can be read from it without waiting. Its timeout is gone then.
 
     Raises:
@@ -66,11 +66,11 @@ def waiting(sock: Any) -> bytes:
     return data
 
 
-def spoke(sock: Any, patience: float | None) -> bool:
+def has_unread_data(sock: Any, python_timeout: float | None) -> bool:
     """Whether the other side of an idle connection closed it, or said what nobody asked for."""
     try:
-        said = waiting(sock)
-        sock.settimeout(patience)
+        said = read_available(sock)
+        sock.settimeout(python_timeout)
     except OSError:
         return True
     return bool(said)
@@ -85,7 +85,7 @@ def interrupt(sock: Any) -> None:
             pass  # closed already
 
 
-def close_copy(sock: Any) -> None:
+def close_inherited(sock: Any) -> None:
     """A forked child closes its copy of the parent's socket, without a word to the server."""
     if sock is not None:
         plain = getattr(sock, "_sock", sock)  # asyncio wraps it

@@ -27,7 +27,7 @@ from ..base import Inbox
 from .idle import lifetime
 from .redispy import connect, drop, socket_of
 from .resp import Reader, ServerError, pack
-from .sockets import close_copy, interrupt
+from .sockets import close_inherited, interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -54,7 +54,7 @@ class RedisSubscriber(Inbox):
     def after_fork_in_child(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            close_copy(socket_of(connection))
+            close_inherited(socket_of(connection))
         self._pid = os.getpid()
         self._id = urlsafe_b64encode(os.urandom(9)).decode()
         self._mutex = threading.RLock()

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from ...core import patching
 from ...core.clock import system_now as now
 from ...core.errors import LockBackendError
-from . import timers as alarms
-from .idle import IDLE_CHECK_AFTER, MOST_IDLE, OLD, Suspicion, lifetime
+from . import timers
+from .idle import IDLE_CHECK_AFTER, MAX_IDLE, MAX_IDLE_TIME, LastTimeout, lifetime
 from .redispy import Failure, connect, drop
 from .resp import MORE, NONE, RECV_BUFFER, SMALL, ProtocolError, Reader, ServerError, read
-from .server_errors import is_outdated
-from .sockets import be_patient, close_copy, spoke
+from .server_errors import is_demotion
+from .sockets import close_inherited, has_unread_data, use_kernel_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     import redis
 
 
-class Demoted(Exception):
+class DemotedError(Exception):
     """A connection that leads to another server than a new one may: after a failover behind one address, a demoted master."""
 
-    def __init__(self, refusal: ServerError) -> None:
-        super().__init__(str(refusal))
-        self.refusal = refusal
+    def __init__(self, error: ServerError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class PooledConnection:
@@ -43,57 +43,57 @@ class PooledConnection:
 
     __slots__ = (
         "__weakref__",
-        "born",
-        "connection",
-        "end",
-        "patience",
+        "idle_check_at",
+        "opened_at",
         "pid",
+        "python_timeout",
         "recv",
-        "rested",
+        "redispy_connection",
+        "replace_at",
         "send",
         "sock",
         "timeout",
     )
 
-    def __init__(self, connection: redis.Connection, sock: Any, max_age: float) -> None:
-        self.connection = connection
+    def __init__(self, redispy_connection: redis.Connection, sock: Any, max_age: float) -> None:
+        self.redispy_connection = redispy_connection
         self.sock = sock
         self.send = sock.send
         self.recv = sock.recv
-        self.timeout: float | None = connection.socket_timeout
-        self.patience = be_patient(sock, self.timeout)
+        self.timeout: float | None = redispy_connection.socket_timeout
+        self.python_timeout = use_kernel_timeout(sock, self.timeout)
         """Its timeout as Python knows it."""
         self.pid = getpid()
-        self.born = now()
-        self.end = self.born + lifetime(max_age)
+        self.opened_at = now()
+        self.replace_at = self.opened_at + lifetime(max_age)
         """When it is to be replaced."""
-        self.rested = 0.0
+        self.idle_check_at = 0.0
         """Until when it may be taken without a look."""
 
-    def until(self, began: float) -> float | None:
+    def deadline_after(self, started: float) -> float | None:
         """When an exchange that began then has to be over; None is never."""
-        return None if self.timeout is None else began + self.timeout
+        return None if self.timeout is None else started + self.timeout
 
     def close(self) -> None:
-        self.connection.disconnect()
+        self.redispy_connection.disconnect()
 
     def drop(self) -> None:
-        drop(self.connection)
+        drop(self.redispy_connection)
 
 
 class ConnectionPool:
     """Connections to one server for threads."""
 
     def __init__(
-        self, make: Callable[[], redis.Connection], max_age: float, suspicion: Suspicion | None = None
+        self, make: Callable[[], redis.Connection], max_age: float, last_timeout: LastTimeout | None = None
     ) -> None:
         self._make = make
         self._max_age = max_age
-        self._suspicion = suspicion or Suspicion()
+        self._last_timeout = last_timeout or LastTimeout()
         self._idle: list[PooledConnection] = []
-        self._begin_trimming()
+        self._reset_trimming()
 
-    def ask(self, request: bytes) -> Any:
+    def execute(self, request: bytes) -> Any:
         """Send one request and return its reply; an error reply is returned, not raised.
 
         Raises:
@@ -102,86 +102,90 @@ class ConnectionPool:
         at = now()
         reused = True
         try:
-            line: PooledConnection | None = self._idle.pop()
+            connection: PooledConnection | None = self._idle.pop()
         except IndexError:
-            line = None
-        if line is None or not line.rested > at < line.end or line.pid != getpid():
-            line, reused = self._choose(line, at)
+            connection = None
+        if (
+            connection is None
+            or not connection.idle_check_at > at < connection.replace_at
+            or connection.pid != getpid()
+        ):
+            connection, reused = self._checkout(connection, at)
             at = now()
         try:
-            if (sent := line.send(request)) < len(request):
-                _send_rest(line, request[sent:], at)
+            if (sent := connection.send(request)) < len(request):
+                _send_rest(connection, request[sent:], at)
             try:
-                data = line.recv(RECV_BUFFER)
+                data = connection.recv(RECV_BUFFER)
             except BlockingIOError:
-                data = _wait(line, at)
+                data = _keep_receiving(connection, at)
             if data in SMALL:
                 reply = SMALL[data]
             else:
                 if (reply := read(data)) is NONE:
-                    (reply,) = _read(line, data, 1, line.until(at))
-                if reply.__class__ is ServerError and is_outdated(reply):
-                    raise Demoted(reply)
+                    (reply,) = _read(connection, data, 1, connection.deadline_after(at))
+                if reply.__class__ is ServerError and is_demotion(reply):
+                    raise DemotedError(reply)
         except Exception as failure:
-            raise self._lost(line, failure, reused=reused) from failure
+            raise self._failed(connection, failure, reused=reused) from failure
         except BaseException:
-            line.drop()
+            connection.drop()
             raise
-        line.rested = at + IDLE_CHECK_AFTER  # push(), at the price of one call less
-        (self._idle.append if len(self._idle) < MOST_IDLE else PooledConnection.close)(line)
+        connection.idle_check_at = at + IDLE_CHECK_AFTER  # push(), at the price of one call less
+        (self._idle.append if len(self._idle) < MAX_IDLE else PooledConnection.close)(connection)
         return reply
 
-    def ask_many(self, requests: Sequence[bytes], timeout: float, *, follow: bool = True) -> list[Any]:
-        """Send requests in one write and return their replies, the last one within ``timeout`` seconds. ``follow``: a server
+    def execute_many(self, requests: Sequence[bytes], timeout: float, *, fail_if_demoted: bool = True) -> list[Any]:
+        """Send requests in one write and return their replies, the last one within ``timeout`` seconds. ``fail_if_demoted``: a server
         that was demoted since we connected is a failed connection.
 
         Raises:
             Failure: the connection failed.
         """
         at = now()
-        end = at + timeout
-        line, reused = self._choose(self._pop(), at, end)
+        deadline = at + timeout
+        connection, reused = self._checkout(self._pop(), at, deadline)
         try:
-            _send(line, b"".join(requests), end)
-            replies = _read(line, None, len(requests), end)
-            for reply in replies if reused and follow else ():
-                if type(reply) is ServerError and is_outdated(reply):
-                    raise Demoted(reply)
+            _send(connection, b"".join(requests), deadline)
+            replies = _read(connection, None, len(requests), deadline)
+            for reply in replies if reused and fail_if_demoted else ():
+                if type(reply) is ServerError and is_demotion(reply):
+                    raise DemotedError(reply)
         except Exception as failure:
-            raise self._lost(line, failure, reused=reused) from failure
+            raise self._failed(connection, failure, reused=reused) from failure
         except BaseException:
-            line.drop()
+            connection.drop()
             raise
-        self.push(line, at)
+        self.push(connection, at)
         return replies
 
-    def push(self, line: PooledConnection, at: float) -> None:
+    def push(self, connection: PooledConnection, at: float) -> None:
         """Give a connection back that was used at this moment."""
-        line.rested = at + IDLE_CHECK_AFTER
-        (self._idle.append if len(self._idle) < MOST_IDLE else PooledConnection.close)(line)
+        connection.idle_check_at = at + IDLE_CHECK_AFTER
+        (self._idle.append if len(self._idle) < MAX_IDLE else PooledConnection.close)(connection)
 
     def close(self) -> None:
-        for line in self._take_all():
-            line.close()
+        for connection in self._take_all():
+            connection.close()
 
     def after_fork_in_child(self) -> None:
         """The sockets are the parent's: close our copies of them without shutdown or close_notify."""
-        for line in self._take_all():
-            close_copy(line.sock)
-        self._begin_trimming()
+        for connection in self._take_all():
+            close_inherited(connection.sock)
+        self._reset_trimming()
 
-    def _choose(
-        self, line: PooledConnection | None, at: float, end: float | None = None
+    def _checkout(
+        self, connection: PooledConnection | None, at: float, deadline: float | None = None
     ) -> tuple[PooledConnection, bool]:
         """This one, another idle one, or a new one; and whether it was idle."""
-        self._close_idle(lambda other: at >= other.end or self._doubtful(other))
-        while line is not None:
-            if line.pid == getpid():  # else a fork didn't run Python's hooks
-                if at < line.end and (at < line.rested or not self._dead(line)):
-                    return line, True
-                line.close()
-            line = self._pop()
-        return self._connect(end), False
+        self._close_idle(lambda other: at >= other.replace_at or self._is_suspect(other))
+        while connection is not None:
+            if connection.pid == getpid():  # else a fork didn't run Python's hooks
+                if at < connection.replace_at and (at < connection.idle_check_at or not self._is_unusable(connection)):
+                    return connection, True
+                connection.close()
+            connection = self._pop()
+        return self._connect(deadline), False
 
     def _pop(self) -> PooledConnection | None:
         try:
@@ -189,83 +193,83 @@ class ConnectionPool:
         except IndexError:
             return None
 
-    def _dead(self, line: PooledConnection) -> bool:
-        return self._doubtful(line) or spoke(line.sock, line.patience)
+    def _is_unusable(self, connection: PooledConnection) -> bool:
+        return self._is_suspect(connection) or has_unread_data(connection.sock, connection.python_timeout)
 
-    def _doubtful(self, line: PooledConnection) -> bool:
+    def _is_suspect(self, connection: PooledConnection) -> bool:
         """A request went unanswered since it was used, so the other end of this one may be gone as well."""
-        return line.rested < self._suspicion.since
+        return connection.idle_check_at < self._last_timeout.at
 
-    def _close_idle(self, doomed: Callable[[PooledConnection], bool]) -> None:
-        for line in self._idle.copy():
-            if doomed(line) and line.pid == getpid():
+    def _close_idle(self, condition: Callable[[PooledConnection], bool]) -> None:
+        for connection in self._idle.copy():
+            if condition(connection) and connection.pid == getpid():
                 try:
-                    self._idle.remove(line)
+                    self._idle.remove(connection)
                 except ValueError:  # another thread took it
                     continue
-                line.close()
+                connection.close()
 
-    def _connect(self, end: float | None = None) -> PooledConnection:
+    def _connect(self, deadline: float | None = None) -> PooledConnection:
         patching.check()
-        connection = self._make()
+        redispy_connection = self._make()
         try:
-            line = PooledConnection(connection, connect(connection, end), self._max_age)
-            self._lines.add(line)
-            self._trim_later()
-            return line
+            connection = PooledConnection(redispy_connection, connect(redispy_connection, deadline), self._max_age)
+            self._open_connections.add(connection)
+            self._schedule_trim()
+            return connection
         except Exception as failure:
-            drop(connection)
+            drop(redispy_connection)
             raise Failure(failure, sent=False, on_reused_connection=False) from failure
         except BaseException:
-            drop(connection)
+            drop(redispy_connection)
             raise
 
-    def _lost(self, line: PooledConnection, failure: Exception, *, reused: bool) -> Failure:
-        line.drop()
-        if isinstance(failure, Demoted):
-            self._close_older(line)
-            return Failure(failure.refusal, sent=True, on_reused_connection=reused)
+    def _failed(self, connection: PooledConnection, failure: Exception, *, reused: bool) -> Failure:
+        connection.drop()
+        if isinstance(failure, DemotedError):
+            self._close_older(connection)
+            return Failure(failure.error, sent=True, on_reused_connection=reused)
         if isinstance(failure, BlockingIOError):  # there was no room to send
-            failure = TimeoutError(f"it has read nothing for {line.timeout:g} s")
+            failure = TimeoutError(f"it has read nothing for {connection.timeout:g} s")
         on_reused_connection = reused and not isinstance(failure, (TimeoutError, ProtocolError))
         if on_reused_connection:
             self.close()
         elif isinstance(failure, TimeoutError):
-            self._suspicion.since = now()
+            self._last_timeout.at = now()
         return Failure(failure, sent=True, on_reused_connection=on_reused_connection)
 
-    def _close_older(self, line: PooledConnection) -> None:
+    def _close_older(self, connection: PooledConnection) -> None:
         """Those that lead where this one did."""
-        self._close_idle(lambda other: other.born <= line.born)
+        self._close_idle(lambda other: other.opened_at <= connection.opened_at)
 
     # What a rush leaves behind lies at the bottom of the stack, and is never taken again
 
-    def _begin_trimming(self) -> None:
-        self._lines: weakref.WeakSet[PooledConnection] = weakref.WeakSet()
-        self._trims = False
+    def _reset_trimming(self) -> None:
+        self._open_connections: weakref.WeakSet[PooledConnection] = weakref.WeakSet()
+        self._trim_scheduled = False
 
-    def _trim_later(self) -> None:
-        if self._trims or len(self._lines) < 2:
+    def _schedule_trim(self) -> None:
+        if self._trim_scheduled or len(self._open_connections) < 2:
             return
         ref = weakref.ref(self)
 
-        def ring() -> None:
-            wire = ref()
-            if wire is not None:
-                wire._trim()
+        def on_timer() -> None:
+            pool = ref()
+            if pool is not None:
+                pool._trim()
 
-        self._trims = True
+        self._trim_scheduled = True
         try:
-            alarms.ring(now() + OLD, ring)
+            timers.call_at(now() + MAX_IDLE_TIME, on_timer)
         except LockBackendError:  # no thread to be had
-            self._trims = False
+            self._trim_scheduled = False
 
     def _trim(self) -> None:
         """Close what has lain idle for long, but for the one that is taken next."""
-        self._trims = False
-        old, kept = now() - OLD, self._idle[-1:]
-        self._close_idle(lambda line: line.rested < old and line not in kept)
-        self._trim_later()
+        self._trim_scheduled = False
+        old, kept = now() - MAX_IDLE_TIME, self._idle[-1:]
+        self._close_idle(lambda connection: connection.idle_check_at < old and connection not in kept)
+        self._schedule_trim()
 
     def _take_all(self) -> Iterator[PooledConnection]:
         """Take out what is there now, one by one: other threads go on pushing and popping meanwhile."""
@@ -276,28 +280,28 @@ class ConnectionPool:
                 return
 
 
-def _send_rest(line: PooledConnection, data: bytes, began: float) -> None:
+def _send_rest(connection: PooledConnection, data: bytes, started: float) -> None:
     """A server that reads a little now and then would take it for ever."""
-    end = line.until(began)
-    if end is None:
-        line.sock.sendall(data)
+    deadline = connection.deadline_after(started)
+    if deadline is None:
+        connection.sock.sendall(data)
     else:
-        _send(line, data, end)
-        line.sock.settimeout(line.patience)
+        _send(connection, data, deadline)
+        connection.sock.settimeout(connection.python_timeout)
 
 
-def _send(line: PooledConnection, data: bytes, end: float) -> None:
+def _send(connection: PooledConnection, data: bytes, deadline: float) -> None:
     left = memoryview(data)
     while left:
-        _hurry(line, end)
-        left = left[line.sock.send(left) :]
+        _set_deadline(connection, deadline)
+        left = left[connection.sock.send(left) :]
 
 
-def _read(line: PooledConnection, data: bytes | None, count: int, end: float | None) -> list[Any]:
-    """So many replies, of which these are the first bytes, by ``end`` of our clock. Its usual patience is given back."""
+def _read(connection: PooledConnection, data: bytes | None, count: int, deadline: float | None) -> list[Any]:
+    """So many replies, of which these are the first bytes, by ``deadline`` of our clock. Its usual patience is given back."""
     reader = Reader()
     replies: list[Any] = []
-    hurried = data is None
+    timeout_changed = data is None
     while True:
         if data is not None:
             if not data:
@@ -307,29 +311,29 @@ def _read(line: PooledConnection, data: bytes | None, count: int, end: float | N
                 raise ProtocolError(MORE)
             if len(replies) == count and reader.idle:
                 break
-        if end is not None:
-            _hurry(line, end)
-            hurried = True
-        data = line.recv(RECV_BUFFER)
-    if hurried:
-        line.sock.settimeout(line.patience)
+        if deadline is not None:
+            _set_deadline(connection, deadline)
+            timeout_changed = True
+        data = connection.recv(RECV_BUFFER)
+    if timeout_changed:
+        connection.sock.settimeout(connection.python_timeout)
     return replies
 
 
-def _wait(line: PooledConnection, since: float) -> bytes:
+def _keep_receiving(connection: PooledConnection, since: float) -> bytes:
     """What comes from a socket that was looked at in vain."""
-    assert line.timeout is not None  # noqa: S101 - else it would have waited for ever
-    while now() < since + line.timeout:
+    assert connection.timeout is not None  # noqa: S101 - else it would have waited for ever
+    while now() < since + connection.timeout:
         try:
-            data: bytes = line.recv(RECV_BUFFER)
+            data: bytes = connection.recv(RECV_BUFFER)
         except BlockingIOError:
             continue
         return data
-    raise TimeoutError(f"silent for {line.timeout:g} s")
+    raise TimeoutError(f"silent for {connection.timeout:g} s")
 
 
-def _hurry(line: PooledConnection, end: float) -> None:
-    left = end - now()
+def _set_deadline(connection: PooledConnection, deadline: float) -> None:
+    left = deadline - now()
     if left <= 0:
         raise TimeoutError("no answer in time")
-    line.sock.settimeout(left)
+    connection.sock.settimeout(left)

@@ -26,7 +26,7 @@ class TimerThread:
         self._daemon = BackgroundThread(self._work, "django-redis-locks alarms")
         self._pid = os.getpid()
 
-    def ring(self, at: float, what: Callable[[], object]) -> None:
+    def call_at(self, at: float, callback: Callable[[], object]) -> None:
         """Call it in a thread of ours, at a time of our clock. It must neither raise nor block.
 
         Raises:
@@ -35,7 +35,7 @@ class TimerThread:
         if self._pid != os.getpid():
             self.__init__()  # type: ignore[misc]
         self._daemon.start()
-        self._put.put((at, self._count(), what))
+        self._put.put((at, self._count(), callback))
 
     def _work(self) -> None:
         waiting: list[tuple[float, int, Callable[[], object]]] = []
@@ -47,4 +47,4 @@ class TimerThread:
                 heapq.heappop(waiting)[2]()
 
 
-ring = TimerThread().ring
+call_at = TimerThread().call_at

@@ -26,25 +26,25 @@ PING = pack("PING")
 
 class Threads:
     def __init__(self, url: str, **options: Any) -> None:
-        self.wire = ConnectionPool(connection_makers(url, OPTIONS | options)[0], 3600)
+        self.connections = ConnectionPool(connection_makers(url, OPTIONS | options)[0], 3600)
 
-    def ask(self, request: bytes = PING) -> Any:
-        return self.wire.ask(request)
+    def execute(self, request: bytes = PING) -> Any:
+        return self.connections.execute(request)
 
     def close(self) -> None:
-        self.wire.close()
+        self.connections.close()
 
 
 class Loop:
     def __init__(self, url: str, **options: Any) -> None:
         self._runner = asyncio.Runner()
-        self.wire = LoopConnections(connection_makers(url, OPTIONS | options)[1], 3600)
+        self.connections = LoopConnections(connection_makers(url, OPTIONS | options)[1], 3600)
 
-    def ask(self, request: bytes = PING) -> Any:
-        async def ask() -> Any:
-            return await self.wire.ask(request)
+    def execute(self, request: bytes = PING) -> Any:
+        async def execute() -> Any:
+            return await self.connections.execute(request)
 
-        return self._runner.run(ask())
+        return self._runner.run(execute())
 
     def close(self) -> None:
         self._runner.close()
@@ -87,11 +87,11 @@ def test_exchange_byte_by_byte_ends_after_the_socket_timeout(
     nor those of its reply."""
     server.drips = what == "handshake"
     if what != "handshake":
-        hurried.ask()
+        hurried.execute()
         server.say(lambda server, link: server.drip(link))
     begin = clock.now()
     with pytest.raises(Failure):
-        hurried.ask(pack("PING", "x" * 40_000_000) if what == "request" else PING)
+        hurried.execute(pack("PING", "x" * 40_000_000) if what == "request" else PING)
     assert clock.now() - begin < 3 + BUSY
 
 
@@ -113,7 +113,7 @@ def test_host_with_many_silent_addresses_fails_after_the_connect_timeout(
         with closing(client_type(f"redis://127.0.0.1:{address[1]}/0", **limits)) as client:
             begin = clock.now()
             with pytest.raises(Failure):
-                client.ask()
+                client.execute()
             assert clock.now() - begin < 1 + BUSY
 
 
@@ -133,7 +133,7 @@ def test_tls_handshake_byte_by_byte_ends_with_its_requests() -> None:
         with closing(Threads(f"rediss://127.0.0.1:{listener.getsockname()[1]}/0")) as client:
             begin = clock.now()
             with pytest.raises(Failure):
-                client.wire.ask_many([PING], 1.0)
+                client.connections.execute_many([PING], 1.0)
             assert clock.now() - begin < 1 + BUSY
         ended.set()
         server.join()
@@ -160,7 +160,7 @@ def test_signals_during_a_request_prolong_no_timeout(server: ScriptedServer) -> 
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
         with pytest.raises(Failure, match="silent"):
-            client.ask()
+            client.execute()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -174,7 +174,7 @@ def test_slow_exchange_fails_after_its_timeout(server: ScriptedServer, what: str
     time, or none. The next exchange has another connection."""
     with closing(Threads(server.url)) as client:
         if what != "handshake":
-            client.ask()
+            client.execute()
         server.pause = 0.4 if what == "handshake" else 0.1
         if what == "request":
             server.reads.clear()
@@ -183,12 +183,12 @@ def test_slow_exchange_fails_after_its_timeout(server: ScriptedServer, what: str
             requests = [PING] * 200
         begin = clock.now()
         with pytest.raises(Failure) as caught:
-            client.wire.ask_many(requests, 0.3)
+            client.connections.execute_many(requests, 0.3)
         assert 0.2 < clock.now() - begin < 0.3 + BUSY
         assert not caught.value.on_reused_connection
         server.pause = 0.0
         server.reads.set()
-        assert len(client.wire.ask_many([PING] * 2, 10)) == 2
+        assert len(client.connections.execute_many([PING] * 2, 10)) == 2
 
 
 @pytest.mark.chaos
@@ -196,20 +196,20 @@ def test_slow_exchange_fails_after_its_timeout(server: ScriptedServer, what: str
 def test_connection_after_a_short_timeout_has_its_usual_one(server: ScriptedServer, idle: bool) -> None:
     """A hurried exchange says nothing of the next one on the same connection."""
     with closing(Threads(server.url, **HURRIED)) as client:
-        wire = client.wire
+        connections = client.connections
         if idle:
-            client.ask()
-        wire.ask_many([PING], 20.0)
-        (line,) = wire._idle
-        client.ask()
-        wire.ask_many([PING], 20.0)
-        assert wire._idle == [line]
-        assert line.connection._sock is line.sock
-        assert line.sock.gettimeout() is None, "the timeout is the operating system's"
+            client.execute()
+        connections.execute_many([PING], 20.0)
+        (connection,) = connections._idle
+        client.execute()
+        connections.execute_many([PING], 20.0)
+        assert connections._idle == [connection]
+        assert connection.redispy_connection._sock is connection.sock
+        assert connection.sock.gettimeout() is None, "the timeout is the operating system's"
         server.pause = 30
         begin = clock.now()
         with pytest.raises(Failure, match="silent for 1 s"):
-            client.ask()
+            client.execute()
         assert 0.9 < clock.now() - begin < 1 + BUSY
 
 
@@ -217,15 +217,15 @@ def test_surplus_reply_to_a_handshake_fails_the_request(client: Threads | Loop, 
     """[H21] Left unread it would be the reply to the first request, and shift all others."""
     server.greeting = b":7\r\n"
     with pytest.raises(Failure, match="more than it was asked for") as caught:
-        client.ask()
+        client.execute()
     assert not caught.value.sent
 
 
 def test_idle_connection_that_the_server_closed_is_replaced(client: Threads | Loop, server: ScriptedServer) -> None:
     """[H24] An idle connection is checked before a request is written to it, so no request is unanswered."""
-    client.ask()
+    client.execute()
     server.links[0].shutdown(socket.SHUT_RDWR)
     clock_sleep(0.1)
-    assert client.ask() == b"PONG"
+    assert client.execute() == b"PONG"
     assert server.asked == [0, 1]
     eventually(lambda: len(server.links) == 2)

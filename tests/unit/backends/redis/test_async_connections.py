@@ -14,7 +14,7 @@ import pytest
 from freezegun import freeze_time
 
 from django_redis_locks import clock
-from django_redis_locks.backends.redis import timers as alarms
+from django_redis_locks.backends.redis import timers
 from django_redis_locks.backends.redis.async_connections import LoopConnections
 from django_redis_locks.backends.redis.multiplexed import MultiplexedConnection
 from django_redis_locks.backends.redis.redispy import Failure, connection_makers
@@ -44,17 +44,17 @@ def make(server: ScriptedServer) -> Make:
     return make
 
 
-def stream_of(wire: LoopConnections) -> MultiplexedConnection:
-    stream = wire._homes[asyncio.get_running_loop()]().stream
-    assert stream is not None
-    return stream
+def current_connection(connections: LoopConnections) -> MultiplexedConnection:
+    connection = connections._by_loop[asyncio.get_running_loop()]().current
+    assert connection is not None
+    return connection
 
 
-def ask(wire: LoopConnections) -> asyncio.Task[Any]:
-    async def ask() -> Any:
-        return await wire.ask(PING)
+def execute(connections: LoopConnections) -> asyncio.Task[Any]:
+    async def execute() -> Any:
+        return await connections.execute(PING)
 
-    return asyncio.create_task(ask())
+    return asyncio.create_task(execute())
 
 
 async def turns(number: int = 5) -> None:
@@ -83,18 +83,18 @@ def test_cancelled_request_keeps_its_slot(make: Make, server: ScriptedServer) ->
     server.say(b":0\r\n", say_when(come, b":1\r\n"), b":2\r\n", b":3\r\n")
 
     async def main() -> None:
-        wire = make()
-        assert await wire.ask(PING) == 0
-        gone, waits = ask(wire), ask(wire)
+        connections = make()
+        assert await connections.execute(PING) == 0
+        gone, waits = execute(connections), execute(connections)
         await turns()
         gone.cancel()
         with pytest.raises(asyncio.CancelledError):
             await gone
-        late = ask(wire)
+        late = execute(connections)
         await turns()
         come.set()
         assert (await waits, await late) == (2, 3)
-        assert not stream_of(wire).busy
+        assert not current_connection(connections).busy
 
     asyncio.run(main())
     assert len(server.links) == 1
@@ -105,8 +105,8 @@ def test_cancelled_first_caller_keeps_the_connection_attempt(make: Make, server:
 
     async def main() -> None:
         for at in range(12):
-            wire = make()
-            first, second, third = ask(wire), ask(wire), ask(wire)
+            connections = make()
+            first, second, third = execute(connections), execute(connections), execute(connections)
             await turns(at)
             first.cancel()
             second.cancel()
@@ -119,11 +119,11 @@ def test_cancelled_first_caller_keeps_the_connection_attempt(make: Make, server:
 
 def test_refused_connection_fails_each_request_apart(make: Make, server: ScriptedServer) -> None:
     """Each has its own exception, with nothing sent."""
-    wire = make()
+    connections = make()
     server.hide()
 
     async def main() -> None:
-        failures = await asyncio.gather(*[ask(wire) for _ in range(3)], return_exceptions=True)
+        failures = await asyncio.gather(*[execute(connections) for _ in range(3)], return_exceptions=True)
         assert len({id(failure) for failure in failures}) == 3
         for failure in failures:
             assert isinstance(failure, Failure)
@@ -140,16 +140,16 @@ def test_silent_connection_fails_all_requests(make: Make, server: ScriptedServer
     server.say(b":1\r\n", None, None, None)
 
     async def main() -> None:
-        wire = make(socket_timeout=SILENCE)
-        await wire.ask(PING)
+        connections = make(socket_timeout=SILENCE)
+        await connections.execute(PING)
         begin = clock.now()
-        tasks = [ask(wire) for _ in range(3)]
+        tasks = [execute(connections) for _ in range(3)]
         for task in tasks:
             with pytest.raises(Failure, match=r"silent for 1 s") as caught:
                 await task
             assert (caught.value.sent, caught.value.on_reused_connection) == (True, False)
         assert SILENCE - 0.05 < clock.now() - begin < SILENCE + BUSY
-        assert await wire.ask(PING) == b"PONG"
+        assert await connections.execute(PING) == b"PONG"
         assert server.asked[-1] == 1
 
     with freeze_time("2012-01-14"):
@@ -168,8 +168,8 @@ def test_silence_counts_from_the_last_answer(make: Make, server: ScriptedServer)
     server.say(*[slowly] * 12)
 
     async def main() -> None:
-        wire = make(socket_timeout=4)
-        assert await asyncio.gather(*[ask(wire) for _ in range(12)]) == [1] * 12
+        connections = make(socket_timeout=4)
+        assert await asyncio.gather(*[execute(connections) for _ in range(12)]) == [1] * 12
 
     asyncio.run(main())
     assert len(server.links) == 1
@@ -180,12 +180,12 @@ def test_silent_handshake_fails_the_request(make: Make) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
     given = {"socket_timeout": SILENCE, "socket_connect_timeout": SILENCE, "protocol": 2}
-    wire = LoopConnections(connection_makers(url, given)[1], 3600)
+    connections = LoopConnections(connection_makers(url, given)[1], 3600)
 
     async def main() -> None:
         begin = clock.now()
         with pytest.raises(Failure, match="no connection in time") as caught:
-            await wire.ask(PING)
+            await connections.execute(PING)
         assert not caught.value.sent
         assert clock.now() - begin < SILENCE + BUSY
 
@@ -198,10 +198,10 @@ def test_blocked_loop_reads_its_late_reply(make: Make, server: ScriptedServer) -
     """[H12] The answer has long been there when the loop comes to look."""
 
     async def main() -> None:
-        wire = make(socket_timeout=SILENCE)
-        await wire.ask(PING)
+        connections = make(socket_timeout=SILENCE)
+        await connections.execute(PING)
         for _ in range(3):
-            asked = ask(wire)
+            asked = execute(connections)
             await turns(2)
             threading.Event().wait(2 * SILENCE)
             assert await asked == b"PONG"
@@ -210,19 +210,19 @@ def test_blocked_loop_reads_its_late_reply(make: Make, server: ScriptedServer) -
     assert len(server.links) == 1
 
 
-def test_requests_in_a_row_set_one_alarm(make: Make, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_in_a_row_set_one_timer(make: Make, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """[H20] Not one per request, and none while nobody asks."""
-    rung: list[float] = []
-    ring = alarms.ring
-    monkeypatch.setattr(alarms, "ring", lambda at, what: rung.append(at) or ring(at, what))
+    calls: list[float] = []
+    call_at = timers.call_at
+    monkeypatch.setattr(timers, "call_at", lambda at, callback: calls.append(at) or call_at(at, callback))
 
     async def main() -> None:
-        wire = make(socket_timeout=60)
+        connections = make(socket_timeout=60)
         for _ in range(200):
-            await wire.ask(PING)
+            await connections.execute(PING)
 
     asyncio.run(main())
-    assert len(rung) == 2  # one of them for the handshake
+    assert len(calls) == 2  # one of them for the handshake
 
 
 # Its life
@@ -234,14 +234,14 @@ def test_old_connection_is_replaced_after_its_last_reply(make: Make, server: Scr
     server.say(b":0\r\n", say_when(come, b":1\r\n"))
 
     async def main() -> None:
-        wire = make()
-        await wire.ask(PING)
-        old = stream_of(wire)
-        slow = ask(wire)
+        connections = make()
+        await connections.execute(PING)
+        old = current_connection(connections)
+        slow = execute(connections)
         await turns()
-        old.end = clock.now()
-        assert await wire.ask(PING) == b"PONG"
-        assert stream_of(wire) is not old
+        old.replace_at = clock.now()
+        assert await connections.execute(PING) == b"PONG"
+        assert current_connection(connections) is not old
         come.set()
         assert await slow == 1
         await until(lambda: old.cause is not None)
@@ -260,20 +260,20 @@ def test_server_that_does_not_read_bounds_the_write_buffer(make: Make, server: S
     request = PING + pack("ECHO", "x" * 100_000)
 
     async def main() -> None:
-        wire = make(socket_timeout=60)
-        await wire.ask(PING)
-        stream = stream_of(wire)
+        connections = make(socket_timeout=60)
+        await connections.execute(PING)
+        connection = current_connection(connections)
         sent = []
-        while stream.open:
-            sent.append(asyncio.ensure_future(wire.ask(request)))
+        while connection.open:
+            sent.append(asyncio.ensure_future(connections.execute(request)))
             await asyncio.sleep(0)
-        waiting = [asyncio.ensure_future(wire.ask(PING if cut else request)) for _ in range(200)]
+        waiting = [asyncio.ensure_future(connections.execute(PING if cut else request)) for _ in range(200)]
         await turns(20)
-        assert stream._transport.get_write_buffer_size() < 2_000_000
+        assert connection._transport.get_write_buffer_size() < 2_000_000
         waiting[0].cancel()
         server.reads.set()
         if cut:
-            stream.close(ConnectionError("cut"))
+            connection.close(ConnectionError("cut"))
         assert set(await asyncio.gather(*waiting[1:])) == {b"PONG"}
         for outcome in await asyncio.gather(*sent, return_exceptions=True):
             assert (isinstance(outcome, Failure) and outcome.sent) if cut else outcome == b"PONG"
@@ -282,7 +282,7 @@ def test_server_that_does_not_read_bounds_the_write_buffer(make: Make, server: S
     assert len(server.links) == 1 + cut
 
 
-@pytest.mark.parametrize("where", ["ask", "answer"])
+@pytest.mark.parametrize("where", ["request", "reply"])
 def test_interruption_fails_every_pending_request(
     make: Make, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -300,26 +300,28 @@ def test_interruption_fails_every_pending_request(
         raise StruckError
 
     async def main() -> None:
-        wire = make(socket_timeout=60)
-        await wire.ask(PING)
-        stream = stream_of(wire)
-        others = [ask(wire) for _ in range(3)]
+        connections = make(socket_timeout=60)
+        await connections.execute(PING)
+        connection = current_connection(connections)
+        others = [execute(connections) for _ in range(3)]
         await turns(2)
-        if where == "ask":
-            monkeypatch.setattr(stream._loop, "call_soon", strike)
-            monkeypatch.setattr(stream, "_unsent", [])
+        if where == "request":
+            monkeypatch.setattr(connection._loop, "call_soon", strike)
+            monkeypatch.setattr(connection, "_unsent", [])
             with pytest.raises(StruckError):
-                stream.ask(PING)
+                connection.execute(PING)
         else:
             monkeypatch.setattr(
-                stream._reader, "__class__", type("Struck", (type(stream._reader),), {"__slots__": (), "feed": strike})
+                connection._reader,
+                "__class__",
+                type("Struck", (type(connection._reader),), {"__slots__": (), "feed": strike}),
             )
             monkeypatch.setattr("django_redis_locks.backends.redis.multiplexed.SMALL", {})
         come.set()
         async with asyncio.timeout(20):
             for failure in await asyncio.gather(*others, return_exceptions=True):
                 assert isinstance(failure, Failure)
-            assert await wire.ask(PING) == b"PONG"
+            assert await connections.execute(PING) == b"PONG"
 
     asyncio.run(main())
 
@@ -331,8 +333,8 @@ def test_loop_that_ends_before_a_reply_is_collected(make: Make, server: Scripted
 
     async def main() -> None:
         loops.append(weakref.ref(asyncio.get_running_loop()))
-        wire = make(socket_timeout=60)
-        ask(wire)
+        connections = make(socket_timeout=60)
+        execute(connections)
         await until(lambda: server.asked)
 
     asyncio.run(main())
@@ -343,26 +345,26 @@ def test_loop_that_ends_before_a_reply_is_collected(make: Make, server: Scripted
 def test_request_after_the_end_of_the_loop_has_its_own_connection(make: Make, server: ScriptedServer) -> None:
     """[D39] [H20] The generators of a loop are closed in any order. What is opened late is closed when it was used, and
     when whoever wanted it is gone."""
-    streams: list[MultiplexedConnection] = []
+    connections_opened: list[MultiplexedConnection] = []
 
     async def main() -> None:
-        wire = make()
-        await wire.ask(PING)
-        home = wire._homes[asyncio.get_running_loop()]()
-        under_way, gone = ask(wire), ask(wire)
+        connections = make()
+        await connections.execute(PING)
+        loop_connection = connections._by_loop[asyncio.get_running_loop()]()
+        under_way, gone = execute(connections), execute(connections)
         await turns(2)
         gone.cancel()
-        await home.parked.aclose()
+        await loop_connection.shutdown_hook.aclose()
         assert await under_way == b"PONG"
-        replies = await asyncio.gather(*[ask(wire) for _ in range(3)])
+        replies = await asyncio.gather(*[execute(connections) for _ in range(3)])
         assert replies == [b"PONG"] * 3
-        await until(lambda: not home._streams)
-        gone = ask(wire)
+        await until(lambda: not loop_connection._open_connections)
+        gone = execute(connections)
         await turns(2)
-        streams.extend(home._streams)
+        connections_opened.extend(loop_connection._open_connections)
         gone.cancel()
-        await until(lambda: streams[0].cause is not None)
-        assert not home._streams
+        await until(lambda: connections_opened[0].cause is not None)
+        assert not loop_connection._open_connections
 
     asyncio.run(main())
     gc.collect()
@@ -372,14 +374,14 @@ def test_request_after_the_end_of_the_loop_has_its_own_connection(make: Make, se
 def test_child_of_an_unseen_fork_has_its_own_connection(make: Make, server: ScriptedServer) -> None:
     """[H18] Without Python's hooks too: it leaves the parent's connection alone, which goes on."""
     runner = asyncio.Runner()
-    wire = make()
+    connections = make()
 
     async def talk() -> Any:
-        return await wire.ask(PING)
+        return await connections.execute(PING)
 
     def unaware() -> None:
-        home = wire._homes[runner.get_loop()]()
-        assert home._current() is None
+        loop_connection = connections._by_loop[runner.get_loop()]()
+        assert loop_connection._current_if_usable() is None
         asyncio.events._set_running_loop(None)
         assert asyncio.run(talk()) == b"PONG"
 

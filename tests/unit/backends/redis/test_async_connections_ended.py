@@ -65,7 +65,11 @@ def test_release_at_the_end_of_a_loop_leaks_no_connection(
         asyncio.run(main())
         assert not client.lock("a").locked()
     eventually(lambda: clients() <= before)
-    assert not [known for known in client.engine.backend._awire._homes.values() if known() and known().stream]
+    assert not [
+        reference
+        for reference in client.engine.backend._loop_connections._by_loop.values()
+        if reference() and reference().current
+    ]
 
 
 @pytest.mark.skipif(os.environ.get("EVENT_LOOP") == "uvloop", reason="uvloop keeps loops that aren't closed")

@@ -10,6 +10,6 @@ from django_redis_locks.backends.redis.redispy import connection_makers
 def test_connections_of_every_scheme_pack_without_hiredis() -> None:
     """[H21] Its packer crashes the process when a signal handler raises inside it, in a handshake too."""
     for scheme in ("redis", "rediss", "unix"):
-        make, _, make_ear = connection_makers(f"{scheme}://localhost/0", {})
-        for connection in (make(), make_ear()):
+        make, _, make_resp2 = connection_makers(f"{scheme}://localhost/0", {})
+        for connection in (make(), make_resp2()):
             assert type(connection._command_packer) is PythonRespSerializer, scheme

@@ -73,14 +73,14 @@ def test_requests_of_one_turn_share_a_write(backend: RedisBackend) -> None:
 
     async def main() -> None:
         await backend.acall(free("x"))
-        (home,) = [known() for known in backend._awire._homes.values()]
-        assert home.stream is not None
+        (loop_connection,) = [reference() for reference in backend._loop_connections._by_loop.values()]
+        assert loop_connection.current is not None
         writes: list[int] = []
-        write = home.stream._transport.write
-        home.stream._transport = Writing(lambda data: writes.append(len(data)) or write(data))
+        write = loop_connection.current._transport.write
+        loop_connection.current._transport = Writing(lambda data: writes.append(len(data)) or write(data))
         await asyncio.gather(*[backend.acall(free(f"x{number}")) for number in range(50)])
         assert len(writes) <= 3
-        assert len(home._streams) == 1
+        assert len(loop_connection._open_connections) == 1
 
     asyncio.run(main())
 

@@ -46,7 +46,7 @@ def test_identity_of_one_database_is_one_however_it_is_spelled() -> None:
     """[F23] As redis-py reads it: the URL first, then the options."""
     for location, options, database in DATABASES:
         assert identity(location, options) == database
-        connection = RedisBackend(location, options)._wire._make()
+        connection = RedisBackend(location, options)._pool._make()
         assert f"{connection.db}" == database.rpartition("=" if "unix" in database else "/")[2], location
 
 
