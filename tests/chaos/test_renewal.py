@@ -126,9 +126,10 @@ def test_end_of_the_interpreter_sends_pending_releases(
     """[H13] What is left to the janitor when the program ends is done then. By rights within a second, which a busy
     machine may need to get as far as that."""
     program = f"""
-from django_redis_locks import locks, renewal, LockBackendError
+from django_redis_locks import locks, LockBackendError
+from django_redis_locks.engine import maintenance
 from tests.proxy import Proxy
-renewal.EXIT_FLUSH = 20.0
+maintenance.EXIT_FLUSH = 20.0
 proxy = Proxy({redis_server.port})
 locks.configure({{"default": {{"LOCATION": proxy.url, "BACKEND_WAIT": 0, "OPTIONS": {{"socket_timeout": 1}}}}}})
 with locks.lock("warm up"):
