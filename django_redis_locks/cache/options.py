@@ -16,7 +16,7 @@ from ..core import durations
 from ..core.durations import Duration
 from .results import MISSING
 
-ON_CONFLICT: Final = ("load", "default", "raise")
+ON_TIMEOUT: Final = ("load", "default", "raise")
 IN_ATOMIC: Final = ("on_commit", "now", "skip")
 STALE_ERROR_TTL: Final = 5.0
 """The ``error_ttl`` of a stale value, if none is given: seconds."""
@@ -27,7 +27,7 @@ SYNONYMS = {
     "timeout": "ttl",
     "lock_timeout": "wait",
     "blocking_timeout": "wait",
-    "on_timeout": "on_conflict",
+    "on_conflict": "on_timeout",
     "expire": "ttl",
     "lease": "max_hold",
     "renew": "max_hold",
@@ -73,7 +73,7 @@ class LoadOptions:
         wait: how long a caller without a value waits for another one's load; None, or -1: for as long as that runs.
         wait_stale: how long a caller with a stale value waits for the fresh one; then the stale value is served, and the load goes
             on in a thread or task. 0: the caller who loads ``"inline"`` waits for as long as that takes, the others don't.
-        on_conflict: after ``wait``: ``"load"`` beside the other one, without storing, one caller for each lease;
+        on_timeout: after ``wait``: ``"load"`` beside the other one, without storing, one caller for each lease;
             ``"default"``; ``"raise"`` a ``LoadTimeout``.
         default: the value when there is none.
         max_hold: for how long a loader may run before other callers give it up, and load themselves; None: for as long as it
@@ -95,7 +95,7 @@ class LoadOptions:
     refresh: str | Callable[..., Any] = "inline"
     wait: float = inf
     wait_stale: float = 0.0
-    on_conflict: str = "load"
+    on_timeout: str = "load"
     default: Any = MISSING
     max_hold: float = inf
     start_within: float = 30.0
@@ -228,7 +228,7 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "refresh": _refresh,
     "wait": _or_ever,
     "wait_stale": _seconds,
-    "on_conflict": _one_of(*ON_CONFLICT),
+    "on_timeout": _one_of(*ON_TIMEOUT),
     "max_hold": _or_ever,
     "start_within": _positive,
     "none_ttl": _seconds,

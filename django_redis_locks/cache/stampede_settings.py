@@ -150,8 +150,8 @@ def _value(where: str, name: str, value: Any) -> Iterator[Problem]:
     except ValueError as error:
         yield Problem("E043", f"{where}: {str(error).replace(name.lower(), name, 1)}.")
         return
-    if name == "ON_CONFLICT" and value == "default":
-        yield Problem("E043", f"{where}: ON_CONFLICT is 'load' or 'raise': get_or_set has no default to fall back on.")
+    if name == "ON_TIMEOUT" and value == "default":
+        yield Problem("E043", f"{where}: ON_TIMEOUT is 'load' or 'raise': get_or_set has no default to fall back on.")
     if name == "REFRESH" and value == "celery":
         hint = "Take 'thread', or decorate functions with @cached(refresh=\"celery\")."
         yield Problem(

@@ -24,7 +24,7 @@ OPTIONS = (
     "early",
     "wait",
     "wait_stale",
-    "on_conflict",
+    "on_timeout",
     "default",
     "max_hold",
     "jitter",

@@ -42,7 +42,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "early": ("E043", {"OPTIONS": {"EARLY": 2}}, "EARLY is None, a fraction of ttl", ""),
     "refresh": ("E043", {"OPTIONS": {"REFRESH": "later"}}, "REFRESH is 'inline' or 'thread' or 'celery'", ""),
     "by-a-worker": ("E043", {"OPTIONS": {"REFRESH": "celery"}}, "a worker can't find what get_or_set", "Take 'thread'"),
-    "on-conflict": ("E043", {"OPTIONS": {"ON_CONFLICT": "default"}}, "ON_CONFLICT is 'load' or 'raise'", ""),
+    "on-timeout": ("E043", {"OPTIONS": {"ON_TIMEOUT": "default"}}, "ON_TIMEOUT is 'load' or 'raise'", ""),
     "own-timeout": ("E043", {"TIMEOUT": "long"}, "TIMEOUT is a number of seconds", ""),
     "early-for-ever": ("E043", {"TIMEOUT": None, "OPTIONS": {"EARLY": 0.8}}, "EARLY needs a TIMEOUT", ""),
     "locks": ("E044", {"OPTIONS": {"LOCKS": "defualt"}}, "LOCKS 'defualt' isn't in REDIS_LOCKS", "'default'?"),
@@ -88,9 +88,9 @@ def test_cache_on_another_store_needs_locks(settings: Any) -> None:
 
 
 def test_right_entry_has_no_error(settings: Any) -> None:
-    options = {"LOCKS": "default", "STALE": 60, "EARLY": XFetch(), "WAIT": 5, "ON_CONFLICT": "raise"}
+    options = {"LOCKS": "default", "STALE": 60, "EARLY": XFetch(), "WAIT": 5, "ON_TIMEOUT": "raise"}
     assert not found(settings, {"TIMEOUT": 600, "OPTIONS": options})
-    assert not found(settings, {"TIMEOUT": None, "OPTIONS": {"EARLY": None, "MAX_HOLD": None, "SHARE": True}})
+    assert not found(settings, {"TIMEOUT": None, "OPTIONS": {"EARLY": None, "MAX_HOLD": None, "ERROR_TTL": None}})
     assert not found(settings, {}, other={"BACKEND": "there.is.no.such.Cache"})
 
 

@@ -214,4 +214,4 @@ def test_check_without_an_answer_leaves_neither_value_nor_claim(
     monkeypatch.undo()
     assert caches[HERE].get("k") is None
     settle(**at(HERE))
-    assert get_or_load("k", lambda: "new", **at(THERE), ttl=60, wait=0, on_conflict="raise") == "new"
+    assert get_or_load("k", lambda: "new", **at(THERE), ttl=60, wait=0, on_timeout="raise") == "new"

@@ -117,7 +117,7 @@ def test_value_is_not_stored_without_the_store_of_leases(callers: Callers, lease
 def test_child_joins_and_frees_no_load_of_its_parent(redis_pair: str) -> None:
     """[S39] [H18] A fork in the middle of a load: the child waits in the store."""
     loader = Loader("parent's", gate=True)
-    options: dict[str, Any] = {"wait": 0.1, "on_conflict": "default", "default": 0}
+    options: dict[str, Any] = {"wait": 0.1, "on_timeout": "default", "default": 0}
 
     def child() -> None:
         assert not loads_in_flight(**at(HERE))

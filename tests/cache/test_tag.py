@@ -106,7 +106,7 @@ def test_timeout_of_zero_or_less_keeps_nothing_and_none_has_no_end(direct: redis
 
 def test_option_may_be_a_variable() -> None:
     part = Part()
-    options = 'stale=grace early="xfetch" wait=2 wait_stale=0 on_conflict="raise" max_hold=10 jitter=0 locks="default"'
+    options = 'stale=grace early="xfetch" wait=2 wait_stale=0 on_timeout="raise" max_hold=10 jitter=0 locks="default"'
     for arguments in (f"ttl sidebar {options}", f"ttl sidebar {options}", "300 sidebar early=0.8"):
         assert render(arguments, part, ttl="300", grace=60) == "<b>text</b>1"
 
@@ -133,7 +133,7 @@ WRONG = [
     ("soon sidebar", '"cached" tag got a non-integer timeout value'),
     ("300 sidebar using='nowhere'", "Invalid cache name specified for cached tag: 'nowhere'"),
     ("300 sidebar stale='soon'", '"cached" tag: .*stale'),
-    ("300 sidebar on_conflict='wait'", '"cached" tag: on_conflict is '),
+    ("300 sidebar on_timeout='wait'", '"cached" tag: on_timeout is '),
 ]
 
 

@@ -223,7 +223,7 @@ def test_load_is_waited_for_inside_of_a_transaction_for_a_moment_only(
     with ThreadPoolExecutor(1) as pool, transaction.atomic():
         running = pool.submit(get_or_load, "k", loader, **at(theirs), ttl=60)
         loader.wait()
-        options = {"ttl": 60, "store_in_atomic": in_atomic, "on_conflict": "raise"}
+        options = {"ttl": 60, "store_in_atomic": in_atomic, "on_timeout": "raise"}
         assert get("k", Loader("mine"), **at(HERE), **options) == "mine"
         assert not running.done()
         loader.gate.set()

@@ -32,13 +32,13 @@ def test_short_wait_lets_one_more_caller_load(callers: Callers, counted: Any) ->
     assert caches[HERE].get("k") == "slow"
 
 
-def test_wait_that_ends_raises_or_gives_the_default_by_on_conflict(callers: Callers) -> None:
+def test_wait_that_ends_raises_or_gives_the_default_by_on_timeout(callers: Callers) -> None:
     """[S12] The default is the caller's own object."""
     loading = callers.begin("slow")
     with pytest.raises(LoadTimeout, match="stale="):
-        callers.load("k", "mine", wait=0.05, on_conflict="raise")
+        callers.load("k", "mine", wait=0.05, on_timeout="raise")
     for default in (1, True, []):
-        found = callers.load("k", "mine", wait=0.05, on_conflict="default", default=default)
+        found = callers.load("k", "mine", wait=0.05, on_timeout="default", default=default)
         assert found.value is default
         assert found.source == "default"
     loading.finish()

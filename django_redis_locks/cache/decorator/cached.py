@@ -35,7 +35,7 @@ class Options(TypedDict, total=False):
     refresh: Literal["inline", "thread", "celery"] | Callable[..., Any]
     wait: Seconds | None
     wait_stale: Seconds
-    on_conflict: Literal["load", "default", "raise"]
+    on_timeout: Literal["load", "default", "raise"]
     default: Any
     max_hold: Seconds | None
     start_within: Seconds

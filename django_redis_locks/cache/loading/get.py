@@ -78,7 +78,7 @@ def missing(call: LoadRequest) -> Program[LoadResult]:
             return landed(call, load_outcome, mine, 0.0 if mine and load_outcome.source == "loaded" else now - begin)
         if now >= until:
             metrics.count(coordinator.alias, metrics.TIMEOUTS)
-            if longest < (inf if call.options.on_conflict == "load" else call.options.wait):
+            if longest < (inf if call.options.on_timeout == "load" else call.options.wait):
                 metrics.count(coordinator.alias, metrics.NESTED)
                 return (yield from _beside(call))
             return (yield from _timed_out(call, begin))
@@ -157,7 +157,7 @@ def refreshing(call: LoadRequest) -> Program[LoadResult]:
 def _timed_out(call: LoadRequest, begin: float) -> Program[LoadResult]:
     """Somebody else still loads it, and the wait is over."""
     options = call.options
-    if options.on_conflict == "load":
+    if options.on_timeout == "load":
         claim = yield from claiming(call, call.claim(0.0, extra=call.lease))
         if claim is not None and claim.verdict == BUSY:
             claim = yield from claiming(call, call.claim(options.wait))

@@ -61,7 +61,7 @@ WRONG: dict[str, list[dict[str, Any]]] = {
     "early needs a ttl": [{"early": 0.5, "ttl": None}],
     "refresh is 'inline' or 'thread' or 'celery', or a callable": [{"refresh": "later"}],
     "wait must be 0 or more": [{"wait": -2}],
-    "on_conflict is 'load' or 'default' or 'raise'": [{"on_conflict": "skip"}],
+    "on_timeout is 'load' or 'default' or 'raise'": [{"on_timeout": "skip"}],
     "start_within must be between": [{"start_within": 0}, {"start_within": -1}],
     "jitter is a fraction": [{"jitter": 1}, {"jitter": -0.1}],
     "store_in_atomic is 'on_commit'": [{"store_in_atomic": "maybe"}],
@@ -81,7 +81,7 @@ def test_name_of_another_library_is_refused_with_a_suggestion() -> None:
         "timeout": "ttl",
         "expire": "ttl",
         "lease": "max_hold",
-        "on_timeout": "on_conflict",
+        "on_conflict": "on_timeout",
         "stael": "stale",
         "lock_timeout": "wait",
     }
