@@ -22,7 +22,7 @@ from .core.errors import (
 from .core.grant import Grant
 from .core.holder import Holder
 from .core.key_templates import compile_template as key_maker
-from .core.owners import registry as _registry
+from .core.registry import registry as _registry
 from .dead_holders import arelease_dead, release_dead
 from .decorators import redis_lock
 from .deferred_release import sweep as release_leftovers

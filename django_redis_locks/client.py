@@ -14,8 +14,7 @@ from .conf import decorator_options as callterms
 from .conf.overrides import EMPTY_OVERRIDES, Overrides
 from .core import durations, events
 from .core.arguments import refuse_unknown
-from .core.effects import LockId
-from .core.keys import LockKeys, Spelling, respell, usual_name
+from .core.keys import LockId, LockKeys, Spelling, respell, usual_name
 from .primitives.lock import Lock
 from .primitives.record import RecordRef
 from .primitives.shared.requests import LockOptions
@@ -23,7 +22,7 @@ from .transaction_lock import TransactionLock
 
 if TYPE_CHECKING:
     from .core.durations import Duration
-    from .core.hold import OnLost
+    from .core.grant import OnLost
     from .engine.engine import Engine
 
 T = TypeVar("T")

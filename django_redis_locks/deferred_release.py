@@ -19,7 +19,8 @@ from .core.effects import Cleanup
 from .core.errors import LockBackendError, LockError, LockLost
 from .core.grant import Grant
 from .core.hold import State, mint_id
-from .core.owners import registry, running_loop
+from .core.owners import running_loop
+from .core.registry import registry
 from .engine.on_lost import react
 from .transaction_hooks import NO_SAVEPOINTS, TransactionHook
 

@@ -18,7 +18,7 @@ from asgiref.sync import sync_to_async
 from django.db import models, router, transaction
 
 from .core.errors import LockNotOwned, StaleGrant
-from .core.owners import registry
+from .core.registry import registry
 
 if TYPE_CHECKING:
     from django.db.models.base import ModelBase

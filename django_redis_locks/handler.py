@@ -24,7 +24,7 @@ from .engine.engine import Engine
 
 if TYPE_CHECKING:
     from .backends.base import Backend
-    from .core.hold import OnLost
+    from .core.grant import OnLost
     from .primitives.lock import Lock
     from .primitives.record import RecordRef
 

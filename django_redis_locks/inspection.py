@@ -23,7 +23,7 @@ from .primitives.shared.record_values import queued_in
 
 if TYPE_CHECKING:
     from .client import Locks
-    from .core.effects import Program
+    from .core.commands import Program
     from .primitives.shared.index import Entry, Look
 
 __all__ = [

@@ -15,7 +15,7 @@ from ..core.tuning import DEFAULT, Tuning
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ..core.effects import Command
+    from ..core.commands import Command
 
 
 class Listener(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, Self, TypeAlias
 
 from . import clock, events
 from .durations import Duration, lease_ms
@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from .effects import Command, Performer
+    from .commands import Command
+    from .effects import Performer
+
+OnLost: TypeAlias = "Literal['cancel'] | Callable[[Grant], Any] | None"
+"""What ``on_lost`` may be: how a lost lock is reported to its holder."""
 
 
 class Keeper(Protocol):

@@ -12,7 +12,7 @@ import threading
 import weakref
 from enum import Enum
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar
 
 from . import clock, events, forks
 from .tuning import DRIFT, DRIFT_SHARE
@@ -20,10 +20,7 @@ from .tuning import DRIFT, DRIFT_SHARE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .effects import LockId
-    from .grant import Grant
-
-OnLost: TypeAlias = "Literal['cancel'] | Callable[[Grant], Any] | None"
+    from .keys import LockId
 
 mint_id = itertools.count(1).__next__
 """Ids of grants."""
@@ -99,7 +96,7 @@ class Hold:
         renew_for: float,
         owner: object,
         home: object,
-        on_lost: OnLost,
+        on_lost: object,
         outcome_unknown: bool,
     ) -> None:
         self.lock_id = lock_id
@@ -134,7 +131,7 @@ class Hold:
         """So many fences after its own are kept for those who take it over without asking the store."""
         self.lost_why: str | None = None
         self.state = State.HELD
-        self.grant: Callable[[], Grant | None] = no_grant
+        self.grant: Callable[[], object] = no_grant
         """The grant of the outermost entry, if somebody still has it."""
         self.pid = forks.known
         self.mutex = threading.RLock()

@@ -44,6 +44,13 @@ _plain = re.compile(r"[!-$&-z|~]{1,200}").fullmatch
 _unsafe = re.compile(r"[\x00-\x20%{}\x7f-\xa0\u1680\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ufeff]")
 
 
+class LockId(NamedTuple):
+    """Where a lock is: its store, and its key there. Equal places exclude each other."""
+
+    store: str
+    lock: str
+
+
 class LockKeys(NamedTuple):
     """The keys that the scripts of a lock touch, in the order of their KEYS, and how the channels of inboxes begin."""
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .effects import Performer, Program
+    from .commands import Program
+    from .effects import Performer
 
 R = TypeVar("R")
 

@@ -12,7 +12,7 @@ from .. import deferred_release as deferred
 from .. import open_transactions
 from ..core import key_templates as templates
 from ..core.errors import LockBackendError, LockError, LockKeyError, LockNotAcquired
-from ..core.owners import registry
+from ..core.registry import registry
 from ..declared import declare
 from ..handler import locks
 from . import argument_callables as asked

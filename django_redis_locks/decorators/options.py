@@ -14,7 +14,7 @@ from ..core import key_templates as templates
 if TYPE_CHECKING:
     from ..client import Locks, OnBackendError
     from ..core.durations import Duration
-    from ..core.hold import OnLost
+    from ..core.grant import OnLost
     from ..primitives.lock import Lock
 
 

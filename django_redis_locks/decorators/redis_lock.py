@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ..conf.decorator_options import Until
     from ..core.durations import Duration
     from ..core.errors import LockNotAcquired
-    from ..core.hold import OnLost
+    from ..core.grant import OnLost
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..backends.base import Backend
-    from ..core.effects import Cleanup, Command, LockId
+    from ..core.commands import Command
+    from ..core.effects import Cleanup
+    from ..core.keys import LockId
     from ..core.tuning import Tuned
 
 BATCH = 500

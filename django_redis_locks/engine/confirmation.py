@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import LockBackendError
 from ..core.keys import inbox_of
-from ..core.owners import registry
+from ..core.registry import registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..backends.base import Backend
-    from ..core.effects import Command, LockId
+    from ..core.commands import Command
     from ..core.hold import Hold
+    from ..core.keys import LockId
     from ..core.tuning import Tuned
     from .renewal_schedule import RenewalSchedule
 

@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from django.core.exceptions import SynchronousOnlyOperation
 
 from ..core import clock, forks
+from ..core.commands import PARSE_ERRORS, Command, Effect
 from ..core.effects import (
-    PARSE_ERRORS,
     Cleanup,
-    Command,
-    Effect,
     HandOver,
     LeaveQueue,
-    LockId,
     NotifyWaiters,
     ReportUnreachable,
     Requeue,
@@ -26,8 +23,9 @@ from ..core.effects import (
     Wait,
 )
 from ..core.errors import LockBackendError
-from ..core.keys import LOOK, inbox_of, waiters_of
-from ..core.owners import registry, running_loop
+from ..core.keys import LOOK, LockId, inbox_of, waiters_of
+from ..core.owners import running_loop
+from ..core.registry import registry
 from ..core.replies import freed
 from ..core.tuning import DEFAULT
 from ..core.wakeup import TaskEvent, ThreadEvent
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..backends.base import Backend
-    from ..core.effects import HandedOverLock
+    from ..core.queue_values import HandedOverLock
     from ..core.tuning import Tuning
 
 R = TypeVar("R")

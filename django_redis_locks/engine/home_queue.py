@@ -7,13 +7,14 @@ from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
 from ..core import clock
-from ..core.effects import Attempt, QueueOutage
+from ..core.queue_values import Attempt, QueueOutage
 from ..core.wakeup import TaskEvent, ThreadEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..core.effects import HandedOverLock, LockId, QueuePosition, Waiter
+    from ..core.keys import LockId
+    from ..core.queue_values import HandedOverLock, QueuePosition, Waiter
     from ..core.tuning import Tuning
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..core import clock
-from ..core.owners import registry
+from ..core.registry import registry
 from .renewal_schedule import LONGEST_SLOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..core.effects import Command
+    from ..core.commands import Command
     from ..core.hold import Hold
     from .renewal_schedule import RenewalSchedule
 

@@ -25,7 +25,9 @@ from .home_queue import _Queue
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..core.effects import Attempt, HandOver, LeaveQueue, LockId, NotifyWaiters, Requeue, Wait, Waiter
+    from ..core.effects import HandOver, LeaveQueue, NotifyWaiters, Requeue, Wait
+    from ..core.keys import LockId
+    from ..core.queue_values import Attempt, Waiter
     from .home_queue import Outside
 
 

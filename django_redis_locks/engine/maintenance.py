@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..backends.base import Backend
-    from ..core.effects import Cleanup, Command, LockId, NotifyWaiters
+    from ..core.commands import Command
+    from ..core.effects import Cleanup, NotifyWaiters
+    from ..core.keys import LockId
     from ..core.tuning import Tuned
 
 _log = logging.getLogger("django_redis_locks.renew")

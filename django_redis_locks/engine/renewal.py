@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ..core import clock, events
 from ..core.errors import LockBackendError
 from ..core.hold import Hold, State
-from ..core.owners import alive, registry
+from ..core.owners import alive
+from ..core.registry import registry
 from ..core.text import escape_unprintable
 from .cleanup import BATCH
 from .on_lost import react

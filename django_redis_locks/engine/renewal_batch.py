@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..backends.base import Backend
-    from ..core.effects import Command
+    from ..core.commands import Command
 
 MOST = 100
 """Locks in one command: some tenths of a millisecond of the server's time."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..core.effects import Command
+    from ..core.commands import Command
     from ..core.hold import Hold
 
 

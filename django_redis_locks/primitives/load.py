@@ -12,10 +12,12 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from ..core import forks, owners
-from ..core.effects import Attempt, Cleanup, Command, LeaveQueue, Program, QueuePosition, Waiter
+from ..core import forks, owners, tokens
+from ..core.commands import Command, Program
+from ..core.effects import Cleanup, LeaveQueue
 from ..core.errors import LockBackendError
 from ..core.hold import Hold, State, mint_id
+from ..core.queue_values import Attempt, QueuePosition, Waiter
 from ..core.replies import members, number, text, yes_or_no
 from ..core.runner import run_twice_if_interrupted
 from .shared.requests import WaitRequest
@@ -25,7 +27,8 @@ from .shared.wait_loop import Outcome, wait_loop
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..core.effects import LockId, Performer
+    from ..core.effects import Performer
+    from ..core.keys import LockId
 
 KIND: Final = "load"
 
@@ -122,7 +125,7 @@ class ClaimRequest(WaitRequest):
         self.extra = extra
         self.busy = False
         forks.pid()
-        self.token = token or owners.mint_token()
+        self.token = token or tokens.mint_token()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..core import clock, forks, owners
 from ..core import holder as holders
-from ..core.effects import Attempt, Command, QueuePosition
+from ..core.commands import Command
 from ..core.holder import Holder
 from ..core.keys import ALL
+from ..core.queue_values import Attempt, QueuePosition
 from ..core.replies import forced, freed, members, moment, number, text, yes_or_no
 from .shared.base_lock import BaseLock
 from .shared.record_values import queued_in

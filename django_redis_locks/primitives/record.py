@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ..core import clock, forks, owners
+from ..core import clock, forks, owners, tokens
+from ..core.commands import Command, Program
 from ..core.durations import Duration, lease_ms, patience
-from ..core.effects import Attempt, Cleanup, Command, LeaveQueue, Program, QueuePosition, Waiter
+from ..core.effects import Cleanup, LeaveQueue
 from ..core.errors import LockBackendError, LockKeyError
 from ..core.hold import Hold, State, mint_id
+from ..core.queue_values import Attempt, QueuePosition, Waiter
 from ..core.replies import number, parsed
 from ..core.runner import arun, run, run_twice_if_interrupted
 from .shared.record_values import (
@@ -39,8 +41,8 @@ from .shared.retry import Answer, retry_command
 from .shared.wait_loop import Outcome, wait_loop
 
 if TYPE_CHECKING:
-    from ..core.effects import LockId, Performer
-    from ..core.keys import LockKeys
+    from ..core.effects import Performer
+    from ..core.keys import LockId, LockKeys
     from .shared.requests import LockOptions, WaitRequest
 
 __all__ = ["KIND", "Record", "RecordRef", "Written"]
@@ -274,7 +276,7 @@ class RecordRef:
         usual = self.options.renew_for
         renew_for = None if not renew else usual if max_hold is None else longest(max_hold)
         forks.pid()
-        nonce = owners.mint_token() + mark
+        nonce = tokens.mint_token() + mark
         args = 0 if expected is None else Record._known(expected).version, nonce, lease, text
         command = Command("record/put", self.keys[:3] + self._indexes, args, self._read)
         return Write(expected, text, lease, renew_for, on_lost, home, nonce, command)
@@ -309,12 +311,12 @@ class RecordRef:
             renew_for=write.renew_for or 0.0,
             owner=owners.current_owner(),
             home=write.home,
-            on_lost=write.on_lost,  # type: ignore[arg-type]  # its record stands for a grant
+            on_lost=write.on_lost,  # its record stands for a grant
             outcome_unknown=False,
         )
         if write.on_lost is not None:
             # made when it is called for: the user may have kept the record that a touch returned
-            hold.grant = partial(again, version, fields, write.lease, weakref.ref(hold))  # type: ignore[assignment]
+            hold.grant = partial(again, version, fields, write.lease, weakref.ref(hold))
         return hold
 
     # The replies.

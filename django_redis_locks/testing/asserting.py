@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from .. import inspection
-from ..core.owners import registry
+from ..core.registry import registry
 from ..handler import DEFAULT, locks
 from .other_thread import asked
 

@@ -11,7 +11,7 @@ from django.test.utils import TestContextDecorator, override_settings
 from ..backends.memory import MemoryBackend
 from ..conf import SETTING
 from ..core.hold import State
-from ..core.owners import registry
+from ..core.registry import registry
 from ..handler import DEFAULT, locks
 
 if TYPE_CHECKING:

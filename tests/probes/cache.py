@@ -22,7 +22,7 @@ from django_redis_locks.cache.loading import transactions as commits
 from django_redis_locks.cache.loading.coordinator import CacheCoordinator, road_of
 from django_redis_locks.cache.loading.singleflight import InflightLoad
 from django_redis_locks.core import clock
-from django_redis_locks.core.effects import Command
+from django_redis_locks.core.commands import Command
 from django_redis_locks.core.keys import waiters_of
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from django_redis_locks import clock, locks
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.redis.server_errors import HINTS
-from django_redis_locks.core import owners
+from django_redis_locks.core import tokens
 from django_redis_locks.core.hold import State, validity
-from django_redis_locks.core.owners import registry
+from django_redis_locks.core.registry import registry
 from django_redis_locks.engine import maintenance as renewal
 from django_redis_locks.engine.renewal import Renewals
 
@@ -48,7 +48,7 @@ def is_registered(lock: Lock) -> bool:
 
 def token_prefix() -> str:
     """What all tokens of this process begin with."""
-    return owners.mint_token()[:16]
+    return tokens.mint_token()[:16]
 
 
 def lease_began(grant: Grant, lease: int) -> float:

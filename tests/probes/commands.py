@@ -11,8 +11,9 @@ from typing import Any
 from django_redis_locks import Holder, Lock, LockKeyError, Record, RecordRef, locks
 from django_redis_locks.core import clock, owners
 from django_redis_locks.core import holder as holders
-from django_redis_locks.core.effects import Attempt, Command, HandedOverLock, QueuePosition
+from django_redis_locks.core.commands import Command
 from django_redis_locks.core.keys import waiters_of
+from django_redis_locks.core.queue_values import Attempt, HandedOverLock, QueuePosition
 from django_redis_locks.primitives.lock import read_verdict
 from django_redis_locks.primitives.shared.requests import AcquireRequest, Busy, ForeignValue, Granted
 

@@ -13,7 +13,7 @@ from django_redis_locks.backends.redis import server_info as facts
 from django_redis_locks.conf import settings
 from django_redis_locks.console.console import actor as console_actor
 from django_redis_locks.core import events
-from django_redis_locks.core.owners import registry
+from django_redis_locks.core.registry import registry
 from django_redis_locks.core.tuning import RESERVED_FENCES
 
 __all__ = ["RESERVED_FENCES", "admin_id", "console_actor", "events"]

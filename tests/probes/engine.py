@@ -13,8 +13,10 @@ from django_redis_locks import Grant, Lock, LockBackendError, Record, RecordRef,
 from django_redis_locks.backends.memory import store as memory_store
 from django_redis_locks.backends.redis import sync_connections
 from django_redis_locks.core import events
-from django_redis_locks.core.effects import Command, LockId, Waiter
+from django_redis_locks.core.commands import Command
 from django_redis_locks.core.events import BackendFailed, Event, ForceReleased, Lost, Released
+from django_redis_locks.core.keys import LockId
+from django_redis_locks.core.queue_values import Waiter
 from django_redis_locks.core.runner import run
 from django_redis_locks.core.tuning import RESERVED_FENCES
 from django_redis_locks.engine.engine import Engine

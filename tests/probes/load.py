@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from django_redis_locks.core import clock
-from django_redis_locks.core.effects import Command, LockId, Program
+from django_redis_locks.core.commands import Command, Program
 from django_redis_locks.core.hold import State
-from django_redis_locks.core.keys import Spelling
+from django_redis_locks.core.keys import LockId, Spelling
 from django_redis_locks.core.owners import running_loop
 from django_redis_locks.core.runner import arun, run
 from django_redis_locks.primitives.load import (

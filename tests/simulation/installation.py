@@ -17,7 +17,7 @@ from celery_locks import job_record as place
 from celery_locks import submit as submission
 from celery_locks import task_settings as terms
 from celery_locks import worker_start as start
-from django_redis_locks.core import clock, events, forks, owners
+from django_redis_locks.core import clock, events, forks, owners, tokens
 from django_redis_locks.core.background_thread import BackgroundThread
 from django_redis_locks.engine import engine, home_queue, outages
 from django_redis_locks.engine import local_queue as queues
@@ -91,7 +91,7 @@ class Installation:
         queues.random = scheduler.random.random
         home_queue.mint_number = count(1).__next__
         number = self._number = count(1).__next__
-        owners._tokens._source = "t", number
+        tokens._tokens._source = "t", number
         scheduler.enter = _entering(scheduler)
 
     def end(self) -> None:
@@ -162,7 +162,7 @@ def installed() -> Iterator[Installation]:
         (BackgroundThread, "_begin", _calling(installation.start_thread)),
         (renewal, "time", SimpleNamespace(sleep=lambda seconds: current().sleep(seconds))),
         (owners, "_here", Here()),
-        (owners._tokens, "_source", owners._tokens._source),
+        (tokens._tokens, "_source", tokens._tokens._source),
         (queues, "random", queues.random),
         (home_queue, "mint_number", home_queue.mint_number),
         (place, "locks", installation),

@@ -11,7 +11,7 @@ import pytest
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.memory.store import Store
 from django_redis_locks.core import hold
-from django_redis_locks.core.effects import HandedOverLock
+from django_redis_locks.core.queue_values import HandedOverLock
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queue import _Queue
 from django_redis_locks.engine.renewal_schedule import RenewalSchedule

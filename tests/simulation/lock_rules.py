@@ -12,7 +12,7 @@ from django_redis_locks.core.tuning import DEFAULT
 
 if TYPE_CHECKING:
     from django_redis_locks import Grant
-    from django_redis_locks.core.effects import Command
+    from django_redis_locks.core.commands import Command
     from django_redis_locks.core.hold import Hold
     from tests.simulation.lock_plans import Visit
     from tests.simulation.lock_world import LockWorld

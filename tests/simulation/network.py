@@ -10,7 +10,7 @@ from django_redis_locks import LockBackendError
 from django_redis_locks.backends.base import Backend, Inbox
 from django_redis_locks.backends.memory import MemoryBackend
 from django_redis_locks.backends.memory import backend as memory
-from django_redis_locks.core.effects import Command
+from django_redis_locks.core.commands import Command
 from django_redis_locks.core.owners import running_loop
 from django_redis_locks.core.tuning import DEFAULT
 from tests.simulation.scheduler import Died, current

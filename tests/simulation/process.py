@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_redis_locks.client import Locks
 from django_redis_locks.conf import AliasSettings
-from django_redis_locks.core import forks, owners
+from django_redis_locks.core import forks, tokens
 from django_redis_locks.engine import engine as engines
 from django_redis_locks.engine.engine import Engine
 from tests.simulation.network import EPOCH, SimulatedBackend
@@ -124,9 +124,9 @@ class Process:
         before = self.scheduler.process
         self.scheduler.enter(self)
         self.scheduler.process = child
-        tokens = owners._tokens._source
+        source = tokens._tokens._source
         forks._after_fork_in_child()
-        owners._tokens._source = tokens  # random ones would give one seed two stories
+        tokens._tokens._source = source  # random ones would give one seed two stories
         self.scheduler.enter(before)
         return child
 

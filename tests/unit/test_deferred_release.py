@@ -12,7 +12,7 @@ from django.db import connection, connections, transaction
 
 from django_redis_locks import Grant, locks
 from django_redis_locks import deferred_release as deferred
-from django_redis_locks.core.owners import registry
+from django_redis_locks.core.registry import registry
 from tests.django.helpers import PATIENCE, until
 from tests.django.transaction_log import Boom, is_busy, rolled_back, service
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from django_redis_locks.backends.memory import backend as memory
-from django_redis_locks.core.effects import Attempt, QueuePosition, Waiter
+from django_redis_locks.core.queue_values import Attempt, QueuePosition, Waiter
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queue import LocalQueues, _Queue
 from django_redis_locks.primitives.lock import Lock

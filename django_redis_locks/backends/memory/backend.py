@@ -21,7 +21,7 @@ from .store import LOCK, RECORD, Store, StoredValue, micros
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ...core.effects import Command
+    from ...core.commands import Command
     from ..base import Listener
     from .store import Told
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...core.effects import PARSE_ERRORS
+from ...core.commands import PARSE_ERRORS
 from ...core.errors import LockBackendError
 from ...core.text import escape_unprintable
 from ...core.tuning import DEFAULT, Tuning
@@ -24,7 +24,7 @@ from .urls import access, database_in, identity, masked, redis_url, server_in
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ...core.effects import Command
+    from ...core.commands import Command
     from ...core.server_info import Facts
     from ..base import Listener
 

@@ -14,7 +14,7 @@ from ...core.tuning import INDEX_RETENTION, RESERVED_FENCES
 from .resp import pack, pack_value, packed
 
 if TYPE_CHECKING:
-    from ...core.effects import Command
+    from ...core.commands import Command
 
 _uses = re.compile(r"^-- uses (.+)$", re.MULTILINE)
 _comment = re.compile(r"^\s*--.*\n", re.MULTILINE)

@@ -34,7 +34,7 @@ from .store import StoreResult
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ...core.effects import Program
+    from ...core.commands import Program
     from ...primitives.load import Claim
     from ..options import LoadOptions
     from .coordinator import CacheCoordinator

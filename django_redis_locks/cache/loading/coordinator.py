@@ -21,8 +21,7 @@ from ...backends.memory import MemoryBackend
 from ...conf import DEFAULTS, SETTING
 from ...conf import cache_settings as servers
 from ...core import clock, durations, forks
-from ...core.effects import LockId
-from ...core.keys import Spelling
+from ...core.keys import LockId, Spelling
 from ...core.tuning import BACKEND_WAIT
 from ...handler import DEFAULT, engine_of, locks
 from ...primitives.load import Load, LoadKeys
@@ -35,7 +34,7 @@ from .singleflight import SingleFlight
 
 if TYPE_CHECKING:
     from ...backends.base import Backend
-    from ...core.effects import Program
+    from ...core.commands import Program
     from ...core.errors import LockBackendError
     from ...engine.engine import Engine
     from ..values import Values

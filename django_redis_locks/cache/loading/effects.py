@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.core.cache import caches
 
-from ...core.effects import Command, Effect, Program
+from ...core.commands import Command, Effect, Program
 from ...core.errors import LockBackendError
 from ...core.owners import running_loop
 from ...core.runner import arun, run

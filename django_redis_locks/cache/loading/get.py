@@ -27,7 +27,7 @@ from .run import claiming, flown, loading, looking, not_begun, settled
 from .singleflight import EACH, RETRY, InflightLoad, LoadOutcome
 
 if TYPE_CHECKING:
-    from ...core.effects import Program
+    from ...core.commands import Program
     from .request import LoadRequest
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ...core import clock, forks
 from ...core.effects import Cleanup
 from ...core.errors import LockBackendError
-from ...core.owners import mint_token
 from ...core.runner import arun, run
+from ...core.tokens import mint_token
 from ...primitives.shared.load_commands import blocking, clearing, unblocking
 from ...primitives.shared.retry import RetryLimits, retry_command
 from . import transactions as commits
@@ -18,7 +18,7 @@ from .effects import Remove
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
-    from ...core.effects import Command, Program
+    from ...core.commands import Command, Program
     from .coordinator import CacheCoordinator
 
 

@@ -29,7 +29,7 @@ from .. import metrics
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ...core.effects import Program
+    from ...core.commands import Program
     from .effects import LoadPerformer
 
 FAILURES_IN_A_ROW: Final = 10

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Awaitable, Callable
 
-    from ...core.effects import LockId
+    from ...core.keys import LockId
     from .singleflight import InflightLoad
 
 Within: TypeAlias = "tuple[tuple[LockId, InflightLoad | None], ...]"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ...core.effects import Command
+from ...core.commands import Command
 from .effects import Together
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...core.effects import Effect, Program
+    from ...core.commands import Effect, Program
 
 R = TypeVar("R")
 

@@ -18,7 +18,7 @@ from .singleflight import RETRY, LoadOutcome
 from .store import cut_off
 
 if TYPE_CHECKING:
-    from ...core.effects import Program
+    from ...core.commands import Program
     from ...primitives.load import Claim
     from ..values import CachedValue
     from .request import LoadRequest

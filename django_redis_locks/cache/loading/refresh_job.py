@@ -25,7 +25,7 @@ from .singleflight import InflightLoad
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...core.effects import Program
+    from ...core.commands import Program
     from ...primitives.load import Claim
     from .request import LoadRequest
 

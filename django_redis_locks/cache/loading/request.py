@@ -17,7 +17,7 @@ from . import loader as loaders
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...core.effects import LockId
+    from ...core.keys import LockId
     from ..options import LoadOptions
     from .coordinator import CacheCoordinator
     from .singleflight import InflightLoad

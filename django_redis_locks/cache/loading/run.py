@@ -22,7 +22,7 @@ from .singleflight import RETRY, InflightLoad, LoadOutcome
 from .store import UNSHARED, StoreResult, cut_off
 
 if TYPE_CHECKING:
-    from ...core.effects import Program
+    from ...core.commands import Program
     from ..results import Source
     from .request import LoadRequest
 

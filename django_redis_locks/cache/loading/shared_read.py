@@ -17,7 +17,7 @@ from .effects import Follow
 from .singleflight import RETRY, LoadOutcome
 
 if TYPE_CHECKING:
-    from ...core.effects import Program
+    from ...core.commands import Program
     from .request import LoadRequest
     from .singleflight import InflightLoad
 

@@ -17,7 +17,7 @@ from .effects import Keep, Remove
 from .singleflight import LoadOutcome
 
 if TYPE_CHECKING:
-    from ...core.effects import Program
+    from ...core.commands import Program
     from ...primitives.load import Claim
     from ..results import Source
     from .loader import LoadContext

@@ -25,7 +25,8 @@ from .loader import served_by_a_thread
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...core.effects import LockId, Program
+    from ...core.commands import Program
+    from ...core.keys import LockId
     from .coordinator import CacheCoordinator
     from .request import LoadRequest
 

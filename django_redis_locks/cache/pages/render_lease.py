@@ -14,7 +14,7 @@ from ..loading.singleflight import RETRY
 from ..loading.store import UNSHARED
 
 if TYPE_CHECKING:
-    from ...core.effects import Program
+    from ...core.commands import Program
     from ...primitives.load import Load
     from ..loading.coordinator import CacheCoordinator
     from ..loading.singleflight import InflightLoad

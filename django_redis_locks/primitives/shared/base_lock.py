@@ -18,7 +18,7 @@ from ...core.effects import LeaveQueue
 from ...core.errors import LockAlreadyHeld, LockBackendError, LockNotAcquired, LockNotOwned
 from ...core.grant import Grant
 from ...core.hold import Hold, State
-from ...core.owners import registry
+from ...core.registry import end_block, forget_block, registry
 from ...core.runner import arun, run, run_twice_if_interrupted
 from .lock_object import LockObject
 from .lock_programs import LATE
@@ -182,7 +182,7 @@ class BaseLock(LockObject):
             frame = _frame(1)
             block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
             del frame
-            grant = owners.leave(self, block) or self._entered(error, block)
+            grant = end_block(self, block) or self._entered(error, block)
             if grant is not None:
                 grant._leave(error)
         except BaseException as failure:
@@ -211,7 +211,7 @@ class BaseLock(LockObject):
             frame = _frame(1)
             block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
             del frame
-            grant = owners.leave(self, block) or self._entered(error, block)
+            grant = end_block(self, block) or self._entered(error, block)
             if grant is not None:
                 await grant._aleave(error)
         except BaseException as failure:
@@ -303,7 +303,7 @@ class BaseLock(LockObject):
         if ask.waiter is not None:
             self._perform(LeaveQueue(ask.waiter, 0.0))  # the next one asks at once: a wake-up may have been spent
         if ask.given is not None:
-            owners.forget_block(ask.given)
+            forget_block(ask.given)
             registry.forget(ask.given)
         if ask.inner is not None:
             ask.inner.take_out(ask.grant)

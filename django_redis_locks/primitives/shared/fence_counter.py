@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ...core.effects import Command
+from ...core.commands import Command
 from ...core.replies import members, number
 from ...core.server_info import FenceCounter
 from .retry import retry_command
@@ -12,7 +12,7 @@ from .retry import retry_command
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...core.effects import Program
+    from ...core.commands import Program
 
 LARGEST: Final = 2**52
 """In the year 2112 the clock says so. Beyond twice as much Lua, and many a database, can't tell a fence from the next."""

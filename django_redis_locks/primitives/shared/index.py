@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ...core.effects import PARSE_ERRORS, Command
+from ...core.commands import PARSE_ERRORS, Command
 from ...core.keys import waiters_of
 from ...core.replies import members, number, text
 from ..lock import KIND, read_look
@@ -19,7 +19,7 @@ from .retry import retry_command
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...core.effects import Program
+    from ...core.commands import Program
     from ...core.holder import Holder
 
 PAGE: Final = 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ...core.effects import Command
+from ...core.commands import Command
 from ...core.replies import members, number, text, yes_or_no
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...core import events, owners
-from ...core.effects import Effect, NotifyWaiters
+from ...core.commands import Effect
+from ...core.effects import NotifyWaiters
 from ...core.errors import LockError, LockLost
 from ...core.hold import Hold, State
-from ...core.owners import registry
+from ...core.registry import forget_block, registry
 from ...core.runner import arun, run, run_twice_if_interrupted
 from .lock_programs import Programs
 
@@ -85,7 +86,7 @@ class Returning(Programs):
         if not isinstance(failure, LockError):
             grant = grant or registry.grant_of_with_block(self.lock_id, self, 1)
             if grant is not None:
-                owners.forget_block(grant)
+                forget_block(grant)
                 self._not_released(grant, failure)
 
     def _extend(self, hold: Hold, lease: int) -> None:

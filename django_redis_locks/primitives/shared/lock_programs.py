@@ -10,21 +10,12 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ...core import clock, owners
-from ...core.effects import (
-    Attempt,
-    Cleanup,
-    Command,
-    HandedOverLock,
-    HandOver,
-    NotifyWaiters,
-    Program,
-    Requeue,
-    Sleep,
-    Waiter,
-)
+from ...core import clock, tokens
+from ...core.commands import Command, Program
+from ...core.effects import Cleanup, HandOver, NotifyWaiters, Requeue, Sleep
 from ...core.errors import LockBackendError, LockKeyError, LockLost
 from ...core.hold import Hold, State, validity
+from ...core.queue_values import Attempt, HandedOverLock, Waiter
 from ...core.tuning import RESERVED_FENCES
 from .requests import AcquireRequest, Busy, ForeignValue, Granted, LockOptions
 from .retry import Answer, RetryLimits, retry_command
@@ -33,9 +24,9 @@ from .wait_loop import Outcome, wait_loop
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ...core.effects import LockId, Performer
+    from ...core.effects import Performer
     from ...core.holder import Holder
-    from ...core.keys import LockKeys
+    from ...core.keys import LockId, LockKeys
 
 ASKED = 3
 """The process that holds the lock was asked for its fence."""
@@ -173,7 +164,7 @@ class Programs:
         """A swept token is spent: the janitor would free what it is granted later. Not before: if the sweep is
         interrupted it is still the one that the wish leaves behind."""
         yield self._sweep(ask.token)
-        ask.token = owners.mint_token()
+        ask.token = tokens.mint_token()
         ask.sent = False
 
     def _hold(self, ask: AcquireRequest, fence: int | None, sent: float, outcome_unknown: bool) -> Hold:

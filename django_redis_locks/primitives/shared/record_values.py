@@ -9,13 +9,13 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from ...core.durations import Duration, lease_ms
-from ...core.effects import QueuePosition
+from ...core.queue_values import QueuePosition
 from .requests import WaitRequest
 
 if TYPE_CHECKING:
     import weakref
 
-    from ...core.effects import Command
+    from ...core.commands import Command
     from ...core.hold import Hold
 
 ShowInAdmin: TypeAlias = "bool | Literal['queued']"

@@ -6,19 +6,19 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING
 
-from ...core import owners
-from ...core.effects import QueuePosition
+from ...core import owners, tokens
 from ...core.hold import mint_id
+from ...core.queue_values import QueuePosition
 from ...core.tuning import BACKEND_WAIT
 from .retry import RetryLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...core.effects import Waiter
-    from ...core.grant import Grant
-    from ...core.hold import Hold, OnLost
+    from ...core.grant import Grant, OnLost
+    from ...core.hold import Hold
     from ...core.holder import Holder
+    from ...core.queue_values import Waiter
 
 NOT_QUEUED = QueuePosition()
 
@@ -121,7 +121,7 @@ class AcquireRequest(WaitRequest):
         self.raises = raises
         self.block = 0
         """Not 0: for a ``with`` block, which that tells from others."""
-        self.token = owners.mint_token()
+        self.token = tokens.mint_token()
         self.grant = mint_id()
         """The id of the grant to come."""
         self.inner: Hold | None = None

@@ -14,8 +14,10 @@ from math import inf
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from ...core import clock
-from ...core.effects import Command, Program, QueueOutage, ReportUnreachable, Sleep
+from ...core.commands import Command, Program
+from ...core.effects import ReportUnreachable, Sleep
 from ...core.errors import LockBackendError
+from ...core.queue_values import QueueOutage
 from ...core.tuning import BACKEND_WAIT, DEFAULT, Tuning
 
 Answer: TypeAlias = tuple[Any, float, bool]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from ...core import clock
-from ...core.effects import Attempt, Command, Effect, LeaveQueue, Performer, Program, Subscribe, Wait, Waiter
+from ...core.commands import Command, Effect, Program
+from ...core.effects import LeaveQueue, Performer, Subscribe, Wait
 from ...core.errors import LockBackendError
+from ...core.queue_values import Attempt, Waiter
 from .retry import retry_command
 
 if TYPE_CHECKING:

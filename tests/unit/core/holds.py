@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from django_redis_locks.core.effects import LockId
 from django_redis_locks.core.hold import Hold
+from django_redis_locks.core.keys import LockId
 
 LEASE = 10_000
 

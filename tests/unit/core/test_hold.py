@@ -10,9 +10,10 @@ import pytest
 
 from django_redis_locks import LockLost
 from django_redis_locks.core import clock, owners
-from django_redis_locks.core.effects import LockId
 from django_redis_locks.core.grant import Grant
 from django_redis_locks.core.hold import Hold, State
+from django_redis_locks.core.keys import LockId
+from django_redis_locks.core.registry import end_block, forget_block, registry
 from django_redis_locks.testing import ManualClock
 from tests.unit.core.holds import LEASE, a_hold
 
@@ -111,6 +112,6 @@ def test_block_that_never_began_is_not_left(hold: Hold) -> None:
     """Else the next block of the same lock object would release this one's grant."""
     lock: Any = object()
     grant = Grant(hold, lock, 1)
-    owners.registry.keep(grant, block=1)
-    owners.forget_block(grant)
-    assert owners.leave(lock, 1) is None
+    registry.keep(grant, block=1)
+    forget_block(grant)
+    assert end_block(lock, 1) is None

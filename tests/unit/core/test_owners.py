@@ -17,7 +17,8 @@ from asgiref.sync import ThreadSensitiveContext, sync_to_async
 
 from django_redis_locks import Lock, LockAlreadyHeld, LockNotOwned, current_grant, locks
 from django_redis_locks.core import contexts, owners
-from django_redis_locks.core.owners import Registry, current_owner, registry
+from django_redis_locks.core.owners import current_owner
+from django_redis_locks.core.registry import Registry, registry
 
 _numbers = count()
 

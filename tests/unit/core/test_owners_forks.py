@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from django_redis_locks import Lock, LockLost, locks
-from django_redis_locks.core import forks, owners
-from django_redis_locks.core.owners import mint_token
+from django_redis_locks.core import forks
+from django_redis_locks.core.tokens import Tokens, mint_token
 from tests.forks import in_child
 
 _numbers = count()
@@ -31,7 +31,7 @@ def lock() -> Lock:
 def test_tokens_of_many_threads_differ() -> None:
     """In one process by their count, in two by their prefix."""
     assert len({mint_token() for _ in range(1000)}) == 1000
-    assert owners._Tokens().mint() != owners._Tokens().mint()
+    assert Tokens().mint() != Tokens().mint()
 
 
 # Forks
@@ -67,15 +67,15 @@ def test_forked_child_holds_no_lock_of_its_parent(lock: Lock) -> None:
 
 
 @pytest.fixture
-def tokens(monkeypatch: pytest.MonkeyPatch) -> owners._Tokens:
+def tokens(monkeypatch: pytest.MonkeyPatch) -> Tokens:
     """All that there is to renew in a child."""
-    tokens = owners._Tokens()
+    tokens = Tokens()
     monkeypatch.setattr(forks, "_renewals", [tokens.renew])
     monkeypatch.setattr(forks, "known", os.getpid())
     return tokens
 
 
-def test_fork_unseen_by_python_changes_the_tokens(tokens: owners._Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fork_unseen_by_python_changes_the_tokens(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
     """[H18] A C extension forks without the hooks of Python: the process id tells whoever begins something."""
     before = tokens.mint()
     monkeypatch.setattr(os, "getpid", lambda: -1)
@@ -100,9 +100,7 @@ def test_fork_unseen_by_python_is_found_by_the_next_command(
     assert forks.known == os.getpid()
 
 
-def test_threads_of_an_unseen_child_use_no_token_of_the_parent(
-    tokens: owners._Tokens, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_of_an_unseen_child_use_no_token_of_the_parent(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
     """[H18] While one of them is about to change the secrets another one mints: a token that the parent mints too would be
     taken for its own by either."""
     theirs = tokens.mint()

@@ -14,7 +14,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from django_redis_locks.core.effects import Command, Effect, LockId, NotifyWaiters, Program
+from django_redis_locks.core.commands import Command, Effect, Program
+from django_redis_locks.core.effects import NotifyWaiters
+from django_redis_locks.core.keys import LockId
 from django_redis_locks.core.runner import arun, run, run_twice_if_interrupted
 
 COMMAND = Command("lock/release", ("lock", "index"), ("token",), bool)

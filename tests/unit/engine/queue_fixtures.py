@@ -10,17 +10,9 @@ from typing import Any
 import pytest
 
 from django_redis_locks.core import clock
-from django_redis_locks.core.effects import (
-    Attempt,
-    HandedOverLock,
-    HandOver,
-    LeaveQueue,
-    LockId,
-    NotifyWaiters,
-    QueuePosition,
-    Wait,
-    Waiter,
-)
+from django_redis_locks.core.effects import HandOver, LeaveQueue, NotifyWaiters, Wait
+from django_redis_locks.core.keys import LockId
+from django_redis_locks.core.queue_values import Attempt, HandedOverLock, QueuePosition, Waiter
 from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.engine.local_queue import LocalQueues
 from tests.unit.core.holds import LEASE, a_hold

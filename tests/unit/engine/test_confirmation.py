@@ -10,7 +10,8 @@ import pytest
 
 from django_redis_locks import Lock, locks
 from django_redis_locks.backends.memory import MemoryBackend
-from django_redis_locks.core.effects import Command, LockId
+from django_redis_locks.core.commands import Command
+from django_redis_locks.core.keys import LockId
 from django_redis_locks.engine.confirmation import Confirmations
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.renewal_schedule import RenewalSchedule

@@ -10,7 +10,10 @@ import pytest
 
 from django_redis_locks.backends.base import Backend, Inbox, Listener
 from django_redis_locks.core import clock, effects
-from django_redis_locks.core.effects import Effect, LockId, Subscribe, Waiter
+from django_redis_locks.core.commands import Effect
+from django_redis_locks.core.effects import Subscribe
+from django_redis_locks.core.keys import LockId
+from django_redis_locks.core.queue_values import Waiter
 from django_redis_locks.engine.engine import Engine
 from tests.forks import in_child
 

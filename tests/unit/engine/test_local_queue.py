@@ -7,8 +7,10 @@ import asyncio
 import pytest
 
 from django_redis_locks.core import clock
-from django_redis_locks.core.effects import Attempt, HandOver, LockId, QueuePosition, Requeue, Wait, Waiter
+from django_redis_locks.core.effects import HandOver, Requeue, Wait
 from django_redis_locks.core.hold import State
+from django_redis_locks.core.keys import LockId
+from django_redis_locks.core.queue_values import Attempt, QueuePosition, Waiter
 from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.engine import local_queue as queues
 from django_redis_locks.testing import ManualClock

@@ -13,8 +13,9 @@ from typing import Any, Self
 
 import pytest
 
-from django_redis_locks.core.effects import HandOver, LeaveQueue, QueuePosition, Wait, Waiter
+from django_redis_locks.core.effects import HandOver, LeaveQueue, Wait
 from django_redis_locks.core.hold import State
+from django_redis_locks.core.queue_values import QueuePosition, Waiter
 from django_redis_locks.engine import local_queue as queues
 from tests.unit.engine.queue_fixtures import NEVER, PLACE, Line, address, handed_over_lock
 

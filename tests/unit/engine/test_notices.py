@@ -11,8 +11,8 @@ import pytest
 
 from django_redis_locks.core import clock
 from django_redis_locks.core.background_thread import BackgroundThread
-from django_redis_locks.core.effects import LockId
 from django_redis_locks.core.errors import LockBackendError
+from django_redis_locks.core.keys import LockId
 from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.engine import notices
 from django_redis_locks.engine.notices import Notices

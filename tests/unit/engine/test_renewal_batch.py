@@ -9,7 +9,7 @@ import pytest
 
 from django_redis_locks import LockBackendError
 from django_redis_locks.backends.base import Backend
-from django_redis_locks.core.effects import Command
+from django_redis_locks.core.commands import Command
 from django_redis_locks.engine.renewal_batch import MOST, renew
 from django_redis_locks.primitives.lock import read_renewed
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks.core.effects import Command, LockId
+from django_redis_locks.core.commands import Command
 from django_redis_locks.core.hold import Hold
+from django_redis_locks.core.keys import LockId
 from django_redis_locks.engine.renewal_schedule import RenewalSchedule
 from tests.unit.core import holds
 

@@ -12,8 +12,8 @@ import pytest
 
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.memory import store as memory_store
-from django_redis_locks.core import clock, events, owners
-from django_redis_locks.core.effects import HandedOverLock
+from django_redis_locks.core import clock, events, tokens
+from django_redis_locks.core.queue_values import HandedOverLock
 from django_redis_locks.engine import home_queue
 from django_redis_locks.engine import local_queue as queues
 from django_redis_locks.primitives.shared import requests as wishes
@@ -95,7 +95,7 @@ def still() -> Iterator[None]:
         patch.setattr(home_queue, "mint_number", lambda: performer.number)
         patch.setattr(events, "emit", heard.append)
         patch.setattr(HandedOverLock, "gone", gone)
-        patch.setattr(owners, "mint_token", performer.mint_token)
+        patch.setattr(tokens, "mint_token", performer.mint_token)
         patch.setattr(wishes, "mint_id", lambda: 1)
         for module in (memory, memory_store):
             patch.setattr(module, "monotonic", lambda: performer.now)

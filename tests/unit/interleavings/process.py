@@ -28,21 +28,12 @@ from typing import Any
 from django_redis_locks import locks
 from django_redis_locks.backends.base import Backend, Inbox, Listener
 from django_redis_locks.core import owners
-from django_redis_locks.core.effects import (
-    Cleanup,
-    Effect,
-    HandOver,
-    LeaveQueue,
-    LockId,
-    NotifyWaiters,
-    Program,
-    Sleep,
-    Wait,
-)
+from django_redis_locks.core.commands import Effect, Program
+from django_redis_locks.core.effects import Cleanup, HandOver, LeaveQueue, NotifyWaiters, Sleep, Wait
 from django_redis_locks.core.errors import LockBackendError, LockLost
 from django_redis_locks.core.grant import Grant
 from django_redis_locks.core.hold import Hold, State
-from django_redis_locks.core.keys import LockKeys
+from django_redis_locks.core.keys import LockId, LockKeys
 from django_redis_locks.engine import engine as engines
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.primitives.lock import Lock

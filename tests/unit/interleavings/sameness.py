@@ -15,9 +15,10 @@ from functools import cache
 from math import inf
 from typing import Any, ClassVar
 
-from django_redis_locks.core.effects import Command, QueueOutage, Waiter
+from django_redis_locks.core.commands import Command
 from django_redis_locks.core.grant import Grant
 from django_redis_locks.core.hold import Hold
+from django_redis_locks.core.queue_values import QueueOutage, Waiter
 from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queue import LocalQueues, _Queue

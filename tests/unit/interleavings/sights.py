@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from django_redis_locks.core.effects import Command, Subscribe, Wait
+from django_redis_locks.core.commands import Command
+from django_redis_locks.core.effects import Subscribe, Wait
 
 from .plans import Plan
 from .process import KEYS, Contender, Input, Process

@@ -15,8 +15,11 @@ from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.client import Locks
 from django_redis_locks.conf import AliasSettings
 from django_redis_locks.core import clock, owners
-from django_redis_locks.core.effects import Command, LeaveQueue, Wait, Waiter
+from django_redis_locks.core.commands import Command
+from django_redis_locks.core.effects import LeaveQueue, Wait
 from django_redis_locks.core.hold import Hold, State
+from django_redis_locks.core.queue_values import Waiter
+from django_redis_locks.core.registry import registry
 from django_redis_locks.core.runner import run
 from django_redis_locks.engine import engine
 from django_redis_locks.primitives.lock import Lock
@@ -235,5 +238,5 @@ class Scene:
         store = self.forget()
         left += [f"in the store: {record.token}" for record in store.records.values()]
         left += [f"in line: {name}" for line in store.lines.values() for name in line]
-        grants = owners.registry.at(self.process.lock().lock_id)
+        grants = registry.at(self.process.lock().lock_id)
         return left + [f"a grant: {grant}" for grant in grants if grant.hold.live or not grant.released]

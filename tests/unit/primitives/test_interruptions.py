@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from django_redis_locks.core.owners import registry, running_loop
+from django_redis_locks.core.owners import running_loop
+from django_redis_locks.core.registry import registry
 from tests.unit.primitives.scene import Process, Scene, StoppedClock
 
 Set = Callable[[Scene, Any], Callable[[Process], Any] | None]

@@ -9,8 +9,9 @@ import pytest
 
 from django_redis_locks import Grant, LockBackendError, LockLost, LockNotAcquired
 from django_redis_locks.core import events
-from django_redis_locks.core.effects import PARSE_ERRORS, Attempt, HandedOverLock, QueuePosition
+from django_redis_locks.core.commands import PARSE_ERRORS
 from django_redis_locks.core.hold import Hold, State, validity
+from django_redis_locks.core.queue_values import Attempt, HandedOverLock, QueuePosition
 from django_redis_locks.core.runner import run
 from django_redis_locks.core.tuning import DEFAULT, RESERVED_FENCES
 from django_redis_locks.primitives.lock import read_verdict

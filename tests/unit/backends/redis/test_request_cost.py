@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from django_redis_locks.backends.redis import RedisBackend
-from django_redis_locks.core.effects import Command
+from django_redis_locks.core.commands import Command
 
 KEYS = ("lock:{0}:k:a", "lock:{0}:w:a", "lock:{0}:fence", "lock:{0}:index")
 ROUNDS = 50

@@ -11,7 +11,7 @@ import pytest
 from django_redis_locks.backends.redis import resp, scripts
 from django_redis_locks.backends.redis.resp import DEEPEST, NONE, SMALL, ProtocolError, Reader, ServerError, pack, read
 from django_redis_locks.backends.redis.scripts import by_sha, by_source, script
-from django_redis_locks.core.effects import Command
+from django_redis_locks.core.commands import Command
 from tests.resp import Frames
 
 REPLIES: list[tuple[bytes, Any]] = [

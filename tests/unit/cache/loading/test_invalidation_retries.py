@@ -22,7 +22,7 @@ from django_redis_locks.cache.loading.effects import Keep, Remove
 from django_redis_locks.cache.loading.invalidation import invalidating
 from django_redis_locks.cache.loading.invalidation_retries import _drop_all
 from django_redis_locks.core import clock
-from django_redis_locks.core.effects import Command
+from django_redis_locks.core.commands import Command
 from django_redis_locks.testing import ManualClock
 from tests.forks import in_child
 from tests.probes.tuning import Tune
