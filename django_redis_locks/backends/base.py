@@ -41,9 +41,9 @@ class Inbox:
         """The whole name of our inbox among the channels that begin so; "" unless wake-ups sent there reach us."""
         return ""
 
-    def open(self, channel: str, then: Callable[[], object]) -> None:
-        """Begin to listen, and call ``then`` when we do, or can't. Doesn't wait for it."""
-        then()
+    def open(self, channel: str, callback: Callable[[], object]) -> None:
+        """Begin to listen, and call ``callback`` when we do, or can't. Doesn't wait for it."""
+        callback()
 
     def close(self) -> None:
         """Stop listening. It may be opened again."""

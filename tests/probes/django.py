@@ -9,7 +9,7 @@ from django_redis_locks import dead_holders as dead
 from django_redis_locks import inspection, locks, open_transactions
 from django_redis_locks.admin.queryset import id_of as admin_id
 from django_redis_locks.backends.memory import backend as memory
-from django_redis_locks.backends.redis import server_info as facts
+from django_redis_locks.backends.redis import server_info
 from django_redis_locks.conf import settings
 from django_redis_locks.console.console import actor as console_actor
 from django_redis_locks.core import events
@@ -69,13 +69,13 @@ def remember_rows(monkeypatch: Any, most: int) -> None:
 
 def commands_asked_for() -> list[str]:
     """The commands that a user of the server has to be allowed."""
-    return [*facts.PROBES]
+    return [*server_info.PROBES]
 
 
 def report_server(monkeypatch: Any, **info: str) -> None:
     """Let servers report these fields of INFO besides, or instead of, their own."""
-    asked = facts._told
-    monkeypatch.setattr(facts, "_told", lambda own: {**asked(own), **info})
+    parse = server_info._parse_info
+    monkeypatch.setattr(server_info, "_parse_info", lambda reply: {**parse(reply), **info})
 
 
 def holds_of_dead_processes() -> list[inspection.LockInfo]:

@@ -15,11 +15,19 @@ from .idle import LastTimeout
 from .redispy import Failure, connection_makers, validate_seconds
 from .resp import ServerError
 from .scripts import by_sha, by_source
-from .server_errors import DEMOTED_CODES, HINTS, NOT_EXECUTED_CODES, REFUSALS, TRANSIENT_CODES, code_of, suggest_fix
+from .server_errors import (
+    DEMOTED_CODES,
+    ERROR_REPLIES,
+    HINTS,
+    NOT_EXECUTED_CODES,
+    TRANSIENT_CODES,
+    error_code,
+    suggest_fix,
+)
 from .server_info import read_facts
 from .subscriber import PING, RedisSubscriber
 from .sync_connections import ConnectionPool
-from .urls import access, database_in, identity, masked, redis_url, server_in
+from .urls import access_digest, database_in, identity, mask_password, redis_url, server_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,9 +59,9 @@ class RedisBackend(Backend):
         )
         make, make_async, self._make_resp2 = connection_makers(url, connection_options)
         self.identity = identity(url, options)
-        self._node = f"{server_in(self.identity)} {access(url, connection_options)}"
+        self._node = f"{server_in(self.identity)} {access_digest(url, connection_options)}"
         self._database = database_in(self.identity)
-        self.location = masked(location)
+        self.location = mask_password(location)
         self._max_age = max_age
         self._timeout = tuning.socket_timeout
         last_timeout = LastTimeout()
@@ -123,8 +131,8 @@ class RedisBackend(Backend):
         pool = ConnectionPool(self._make_resp2, self._max_age)  # it will have subscribed to something
         try:
             return read_facts(pool, self.location, self._database, prefix, timeout)
-        except ServerError as refusal:
-            raise self._error_of_reply(refusal) from refusal
+        except ServerError as error:
+            raise self._error_of_reply(error) from error
         except Failure as failure:
             raise self._error_of_failure(failure) from failure.cause
         except PARSE_ERRORS as error:
@@ -145,7 +153,7 @@ class RedisBackend(Backend):
 
     def _error_of_failure(self, failure: Failure) -> LockBackendError:
         cause = failure.cause
-        if isinstance(cause, REFUSALS):
+        if isinstance(cause, ERROR_REPLIES):
             return self._error_of_reply(cause, failure.on_reused_connection)
         if failure.sent:
             text = f"no answer from {self.location}: {failure}"
@@ -160,7 +168,7 @@ class RedisBackend(Backend):
         )
 
     def _error_of_reply(self, error: Exception, on_reused_connection: bool = False) -> LockBackendError:
-        code = code_of(error)
+        code = error_code(error)
         if code in DEMOTED_CODES and self._inbox is not None:
             self._inbox.reconnect()
         text = f"{self.location} refuses ({code}): {escape_unprintable(str(error).rstrip('.'))}{HINTS.get(code, '')}"

@@ -18,7 +18,7 @@ from ...core.errors import LockBackendError
 from . import timers
 from .idle import IDLE_CHECK_AFTER, lifetime
 from .redispy import Failure, adrop
-from .resp import MORE, RECV_BUFFER, SMALL, ProtocolError, Reader, ServerError
+from .resp import COMMON_REPLIES, RECV_BUFFER, SURPLUS_DATA, ProtocolError, Reader, ServerError
 from .server_errors import is_demotion
 
 if TYPE_CHECKING:
@@ -149,9 +149,12 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         slots = self._slots
         try:
             data = bytes(self._buffer[:size])
-            replies = [SMALL[data]] if data in SMALL and self._reader.idle else self._reader.feed(data)
+            if data in COMMON_REPLIES and self._reader.idle:
+                replies = [COMMON_REPLIES[data]]
+            else:
+                replies = self._reader.feed(data)
             if len(replies) >= len(slots) and (len(replies) > len(slots) or self._reader.replying):
-                raise ProtocolError(MORE)  # whose answer is whose? None of them is given out
+                raise ProtocolError(SURPLUS_DATA)  # whose answer is whose? None of them is given out
             for reply in replies:
                 if reply.__class__ is ServerError and is_demotion(reply):
                     self._reject(slots[0], reply)

@@ -20,7 +20,7 @@ from redis.connection import PythonRespSerializer
 from redis.retry import Retry
 
 from ...core.clock import system_now as now
-from .resp import MORE, ProtocolError, Reader
+from .resp import SURPLUS_DATA, ProtocolError, Reader
 from .server_errors import unknown_option
 from .sockets import read_available, set_abortive_close
 
@@ -257,4 +257,4 @@ def _refuse_early_replies(data: bytes) -> None:
     """Whatever a server has said behind its last answer, before we asked for anything: only what it may push."""
     reader = Reader()
     if data and (reader.feed(data) or not reader.idle):
-        raise ProtocolError(MORE)
+        raise ProtocolError(SURPLUS_DATA)

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-END: Final = b"\r\n"
+CRLF: Final = b"\r\n"
 
-LONGEST: Final = 128 * 2**20
+MAX_REPLY_BYTES: Final = 128 * 2**20
 """Bytes of a reply, which may hold a value of a cache. More isn't kept in memory, whatever a server announces."""
 
 RECV_BUFFER: Final = 65536
 """Bytes that one look at a socket brings at most. Most answers have five; a cache's value may have many."""
 
-MOST: Final = 2**16
+MAX_MEMBERS: Final = 2**16
 """Members of an array: a script of ours returns a dozen."""
 
-DEEPEST: Final = 16
+MAX_DEPTH: Final = 16
 """Arrays in arrays: ours have none."""
 
 
-MORE: Final = "the server says more than it was asked for"
+SURPLUS_DATA: Final = "the server says more than it was asked for"
 
 
 class ProtocolError(Exception):
@@ -52,7 +52,7 @@ class _Push(list[Any]):
     """What a server says unasked, in RESP3."""
 
 
-class _ShortError(Exception):
+class _IncompleteError(Exception):
     """So many bytes are missing, at least."""
 
     def __init__(self, missing: int = 1) -> None:
@@ -75,13 +75,13 @@ def pack_value(value: str | int | bytes) -> bytes:
 class _Packed(dict[Any, bytes]):
     """Values as they stand in requests. Most of them recur, such as a lease, a kind or a holder."""
 
-    MANY = 2048
-    SHORT = 100
+    MAX_ENTRIES = 2048
+    MAX_BYTES = 100
 
     def __missing__(self, value: str | int | bytes) -> bytes:
         packed = pack_value(value)
-        if len(packed) <= self.SHORT:  # not what somebody stores
-            if len(self) >= self.MANY:
+        if len(packed) <= self.MAX_BYTES:  # not what somebody stores
+            if len(self) >= self.MAX_ENTRIES:
                 self.clear()
             self[value] = packed
         return packed
@@ -93,7 +93,7 @@ packed: Callable[[Any], bytes] = _Packed().__getitem__
 
 # Replies
 
-SMALL: Final[dict[bytes, Any]] = {b":0\r\n": 0, b":1\r\n": 1, b":2\r\n": 2, b"$-1\r\n": None, b"_\r\n": None}
+COMMON_REPLIES: Final[dict[bytes, Any]] = {b":0\r\n": 0, b":1\r\n": 1, b":2\r\n": 2, b"$-1\r\n": None, b"_\r\n": None}
 """The commonest replies, read by looking them up."""
 
 _NUMBERS: Final = {b":%d" % number: number for number in range(-2, 100)}
@@ -102,48 +102,48 @@ _COUNTS: Final = {b"*%d" % number: number for number in range(1, 20)}
 """Lines that are read by looking them up, too."""
 
 _integer = re.compile(rb"-?\d{1,19}").fullmatch
-_big = re.compile(rb"[-+]?\d{1,400}").fullmatch
+_big_number = re.compile(rb"[-+]?\d{1,400}").fullmatch
 _size = re.compile(rb"\d{1,10}").fullmatch
-_KINDS: Final = frozenset(b":+-$*_,#(!=%~>|")
+_TYPE_BYTES: Final = frozenset(b":+-$*_,#(!=%~>|")
 
 
-def read(data: bytes) -> Any:
-    """The reply that these bytes are, or ``NONE`` if they are something else than one whole number, as a fence is, one
+def read_simple(data: bytes) -> Any:
+    """The reply that these bytes are, or ``NOT_SIMPLE`` if they are something else than one whole number, as a fence is, one
     whole text, as a value is, or one whole array of a few values.
 
     Raises:
         ProtocolError: this is no RESP.
     """
-    if data[:1] == b":" and data[-2:] == END and (digits := data[1:-2]).isdigit():
+    if data[:1] == b":" and data[-2:] == CRLF and (digits := data[1:-2]).isdigit():
         return int(digits)
     if data[:1] == b"$":  # it may be long, and to look for the ends of lines in it takes its time
-        end = data.find(END, 0, 13)
+        end = data.find(CRLF, 0, 13)
         size = data[1 : max(end, 1)]
-        whole = size.isdigit() and len(data) == end + int(size) + 4 and data[-2:] == END
-        return data[end + 2 : -2] if whole else NONE
-    lines = data.split(END)
+        whole = size.isdigit() and len(data) == end + int(size) + 4 and data[-2:] == CRLF
+        return data[end + 2 : -2] if whole else NOT_SIMPLE
+    lines = data.split(CRLF)
     if lines[0] in _COUNTS and not lines[-1]:
         last = len(lines) - 1
         try:
-            reply, end = _several(lines, 1, last, _COUNTS[lines[0]], 0)
-        except _ShortError:
-            return NONE
+            reply, end = _members(lines, 1, last, _COUNTS[lines[0]], 0)
+        except _IncompleteError:
+            return NOT_SIMPLE
         if end == last:
             return reply
-    return NONE
+    return NOT_SIMPLE
 
 
-NONE: Final = object()
+NOT_SIMPLE: Final = object()
 
 
 class Reader:
     """Bytes in, as they come; whole replies out. What a server pushes is no reply."""
 
-    __slots__ = ("_held", "_missing", "_parts")
+    __slots__ = ("_missing", "_parts", "_size_so_far")
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
-        self._missing = self._held = 0
+        self._missing = self._size_so_far = 0
 
     @property
     def idle(self) -> bool:
@@ -164,14 +164,14 @@ class Reader:
         if self._parts:
             self._parts.append(data)
             self._missing -= len(data)
-            self._held += len(data)
-            if self._held > LONGEST + RECV_BUFFER:
-                raise ProtocolError(f"a reply of more than {LONGEST} bytes")
+            self._size_so_far += len(data)
+            if self._size_so_far > MAX_REPLY_BYTES + RECV_BUFFER:
+                raise ProtocolError(f"a reply of more than {MAX_REPLY_BYTES} bytes")
             if self._missing > 0:
                 return []
             data = b"".join(self._parts)
             self._parts = []
-        lines = data.split(END)
+        lines = data.split(CRLF)
         last, at = len(lines) - 1, 0
         replies: list[Any] = []
         while at < last:
@@ -182,26 +182,26 @@ class Reader:
                 continue
             try:
                 if line in _COUNTS:
-                    value, end = _several(lines, at + 1, last, _COUNTS[line], 0)
+                    value, end = _members(lines, at + 1, last, _COUNTS[line], 0)
                 else:
                     value, end = _value(lines, at, last, 0)
-            except _ShortError as short:
-                self._keep(END.join(lines[at:]), short.missing)
+            except _IncompleteError as incomplete:
+                self._keep_partial(CRLF.join(lines[at:]), incomplete.missing)
                 return replies
             if type(value) is not _Push:
                 replies.append(value)
             at = end
         if lines[last]:
-            _check_beginning(lines[last])
-            self._keep(lines[last], 1)
+            _check_type_byte(lines[last])
+            self._keep_partial(lines[last], 1)
         return replies
 
-    def _keep(self, data: bytes, missing: int) -> None:
-        self._parts, self._missing, self._held = [data], missing, len(data)
+    def _keep_partial(self, data: bytes, missing: int) -> None:
+        self._parts, self._missing, self._size_so_far = [data], missing, len(data)
 
 
-def _check_beginning(line: bytes) -> None:
-    if line[0] not in _KINDS or len(line) > 2**16:
+def _check_type_byte(line: bytes) -> None:
+    if line[0] not in _TYPE_BYTES or len(line) > 2**16:
         raise ProtocolError(f"no RESP: {line[:40]!r}")
 
 
@@ -209,58 +209,58 @@ def _value(lines: list[bytes], at: int, last: int, depth: int) -> tuple[Any, int
     """The value whose first line is ``lines[at]``, and the number of the line behind it. ``lines[last]`` isn't whole."""
     if at >= last:
         if lines[last]:
-            _check_beginning(lines[last])
-        raise _ShortError
+            _check_type_byte(lines[last])
+        raise _IncompleteError
     line = lines[at]
-    kind, rest = line[:1], line[1:]
-    if kind == b":" and _integer(rest):
+    type_byte, rest = line[:1], line[1:]
+    if type_byte == b":" and _integer(rest):
         return int(rest), at + 1
-    if kind in {b"$", b"=", b"!"}:
+    if type_byte in {b"$", b"=", b"!"}:
         if rest == b"-1":
             return None, at + 1
-        text, at = _text(lines, at + 1, last, _length(line, LONGEST))
-        if kind == b"=":  # of which the first four bytes say what text it is
+        text, at = _bulk(lines, at + 1, last, _length(line, MAX_REPLY_BYTES))
+        if type_byte == b"=":  # of which the first four bytes say what text it is
             text = text[4:]
-        return (_refusal(text) if kind == b"!" else text), at
-    if kind in {b"*", b"~", b">", b"%", b"|"}:
+        return (_server_error(text) if type_byte == b"!" else text), at
+    if type_byte in {b"*", b"~", b">", b"%", b"|"}:
         if rest == b"-1":
             return None, at + 1
-        if depth == DEEPEST or (kind in {b">", b"|"} and depth):
+        if depth == MAX_DEPTH or (type_byte in {b">", b"|"} and depth):
             raise ProtocolError(f"no reply to us: {line!r} inside of another one")
-        return _many(lines, at + 1, last, depth, kind, _length(line, MOST))
-    return _simple(kind, rest), at + 1
+        return _aggregate(lines, at + 1, last, depth, type_byte, _length(line, MAX_MEMBERS))
+    return _simple(type_byte, rest), at + 1
 
 
-def _simple(kind: bytes, rest: bytes) -> Any:
-    if kind == b"+":
+def _simple(type_byte: bytes, rest: bytes) -> Any:
+    if type_byte == b"+":
         return rest
-    if kind == b"-":
-        return _refusal(rest)
-    if kind == b"_" and not rest:
+    if type_byte == b"-":
+        return _server_error(rest)
+    if type_byte == b"_" and not rest:
         return None
-    if kind == b"#" and rest in {b"t", b"f"}:
+    if type_byte == b"#" and rest in {b"t", b"f"}:
         return rest == b"t"
-    if kind == b"(" and _big(rest):
+    if type_byte == b"(" and _big_number(rest):
         return int(rest)
-    if kind == b",":
+    if type_byte == b",":
         try:
             return float(rest)
         except ValueError:
             pass
-    raise ProtocolError(f"no RESP: {(kind + rest)[:40]!r}")
+    raise ProtocolError(f"no RESP: {(type_byte + rest)[:40]!r}")
 
 
-def _refusal(text: bytes) -> ServerError:
+def _server_error(text: bytes) -> ServerError:
     return ServerError(text.decode(errors="replace"))
 
 
-def _length(line: bytes, most: int) -> int:
-    if not _size(line, 1) or (length := int(line[1:])) > most:
+def _length(line: bytes, maximum: int) -> int:
+    if not _size(line, 1) or (length := int(line[1:])) > maximum:
         raise ProtocolError(f"no RESP: {line[:40]!r}")
     return length
 
 
-def _text(lines: list[bytes], at: int, last: int, length: int) -> tuple[bytes, int]:
+def _bulk(lines: list[bytes], at: int, last: int, length: int) -> tuple[bytes, int]:
     """A text may have ends of lines in it."""
     end, found = at, len(lines[at])
     while found < length and end < last:
@@ -269,25 +269,25 @@ def _text(lines: list[bytes], at: int, last: int, length: int) -> tuple[bytes, i
     if end == last:  # its own end, of two bytes, may have come by half
         if found > length + 1 or (found == length + 1 and not lines[end].endswith(b"\r")):
             raise ProtocolError(f"a text of {length} bytes goes on behind them")
-        raise _ShortError(length + 2 - found)
+        raise _IncompleteError(length + 2 - found)
     if found != length:
         raise ProtocolError(f"a text of {length} bytes goes on behind them")
-    return (lines[at] if end == at else END.join(lines[at : end + 1])), end + 1
+    return (lines[at] if end == at else CRLF.join(lines[at : end + 1])), end + 1
 
 
-def _many(lines: list[bytes], at: int, last: int, depth: int, kind: bytes, length: int) -> tuple[Any, int]:
-    members, at = _several(lines, at, last, 2 * length if kind in {b"%", b"|"} else length, depth)
-    if kind == b"|":  # about the value behind it
+def _aggregate(lines: list[bytes], at: int, last: int, depth: int, type_byte: bytes, length: int) -> tuple[Any, int]:
+    members, at = _members(lines, at, last, 2 * length if type_byte in {b"%", b"|"} else length, depth)
+    if type_byte == b"|":  # about the value behind it
         return _value(lines, at, last, depth)
-    if kind == b"%":
+    if type_byte == b"%":
         return _dict(members), at
-    return (_Push(members) if kind == b">" else members), at
+    return (_Push(members) if type_byte == b">" else members), at
 
 
-def _several(lines: list[bytes], at: int, last: int, length: int, depth: int) -> tuple[list[Any], int]:
+def _members(lines: list[bytes], at: int, last: int, length: int, depth: int) -> tuple[list[Any], int]:
     """So many values. Integers and short texts, of which most answers consist, are read right here."""
     if length > last - at + 64:  # each has a line at least; don't read them anew with every chunk that comes
-        raise _ShortError(3 * (length - last + at))
+        raise _IncompleteError(3 * (length - last + at))
     members: list[Any] = [None] * length
     for index in range(length):
         if at + 1 < last:

@@ -13,7 +13,7 @@ from redis.exceptions import AuthenticationError, BusyLoadingError, ResponseErro
 
 from .resp import ServerError
 
-REFUSALS = (ServerError, ResponseError, BusyLoadingError, AuthenticationError)
+ERROR_REPLIES = (ServerError, ResponseError, BusyLoadingError, AuthenticationError)
 """Answers all the same: to redis-py a server that is loading has no connection, nor has one that doesn't know us."""
 
 TRANSIENT_CODES = {"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY", "OOM"}
@@ -26,26 +26,26 @@ now, or the same one after a restart."""
 NOT_EXECUTED_CODES = TRANSIENT_CODES | {"FENCE", "NOAUTH", "WRONGPASS", "CROSSSLOT", "MOVED"}
 """Said before anything was done. What else stops a script, such as a right that is missing, may stop it half-way."""
 
-_LOGIN = (
+_LOGIN_HINT = (
     ". Correct the login in LOCATION: redis://user:password@host:port/db, or redis://:password@… for a password alone"
 )
-_CLUSTER = ". This is a Redis Cluster of several nodes: locks need a single server"
+_CLUSTER_HINT = ". This is a Redis Cluster of several nodes: locks need a single server"
 
 HINTS = {
-    "NOAUTH": _LOGIN,
-    "WRONGPASS": _LOGIN,
+    "NOAUTH": _LOGIN_HINT,
+    "WRONGPASS": _LOGIN_HINT,
     "NOPERM": ". The user needs +eval +evalsha (+select for another database than 0) and the commands of the scripts "
     "(+del +exists +get +pexpire +pttl +publish +set +time +type +zadd +zcard +zcount +zpopmin +zrangebyscore +zrem +zrevrangebyscore) on the keys ~<KEY_PREFIX>:*; and for waiters to be woken +subscribe, +ping and the channels "
     "&<KEY_PREFIX>:*",
     "OOM": ". The server is at maxmemory; raise it, or move the locks to a server of their own with noeviction",
     "FENCE": ". Something else has written to the counter of fences: delete its key, <KEY_PREFIX>:{0}:fence. Fences go on from "
     "the server's clock then, so reset those that are stored with your rows if they are larger",
-    "CROSSSLOT": _CLUSTER,
-    "MOVED": _CLUSTER,
+    "CROSSSLOT": _CLUSTER_HINT,
+    "MOVED": _CLUSTER_HINT,
 }
 
 
-def suggest_fix(problem: str, where: str) -> str:
+def suggest_fix(problem: str, location: str) -> str:
     """What to do about a server that can't be reached."""
     if "max number of clients" in problem:
         return "Raise its maxclients, or let fewer processes connect"
@@ -57,7 +57,7 @@ def suggest_fix(problem: str, where: str) -> str:
             )
         return 'Name the authority that signed its certificate: "OPTIONS": {"ssl_ca_certs": "/path/to/ca.pem"}'
     usual = "Start that server, or correct LOCATION in REDIS_LOCKS"
-    if where.startswith(("rediss:", "valkeys:")) and "refused" not in problem:
+    if location.startswith(("rediss:", "valkeys:")) and "refused" not in problem:
         return (
             f"{usual}: it begins with redis:// if the server doesn't encrypt. "
             "If it asks for a certificate of ours, name ssl_certfile and ssl_keyfile in OPTIONS"
@@ -65,34 +65,34 @@ def suggest_fix(problem: str, where: str) -> str:
     return usual
 
 
-def code_of(error: Exception) -> str:
+def error_code(error: Exception) -> str:
     """The code of a server's refusal, such as OOM. redis-py makes classes of some and strips them from the text."""
     text = str(error)
-    code = _CODES.get(type(error).__name__)
+    code = _CODE_OF_CLASS.get(type(error).__name__)
     if isinstance(error, ServerError) and error.code not in {"ERR", ""}:
         return error.code
     if code is None and (isinstance(error, AuthenticationError) or "uthenticated" in text):
         code = "WRONGPASS" if "invalid" in text.lower() else "NOAUTH"
     if code is None and any(denial in text for denial in _DENIED_IN_SCRIPT):
         code = "NOPERM"
-    if code is None and (inside := _inside_script(text)):
+    if code is None and (inside := _code_inside_script(text)):
         code = inside[1]
     return code or text.partition(" ")[0]
 
 
 def is_demotion(error: ServerError) -> bool:
     """Whether a new connection may lead to another server, which doesn't refuse."""
-    return code_of(error) in DEMOTED_CODES
+    return error_code(error) in DEMOTED_CODES
 
 
 _DENIED_IN_SCRIPT = "user executing the script can't", "ACL failure in script"
 """What Redis 7.0, and later ones, say instead of NOPERM when a script uses a command or key that its user may not."""
 
-_inside_script = re.compile(r"@user_script: ?\d+: -?([A-Z]{3,}) ").search
+_code_inside_script = re.compile(r"@user_script: ?\d+: -?([A-Z]{3,}) ").search
 """Where Redis 6.2 puts the code of an error that a script met."""
 
 
-_CODES = {
+_CODE_OF_CLASS = {
     "BusyLoadingError": "LOADING",
     "ClusterDownError": "CLUSTERDOWN",
     "MasterDownError": "MASTERDOWN",
@@ -104,11 +104,12 @@ _CODES = {
 }
 
 
-def unknown_option(error: TypeError, kind: type) -> TypeError:
+def unknown_option(error: TypeError, connection_class: type) -> TypeError:
     found = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if found is None:
         return error
-    known = {name for cls in kind.__mro__ for name in inspect.signature(cls).parameters if cls is not object}
+    classes = connection_class.__mro__[:-1]
+    known = {name for cls in classes for name in inspect.signature(cls).parameters}
     close = difflib.get_close_matches(found[1], known, 1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return TypeError(f"OPTIONS, or the query of LOCATION, has an unknown argument {found[1]!r}{hint}")

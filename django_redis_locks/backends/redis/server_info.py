@@ -32,18 +32,18 @@ PROBES: dict[str, tuple[str, ...]] = {
     "set": ("SET", "KEY", "", "XX", "GET"),
     "time": ("TIME",),
     "type": ("TYPE", "KEY"),
-    "zadd": ("ZADD", "KEY", "XX", "0", "nobody"),
+    "zadd": ("ZADD", "KEY", "XX", "0", "member"),
     "zcard": ("ZCARD", "KEY"),
     "zcount": ("ZCOUNT", "KEY", "0", "0"),
     "zpopmin": ("ZPOPMIN", "KEY"),
     "zrangebyscore": ("ZRANGEBYSCORE", "KEY", "0", "0"),
-    "zrem": ("ZREM", "KEY", "nobody"),
+    "zrem": ("ZREM", "KEY", "member"),
     "zrevrangebyscore": ("ZREVRANGEBYSCORE", "KEY", "0", "0"),
     "subscribe": ("SUBSCRIBE", "CHANNEL"),
 }
 """Each command that locks need, so that it does nothing. The last one leaves the connection good for nothing else."""
 
-_ASKED = (("HELLO",), ("INFO",), ("CONFIG", "GET", "appendfsync"), ("CONFIG", "GET", "save"))
+_INFO_COMMANDS = (("HELLO",), ("INFO",), ("CONFIG", "GET", "appendfsync"), ("CONFIG", "GET", "save"))
 
 
 def read_facts(pool: ConnectionPool, address: str, database: str, prefix: str, timeout: float) -> Facts:
@@ -53,42 +53,49 @@ def read_facts(pool: ConnectionPool, address: str, database: str, prefix: str, t
         Failure: the connection failed.
         Refusal: it lets nobody do anything.
     """
-    end = now() + timeout
-    (first,) = pool.execute_many([pack("PING")], timeout)  # connects
-    if type(first) is ServerError and first.code != "NOPERM":  # no login, still loading, or a disk that is full
-        raise first
-    began, here = now(), clock.wall()
-    (time,) = pool.execute_many([pack("TIME")], end - began, fail_if_demoted=False)
-    round_trip = now() - began
-    hello, info, fsync, save = pool.execute_many([pack(*words) for words in _ASKED], end - now(), fail_if_demoted=False)
-    replies = pool.execute_many([pack(*words) for words in _probes(prefix)], end - now(), fail_if_demoted=False)
-    told = _told(info)
-    greeting = _pairs(hello)
-    role = told.get("role") or greeting.get("role", "master")
-    valkey = told.get("server_name", greeting.get("server")) == "valkey"
-    run_id = told.get("run_id", "")
+    deadline = now() + timeout
+    (ping_reply,) = pool.execute_many([pack("PING")], timeout)  # connects
+    if type(ping_reply) is ServerError and ping_reply.code != "NOPERM":  # no login, still loading, or the disk is full
+        raise ping_reply
+    sent_at, local_time = now(), clock.wall()
+    (time_reply,) = pool.execute_many([pack("TIME")], deadline - sent_at, fail_if_demoted=False)
+    round_trip = now() - sent_at
+    ahead = None
+    if type(time_reply) is not ServerError:
+        ahead = int(time_reply[0]) + int(time_reply[1]) / 1e6 - local_time - round_trip / 2
+    hello_reply, info_reply, fsync_reply, save_reply = pool.execute_many(
+        [pack(*words) for words in _INFO_COMMANDS], deadline - now(), fail_if_demoted=False
+    )
+    probe_replies = pool.execute_many(
+        [pack(*words) for words in _probes(prefix)], deadline - now(), fail_if_demoted=False
+    )
+    info = _parse_info(info_reply)
+    hello = _parse_pairs(hello_reply)
+    role = info.get("role") or hello.get("role", "master")
+    valkey = info.get("server_name", hello.get("server")) == "valkey"
+    run_id = info.get("run_id", "")
     return Facts(
         server="Valkey" if valkey else "Redis",
-        version=(told.get("valkey_version") if valkey else None)
-        or told.get("redis_version")
-        or greeting.get("version", ""),
+        version=(info.get("valkey_version") if valkey else None)
+        or info.get("redis_version")
+        or hello.get("version", ""),
         address=address,
         round_trip=round_trip,
         role="replica" if role in {"slave", "replica"} else "master",
-        mode="cluster" if "cluster" in {told.get("redis_mode"), greeting.get("mode")} else "standalone",
-        ahead=None if type(time) is ServerError else int(time[0]) + int(time[1]) / 1e6 - here - round_trip / 2,
+        mode="cluster" if "cluster" in {info.get("redis_mode"), hello.get("mode")} else "standalone",
+        ahead=ahead,
         database=f"{run_id}/{database}" if run_id else "",
-        denied=tuple(dict.fromkeys(_denied(replies, prefix))),
-        policy=told.get("maxmemory_policy", ""),
-        memory=_count(told, "used_memory"),
-        most_memory=_count(told, "maxmemory"),
-        clients=_count(told, "connected_clients"),
-        most_clients=_count(told, "maxclients"),
-        evicted=_count(told, "evicted_keys"),
-        uptime=_count(told, "uptime_in_seconds"),
-        appends=None if "aof_enabled" not in told else told["aof_enabled"] == "1",
-        syncs=_pairs(fsync).get("appendfsync", ""),
-        saves=None if "save" not in _pairs(save) else _pairs(save)["save"] != "",
+        denied=tuple(dict.fromkeys(_denied(probe_replies, prefix))),
+        policy=info.get("maxmemory_policy", ""),
+        memory=_number(info, "used_memory"),
+        most_memory=_number(info, "maxmemory"),
+        clients=_number(info, "connected_clients"),
+        most_clients=_number(info, "maxclients"),
+        evicted=_number(info, "evicted_keys"),
+        uptime=_number(info, "uptime_in_seconds"),
+        appends=None if "aof_enabled" not in info else info["aof_enabled"] == "1",
+        syncs=_parse_pairs(fsync_reply).get("appendfsync", ""),
+        saves=None if "save" not in _parse_pairs(save_reply) else _parse_pairs(save_reply)["save"] != "",
     )
 
 
@@ -105,25 +112,25 @@ def _denied(replies: list[Any], prefix: str) -> Iterator[str]:
         if "unknown command" in str(reply).lower():
             yield command.upper()
         elif reply.code == "NOPERM":
-            what = _quoted("", str(reply).partition("permission")[2])  # before it, and in quotes, are names
-            if "run the" in what:
+            subject = _quoted("", str(reply).partition("permission")[2])  # before it, and in quotes, are names
+            if "run the" in subject:
                 yield f"+{command}"
             else:
-                yield f"&{prefix}:*" if "channel" in what else f"~{prefix}:*"
+                yield f"&{prefix}:*" if "channel" in subject else f"~{prefix}:*"
 
 
 _quoted = re.compile(r"'[^']*'").sub
 
 
-def _told(info: Any) -> dict[str, str]:
+def _parse_info(info_reply: Any) -> dict[str, str]:
     """INFO, as pairs; empty if the user may not ask for it."""
-    if not isinstance(info, bytes):
+    if not isinstance(info_reply, bytes):
         return {}
-    lines = info.decode(errors="replace").splitlines()
+    lines = info_reply.decode(errors="replace").splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
 
 
-def _pairs(reply: Any) -> dict[str, str]:
+def _parse_pairs(reply: Any) -> dict[str, str]:
     """An array of names and values, as pairs; empty if that was refused."""
     if not isinstance(reply, list):
         return {}
@@ -131,6 +138,6 @@ def _pairs(reply: Any) -> dict[str, str]:
     return dict(zip(words[::2], words[1::2], strict=False))
 
 
-def _count(told: dict[str, str], name: str) -> int | None:
-    value = told.get(name, "")
+def _number(info: dict[str, str], name: str) -> int | None:
+    value = info.get(name, "")
     return int(value) if value.isdecimal() else None

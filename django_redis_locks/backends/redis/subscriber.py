@@ -42,10 +42,10 @@ PING = pack("PING")
 
 
 class RedisSubscriber(Inbox):
-    def __init__(self, make: Callable[[], redis.Connection], listener: Listener, where: str, max_age: float) -> None:
+    def __init__(self, make: Callable[[], redis.Connection], listener: Listener, location: str, max_age: float) -> None:
         self._make = make
         self._listener = listener
-        self._where = where
+        self._location = location
         self._max_age = max_age
         self._connection: redis.Connection | None = None
         self._warned = False
@@ -58,46 +58,46 @@ class RedisSubscriber(Inbox):
         self._pid = os.getpid()
         self._id = urlsafe_b64encode(os.urandom(9)).decode()
         self._mutex = threading.RLock()
-        self._wanted: set[str] = set()
-        self._heard: dict[str, str] = {}
-        self._thens: list[tuple[str, Callable[[], object]]] = []
+        self._channels: set[str] = set()
+        self._subscribed: dict[str, str] = {}
+        self._callbacks: list[tuple[str, Callable[[], object]]] = []
         self._thread: threading.Thread | None = None
         self._refused_until = self._next_reconnect = 0.0
         self._reconnects = 0
-        self._pause = self._listener.tuning.first_retry
+        self._retry_delay = self._listener.tuning.first_retry
 
     def channel_name(self, channel: str) -> str:
-        return self._heard.get(channel, "")
+        return self._subscribed.get(channel, "")
 
-    def open(self, channel: str, then: Callable[[], object]) -> None:
+    def open(self, channel: str, callback: Callable[[], object]) -> None:
         with self._mutex:
-            if self._heard.get(channel) or now() < self._refused_until:
-                then()
+            if self._subscribed.get(channel) or now() < self._refused_until:
+                callback()
                 return
-            self._thens.append((channel, then))
-            if channel not in self._wanted:
-                self._wanted.add(channel)
+            self._callbacks.append((channel, callback))
+            if channel not in self._channels:
+                self._channels.add(channel)
                 self._interrupt()  # and subscribe to all of them anew
             if self._thread is None:
                 self._start()
 
     def _start(self) -> None:
-        thread = threading.Thread(target=to_its_end, args=(self._work,), name="django-redis-locks inbox", daemon=True)
+        thread = threading.Thread(target=to_its_end, args=(self._run,), name="django-redis-locks inbox", daemon=True)
         try:
             self._thread = thread
             thread.start()
         except BaseException as error:
             self._thread = None
-            self._answer()
+            self._run_callbacks()
             if not isinstance(error, RuntimeError):  # no thread to be had: waiters ask now and then
                 raise
 
     def close(self) -> None:
         with self._mutex:
             self._thread = None
-            self._heard = {}
+            self._subscribed = {}
             self._interrupt()
-        self._answer()
+        self._run_callbacks()
 
     def reconnect(self) -> None:
         """Subscribe on another connection, at most once a second: that of now may lead to a demoted master."""
@@ -111,106 +111,106 @@ class RedisSubscriber(Inbox):
         if self._connection is not None:
             interrupt(socket_of(self._connection))
 
-    def _answer(self, channels: Collection[str] | None = None) -> None:
+    def _run_callbacks(self, channels: Collection[str] | None = None) -> None:
         """Those who wait for these channels, or for any."""
         with self._mutex:
-            ready = [each for each in self._thens if channels is None or each[0] in channels]
-            self._thens = [each for each in self._thens if each not in ready]
-        for _, then in ready:
-            then()
+            ready = [each for each in self._callbacks if channels is None or each[0] in channels]
+            self._callbacks = [each for each in self._callbacks if each not in ready]
+        for _, callback in ready:
+            callback()
 
     # The thread.
 
-    def _mine(self) -> bool:
+    def _is_current_thread(self) -> bool:
         return self._thread is threading.current_thread()
 
-    def _work(self) -> None:
-        self._pause = self._listener.tuning.first_retry
-        while self._mine():
-            wanted = len(self._wanted)
+    def _run(self) -> None:
+        self._retry_delay = self._listener.tuning.first_retry
+        while self._is_current_thread():
+            channels = len(self._channels)
             try:
-                self._listen()
-            except (ServerError, ResponseError) as refusal:
-                self._refuse(refusal)
+                self._subscribe()
+            except (ServerError, ResponseError) as error:
+                self._on_refused(error)
             except Exception as failure:  # noqa: BLE001 - whatever it is, waiters ask now and then until it is over
-                if len(self._wanted) > wanted:  # interrupted, for another channel
+                if len(self._channels) > channels:  # interrupted, for another channel
                     continue
-                if self._mine():
-                    self._answer()
-                _log.info("The inbox at %s was lost: %s", self._where, failure)
-                if self._mine():
-                    time.sleep(self._pause)
-                    self._pause = min(2 * self._pause, self._listener.tuning.longest_retry)
+                if self._is_current_thread():
+                    self._run_callbacks()
+                _log.info("The inbox at %s was lost: %s", self._location, failure)
+                if self._is_current_thread():
+                    time.sleep(self._retry_delay)
+                    self._retry_delay = min(2 * self._retry_delay, self._listener.tuning.longest_retry)
             with self._mutex:
-                if self._mine() and not self._thens and not self._listener.waiting():
+                if self._is_current_thread() and not self._callbacks and not self._listener.waiting():
                     self._thread = None
 
-    def _refuse(self, refusal: Exception) -> None:
+    def _on_refused(self, error: Exception) -> None:
         with self._mutex:
             self._refused_until = now() + self._listener.tuning.subscriber_refused
             self._thread = None
-        self._answer()
+        self._run_callbacks()
         if not self._warned:
             self._warned = True
             _log.warning(
                 "Waiters ask %s every %g s instead of being woken, since it doesn't let us listen: %s. "
                 'Allow the channels "&<KEY_PREFIX>:*"',
-                self._where,
+                self._location,
                 self._listener.tuning.max_poll_interval,
-                refusal,
+                error,
             )
 
-    def _listen(self) -> None:
+    def _subscribe(self) -> None:
         """Subscribe, and hear until nobody has waited for a while or other channels are wanted."""
         connection, reconnects = self._make(), self._reconnects
         try:
-            ear = PubSubReader(connect(connection), self._listener.tuning.subscribe_timeout)
+            reader = PubSubReader(connect(connection), self._listener.tuning.subscribe_timeout)
             with self._mutex:
-                if not self._mine():
+                if not self._is_current_thread():
                     return
                 self._connection = connection
-                names = {channel: channel + self._id for channel in self._wanted}
+                names = {channel: channel + self._id for channel in self._channels}
             subscribed = [*names.values(), *(channel + ALL for channel in names)]
-            ear.say(pack("SUBSCRIBE", *subscribed))
-            end = now() + self._listener.tuning.subscribe_timeout
+            reader.send(pack("SUBSCRIBE", *subscribed))
+            deadline = now() + self._listener.tuning.subscribe_timeout
             for _ in subscribed:
-                if ear.next(end - now()) is None:
+                if reader.next(deadline - now()) is None:
                     raise TimeoutError("no answer to SUBSCRIBE")
             with self._mutex:
-                if not self._mine() or self._reconnects != reconnects:
+                if not self._is_current_thread() or self._reconnects != reconnects:
                     return
-                self._heard = names
-            self._pause = self._listener.tuning.first_retry
+                self._subscribed = names
+            self._retry_delay = self._listener.tuning.first_retry
             self._listener.on_reconnect()
-            self._answer(names)
-            self._hear(ear, names)
+            self._run_callbacks(names)
+            self._read_messages(reader, names)
         finally:
             with self._mutex:
                 if self._connection is connection:
                     self._connection = None
-                    self._heard = {}
+                    self._subscribed = {}
             drop(connection)
 
-    def _hear(self, ear: PubSubReader, names: dict[str, str]) -> None:
-        silent = False
-        used = now()
-        end = used + lifetime(self._max_age)
-        while self._mine() and names.keys() >= self._wanted:
-            heard = ear.next(self._listener.tuning.max_poll_interval)
-            if heard is not None:
-                silent, used = False, now()
-                if heard[0] == b"message":
-                    number, _, lock = heard[2].decode().partition(" ")
+    def _read_messages(self, reader: PubSubReader, names: dict[str, str]) -> None:
+        ping_sent = False
+        last_used = now()
+        deadline = last_used + lifetime(self._max_age)
+        while self._is_current_thread() and names.keys() >= self._channels:
+            message = reader.next(self._listener.tuning.max_poll_interval)
+            if message is not None:
+                ping_sent, last_used = False, now()
+                if message[0] == b"message":
+                    number, _, lock = message[2].decode().partition(" ")
                     self._listener.told(number, lock)
-            elif silent:
+            elif ping_sent:
                 raise TimeoutError("no answer to PING")
-            elif now() > end:  # so that a changed password or address reaches this one too
+            elif now() > deadline:  # so that a changed password or address reaches this one too
                 return
             elif self._listener.waiting():
-                used = now()
-                ear.say(PING)
-                silent = True
-            elif now() - used > self._listener.tuning.subscriber_idle:
+                last_used = now()
+                reader.send(PING)
+                ping_sent = True
+            elif now() - last_used > self._listener.tuning.subscriber_idle:
                 return
 
 
@@ -221,9 +221,9 @@ class PubSubReader:
         self._sock = sock
         self._timeout = timeout
         self._reader = Reader()
-        self._heard: deque[Any] = deque()
+        self._replies: deque[Any] = deque()
 
-    def say(self, request: bytes) -> None:
+    def send(self, request: bytes) -> None:
         self._sock.settimeout(self._timeout)
         self._sock.sendall(request)
 
@@ -233,9 +233,9 @@ class PubSubReader:
         Raises:
             Refusal: the server refuses what we said last.
         """
-        end = now() + seconds
-        while not self._heard:
-            left = end - now()
+        deadline = now() + seconds
+        while not self._replies:
+            left = deadline - now()
             if left <= 0:
                 return None
             self._sock.settimeout(left)
@@ -245,8 +245,8 @@ class PubSubReader:
                 return None
             if not data:
                 raise ConnectionResetError("the server closed the connection")
-            self._heard.extend(self._reader.feed(data))
-        heard = self._heard.popleft()
-        if type(heard) is ServerError:
-            raise heard
-        return heard
+            self._replies.extend(self._reader.feed(data))
+        message = self._replies.popleft()
+        if type(message) is ServerError:
+            raise message
+        return message

@@ -20,7 +20,7 @@ from ...core.errors import LockBackendError
 from . import timers
 from .idle import IDLE_CHECK_AFTER, MAX_IDLE, MAX_IDLE_TIME, LastTimeout, lifetime
 from .redispy import Failure, connect, drop
-from .resp import MORE, NONE, RECV_BUFFER, SMALL, ProtocolError, Reader, ServerError, read
+from .resp import COMMON_REPLIES, NOT_SIMPLE, RECV_BUFFER, SURPLUS_DATA, ProtocolError, Reader, ServerError, read_simple
 from .server_errors import is_demotion
 from .sockets import close_inherited, has_unread_data, use_kernel_timeout
 
@@ -119,10 +119,10 @@ class ConnectionPool:
                 data = connection.recv(RECV_BUFFER)
             except BlockingIOError:
                 data = _keep_receiving(connection, at)
-            if data in SMALL:
-                reply = SMALL[data]
+            if data in COMMON_REPLIES:
+                reply = COMMON_REPLIES[data]
             else:
-                if (reply := read(data)) is NONE:
+                if (reply := read_simple(data)) is NOT_SIMPLE:
                     (reply,) = _read(connection, data, 1, connection.deadline_after(at))
                 if reply.__class__ is ServerError and is_demotion(reply):
                     raise DemotedError(reply)
@@ -308,7 +308,7 @@ def _read(connection: PooledConnection, data: bytes | None, count: int, deadline
                 raise ConnectionResetError("the server closed the connection")
             replies += reader.feed(data)
             if len(replies) > count or (len(replies) == count and reader.replying):
-                raise ProtocolError(MORE)
+                raise ProtocolError(SURPLUS_DATA)
             if len(replies) == count and reader.idle:
                 break
         if deadline is not None:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 class TimerThread:
     def __init__(self) -> None:
-        self._put: SimpleQueue[tuple[float, int, Callable[[], object]]] = SimpleQueue()
+        self._new: SimpleQueue[tuple[float, int, Callable[[], object]]] = SimpleQueue()
         self._count = count().__next__
-        self._daemon = BackgroundThread(self._work, "django-redis-locks alarms")
+        self._thread = BackgroundThread(self._run, "django-redis-locks timers")
         self._pid = os.getpid()
 
     def call_at(self, at: float, callback: Callable[[], object]) -> None:
@@ -34,17 +34,17 @@ class TimerThread:
         """
         if self._pid != os.getpid():
             self.__init__()  # type: ignore[misc]
-        self._daemon.start()
-        self._put.put((at, self._count(), callback))
+        self._thread.start()
+        self._new.put((at, self._count(), callback))
 
-    def _work(self) -> None:
-        waiting: list[tuple[float, int, Callable[[], object]]] = []
-        put = self._put
+    def _run(self) -> None:
+        pending: list[tuple[float, int, Callable[[], object]]] = []
+        new = self._new
         while True:
             try:
-                heapq.heappush(waiting, put.get(timeout=max(0.0, waiting[0][0] - now()) if waiting else None))
+                heapq.heappush(pending, new.get(timeout=max(0.0, pending[0][0] - now()) if pending else None))
             except Empty:
-                heapq.heappop(waiting)[2]()
+                heapq.heappop(pending)[2]()
 
 
 call_at = TimerThread().call_at

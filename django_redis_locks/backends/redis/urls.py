@@ -21,20 +21,20 @@ def redis_url(location: str) -> str:
     scheme, _, rest = location.partition("://")
     if scheme not in SCHEMES or not rest:
         raise ValueError(
-            f"LOCATION {masked(location)!r} is no URL of a Redis server, such as redis://127.0.0.1:6379/0; "
+            f"LOCATION {mask_password(location)!r} is no URL of a Redis server, such as redis://127.0.0.1:6379/0; "
             f"its scheme is one of {', '.join(SCHEMES)}"
         )
     try:
         identity(location)
     except ValueError:
         raise ValueError(
-            f"LOCATION {masked(location)!r} can't be read as a URL: its port is a number below 65536, and what is special "
+            f"LOCATION {mask_password(location)!r} can't be read as a URL: its port is a number below 65536, and what is special "
             "in its user and password is percent-encoded"
         ) from None
     database = urlsplit(location).path.strip("/")
     if scheme != "unix" and database and not database.isdecimal():
         raise ValueError(
-            f"LOCATION {masked(location)!r}: what follows the port is the number of a database, such as /0"
+            f"LOCATION {mask_password(location)!r}: what follows the port is the number of a database, such as /0"
         )
     return location.replace("valkey", "redis", 1) if scheme.startswith("valkey") else location
 
@@ -64,14 +64,14 @@ def server_in(identity: str) -> str:
     return identity.rpartition("?" if identity.startswith("unix:") else "/")[0]
 
 
-def access(location: str, options: Mapping[str, Any]) -> str:
+def access_digest(location: str, options: Mapping[str, Any]) -> str:
     """Equal for two ways to reach a server that succeed or fail together, whatever the database; it gives no secret away."""
     parts = urlsplit(location)
     how = parts.scheme, parts.netloc, sorted((name, repr(value)) for name, value in options.items() if name != "db")
     return blake2b(repr(how).encode(), digest_size=8).hexdigest()
 
 
-def masked(location: str) -> str:
+def mask_password(location: str) -> str:
     """The address without its password, for messages. Whatever stands before the last ``@`` may be one: a URL that
     can't be read has none where it should."""
     scheme, mark, rest = location.partition("://")

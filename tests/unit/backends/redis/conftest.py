@@ -42,20 +42,20 @@ def short_polls(monkeypatch: pytest.MonkeyPatch, tune: Tune) -> None:
     reply to a PING."""
     tune(max_poll_interval=TICK)
     tune(subscribe_timeout=30.0)
-    say, listen = inbox_module.PubSubReader.say, inbox_module.PubSubReader.next
+    send, listen = inbox_module.PubSubReader.send, inbox_module.PubSubReader.next
     pinged: set[inbox_module.PubSubReader] = set()
 
-    def note_ping(ear: inbox_module.PubSubReader, request: bytes) -> None:
-        say(ear, request)
+    def note_ping(reader: inbox_module.PubSubReader, request: bytes) -> None:
+        send(reader, request)
         if request == inbox_module.PING:
-            pinged.add(ear)
+            pinged.add(reader)
 
-    def wait_longer_after_ping(ear: inbox_module.PubSubReader, seconds: float) -> object:
-        reply = listen(ear, ANSWER if ear in pinged else seconds)
-        pinged.discard(ear)
+    def wait_longer_after_ping(reader: inbox_module.PubSubReader, seconds: float) -> object:
+        reply = listen(reader, ANSWER if reader in pinged else seconds)
+        pinged.discard(reader)
         return reply
 
-    monkeypatch.setattr(inbox_module.PubSubReader, "say", note_ping)
+    monkeypatch.setattr(inbox_module.PubSubReader, "send", note_ping)
     monkeypatch.setattr(inbox_module.PubSubReader, "next", wait_longer_after_ping)
 
 
@@ -70,8 +70,8 @@ def make_inbox(owner: InboxOwner) -> Iterator[Callable[..., RedisSubscriber]]:
     made: list[RedisSubscriber] = []
 
     def make(url: str, max_age: float = 3600.0) -> RedisSubscriber:
-        ears = connection_makers(url, {"socket_timeout": 5.0, "socket_connect_timeout": 5.0})[2]
-        made.append(RedisSubscriber(ears, owner, "the server", max_age))
+        make_resp2 = connection_makers(url, {"socket_timeout": 5.0, "socket_connect_timeout": 5.0})[2]
+        made.append(RedisSubscriber(make_resp2, owner, "the server", max_age))
         return made[-1]
 
     yield make

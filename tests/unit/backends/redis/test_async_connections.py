@@ -316,7 +316,7 @@ def test_interruption_fails_every_pending_request(
                 "__class__",
                 type("Struck", (type(connection._reader),), {"__slots__": (), "feed": strike}),
             )
-            monkeypatch.setattr("django_redis_locks.backends.redis.multiplexed.SMALL", {})
+            monkeypatch.setattr("django_redis_locks.backends.redis.multiplexed.COMMON_REPLIES", {})
         come.set()
         async with asyncio.timeout(20):
             for failure in await asyncio.gather(*others, return_exceptions=True):

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from django_redis_locks.backends.redis import resp, scripts
-from django_redis_locks.backends.redis.resp import DEEPEST, NONE, SMALL, ProtocolError, Reader, ServerError, pack, read
+from django_redis_locks.backends.redis.resp import (
+    COMMON_REPLIES,
+    MAX_DEPTH,
+    NOT_SIMPLE,
+    ProtocolError,
+    Reader,
+    ServerError,
+    pack,
+    read_simple,
+)
 from django_redis_locks.backends.redis.scripts import by_sha, by_source, script
 from django_redis_locks.core.commands import Command
 from tests.resp import Frames
@@ -54,7 +63,7 @@ GARBAGE = [
     *(b": 1\r\n", b":1_0\r\n", b":99999999999999999999999\r\n", b"$x\r\n", b"$-2\r\n", b"$+3\r\nabc\r\n"),
     *(b"$9999999999\r\n", b"$99999999999999999999\r\n", b"*99999999999\r\n", b"*70000\r\n", b"*2\r\n:1\r\nx\r\n"),
     *(b"$3\r\nabcdef\r\n", b"$3\r\na\r\nbc\r\n", b"#x\r\n", b",x\r\n", b"_x\r\n", b"%1\r\n*0\r\n:1\r\n"),
-    *(b"*1\r\n" * (DEEPEST + 2) + b":1\r\n", b"*1\r\n" + PUSH, b"+" + b"x" * 70_000),
+    *(b"*1\r\n" * (MAX_DEPTH + 2) + b":1\r\n", b"*1\r\n" + PUSH, b"+" + b"x" * 70_000),
 ]
 
 
@@ -62,7 +71,7 @@ def test_reply_that_announces_too_much_is_refused(monkeypatch: pytest.MonkeyPatc
     """[E4] Also if each of its members is small enough: a process whose memory is gone holds no locks."""
     with pytest.raises(ProtocolError):
         Reader().feed(b"$500000000\r\n")
-    monkeypatch.setattr(resp, "LONGEST", 100_000)
+    monkeypatch.setattr(resp, "MAX_REPLY_BYTES", 100_000)
     reader, member = Reader(), b"$90000\r\n" + b"x" * 90_000 + b"\r\n"
     assert reader.feed(b"*9\r\n" + member) == []
     with pytest.raises(ProtocolError, match="more than 100000 bytes"):
@@ -72,12 +81,12 @@ def test_reply_that_announces_too_much_is_refused(monkeypatch: pytest.MonkeyPatc
 def test_reply_of_each_kind_is_read_whole_and_in_two_parts() -> None:
     for data, value in REPLIES:
         assert Reader().feed(data) == [value]
-        assert (SMALL.get(data, NONE) is NONE) or SMALL[data] == value
-        assert read(data) in (NONE, value)
+        assert (COMMON_REPLIES.get(data, NOT_SIMPLE) is NOT_SIMPLE) or COMMON_REPLIES[data] == value
+        assert read_simple(data) in (NOT_SIMPLE, value)
         for cut in range(1, len(data)):
             reader = Reader()
             assert reader.feed(data[:cut]) == [], (data, cut)
-            assert read(data[:cut]) is NONE, (data, cut)
+            assert read_simple(data[:cut]) is NOT_SIMPLE, (data, cut)
             assert not reader.idle
             assert reader.feed(data[cut:]) == [value], (data, cut)
             assert reader.idle
@@ -87,9 +96,9 @@ def test_bulk_string_in_one_piece_is_read_at_once() -> None:
     """A value may be long: it isn't searched for ends of lines."""
     for text in (b"", b"abc", b"a\r\nb\r\n", b"$3\r\nabc\r\n", b"x" * 100_000):
         data = b"$%d\r\n%b\r\n" % (len(text), text)
-        assert read(data) == text
+        assert read_simple(data) == text
         for other in (data[:-1], data + b":1\r\n", data[:-2] + b"xx", b"$" + data):
-            assert read(other) is NONE
+            assert read_simple(other) is NOT_SIMPLE
 
 
 def test_push_is_no_reply() -> None:
@@ -182,6 +191,6 @@ def test_cache_of_packed_arguments_is_bounded() -> None:
     long = "secret" * 100
     assert resp.packed(long) == pack(long)[4:]
     assert long not in known
-    for number in range(3 * known.MANY):
+    for number in range(3 * known.MAX_ENTRIES):
         resp.packed(f"holder {number}")
-    assert len(known) <= known.MANY
+    assert len(known) <= known.MAX_ENTRIES

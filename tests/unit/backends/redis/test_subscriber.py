@@ -137,7 +137,7 @@ def test_waiter_that_arrives_while_the_inbox_closes_is_woken(
     drop = module.drop
 
     def closed(connection: Any) -> None:
-        mine = inbox._mine()  # an earlier test's may be closing too
+        mine = inbox._is_current_thread()  # an earlier test's may be closing too
         owner.has_waiters = owner.has_waiters or mine
         drop(connection)
         if mine:

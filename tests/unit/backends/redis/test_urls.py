@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_redis_locks.backends.redis import RedisBackend
-from django_redis_locks.backends.redis.urls import identity, masked
+from django_redis_locks.backends.redis.urls import identity, mask_password
 
 DATABASES: list[tuple[str, dict[str, int], str]] = [
     ("redis://h", {}, "redis:h:6379/0"),
@@ -52,7 +52,7 @@ def test_identity_of_one_database_is_one_however_it_is_spelled() -> None:
 
 def test_masked_location_shows_no_password() -> None:
     """[D54] Also that of a malformed URL."""
-    assert {location: masked(location) for location in MASKED} == MASKED
+    assert {location: mask_password(location) for location in MASKED} == MASKED
 
 
 def test_location_that_is_no_url_raises_ValueError_without_the_password() -> None:
