@@ -12,7 +12,6 @@ import functools
 import logging
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -136,8 +135,8 @@ def _claim(using: str, tick: Tick, task_id: str) -> Claim:
     fields = {"v": VERSION, "id": task_id, "slot": tick.slot, "for": tick.ttl, "beat": tick.beat}
     found: Record | None = None
     try:
-        ref = locks[using].record(f"tick:{tick.task}:{tick.entry}", name=tick.task)
-        ref = replace(ref, options=replace(ref.options, wait=min(ref.options.wait, PATIENCE)))
+        wait = min(locks[using].default_wait(tick.task), PATIENCE)
+        ref = locks[using].record(f"tick:{tick.task}:{tick.entry}", name=tick.task, wait=wait)
         for _ in range(_ATTEMPTS):
             written = ref.put(found, fields, expire=tick.ttl)
             if written:

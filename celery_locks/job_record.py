@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from django_redis_locks import locks
@@ -68,9 +68,9 @@ class JobRecord:
 
 def place_of(task: TaskOptions, key: str) -> JobRecord:
     """Of the key of a task. Where no alias of that name is in Django's settings, ``app.conf.redis_locks`` may have it."""
-    ref = locks[task.lock_using].record(key, name=task.name)
-    if task.lock_on_backend_error == "open":  # then no submission waits for a store that refuses
-        ref = replace(ref, options=replace(ref.options, fail_open=True))
+    # "open": then no submission waits for a store that refuses
+    on_backend_error: Literal["open"] | None = "open" if task.lock_on_backend_error == "open" else None
+    ref = locks[task.lock_using].record(key, name=task.name, on_backend_error=on_backend_error)
     return JobRecord(ref)
 
 

@@ -15,7 +15,7 @@ from django_redis_locks import LockNotAcquired, clock
 from . import signals
 from .header import HEADER
 from .options import seconds
-from .task_settings import bounded, conflict_of, has_results, who
+from .task_settings import bounded, conflict_of, conflict_wait, has_results, who
 
 if TYPE_CHECKING:
     from django_redis_locks import LockBackendError
@@ -55,7 +55,7 @@ class Delivery:
             self.header = replace(self.header, follow=job.id)
             return job
         if how == "wait":
-            patience = self.place.ref.options.wait if task.lock_wait is None else seconds(task.lock_wait)
+            patience = conflict_wait(task)
             if self.waited < patience:
                 begin = clock.now()
                 # the end of a rest is no change

@@ -93,6 +93,11 @@ def conflict_of(task: TaskOptions) -> str:
     return "retry" if task.unique_until == "start" else task.lock_usual_conflict
 
 
+def conflict_wait(task: TaskOptions) -> float:
+    """Seconds for which ``lock_on_conflict="wait"`` waits; infinity for ever."""
+    return locks[task.lock_using].default_wait(task.name) if task.lock_wait is None else seconds(task.lock_wait)
+
+
 def has_results(task: TaskOptions) -> bool:
     """Whether the result of another message can be read."""
     return not task.ignore_result and not type(task.backend).__name__.startswith("Disabled")

@@ -61,11 +61,25 @@ class LockMaker:
     def _make(self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool) -> Lock:
         raise NotImplementedError
 
-    def record(self, key: str, *, name: str | None = None) -> RecordRef:
+    def record(
+        self,
+        key: str,
+        *,
+        name: str | None = None,
+        wait: Duration | None = None,
+        on_backend_error: OnBackendError | None = None,
+    ) -> RecordRef:
         """A small value with a version and a lease, changed by compare-and-set. It can't share a key with a lock.
+
+        Args:
+            key: what the value is about.
+            name: as for ``lock``.
+            wait: seconds for which a request is repeated while the store refuses it.
+            on_backend_error: ``"open"`` repeats it for ``BACKEND_WAIT`` seconds at most. It raises in both cases.
 
         Raises:
             LockKeyError: not a str, or empty.
+            ValueError: a bad argument.
         """
         raise NotImplementedError
 
@@ -162,9 +176,17 @@ class Locks(LockMaker):
         """What ``LOCKS[name]`` says."""
         return self.settings.names.get(name, EMPTY_OVERRIDES)
 
-    def record(self, key: str, *, name: str | None = None) -> RecordRef:
+    def record(
+        self,
+        key: str,
+        *,
+        name: str | None = None,
+        wait: Duration | None = None,
+        on_backend_error: OnBackendError | None = None,
+    ) -> RecordRef:
         address = self._address(key, name)
-        return RecordRef(self.engine, *address, self._lock_options(address.name, *_SILENT))
+        options: Options = (None, wait, None, on_backend_error, None, None, True)
+        return RecordRef(self.engine, *address, self._lock_options(address.name, *options))
 
     def _make(self, key: str, name: str | None, options: Options, on_lost: OnLost, reentrant: bool) -> Lock:
         try:
@@ -206,6 +228,10 @@ class Locks(LockMaker):
     def counters(self) -> list[str]:
         """The keys of its fence counters in the store, by the numbers of their buckets."""
         return self._spelling.counters()
+
+    def default_wait(self, name: str) -> float:
+        """The seconds that a caller waits for a lock of this name; infinity for ever."""
+        return _chosen(self.overrides(name).wait, self.settings.wait)
 
     def max_hold(self, name: str) -> float:
         """The seconds after which a lock of this name isn't renewed any more."""

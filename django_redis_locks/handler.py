@@ -24,6 +24,8 @@ from .engine.engine import Engine
 
 if TYPE_CHECKING:
     from .backends.base import Backend
+    from .client import OnBackendError
+    from .core.durations import Duration
     from .core.grant import OnLost
     from .primitives.lock import Lock
     from .primitives.record import RecordRef
@@ -61,8 +63,15 @@ class LockHandler(LockMaker):
         client = self._clients.get(DEFAULT) or self[DEFAULT]
         return client._make(key, name, options, on_lost, reentrant)
 
-    def record(self, key: str, *, name: str | None = None) -> RecordRef:
-        return self[DEFAULT].record(key, name=name)
+    def record(
+        self,
+        key: str,
+        *,
+        name: str | None = None,
+        wait: Duration | None = None,
+        on_backend_error: OnBackendError | None = None,
+    ) -> RecordRef:
+        return self[DEFAULT].record(key, name=name, wait=wait, on_backend_error=on_backend_error)
 
     def configure(self, configuration: Mapping[str, Any] | None) -> None:
         """Settings for a program without Django's. Where Django is configured with ``REDIS_LOCKS``, that wins."""
