@@ -207,7 +207,7 @@ def invalidate(
     version: int | None = None,
     using: str | None = None,
     stale: Duration = 0,
-    settle: Duration = 0,
+    replica_lag: Duration = 0,
     immediate: bool = False,
 ) -> None:
     """Forget values, and have no load store what it began to load before. Inside of a transaction, when that is committed:
@@ -219,7 +219,7 @@ def invalidate(
         version: as for the cache's own ``delete``.
         using: as for ``get_or_load``.
         stale: for so many seconds the old values may still be served by those who take stale ones, while one caller loads.
-        settle: for so many seconds what is loaded is kept no longer than that: a replica may still tell what was before.
+        replica_lag: the seconds by which a replica may be late: until then loaded values are kept no longer than that.
         immediate: now, even inside of a transaction.
 
     Raises:
@@ -229,12 +229,12 @@ def invalidate(
     """
     coordinator = road_of(cache, using)
     items = [(coordinator.key(key, version), key, version) for key in keys]
-    keep, quiet = _milliseconds(stale, "stale"), _milliseconds(settle, "settle")
+    keep, lag = _milliseconds(stale, "stale"), _milliseconds(replica_lag, "replica_lag")
 
     connections = [] if immediate else commits.open_now()
 
     def work() -> None:
-        failure = run(invalidating(coordinator, items, keep, quiet), coordinator.performer)
+        failure = run(invalidating(coordinator, items, keep, lag), coordinator.performer)
         if failure is not None and not (connections and isinstance(failure, LockBackendError)):
             raise failure  # Django logs it after a commit
 
@@ -249,14 +249,14 @@ async def ainvalidate(
     version: int | None = None,
     using: str | None = None,
     stale: Duration = 0,
-    settle: Duration = 0,
+    replica_lag: Duration = 0,
     immediate: bool = False,
 ) -> None:
     """As ``invalidate``, at once: asynchronous code has no transactions. Inside of ``sync_to_async`` use that."""
     coordinator = road_of(cache, using)
     items = [(coordinator.key(key, version), key, version) for key in keys]
-    keep, quiet = _milliseconds(stale, "stale"), _milliseconds(settle, "settle")
-    failure = await arun(invalidating(coordinator, items, keep, quiet), coordinator.performer)
+    keep, lag = _milliseconds(stale, "stale"), _milliseconds(replica_lag, "replica_lag")
+    failure = await arun(invalidating(coordinator, items, keep, lag), coordinator.performer)
     if failure is not None:
         raise failure
 

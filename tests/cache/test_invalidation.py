@@ -88,11 +88,11 @@ def test_invalidation_with_stale_keeps_the_old_value_for_it(callers: Callers) ->
     assert loading.finish() == "new"
 
 
-def test_settle_keeps_what_is_loaded_only_briefly(callers: Callers) -> None:
+def test_replica_lag_keeps_what_is_loaded_only_briefly(callers: Callers) -> None:
     """[S7] What is loaded right after an invalidation may be what a replica still has."""
     for seconds in (0.3, 3.0, 20.0):  # what is loaded later than that may be kept
         begin = monotonic()
-        callers.call(invalidate, "k", **at(HERE), settle=seconds)
+        callers.call(invalidate, "k", **at(HERE), replica_lag=seconds)
         assert callers.value("k", "replica's", ttl=600, cache=THERE) == "replica's"
         if monotonic() < begin + seconds:
             break

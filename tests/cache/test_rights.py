@@ -81,7 +81,7 @@ def test_rights_of_the_page_are_enough_for_loads(
     assert many == {"k": "value", "l": 1}
     late = callers.begin("late", key="m")
     assert callers.value("m", "other", cache=THERE, wait=0.05) == "other"  # stands in line, and leaves
-    callers.call(invalidate, "k", "m", stale=5, settle=5, **at(THERE))
+    callers.call(invalidate, "k", "m", stale=5, replica_lag=5, **at(THERE))
     assert late.finish() == "late"
     assert server.command("EXISTS", "shop:1:m") == 0
     with pytest.raises(ValueError, match="no"):

@@ -45,18 +45,20 @@ class Cached(Generic[P, R_co]):
         return self._function_cache.key(self._first + args, kwargs)
 
     def invalidate(
-        self, *args: Any, settle: Duration = 0, soft: bool = False, immediate: bool = False, **kwargs: Any
+        self, *args: Any, replica_lag: Duration = 0, soft: bool = False, immediate: bool = False, **kwargs: Any
     ) -> None:
         """Forget the value for these arguments, as ``cache.invalidate`` does; ``soft``: the old one may be served for as
         long as ``stale`` says. An argument of the function that is called like one of the options goes by position."""
-        self._function_cache.invalidate(self._first + args, kwargs, settle=settle, soft=soft, immediate=immediate)
+        self._function_cache.invalidate(
+            self._first + args, kwargs, replica_lag=replica_lag, soft=soft, immediate=immediate
+        )
 
     async def ainvalidate(
-        self, *args: Any, settle: Duration = 0, soft: bool = False, immediate: bool = False, **kwargs: Any
+        self, *args: Any, replica_lag: Duration = 0, soft: bool = False, immediate: bool = False, **kwargs: Any
     ) -> None:
         """``invalidate``, awaited."""
         await self._function_cache.ainvalidate(
-            self._first + args, kwargs, settle=settle, soft=soft, immediate=immediate
+            self._first + args, kwargs, replica_lag=replica_lag, soft=soft, immediate=immediate
         )
 
     def refresh(self, *args: P.args, **kwargs: P.kwargs) -> R_co:

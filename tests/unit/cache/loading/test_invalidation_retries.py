@@ -158,14 +158,14 @@ def test_pending_invalidations_are_one_per_key_and_bounded_in_number_and_time(
     fails("a", "b", "b")
     first = clock.now()
     assert first - began <= 1.0, "one wait for all keys"
-    fails("c", "b", stale=60, settle=60)
+    fails("c", "b", stale=60, replica_lag=60)
     pending = outage.retries.pending
     assert [retry.plain for retry in pending.values()] == ["c", "b"]
     b = pending[key_of_thread("b", "", 1)]
     assert (b.stale_until, b.settle_until) == (first, clock.now() + 60)
     outage.lasts(LONG - 1)
     outage.down = None
-    invalidate("c", settle=60)
+    invalidate("c", replica_lag=60)
     outage.down = Command
     assert [retry.plain for retry in pending.values()] == ["b"]
     outage.lasts(LONG)
@@ -297,7 +297,7 @@ def test_value_that_was_written_since_the_failure_stays(
     outage.lasts(2)
     assert cache.get("k") == after
     outage.down = Remove
-    fails("k", settle=5)
+    fails("k", replica_lag=5)
     write()
     assert outage.retries.pending
 
