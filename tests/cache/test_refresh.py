@@ -142,10 +142,12 @@ def test_job_of_a_function_that_is_not_found_raises() -> None:
             carry_out(Job(path))
 
 
-def test_soft_invalidation_keeps_the_value_as_stale() -> None:
-    """With soft=True for as long as the function's `stale` says; else it is gone."""
+def test_invalidation_with_stale_keeps_the_old_value_as_stale() -> None:
+    """For as long as the function's `stale` says; without stale=True it is gone."""
     report(2031)
-    report.invalidate(2031, soft=True)
+    with pytest.raises(ValueError, match="stale is True or False here, not 5"):
+        report.invalidate(2031, stale=5)  # type: ignore[arg-type]
+    report.invalidate(2031, stale=True)
     assert report(2031) == "2031 1"
     assert len(jobs) == 1
     report.invalidate(2031)

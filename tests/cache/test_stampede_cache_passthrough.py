@@ -186,11 +186,11 @@ def test_value_without_an_end_is_never_early(client: redis.Redis) -> None:
         get_or_load("other", lambda: 1, ttl=None, early=0.5)
 
 
-def test_soft_invalidation_keeps_a_value_for_stale_of_the_cache(client: Any) -> None:
-    """`invalidate(soft=True)` of a function that doesn't say `stale` itself."""
+def test_invalidation_with_stale_keeps_a_value_for_stale_of_the_cache(client: Any) -> None:
+    """`invalidate(stale=True)` of a function that doesn't say `stale` itself."""
     value = by_decorator()
     value()
-    value.invalidate(soft=True)
+    value.invalidate(stale=True)
     assert lives(client, "k") == 100
 
 

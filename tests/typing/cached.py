@@ -22,7 +22,7 @@ assert_type(price(1), list[int])
 assert_type(price.uncached(pk=1), list[int])
 assert_type(price.refresh(1), list[int])
 assert_type(price.key(1, size="L"), str)
-assert_type(price.invalidate(1, soft=True, replica_lag=2), None)
+assert_type(price.invalidate(1, stale=True, replica_lag=2), None)
 assert_type(price.get_many([1, 2]), list[list[int]])
 
 price("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -45,20 +45,33 @@ class Cached(Generic[P, R_co]):
         return self._function_cache.key(self._first + args, kwargs)
 
     def invalidate(
-        self, *args: Any, replica_lag: Duration = 0, soft: bool = False, immediate: bool = False, **kwargs: Any
+        self, *args: Any, replica_lag: Duration = 0, stale: bool = False, immediate: bool = False, **kwargs: Any
     ) -> None:
-        """Forget the value for these arguments, as ``cache.invalidate`` does; ``soft``: the old one may be served for as
-        long as ``stale`` says. An argument of the function that is called like one of the options goes by position."""
+        """Forget the value for these arguments, as ``cache.invalidate`` does. Pass an argument of the function that has the
+        name of an option here by position.
+
+        Args:
+            *args: positional arguments of a call.
+            replica_lag: see ``cache.invalidate``.
+            stale: the old value may be served for as many seconds as the option ``stale`` of the function has.
+            immediate: see ``cache.invalidate``.
+            **kwargs: keyword arguments of a call.
+
+        Raises:
+            LockBackendError: see ``cache.invalidate``.
+            TypeError: the function takes no such arguments.
+            ValueError: an argument is out of its range.
+        """
         self._function_cache.invalidate(
-            self._first + args, kwargs, replica_lag=replica_lag, soft=soft, immediate=immediate
+            self._first + args, kwargs, replica_lag=replica_lag, stale=stale, immediate=immediate
         )
 
     async def ainvalidate(
-        self, *args: Any, replica_lag: Duration = 0, soft: bool = False, immediate: bool = False, **kwargs: Any
+        self, *args: Any, replica_lag: Duration = 0, stale: bool = False, immediate: bool = False, **kwargs: Any
     ) -> None:
         """``invalidate``, awaited."""
         await self._function_cache.ainvalidate(
-            self._first + args, kwargs, replica_lag=replica_lag, soft=soft, immediate=immediate
+            self._first + args, kwargs, replica_lag=replica_lag, stale=stale, immediate=immediate
         )
 
     def refresh(self, *args: P.args, **kwargs: P.kwargs) -> R_co:

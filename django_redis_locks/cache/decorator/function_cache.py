@@ -87,14 +87,18 @@ class FunctionCache:
             return async_to_sync(arun)(taking_over(call, token), call.coordinator.performer)
         return run(taking_over(call, token), call.coordinator.performer)
 
-    def invalidate(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, soft: bool, **how: Any) -> None:
-        functions.invalidate(self.key(args, kwargs), **self._where, stale=self._stale(soft), **how)
+    def invalidate(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, stale: bool, **how: Any) -> None:
+        functions.invalidate(self.key(args, kwargs), **self._where, stale=self._stale_seconds(stale), **how)
 
-    async def ainvalidate(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, soft: bool, **how: Any) -> None:
-        await functions.ainvalidate(self.key(args, kwargs), **self._where, stale=self._stale(soft), **how)
+    async def ainvalidate(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, stale: bool, **how: Any) -> None:
+        await functions.ainvalidate(self.key(args, kwargs), **self._where, stale=self._stale_seconds(stale), **how)
 
-    def _stale(self, soft: bool) -> float:
-        return options_for(self._where["cache"], self._options).stale if soft else 0
+    def _stale_seconds(self, stale: bool) -> float:
+        if type(stale) is not bool:
+            raise ValueError(
+                f"stale is True or False here, not {stale!r}: its seconds are those of the function's option"
+            )
+        return options_for(self._where["cache"], self._options).stale if stale else 0
 
     def _told(self, result: LoadResult) -> Any:
         return result if self._info else result.value

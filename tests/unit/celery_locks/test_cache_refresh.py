@@ -215,7 +215,7 @@ def test_get_many_refreshes_in_its_own_process(app: Celery) -> None:
 
 WRITES: dict[str, Callable[[int], object]] = {
     "invalidate": report.invalidate,
-    "soft": lambda year: report.invalidate(year, soft=True),
+    "stale": lambda year: report.invalidate(year, stale=True),
     "by key": lambda year: invalidate(report.key(year)),
     "set": lambda year: caches["guard"].set(report.key(year), "written", 500),
     "delete": lambda year: caches["guard"].delete(report.key(year)),
