@@ -114,8 +114,8 @@ ONLY: Final[dict[str, set[str]]] = {
     "HeldLockAdmin": {"actions", "force_release", "has_force_release_permission", "list_display", "list_filter"},
     "MemoryBackend": set(),
     "RedisBackend": set(),
-    "StampedeFetchMiddleware": {"personal", "stale", "using", "wait"},
-    "StampedeUpdateMiddleware": {"personal", "stale", "using", "wait"},
+    "StampedeFetchMiddleware": {"stale", "using", "wait", "wait_with_cookies"},
+    "StampedeUpdateMiddleware": {"stale", "using", "wait", "wait_with_cookies"},
 }
 """Classes that settings name, or projects derive from, and a module: the members that they may rely on."""
 

@@ -151,14 +151,17 @@ def by_cookie(request: HttpRequest, number: int) -> HttpResponse:
     return response
 
 
-def test_personal_requests_wait_by_option_or_once_the_varying_headers_are_known(
+def test_requests_with_cookies_wait_by_option_or_once_the_varying_headers_are_known(
     redis_cache: None, direct: redis.Redis
 ) -> None:
     """[S42] What it varies on is known for longer than the page is kept."""
     for header in ("Cookie", "Authorization"):
         site = Site()
         assert site.both_render(site.view(key_prefix=header), **{header: "a=b"})
-        assert site.at_once(site.view(key_prefix=f"{header}2", personal=True), **{header: "a=b"}) == ["page 3"] * 3
+        assert (
+            site.at_once(site.view(key_prefix=f"{header}2", wait_with_cookies=True), **{header: "a=b"})
+            == ["page 3"] * 3
+        )
     direct.flushdb()
     site = Site(by_cookie)
     view: Any = site.view()
@@ -171,7 +174,7 @@ def test_personal_requests_wait_by_option_or_once_the_varying_headers_are_known(
 def test_request_that_waited_gets_the_page_of_its_own_cookie(pages: None) -> None:
     """[S42] It looks up its own, whatever the leader's was."""
     site = Site(by_cookie, closed=True)
-    view = site.view(personal=True)
+    view = site.view(wait_with_cookies=True)
     found = {who: ask(view, get(cookie=f"who={who}")) for who in ("a", "b", "c")}
     site.has_begun()
     site.go.set()

@@ -69,7 +69,7 @@ def cached_page(
     key_prefix: str | None = None,
     stale: Duration = 0,
     wait: Duration = 5,
-    personal: bool = False,
+    wait_with_cookies: bool = False,
     using: str | None = None,
 ) -> Callable[[V], V]:
     """Keep the answers of a view as ``cache_page`` does, under the same keys, and have each rendered by one request.
@@ -83,7 +83,7 @@ def cached_page(
         key_prefix: as for ``cache_page``.
         stale: seconds after that in which a page is served while one request renders the new one.
         wait: seconds that a request waits for another's page; then it renders its own.
-        personal: also have requests with cookies or an ``Authorization`` header wait, before it is known whether the page
+        wait_with_cookies: also have requests with cookies or an ``Authorization`` header wait, before it is known whether the page
             depends on them.
         using: the alias of the locks, for caches that aren't on Redis.
 
@@ -96,7 +96,7 @@ def cached_page(
     def decorate(view: V) -> V:
         pages = Pages(view, page_timeout=timeout, cache_alias=cache or DEFAULT_CACHE_ALIAS, key_prefix=key_prefix)
         pages.agree(stale, wait)
-        pages.personal, pages.using = personal, using
+        pages.wait_with_cookies, pages.using = wait_with_cookies, using
 
         async def aserved(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
             _check(request)

@@ -168,7 +168,7 @@ class PageRequest:
             return None
         meta = self._request.META
         learned = len(asked) > 1
-        if not (learned or terms.personal) and (meta.get("HTTP_COOKIE") or meta.get("HTTP_AUTHORIZATION")):
+        if not (learned or terms.wait_with_cookies) and (meta.get("HTTP_COOKIE") or meta.get("HTTP_AUTHORIZATION")):
             return None
         coordinator = road_of(terms.cache_alias, terms.using)
         self._world = coordinator.performer

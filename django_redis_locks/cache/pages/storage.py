@@ -33,13 +33,13 @@ class PageOptions(MiddlewareMixin):
     Attributes:
         stale: seconds for which an old page is served, while one request renders the new one.
         wait: seconds that a request waits for another's page.
-        personal: also those with cookies or ``Authorization``, before it is known whether the page depends on them.
+        wait_with_cookies: also those with cookies or ``Authorization``, before it is known whether the page depends on them.
         using: the alias of the locks, for caches that aren't on Redis.
     """
 
     stale: float = 0
     wait: float = 5
-    personal: bool = False
+    wait_with_cookies: bool = False
     using: str | None = None
     cache_alias: str
     shelf: RecordingCache | None = None
