@@ -39,7 +39,7 @@ LOCAL = {
     Lock: {"owned", "misplaced", "acquiring"},
     Grant: {"remaining"},
     RecordRef: set(),
-    Backend: {"complaint", "close", "after_fork_in_child", "call_many", "inbox", "facts", "probe"},
+    Backend: {"validation_error", "close", "after_fork_in_child", "call_many", "inbox", "facts", "probe"},
 }
 """Methods without twin: they do no I/O, or only a background thread calls them. Programs (generators) are skipped."""
 

@@ -69,7 +69,7 @@ class Backend:
         raise NotImplementedError
 
     @classmethod
-    def complaint(cls, location: str, options: Mapping[str, Any]) -> str | None:
+    def validation_error(cls, location: str, options: Mapping[str, Any]) -> str | None:
         """What is wrong with these settings, in one sentence; no I/O."""
         try:
             cls(location, options)
@@ -78,12 +78,12 @@ class Backend:
         return None
 
     @classmethod
-    def misfit(cls) -> str | None:
+    def incompatibility(cls) -> str | None:
         """Why it can't work with what is installed, in one sentence."""
         return None
 
     @classmethod
-    def doubt(cls) -> str | None:
+    def compatibility_warning(cls) -> str | None:
         """Why it may not."""
         return None
 

@@ -174,12 +174,12 @@ def _store(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
     if not (isinstance(backend, type) and issubclass(backend, Backend)):
         yield Problem("E003", f"{where}: BACKEND {entry['BACKEND']!r} is no lock backend.")
         return
-    misfit, doubt = backend.misfit(), backend.doubt()
-    if misfit is not None:
-        yield Problem("E035", f"{where}: {misfit}.")
+    incompatibility, warning = backend.incompatibility(), backend.compatibility_warning()
+    if incompatibility is not None:
+        yield Problem("E035", f"{where}: {incompatibility}.")
         return
-    if doubt is not None:
-        yield Problem(DOUBT, f"{where}: {doubt}.")
+    if warning is not None:
+        yield Problem(DOUBT, f"{where}: {warning}.")
     yield from _address(entry, where, backend)
 
 
@@ -202,10 +202,10 @@ def _address(entry: Mapping[str, Any], where: str, backend: type[Backend]) -> It
         yield Problem("E005", f"{where}: LOCATION is a URL, not {type(entry['LOCATION']).__name__}.")
         return
     location, options = location_of(entry)
-    complaint = backend.complaint(location, options)
-    if complaint is not None:
-        id = "E032" if "argument" in complaint or "option" in complaint else "E005"
-        yield Problem(id, f"{where}: {complaint}.")
+    error = backend.validation_error(location, options)
+    if error is not None:
+        id = "E032" if "argument" in error or "option" in error else "E005"
+        yield Problem(id, f"{where}: {error}.")
     elif caches.shares_database(location, options):
         yield Problem(
             "W010",

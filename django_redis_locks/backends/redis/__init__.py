@@ -17,6 +17,6 @@ def __getattr__(name: str) -> NoReturn:
     """Another redis-py than ours may lack what we import of it: then it is the version that is told."""
     if name != "RedisBackend" or _failure is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .versions import complaint, lacking  # noqa: PLC0415
+    from .versions import incompatibility, unusable  # noqa: PLC0415
 
-    raise ImportError(complaint() or lacking(_failure)) from _failure
+    raise ImportError(incompatibility() or unusable(_failure)) from _failure

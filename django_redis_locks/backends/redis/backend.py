@@ -69,8 +69,8 @@ class RedisBackend(Backend):
         self._loop_connections = LoopConnections(make_async, max_age, last_timeout)
         self._inbox: RedisSubscriber | None = None
 
-    misfit = staticmethod(versions.complaint)
-    doubt = staticmethod(versions.doubt)
+    incompatibility = staticmethod(versions.incompatibility)
+    compatibility_warning = staticmethod(versions.compatibility_warning)
 
     def __repr__(self) -> str:
         return f"<RedisBackend {self.location}>"

@@ -14,13 +14,13 @@ from typing import Any
 import redis
 import redis.asyncio
 
-OLDEST = (5, 2)
-UNKNOWN = (9,)
+OLDEST_SUPPORTED = (5, 2)
+FIRST_UNTESTED = (9,)
 """The first version that didn't exist when this was written."""
 
-WANTED = "redis>=5.2,<9"
+REQUIREMENT = "redis>=5.2,<9"
 
-_NEEDED: dict[str, tuple[str, ...]] = {
+_REQUIRED_ATTRIBUTES: dict[str, tuple[str, ...]] = {
     "redis.Connection": (
         "_buffer_cutoff",
         "_command_packer",
@@ -41,47 +41,47 @@ _NEEDED: dict[str, tuple[str, ...]] = {
 """What ``wire`` and ``inbox`` touch of a connection, most of it none of redis-py's promises."""
 
 
-def complaint() -> str | None:
+def incompatibility() -> str | None:
     """Why locks can't work with the redis-py that is installed."""
-    if _installed() < OLDEST:
-        return f"redis-py {redis.__version__} is too old: {_advice()}"
-    if missing := ", ".join(_missing()):
-        return lacking(missing)
+    if _installed_version() < OLDEST_SUPPORTED:
+        return f"redis-py {redis.__version__} is too old: {_install_hint()}"
+    if missing := ", ".join(_missing_attributes()):
+        return unusable(missing)
     return None
 
 
-def doubt() -> str | None:
+def compatibility_warning() -> str | None:
     """Why they may not."""
-    if _installed() >= UNKNOWN:
-        return f"redis-py {redis.__version__} is newer than what locks were tested with: {_advice()}"
+    if _installed_version() >= FIRST_UNTESTED:
+        return f"redis-py {redis.__version__} is newer than what locks were tested with: {_install_hint()}"
     return None
 
 
-def lacking(what: object) -> str:
+def unusable(reason: object) -> str:
     """What to say when something of redis-py isn't there."""
-    return f"redis-py {redis.__version__} can't be used ({what}): {_advice()}"
+    return f"redis-py {redis.__version__} can't be used ({reason}): {_install_hint()}"
 
 
-def _advice() -> str:
-    return f"install {WANTED!r}"
+def _install_hint() -> str:
+    return f"install {REQUIREMENT!r}"
 
 
-def _installed() -> tuple[int, ...]:
+def _installed_version() -> tuple[int, ...]:
     """A version that can't be read is taken for a new one."""
     found = re.match(r"\d+(\.\d+)*", str(getattr(redis, "__version__", "")))
-    return tuple(map(int, found[0].split("."))) if found else UNKNOWN
+    return tuple(map(int, found[0].split("."))) if found else FIRST_UNTESTED
 
 
-def _missing() -> Iterator[str]:
-    makers: dict[str, Any] = {
+def _missing_attributes() -> Iterator[str]:
+    classes: dict[str, Any] = {
         "redis.Connection": redis.Connection,
         "redis.asyncio.Connection": redis.asyncio.Connection,
     }
-    for kind, names in _NEEDED.items():
-        yield from (f"{kind} has no {name}" for name in _lacking(makers[kind], names))
+    for class_name, names in _REQUIRED_ATTRIBUTES.items():
+        yield from (f"{class_name} has no {name}" for name in _attributes_missing_from(classes[class_name], names))
 
 
 @cache
-def _lacking(maker: Callable[[], Any], names: tuple[str, ...]) -> tuple[str, ...]:
-    connection = maker()
+def _attributes_missing_from(connection_class: Callable[[], Any], names: tuple[str, ...]) -> tuple[str, ...]:
+    connection = connection_class()
     return tuple(name for name in names if not hasattr(connection, name))

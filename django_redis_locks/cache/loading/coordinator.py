@@ -231,7 +231,7 @@ def _make(outer: str, wanted: str | None) -> CacheCoordinator:
     if values is not None and servers.problem_with(alias) is None:
         location, options = servers.connection_of(alias)
         backend = _redis_backend()
-        if backend is not None and backend.complaint(location, options) is None:
+        if backend is not None and backend.validation_error(location, options) is None:
             entry = DEFAULTS | dict(locks.configuration().get(using, {}))
             engine = engine_of(backend, location, options)
             spelling = Spelling(f"{entry['KEY_PREFIX']}:load")

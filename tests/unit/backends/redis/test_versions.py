@@ -104,11 +104,11 @@ def connection_without(owner: Any, name: str) -> type:
     return Other
 
 
-@pytest.mark.parametrize("kind", versions._NEEDED)
+@pytest.mark.parametrize("kind", versions._REQUIRED_ATTRIBUTES)
 def test_missing_attribute_of_a_connection_is_named(kind: str) -> None:
     """Whatever the version: instead of an AttributeError in the middle of a release."""
     owner: Any = redis.asyncio if "asyncio" in kind else redis
-    for name in versions._NEEDED[kind]:
+    for name in versions._REQUIRED_ATTRIBUTES[kind]:
         for version in ("8.1.0", "9.3.0"):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(redis, "__version__", version)
@@ -169,24 +169,24 @@ def test_every_private_attribute_that_is_used_is_checked() -> None:
     touched = {
         name for path in folder.glob("*.py") for name in re.findall(r"\bconnection\.(_[a-z]\w*)", path.read_text())
     }
-    assert touched - {name for names in versions._NEEDED.values() for name in names} == set()
+    assert touched - {name for names in versions._REQUIRED_ATTRIBUTES.values() for name in names} == set()
 
 
 def test_versions_are_those_of_the_distribution() -> None:
     """What is asked for, in words and in numbers, is what pip is asked for."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (line,) = (line for line in project["dependencies"] if line.startswith("redis"))
-    wanted = Requirement(versions.WANTED)
+    wanted = Requirement(versions.REQUIREMENT)
     assert Requirement(line).specifier == wanted.specifier
-    assert wanted.specifier.contains(".".join(map(str, versions.OLDEST)))
-    assert not wanted.specifier.contains(".".join(map(str, versions.UNKNOWN)))
+    assert wanted.specifier.contains(".".join(map(str, versions.OLDEST_SUPPORTED)))
+    assert not wanted.specifier.contains(".".join(map(str, versions.FIRST_UNTESTED)))
 
 
 def test_new_connection_looks_up_no_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     """redis-py reads the metadata of its distribution for each connection, to introduce itself to the server. That takes
     longer than to connect, and in a crowd's first moment there are many."""
     makers = connection_makers("redis://127.0.0.1:1", {})
-    assert versions.complaint() is None
+    assert versions.incompatibility() is None
 
     def version(name: str) -> str:
         raise AssertionError(f"looks up {name}")
@@ -194,4 +194,4 @@ def test_new_connection_looks_up_no_metadata(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(importlib.metadata, "version", version)
     for make in makers:
         make()
-    assert versions.complaint() is None
+    assert versions.incompatibility() is None
