@@ -7,7 +7,6 @@ from __future__ import annotations
 import threading
 import weakref
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,7 +14,6 @@ from django.core.signals import request_finished
 
 from . import open_transactions, transaction_hooks
 from .core import events
-from .core.effects import Cleanup
 from .core.errors import LockBackendError, LockError, LockLost
 from .core.grant import Grant
 from .core.hold import State, mint_id
@@ -57,7 +55,7 @@ def keep(grant: Grant, connections: list[Any], response: Any = None, request: Ht
     except BaseException as failure:  # a signal handler's
         registry.forget(deferred)
         grant.hold.take_out(deferred.id)
-        grant._keeper._not_released(grant, failure)
+        grant.lock.clean_up_release(grant, failure)
         raise
 
 
@@ -77,10 +75,10 @@ class DeferredGrant(Grant):
 
     __slots__ = ("_dropped", "_until")
 
-    _deferred = True
+    deferred = True
 
     def __init__(self, grant: Grant) -> None:
-        super().__init__(grant.hold, grant._keeper, mint_id())
+        super().__init__(grant.hold, grant.lock, mint_id())
         self._until: dict[str, int] = {}
         """The aliases that are waited for, and where in ``run_on_commit`` our hook is, or was: a rollback to a savepoint
         removes others."""
@@ -119,14 +117,14 @@ class DeferredGrant(Grant):
         ended, dropped = partial(self.ended, alias), partial(self.dropped, alias)
         return TransactionHook(self, ended, "the release of a lock", dropped)
 
-    def _goes_on(self) -> bool:
+    def waits_for_transaction(self) -> bool:
         if self not in _here.left:
             return False  # the thread that acquired it isn't the one that released it
         self.settle()
         if self._until.keys() - {_RESPONSE}:
             return True
         if self.hold.state is State.RELEASING and running_loop() is None:  # the janitor is at it
-            _engine(self._keeper).settle(_PATIENCE)
+            _engine(self.lock).settle(_PATIENCE)
         return False
 
     def covers(self, connections: list[Any]) -> bool:
@@ -171,35 +169,15 @@ class DeferredGrant(Grant):
             self.release()
         except LockError as failure:
             if isinstance(failure, LockLost) and not self.hold.foreign:  # no caller gets it
-                react(self.hold, _engine(self._keeper).post_first)
+                react(self.hold, _engine(self.lock).post_first)
             report(self, failure)
 
     def _abandon(self) -> None:
         """In the janitor's thread, which sends it with whatever else is due."""
-        if not self.leave(self.id):
-            registry.forget(self)
-
-    def leave(self, entry: int) -> bool:
-        """An entry into the hold ends. True if it was the last one: the janitor frees the lock."""
-        hold, lock = self.hold, cast("Lock", self._keeper)
-        if not hold.leave(entry):
-            return False
-        free = lock._free(hold.token)
-
-        def freed(reply: Any) -> int:
-            count = free.parse(reply)
-            if hold.state is State.RELEASING:  # the first of several answers
-                hold.state = State.GONE
-                registry.forget(self)
-                if hold.lost_why is None:
-                    lock._released(self, bool(count))
-            return count
-
-        lock._perform(Cleanup(hold.lock_id, replace(free, parse=freed), lock.options.lease / 1000))
-        return True
+        self.lock.release_in_background(self)
 
     def _put(self, job: Callable[[], object]) -> None:
-        _engine(self._keeper).alarm(0.0, job)
+        _engine(self.lock).alarm(0.0, job)
 
 
 def _call_at_close(request: HttpRequest, hook: TransactionHook) -> None:

@@ -36,8 +36,16 @@ def tree_of(file: Path) -> ast.Module:
 
 
 LOCAL = {
-    Lock: {"owned", "misplaced", "acquiring"},
-    Grant: {"remaining"},
+    Lock: {
+        "acquiring",
+        "adopt_command",
+        "clean_up_release",
+        "detach_grant",
+        "misplaced",
+        "owned",
+        "release_in_background",
+    },
+    Grant: {"remaining", "waits_for_transaction"},
     RecordRef: set(),
     Backend: {"validation_error", "close", "after_fork_in_child", "call_many", "inbox", "facts", "probe"},
 }
@@ -156,6 +164,55 @@ def test_every_module_is_checked_by_these_rules() -> None:
     } | set(PACKAGES)
     listed = {".".join(file.with_suffix("").parts).removesuffix(".__init__") for file in FILES}
     assert modules == listed
+
+
+# Private names
+
+
+OTHERS_TOO = {"_context", "_meta", "_request"}
+"""Names of Celery, Django and DRF that a class of ours has as well."""
+
+
+def home_of(file: Path) -> Path:
+    """The package that a module shares its private names with. What is in `shared` belongs to the folder around it."""
+    if len(file.parts) == 2:
+        return file
+    return file.parent.parent if file.parent.name == "shared" else file.parent
+
+
+def private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def defined_in(tree: ast.Module) -> set[str]:
+    """The private functions, class members and attributes that a module gives to its own objects."""
+    found = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found.add(node.attr)
+        elif isinstance(node, ast.ClassDef):
+            names = (child for child in ast.walk(node) if isinstance(child, ast.Name))
+            found |= {name.id for name in names if isinstance(name.ctx, ast.Store)}
+    return {name for name in found if private(name)}
+
+
+def used_in(tree: ast.Module) -> set[str]:
+    """The private attributes that a module uses of objects other than `self`, `cls` and `super()`."""
+    attributes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and private(node.attr))
+    own = {"self", "cls", "super()"}
+    return {node.attr for node in attributes if ast.unparse(node.value) not in own}
+
+
+def test_packages_use_no_private_attribute_of_another_package() -> None:
+    """A folder, or a module at the top, is used by its public names."""
+    homes: dict[str, set[Path]] = {}
+    for file in FILES:
+        for name in defined_in(tree_of(file)) - OTHERS_TOO:
+            homes.setdefault(name, set()).add(home_of(file))
+    for file in FILES:
+        foreign = {name for name in used_in(tree_of(file)) if name in homes and home_of(file) not in homes[name]}
+        assert foreign == set(), file
+    assert used_in(ast.parse("grant._lock.x; self._mine; super()._base")) == {"_lock"}
 
 
 # Floors

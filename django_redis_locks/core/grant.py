@@ -31,10 +31,12 @@ class Keeper(Protocol):
     async def _arelease(self, grant: Grant) -> None: ...
     def _check_block(self) -> None: ...
     def _may_block(self) -> None: ...
-    def _not_released(self, grant: Grant, failure: BaseException) -> None: ...
+    def clean_up_release(self, grant: Grant, failure: BaseException) -> None: ...
     def _extend(self, hold: Hold, lease: int) -> None: ...
     async def _aextend(self, hold: Hold, lease: int) -> None: ...
-    def _telling(self, hold: Hold) -> Callable[[str, int], Command[bool]]: ...
+    def release_in_background(self, grant: Grant) -> None: ...
+    def detach_grant(self, grant: Grant) -> None: ...
+    def adopt_command(self, hold: Hold) -> Callable[[str, int], Command[bool]]: ...
 
 
 class Grant:
@@ -47,19 +49,19 @@ class Grant:
             seen (``stored <= mine`` passes, since one grant may write more than once). None if not ``protected``.
     """
 
-    __slots__ = ("__weakref__", "_block", "_keeper", "hold", "id")
+    __slots__ = ("__weakref__", "_block", "hold", "id", "lock")
 
-    _deferred = False
+    deferred = False
     """Whether it isn't the caller's, but keeps the lock after the caller has released it."""
 
-    def _goes_on(self) -> bool:
+    def waits_for_transaction(self) -> bool:
         """Whether a deferred one keeps the lock for a transaction of the calling thread that is still open."""
         return False
 
     def __init__(self, hold: Hold, keeper: Keeper, id: int, block: int = 0) -> None:
         self.hold = hold
         self.id = id
-        self._keeper = keeper
+        self.lock = keeper
         self._block = block
         if hold.grant is no_grant:
             hold.grant = weakref.ref(self)
@@ -127,13 +129,13 @@ class Grant:
         """
         lease = lease_ms(expire)
         self._check()
-        self._keeper._extend(self.hold, lease)
+        self.lock._extend(self.hold, lease)
 
     async def aextend(self, expire: Duration) -> None:
         """As ``extend``."""
         lease = lease_ms(expire)
         self._check()
-        await self._keeper._aextend(self.hold, lease)
+        await self.lock._aextend(self.hold, lease)
 
     def ensure_held(self, confirm: bool = False) -> None:
         """Raise unless the lock is still ours. Local and free; ``confirm=True`` asks the store too, one round trip.
@@ -144,13 +146,13 @@ class Grant:
         """
         self._check()
         if confirm:
-            self._keeper._extend(self.hold, 1)  # no step lowers a lease, so this one only asks
+            self.lock._extend(self.hold, 1)  # no step lowers a lease, so this one only asks
 
     async def aensure_held(self, confirm: bool = False) -> None:
         """As ``ensure_held``."""
         self._check()
         if confirm:
-            await self._keeper._aextend(self.hold, 1)
+            await self.lock._aextend(self.hold, 1)
 
     def release(self) -> None:
         """Give the lock back; the last of several re-entries frees it. A second call does nothing.
@@ -161,19 +163,19 @@ class Grant:
             LockBackendError: the store can't be reached. The release goes on in the background until the lease ends.
         """
         if running_loop() is not None and not self.released:
-            self._keeper._may_block()
+            self.lock._may_block()
         try:
-            self._keeper._release(self)
+            self.lock._release(self)
         except BaseException as failure:
-            self._keeper._not_released(self, failure)
+            self.lock.clean_up_release(self, failure)
             raise
 
     async def arelease(self) -> None:
         """As ``release``, in a running event loop."""
         try:
-            await self._keeper._arelease(self)
+            await self.lock._arelease(self)
         except BaseException as failure:
-            self._keeper._not_released(self, failure)
+            self.lock.clean_up_release(self, failure)
             raise
 
     def _check(self) -> None:
@@ -192,12 +194,12 @@ class Grant:
 
     def __enter__(self) -> Self:
         if running_loop() is not None:  # its end would be refused
-            self._keeper._may_block()
+            self.lock._may_block()
         self._begin_block()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._leave(error)
+        self.end_block(error)
 
     async def __aenter__(self) -> Self:
         self._begin_block()
@@ -206,7 +208,7 @@ class Grant:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        await self._aleave(error)
+        await self.aend_block(error)
 
     def _begin_block(self) -> None:
         """
@@ -217,7 +219,7 @@ class Grant:
         """
         if self.protected or self.released:
             self._check()
-        self._keeper._check_block()
+        self.lock._check_block()
         with self.hold.mutex:
             begins, self._block = not self._block, 1
         if not begins:
@@ -228,26 +230,26 @@ class Grant:
                 alias=self.alias,
             )
 
-    def _leave(self, error: BaseException | None) -> None:
+    def end_block(self, error: BaseException | None) -> None:
         """The end of a ``with`` block, which may have raised an error of its own."""
         try:
-            self._keeper._release(self)
+            self.lock._release(self)
         except LockError as failure:
-            self._keeper._not_released(self, failure)
+            self.lock.clean_up_release(self, failure)
             self._at_exit(failure, error)
         except BaseException as failure:
-            self._keeper._not_released(self, failure)
+            self.lock.clean_up_release(self, failure)
             raise
 
-    async def _aleave(self, error: BaseException | None) -> None:
-        """As ``_leave``."""
+    async def aend_block(self, error: BaseException | None) -> None:
+        """As ``end_block``."""
         try:
-            await self._keeper._arelease(self)
+            await self.lock._arelease(self)
         except LockError as failure:
-            self._keeper._not_released(self, failure)
+            self.lock.clean_up_release(self, failure)
             self._at_exit(failure, error)
         except BaseException as failure:
-            self._keeper._not_released(self, failure)
+            self.lock.clean_up_release(self, failure)
             raise
 
     def _at_exit(self, failure: LockError, error: BaseException | None) -> None:

@@ -30,7 +30,7 @@ def end_block(lock: object, block: int) -> Grant | None:
     """The innermost ``with`` block of this lock object ends: the grant it began with. Another object for the same key has
     blocks of its own, and so has each generator. None if it began in another context."""
     for entry in contexts.entries():
-        if not isinstance(entry, int) and entry._keeper is lock and entry._block == block:
+        if not isinstance(entry, int) and entry.lock is lock and entry._block == block:
             contexts.remove(entry)
             return entry
     return None
@@ -134,7 +134,7 @@ class Registry:
         for grant in self.at(lock_id):
             if grant.hold.owner() is not owner or grant.hold.state is State.GONE or not contexts.contains(grant):
                 continue
-            if not grant._deferred or (deferred and grant._goes_on()):
+            if not grant.deferred or (deferred and grant.waits_for_transaction()):
                 return grant
         return None
 
@@ -142,13 +142,13 @@ class Registry:
         """The grant of this lock object with which a generator's block began, wherever that was. Of others the newest one that
         the caller's thread or task acquired, whatever its context, or one that is dead by now."""
         if block != 1:
-            grant = next((grant for grant in self.at(lock_id) if grant._keeper is lock and grant._block == block), None)
+            grant = next((grant for grant in self.at(lock_id) if grant.lock is lock and grant._block == block), None)
             if grant is not None:
                 grant._block = 0  # the context in which it began still knows it
             return grant
         owner = current_owner()
         for grant in self.at(lock_id):
-            if grant._keeper is lock and not grant._deferred and (grant.hold.owner() is owner or not alive(grant.hold)):
+            if grant.lock is lock and not grant.deferred and (grant.hold.owner() is owner or not alive(grant.hold)):
                 return grant
         return None
 

@@ -12,7 +12,6 @@ from .. import deferred_release as deferred
 from .. import open_transactions
 from ..core import key_templates as templates
 from ..core.errors import LockBackendError, LockError, LockKeyError, LockNotAcquired
-from ..core.registry import registry
 from ..declared import declare
 from ..handler import locks
 from . import argument_callables as asked
@@ -88,7 +87,7 @@ class LockedCall:
                     )
         finally:
             if calls.cools:
-                _let_go(grant)
+                grant.lock.detach_grant(grant)
             else:
                 self._keep(grant, calls, result, request, new=left is None)
                 try:
@@ -120,7 +119,7 @@ class LockedCall:
             result = await self.target(*args, **kwargs)
         finally:
             if calls.cools:
-                _let_go(grant)
+                grant.lock.detach_grant(grant)
             else:
                 self._keep(grant, calls, result, request, new=True)
                 try:
@@ -203,9 +202,3 @@ class LockedCall:
 
 def _never(_args: tuple[Any, ...], _kwargs: dict[str, Any]) -> bool:
     return False
-
-
-def _let_go(grant: Grant) -> None:
-    """The lock stays until its lease ends; nobody has it any more."""
-    grant.hold.detach(grant.id)
-    registry.forget(grant)

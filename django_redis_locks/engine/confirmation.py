@@ -75,8 +75,8 @@ class Confirmations:
             if hold.lock_id in places and _to_be_asked(hold):
                 asked[hold] = lease.prolong(hold.token, 1)  # no step lowers a lease
         for grant in [grant for lock_id in places for grant in registry.at(lock_id)]:
-            if grant._keeper.performer is self._engine and _to_be_asked(grant.hold):
-                asked[grant.hold] = grant._keeper._telling(grant.hold)(grant.hold.token, 1)
+            if grant.lock.performer is self._engine and _to_be_asked(grant.hold):
+                asked[grant.hold] = grant.lock.adopt_command(grant.hold)(grant.hold.token, 1)
         replies = self._backend.call_many(list(asked.values()), timeout) if asked else []
         return [hold for (hold, command), reply in zip(asked.items(), replies, strict=True) if _denied(command, reply)]
 

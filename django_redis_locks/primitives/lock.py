@@ -62,7 +62,7 @@ class Lock(BaseLock):
         listed = (keys.lock, keys.listing) if self.options.index else (keys.lock,)
         return Command("lock/renew", listed, (lease, token), read_renewed)
 
-    def _telling(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
+    def adopt_command(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
         owner: Any = hold.owner()
         thread = "" if owner is None else owners.name_of(owner)
         about = holders.describe(forks.known, thread, self.name, self.options.metadata)

@@ -184,7 +184,7 @@ class BaseLock(LockObject):
             del frame
             grant = end_block(self, block) or self._entered(error, block)
             if grant is not None:
-                grant._leave(error)
+                grant.end_block(error)
         except BaseException as failure:
             self._not_left(grant, failure)
             raise
@@ -213,7 +213,7 @@ class BaseLock(LockObject):
             del frame
             grant = end_block(self, block) or self._entered(error, block)
             if grant is not None:
-                await grant._aleave(error)
+                await grant.aend_block(error)
         except BaseException as failure:
             self._not_left(grant, failure)
             raise
@@ -241,7 +241,7 @@ class BaseLock(LockObject):
                         raise self._lost(newest.hold, "expired")
                     ask.inner = newest.hold
                     return ask
-                why = None if newest.hold.over else _KEPT if newest._deferred else _HELD
+                why = None if newest.hold.over else _KEPT if newest.deferred else _HELD
             else:
                 why = registry.why_self_deadlock(self.lock_id)
             if why is not None:

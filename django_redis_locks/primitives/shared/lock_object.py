@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, NoReturn, Self
 
 from .lock_ownership import Returning
-from .lock_programs import Programs
 
-_INTERNAL = frozenset(name for name in dir(Programs) if not name.startswith("__")) - {"key", "name", "alias"}
+_INTERNAL = frozenset(name for name in dir(Returning) if not name.startswith("__")) - {"key", "name", "alias"}
 """What the engine has of a lock."""
 
 

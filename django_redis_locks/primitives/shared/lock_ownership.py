@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...core import events, owners
 from ...core.commands import Effect
-from ...core.effects import NotifyWaiters
+from ...core.effects import Cleanup, NotifyWaiters
 from ...core.errors import LockError, LockLost
 from ...core.hold import Hold, State
 from ...core.registry import forget_block, registry
@@ -28,7 +29,7 @@ class Returning(Programs):
     def _release(self, grant: Grant) -> None:
         if self._leaving(grant):
             self._released(grant, run(self.releasing(grant.hold, owners.running_loop()), self.performer))
-            if self.options.after_release is not None and not grant._deferred:
+            if self.options.after_release is not None and not grant.deferred:
                 self.options.after_release(self.name)
 
     async def _arelease(self, grant: Grant) -> None:
@@ -62,7 +63,7 @@ class Returning(Programs):
             hold = grant.hold
             events.emit(events.Released(self.key, self.name, self.alias, hold.fence, hold.age(), confirmed))
 
-    def _not_released(self, grant: Grant, failure: BaseException) -> None:
+    def clean_up_release(self, grant: Grant, failure: BaseException) -> None:
         """What an exception interrupted, wherever it struck, the janitor brings to its end."""
         hold = grant.hold
         if hold.foreign:  # the warning was made an error
@@ -76,6 +77,31 @@ class Returning(Programs):
             hold.release_failed = True
             run_twice_if_interrupted(partial(self._leave_to_janitor, hold))
 
+    def release_in_background(self, grant: Grant) -> None:
+        """Release a grant without waiting for the store. The maintenance thread frees the lock, and ``Released`` is emitted when
+        it has."""
+        hold = grant.hold
+        if not hold.leave(grant.id):
+            registry.forget(grant)
+            return
+        command = self._free(hold.token)
+
+        def parse(reply: Any) -> int:
+            count = command.parse(reply)
+            if hold.state is State.RELEASING:  # the first of several answers
+                hold.state = State.GONE
+                registry.forget(grant)
+                if hold.lost_why is None:
+                    self._released(grant, bool(count))
+            return count
+
+        self._perform(Cleanup(hold.lock_id, replace(command, parse=parse), self.options.lease / 1000))
+
+    def detach_grant(self, grant: Grant) -> None:
+        """Forget a grant, and leave the lock until its lease ends."""
+        grant.hold.detach(grant.id)
+        registry.forget(grant)
+
     def _leave_to_janitor(self, hold: Hold) -> None:
         self.performer.unwatch(hold)
         self._perform(self._sweep(hold.token))
@@ -87,7 +113,7 @@ class Returning(Programs):
             grant = grant or registry.grant_of_with_block(self.lock_id, self, 1)
             if grant is not None:
                 forget_block(grant)
-                self._not_released(grant, failure)
+                self.clean_up_release(grant, failure)
 
     def _extend(self, hold: Hold, lease: int) -> None:
         run(self.extending(hold, lease), self.performer)

@@ -62,7 +62,7 @@ class Programs:
     def _prolong(self, token: str, lease: int) -> Command[bool]:
         raise NotImplementedError
 
-    def _telling(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
+    def adopt_command(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
         """As ``_prolong``, for a hold that the store may know nothing of: so that it does from then on. No later hold may adopt the
         lock from this one unasked."""
         raise NotImplementedError
@@ -124,7 +124,7 @@ class Programs:
             ask.hold = None
             return LATE, False, 0.0, self._spend(ask)
         if hold.renew_until or hold.on_lost is not None:
-            prolong = self._telling(hold) if attempt.taken is not None or hold.reserved_fences else self._prolong
+            prolong = self.adopt_command(hold) if attempt.taken is not None or hold.reserved_fences else self._prolong
             self.performer.watch(hold, prolong, hold.lease)
         # the next one asks when it is woken, or when this one's lease is over
         return hold, True, hold.lease / 1000, ()

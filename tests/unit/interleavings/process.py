@@ -306,7 +306,7 @@ class Process:
             if contender.ask is not None:
                 lock._failed(contender.ask, failure)
             elif contender.grant is not None:
-                lock._not_released(contender.grant, failure)
+                lock.clean_up_release(contender.grant, failure)
         except (type(failure), KeyboardInterrupt) as raised:
             failure = raised
         if contender.grant is not None and contender.plan.insists and isinstance(failure, LockBackendError):

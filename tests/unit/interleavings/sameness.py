@@ -42,7 +42,7 @@ _OPAQUE = (
 
 _NO_MATTER = {
     Hold: {"fence", "since", "owner", "grant", "mutex", "pid", "inside", "lock_id", "key", "name", "alias"},
-    Grant: {"_keeper"},
+    Grant: {"lock"},
     Waiter: {"caller"},
     LocalQueues: {"_mutex"},
 }
