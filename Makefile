@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 BOOTSTRAP := $(PYTHON) tools/bootstrap.py
 
-.PHONY: help demo demo-postgres demo-celery demo-admin run test coverage simulate chaos mutants messages public-api bench lint types build clean
+.PHONY: help demo demo-postgres demo-celery demo-admin run test coverage simulate chaos mutants messages public-api bench lint types changelog build clean
 .PHONY: ci-lint ci-test ci-versions ci-chaos ci-package
 .NOTPARALLEL:
 
@@ -77,6 +77,10 @@ types: ## Check types
 bench: ## Measure the speed beside other libraries (ROWS=1,3 ROUNDS=3 narrow it)
 	@$(PYTHON) -m benchmarks.venvs
 	@.cache/bench/main/bin/python -m benchmarks $(if $(ROWS),--rows $(ROWS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
+
+changelog: ## Move the entries of changelog.d/ into CHANGELOG.md (VERSION=0.2.0)
+	@$(BOOTSTRAP) release
+	@$(BIN)/towncrier build --version $(VERSION) $(ARGS)
 
 build: ## Build the wheel and the source archive into dist/
 	@$(BOOTSTRAP) build
