@@ -121,7 +121,7 @@ ONLY: Final[dict[str, set[str]]] = {
 
 INTERNAL: Final[dict[str, set[str]]] = {
     "Captured": {"add"},
-    "Grant": {"aend_block", "deferred", "end_block", "waits_for_transaction"},
+    "Grant": {"aexit_block", "deferred", "exit_block", "waits_for_transaction"},
     "Job": {"call"},
     "LoadContext": {"stores"},
     "Lock": {

@@ -199,7 +199,7 @@ class Grant:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.end_block(error)
+        self.exit_block(error)
 
     async def __aenter__(self) -> Self:
         self._begin_block()
@@ -208,7 +208,7 @@ class Grant:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        await self.aend_block(error)
+        await self.aexit_block(error)
 
     def _begin_block(self) -> None:
         """
@@ -230,7 +230,7 @@ class Grant:
                 alias=self.alias,
             )
 
-    def end_block(self, error: BaseException | None) -> None:
+    def exit_block(self, error: BaseException | None) -> None:
         """The end of a ``with`` block, which may have raised an error of its own."""
         try:
             self.lock._release(self)
@@ -241,8 +241,8 @@ class Grant:
             self.lock.clean_up_release(self, failure)
             raise
 
-    async def aend_block(self, error: BaseException | None) -> None:
-        """As ``end_block``."""
+    async def aexit_block(self, error: BaseException | None) -> None:
+        """As ``exit_block``."""
         try:
             await self.lock._arelease(self)
         except LockError as failure:

@@ -184,7 +184,7 @@ class BaseLock(LockObject):
             del frame
             grant = end_block(self, block) or self._entered(error, block)
             if grant is not None:
-                grant.end_block(error)
+                grant.exit_block(error)
         except BaseException as failure:
             self._not_left(grant, failure)
             raise
@@ -213,7 +213,7 @@ class BaseLock(LockObject):
             del frame
             grant = end_block(self, block) or self._entered(error, block)
             if grant is not None:
-                await grant.aend_block(error)
+                await grant.aexit_block(error)
         except BaseException as failure:
             self._not_left(grant, failure)
             raise
