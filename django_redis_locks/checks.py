@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -15,6 +14,7 @@ from . import conf
 from .backends.memory import MemoryBackend
 from .conf import cache_settings as caches
 from .conf.overrides import OF_CALLS
+from .core.suggestions import closest
 from .declared import declared
 from .handler import DEFAULT, locks
 
@@ -73,13 +73,13 @@ def _of_decorators(table: Mapping[str, Any]) -> Iterator[conf.Problem]:
                 continue
             where = f"{conf.SETTING}[{alias!r}]['LOCKS'][{name!r}]"
             others = [other for using, other in uses if using == alias and other not in names]
-            close = difflib.get_close_matches(str(name), others, 1, 0.8)
+            close = closest(name, others, 0.8)
             of_calls = [key for key in override if key in OF_CALLS]
             if close:
                 yield conf.Problem(
                     "W060",
                     f"{where} is the name of no @redis_lock.",
-                    f"Did you mean {close[0]!r}? If lock objects have this name, silence this check.",
+                    f"Did you mean {close!r}? If lock objects have this name, silence this check.",
                 )
             elif of_calls:
                 yield conf.Problem(

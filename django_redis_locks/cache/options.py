@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
@@ -14,6 +13,7 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT
 
 from ..core import durations
 from ..core.durations import Duration
+from ..core.suggestions import closest
 from .results import MISSING
 
 ON_TIMEOUT: Final = ("load", "default", "raise")
@@ -150,8 +150,8 @@ _known = lru_cache(1024, typed=True)(_checked)
 
 
 def _unknown(name: str) -> str:
-    close = [SYNONYMS[name]] if name in SYNONYMS else difflib.get_close_matches(name, NAMES, 1)
-    hint = f"; did you mean {close[0]}=?" if close else f"; there are {', '.join(NAMES)}"
+    close = SYNONYMS.get(name) or closest(name, NAMES)
+    hint = f"; did you mean {close}=?" if close else f"; there are {', '.join(NAMES)}"
     return f"a load has no option {name!r}{hint}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +16,7 @@ from django.utils.module_loading import import_string
 from ..conf import SETTING, InvalidLockBackend, Problem
 from ..conf import cache_settings as servers
 from ..conf.cache_settings import wraps
+from ..core.suggestions import closest
 from ..handler import DEFAULT, locks
 from . import options as load_options
 from .loading.coordinator import alias_of
@@ -122,8 +122,8 @@ def _there(alias: Any, table: Mapping[str, Any]) -> bool:
 def _location(where: str, location: Any, table: Mapping[str, Any]) -> Iterator[Problem]:
     if not _there(location, table):
         others = [alias for alias, entry in table.items() if not wraps(entry)]
-        close = difflib.get_close_matches(str(location), others, 1)
-        hint = f"Did you mean {close[0]!r}?" if close else "LOCATION is the alias of the cache that is wrapped."
+        close = closest(location, others)
+        hint = f"Did you mean {close!r}?" if close else "LOCATION is the alias of the cache that is wrapped."
         yield Problem("E040", f"{where}: LOCATION {location!r} isn't in CACHES.", hint)
     elif wraps(table[location]):
         chain = [location]
@@ -168,8 +168,8 @@ def _locks(where: str, given: Mapping[str, Any], location: Any, table: Mapping[s
     except InvalidLockBackend:  # that is said of REDIS_LOCKS
         return
     if alias not in known:
-        close = difflib.get_close_matches(str(alias), known, 1)
-        hint = f"Did you mean {close[0]!r}?" if close else f"There is {', '.join(map(repr, known)) or 'none'}."
+        close = closest(alias, known)
+        hint = f"Did you mean {close!r}?" if close else f"There is {', '.join(map(repr, known)) or 'none'}."
         yield Problem("E044", f"{where}: LOCKS {alias!r} isn't in {SETTING}.", hint)
 
 
@@ -188,7 +188,7 @@ def _needs_locks(alias: str, entry: Any) -> bool:
 def _hint(name: str, known: tuple[str, ...]) -> str:
     meant = _MEANT.get(name) or load_options.SYNONYMS.get(name.lower(), "").upper()
     meant = _MEANT.get(meant, meant)
-    close = [meant] if meant else difflib.get_close_matches(name, known, 1)
-    if close == ["TIMEOUT"]:
+    close = meant or closest(name, known)
+    if close == "TIMEOUT":
         return "Did you mean TIMEOUT, beside OPTIONS?"
-    return f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(known)}."
+    return f"Did you mean {close!r}?" if close else f"Known are {', '.join(known)}."

@@ -3,13 +3,13 @@ a call that is refused. What is right is settled here, for the call site and for
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from ..core.errors import LockNotAcquired
+from ..core.suggestions import closest, did_you_mean
 
 Until: TypeAlias = Literal["call", "transaction", "response"]
 
@@ -131,8 +131,7 @@ def conflict_of(value: Any, what: str = "on_conflict", *, skip: bool = True) -> 
                 f"{what} can't be {value!r} for all: that is said where the call returns None, on_conflict="
             )
     words = ", ".join(map(repr, known))
-    close = difflib.get_close_matches(value, known, 1) if isinstance(value, str) else []
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    hint = did_you_mean(closest(value, known))
     raise ValueError(f"{what} is {words}, a handler(request, refused) or its dotted path, not {value!r}{hint}")
 
 
@@ -161,8 +160,7 @@ def verbs_of(value: Any, what: str = "methods") -> frozenset[str]:
         raise ValueError(f'{what} is a set of verbs such as {{"POST", "PUT"}}, not {value!r}')
     found = frozenset(verb.upper() for verb in value)
     for verb in found.difference(VERBS):
-        close = difflib.get_close_matches(verb, VERBS, 1, 0.7)
+        close = closest(verb, VERBS, 0.7)
         if close or not verb.isascii() or not verb.replace("-", "").isalpha():
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise ValueError(f"{what}: {verb!r} is no verb of HTTP{hint}")
+            raise ValueError(f"{what}: {verb!r} is no verb of HTTP{did_you_mean(close)}")
     return found

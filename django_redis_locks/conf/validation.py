@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from django.utils.module_loading import import_string
 from ..backends.base import Backend
 from ..core import durations
 from ..core.holder import FIELDS
+from ..core.suggestions import closest
 from . import cache_settings as caches
 from . import decorator_options as callterms
 from . import overrides
@@ -52,8 +52,8 @@ def _unknown(entry: Mapping[str, Any], where: str, known: tuple[str, ...]) -> It
     for key in entry:
         if key not in known:
             meant = MEANT.get(str(key).upper())
-            close = [meant] if meant in known else difflib.get_close_matches(str(key).upper(), known, 1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(known)}."
+            close = meant if meant in known else closest(str(key).upper(), known)
+            hint = f"Did you mean {close!r}?" if close else f"Known are {', '.join(known)}."
             yield Problem("E031" if known is PER_NAME else "E001", f"{where}: unknown key {key!r}.", hint)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Final
+
+from .suggestions import closest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,5 +47,5 @@ def _hint(name: str, known: Sequence[str]) -> str:
     meant = [each for each in _MEANT.get(name, ()) if each in known]
     if not meant and name in _INSTEAD:
         return _INSTEAD[name]
-    close = meant or difflib.get_close_matches(name, known, 1)
-    return f"did you mean {close[0]}=?" if close else f"there are {', '.join(known)}"
+    close = meant[0] if meant else closest(name, known)
+    return f"did you mean {close}=?" if close else f"there are {', '.join(known)}"

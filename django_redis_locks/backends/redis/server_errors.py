@@ -5,12 +5,12 @@ It refuses in a reply of its own, or while redis-py shakes hands with it.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 
 from redis.exceptions import AuthenticationError, BusyLoadingError, ResponseError
 
+from ...core.suggestions import closest, did_you_mean
 from .resp import ServerError
 
 ERROR_REPLIES = (ServerError, ResponseError, BusyLoadingError, AuthenticationError)
@@ -110,6 +110,5 @@ def unknown_option(error: TypeError, connection_class: type) -> TypeError:
         return error
     classes = connection_class.__mro__[:-1]
     known = {name for cls in classes for name in inspect.signature(cls).parameters}
-    close = difflib.get_close_matches(found[1], known, 1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    hint = did_you_mean(closest(found[1], known))
     return TypeError(f"OPTIONS, or the query of LOCATION, has an unknown argument {found[1]!r}{hint}")
