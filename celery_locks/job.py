@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
 
 from django_redis_locks import Holder, LockKeyError
+from django_redis_locks.job_schema import HOLDER_FIELDS, JobState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,9 +14,6 @@ if TYPE_CHECKING:
     from django_redis_locks import Record
 
 VERSION: Final = 1
-
-State: TypeAlias = Literal["reserved", "unsure", "queued", "running", "done"]
-"""``reserved``: its message is being sent; ``unsure``: the broker didn't say whether it took the message."""
 
 WAITING: Final = ("reserved", "unsure", "queued")
 
@@ -30,7 +28,7 @@ class Job:
     """What the record of a key says. Times are seconds.
 
     Attributes:
-        state: see ``State``.
+        state: see ``JobState``.
         id: of its task.
         run: of the run that goes on, so that a run is told from a copy of itself.
         tries: Celery's retries so far.
@@ -53,7 +51,7 @@ class Job:
         record: as it was read.
     """
 
-    state: State
+    state: JobState
     id: str
     run: str = ""
     tries: int = 0
@@ -78,7 +76,7 @@ class Job:
         """What is written: only what is said."""
         return {"v": VERSION, **{short: value for name, short in _NAMES.items() if (value := getattr(self, name))}}
 
-    def turned(self, state: State, **changes: Any) -> Self:
+    def turned(self, state: JobState, **changes: Any) -> Self:
         """The same job in another state."""
         return replace(self, state=state, record=None, **changes)
 
@@ -125,9 +123,9 @@ class Job:
         """What runs it."""
         if self.record is None or self.state != "running":
             return None
-        host, pid, thread, name = (*self.holder, None, None, None, None)[:4]
         since = self.record.version / 1_000_000
-        return Holder(self.record.version, since, self.record.lease_left, host, pid, thread, name)
+        about = dict(zip(HOLDER_FIELDS, self.holder, strict=False))
+        return Holder(self.record.version, since, self.record.lease_left, **about)
 
 
 def read(record: Record | None) -> Job | None:

@@ -6,16 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from django_redis_locks import locks
+from django_redis_locks.job_schema import SHOWN_AS
 
 from .job import read
 
-_SHOW_IN_ADMIN: Final[dict[str, bool | Literal["queued"]]] = {
-    "reserved": "queued",
-    "unsure": "queued",
-    "queued": "queued",
-    "running": True,
-    "done": False,
-}
+_SHOW_IN_ADMIN: Final[dict[str, bool | Literal["queued"]]] = {"queued": "queued", "held": True, "done": False}
+"""By the state that operators see."""
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +45,7 @@ class JobRecord:
     def put(self, over: Job | None, job: Job, expire: Duration | None, **terms: Any) -> tuple[bool, Job | None]:
         """Write a job over the one that is expected; whether that was there, and what is there now."""
         known = None if over is None else over.record
-        written = self.ref.put(known, job.fields(), expire, show_in_admin=_SHOW_IN_ADMIN[job.state], **terms)
+        written = self.ref.put(known, job.fields(), expire, show_in_admin=_SHOW_IN_ADMIN[SHOWN_AS[job.state]], **terms)
         return written.ok, read(written.record)
 
     def hold(

@@ -17,6 +17,7 @@ from uuid import UUID
 from kombu.utils import json
 
 from django_redis_locks import LockKeyError, key_maker
+from django_redis_locks.job_schema import KIND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from .options import TaskOptions
 
 
-PREFIX = "job:"
+PREFIX = f"{KIND}:"
 
 _in_order = JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 

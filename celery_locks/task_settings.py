@@ -9,6 +9,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from django_redis_locks import clock, locks
+from django_redis_locks.job_schema import HOLDER_FIELDS
 
 from . import signals
 from .options import seconds
@@ -56,7 +57,7 @@ def holder_here(task: TaskOptions) -> tuple[Any, ...]:
         "name": task.name[:80],
     }
     wanted = locks[task.lock_using].settings.metadata
-    return tuple(value if name in wanted else None for name, value in known.items()) if wanted else ()
+    return tuple(known[name] if name in wanted else None for name in HOLDER_FIELDS) if wanted else ()
 
 
 def longest(task: TaskOptions) -> Duration:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ...core import holder as holders
 from ...core.digests import digest_of
 from ...core.holder import Holder
 from ...core.keys import usual_name
 from ...core.replies import LATEST, parsed
+from ...job_schema import KIND as JOB
+from ...job_schema import SHOWN_AS
 from ..lock import KIND
 from .index import RecordEntry
 from .requests import ForeignValue
@@ -23,17 +25,6 @@ State: TypeAlias = Literal["held", "overdue", "expired", "queued", "done", "free
 """Of a lock: it is held; held for longer than ``MAX_HOLD``; its lease ended without a release, within the last hour; it
 is free; or something that is no lock of ours lives under its key. Of a job: it runs, which is held, too; it waits to begin;
 or it is done, and its record is kept for a while."""
-
-JOB: Final = "job"
-
-_JOBS: Final[dict[str, State]] = {
-    "reserved": "queued",
-    "unsure": "queued",
-    "queued": "queued",
-    "running": "held",
-    "done": "done",
-}
-"""What a job's record says of its state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +118,7 @@ def _of_record(alias: str, key: str, look: Look, kept: RecordEntry) -> LockInfo:
     done."""
     fields = _fields(kept.fields)
     task, word = fields.get("id"), fields.get("state")
-    state = _JOBS.get(word) if isinstance(word, str) and isinstance(task, str) else None
+    state: State | None = SHOWN_AS.get(word) if isinstance(word, str) and isinstance(task, str) else None
     if not kept.listed and state != "done":
         return LockInfo(alias, key, usual_name(key), "foreign", foreign="a record", waiting=look.waiting)
     kind, name = JOB, _name_of_job(key)
