@@ -36,7 +36,9 @@ class LocksUnavailable(_Refused, LockBackendError):
 def runs(target: Any, args: tuple[Any, ...]) -> bool:
     """Whether the call is the body of a management command: its ``handle``, or that of its kind."""
     owner = callables.bound_to(target) or (args[0] if args else None)
-    return isinstance(owner, BaseCommand) and getattr(callables.plain(target), "__name__", "").startswith("handle")
+    return isinstance(owner, BaseCommand) and getattr(callables.function_of(target), "__name__", "").startswith(
+        "handle"
+    )
 
 
 def of(failure: LockNotAcquired | LockBackendError) -> Locked | LocksUnavailable:

@@ -44,7 +44,7 @@ def request_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> HttpRequest | N
 
 def body_of(target: Any) -> Any:
     """The function below all decorators: what tells a view from its helpers, and its second try from neither."""
-    return inspect.unwrap(callables.plain(target))
+    return inspect.unwrap(callables.function_of(target))
 
 
 def answers(request: HttpRequest, target: Any, args: tuple[Any, ...], body: Any) -> bool:

@@ -8,14 +8,13 @@ from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
-from django.utils.functional import cached_property
-
+from ...callable_kinds import is_async, name_of, refused_kind
 from ...core import key_templates as templates
 from ..options import XFetch
 from ..options import options as checked
 from ..results import LoadResult
 from .function import CachedClassMethod, CachedFunction, CachedStatic, by_celery
-from .function_cache import FunctionCache, is_async
+from .function_cache import FunctionCache
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -143,9 +142,9 @@ def _decorate(
     _refuse(function)
     if template is None:
         _refuse_nameless(function)
-    if options.get("refresh") == "celery" and "<" in _name(function):
+    if options.get("refresh") == "celery" and "<" in name_of(function):
         raise TypeError(
-            f"a worker can't import {_name(function)}, so it can't refresh it: refresh=\"celery\" is for functions of a "
+            f"a worker can't import {name_of(function)}, so it can't refresh it: refresh=\"celery\" is for functions of a "
             "module, and methods of its classes"
         )
     if options.get("refresh") == "celery" and more["vary_on_language"]:
@@ -154,39 +153,34 @@ def _decorate(
         )
     many = more["many"]
     if many is not None and is_async(many) and not is_async(function):
-        raise TypeError(f"an async many needs an async function, and {_name(function)} isn't one")
+        raise TypeError(f"an async many needs an async function, and {name_of(function)} isn't one")
     decorated = made(FunctionCache(function, template, where, options, **more), function)
     if options.get("refresh") == "celery":
         by_celery.add(decorated)
     return decorated
 
 
+_REFUSALS: dict[str, str] = {
+    "class": "can't decorate the class {name}: put it on a function or a method",
+    "property": "goes below @property: write @property first, then @cached, then the function",
+    "partialmethod": "can't decorate a partialmethod: decorate the method that it is made of",
+    "task": "can't decorate the task {name}: decorate a function that the task calls",
+    "value": 'decorates functions, not {target!r}; a key template is a text, "user:{{user.pk}}"',
+    "generator": "can't decorate the generator {name}: what it yields is gone once read. Return a list",
+}
+
+
 def _refuse(target: Any) -> None:
-    name = _name(target)
-    if isinstance(target, type):
-        raise TypeError(f"@cached can't decorate the class {name}: put it on a function or a method")
-    if isinstance(target, property | functools.cached_property | cached_property):
-        raise TypeError("@cached goes below @property: write @property first, then @cached, then the function")
-    if isinstance(target, functools.partialmethod):
-        raise TypeError("@cached can't decorate a partialmethod: decorate the method that it is made of")
-    if hasattr(target, "apply_async") or hasattr(target, "enqueue"):
-        raise TypeError(f"@cached can't decorate the task {name}: decorate a function that the task calls")
-    if not callable(target):
-        raise TypeError(f'@cached decorates functions, not {target!r}; a key template is a text, "user:{{user.pk}}"')
-    code = target if inspect.isroutine(target) else getattr(target, "__call__", None)  # noqa: B004
-    if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
-        raise TypeError(f"@cached can't decorate the generator {name}: what it yields is gone once read. Return a list")
+    message = _REFUSALS.get(refused_kind(target) or "")
+    if message is not None:
+        raise TypeError("@cached " + message.format(name=name_of(target), target=target))
 
 
 def _refuse_nameless(target: Any) -> None:
     """Its name is its key: two functions of one name would share their values."""
-    name = _name(target)
+    name = name_of(target)
     code = getattr(inspect.unwrap(target), "__code__", None)
     free = [] if code is None else [free for free in code.co_freevars if free != "__class__"]
     if code is None or name.endswith("<lambda>") or ("<locals>" in name and free):
         what = f"depends on {', '.join(free)}, which isn't among its arguments" if free else "has no name of its own"
         raise TypeError(f'{name} {what}: give @cached a template, such as @cached("report:{{year}}")')
-
-
-def _name(target: Any) -> str:
-    return str(getattr(target, "__qualname__", type(target).__qualname__))

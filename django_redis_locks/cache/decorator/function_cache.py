@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from asgiref.sync import async_to_sync, iscoroutinefunction
+from asgiref.sync import async_to_sync
 
+from ...callable_kinds import is_async, name_of
 from ...core.runner import arun, run
 from .. import api as functions
 from ..loading.coordinator import road_of
@@ -40,7 +41,7 @@ class FunctionCache:
         many: Callable[..., Any] | None,
         info: bool,
     ) -> None:
-        name = getattr(function, "__qualname__", type(function).__qualname__)
+        name = name_of(function)
         self.function = function
         self.label = f"{function.__module__}.{name}"
         self.path = f"{function.__module__}:{name}"
@@ -182,11 +183,6 @@ class FunctionCache:
     def _refuse_async(self, twin: str) -> None:
         if self.asynchronous:
             raise TypeError(f"{self.label} is asynchronous: await its .{twin}()")
-
-
-def is_async(target: Any) -> bool:
-    """Whether a call of it is to be awaited; of an object its ``__call__`` counts."""
-    return iscoroutinefunction(target) or iscoroutinefunction(getattr(target, "__call__", None))  # noqa: B004
 
 
 def _is_of_class(function: Any) -> bool:
