@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 BOOTSTRAP := $(PYTHON) tools/bootstrap.py
 
-.PHONY: help demo demo-postgres demo-celery demo-admin run test coverage simulate chaos mutants messages public-api bench lint types changelog build clean
+.PHONY: help demo demo-postgres demo-celery demo-admin run test coverage simulate chaos mutants messages public-api bench lint types lock changelog build clean
 .PHONY: ci-lint ci-test ci-versions ci-chaos ci-package
 .NOTPARALLEL:
 
@@ -77,6 +77,12 @@ types: ## Check types
 bench: ## Measure the speed beside other libraries (ROWS=1,3 ROUNDS=3 narrow it)
 	@$(PYTHON) -m benchmarks.venvs
 	@.cache/bench/main/bin/python -m benchmarks $(if $(ROWS),--rows $(ROWS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
+
+lock: ## Write tools/constraints.txt: the newest versions of everything that development needs
+	@: > tools/constraints.txt
+	@rm -rf .venv
+	@$(BOOTSTRAP) dev release coverage
+	@$(BIN)/python -m pip freeze --exclude-editable > tools/constraints.txt
 
 changelog: ## Move the entries of changelog.d/ into CHANGELOG.md (VERSION=0.2.0)
 	@$(BOOTSTRAP) release

@@ -27,6 +27,9 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / ("Scripts" if os.name == "nt" else "bin") / "python"
 STAMP = VENV / "bootstrap.json"
 LOCK = ROOT / ".cache" / "bootstrap.lock"
+CONSTRAINTS = ROOT / "tools" / "constraints.txt"
+"""The versions of everything that development needs; ``make lock`` writes it."""
+
 OLDEST = (3, 11)
 
 
@@ -56,7 +59,7 @@ def alone() -> Iterator[None]:
 def prepare(wanted: set[str]) -> None:
     state = {
         "python": [sys.base_prefix, sys.version],
-        "pyproject": hashlib.sha256(PYPROJECT.read_bytes()).hexdigest(),
+        "pyproject": hashlib.sha256(PYPROJECT.read_bytes() + CONSTRAINTS.read_bytes()).hexdigest(),
     }
     stamp = read_stamp()
     done = set(stamp.pop("groups", []))
@@ -69,7 +72,7 @@ def prepare(wanted: set[str]) -> None:
     names = sorted(wanted | done)
     print(f"Installing {', '.join(['the project', *names])} ...", flush=True)
     STAMP.unlink(missing_ok=True)
-    install(["--editable", str(ROOT), *requirements(names)])
+    install(["--constraint", str(CONSTRAINTS), "--editable", str(ROOT), *requirements(names)])
     STAMP.write_text(json.dumps({**state, "groups": names}))
 
 
