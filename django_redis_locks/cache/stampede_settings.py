@@ -24,9 +24,9 @@ from .loading.coordinator import alias_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LOCKS: Final = "LOCKS"
+USING: Final = "USING"
 
-KNOWN: Final = (LOCKS, *(name.upper() for name in load_options.NAMES if name not in ("ttl", "default")))
+KNOWN: Final = (USING, *(name.upper() for name in load_options.NAMES if name not in ("ttl", "default")))
 """The options of a wrapper: ttl is TIMEOUT, and a default would look like a value to whoever calls ``get_or_set``."""
 
 BESIDE: Final = ("BACKEND", "LOCATION", "TIMEOUT", "OPTIONS")
@@ -36,7 +36,7 @@ INNER: Final = ("KEY_PREFIX", "VERSION", "KEY_FUNCTION")
 INNER_OPTIONS: Final = ("MAX_ENTRIES", "CULL_FREQUENCY")
 """What Django's own caches have besides."""
 
-_MEANT: Final = {"USING": LOCKS, "TTL": "TIMEOUT"}
+_MEANT: Final = {"LOCKS": USING, "TTL": "TIMEOUT"}
 
 
 def read(location: Any, params: Mapping[str, Any], table: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -48,7 +48,7 @@ def read(location: Any, params: Mapping[str, Any], table: Mapping[str, Any]) -> 
     for problem in problems(f"The StampedeCache of {location!r}", {**params, "LOCATION": location}, table):
         raise InvalidCacheBackendError(f"{problem.message} {problem.hint}".strip())
     given = dict(params.get("OPTIONS", {}))
-    using = given.pop(LOCKS, DEFAULT)
+    using = given.pop(USING, DEFAULT)
     ttl = params.get("TIMEOUT", DEFAULT_TIMEOUT)
     return using, {"ttl": ttl, **{name.lower(): value for name, value in given.items()}}
 
@@ -105,13 +105,13 @@ def problems(where: str, entry: Mapping[str, Any], table: Mapping[str, Any]) -> 
     if not isinstance(given, Mapping):
         yield Problem("E042", f"{where}: OPTIONS must be a dict, not {type(given).__name__}.")
         return
-    yield from _locks(where, given, entry.get("LOCATION"), table)
+    yield from _using(where, given, entry.get("LOCATION"), table)
     for name, value in given.items():
         if name in INNER_OPTIONS:
             yield Problem("E045", f"{where}: {name} is the wrapped cache's.", f"Move it to {entry.get('LOCATION')!r}.")
         elif name not in KNOWN:
             yield Problem("E042", f"{where}: unknown option {name!r}.", _hint(str(name).upper(), KNOWN))
-        elif name != LOCKS:
+        elif name != USING:
             yield from _value(where, name, value)
 
 
@@ -159,10 +159,10 @@ def _value(where: str, name: str, value: Any) -> Iterator[Problem]:
         )
 
 
-def _locks(where: str, given: Mapping[str, Any], location: Any, table: Mapping[str, Any]) -> Iterator[Problem]:
-    if LOCKS not in given and not (_there(location, table) and _needs_locks(location, table[location])):
+def _using(where: str, given: Mapping[str, Any], location: Any, table: Mapping[str, Any]) -> Iterator[Problem]:
+    if USING not in given and not (_there(location, table) and _needs_locks(location, table[location])):
         return
-    alias = given.get(LOCKS, DEFAULT)
+    alias = given.get(USING, DEFAULT)
     try:
         known = list(locks.configuration())
     except InvalidLockBackend:  # that is said of REDIS_LOCKS
@@ -170,7 +170,7 @@ def _locks(where: str, given: Mapping[str, Any], location: Any, table: Mapping[s
     if alias not in known:
         close = closest(alias, known)
         hint = f"Did you mean {close!r}?" if close else f"There is {', '.join(map(repr, known)) or 'none'}."
-        yield Problem("E044", f"{where}: LOCKS {alias!r} isn't in {SETTING}.", hint)
+        yield Problem("E044", f"{where}: USING {alias!r} isn't in {SETTING}.", hint)
 
 
 def _needs_locks(alias: str, entry: Any) -> bool:

@@ -35,7 +35,7 @@ def innermost(alias: str) -> tuple[str, str]:
         entry = _caches().get(seen[-1], {})
         if not wraps(entry):
             return seen[-1], using
-        using = using or entry.get("OPTIONS", {}).get("LOCKS", "")
+        using = using or entry.get("OPTIONS", {}).get("USING", "")
         inner = entry.get("LOCATION", "")
         if inner in seen or inner not in list(_caches()):
             raise ImproperlyConfigured(f"CACHES[{alias!r}] wraps no cache: {' → '.join(map(str, [*seen, inner]))}")

@@ -36,7 +36,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "circle": ("E041", {"LOCATION": "outer"}, "it wraps itself: 'outer' → 'default' → 'outer'", "keeps the values"),
     "options": ("E042", {"OPTIONS": ["STALE"]}, "OPTIONS must be a dict, not list", ""),
     "unknown-option": ("E042", {"OPTIONS": {"STALLE": 5}}, "unknown option 'STALLE'", "'STALE'?"),
-    "using": ("E042", {"OPTIONS": {"USING": "default"}}, "unknown option 'USING'", "'LOCKS'?"),
+    "locks": ("E042", {"OPTIONS": {"LOCKS": "default"}}, "unknown option 'LOCKS'", "'USING'?"),
     "timeout": ("E042", {"OPTIONS": {"TIMEOUT": 5}}, "unknown option 'TIMEOUT'", "TIMEOUT, beside OPTIONS?"),
     "wait": ("E043", {"OPTIONS": {"WAIT": "5"}}, "WAIT must be seconds or a timedelta, not '5'", ""),
     "early": ("E043", {"OPTIONS": {"EARLY": 2}}, "EARLY is None, a fraction of ttl", ""),
@@ -45,7 +45,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "on-timeout": ("E043", {"OPTIONS": {"ON_TIMEOUT": "default"}}, "ON_TIMEOUT is 'load' or 'raise'", ""),
     "own-timeout": ("E043", {"TIMEOUT": "long"}, "TIMEOUT is a number of seconds", ""),
     "early-for-ever": ("E043", {"TIMEOUT": None, "OPTIONS": {"EARLY": 0.8}}, "EARLY needs a TIMEOUT", ""),
-    "locks": ("E044", {"OPTIONS": {"LOCKS": "defualt"}}, "LOCKS 'defualt' isn't in REDIS_LOCKS", "'default'?"),
+    "using": ("E044", {"OPTIONS": {"USING": "defualt"}}, "USING 'defualt' isn't in REDIS_LOCKS", "'default'?"),
     "prefix": ("E045", {"KEY_PREFIX": "x"}, "KEY_PREFIX is the wrapped cache's", "Move it to 'raw'"),
     "in-the-wrong-place": ("E042", {"STALE": 60}, "unknown key 'STALE'", "Move it into OPTIONS."),
     "misspelt": ("E042", {"TIMEOT": 60}, "unknown key 'TIMEOT'", "TIMEOUT"),
@@ -74,7 +74,7 @@ def test_wrapper_of_a_wrapper_has_an_error(settings: Any) -> None:
 
 
 def test_every_problem_has_an_error(settings: Any) -> None:
-    messages = found(settings, {"LOCATION": "row", "VERSION": 2, "OPTIONS": {"WIAT": 5, "STALE": -1, "LOCKS": "x"}})
+    messages = found(settings, {"LOCATION": "row", "VERSION": 2, "OPTIONS": {"WIAT": 5, "STALE": -1, "USING": "x"}})
     assert sorted(message.id[-4:] for message in messages) == ["E040", "E042", "E043", "E044", "E045"]
 
 
@@ -88,7 +88,7 @@ def test_cache_on_another_store_needs_locks(settings: Any) -> None:
 
 
 def test_right_entry_has_no_error(settings: Any) -> None:
-    options = {"LOCKS": "default", "STALE": 60, "EARLY": XFetch(), "WAIT": 5, "ON_TIMEOUT": "raise"}
+    options = {"USING": "default", "STALE": 60, "EARLY": XFetch(), "WAIT": 5, "ON_TIMEOUT": "raise"}
     assert not found(settings, {"TIMEOUT": 600, "OPTIONS": options})
     assert not found(settings, {"TIMEOUT": None, "OPTIONS": {"EARLY": None, "MAX_HOLD": None, "ERROR_TTL": None}})
     assert not found(settings, {}, other={"BACKEND": "there.is.no.such.Cache"})

@@ -209,7 +209,7 @@ def test_options_of_the_cache_are_the_defaults_of_a_fragment(
     settings.REDIS_LOCKS = {"default": {"LOCATION": "redis://127.0.0.1:1/0"}, "there": {"LOCATION": there}}
     settings.CACHES = {
         "raw": {"BACKEND": FILES, "LOCATION": str(tmp_path)},
-        "default": {"BACKEND": WRAPPER, "LOCATION": "raw", "OPTIONS": {"LOCKS": "there"}},
+        "default": {"BACKEND": WRAPPER, "LOCATION": "raw", "OPTIONS": {"USING": "there"}},
     }
     assert render(Context()) == "text"
     assert not is_down("default"), "it asked the server that isn't there"
