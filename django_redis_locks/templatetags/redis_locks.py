@@ -12,6 +12,7 @@ from django.template.base import FilterExpression, kwarg_re
 from ..cache.api import get_or_load
 from ..cache.options import XFetch
 from ..cache.options import options as checked
+from ..handler import locks
 
 if TYPE_CHECKING:
     from django.template import Context
@@ -34,8 +35,8 @@ OPTIONS = (
 )
 """Those of ``get_or_load`` that suit a fragment."""
 
+CACHE = "cache"
 USING = "using"
-LOCKS = "locks"
 XFETCH = "xfetch"
 
 
@@ -62,8 +63,8 @@ class CachedNode(Node):
             except (ValueError, TypeError):
                 raise TemplateSyntaxError(f'"cached" tag got a non-integer timeout value: {timeout!r}') from None
         options = {name: _resolved(value, context) for name, value in self.options.items()}
-        cache = _cache(options.pop(USING, None))
-        locks = options.pop(LOCKS, None)
+        cache = _cache(options.pop(CACHE, None))
+        using = _using(options.pop(USING, None))
         if options.get("early") == XFETCH:
             options["early"] = XFetch()
         options["ttl"] = timeout
@@ -72,7 +73,7 @@ class CachedNode(Node):
         except (TypeError, ValueError) as error:
             raise TemplateSyntaxError(f'"cached" tag: {error}') from None
         key = make_template_fragment_key(self.name, [value.resolve(context) for value in self.vary_on])
-        return get_or_load(key, lambda: self.nodelist.render(context), cache=cache, using=locks, **options)
+        return get_or_load(key, lambda: self.nodelist.render(context), cache=cache, using=using, **options)
 
 
 def _resolved(value: FilterExpression, context: Context) -> Any:
@@ -92,6 +93,16 @@ def _cache(alias: Any) -> str:
     return str(alias)
 
 
+def _using(alias: Any) -> str | None:
+    if alias is None:
+        return None
+    if alias not in locks.configuration():
+        raise TemplateSyntaxError(
+            f'"cached" tag: using={alias!r} isn\'t in REDIS_LOCKS; to name the cache write cache={alias!r}'
+        )
+    return str(alias)
+
+
 @register.tag("cached")
 def do_cached(parser: Parser, token: Token) -> CachedNode:
     """Keep a part of a page, and have it rendered by one request in the cluster::
@@ -101,9 +112,10 @@ def do_cached(parser: Parser, token: Token) -> CachedNode:
             ...
         {% endcached %}
 
-    The time, a name, what else it depends on, and options: ``using`` is the alias of the cache, as for ``{% cache %}``,
-    ``locks`` that of the locks; the others are those of ``get_or_load``; ``early="xfetch"`` stands for ``XFetch()``. The
-    key is that of ``make_template_fragment_key(name, vary_on)``.
+    The arguments are the ttl in seconds, a name, the values on which the fragment depends, and options of ``get_or_load``.
+    ``cache`` is an alias of ``CACHES``, by default ``template_fragments`` or ``default``; ``using`` is an alias of
+    ``REDIS_LOCKS``, unlike that of ``{% cache %}``; ``early="xfetch"`` stands for ``XFetch()``. The key is that of
+    ``make_template_fragment_key(name, vary_on)``.
     """
     nodelist = parser.parse(("endcached",))
     parser.delete_first_token()
@@ -113,9 +125,9 @@ def do_cached(parser: Parser, token: Token) -> CachedNode:
         match = kwarg_re.match(words[-1])
         if match is None or not match[1]:
             break
-        if match[1] not in (*OPTIONS, USING, LOCKS):
+        if match[1] not in (*OPTIONS, CACHE, USING):
             raise TemplateSyntaxError(
-                f"{tag!r} tag has no option {match[1]!r}; there are {', '.join((USING, LOCKS, *OPTIONS))}"
+                f"{tag!r} tag has no option {match[1]!r}; there are {', '.join((CACHE, USING, *OPTIONS))}"
             )
         options[match[1]] = parser.compile_filter(match[2])
         words.pop()

@@ -106,32 +106,33 @@ def test_timeout_of_zero_or_less_keeps_nothing_and_none_has_no_end(direct: redis
 
 def test_option_may_be_a_variable() -> None:
     part = Part()
-    options = 'stale=grace early="xfetch" wait=2 wait_stale=0 on_timeout="raise" max_hold=10 jitter=0 locks="default"'
+    options = 'stale=grace early="xfetch" wait=2 wait_stale=0 on_timeout="raise" max_hold=10 jitter=0 using="default"'
     for arguments in (f"ttl sidebar {options}", f"ttl sidebar {options}", "300 sidebar early=0.8"):
         assert render(arguments, part, ttl="300", grace=60) == "<b>text</b>1"
 
 
-def test_using_or_template_fragments_names_the_cache(settings: Any) -> None:
-    render('300 sidebar using="other"')
+def test_cache_or_template_fragments_names_the_cache(settings: Any) -> None:
+    render('300 sidebar cache="other"')
     assert caches["other"].get(key()) == "<b>text</b>1"
     assert caches["default"].get(key()) is None
     settings.CACHES = {**settings.CACHES, "template_fragments": {**settings.CACHES["default"], "KEY_PREFIX": "parts"}}
     render("300 sidebar")
     assert caches["template_fragments"].get(key()) == "<b>text</b>1"
     assert caches["default"].get(key()) is None
-    render("300 sidebar using=alias", alias="default")
+    render("300 sidebar cache=alias", alias="default")
     assert caches["default"].get(key()) == "<b>text</b>1"
 
 
 WRONG = [
     ("300 stale=60", "'cached' tag requires at least 2 arguments"),
-    ("300 sidebar colour=5", "'cached' tag has no option 'colour'; there are using, "),
+    ("300 sidebar colour=5", "'cached' tag has no option 'colour'; there are cache, using, "),
     ("300 sidebar refresh='thread'", "'cached' tag has no option 'refresh'"),
     ("300 sidebar stale=60 user", "Could not parse the remainder: '=60'"),
     ("missing|upper sidebar", '"cached" tag got an unknown variable|non-integer'),
     ("missing other", "non-integer timeout value"),
     ("soon sidebar", '"cached" tag got a non-integer timeout value'),
-    ("300 sidebar using='nowhere'", "Invalid cache name specified for cached tag: 'nowhere'"),
+    ("300 sidebar cache='nowhere'", "Invalid cache name specified for cached tag: 'nowhere'"),
+    ("300 sidebar using='other'", "using='other' isn't in REDIS_LOCKS; to name the cache write cache='other'"),
     ("300 sidebar stale='soon'", '"cached" tag: .*stale'),
     ("300 sidebar on_timeout='wait'", '"cached" tag: on_timeout is '),
 ]
