@@ -47,7 +47,7 @@ LOCAL = {
     },
     Grant: {"remaining", "waits_for_transaction"},
     RecordRef: set(),
-    Backend: {"validation_error", "close", "after_fork_in_child", "call_many", "inbox", "facts", "probe"},
+    Backend: {"validation_error", "close", "after_fork_in_child", "call_many", "subscriber", "facts", "probe"},
 }
 """Methods without twin: they do no I/O, or only a background thread calls them. Programs (generators) are skipped."""
 

@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from ..core.commands import Command
 
 
-class Listener(Protocol):
+class MessageHandler(Protocol):
     """What an inbox notifies, from a thread of its own."""
 
     @property
     def tuning(self) -> Tuning: ...
 
-    def told(self, number: str, lock: str) -> None:
+    def on_message(self, number: str, lock: str) -> None:
         """The queue of this number was taken out of the line, since this lock may be free; or it is ``LOOK``."""
 
     def on_reconnect(self) -> None:
         """Wake-ups may have been lost."""
 
-    def waiting(self) -> bool:
+    def expects_messages(self) -> bool:
         """Whether messages may concern this process: it waits for a lock, or holds one."""
 
 
-class Inbox:
+class Subscriber:
     """How a store's wake-ups reach this process. This one is deaf: waiters ask now and then."""
 
     def channel_name(self, channel: str) -> str:
@@ -121,9 +121,9 @@ class Backend:
         """
         return Facts(type(self).__name__)
 
-    def inbox(self, listener: Listener) -> Inbox:
+    def subscriber(self, handler: MessageHandler) -> Subscriber:
         """An inbox of this process."""
-        return Inbox()
+        return Subscriber()
 
     def close(self) -> None:
         """Close idle connections. The backend stays usable."""

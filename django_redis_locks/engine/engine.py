@@ -55,9 +55,9 @@ class Engine:
         queues = self._queues = _queues.setdefault(backend.identity, LocalQueues())
         freed = partial(queues.freed, outside=self)
         self._outage = outage_of(backend.node)
-        maintenance = self._maintenance = MaintenanceThread(backend, freed, self._open_inbox, self)
-        self._inbox = backend.inbox(self)
-        self.subscribed_channel = self._inbox.channel_name
+        maintenance = self._maintenance = MaintenanceThread(backend, freed, self._open_subscriber, self)
+        self._subscriber = backend.subscriber(self)
+        self.subscribed_channel = self._subscriber.channel_name
         self.queued = queues.queued
         self.uncontended = queues.uncontended
         self.end_uncontended = queues.end_uncontended
@@ -90,8 +90,8 @@ class Engine:
         _engines.add(self)
 
     def close(self) -> None:
-        """Close idle connections, and the inbox."""
-        self._inbox.close()
+        """Close idle connections, and the subscriber."""
+        self._subscriber.close()
         self.backend.close()
 
     def settle(self, seconds: float) -> None:
@@ -137,32 +137,32 @@ class Engine:
 
     def _listen(self, effect: Subscribe) -> bool:
         opened = ThreadEvent()
-        self._inbox.open(effect.channel, opened.set)
+        self._subscriber.open(effect.channel, opened.set)
         opened.wait(effect.seconds)
         return bool(self.subscribed_channel(effect.channel))
 
     async def _alisten(self, effect: Subscribe) -> bool:
         opened = self._task_event()
-        self._inbox.open(effect.channel, opened.set)
+        self._subscriber.open(effect.channel, opened.set)
         await opened.wait(effect.seconds)
         return bool(self.subscribed_channel(effect.channel))
 
     def listen_for(self, lock_id: LockId) -> None:
         """Have messages about a lock of this process reach it, soon."""
-        self._open_inbox(inbox_of(lock_id.lock))
+        self._open_subscriber(inbox_of(lock_id.lock))
 
-    def _open_inbox(self, channel: str) -> None:
+    def _open_subscriber(self, channel: str) -> None:
         if not self.subscribed_channel(channel):
-            self._inbox.open(channel, _go_on)
+            self._subscriber.open(channel, _go_on)
 
     def _task_event(self) -> TaskEvent:
         loop = running_loop()
         assert loop is not None  # noqa: S101 - we are in a coroutine
         return TaskEvent(loop, self.alarm)
 
-    # What an inbox tells.
+    # What the subscriber calls
 
-    def told(self, number: str, lock: str) -> None:
+    def on_message(self, number: str, lock: str) -> None:
         """A wake-up came; if nobody here waits any more it is somebody else's. Or a message to all."""
         lock_id = LockId(self.backend.identity, lock)
         if number == LOOK:
@@ -173,7 +173,7 @@ class Engine:
     def on_reconnect(self) -> None:
         self._queues.wake_all()
 
-    def waiting(self) -> bool:
+    def expects_messages(self) -> bool:
         store = self.backend.identity
         return (
             len(self._queues) > 0
@@ -197,13 +197,13 @@ class Engine:
 
     def after_fork_in_child(self) -> None:
         self.backend.after_fork_in_child()
-        self._inbox.after_fork_in_child()
+        self._subscriber.after_fork_in_child()
         self._queues.clear()
         self._maintenance.after_fork_in_child()
 
 
 def _go_on() -> None:
-    """Nothing waits until the inbox is open."""
+    """Nothing waits until the subscriber is open."""
 
 
 _queues: dict[str, LocalQueues] = {}

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from tests.simulation.network import Request, SimulatedInbox
+    from tests.simulation.network import Request, SimulatedSubscriber
     from tests.simulation.process import Process
     from tests.simulation.scheduler import Scheduler
 
@@ -108,5 +108,5 @@ class Faults:
     def loses_subscription(self) -> bool:
         return False
 
-    def loses_message(self, inbox: SimulatedInbox) -> bool:
+    def loses_message(self, inbox: SimulatedSubscriber) -> bool:
         return False

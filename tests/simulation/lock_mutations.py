@@ -16,7 +16,7 @@ from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queue import _Queue
 from django_redis_locks.engine.renewal_schedule import RenewalSchedule
 from django_redis_locks.primitives.shared import base_lock as base
-from tests.simulation.network import SimulatedInbox
+from tests.simulation.network import SimulatedSubscriber
 
 Patch = pytest.MonkeyPatch
 Mutation = Callable[[Patch], None]
@@ -65,7 +65,7 @@ def no_doubt(patch: Patch) -> None:
 
 def registered_too_early(patch: Patch) -> None:
     """[H7] A process is registered before it listens."""
-    patch.setattr(SimulatedInbox, "channel_name", lambda self, channel: channel + self.id)
+    patch.setattr(SimulatedSubscriber, "channel_name", lambda self, channel: channel + self.id)
 
 
 def wakeup_forgotten(patch: Patch) -> None:

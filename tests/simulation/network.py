@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django_redis_locks import LockBackendError
-from django_redis_locks.backends.base import Backend, Inbox
+from django_redis_locks.backends.base import Backend, Subscriber
 from django_redis_locks.backends.memory import MemoryBackend
 from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.core.commands import Command
@@ -16,7 +16,7 @@ from django_redis_locks.core.tuning import DEFAULT
 from tests.simulation.scheduler import Died, current
 
 if TYPE_CHECKING:
-    from django_redis_locks.backends.base import Listener
+    from django_redis_locks.backends.base import MessageHandler
     from tests.simulation.faults import Faults
     from tests.simulation.process import Process
     from tests.simulation.scheduler import Scheduler
@@ -40,7 +40,7 @@ class Server:
         self.clock_offset = 0.0
         self.down_until = 0.0
         self.in_flight: list[Request] = []
-        self.inboxes: list[SimulatedInbox] = []
+        self.inboxes: list[SimulatedSubscriber] = []
         self.observers: list[Callable[[Command[Any], Any], object]] = []
         self.sender: Process | None = None
         self.effects = 0
@@ -232,8 +232,8 @@ class SimulatedBackend(Backend):
                 del request  # see call
         return request.replies[0]
 
-    def inbox(self, listener: Listener) -> SimulatedInbox:
-        return SimulatedInbox(self.server, self.process, listener)
+    def subscriber(self, handler: MessageHandler) -> SimulatedSubscriber:
+        return SimulatedSubscriber(self.server, self.process, handler)
 
 
 def _copy(failure: LockBackendError) -> LockBackendError:
@@ -242,13 +242,13 @@ def _copy(failure: LockBackendError) -> LockBackendError:
     )
 
 
-class SimulatedInbox(Inbox):
+class SimulatedSubscriber(Subscriber):
     """A process's subscription, which delivers messages with delay, and none while it is cut."""
 
-    def __init__(self, server: Server, process: Process, listener: Listener) -> None:
+    def __init__(self, server: Server, process: Process, handler: MessageHandler) -> None:
         self.server = server
         self.process = process
-        self.listener = listener
+        self.handler = handler
         self.generation = 0
         self.channels: set[str] = set()
         self.wanted: set[str] = set()
@@ -261,21 +261,21 @@ class SimulatedInbox(Inbox):
     def channel_name(self, channel: str) -> str:
         return channel + self.id if channel in self.channels else ""
 
-    def open(self, channel: str, then: Callable[[], object]) -> None:
+    def open(self, channel: str, callback: Callable[[], object]) -> None:
         self.wanted.add(channel)
         if channel in self.channels:
-            then()
+            callback()
         else:
-            self._subscribe(channel, then)
+            self._subscribe(channel, callback)
 
-    def _subscribe(self, channel: str, then: Callable[[], object]) -> None:
+    def _subscribe(self, channel: str, callback: Callable[[], object]) -> None:
         scheduler, generation = self.server.scheduler, self.generation
 
         def confirmed() -> None:
             if self.generation == generation and not self.server.down:
                 self.channels.add(channel)
                 self.server.store.inboxes[channel + self.id] = partial(self._told, generation)
-            then()
+            callback()
 
         if self.server.faults.loses_subscription():
             return
@@ -286,7 +286,7 @@ class SimulatedInbox(Inbox):
 
         def deliver() -> None:
             if generation == self.generation:
-                self.listener.told(number, lock)
+                self.handler.on_message(number, lock)
 
         if not self.server.faults.loses_message(self):
             scheduler = self.server.scheduler
@@ -315,7 +315,7 @@ class SimulatedInbox(Inbox):
         for channel in sorted(self.wanted):
             self.channels.add(channel)
             self.server.store.inboxes[channel + self.id] = partial(self._told, generation)
-        self.listener.on_reconnect()
+        self.handler.on_reconnect()
 
     def after_fork_in_child(self) -> None:
         """The parent's subscription goes on, and isn't ours."""

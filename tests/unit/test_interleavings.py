@@ -191,7 +191,7 @@ def no_limit(patch: pytest.MonkeyPatch) -> None:
 
 def named_too_early(patch: pytest.MonkeyPatch) -> None:
     """[H7] A process is registered before it listens."""
-    patch.setattr(process._Inbox, "channel_name", lambda self, channel: channel + process.ME)
+    patch.setattr(process._Subscriber, "channel_name", lambda self, channel: channel + process.ME)
 
 
 def only_if(patch: pytest.MonkeyPatch, unsettled: Callable[[_Queue], bool]) -> None:
@@ -217,7 +217,7 @@ def kept_to_itself(patch: pytest.MonkeyPatch) -> None:
 
 def told_in_vain(patch: pytest.MonkeyPatch) -> None:
     """[H9] A wake-up for a process that doesn't wait any more isn't passed on."""
-    patch.setattr(Engine, "told", lambda self, number, lock: self._queues.wake(process.PLACE, number))
+    patch.setattr(Engine, "on_message", lambda self, number, lock: self._queues.wake(process.PLACE, number))
 
 
 def one_queue(patch: pytest.MonkeyPatch) -> None:

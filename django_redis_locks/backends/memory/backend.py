@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.clock import monotonic
 from ...core.server_info import MEMORY, Facts
 from ...core.tuning import DEFAULT, RESERVED_FENCES, Tuning
-from ..base import Backend, Inbox
+from ..base import Backend, Subscriber
 from . import loads
 from .store import LOCK, RECORD, Store, StoredValue, micros
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ...core.commands import Command
-    from ..base import Listener
+    from ..base import MessageHandler
     from .store import Told
 
 _stores: dict[str, Store] = {}
 
 
-class _MemoryInbox(Inbox):
+class _MemorySubscriber(Subscriber):
     def __init__(self, store: Store, told: Told) -> None:
         self._store = store
         self._told = told
@@ -38,9 +38,9 @@ class _MemoryInbox(Inbox):
         name = channel + self._id
         return name if name in self._store.inboxes else ""
 
-    def open(self, channel: str, then: Callable[[], object]) -> None:
+    def open(self, channel: str, callback: Callable[[], object]) -> None:
         self._store.inboxes[channel + self._id] = self._told
-        then()
+        callback()
 
     def after_fork_in_child(self) -> None:
         self._id = os.urandom(9).hex()
@@ -74,8 +74,8 @@ class MemoryBackend(Backend):
             self._store.listings.clear()
             self._store.values.clear()
 
-    def inbox(self, listener: Listener) -> Inbox:
-        return _MemoryInbox(self._store, listener.told)
+    def subscriber(self, handler: MessageHandler) -> Subscriber:
+        return _MemorySubscriber(self._store, handler.on_message)
 
     def after_fork_in_child(self) -> None:
         self._store.mutex = threading.RLock()

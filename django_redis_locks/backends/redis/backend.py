@@ -8,7 +8,7 @@ from ...core.commands import PARSE_ERRORS
 from ...core.errors import LockBackendError
 from ...core.text import escape_unprintable
 from ...core.tuning import DEFAULT, Tuning
-from ..base import Backend, Inbox
+from ..base import Backend, Subscriber
 from . import versions
 from .async_connections import LoopConnections
 from .idle import LastTimeout
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ...core.commands import Command
     from ...core.server_info import Facts
-    from ..base import Listener
+    from ..base import MessageHandler
 
 MAX_CONNECTION_AGE = 3600.0
 """Connections are replaced after an hour, so that a changed password or address reaches all of them."""
@@ -67,7 +67,7 @@ class RedisBackend(Backend):
         last_timeout = LastTimeout()
         self._pool = ConnectionPool(make, max_age, last_timeout)
         self._loop_connections = LoopConnections(make_async, max_age, last_timeout)
-        self._inbox: RedisSubscriber | None = None
+        self._subscriber: RedisSubscriber | None = None
 
     incompatibility = staticmethod(versions.incompatibility)
     compatibility_warning = staticmethod(versions.compatibility_warning)
@@ -140,9 +140,9 @@ class RedisBackend(Backend):
         finally:
             pool.close()
 
-    def inbox(self, listener: Listener) -> Inbox:
-        inbox = self._inbox = RedisSubscriber(self._make_resp2, listener, self.location, self._max_age)
-        return inbox
+    def subscriber(self, handler: MessageHandler) -> Subscriber:
+        subscriber = self._subscriber = RedisSubscriber(self._make_resp2, handler, self.location, self._max_age)
+        return subscriber
 
     def close(self) -> None:
         self._pool.close()
@@ -169,8 +169,8 @@ class RedisBackend(Backend):
 
     def _error_of_reply(self, error: Exception, on_reused_connection: bool = False) -> LockBackendError:
         code = error_code(error)
-        if code in DEMOTED_CODES and self._inbox is not None:
-            self._inbox.reconnect()
+        if code in DEMOTED_CODES and self._subscriber is not None:
+            self._subscriber.reconnect()
         text = f"{self.location} refuses ({code}): {escape_unprintable(str(error).rstrip('.'))}{HINTS.get(code, '')}"
         return LockBackendError(
             text,

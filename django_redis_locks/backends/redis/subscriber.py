@@ -23,7 +23,7 @@ from redis.exceptions import ResponseError
 from ...core.background_thread import to_its_end
 from ...core.clock import system_now as now
 from ...core.keys import ALL
-from ..base import Inbox
+from ..base import Subscriber
 from .idle import lifetime
 from .redispy import connect, drop, socket_of
 from .resp import Reader, ServerError, pack
@@ -34,17 +34,19 @@ if TYPE_CHECKING:
 
     import redis
 
-    from ..base import Listener
+    from ..base import MessageHandler
 
 _log = logging.getLogger("django_redis_locks.backend")
 
 PING = pack("PING")
 
 
-class RedisSubscriber(Inbox):
-    def __init__(self, make: Callable[[], redis.Connection], listener: Listener, location: str, max_age: float) -> None:
+class RedisSubscriber(Subscriber):
+    def __init__(
+        self, make: Callable[[], redis.Connection], handler: MessageHandler, location: str, max_age: float
+    ) -> None:
         self._make = make
-        self._listener = listener
+        self._handler = handler
         self._location = location
         self._max_age = max_age
         self._connection: redis.Connection | None = None
@@ -64,7 +66,7 @@ class RedisSubscriber(Inbox):
         self._thread: threading.Thread | None = None
         self._refused_until = self._next_reconnect = 0.0
         self._reconnects = 0
-        self._retry_delay = self._listener.tuning.first_retry
+        self._retry_delay = self._handler.tuning.first_retry
 
     def channel_name(self, channel: str) -> str:
         return self._subscribed.get(channel, "")
@@ -103,7 +105,7 @@ class RedisSubscriber(Inbox):
         """Subscribe on another connection, at most once a second: that of now may lead to a demoted master."""
         with self._mutex:
             if now() >= self._next_reconnect:
-                self._next_reconnect = now() + self._listener.tuning.longest_retry
+                self._next_reconnect = now() + self._handler.tuning.longest_retry
                 self._reconnects += 1
                 self._interrupt()
 
@@ -125,7 +127,7 @@ class RedisSubscriber(Inbox):
         return self._thread is threading.current_thread()
 
     def _run(self) -> None:
-        self._retry_delay = self._listener.tuning.first_retry
+        self._retry_delay = self._handler.tuning.first_retry
         while self._is_current_thread():
             channels = len(self._channels)
             try:
@@ -140,14 +142,14 @@ class RedisSubscriber(Inbox):
                 _log.info("The inbox at %s was lost: %s", self._location, failure)
                 if self._is_current_thread():
                     time.sleep(self._retry_delay)
-                    self._retry_delay = min(2 * self._retry_delay, self._listener.tuning.longest_retry)
+                    self._retry_delay = min(2 * self._retry_delay, self._handler.tuning.longest_retry)
             with self._mutex:
-                if self._is_current_thread() and not self._callbacks and not self._listener.waiting():
+                if self._is_current_thread() and not self._callbacks and not self._handler.expects_messages():
                     self._thread = None
 
     def _on_refused(self, error: Exception) -> None:
         with self._mutex:
-            self._refused_until = now() + self._listener.tuning.subscriber_refused
+            self._refused_until = now() + self._handler.tuning.subscriber_refused
             self._thread = None
         self._run_callbacks()
         if not self._warned:
@@ -156,7 +158,7 @@ class RedisSubscriber(Inbox):
                 "Waiters ask %s every %g s instead of being woken, since it doesn't let us listen: %s. "
                 'Allow the channels "&<KEY_PREFIX>:*"',
                 self._location,
-                self._listener.tuning.max_poll_interval,
+                self._handler.tuning.max_poll_interval,
                 error,
             )
 
@@ -164,7 +166,7 @@ class RedisSubscriber(Inbox):
         """Subscribe, and hear until nobody has waited for a while or other channels are wanted."""
         connection, reconnects = self._make(), self._reconnects
         try:
-            reader = PubSubReader(connect(connection), self._listener.tuning.subscribe_timeout)
+            reader = PubSubReader(connect(connection), self._handler.tuning.subscribe_timeout)
             with self._mutex:
                 if not self._is_current_thread():
                     return
@@ -172,7 +174,7 @@ class RedisSubscriber(Inbox):
                 names = {channel: channel + self._id for channel in self._channels}
             subscribed = [*names.values(), *(channel + ALL for channel in names)]
             reader.send(pack("SUBSCRIBE", *subscribed))
-            deadline = now() + self._listener.tuning.subscribe_timeout
+            deadline = now() + self._handler.tuning.subscribe_timeout
             for _ in subscribed:
                 if reader.next(deadline - now()) is None:
                     raise TimeoutError("no answer to SUBSCRIBE")
@@ -180,8 +182,8 @@ class RedisSubscriber(Inbox):
                 if not self._is_current_thread() or self._reconnects != reconnects:
                     return
                 self._subscribed = names
-            self._retry_delay = self._listener.tuning.first_retry
-            self._listener.on_reconnect()
+            self._retry_delay = self._handler.tuning.first_retry
+            self._handler.on_reconnect()
             self._run_callbacks(names)
             self._read_messages(reader, names)
         finally:
@@ -196,21 +198,21 @@ class RedisSubscriber(Inbox):
         last_used = now()
         deadline = last_used + lifetime(self._max_age)
         while self._is_current_thread() and names.keys() >= self._channels:
-            message = reader.next(self._listener.tuning.max_poll_interval)
+            message = reader.next(self._handler.tuning.max_poll_interval)
             if message is not None:
                 ping_sent, last_used = False, now()
                 if message[0] == b"message":
                     number, _, lock = message[2].decode().partition(" ")
-                    self._listener.told(number, lock)
+                    self._handler.on_message(number, lock)
             elif ping_sent:
                 raise TimeoutError("no answer to PING")
             elif now() > deadline:  # so that a changed password or address reaches this one too
                 return
-            elif self._listener.waiting():
+            elif self._handler.expects_messages():
                 last_used = now()
                 reader.send(PING)
                 ping_sent = True
-            elif now() - last_used > self._listener.tuning.subscriber_idle:
+            elif now() - last_used > self._handler.tuning.subscriber_idle:
                 return
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from django_redis_locks.backends.base import Backend, Inbox, Listener
+from django_redis_locks.backends.base import Backend, MessageHandler, Subscriber
 from django_redis_locks.core import clock, effects
 from django_redis_locks.core.commands import Effect
 from django_redis_locks.core.effects import Subscribe
@@ -22,7 +22,7 @@ BUSY = 8.0
 """Seconds that a busy machine may need on top of what is measured."""
 
 
-class Ear(Inbox):
+class FakeSubscriber(Subscriber):
     """Is opened, and answers, as the test says."""
 
     def __init__(self) -> None:
@@ -34,10 +34,10 @@ class Ear(Inbox):
     def channel_name(self, channel: str) -> str:
         return channel + self.name if self.name else ""
 
-    def open(self, channel: str, then: Callable[[], object]) -> None:
+    def open(self, channel: str, callback: Callable[[], object]) -> None:
         self.asked.append(channel)
         if self.answers:
-            then()
+            callback()
 
     def close(self) -> None:
         self.events.append("close")
@@ -51,11 +51,11 @@ class Notes(Backend):
 
     def __init__(self) -> None:
         self.identity = f"notes:{next(_numbers)}"
-        self.ear = Ear()
+        self.own = FakeSubscriber()
         self.events: list[str] = []
 
-    def inbox(self, listener: Listener) -> Inbox:
-        return self.ear
+    def subscriber(self, handler: MessageHandler) -> Subscriber:
+        return self.own
 
     def close(self) -> None:
         self.events.append("close")
@@ -92,16 +92,16 @@ both = pytest.mark.parametrize("listen", [listen, alisten], ids=["sync", "async"
 
 
 @both
-def test_listen_returns_whether_the_inbox_is_confirmed(
+def test_listen_returns_whether_the_subscription_is_confirmed(
     engine: Engine, store: Notes, listen: Callable[[Engine, float], bool]
 ) -> None:
-    """[H7] When the inbox answers, whatever it answers; [L19] [L30] one that doesn't isn't waited for."""
+    """[H7] When the subscriber answers, whatever it answers; [L19] [L30] one that doesn't isn't waited for."""
     for name, answers, seconds in (("me", True, 60), ("", True, 60), ("", False, 0.05)):
-        store.ear.name, store.ear.answers = name, answers
+        store.own.name, store.own.answers = name, answers
         begin = clock.now()
         assert listen(engine, seconds) is bool(name)
         assert (0 if answers else seconds) <= clock.now() - begin < BUSY
-    assert store.ear.asked == ["inbox:"] * 3
+    assert store.own.asked == ["inbox:"] * 3
 
 
 # Who performs what
@@ -118,20 +118,20 @@ def test_engine_performs_every_effect(engine: Engine) -> None:
 # Its end, and its children
 
 
-def test_close_closes_backend_and_inbox(engine: Engine, store: Notes) -> None:
-    """[L25] The inbox too."""
+def test_close_closes_backend_and_subscriber(engine: Engine, store: Notes) -> None:
+    """[L25] The subscriber too."""
     engine.close()
-    assert store.ear.events == store.events == ["close"]
+    assert store.own.events == store.events == ["close"]
 
 
 def test_forked_child_has_an_engine_without_state(engine: Engine, store: Notes) -> None:
-    """[H18] Neither the parent's connections nor its inbox nor its waiters."""
+    """[H18] Neither the parent's connections nor its subscriber nor its waiters."""
     engine._queues._join(Waiter(LockId(store.identity, "lock"), None, "inbox:"), engine)
 
     def child() -> None:
-        assert store.events == store.ear.events == ["fork"]
-        assert not engine.waiting()
+        assert store.events == store.own.events == ["fork"]
+        assert not engine.expects_messages()
 
     in_child(child)
-    assert store.events == store.ear.events == []
-    assert engine.waiting(), "[L25] the inbox is closed when nobody does"
+    assert store.events == store.own.events == []
+    assert engine.expects_messages(), "[L25] the subscriber is closed when nobody does"

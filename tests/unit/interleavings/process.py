@@ -26,7 +26,7 @@ from math import inf
 from typing import Any
 
 from django_redis_locks import locks
-from django_redis_locks.backends.base import Backend, Inbox, Listener
+from django_redis_locks.backends.base import Backend, MessageHandler, Subscriber
 from django_redis_locks.core import owners
 from django_redis_locks.core.commands import Effect, Program
 from django_redis_locks.core.effects import Cleanup, HandOver, LeaveQueue, NotifyWaiters, Sleep, Wait
@@ -86,14 +86,14 @@ class _Backend(Backend):
         self.listening = False
         self.reply: Any = None
 
-    def inbox(self, listener: Listener) -> Inbox:
-        return _Inbox(self)
+    def subscriber(self, handler: MessageHandler) -> Subscriber:
+        return _Subscriber(self)
 
     def call_many(self, commands: Any, timeout: float) -> list[Any]:
         return [self.reply]
 
 
-class _Inbox(Inbox):
+class _Subscriber(Subscriber):
     def __init__(self, backend: _Backend) -> None:
         self._backend = backend
 
@@ -319,7 +319,7 @@ class Process:
     # What comes from outside.
 
     def _told(self, number: str) -> None:
-        self.engine.told(number, KEYS.lock)
+        self.engine.on_message(number, KEYS.lock)
 
     def _deafen(self) -> None:
         """The connection of its inbox is lost."""

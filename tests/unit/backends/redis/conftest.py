@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from django_redis_locks.backends.redis import subscriber as inbox_module
+from django_redis_locks.backends.redis import subscriber as subscriber_module
 from django_redis_locks.backends.redis.redispy import connection_makers
 from django_redis_locks.backends.redis.subscriber import RedisSubscriber
 from tests.probes.tuning import Tune
 from tests.proxy import Proxy
-from tests.unit.backends.redis.subscribers import ANSWER, TICK, InboxOwner
+from tests.unit.backends.redis.subscribers import ANSWER, TICK, RecordingHandler
 from tools.redis_server import RedisServer
 
 if os.environ.get("EVENT_LOOP") == "uvloop":
@@ -42,43 +42,43 @@ def short_polls(monkeypatch: pytest.MonkeyPatch, tune: Tune) -> None:
     reply to a PING."""
     tune(max_poll_interval=TICK)
     tune(subscribe_timeout=30.0)
-    send, listen = inbox_module.PubSubReader.send, inbox_module.PubSubReader.next
-    pinged: set[inbox_module.PubSubReader] = set()
+    send, listen = subscriber_module.PubSubReader.send, subscriber_module.PubSubReader.next
+    pinged: set[subscriber_module.PubSubReader] = set()
 
-    def note_ping(reader: inbox_module.PubSubReader, request: bytes) -> None:
+    def note_ping(reader: subscriber_module.PubSubReader, request: bytes) -> None:
         send(reader, request)
-        if request == inbox_module.PING:
+        if request == subscriber_module.PING:
             pinged.add(reader)
 
-    def wait_longer_after_ping(reader: inbox_module.PubSubReader, seconds: float) -> object:
+    def wait_longer_after_ping(reader: subscriber_module.PubSubReader, seconds: float) -> object:
         reply = listen(reader, ANSWER if reader in pinged else seconds)
         pinged.discard(reader)
         return reply
 
-    monkeypatch.setattr(inbox_module.PubSubReader, "send", note_ping)
-    monkeypatch.setattr(inbox_module.PubSubReader, "next", wait_longer_after_ping)
+    monkeypatch.setattr(subscriber_module.PubSubReader, "send", note_ping)
+    monkeypatch.setattr(subscriber_module.PubSubReader, "next", wait_longer_after_ping)
 
 
 @pytest.fixture
-def owner() -> InboxOwner:
-    return InboxOwner()
+def handler() -> RecordingHandler:
+    return RecordingHandler()
 
 
 @pytest.fixture
-def make_inbox(owner: InboxOwner) -> Iterator[Callable[..., RedisSubscriber]]:
-    """`make_inbox(url)`: an inbox that reports to the owner."""
+def make_subscriber(handler: RecordingHandler) -> Iterator[Callable[..., RedisSubscriber]]:
+    """`make_subscriber(url)`: a subscriber that reports to `handler`."""
     made: list[RedisSubscriber] = []
 
     def make(url: str, max_age: float = 3600.0) -> RedisSubscriber:
         make_resp2 = connection_makers(url, {"socket_timeout": 5.0, "socket_connect_timeout": 5.0})[2]
-        made.append(RedisSubscriber(make_resp2, owner, "the server", max_age))
+        made.append(RedisSubscriber(make_resp2, handler, "the server", max_age))
         return made[-1]
 
     yield make
-    for inbox in made:
-        inbox.close()
+    for subscriber in made:
+        subscriber.close()
 
 
 @pytest.fixture
-def inbox(make_inbox: Callable[..., RedisSubscriber], proxy: Proxy) -> RedisSubscriber:
-    return make_inbox(proxy.url)
+def subscriber(make_subscriber: Callable[..., RedisSubscriber], proxy: Proxy) -> RedisSubscriber:
+    return make_subscriber(proxy.url)

@@ -18,7 +18,7 @@ ANSWER = 2.0
 """How long it listens for the reply to a PING. In production that is a cap too."""
 
 
-class InboxOwner:
+class RecordingHandler:
     """Notes what an inbox reports to the engine."""
 
     def __init__(self) -> None:
@@ -30,21 +30,21 @@ class InboxOwner:
     def tuning(self) -> Tuning:
         return locks.tuning
 
-    def told(self, number: str, lock: str) -> None:
+    def on_message(self, number: str, lock: str) -> None:
         self.messages.append((number, lock))
 
     def on_reconnect(self) -> None:
         self.gaps += 1
 
-    def waiting(self) -> bool:
+    def expects_messages(self) -> bool:
         return self.has_waiters
 
 
 class Opened:
     """A callback for the end of a subscription; notes the name that the inbox has then."""
 
-    def __init__(self, inbox: RedisSubscriber, channel: str) -> None:
-        self._inbox = inbox
+    def __init__(self, subscriber: RedisSubscriber, channel: str) -> None:
+        self._inbox = subscriber
         self._channel = channel
         self._done = threading.Event()
         self.name = ""
@@ -60,24 +60,24 @@ class Opened:
         return self.name
 
 
-def begin(inbox: RedisSubscriber, channel: str = LOCKS) -> Opened:
+def begin(subscriber: RedisSubscriber, channel: str = LOCKS) -> Opened:
     """Open it, and wait for nothing."""
-    opened = Opened(inbox, channel)
-    inbox.open(channel, opened)
+    opened = Opened(subscriber, channel)
+    subscriber.open(channel, opened)
     return opened
 
 
-def opened(inbox: RedisSubscriber, channel: str = LOCKS) -> str:
+def opened(subscriber: RedisSubscriber, channel: str = LOCKS) -> str:
     """Open it, and return its name."""
-    return begin(inbox, channel).wait()
+    return begin(subscriber, channel).wait()
 
 
-def subscriptions(direct: redis.Redis, inbox: RedisSubscriber, channel: str = LOCKS) -> int:
+def subscriptions(direct: redis.Redis, subscriber: RedisSubscriber, channel: str = LOCKS) -> int:
     """How many connections the server has for its name."""
-    ((_, number),) = direct.pubsub_numsub(channel + inbox._id)
+    ((_, number),) = direct.pubsub_numsub(channel + subscriber._id)
     return int(number)
 
 
-def thread_of(inbox: RedisSubscriber) -> threading.Thread:
-    assert inbox._thread is not None
-    return inbox._thread
+def thread_of(subscriber: RedisSubscriber) -> threading.Thread:
+    assert subscriber._thread is not None
+    return subscriber._thread

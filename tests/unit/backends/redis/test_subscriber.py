@@ -19,8 +19,8 @@ from tests.unit.backends.redis.subscribers import (
     LOCKS,
     SHOP,
     TICK,
-    InboxOwner,
     Opened,
+    RecordingHandler,
     begin,
     opened,
     subscriptions,
@@ -33,74 +33,74 @@ pytestmark = pytest.mark.usefixtures("short_polls")
 Make = Callable[..., RedisSubscriber]
 
 
-def test_each_inbox_has_a_random_name(inbox: RedisSubscriber, make_inbox: Make, proxy: Proxy) -> None:
+def test_each_subscriber_has_a_random_name(subscriber: RedisSubscriber, make_subscriber: Make, proxy: Proxy) -> None:
     """[H10] Random for each process and store, behind the prefix that its rights are given for. Without one before it is
     opened."""
-    assert inbox.channel_name(LOCKS) == ""
-    name = opened(inbox)
+    assert subscriber.channel_name(LOCKS) == ""
+    name = opened(subscriber)
     assert re.fullmatch(r"lock:\{0\}:inbox:[\w-]{12}", name)
-    assert inbox.channel_name(LOCKS) == name
-    assert inbox.channel_name(SHOP) == ""
-    assert opened(make_inbox(proxy.url)) != name
+    assert subscriber.channel_name(LOCKS) == name
+    assert subscriber.channel_name(SHOP) == ""
+    assert opened(make_subscriber(proxy.url)) != name
 
 
-def test_inbox_passes_on_queue_number_and_lock_key(
-    inbox: RedisSubscriber, owner: InboxOwner, direct: redis.Redis
+def test_subscriber_passes_on_queue_number_and_lock_key(
+    subscriber: RedisSubscriber, handler: RecordingHandler, direct: redis.Redis
 ) -> None:
     """The number of the queue, and the whole key of the lock, whatever stands in it."""
-    name = opened(inbox)
+    name = opened(subscriber)
     messages = [("1", "lock:{0}:k:order:42"), ("7f", "lock:{0}:k:a|b"), ("2", "lock:{0}:k:ключ")]
     for number, lock in messages:
         assert direct.publish(name, f"{number} {lock}") == 1
-    eventually(lambda: len(owner.messages) == 3)
-    assert owner.messages == messages
+    eventually(lambda: len(handler.messages) == 3)
+    assert handler.messages == messages
 
 
-def test_inbox_opened_many_times_subscribes_once(
-    inbox: RedisSubscriber, owner: InboxOwner, direct: redis.Redis, proxy: Proxy
+def test_subscriber_opened_many_times_subscribes_once(
+    subscriber: RedisSubscriber, handler: RecordingHandler, direct: redis.Redis, proxy: Proxy
 ) -> None:
     """[L25] However many waiters ask for it, at once and later: one thread, one connection, one subscription. [H7] Before it
     is confirmed the inbox has no name, and is answered by nothing: registered it would be passed over as dead."""
     proxy.plan("delay", "reply", of="SUBSCRIBE")
-    first = begin(inbox)
-    thread = thread_of(inbox)
-    eventually(lambda: subscriptions(direct, inbox))
-    assert (inbox.channel_name(LOCKS), first.calls) == ("", 0)
+    first = begin(subscriber)
+    thread = thread_of(subscriber)
+    eventually(lambda: subscriptions(direct, subscriber))
+    assert (subscriber.channel_name(LOCKS), first.calls) == ("", 0)
     with ThreadPoolExecutor(8) as threads:
-        results = [first, *threads.map(lambda _: begin(inbox), range(16))]
+        results = [first, *threads.map(lambda _: begin(subscriber), range(16))]
     proxy.deliver()
-    names = {each.wait() for each in [*results, begin(inbox)]}
-    assert names == {inbox.channel_name(LOCKS)}
+    names = {each.wait() for each in [*results, begin(subscriber)]}
+    assert names == {subscriber.channel_name(LOCKS)}
     assert [each.calls for each in results] == [1] * 17
-    assert thread_of(inbox) is thread
-    assert subscriptions(direct, inbox) == 1
+    assert thread_of(subscriber) is thread
+    assert subscriptions(direct, subscriber) == 1
     assert proxy.fates("SUBSCRIBE") == ["delay reply"]
-    assert owner.gaps == 1
+    assert handler.gaps == 1
 
 
-def test_inbox_without_waiters_sends_no_ping_and_is_closed_after_a_while(
-    inbox: RedisSubscriber, owner: InboxOwner, direct: redis.Redis, proxy: Proxy, tune: Tune
+def test_subscriber_without_waiters_sends_no_ping_and_is_closed_after_a_while(
+    subscriber: RedisSubscriber, handler: RecordingHandler, direct: redis.Redis, proxy: Proxy, tune: Tune
 ) -> None:
     """[L25] Its connection and its thread are gone; the next waiter has it opened again, under its name."""
-    owner.has_waiters = False
-    name = opened(inbox)
+    handler.has_waiters = False
+    name = opened(subscriber)
     threading.Event().wait(4 * TICK)
     assert proxy.fates("PING") == []
     tune(subscriber_idle=3 * TICK)
-    owner.has_waiters = True
+    handler.has_waiters = True
     threading.Event().wait(6 * TICK)
-    assert inbox.channel_name(LOCKS) == name, "somebody waits"
-    thread = thread_of(inbox)
-    owner.has_waiters = False
+    assert subscriber.channel_name(LOCKS) == name, "somebody waits"
+    thread = thread_of(subscriber)
+    handler.has_waiters = False
     eventually(lambda: not thread.is_alive())
-    assert inbox.channel_name(LOCKS) == ""
-    eventually(lambda: not subscriptions(direct, inbox))
-    assert opened(inbox) == name
+    assert subscriber.channel_name(LOCKS) == ""
+    eventually(lambda: not subscriptions(direct, subscriber))
+    assert opened(subscriber) == name
 
 
-def test_inbox_that_gets_messages_stays_open(
-    inbox: RedisSubscriber,
-    owner: InboxOwner,
+def test_subscriber_that_gets_messages_stays_open(
+    subscriber: RedisSubscriber,
+    handler: RecordingHandler,
     direct: redis.Redis,
     proxy: Proxy,
     monkeypatch: pytest.MonkeyPatch,
@@ -108,130 +108,132 @@ def test_inbox_that_gets_messages_stays_open(
 ) -> None:
     """[L25] An inbox that is told all the time isn't idle, although nobody happens to wait at its first quiet moment."""
     tune(max_poll_interval=60.0)
-    told = threading.Event()
+    received = threading.Event()
 
-    def tell(number: str, lock: str) -> None:
+    def on_message(number: str, lock: str) -> None:
         tune(max_poll_interval=TICK)  # no quiet moment comes before the message does
-        told.set()
+        received.set()
 
-    owner.told = tell  # type: ignore[method-assign]
-    name = opened(inbox)
-    owner.has_waiters = False
+    handler.on_message = on_message  # type: ignore[method-assign]
+    name = opened(subscriber)
+    handler.has_waiters = False
     now = module.now
     monkeypatch.setattr(module, "now", lambda: now() + 100)
     direct.publish(name, "1 lock")
-    assert told.wait(20)
+    assert received.wait(20)
     threading.Event().wait(4 * TICK)
-    assert inbox.channel_name(LOCKS) == name
+    assert subscriber.channel_name(LOCKS) == name
     monkeypatch.setattr(module, "now", lambda: now() + 200)
-    eventually(lambda: not subscriptions(direct, inbox))
+    eventually(lambda: not subscriptions(direct, subscriber))
 
 
-def test_waiter_that_arrives_while_the_inbox_closes_is_woken(
-    inbox: RedisSubscriber, owner: InboxOwner, monkeypatch: pytest.MonkeyPatch, tune: Tune
+def test_waiter_that_arrives_while_the_subscriber_closes_is_woken(
+    subscriber: RedisSubscriber, handler: RecordingHandler, monkeypatch: pytest.MonkeyPatch, tune: Tune
 ) -> None:
     """[H7] [H9] It may have registered under the name: the inbox stays open, and the waiter asks once more."""
     tune(subscriber_idle=0.0)
-    owner.has_waiters = False
+    handler.has_waiters = False
     closing = threading.Event()
     drop = module.drop
 
     def closed(connection: Any) -> None:
-        mine = inbox._is_current_thread()  # an earlier test's may be closing too
-        owner.has_waiters = owner.has_waiters or mine
+        mine = subscriber._is_current_thread()  # an earlier test's may be closing too
+        handler.has_waiters = handler.has_waiters or mine
         drop(connection)
         if mine:
             closing.set()
 
     monkeypatch.setattr(module, "drop", closed)
-    opened(inbox)
+    opened(subscriber)
     assert closing.wait(20)
-    eventually(lambda: owner.gaps >= 2)
-    assert inbox.channel_name(LOCKS)
+    eventually(lambda: handler.gaps >= 2)
+    assert subscriber.channel_name(LOCKS)
 
 
 def test_second_prefix_shares_the_connection(
-    inbox: RedisSubscriber, owner: InboxOwner, direct: redis.Redis, proxy: Proxy, tune: Tune
+    subscriber: RedisSubscriber, handler: RecordingHandler, direct: redis.Redis, proxy: Proxy, tune: Tune
 ) -> None:
     """[H7] [L25] Two aliases of one server: both channels on one connection. The thread that listens is interrupted, and
     whoever has the second one opened is answered when it is heard, as the first one was."""
     tune(max_poll_interval=30.0)
-    name = opened(inbox)
-    other = opened(inbox, SHOP)
+    name = opened(subscriber)
+    other = opened(subscriber, SHOP)
     assert other == SHOP + name.removeprefix(LOCKS)
-    assert inbox.channel_name(LOCKS) == name
+    assert subscriber.channel_name(LOCKS) == name
     for channel in (name, other):
         assert direct.publish(channel, f"1 {channel}") == 1
-    eventually(lambda: owner.messages == [("1", name), ("1", other)])
+    eventually(lambda: handler.messages == [("1", name), ("1", other)])
     assert len({call.link for call in proxy.calls if call.name == "message"}) == 1
-    assert owner.gaps == 2, "what was published meanwhile is lost"
+    assert handler.gaps == 2, "what was published meanwhile is lost"
 
 
-def test_second_prefix_during_the_first_confirmation_is_answered(inbox: RedisSubscriber, owner: InboxOwner) -> None:
+def test_second_prefix_during_the_first_confirmation_is_answered(
+    subscriber: RedisSubscriber, handler: RecordingHandler
+) -> None:
     """[H7] Only whoever waits for what was confirmed is answered by that."""
     second: list[Opened] = []
 
     def on_reconnect() -> None:
         if not second:
-            second.append(begin(inbox, SHOP))
+            second.append(begin(subscriber, SHOP))
 
-    owner.on_reconnect = on_reconnect  # type: ignore[method-assign]
-    opened(inbox)
-    assert second[0].wait() == inbox.channel_name(SHOP) != ""
+    handler.on_reconnect = on_reconnect  # type: ignore[method-assign]
+    opened(subscriber)
+    assert second[0].wait() == subscriber.channel_name(SHOP) != ""
 
 
-def test_second_prefix_before_the_first_confirmation_is_answered(inbox: RedisSubscriber, proxy: Proxy) -> None:
+def test_second_prefix_before_the_first_confirmation_is_answered(subscriber: RedisSubscriber, proxy: Proxy) -> None:
     """[H7] The subscription that is on its way doesn't have it: it begins anew, and both are answered."""
     proxy.plan("delay", "reply", of="SUBSCRIBE")
-    first = begin(inbox)
+    first = begin(subscriber)
     eventually(lambda: proxy.fates("SUBSCRIBE"))
-    second = begin(inbox, SHOP)
-    assert (first.wait(), second.wait()) == (inbox.channel_name(LOCKS), inbox.channel_name(SHOP))
+    second = begin(subscriber, SHOP)
+    assert (first.wait(), second.wait()) == (subscriber.channel_name(LOCKS), subscriber.channel_name(SHOP))
     assert first.name
     assert second.name
 
 
-def test_closed_inbox_opens_again_under_its_name(
-    inbox: RedisSubscriber, owner: InboxOwner, direct: redis.Redis, proxy: Proxy
+def test_closed_subscriber_opens_again_under_its_name(
+    subscriber: RedisSubscriber, handler: RecordingHandler, direct: redis.Redis, proxy: Proxy
 ) -> None:
     """Who waits for the subscription is answered at once; the thread that ends takes neither the next one's connection nor its
     name."""
     proxy.plan("delay", "reply", of="SUBSCRIBE")
-    asked = begin(inbox)
+    asked = begin(subscriber)
     eventually(lambda: proxy.holds)
-    inbox.close()
+    subscriber.close()
     assert asked.calls == 1
     for _ in range(20):
-        name = opened(inbox)
-        inbox.close()
-        inbox.close()
-        assert inbox.channel_name(LOCKS) == ""
-        assert opened(inbox) == name != ""
+        name = opened(subscriber)
+        subscriber.close()
+        subscriber.close()
+        assert subscriber.channel_name(LOCKS) == ""
+        assert opened(subscriber) == name != ""
     proxy.deliver()
-    eventually(lambda: subscriptions(direct, inbox) == 1)
+    eventually(lambda: subscriptions(direct, subscriber) == 1)
     direct.publish(name, "1 lock")
-    eventually(lambda: owner.messages)
+    eventually(lambda: handler.messages)
 
 
 def test_thread_that_ends_late_leaves_the_next_one_alone(
-    inbox: RedisSubscriber, owner: InboxOwner, direct: redis.Redis
+    subscriber: RedisSubscriber, handler: RecordingHandler, direct: redis.Redis
 ) -> None:
     """Closed while it told somebody something, and opened before it was done with that."""
     telling, go_on = threading.Event(), threading.Event()
 
-    def told(number: str, lock: str) -> None:
+    def on_message(number: str, lock: str) -> None:
         telling.set()
         go_on.wait(20)
 
-    owner.told = told  # type: ignore[method-assign]
-    name = opened(inbox)
-    thread = thread_of(inbox)
+    handler.on_message = on_message  # type: ignore[method-assign]
+    name = opened(subscriber)
+    thread = thread_of(subscriber)
     direct.publish(name, "1 lock")
     assert telling.wait(20)
-    inbox.close()
-    assert opened(inbox) == name
+    subscriber.close()
+    assert opened(subscriber) == name
     go_on.set()
     eventually(lambda: not thread.is_alive())
-    assert inbox.channel_name(LOCKS) == name
-    inbox.close()
-    eventually(lambda: not subscriptions(direct, inbox))
+    assert subscriber.channel_name(LOCKS) == name
+    subscriber.close()
+    eventually(lambda: not subscriptions(direct, subscriber))
