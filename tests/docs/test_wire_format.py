@@ -17,7 +17,7 @@ from tests.probes.scripts import NAMES, commands_of, source_of
 from tools.redis_server import RedisServer
 
 PAGE = "reference/wire-format.md"
-SCRIPT = r"(lock|queue|index|record|fence|load)/\w+"
+SCRIPT = r"(lock|waiters|index|record|fence|load)/\w+"
 
 
 def count(cell: str, separator: str) -> int:
@@ -97,7 +97,7 @@ def test_page_names_every_key_of_a_load(
     with ThreadPoolExecutor(1) as pool:
         for cache in ("default", "files"):
             caches[f"over {cache}"].clear()
-            invalidate("sales", cache=cache, settle=60)
+            invalidate("sales", cache=cache, replica_lag=60)
             get_or_load("sales", lambda cache=cache: load(cache), cache=cache)
             assert waiters.pop().result(30) == "loaded"
             redis_server.command("DEL", ":1:sales", *seen)
