@@ -17,14 +17,14 @@ from .core.digests import digest_of
 from .core.keys import escaped_in, readable
 from .core.runner import arun, run
 from .handler import DEFAULT, locks
-from .primitives.shared.index import entries, looks
+from .primitives.shared.index import entries, inspecting_many
 from .primitives.shared.lock_info import LockInfo, State, info_of
-from .primitives.shared.record_values import queued_in
+from .primitives.shared.record_values import queued_index
 
 if TYPE_CHECKING:
     from .client import Locks
     from .core.commands import Program
-    from .primitives.shared.index import Entry, Look
+    from .primitives.shared.index import Entry, Inspection
 
 __all__ = [
     "COLUMNS",
@@ -248,7 +248,7 @@ def _listing(client: Locks, match: str, state: Choice, order: str, limit: int, c
 def _listings(client: Locks, part: str) -> list[tuple[str, str]]:
     """The indexes that have a part, and what it is called there."""
     if part == "queued":
-        return [(queued_in(listing), "held") for listing in client.listings]
+        return [(queued_index(listing), "held") for listing in client.listings]
     return [(listing, part) for listing in client.listings]
 
 
@@ -279,7 +279,7 @@ def _matching(match: str) -> Callable[[Entry], bool]:
 
 
 def _looking(client: Locks, found: list[Entry], now: float) -> Program[list[LockInfo]]:
-    seen = yield from looks([entry.lock for entry in found])
+    seen = yield from inspecting_many([entry.lock for entry in found])
     return [
         _info(client, readable(escaped_in(entry.lock)), look, now, entry.ends)
         for entry, look in zip(found, seen, strict=True)
@@ -288,11 +288,11 @@ def _looking(client: Locks, found: list[Entry], now: float) -> Program[list[Lock
 
 def _finding(client: Locks, key: str) -> Program[LockInfo]:
     lock = client.listed(key).keys.lock
-    (look,) = yield from looks([lock])
+    (look,) = yield from inspecting_many([lock])
     return _info(client, readable(escaped_in(lock)), look)
 
 
-def _info(client: Locks, key: str, look: Look, now: float = 0.0, ends: float = 0.0) -> LockInfo:
+def _info(client: Locks, key: str, look: Inspection, now: float = 0.0, ends: float = 0.0) -> LockInfo:
     return info_of(client.settings.alias, key, look, client.max_hold, now, ends)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from ..inspection import COLUMNS, STATES
-from ..primitives.shared.fence_counter import LARGEST
+from ..primitives.shared.fence_counter import LARGEST_FENCE
 from .console import Console, Options
 from .fences import fence
 from .listing import list_, show, watch
@@ -128,7 +128,7 @@ def _count(text: str) -> int:
 
 
 def _fence(text: str) -> int:
-    if not text.isdecimal() or int(text) > LARGEST:
+    if not text.isdecimal() or int(text) > LARGEST_FENCE:
         raise ArgumentTypeError(_("%s is no fence: a whole number of some 16 digits") % repr(text))
     return int(text)
 

@@ -21,7 +21,7 @@ from ..core.queue_values import Attempt, QueuePosition, Waiter
 from ..core.replies import members, number, text, yes_or_no
 from ..core.runner import run_twice_if_interrupted
 from .shared.requests import WaitRequest
-from .shared.retry import Answer, RetryLimits, retry_command
+from .shared.retry import CommandReply, RetryLimits, retry_command
 from .shared.wait_loop import Outcome, wait_loop
 
 if TYPE_CHECKING:
@@ -34,18 +34,18 @@ KIND: Final = "load"
 
 Value: TypeAlias = "bytes | str | int"
 
-BUSY, OURS, FRESH, FAILED, EXTRA = range(5)
+BUSY, CLAIMED, FRESH, FAILED, UNCOORDINATED = range(5)
 """What the store says to a claim."""
 
-NEVER: Final = -1
+NEVER_FRESH: Final = -1
 """No value is fresh enough: whatever is there is loaded anew."""
 
-TAKE, PAST_NOTES = 1, 2
+OVERRIDE_CLAIM, OVERRIDE_FAILURE = 1, 2
 """What a claim overrides: whoever has it; the note of a load that failed, or wasn't stored."""
 
 LONGEST_REASON: Final = 500
 
-ONCE: Final = RetryLimits(0.0, 0.0)
+NO_RETRY: Final = RetryLimits(0.0, 0.0)
 
 
 class LoadKeys(NamedTuple):
@@ -64,7 +64,7 @@ class Claim(NamedTuple):
     """What came of a claim.
 
     Attributes:
-        verdict: ``BUSY``, ``OURS``, ``FRESH``, ``FAILED`` or ``EXTRA``.
+        verdict: ``BUSY``, ``CLAIMED``, ``FRESH``, ``FAILED`` or ``UNCOORDINATED``.
         lease_left: seconds until the claim of whoever has it ends, or until a failure is forgotten.
         value_left: milliseconds that the value has; -1: for ever, -2: there is none.
         value: as the store has it.
@@ -112,7 +112,7 @@ class ClaimRequest(WaitRequest):
         *,
         lease: int,
         renew_for: float = 0.0,
-        fresh_above: int = NEVER,
+        fresh_above: int = NEVER_FRESH,
         take: int = 0,
         extra: int | None = None,
         token: str = "",
@@ -129,7 +129,7 @@ class ClaimRequest(WaitRequest):
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadLease:
     """The load of one value. Its methods are programs."""
 
     performer: Performer
@@ -193,9 +193,9 @@ class Load:
     def checking(self, token: str, lease: int, *, by_permit: bool = False) -> Program[tuple[bool, int]]:
         """Prolong the claim, or the permit; whether it is still ours, and for how many milliseconds values settle."""
         keys = self.keys.permit if by_permit else self.keys.lease, self.keys.generation, self.keys.settling
-        return (yield from self._asked(Command("load/renew", keys, (token, lease), _checked), self.patience))  # type: ignore[no-any-return]
+        return (yield from self._asked(Command("load/renew", keys, (token, lease), _parse_renew), self.patience))  # type: ignore[no-any-return]
 
-    def fencing(self, keep: int = 0, settle: int = 0, patience: RetryLimits = ONCE) -> Program[bool]:
+    def fencing(self, keep: int = 0, settle: int = 0, patience: RetryLimits = NO_RETRY) -> Program[bool]:
         """Invalidate the value: a load that runs isn't stored. True if there was one, as far as the store knows.
 
         Args:
@@ -212,11 +212,13 @@ class Load:
         """Write a value, where values live here, for so many milliseconds (-1: for ever, 0: delete it): a load that runs
         isn't stored."""
         lease, waiters, _, _, permit, where, _ = self.keys
-        yield from self._asked(Command("load/put", (lease, waiters, permit, where), (keep, value), yes_or_no), ONCE)
+        yield from self._asked(Command("load/put", (lease, waiters, permit, where), (keep, value), yes_or_no), NO_RETRY)
 
     def prolong(self, token: str, lease: int) -> Command[bool]:
         """What the renewal sends."""
-        return Command("load/renew", (self.keys.lease, self.keys.generation, self.keys.settling), (token, lease), _ours)
+        return Command(
+            "load/renew", (self.keys.lease, self.keys.generation, self.keys.settling), (token, lease), _parse_owned
+        )
 
     # For waiting().
 
@@ -226,13 +228,13 @@ class Load:
         args = wish.token, wish.lease, wish.fresh_above, int(wish.take), extra, *line
         return Command("load/claim", self._all_keys, args, self._read)
 
-    def _outcome(self, wish: ClaimRequest, attempt: Attempt, answer: Answer) -> Outcome[Claim]:
+    def _outcome(self, wish: ClaimRequest, attempt: Attempt, answer: CommandReply) -> Outcome[Claim]:
         claim: Claim = answer[0]._replace(asked=answer[1], waited=wish.busy)
         wish.position = claim.position
         if claim.verdict == BUSY:
             wish.busy = True
             return claim, False, claim.lease_left, ()
-        if claim.verdict == OURS and wish.renew_for:
+        if claim.verdict == CLAIMED and wish.renew_for:
             hold = self._hold(wish, answer[1])
             self.performer.watch(hold, self.prolong, wish.lease)
             claim = claim._replace(hold=hold)
@@ -304,10 +306,10 @@ class Load:
         return Claim(verdict, left / 1000, lives, value, text(said), QueuePosition(number(enqueued_at)))
 
 
-def _checked(reply: Any) -> tuple[bool, int]:
+def _parse_renew(reply: Any) -> tuple[bool, int]:
     mine, settling = members(reply)
     return yes_or_no(mine), number(settling)
 
 
-def _ours(reply: Any) -> bool:
-    return _checked(reply)[0]
+def _parse_owned(reply: Any) -> bool:
+    return _parse_renew(reply)[0]

@@ -21,7 +21,7 @@ from ..core.keys import ALL
 from ..core.queue_values import Attempt, QueuePosition
 from ..core.replies import forced, freed, members, moment, number, text, yes_or_no
 from .shared.base_lock import BaseLock
-from .shared.record_values import queued_in
+from .shared.record_values import queued_index
 from .shared.requests import NOT_QUEUED, AcquireRequest, Busy, ForeignValue, Granted
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ class Lock(BaseLock):
         about = holders.describe(forks.known, owners.name_of(ask.owner), self.name, options.metadata)
         if not attempt.address and attempt.handed is None:
             free = (keys.lock, keys.fence, keys.listing) if options.index else (keys.lock, keys.fence)
-            return Command("lock/acquire", free, (ask.token, options.lease, about), read_verdict)
+            return Command("lock/acquire", free, (ask.token, options.lease, about), parse_acquire)
         handed = "" if attempt.handed is None else attempt.handed.hold.token
         tuning = self.performer.tuning
         lease = options.lease + round(1000 * tuning.local_reuse_window)
         queue = attempt.address, attempt.enqueued_at, int(attempt.more), tuning.waiter_ttl
         args = ask.token, lease, about, handed, *queue
         waited = (keys.lock, keys.fence, keys.waiters)
-        return Command("lock/acquire", (*waited, keys.listing) if options.index else waited, args, read_verdict)
+        return Command("lock/acquire", (*waited, keys.listing) if options.index else waited, args, parse_acquire)
 
     def _free(self, token: str, address: str = "") -> Command[int]:
         args: tuple[str | int, ...] = (token, address, self.performer.tuning.waiter_ttl) if address else (token,)
@@ -60,7 +60,7 @@ class Lock(BaseLock):
     def _prolong(self, token: str, lease: int) -> Command[bool]:
         keys = self.keys
         listed = (keys.lock, keys.listing) if self.options.index else (keys.lock,)
-        return Command("lock/renew", listed, (lease, token), read_renewed)
+        return Command("lock/renew", listed, (lease, token), parse_renew)
 
     def adopt_command(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
         owner: Any = hold.owner()
@@ -71,14 +71,14 @@ class Lock(BaseLock):
 
     def _tell(self, token: str, lease: int, *, fence: int, since: float, about: str) -> Command[bool]:
         age = round(1000 * (clock.now() - since))
-        return Command("lock/adopt", self._prolong(token, lease).keys, (lease, token, fence, age, about), read_renewed)
+        return Command("lock/adopt", self._prolong(token, lease).keys, (lease, token, fence, age, about), parse_renew)
 
     def _inspect(self) -> Command[Holder | None]:
-        return Command("lock/inspect", (self.keys.lock,), (KIND,), partial(read_holder, self))
+        return Command("lock/inspect", (self.keys.lock,), (KIND,), partial(parse_inspect, self))
 
     def _force(self, fence: int | None, ask: bool) -> Command[int]:
         # a record that is listed may be freed so, too, and waits in an index of its own
-        queued = (queued_in(self.keys.listing),) if self.options.index else ()
+        queued = (queued_index(self.keys.listing),) if self.options.index else ()
         args = "" if fence is None else fence, self.keys.inbox + ALL, int(ask)
         return Command("lock/force_release", self._to_free + queued, args, forced)
 
@@ -88,7 +88,7 @@ class Lock(BaseLock):
         return (keys.lock, keys.waiters, keys.listing) if self.options.index else (keys.lock, keys.waiters)
 
 
-def read_verdict(reply: Any) -> Granted | Busy | ForeignValue:
+def parse_acquire(reply: Any) -> Granted | Busy | ForeignValue:
     """A fence, ``[1, fence, free, arrival, others]``, ``[0, lease left ms, fence, since ms, holder, arrival, others]`` or
     ``[-1, what lives there]``."""
     if type(reply) is int and reply > SMALLEST_FENCE:
@@ -96,28 +96,28 @@ def read_verdict(reply: Any) -> Granted | Busy | ForeignValue:
     outcome = members(reply)[0]
     if outcome == 1:
         _, fence, free, *position = reply
-        return Granted(number(fence), yes_or_no(free), _standing(*position))
+        return Granted(number(fence), yes_or_no(free), _parse_position(*position))
     if outcome == 0:
-        return Busy(reply[1] / 1000, _holder(reply[1:5]), _standing(*reply[5:]))
-    return _foreign(reply)
+        return Busy(reply[1] / 1000, _parse_holder(reply[1:5]), _parse_position(*reply[5:]))
+    return _parse_foreign_value(reply)
 
 
 SMALLEST_FENCE: Final = 99
 """Fences are microseconds of a clock. A number as small as this is the answer to something else."""
 
 
-def _standing(enqueued_at: Any, others: Any) -> QueuePosition:
+def _parse_position(enqueued_at: Any, others: Any) -> QueuePosition:
     return QueuePosition(number(enqueued_at), yes_or_no(others)) if enqueued_at or others else NOT_QUEUED
 
 
-def _foreign(reply: Any) -> ForeignValue:
+def _parse_foreign_value(reply: Any) -> ForeignValue:
     outcome, what = reply
     if outcome != -1:
         raise ValueError(reply)
     return ForeignValue(text(what))
 
 
-def read_renewed(reply: Any) -> bool:
+def parse_renew(reply: Any) -> bool:
     """Of one lock."""
     (answer,) = members(reply)
     return yes_or_no(answer)
@@ -137,32 +137,32 @@ def merged_renewal(commands: Sequence[Command[bool]]) -> Command[list[bool]]:
     first = commands[0]
     locks = [command.keys[0] for command in commands]
     tokens = [command.args[1] for command in commands]
-    return Command("lock/renew", (*locks, *first.keys[1:]), (first.args[0], *tokens), read_merged_renewal)
+    return Command("lock/renew", (*locks, *first.keys[1:]), (first.args[0], *tokens), parse_merged_renewal)
 
 
-def read_merged_renewal(reply: Any) -> list[bool]:
+def parse_merged_renewal(reply: Any) -> list[bool]:
     return [yes_or_no(answer) for answer in members(reply)]
 
 
-def read_holder(lock: Lock, reply: Any) -> Holder | None:
-    """As ``read_look``.
+def parse_inspect(lock: Lock, reply: Any) -> Holder | None:
+    """As ``parse_inspected_lock``.
 
     Raises:
         LockKeyError: it is no lock.
     """
-    found = read_look(members(reply))
+    found = parse_inspected_lock(members(reply))
     if isinstance(found, ForeignValue):
         raise lock.misplaced(found)
     return found
 
 
-def read_look(reply: Sequence[Any]) -> Holder | ForeignValue | None:
+def parse_inspected_lock(reply: Sequence[Any]) -> Holder | ForeignValue | None:
     """``[]`` if it is free, else the beginning of a busy verdict, or ``[-1, what lives there]``."""
     if not reply:
         return None
-    return _holder(list(reply[1:])) if reply[0] == 0 else _foreign(reply)
+    return _parse_holder(list(reply[1:])) if reply[0] == 0 else _parse_foreign_value(reply)
 
 
-def _holder(fields: list[Any]) -> Holder:
+def _parse_holder(fields: list[Any]) -> Holder:
     left, fence, since, about = fields
     return holders.read(text(about), fence=number(fence), since=moment(since or b"0"), lease_left=left / 1000)

@@ -24,20 +24,20 @@ from ..core.runner import arun, run, run_twice_if_interrupted
 from .shared.record_values import (
     ChangeRequest,
     Record,
-    Reply,
+    RecordReply,
     ShowInAdmin,
     Write,
     Written,
-    again,
-    dropped,
+    as_text,
     json_of,
-    longest,
-    mark_of,
-    plain,
-    queued_in,
-    touched,
+    nonce_suffix,
+    parse_dropped,
+    parse_touched,
+    queued_index,
+    renewal_seconds,
+    renewed_record,
 )
-from .shared.retry import Answer, retry_command
+from .shared.retry import CommandReply, retry_command
 from .shared.wait_loop import Outcome, wait_loop
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class RecordRef:
     # The programs.
 
     def _getting(self) -> Program[Record | None]:
-        reply: Reply = (yield from self._ask(self._get()))[0]
+        reply: RecordReply = (yield from self._ask(self._get()))[0]
         return reply.record
 
     def _putting(self, write: Write) -> Program[Written]:
@@ -172,7 +172,7 @@ class RecordRef:
             raise
         except BaseException as failure:
             if write.expected is None and not (isinstance(failure, LockBackendError) and not failure.outcome_unknown):
-                yield Cleanup(self.lock_id, self._drop(0, write.nonce, dropped), write.lease / 1000)
+                yield Cleanup(self.lock_id, self._drop(0, write.nonce, parse_dropped), write.lease / 1000)
             raise
         if not reply.ok or reply.record is None:
             return Written(False, reply.record)
@@ -211,11 +211,11 @@ class RecordRef:
         waiter = Waiter(self.lock_id, wish.home, self.keys.inbox, wish=wish)
         return (yield from wait_loop(self, wish, waiter, record, self.options.waits))
 
-    def _question(self, wish: ChangeRequest, attempt: Attempt) -> Command[Reply]:
+    def _question(self, wish: ChangeRequest, attempt: Attempt) -> Command[RecordReply]:
         return self._get(wish.known, attempt)
 
-    def _outcome(self, wish: ChangeRequest, attempt: Attempt, answer: Answer) -> Outcome[Record | None]:
-        reply: Reply = answer[0]
+    def _outcome(self, wish: ChangeRequest, attempt: Attempt, answer: CommandReply) -> Outcome[Record | None]:
+        reply: RecordReply = answer[0]
         wish.position = reply.position
         record = reply.record
         if (0 if record is None else record.version) != wish.known:
@@ -234,7 +234,7 @@ class RecordRef:
         if isinstance(failure, LockBackendError):
             self._named(failure)
 
-    def _ask(self, command: Command[Reply], until: float | None = None) -> Program[Answer]:
+    def _ask(self, command: Command[RecordReply], until: float | None = None) -> Program[CommandReply]:
         if until is None:
             until = clock.now() + self.options.wait
         try:
@@ -249,7 +249,7 @@ class RecordRef:
 
     # The commands.
 
-    def _get(self, known: int = 0, attempt: Attempt | None = None) -> Command[Reply]:
+    def _get(self, known: int = 0, attempt: Attempt | None = None) -> Command[RecordReply]:
         args: tuple[str | int, ...] = ()
         if attempt is not None:
             args = known, attempt.address, attempt.enqueued_at, int(attempt.more), self.performer.tuning.waiter_ttl
@@ -271,10 +271,10 @@ class RecordRef:
             raise ValueError("max_hold and on_lost are for a record that is renewed: renew=True")
         if on_lost is not None and not callable(on_lost):
             raise ValueError(f"on_lost is None or a callable, not {on_lost!r}")
-        mark = mark_of(show_in_admin)
+        mark = nonce_suffix(show_in_admin)
         lease = self.options.lease if expire is None else lease_ms(expire)
         usual = self.options.renew_for
-        renew_for = None if not renew else usual if max_hold is None else longest(max_hold)
+        renew_for = None if not renew else usual if max_hold is None else renewal_seconds(max_hold)
         forks.pid()
         nonce = tokens.mint_token() + mark
         args = 0 if expected is None else Record._known(expected).version, nonce, lease, text
@@ -285,7 +285,7 @@ class RecordRef:
         return Command("record/drop", self.keys[:2] + self._indexes, (version, nonce), parse)
 
     def _prolong(self, version: int, token: str, lease: int) -> Command[bool]:
-        return Command("record/touch", self._touched, (version, lease, 0), touched)
+        return Command("record/touch", self._touched, (version, lease, 0), parse_touched)
 
     @property
     def _touched(self) -> tuple[str, ...]:
@@ -295,7 +295,7 @@ class RecordRef:
     def _indexes(self) -> tuple[str, ...]:
         """Where the store lists records, if it does."""
         listing = self.keys.listing
-        return (listing, queued_in(listing)) if self.options.index else ()
+        return (listing, queued_index(listing)) if self.options.index else ()
 
     def _hold(self, write: Write, fields: Mapping[str, Any], version: int, sent: float) -> Hold:
         hold = Hold(
@@ -316,30 +316,30 @@ class RecordRef:
         )
         if write.on_lost is not None:
             # made when it is called for: the user may have kept the record that a touch returned
-            hold.grant = partial(again, version, fields, write.lease, weakref.ref(hold))
+            hold.grant = partial(renewed_record, version, fields, write.lease, weakref.ref(hold))
         return hold
 
     # The replies.
 
-    def _read(self, reply: list[Any]) -> Reply:
+    def _read(self, reply: list[Any]) -> RecordReply:
         """``[1, version]``, ``[1]``, ``[0, lease left ms, version, fields]``, ``[0]`` or ``[-1, what lives there]``."""
         outcome, *rest = reply
         if outcome == -1:
             raise LockKeyError(
-                f"the key of record {self.name!r} of alias {self.alias!r} holds {plain(rest[0])}. "
+                f"the key of record {self.name!r} of alias {self.alias!r} holds {as_text(rest[0])}. "
                 "Delete that, or choose another key or KEY_PREFIX",
                 key=self.key,
                 name=self.name,
                 alias=self.alias,
             )
         if outcome == 1:
-            return Reply(True, Record(int(rest[0]), {}, 0.0) if rest else None)
+            return RecordReply(True, Record(int(rest[0]), {}, 0.0) if rest else None)
         if not rest:
-            return Reply(False, None)
+            return RecordReply(False, None)
         left, version, fields = rest
-        return Reply(False, Record(number(version), parsed(plain(fields)), number(left) / 1000))
+        return RecordReply(False, Record(number(version), parsed(as_text(fields)), number(left) / 1000))
 
-    def _read_got(self, reply: list[Any]) -> Reply:
+    def _read_got(self, reply: list[Any]) -> RecordReply:
         """As ``_read``, and at the end when this process lined up."""
         if reply[0] == -1:
             return self._read(reply)

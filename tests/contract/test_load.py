@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.contract.matrix import Caller, eventually, threads_only
-from tests.probes.load import BUSY, EXTRA, FAILED, FRESH, MINUTE, OURS, LoadCalls
+from tests.probes.load import BUSY, CLAIMED, FAILED, FRESH, MINUTE, UNCOORDINATED, LoadCalls
 
 MINE, THEIRS, NEXT = "mine-token", "their-token", "next-token"
 
@@ -20,7 +20,7 @@ def test_a_claim_is_ours_and_busy_for_others_until_its_lease_ends(
     """[S32] On the store's clock. A repeated one is ours, as after a lost reply."""
     for _ in range(2):
         claim = alice(any_load.claim, MINE)
-        assert (claim.verdict, claim.value_left, claim.value) == (OURS, -2, None)
+        assert (claim.verdict, claim.value_left, claim.value) == (CLAIMED, -2, None)
         assert 50 < claim.lease_left <= 60
     claim = bob(any_load.claim, THEIRS)
     assert claim.verdict == BUSY
@@ -38,7 +38,7 @@ def test_a_claim_returns_the_stored_value(load: LoadCalls, alice: Caller, bob: C
     assert 50_000 < claim.value_left <= MINUTE
     ours = alice(load.claim, MINE, fresh_above=MINUTE)
     theirs = bob(load.claim, THEIRS, fresh_above=MINUTE)
-    assert (ours.verdict, ours.value) == (OURS, b"value")
+    assert (ours.verdict, ours.value) == (CLAIMED, b"value")
     assert (theirs.verdict, theirs.value) == (BUSY, b"value")
     alice(load.store, MINE, b"value", -1)
     claim = alice(load.claim, THEIRS, fresh_above=10**12)
@@ -48,24 +48,24 @@ def test_a_claim_returns_the_stored_value(load: LoadCalls, alice: Caller, bob: C
 def test_a_claim_with_take_voids_the_first_one(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
     """Its value may be older than a change that the second loader knows of. A fresh value doesn't count either."""
     alice(any_load.claim, MINE)
-    assert bob(any_load.claim, THEIRS, take=True).verdict == OURS
+    assert bob(any_load.claim, THEIRS, take=True).verdict == CLAIMED
     assert not alice(any_load.store, MINE, b"old")
     assert bob(any_load.store, THEIRS, b"new")
-    assert alice(any_load.claim, MINE, take=True).verdict == OURS
+    assert alice(any_load.claim, MINE, take=True).verdict == CLAIMED
 
 
 def test_one_extra_loader_at_a_time_loads_without_storing(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
     """[S12] nginx's proxy_cache_lock_age."""
     alice(any_load.claim, MINE)
-    assert bob(any_load.claim, THEIRS, extra=MINUTE).verdict == EXTRA
+    assert bob(any_load.claim, THEIRS, extra=MINUTE).verdict == UNCOORDINATED
     assert bob(any_load.claim, THEIRS, extra=MINUTE).verdict == BUSY
     assert bob(any_load.claim, NEXT, extra=MINUTE).verdict == BUSY
     assert not bob(any_load.store, THEIRS, b"extra")
     assert alice(any_load.store, MINE)
     other = any_load.sibling("later")
     alice(other.claim, MINE)
-    assert bob(other.claim, THEIRS, extra=50).verdict == EXTRA
-    eventually(lambda: bob(other.claim, NEXT, extra=50).verdict == EXTRA)
+    assert bob(other.claim, THEIRS, extra=50).verdict == UNCOORDINATED
+    eventually(lambda: bob(other.claim, NEXT, extra=50).verdict == UNCOORDINATED)
 
 
 def test_an_extra_loader_does_not_prolong_the_lease(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
@@ -73,11 +73,11 @@ def test_an_extra_loader_does_not_prolong_the_lease(any_load: LoadCalls, alice: 
     for _ in range(5):  # a machine that stands still may end the first lease too soon
         alice(any_load.claim, MINE, lease=0.2)
         verdict = bob(any_load.claim, THEIRS, extra=0).verdict
-        if verdict != OURS:
+        if verdict != CLAIMED:
             break
         bob(any_load.give_up, THEIRS)
-    assert verdict == EXTRA
-    eventually(lambda: bob(any_load.claim, NEXT).verdict == OURS)
+    assert verdict == UNCOORDINATED
+    eventually(lambda: bob(any_load.claim, NEXT).verdict == CLAIMED)
 
 
 # Stores
@@ -96,7 +96,7 @@ def test_a_stored_value_has_its_lifetime(load: LoadCalls, alice: Caller) -> None
 def test_a_store_ends_the_claim(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
     alice(any_load.claim, MINE)
     assert alice(any_load.store, MINE, keep=0)
-    assert bob(any_load.claim, THEIRS).verdict == OURS
+    assert bob(any_load.claim, THEIRS).verdict == CLAIMED
 
 
 def test_a_store_without_a_claim_is_refused(load: LoadCalls, alice: Caller, bob: Caller) -> None:
@@ -148,7 +148,7 @@ def test_a_load_that_is_given_up_by_its_loader_is_free(any_load: LoadCalls, alic
     assert bob(any_load.check, THEIRS) == (False, 0)
     assert not bob(any_load.give_up, THEIRS, MINUTE, "not mine")
     assert alice(any_load.give_up, MINE)
-    assert bob(any_load.claim, THEIRS).verdict == OURS
+    assert bob(any_load.claim, THEIRS).verdict == CLAIMED
     assert not alice(any_load.give_up, MINE)
     assert bob(any_load.store, THEIRS)
 
@@ -161,9 +161,9 @@ def test_a_failure_is_returned_for_its_time(any_load: LoadCalls, alice: Caller, 
         claim = bob(any_load.claim, THEIRS)
         assert (claim.verdict, claim.said) == (FAILED, why.encode(errors="replace").decode()[:500])
         assert 0 < claim.lease_left <= 60
-    assert alice(any_load.claim, MINE, take=True).verdict == OURS
+    assert alice(any_load.claim, MINE, take=True).verdict == CLAIMED
     assert alice(any_load.give_up, MINE, 100, "and not yet")
-    eventually(lambda: bob(any_load.claim, THEIRS).verdict == OURS)
+    eventually(lambda: bob(any_load.claim, THEIRS).verdict == CLAIMED)
 
 
 def test_a_failure_is_forgotten(any_load: LoadCalls, alice: Caller, bob: Caller) -> None:
@@ -174,7 +174,7 @@ def test_a_failure_is_forgotten(any_load: LoadCalls, alice: Caller, bob: Caller)
         alice(load.give_up, MINE, MINUTE, "why")
         if end != "take":
             bob(getattr(load, end))
-        assert bob(load.claim, THEIRS, take=end == "take").verdict == OURS, end
+        assert bob(load.claim, THEIRS, take=end == "take").verdict == CLAIMED, end
 
 
 # Invalidation
@@ -187,7 +187,7 @@ def test_a_load_that_is_invalidated_stores_nothing(any_load: LoadCalls, alice: C
     bob(any_load.invalidate)
     assert alice(any_load.check, MINE) == (False, 0)
     assert not alice(any_load.store, MINE, b"old")
-    assert bob(any_load.claim, THEIRS).verdict == OURS
+    assert bob(any_load.claim, THEIRS).verdict == CLAIMED
     assert not alice(any_load.store, MINE, b"old")
     assert bob(any_load.store, THEIRS, b"new")
 
@@ -253,7 +253,7 @@ def test_a_writer_blocks_claims_and_stores_of_all_its_keys(any_load: LoadCalls, 
     assert alice(any_load.claim, NEXT).verdict == BUSY
     alice(any_load.unblock, MINE)
     for each in (any_load, other):
-        assert alice(each.claim, NEXT).verdict == OURS
+        assert alice(each.claim, NEXT).verdict == CLAIMED
 
 
 def test_the_end_of_a_write_voids_a_load_that_was_claimed_meanwhile(
@@ -261,10 +261,10 @@ def test_the_end_of_a_write_voids_a_load_that_was_claimed_meanwhile(
 ) -> None:
     """[S4] It may have read what was there before the write."""
     alice(any_load.block, MINE)
-    assert bob(any_load.claim, THEIRS, take=True).verdict == OURS
+    assert bob(any_load.claim, THEIRS, take=True).verdict == CLAIMED
     alice(any_load.unblock, MINE)
     assert not bob(any_load.store, THEIRS, b"maybe old")
-    assert bob(any_load.claim, NEXT).verdict == OURS
+    assert bob(any_load.claim, NEXT).verdict == CLAIMED
 
 
 # Generations
@@ -279,7 +279,7 @@ def test_a_new_generation_voids_all_loads(any_load: LoadCalls, alice: Caller, bo
     for each in (any_load, other):
         assert alice(each.check, MINE) == (False, 0)
         assert not alice(each.store, MINE, b"old")
-        assert bob(each.claim, THEIRS).verdict == OURS
+        assert bob(each.claim, THEIRS).verdict == CLAIMED
         assert bob(each.store, THEIRS, b"new")
     alice(any_load.claim, MINE, take=True)
     for _ in range(3):

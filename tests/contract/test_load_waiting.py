@@ -11,7 +11,7 @@ from django_redis_locks import LockBackendError
 from django_redis_locks.testing import ManualClock
 from tests.contract.matrix import PATIENCE, Caller, Face, eventually, on_memory, start_queueing, wait_until_prolonged
 from tests.probes.engine import all_registered, engine, lost_replies, strike_head
-from tests.probes.load import BUSY, FAILED, FRESH, MINUTE, OURS, LoadCalls, is_held
+from tests.probes.load import BUSY, CLAIMED, FAILED, FRESH, MINUTE, LoadCalls, is_held
 
 MINE, THEIRS, NEXT = "mine-token", "their-token", "next-token"
 
@@ -36,18 +36,18 @@ def start_waiting(load: LoadCalls, caller: Caller, token: str, wait: float = 2 *
 @counts_on_wake_ups
 def test_all_waiters_are_woken_by_each_end_of_a_load(any_load: LoadCalls, face: Face, alice: Caller) -> None:
     """[S24] Without polling. They needn't wake one another for a value, which has no holder."""
-    stored = FRESH if any_load.same_server else OURS
+    stored = FRESH if any_load.same_server else CLAIMED
     for end, expected in {
         "store": stored,
-        "give_up": OURS,
+        "give_up": CLAIMED,
         "fail": FAILED,
-        "invalidate": OURS,
-        "unblock": OURS,
+        "invalidate": CLAIMED,
+        "unblock": CLAIMED,
         "take": stored,
     }.items():
         load = any_load.sibling(end)
         alice(load.block if end == "unblock" else load.claim, MINE)
-        callers = [face.caller() for _ in range(1 if expected == OURS else 3)]
+        callers = [face.caller() for _ in range(1 if expected == CLAIMED else 3)]
         waiting = [start_waiting(load, caller, f"token-{number}") for number, caller in enumerate(callers)]
         with face.commands() as commands:
             if end == "take":
@@ -75,9 +75,9 @@ def test_a_waiter_claims_after_the_lease_of_a_dead_loader_or_writer(
 ) -> None:
     """[S11] [S36]"""
     alice(any_load.claim, MINE, lease=0.2)
-    assert bob(any_load.claim, THEIRS, wait=10).verdict == OURS
+    assert bob(any_load.claim, THEIRS, wait=10).verdict == CLAIMED
     alice(any_load.block, MINE, lease=200)
-    assert bob(any_load.claim, THEIRS, wait=10).verdict == OURS
+    assert bob(any_load.claim, THEIRS, wait=10).verdict == CLAIMED
 
 
 # Waiters that leave
@@ -107,9 +107,9 @@ def test_a_waiter_that_is_killed_leaves_no_claim(face: Face, load: LoadCalls, al
     with pytest.raises(Killed):
         first.result(PATIENCE)
     alice(load.give_up, MINE)
-    assert second.result(PATIENCE).verdict == OURS
+    assert second.result(PATIENCE).verdict == CLAIMED
     assert alice(load.store, NEXT)
-    assert alice(load.claim, MINE, fresh_above=-1).verdict == OURS
+    assert alice(load.claim, MINE, fresh_above=-1).verdict == CLAIMED
 
 
 # Renewal
@@ -141,7 +141,7 @@ def test_renewal_ends_after_max_hold(
     assert bob(any_load.claim, THEIRS).verdict == BUSY
     assert is_held(claim)
     manual_clock.advance(40)
-    assert bob(any_load.claim, THEIRS).verdict == OURS
+    assert bob(any_load.claim, THEIRS).verdict == CLAIMED
 
 
 # Lost replies
@@ -156,5 +156,5 @@ def test_an_unanswered_claim_or_store_ends_the_claim(load: LoadCalls, alice: Cal
         with lost_replies(), pytest.raises(LockBackendError):
             alice(call, MINE)
         engine().settle(10)
-        assert bob(load.claim, THEIRS, fresh_above=-1).verdict == OURS
+        assert bob(load.claim, THEIRS, fresh_above=-1).verdict == CLAIMED
         bob(load.give_up, THEIRS)

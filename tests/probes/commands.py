@@ -14,7 +14,7 @@ from django_redis_locks.core import holder as holders
 from django_redis_locks.core.commands import Command
 from django_redis_locks.core.keys import waiters_of
 from django_redis_locks.core.queue_values import Attempt, HandedOverLock, QueuePosition
-from django_redis_locks.primitives.lock import read_verdict
+from django_redis_locks.primitives.lock import parse_acquire
 from django_redis_locks.primitives.shared.requests import AcquireRequest, Busy, ForeignValue, Granted
 
 NEAR = 10.0
@@ -234,7 +234,7 @@ class RandomCommands:
 
 def _parse_holder(reply: list[Any]) -> Granted | Busy | ForeignValue | None:
     """As the lock does, but a foreign value under the key is an answer and no error."""
-    return read_verdict([*reply, 0, 0] if len(reply) == 5 else reply) if reply else None
+    return parse_acquire([*reply, 0, 0] if len(reply) == 5 else reply) if reply else None
 
 
 def alike(ours: Any, theirs: Any) -> bool:

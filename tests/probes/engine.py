@@ -23,7 +23,7 @@ from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queue import LocalQueues
 from django_redis_locks.primitives.shared import index as listing
 from django_redis_locks.primitives.shared.index import entries
-from django_redis_locks.primitives.shared.record_values import queued_in
+from django_redis_locks.primitives.shared.record_values import queued_index
 
 __all__ = ["RESERVED_FENCES", "BackendFailed", "Event", "ForceReleased", "Lost", "Released"]
 
@@ -86,7 +86,7 @@ def restart_renewal(grant: Grant) -> None:
 def index_entries(record: RecordRef) -> dict[str, float]:
     """The indexes that list a record, each with the seconds until the end of its lease."""
     found = {}
-    for name, index in ("held", record.keys.listing), ("queued", queued_in(record.keys.listing)):
+    for name, index in ("held", record.keys.listing), ("queued", queued_index(record.keys.listing)):
         for which in ("held", "ended"):
             page = run(entries(index, which, 0, 100), engine())
             ends = dict(page.found)
@@ -194,8 +194,8 @@ def store_late_copy(lock: Lock, token: str, fence: int) -> bool:
 
 def set_page_size(patch: pytest.MonkeyPatch, *, entries: int, looks: int) -> None:
     """How many entries of the index, and how many locks, one command reads."""
-    patch.setattr(listing, "PAGE", entries)
-    patch.setattr(listing, "LOOK", looks)
+    patch.setattr(listing, "PAGE_SIZE", entries)
+    patch.setattr(listing, "INSPECT_BATCH", looks)
 
 
 def set_reply_timeout(patch: pytest.MonkeyPatch, seconds: Callable[[], float]) -> None:

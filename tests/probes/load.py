@@ -13,20 +13,25 @@ from django_redis_locks.core.owners import running_loop
 from django_redis_locks.core.runner import arun, run
 from django_redis_locks.primitives.load import (
     BUSY,
-    EXTRA,
+    CLAIMED,
     FAILED,
     FRESH,
-    OURS,
+    UNCOORDINATED,
     Claim,
     ClaimRequest,
-    Load,
     LoadKeys,
+    LoadLease,
 )
-from django_redis_locks.primitives.shared.load_commands import blocking, clearing, reading, unblocking
-from django_redis_locks.primitives.shared.retry import USUAL, retry_command
+from django_redis_locks.primitives.shared.load_commands import (
+    block_command,
+    clear_command,
+    read_command,
+    unblock_command,
+)
+from django_redis_locks.primitives.shared.retry import DEFAULT_LIMITS, retry_command
 from tests.probes.engine import engine
 
-__all__ = ["BUSY", "EXTRA", "FAILED", "FRESH", "OURS", "Claim"]
+__all__ = ["BUSY", "CLAIMED", "FAILED", "FRESH", "UNCOORDINATED", "Claim"]
 
 MINUTE = 60_000
 """In milliseconds, as leases and lifetimes of values are."""
@@ -75,7 +80,7 @@ class LoadCalls:
         self.key = key
         self.same_server = same_server
         self.lock_id = LockId(engine().backend.identity, keys.lease)
-        self._load = Load(engine(), self.lock_id, keys, "report", "default", USUAL)
+        self._load = LoadLease(engine(), self.lock_id, keys, "report", "default", DEFAULT_LIMITS)
 
     def sibling(self, value: str) -> LoadCalls:
         """The load of another value of the same cache."""
@@ -110,20 +115,20 @@ class LoadCalls:
 
     @both_faces
     def read(self) -> Program[tuple[int, Any]]:
-        found = yield from _sent(reading((self._load.keys.value,)))
+        found = yield from _sent(read_command((self._load.keys.value,)))
         return found[0]
 
     @both_faces
     def clear(self) -> Program[Any]:
-        return _sent(clearing(self._load.keys.generation))
+        return _sent(clear_command(self._load.keys.generation))
 
     @both_faces
     def block(self, token: str, *others: LoadCalls, lease: int = MINUTE) -> Program[Any]:
-        return _sent(blocking([self._load, *(other._load for other in others)], token, lease))
+        return _sent(block_command([self._load, *(other._load for other in others)], token, lease))
 
     @both_faces
     def unblock(self, token: str, *others: LoadCalls) -> Program[Any]:
-        return _sent(unblocking([self._load, *(other._load for other in others)], token))
+        return _sent(unblock_command([self._load, *(other._load for other in others)], token))
 
 
 def is_held(claim: Claim) -> bool:

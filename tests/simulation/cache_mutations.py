@@ -43,7 +43,7 @@ def no_fence(patch: Patch) -> None:
 
     def fence(store: Any, keys: tuple[str, ...], *args: int) -> int:
         lease = store.records.get(keys[0])
-        found = loads.fence(store, keys, *args)
+        found = loads.invalidate(store, keys, *args)
         if lease is not None:
             store.records[keys[0]] = lease
         return found

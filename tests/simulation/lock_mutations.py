@@ -24,7 +24,7 @@ Mutation = Callable[[Patch], None]
 
 def no_token_on_release(patch: Patch) -> None:
     """A release frees the lock whoever holds it."""
-    real = memory._free
+    real = memory._release
 
     def free(store: Store, keys: tuple[str, ...], token: str, *more: Any) -> int:
         record = store.find(keys[0])

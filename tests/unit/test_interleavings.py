@@ -22,7 +22,7 @@ from django_redis_locks.engine.local_queue import LocalQueues, _Queue
 from django_redis_locks.primitives.lock import Lock
 from django_redis_locks.primitives.shared import base_lock as base
 from django_redis_locks.primitives.shared import wait_loop as waiting
-from django_redis_locks.primitives.shared.lock_programs import Programs
+from django_redis_locks.primitives.shared.lock_programs import LockPrograms
 from django_redis_locks.primitives.shared.requests import Granted
 from tests.probes.tuning import Tune
 from tests.simulation.lock_mutations import no_doubt, wakeup_forgotten
@@ -136,8 +136,8 @@ def check(case: Case, tune: Tune) -> None:
 def no_sweep(patch: pytest.MonkeyPatch) -> None:
     """[H2] Nobody deletes what an unanswered request left."""
 
-    real = Programs._sweep
-    patch.setattr(Programs, "_sweep", lambda self, token: real(self, process.ME + "nobody's"))
+    real = LockPrograms._sweep
+    patch.setattr(LockPrograms, "_sweep", lambda self, token: real(self, process.ME + "nobody's"))
 
 
 def lowered(patch: pytest.MonkeyPatch) -> None:

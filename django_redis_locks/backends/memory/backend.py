@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
     from ...core.commands import Command
     from ..base import MessageHandler
-    from .store import Told
+    from .store import OnMessage
 
 _stores: dict[str, Store] = {}
 
 
 class _MemorySubscriber(Subscriber):
-    def __init__(self, store: Store, told: Told) -> None:
+    def __init__(self, store: Store, told: OnMessage) -> None:
         self._store = store
         self._told = told
         self.after_fork_in_child()
@@ -86,7 +86,7 @@ class MemoryBackend(Backend):
         self._store.values.clear()
 
 
-def _what(record: StoredValue) -> str:
+def _description(record: StoredValue) -> str:
     return "a record" if record.kind == RECORD else f"a lock of kind {record.kind}"
 
 
@@ -119,7 +119,7 @@ def _acquire(
     record = store.find(lock)
     if record is not None:
         if record.kind != LOCK:
-            return [-1, _what(record)]
+            return [-1, _description(record)]
         if record.token == token:
             record.prolong(lease)
             store.enlist(listing, lock, record, new=False)
@@ -135,7 +135,7 @@ def _acquire(
     return fence if handed is None else [1, fence, int(record is None), *stand(bool(more))]
 
 
-def _free(store: Store, keys: tuple[str, ...], token: str, address: str = "", kept: int = 0) -> int:
+def _release(store: Store, keys: tuple[str, ...], token: str, address: str = "", kept: int = 0) -> int:
     lock, waiters = keys[:2]
     if store.mine(lock, token) is None:
         return 0
@@ -155,7 +155,7 @@ def _renew(store: Store, keys: tuple[str, ...], lease: int, *tokens: str) -> lis
     return [int(record is not None) for record in records]
 
 
-def _tell(store: Store, keys: tuple[str, ...], lease: int, token: str, fence: int, age: int, holder: str) -> list[int]:
+def _adopt(store: Store, keys: tuple[str, ...], lease: int, token: str, fence: int, age: int, holder: str) -> list[int]:
     record = store.mine(keys[0], token)
     if record is not None and (record.fence < fence or (record.fence == fence and record.reserved)):
         record.fence, record.since, record.holder, record.reserved = fence, micros() // 1000 - age, holder, False
@@ -166,10 +166,10 @@ def _inspect(store: Store, keys: tuple[str, ...], kind: str) -> list[Any]:
     record = store.find(keys[0])
     if record is None:
         return []
-    return record.busy() if record.kind == kind else [-1, _what(record)]
+    return record.busy() if record.kind == kind else [-1, _description(record)]
 
 
-def _force(store: Store, keys: tuple[str, ...], fence: int | str, channel: str, ask: int) -> int:
+def _force_release(store: Store, keys: tuple[str, ...], fence: int | str, channel: str, ask: int) -> int:
     lock, waiters = keys[:2]
     record = store.find(lock)
     if record is None:
@@ -178,7 +178,7 @@ def _force(store: Store, keys: tuple[str, ...], fence: int | str, channel: str, 
         if "." not in record.token or fence not in ("", record.fence):
             return 0
         del store.records[lock]
-        store.delist(_index_of(record.token, keys[2:]), lock)
+        store.delist(_record_index(record.token, keys[2:]), lock)
         store.look(lock, channel)
         store.wake_all(lock, waiters)
         return 1
@@ -204,17 +204,17 @@ def _page(store: Store, keys: tuple[str, ...], which: str, passed: int, most: in
     return [now, len(found), *(value for pair in page for value in pair)]
 
 
-def _look_at(store: Store, keys: tuple[str, ...], kind: str) -> list[Any]:
+def _inspect_many(store: Store, keys: tuple[str, ...], kind: str) -> list[Any]:
     return [
         micros() // 1000,
         *(
-            [len(store.lines.get(waiters, ())), *(_kept(store, lock) or _inspect(store, (lock,), kind))]
+            [len(store.lines.get(waiters, ())), *(_listed_record(store, lock) or _inspect(store, (lock,), kind))]
             for lock, waiters in zip(keys, keys[len(keys) // 2 :], strict=False)
         ),
     ]
 
 
-def _kept(store: Store, lock: str) -> list[Any]:
+def _listed_record(store: Store, lock: str) -> list[Any]:
     """Of a record: what it says, and where it is listed."""
     record = store.find(lock)
     if record is None or record.kind != RECORD:
@@ -230,18 +230,18 @@ def _raise_fence(store: Store, keys: tuple[str, ...], least: int) -> list[str]:
     return [str(last), str(micros())]
 
 
-def _leave(store: Store, keys: tuple[str, ...], address: str) -> int:
+def _unregister(store: Store, keys: tuple[str, ...], address: str) -> int:
     lock, waiters = keys
     store.dequeue(waiters, address)
     return 2 * (store.find(lock) is None and store.wake(lock, waiters))
 
 
-def _look(store: Store, key: str) -> list[Any]:
+def _read_record(store: Store, key: str) -> list[Any]:
     record = store.find(key)
     if record is None:
         return [0]
     if record.kind != RECORD:
-        return [-1, _what(record)]
+        return [-1, _description(record)]
     return [0, record.left(), record.fence, record.holder]
 
 
@@ -255,7 +255,7 @@ def _get_record(
     kept: int = 0,
 ) -> list[Any]:
     key, waiters = keys
-    now = _look(store, key)
+    now = _read_record(store, key)
     if now[0] < 0:
         return now
     since = 0
@@ -266,7 +266,7 @@ def _get_record(
     return [*now, since]
 
 
-def _index_of(nonce: str, indexes: Sequence[str]) -> Sequence[str]:
+def _record_index(nonce: str, indexes: Sequence[str]) -> Sequence[str]:
     """The index that a record is in, which the end of its nonce tells."""
     for index, end in zip(indexes, (".held", ".queued"), strict=False):
         if nonce.endswith(end):
@@ -276,11 +276,11 @@ def _index_of(nonce: str, indexes: Sequence[str]) -> Sequence[str]:
 
 def _put_record(store: Store, keys: tuple[str, ...], known: int, nonce: str, lease: int, fields: str) -> list[Any]:
     key, waiters, counter, *indexes = keys
-    now = _look(store, key)
+    now = _read_record(store, key)
     record = store.records.get(key)
     if now[0] < 0:
         return now
-    index = _index_of(nonce, indexes)
+    index = _record_index(nonce, indexes)
     if record is not None and record.token == nonce:
         record.prolong(lease)
         store.enlist(index, key, record, new=False)
@@ -289,7 +289,7 @@ def _put_record(store: Store, keys: tuple[str, ...], known: int, nonce: str, lea
     if version != known:
         return now
     if record is not None:
-        store.delist(_index_of(record.token, indexes), key)
+        store.delist(_record_index(record.token, indexes), key)
     fence = store.next_fence(counter, version)
     new = store.records[key] = StoredValue(RECORD, nonce, fence, micros() // 1000, fields, monotonic() + lease / 1000)
     store.enlist(index, key, new, new=True)
@@ -299,38 +299,38 @@ def _put_record(store: Store, keys: tuple[str, ...], known: int, nonce: str, lea
 
 def _touch_record(store: Store, keys: tuple[str, ...], version: int, lease: int, shorten: int) -> list[Any]:
     key, *indexes = keys
-    now = _look(store, key)
+    now = _read_record(store, key)
     if len(now) < 4 or now[2] != version:
         return now
     record = store.records[key]
     if shorten:
         record.ends = -inf
     record.prolong(lease)
-    store.enlist(_index_of(record.token, indexes), key, record, new=False)
+    store.enlist(_record_index(record.token, indexes), key, record, new=False)
     return [1, version]
 
 
 def _drop_record(store: Store, keys: tuple[str, ...], version: int, nonce: str) -> list[Any]:
     key, waiters, *indexes = keys
-    now = _look(store, key)
+    now = _read_record(store, key)
     if len(now) < 4 or (now[2] != version and store.records[key].token != nonce):
         return now
-    store.delist(_index_of(store.records.pop(key).token, indexes), key)
+    store.delist(_record_index(store.records.pop(key).token, indexes), key)
     store.wake_all(key, waiters)
     return [1]
 
 
 _steps: dict[str, Callable[..., Any]] = {
     "lock/acquire": _acquire,
-    "lock/release": _free,
+    "lock/release": _release,
     "lock/renew": _renew,
-    "lock/adopt": _tell,
+    "lock/adopt": _adopt,
     "lock/inspect": _inspect,
-    "lock/force_release": _force,
-    "waiters/unregister": _leave,
+    "lock/force_release": _force_release,
+    "waiters/unregister": _unregister,
     "fence/raise": _raise_fence,
     "index/page": _page,
-    "index/inspect": _look_at,
+    "index/inspect": _inspect_many,
     "record/get": _get_record,
     "record/put": _put_record,
     "record/touch": _touch_record,
@@ -339,10 +339,10 @@ _steps: dict[str, Callable[..., Any]] = {
     "load/read": loads.read,
     "load/claim": loads.claim,
     "load/renew": loads.renew,
-    "load/store": loads.end,
+    "load/store": loads.store_value,
     "load/defer": loads.defer,
     "load/give_up": loads.give_up,
-    "load/invalidate": loads.fence,
+    "load/invalidate": loads.invalidate,
     "load/put": loads.put,
     "load/block": loads.block,
     "load/unblock": loads.unblock,

@@ -17,7 +17,7 @@ def _generation(store: Store, key: str) -> int:
     return store.fences.get(key, 0)
 
 
-def _loading(store: Store, key: str, generation: int) -> StoredValue | None:
+def _find_load(store: Store, key: str, generation: int) -> StoredValue | None:
     """The fence of a load's lease is the generation in which it was given."""
     lease = store.find(key)
     return lease if lease is not None and lease.fence == generation else None
@@ -46,7 +46,7 @@ def claim(
 ) -> list[Any]:
     key, waiters, generations, settling, permit, *value_key = keys
     generation = _generation(store, generations)
-    found = _loading(store, key, generation)
+    found = _find_load(store, key, generation)
     lives, value = store.value(value_key[0]) if value_key else (-2, None)
     settles = store.find(settling) is not None
     fresh = value is not None and fresh_above != -1 and (lives == -1 or lives > fresh_above or settles)
@@ -76,7 +76,7 @@ def claim(
 
 def renew(store: Store, keys: tuple[str, ...], token: str, lease: int) -> list[int]:
     key, generations, settling = keys
-    found = _loading(store, key, _generation(store, generations))
+    found = _find_load(store, key, _generation(store, generations))
     if found is None or found.token != token:
         return [0, 0]
     found.prolong(lease)
@@ -84,10 +84,10 @@ def renew(store: Store, keys: tuple[str, ...], token: str, lease: int) -> list[i
     return [1, 0 if settles is None else settles.left()]
 
 
-def end(store: Store, keys: tuple[str, ...], token: str, keep: int, value: Any, by_permit: int) -> int:
+def store_value(store: Store, keys: tuple[str, ...], token: str, keep: int, value: Any, by_permit: int) -> int:
     key, waiters, generations, settling, permit, *value_key = keys
     held = permit if by_permit else key
-    found = _loading(store, held, _generation(store, generations))
+    found = _find_load(store, held, _generation(store, generations))
     if found is None or found.token != token:
         return 0
     del store.records[held]
@@ -107,11 +107,11 @@ def end(store: Store, keys: tuple[str, ...], token: str, keep: int, value: Any, 
 def defer(store: Store, keys: tuple[str, ...], token: str, keep: int) -> str:
     key, waiters, generations, permit = keys
     generation = _generation(store, generations)
-    found = _loading(store, key, generation)
+    found = _find_load(store, key, generation)
     if found is None or found.token != token:
         return ""
     del store.records[key]
-    shared = _loading(store, permit, generation) or found
+    shared = _find_load(store, permit, generation) or found
     shared.prolong(keep)
     store.records[permit] = shared
     store.wake_all(key, waiters)
@@ -121,7 +121,7 @@ def defer(store: Store, keys: tuple[str, ...], token: str, keep: int) -> str:
 def give_up(store: Store, keys: tuple[str, ...], token: str, keep: int, why: str) -> int:
     key, waiters, generations = keys
     generation = _generation(store, generations)
-    found = _loading(store, key, generation)
+    found = _find_load(store, key, generation)
     if found is None or found.token != token:
         return 0
     del store.records[key]
@@ -131,7 +131,7 @@ def give_up(store: Store, keys: tuple[str, ...], token: str, keep: int, why: str
     return 1
 
 
-def fence(store: Store, keys: tuple[str, ...], keep: int, settle: int) -> int:
+def invalidate(store: Store, keys: tuple[str, ...], keep: int, settle: int) -> int:
     key, waiters, permit, settling, *value_key = keys
     store.records.pop(key, None)
     store.records.pop(permit, None)
@@ -169,7 +169,7 @@ def unblock(store: Store, keys: tuple[str, ...], token: str) -> int:
     generation = _generation(store, keys[0])
     for key, waiters, permit in zip(keys[1::3], keys[2::3], keys[3::3], strict=True):
         store.records.pop(permit, None)
-        found = _loading(store, key, generation)
+        found = _find_load(store, key, generation)
         if found is not None and (found.token == token or not found.token.startswith("w:")):
             del store.records[key]
             store.wake_all(key, waiters)

@@ -11,7 +11,7 @@ from ...core.clock import monotonic, timestamp
 from ...core.keys import ALL, LOOK
 from ...core.tuning import INDEX_RETENTION
 
-Told = Callable[[str, str], object]
+OnMessage = Callable[[str, str], object]
 
 LOCK, RECORD, LOAD = "lock", "record", "load"
 
@@ -44,7 +44,7 @@ class Store:
     fences: dict[str, int] = field(default_factory=dict)
     lines: dict[str, dict[str, int]] = field(default_factory=dict)
     """By the key of a lock's waiters: their addresses, and when they arrived."""
-    inboxes: dict[str, Told] = field(default_factory=dict)
+    inboxes: dict[str, OnMessage] = field(default_factory=dict)
     listings: dict[str, dict[str, float]] = field(default_factory=dict)
     """By the key of an index: its locks, and when their leases end."""
     values: dict[str, tuple[bytes, float | None]] = field(default_factory=dict)

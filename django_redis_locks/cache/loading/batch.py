@@ -14,8 +14,8 @@ from asgiref.sync import iscoroutinefunction
 
 from ...core import clock
 from ...core.errors import LockBackendError
-from ...primitives.load import FRESH, OURS
-from ...primitives.shared.load_commands import reading
+from ...primitives.load import CLAIMED, FRESH
+from ...primitives.shared.load_commands import read_command
 from ...primitives.shared.retry import retry_command
 from .. import metrics
 from ..results import MISSING, LoadResult
@@ -123,7 +123,7 @@ def _looking(coordinator: CacheCoordinator, calls: list[LoadRequest]) -> Program
     answers: list[tuple[int, Any]] = [(-2, None)] * len(asked)
     if asked and not coordinator.down:
         try:
-            answers, _, _ = yield from retry_command(reading(tuple(call.key for call in asked)), clock.now())
+            answers, _, _ = yield from retry_command(read_command(tuple(call.key for call in asked)), clock.now())
         except LockBackendError as failure:
             coordinator.failed(failure)
     seen = {call.plain: call.found(*answer) for call, answer in zip(asked, answers, strict=True)}
@@ -218,7 +218,7 @@ def _ours_of(
             raise claim
         one.claim = claim
         there = NOT_FOUND if claim is None else one.call.found(claim.value_left, claim.value)
-        if claim is None or claim.verdict == OURS:
+        if claim is None or claim.verdict == CLAIMED:
             if claim is not None and coordinator.fused:
                 one.before = there  # it may have been invalidated since we looked
             ours.append(one)

@@ -24,7 +24,7 @@ from ...core import clock, durations, forks
 from ...core.keys import LockId, Spelling
 from ...core.tuning import BACKEND_WAIT
 from ...handler import DEFAULT, engine_of, locks
-from ...primitives.load import Load, LoadKeys
+from ...primitives.load import LoadKeys, LoadLease
 from ...primitives.shared.retry import RetryLimits
 from .. import metrics
 from ..values import DjangoRedis, Pickled
@@ -102,11 +102,11 @@ class CacheCoordinator:
         """The same, of a cache that checks it itself when it is asked."""
         return str(self._model.make_key(key, version=version))
 
-    def load(self, key: str, name: str) -> Load:
+    def load(self, key: str, name: str) -> LoadLease:
         """The load of the value under a key of the cache."""
         keys = self._fused(key) if self.fused else self._beside(key)
         lock_id = LockId(self.engine.backend.identity, keys.lease)
-        return Load(self.performer, lock_id, keys, name, self.alias, self.patience)
+        return LoadLease(self.performer, lock_id, keys, name, self.alias, self.patience)
 
     def generations(self) -> list[str]:
         """Where its generation is kept: that of a database of Redis is what all its caches have in common."""

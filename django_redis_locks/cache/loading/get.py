@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...core import clock
 from ...core.owners import running_loop
-from ...primitives.load import BUSY, TAKE
+from ...primitives.load import BUSY, OVERRIDE_CLAIM
 from .. import metrics
 from ..errors import LoadTimeout
 from ..results import MISSING, LoadResult
@@ -143,7 +143,7 @@ def refreshing(call: LoadRequest) -> Program[LoadResult]:
     claim = None
     if call.stores:
         try:
-            claim = yield from claiming(call, call.claim(0.0, take=TAKE))
+            claim = yield from claiming(call, call.claim(0.0, take=OVERRIDE_CLAIM))
         except BaseException:
             coordinator.single_flight.land(call.key, inflight, RETRY)
             raise

@@ -10,7 +10,7 @@ from ...core.effects import Cleanup
 from ...core.errors import LockBackendError
 from ...core.runner import arun, run
 from ...core.tokens import mint_token
-from ...primitives.shared.load_commands import blocking, clearing, unblocking
+from ...primitives.shared.load_commands import block_command, clear_command, unblock_command
 from ...primitives.shared.retry import RetryLimits, retry_command
 from . import transactions as commits
 from .effects import Remove
@@ -107,7 +107,9 @@ class Block:
             self._token = mint_token()
             try:
                 self._begun = yield from self._ask(
-                    blocking(self._loads, self._token, round(1000 * self._coordinator.performer.tuning.writer_lease))
+                    block_command(
+                        self._loads, self._token, round(1000 * self._coordinator.performer.tuning.writer_lease)
+                    )
                 )
             except BaseException as failure:
                 if not isinstance(failure, GeneratorExit):
@@ -121,7 +123,7 @@ class Block:
         elif self._token:
             ended = False
             try:
-                ended = yield from self._ask(unblocking(self._loads, self._token))
+                ended = yield from self._ask(unblock_command(self._loads, self._token))
             except GeneratorExit:
                 ended = True
                 raise
@@ -131,7 +133,7 @@ class Block:
 
     def _sweep(self) -> Cleanup:
         """What gives the loads back in the background."""
-        delete: Command[Any] = unblocking(self._loads, self._token)
+        delete: Command[Any] = unblock_command(self._loads, self._token)
         return Cleanup(self._loads[0].lock_id, delete, self._coordinator.performer.tuning.writer_lease)
 
     def _forget(self) -> None:
@@ -154,7 +156,7 @@ def _generation(coordinator: CacheCoordinator) -> Program[None]:
     commits.forget_all(coordinator)
     for generation in coordinator.generations():
         try:
-            yield from retry_command(clearing(generation), clock.now())
+            yield from retry_command(clear_command(generation), clock.now())
         except LockBackendError as failure:
             coordinator.failed(failure)
             return

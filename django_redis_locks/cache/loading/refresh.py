@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from ...core import clock
-from ...primitives.load import BUSY, FRESH, OURS
+from ...primitives.load import BUSY, CLAIMED, FRESH
 from ..results import MISSING, LoadResult
 from ..values import NOT_FOUND
 from . import transactions as commits
@@ -82,7 +82,7 @@ def _claimed(call: LoadRequest, now: CachedValue, patience: float) -> Program[tu
     if claim.verdict == FRESH:
         newer = call.found(claim.value_left, claim.value)
         return None, None if newer.value is MISSING else newer
-    if claim.verdict != OURS:
+    if claim.verdict != CLAIMED:
         coordinator.rest(call.key, min(claim.lease_left, BRIEFLY) if claim.verdict == BUSY else claim.lease_left)
         return None, None
     if coordinator.fused:

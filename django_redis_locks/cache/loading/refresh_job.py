@@ -16,7 +16,7 @@ from django.utils.module_loading import import_string
 from ...core.hold import State
 from ...core.owners import running_loop
 from ...core.runner import arun, run
-from ...primitives.load import OURS, TAKE
+from ...primitives.load import CLAIMED, OVERRIDE_CLAIM
 from .. import metrics
 from . import background
 from .run import claiming, loading, looking
@@ -75,8 +75,10 @@ def taking_over(call: LoadRequest, token: str) -> Program[bool]:
     if not ours:
         return False
     before = yield from looking(call)
-    claim = yield from claiming(call, call.claim(0.0, take=TAKE))  # with a token of our own: a job may come twice
-    if claim is None or claim.verdict != OURS:
+    claim = yield from claiming(
+        call, call.claim(0.0, take=OVERRIDE_CLAIM)
+    )  # with a token of our own: a job may come twice
+    if claim is None or claim.verdict != CLAIMED:
         return False
     load_outcome = yield from loading(call, InflightLoad(), claim, before)
     return load_outcome.error is None and not load_outcome.alone

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import clock
 from ...core.errors import LockBackendError
-from ...primitives.load import BUSY, EXTRA, FAILED, FRESH, NEVER, OURS, PAST_NOTES, Claim, ClaimRequest
+from ...primitives.load import (
+    BUSY,
+    CLAIMED,
+    FAILED,
+    FRESH,
+    NEVER_FRESH,
+    OVERRIDE_FAILURE,
+    UNCOORDINATED,
+    Claim,
+    ClaimRequest,
+)
 from .. import metrics
 from ..errors import LoadFailed
 from ..results import MISSING
@@ -44,7 +54,7 @@ def looking(call: LoadRequest) -> Program[CachedValue]:
 def settled(call: LoadRequest, inflight: InflightLoad, claim: Claim) -> Program[LoadOutcome]:
     """What a claim came to."""
     now, as_of = call.found(claim.value_left, claim.value), claim.asked
-    if claim.verdict == OURS:
+    if claim.verdict == CLAIMED:
         call.coordinator.single_flight.claimed(inflight, call.token, claim)
         if not call.coordinator.fused:  # it may have been stored since we looked
             as_of = clock.now()
@@ -59,9 +69,9 @@ def settled(call: LoadRequest, inflight: InflightLoad, claim: Claim) -> Program[
     if now.value is not MISSING:
         return as_landing(call, now, as_of)
     if claim.verdict == FRESH:  # it can't be read
-        claim = (yield from claiming(call, call.claim(0.0, fresh_above=NEVER))) or Claim(BUSY)
-        return (yield from loading(call, inflight, claim if claim.verdict == OURS else None, NOT_FOUND))
-    if claim.verdict == EXTRA:
+        claim = (yield from claiming(call, call.claim(0.0, fresh_above=NEVER_FRESH))) or Claim(BUSY)
+        return (yield from loading(call, inflight, claim if claim.verdict == CLAIMED else None, NOT_FOUND))
+    if claim.verdict == UNCOORDINATED:
         return (yield from loading(call, inflight, None, NOT_FOUND))
     if claim.verdict == FAILED:
         return (yield from _noted(call, inflight, claim))
@@ -76,7 +86,7 @@ def _noted(call: LoadRequest, inflight: InflightLoad, claim: Claim) -> Program[L
     if claim.said != UNSHARED and call.options.error_ttl:
         error = LoadFailed(f"the load failed a moment ago: {claim.said}", call.plain)
         return LoadOutcome(error=error, as_of=claim.asked)
-    past = yield from claiming(call, call.claim(0.0, take=PAST_NOTES))
+    past = yield from claiming(call, call.claim(0.0, take=OVERRIDE_FAILURE))
     if past is not None and past.verdict != FAILED:
         return (yield from settled(call, inflight, past))
     return (yield from loading(call, inflight, None, NOT_FOUND))

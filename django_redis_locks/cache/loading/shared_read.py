@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import clock
 from ...core.owners import running_loop
-from ...primitives.shared.load_commands import getting, reading
+from ...primitives.shared.load_commands import get_command, read_command
 from ...primitives.shared.retry import retry_command
 from .effects import Follow
 from .singleflight import RETRY, LoadOutcome
@@ -56,7 +56,7 @@ def _leading(call: LoadRequest, key: Any, look: InflightLoad) -> Program[tuple[i
 def _look(call: LoadRequest) -> Program[tuple[int, Any]]:
     at_once = clock.now()
     if call.ends_matter:
-        ((lives, data),), _, _ = yield from retry_command(reading((call.key,)), at_once)
+        ((lives, data),), _, _ = yield from retry_command(read_command((call.key,)), at_once)
         return lives, data
-    data, _, _ = yield from retry_command(getting(call.key), at_once)
+    data, _, _ = yield from retry_command(get_command(call.key), at_once)
     return (-2 if data is None else -1), data

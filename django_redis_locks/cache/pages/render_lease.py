@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from ...core import clock
 from ...core.errors import LockBackendError
 from ...core.owners import running_loop
-from ...primitives.load import BUSY, FAILED, OURS, Claim, ClaimRequest
+from ...primitives.load import BUSY, CLAIMED, FAILED, Claim, ClaimRequest
 from .. import metrics
 from ..loading.effects import Follow
 from ..loading.singleflight import RETRY
@@ -15,7 +15,7 @@ from ..loading.store import UNSHARED
 
 if TYPE_CHECKING:
     from ...core.commands import Program
-    from ...primitives.load import Load
+    from ...primitives.load import LoadLease
     from ..loading.coordinator import CacheCoordinator
     from ..loading.singleflight import InflightLoad
 
@@ -37,7 +37,7 @@ class RenderLease:
         self._coordinator = coordinator
         self._key = key
         self._lease = round(1000 * coordinator.performer.tuning.load_lease)
-        self._load: Load = coordinator.load(key, "")
+        self._load: LoadLease = coordinator.load(key, "")
         self._flight: InflightLoad | None = None
         self._claim: Claim | None = None
         self._token = ""
@@ -84,7 +84,7 @@ class RenderLease:
         except BaseException:
             yield from self.end()
             raise
-        if claim.verdict == OURS:
+        if claim.verdict == CLAIMED:
             self._claim = claim
             self.mine = True
             self.waited = wish.wait > 0  # it was busy at first: it may have been stored meanwhile

@@ -21,7 +21,7 @@ from ...core.hold import Hold, State
 from ...core.registry import end_block, forget_block, registry
 from ...core.runner import arun, run, run_twice_if_interrupted
 from .lock_object import LockObject
-from .lock_programs import LATE
+from .lock_programs import GRANTED_TOO_LATE
 from .requests import AcquireRequest, Busy
 
 if TYPE_CHECKING:
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from ...core.holder import Holder
 
 
-_frame = sys._getframe
+_get_frame = sys._getframe
 _GENERATOR = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 """A block of a generator may end in another thread or task than it began in. It is known by its frame, which lives as long
 as the block; all others are alike."""
 
-_HELD = (
+_ALREADY_HELD = (
     "the caller holds it already. What may be entered again is rlock(), or @redis_lock(reentrant=True); "
     "a test of contention has somebody else hold it: django_redis_locks.testing.hold_lock()"
 )
 
-_KEPT = (
+_KEPT_BY_TRANSACTION = (
     'an open transaction of this thread keeps it, with hold="transaction" or by @redis_lock. What enters it again until '
     'then is lock(key, hold="transaction"), or rlock(key)'
 )
@@ -166,7 +166,7 @@ class BaseLock(LockObject):
         if not self.options.auto_release:
             self._check_block()
         ask = self._begin(True, None, None)
-        frame = _frame(1)
+        frame = _get_frame(1)
         ask.block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
         del frame  # a task that waits would be in a cycle with it
         try:
@@ -179,7 +179,7 @@ class BaseLock(LockObject):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         grant: Grant | None = None
         try:
-            frame = _frame(1)
+            frame = _get_frame(1)
             block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
             del frame
             grant = end_block(self, block) or self._entered(error, block)
@@ -193,7 +193,7 @@ class BaseLock(LockObject):
         if not self.options.auto_release:
             self._check_block()
         ask = self._begin(True, None, owners.running_loop())
-        frame = _frame(1)
+        frame = _get_frame(1)
         ask.block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
         del frame  # a task that waits would be in a cycle with it
         try:
@@ -208,7 +208,7 @@ class BaseLock(LockObject):
     ) -> None:
         grant: Grant | None = None
         try:
-            frame = _frame(1)
+            frame = _get_frame(1)
             block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
             del frame
             grant = end_block(self, block) or self._entered(error, block)
@@ -241,7 +241,7 @@ class BaseLock(LockObject):
                         raise self._lost(newest.hold, "expired")
                     ask.inner = newest.hold
                     return ask
-                why = None if newest.hold.over else _KEPT if newest.deferred else _HELD
+                why = None if newest.hold.over else _KEPT_BY_TRANSACTION if newest.deferred else _ALREADY_HELD
             else:
                 why = registry.why_self_deadlock(self.lock_id)
             if why is not None:
@@ -267,7 +267,7 @@ class BaseLock(LockObject):
             if events.wanted(events.Acquired):
                 events.emit(events.Acquired(self.key, self.name, self.alias, verdict.fence, ask.waited))
             return grant
-        if verdict is LATE:
+        if verdict is GRANTED_TOO_LATE:
             raise LockBackendError(
                 f"the answer took longer than the lease of {self.options.lease / 1000:g} s: the lock wasn't acquired",
                 transient=True,

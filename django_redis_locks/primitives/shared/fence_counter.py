@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ...core.commands import Program
 
-LARGEST: Final = 2**52
+LARGEST_FENCE: Final = 2**52
 """In the year 2112 the clock says so. Beyond twice as much Lua, and many a database, can't tell a fence from the next."""
 
 
@@ -24,15 +24,15 @@ def raising(counters: Sequence[str], least: int) -> Program[list[FenceCounter]]:
     Raises:
         ValueError: ``least`` is no fence.
     """
-    if type(least) is not int or not 0 <= least <= LARGEST:
-        raise ValueError(f"a fence is a whole number from 0 to {LARGEST}, not {least!r}")
+    if type(least) is not int or not 0 <= least <= LARGEST_FENCE:
+        raise ValueError(f"a fence is a whole number from 0 to {LARGEST_FENCE}, not {least!r}")
     found: list[FenceCounter] = []
     for bucket, counter in enumerate(counters):
-        last, clock = (yield from retry_command(Command("fence/raise", (counter,), (least,), _read)))[0]
+        last, clock = (yield from retry_command(Command("fence/raise", (counter,), (least,), _parse)))[0]
         found.append(FenceCounter(bucket, last, clock))
     return found
 
 
-def _read(reply: Any) -> tuple[int, int]:
+def _parse(reply: Any) -> tuple[int, int]:
     last, clock = members(reply)
     return number(last), number(clock)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ...core.commands import PARSE_ERRORS, Command
 from ...core.keys import waiters_of
 from ...core.replies import members, number, text
-from ..lock import KIND, read_look
+from ..lock import KIND, parse_inspected_lock
 from .requests import ForeignValue
 from .retry import retry_command
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from ...core.commands import Program
     from ...core.holder import Holder
 
-PAGE: Final = 1000
+PAGE_SIZE: Final = 1000
 """So many entries are asked for at once; Lua returns no more than some thousand values."""
 
-LOOK: Final = 200
+INSPECT_BATCH: Final = 200
 """So many locks are looked at in one script, which takes less than a millisecond; nobody else is served meanwhile."""
 
 
@@ -46,7 +46,7 @@ class Entries:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordEntry:
+class ListedRecord:
     """A record, with the fields as JSON. ``listed`` says where, "" if nowhere."""
 
     lease_left: float
@@ -56,12 +56,12 @@ class RecordEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Inspection:
     """What lives under the key of a lock: a holder, a record, nothing, or something else; how many queues of processes
     wait for it; and the store's clock, in seconds since 1970."""
 
     waiting: int
-    found: Holder | RecordEntry | ForeignValue | None
+    found: Holder | ListedRecord | ForeignValue | None
     at: float
 
 
@@ -69,45 +69,47 @@ def entries(listing: str, which: str, first: int, most: int, *, last_first: bool
     """Entries of one index by the end of their leases: those ``"held"``, or those ``"ended"`` without a release."""
     found: list[Entry] = []
     while True:
-        args = (which, first + len(found), min(PAGE, most - len(found)), int(last_first))
-        page: Entries = (yield from retry_command(Command("index/page", (listing,), args, _read_page)))[0]
+        args = (which, first + len(found), min(PAGE_SIZE, most - len(found)), int(last_first))
+        page: Entries = (yield from retry_command(Command("index/page", (listing,), args, _parse_page)))[0]
         found += page.found
         if len(page.found) < args[2] or len(found) >= most:
             return Entries(page.at, page.total, found)
 
 
-def looks(locks: Sequence[str]) -> Program[list[Look]]:
+def inspecting_many(locks: Sequence[str]) -> Program[list[Inspection]]:
     """What the store says of these locks, by their spelled keys."""
-    found: list[Look] = []
-    for start in range(0, len(locks), LOOK):
-        some = locks[start : start + LOOK]
+    found: list[Inspection] = []
+    for start in range(0, len(locks), INSPECT_BATCH):
+        some = locks[start : start + INSPECT_BATCH]
         keys = (*some, *map(waiters_of, some))
-        reply: list[Look] = (yield from retry_command(Command("index/inspect", keys, (KIND,), _read_looks)))[0]
+        reply: list[Inspection] = (
+            yield from retry_command(Command("index/inspect", keys, (KIND,), _parse_inspections))
+        )[0]
         if len(reply) != len(some):
             raise ValueError(f"{len(some)} locks were asked for, and {len(reply)} answered")
         found += reply
     return found
 
 
-def _read_page(reply: Any) -> Entries:
+def _parse_page(reply: Any) -> Entries:
     now, total, *pairs = members(reply)
     found = [Entry(text(lock), float(ends) / 1000) for lock, ends in zip(pairs[::2], pairs[1::2], strict=True)]
     return Entries(number(now) / 1000, number(total), found)
 
 
-def _read_looks(reply: Any) -> list[Look]:
+def _parse_inspections(reply: Any) -> list[Inspection]:
     now, *each = members(reply)
-    return [_read_look(number(now) / 1000, *members(look)) for look in each]
+    return [_parse_inspection(number(now) / 1000, *members(look)) for look in each]
 
 
-def _read_look(now: float, waiting: Any, *verdict: Any) -> Look:
-    found: Holder | RecordEntry | ForeignValue | None
+def _parse_inspection(now: float, waiting: Any, *verdict: Any) -> Inspection:
+    found: Holder | ListedRecord | ForeignValue | None
     try:
-        found = _kept(*verdict[1:]) if verdict and verdict[0] == 1 else read_look(verdict)
+        found = _parse_record(*verdict[1:]) if verdict and verdict[0] == 1 else parse_inspected_lock(verdict)
     except PARSE_ERRORS:  # it spoils no page
         found = ForeignValue("what can't be read")
-    return Look(number(waiting), found, now)
+    return Inspection(number(waiting), found, now)
 
 
-def _kept(left: Any, version: Any, fields: Any, listed: Any) -> RecordEntry:
-    return RecordEntry(number(left) / 1000, number(version), text(fields), text(listed))
+def _parse_record(left: Any, version: Any, fields: Any, listed: Any) -> ListedRecord:
+    return ListedRecord(number(left) / 1000, number(version), text(fields), text(listed))

@@ -15,11 +15,11 @@ from ...core.replies import LATEST, parsed
 from ...job_schema import KIND as JOB
 from ...job_schema import SHOWN_AS
 from ..lock import KIND
-from .index import RecordEntry
+from .index import ListedRecord
 from .requests import ForeignValue
 
 if TYPE_CHECKING:
-    from .index import Look
+    from .index import Inspection
 
 State: TypeAlias = Literal["held", "overdue", "expired", "queued", "done", "free", "foreign"]
 """Of a lock: it is held; held for longer than ``MAX_HOLD``; its lease ended without a release, within the last hour; it
@@ -77,16 +77,16 @@ class LockInfo:
         """Since when it is so, on the store's clock; None unless it is held, or a record."""
         if self.holder is not None:
             return datetime.fromtimestamp(self.holder.since, UTC)
-        return None if self.version is None else datetime.fromtimestamp(_clock_of(self.version), UTC)
+        return None if self.version is None else datetime.fromtimestamp(_seconds_of(self.version), UTC)
 
 
 def info_of(
-    alias: str, key: str, look: Look, max_hold: Callable[[str], float], now: float = 0.0, ends: float = 0.0
+    alias: str, key: str, look: Inspection, max_hold: Callable[[str], float], now: float = 0.0, ends: float = 0.0
 ) -> LockInfo:
     """What was seen under a key. ``now`` and ``ends`` are of the index, where it was asked."""
     found = look.found
-    if isinstance(found, RecordEntry):
-        return _of_record(alias, key, look, found)
+    if isinstance(found, ListedRecord):
+        return _info_of_record(alias, key, look, found)
     if found is None:
         ended = 0.0 < ends <= now
         return LockInfo(
@@ -113,19 +113,19 @@ def info_of(
     )
 
 
-def _of_record(alias: str, key: str, look: Look, kept: RecordEntry) -> LockInfo:
+def _info_of_record(alias: str, key: str, look: Inspection, kept: ListedRecord) -> LockInfo:
     """A job has a state that we know, and the id of a task. A record that isn't listed is none of ours, unless that job is
     done."""
-    fields = _fields(kept.fields)
+    fields = _parse_fields(kept.fields)
     task, word = fields.get("id"), fields.get("state")
     state: State | None = SHOWN_AS.get(word) if isinstance(word, str) and isinstance(task, str) else None
     if not kept.listed and state != "done":
         return LockInfo(alias, key, usual_name(key), "foreign", foreign="a record", waiting=look.waiting)
-    kind, name = JOB, _name_of_job(key)
+    kind, name = JOB, _job_name(key)
     if state is None:
         state, task = "queued" if kept.listed == "queued" else "held", None
         kind, name = "record", usual_name(key)
-    since = _clock_of(kept.version)
+    since = _seconds_of(kept.version)
     holder: Holder | None = None
     if kind == JOB and state == "held" and isinstance(fields.get("holder"), list):
         holder = Holder(kept.version, since, kept.lease_left, **holders.fields_of(fields["holder"]))
@@ -145,12 +145,12 @@ def _of_record(alias: str, key: str, look: Look, kept: RecordEntry) -> LockInfo:
     )
 
 
-def _clock_of(version: int) -> float:
+def _seconds_of(version: int) -> float:
     """The seconds since 1970 that a version, or a fence, was given at."""
     return min(version / 1e6, LATEST / 1000)
 
 
-def _fields(text: str) -> dict[str, Any]:
+def _parse_fields(text: str) -> dict[str, Any]:
     try:
         fields = parsed(text)
     except ValueError:
@@ -158,7 +158,7 @@ def _fields(text: str) -> dict[str, Any]:
     return fields if isinstance(fields, dict) else {}
 
 
-def _name_of_job(key: str) -> str:
+def _job_name(key: str) -> str:
     """``job:<name of the task>:<the rest>``"""
     kind, _, rest = key.partition(":")
     return usual_name(rest) if kind == JOB and rest else kind

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NoReturn, Self
 
-from .lock_ownership import Returning
+from .lock_ownership import LockOwnership
 
-_INTERNAL = frozenset(name for name in dir(Returning) if not name.startswith("__")) - {"key", "name", "alias"}
+_INTERNAL = frozenset(name for name in dir(LockOwnership) if not name.startswith("__")) - {"key", "name", "alias"}
 """What the engine has of a lock."""
 
 
-class LockObject(Returning):
+class LockObject(LockOwnership):
     __slots__ = ()
 
     def __repr__(self) -> str:

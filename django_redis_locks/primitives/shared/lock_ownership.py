@@ -15,13 +15,13 @@ from ...core.errors import LockError, LockLost
 from ...core.hold import Hold, State
 from ...core.registry import forget_block, registry
 from ...core.runner import arun, run, run_twice_if_interrupted
-from .lock_programs import Programs
+from .lock_programs import LockPrograms
 
 if TYPE_CHECKING:
     from ...core.grant import Grant
 
 
-class Returning(Programs):
+class LockOwnership(LockPrograms):
     """Gives grants back. Whatever exception strikes, and wherever, nothing stays locked."""
 
     __slots__ = ()

@@ -18,7 +18,7 @@ from ...core.hold import Hold, State, validity
 from ...core.queue_values import Attempt, HandedOverLock, Waiter
 from ...core.tuning import RESERVED_FENCES
 from .requests import AcquireRequest, Busy, ForeignValue, Granted, LockOptions
-from .retry import Answer, RetryLimits, retry_command
+from .retry import CommandReply, RetryLimits, retry_command
 from .wait_loop import Outcome, wait_loop
 
 if TYPE_CHECKING:
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from ...core.holder import Holder
     from ...core.keys import LockId, LockKeys
 
-ASKED = 3
+FENCE_REQUESTED = 3
 """The process that holds the lock was asked for its fence."""
 
-_UNASKED = Busy(0.0, None)
+_NO_VERDICT = Busy(0.0, None)
 
-LATE = Busy(0.0, None)
+GRANTED_TOO_LATE = Busy(0.0, None)
 """The store granted it, and the answer took longer than the lease."""
 
 
 @dataclass(slots=True, weakref_slot=True, unsafe_hash=True)
-class Programs:
+class LockPrograms:
     """A lock that excludes by one key. Nothing changes it (a frozen one would take thrice as long to make): the state is in the store, in the queue and in the grants."""
 
     performer: Performer
@@ -71,7 +71,7 @@ class Programs:
         raise NotImplementedError
 
     def _force(self, fence: int | None, ask: bool) -> Command[int]:
-        """As ``_free``; or ``ASKED``, if it is to ``ask`` for a fence that may be that of a later hold."""
+        """As ``_free``; or ``FENCE_REQUESTED``, if it is to ``ask`` for a fence that may be that of a later hold."""
         raise NotImplementedError
 
     def _reentering(self, ask: AcquireRequest, hold: Hold) -> Program[Hold | Busy]:
@@ -108,9 +108,9 @@ class Programs:
             return self._reentering(ask, ask.inner)
         lease = self.options.lease if self.options.auto_release else 0  # one that nothing keeps adopts nothing
         waiter = Waiter(self.lock_id, ask.home, self.keys.inbox, lease, ask) if ask.wait > 0 else None
-        return wait_loop(self, ask, waiter, _UNASKED, self.options.waits)
+        return wait_loop(self, ask, waiter, _NO_VERDICT, self.options.waits)
 
-    def _outcome(self, ask: AcquireRequest, attempt: Attempt, answer: Answer) -> Outcome[Hold | Busy]:
+    def _outcome(self, ask: AcquireRequest, attempt: Attempt, answer: CommandReply) -> Outcome[Hold | Busy]:
         """Whatever the attempt may leave behind in the store is handed to the janitor."""
         verdict: Granted | Busy | ForeignValue
         verdict, sent, outcome_unknown = answer
@@ -122,7 +122,7 @@ class Programs:
         hold = self._granted(ask, attempt, verdict, sent, outcome_unknown)
         if clock.now() >= hold.deadline:  # the answer took longer than the lease: no grant
             ask.hold = None
-            return LATE, False, 0.0, self._spend(ask)
+            return GRANTED_TOO_LATE, False, 0.0, self._spend(ask)
         if hold.renew_until or hold.on_lost is not None:
             prolong = self.adopt_command(hold) if attempt.taken is not None or hold.reserved_fences else self._prolong
             self.performer.watch(hold, prolong, hold.lease)
@@ -231,7 +231,7 @@ class Programs:
             return handed
         return False
 
-    def _go_on(self, hold: Hold) -> Answer:
+    def _go_on(self, hold: Hold) -> CommandReply:
         """What the store would say to the next one, whose fence was kept for him. It isn't asked."""
         assert hold.fence is not None  # noqa: S101 - it was held
         return Granted(hold.fence + 1, free=False), clock.now(), False
@@ -272,11 +272,11 @@ class Programs:
                     return False
                 fence = holder.fence
         tuning, asks_until = self.performer.tuning, clock.now() + (self.performer.tuning.fence_wait if exact else 0.0)
-        reply, outcome_unknown = ASKED, False
-        while reply == ASKED:
+        reply, outcome_unknown = FENCE_REQUESTED, False
+        while reply == FENCE_REQUESTED:
             command = self._force(fence, ask=clock.now() < asks_until)
             reply, _, outcome_unknown = yield from self._answer(command, patience=patience)
-            if reply == ASKED:
+            if reply == FENCE_REQUESTED:
                 yield Sleep(tuning.fence_retry)
         freed = bool(reply) or outcome_unknown  # by the attempt that nobody heard of
         if freed:  # all who wait here ask, so that none goes on unasked with what was freed
@@ -285,7 +285,7 @@ class Programs:
 
     def _answer(
         self, command: Command[Any], until: float = inf, patience: RetryLimits | None = None
-    ) -> Program[Answer]:
+    ) -> Program[CommandReply]:
         try:
             return (
                 yield from retry_command(command, until, patience or self.options.calls, tuning=self.performer.tuning)

@@ -67,7 +67,7 @@ class Written(NamedTuple):
         return self.ok
 
 
-class Reply(NamedTuple):
+class RecordReply(NamedTuple):
     """What the store said."""
 
     ok: bool
@@ -85,7 +85,7 @@ class Write(NamedTuple):
     on_lost: Callable[[Record], object] | None
     home: object
     nonce: str
-    command: Command[Reply]
+    command: Command[RecordReply]
 
 
 class ChangeRequest(WaitRequest):
@@ -112,7 +112,7 @@ def json_of(fields: object, name: str) -> str:
         raise TypeError(f"the fields of record {name!r} can't be written as JSON: {error}") from None
 
 
-def mark_of(show_in_admin: object) -> str:
+def nonce_suffix(show_in_admin: object) -> str:
     """What the nonce of a record ends with, so that the store knows where to list it, whoever writes next."""
     if isinstance(show_in_admin, bool):
         return ".held" if show_in_admin else ""
@@ -121,16 +121,16 @@ def mark_of(show_in_admin: object) -> str:
     return ".queued"
 
 
-def queued_in(listing: str) -> str:
+def queued_index(listing: str) -> str:
     """The index of the records that wait to begin, beside the one of what is held."""
     return f"{listing}:queued"
 
 
-def plain(value: Any) -> str:
+def as_text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def longest(max_hold: Duration) -> float:
+def renewal_seconds(max_hold: Duration) -> float:
     """The seconds for which it is renewed.
 
     Raises:
@@ -141,16 +141,16 @@ def longest(max_hold: Duration) -> float:
     return lease_ms(max_hold, "max_hold") / 1000
 
 
-def again(version: int, fields: Mapping[str, Any], lease: int, hold: weakref.ref[Hold]) -> Record:
+def renewed_record(version: int, fields: Mapping[str, Any], lease: int, hold: weakref.ref[Hold]) -> Record:
     """A record that is renewed, as it was written."""
     return Record(version, fields, lease / 1000, hold())
 
 
-def dropped(reply: list[Any]) -> int:
+def parse_dropped(reply: list[Any]) -> int:
     """Whether a drop found its record, as a count."""
     return int(reply[0] == 1)
 
 
-def touched(reply: list[Any]) -> bool:
+def parse_touched(reply: list[Any]) -> bool:
     """Whether a touch found its record. Anything else raises: an answer that is none mustn't end a job."""
     return {1: True, 0: False, -1: False}[reply[0]]

@@ -20,7 +20,7 @@ from ...core.errors import LockBackendError
 from ...core.queue_values import QueueOutage
 from ...core.tuning import BACKEND_WAIT, DEFAULT, Tuning
 
-Answer: TypeAlias = tuple[Any, float, bool]
+CommandReply: TypeAlias = tuple[Any, float, bool]
 """A reply, when the request it answers was sent, and whether an earlier copy went unanswered."""
 
 
@@ -36,16 +36,16 @@ class RetryLimits(NamedTuple):
     refused: float
 
 
-USUAL: Final = RetryLimits(BACKEND_WAIT, BACKEND_WAIT)
+DEFAULT_LIMITS: Final = RetryLimits(BACKEND_WAIT, BACKEND_WAIT)
 
 
 def retry_command(
     command: Command[Any],
     until: float = inf,
-    patience: RetryLimits = USUAL,
+    patience: RetryLimits = DEFAULT_LIMITS,
     trouble: QueueOutage | None = None,
     tuning: Tuning = DEFAULT,
-) -> Program[Answer]:
+) -> Program[CommandReply]:
     """Send a command until it is answered: not after ``until`` on the engine's clock, nor beyond one's ``patience``; at least
     once. ``trouble`` is given the last failure.
 

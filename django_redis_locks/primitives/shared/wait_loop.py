@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from .requests import WaitRequest
-    from .retry import Answer, RetryLimits
+    from .retry import CommandReply, RetryLimits
 
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 W_contra = TypeVar("W_contra", bound="WaitRequest", contravariant=True)
 
-_ONCE = Attempt()
+_UNQUEUED_ATTEMPT = Attempt()
 
 
 Outcome: TypeAlias = "tuple[V, bool, float, Iterable[Effect[Any]]]"
@@ -29,7 +29,7 @@ Outcome: TypeAlias = "tuple[V, bool, float, Iterable[Effect[Any]]]"
 seconds whoever asks next may sleep, unless he is woken; and what is to be done about it at once."""
 
 
-class Asker(Protocol[W_contra, V_co]):
+class Requester(Protocol[W_contra, V_co]):
     """What asks the store for something, and makes sense of its answers."""
 
     @property
@@ -37,11 +37,11 @@ class Asker(Protocol[W_contra, V_co]):
 
     def _question(self, wish: W_contra, attempt: Attempt) -> Command[Any]: ...
 
-    def _outcome(self, wish: W_contra, attempt: Attempt, answer: Answer) -> Outcome[V_co]: ...
+    def _outcome(self, wish: W_contra, attempt: Attempt, answer: CommandReply) -> Outcome[V_co]: ...
 
 
 def wait_loop(
-    asker: Asker[W_contra, V], wish: W_contra, waiter: Waiter | None, verdict: V, patience: RetryLimits
+    asker: Requester[W_contra, V], wish: W_contra, waiter: Waiter | None, verdict: V, patience: RetryLimits
 ) -> Program[V]:
     """Ask whenever it is our turn, until that settles it or the wish's wait is over; without a wait once. Returns the
     last verdict, or the one given if it was never our turn: the head of the queue has asked for the whole process.
@@ -56,7 +56,7 @@ def wait_loop(
     uncontended = waiter is not None and asker.performer.uncontended(waiter)
     asked = settled = False
     rest = 0.0
-    attempt: Attempt | None = _ONCE
+    attempt: Attempt | None = _UNQUEUED_ATTEMPT
     if waiter is not None and not uncontended:
         attempt = yield Wait(waiter, give_up)
     while attempt is not None:

@@ -11,7 +11,7 @@ from django_redis_locks import LockBackendError
 from django_redis_locks.backends.base import Backend
 from django_redis_locks.core.commands import Command
 from django_redis_locks.engine.renewal_batch import MOST, renew
-from django_redis_locks.primitives.lock import read_renewed
+from django_redis_locks.primitives.lock import parse_renew
 
 DOWN = LockBackendError("down")
 
@@ -36,7 +36,7 @@ class Store(Backend):
 
 
 def prolong(lock: str, *index: str, token: str = "mine", lease: int = 30_000) -> Command[bool]:
-    return Command("lock/renew", (f"p:{{0}}:k:{lock}", *index), (lease, token), read_renewed)
+    return Command("lock/renew", (f"p:{{0}}:k:{lock}", *index), (lease, token), parse_renew)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_renewals_of_one_lease_and_one_index_are_one_command(store: Store) -> No
         prolong("d", "i", lease=5_000),
     ]
     prolongs += [prolong("e"), prolong("f", "i", **other), prolong("g", **taken)]
-    prolongs += [Command("lock/renew", ("p:{1}:k:h",), (30_000, "mine"), read_renewed)]
+    prolongs += [Command("lock/renew", ("p:{1}:k:h",), (30_000, "mine"), parse_renew)]
     assert renew(prolongs, store, 2) == [True, False, False, True, True, True, False, True]
     assert store.sent == [
         (("p:{0}:k:a", "p:{0}:k:c", "p:{0}:k:f", "i"), (30_000, "mine", "taken", "other")),

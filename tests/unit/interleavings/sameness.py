@@ -22,7 +22,7 @@ from django_redis_locks.core.queue_values import QueueOutage, Waiter
 from django_redis_locks.core.tuning import DEFAULT
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queue import LocalQueues, _Queue
-from django_redis_locks.primitives.shared.lock_programs import Programs
+from django_redis_locks.primitives.shared.lock_programs import LockPrograms
 from django_redis_locks.primitives.shared.requests import Busy, Granted
 
 from .moments import ARRIVALS, Gate, Moment
@@ -30,7 +30,7 @@ from .plans import Plan
 
 _OPAQUE = (
     Engine,
-    Programs,
+    LockPrograms,
     threading.Thread,
     Plan,
     types.FunctionType,

@@ -16,7 +16,7 @@ from django_redis_locks.core.effects import Sleep
 from django_redis_locks.core.hold import Hold
 from django_redis_locks.core.runner import run
 from django_redis_locks.primitives.shared.index import entries
-from django_redis_locks.primitives.shared.load_commands import clearing
+from django_redis_locks.primitives.shared.load_commands import clear_command
 from django_redis_locks.primitives.shared.retry import retry_command
 from tests.unit.primitives.scene import Scene
 
@@ -128,7 +128,7 @@ def test_write_to_a_cache_is_sent_to_a_server_that_is_down(scene: Scene) -> None
     process.backend.fates["lock/acquire"] = DOWN[:]
     with pytest.raises(LockBackendError):
         process.lock().acquire()
-    run(retry_command(clearing("generation")), process.engine)
+    run(retry_command(clear_command("generation")), process.engine)
     process.backend.fates.clear()
     process.lock().acquire().release()
 

@@ -14,7 +14,7 @@ from django_redis_locks.core.hold import Hold, State, validity
 from django_redis_locks.core.queue_values import Attempt, HandedOverLock, QueuePosition
 from django_redis_locks.core.runner import run
 from django_redis_locks.core.tuning import DEFAULT, RESERVED_FENCES
-from django_redis_locks.primitives.lock import read_verdict
+from django_redis_locks.primitives.lock import parse_acquire
 from django_redis_locks.primitives.shared.requests import Busy, ForeignValue, Granted
 from tests.unit.primitives.scene import Scene
 
@@ -381,10 +381,10 @@ def test_reply_of_acquire_is_parsed() -> None:
         ([1, b"7", 0, b"1700000000000001", 1], Granted(7, False, QueuePosition(1_700_000_000_000_001, True))),
         ([-1, b"a string"], ForeignValue("a string")),
     ):
-        assert read_verdict(reply) == verdict
+        assert parse_acquire(reply) == verdict
     with pytest.raises(PARSE_ERRORS):
-        read_verdict(1)  # no fence is as small
-    busy = read_verdict([0, 1500, b"7", b"1700000000000", b'["host",1,null,null]', b"1700000000000001", 1])
+        parse_acquire(1)  # no fence is as small
+    busy = parse_acquire([0, 1500, b"7", b"1700000000000", b'["host",1,null,null]', b"1700000000000001", 1])
     assert isinstance(busy, Busy)
     assert (busy.lease_left, busy.position) == (1.5, QueuePosition(1_700_000_000_000_001, True))
     assert busy.holder is not None
