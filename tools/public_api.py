@@ -351,7 +351,7 @@ def of_settings() -> Iterator[str]:
     for key in wrapper.KNOWN:
         yield f"CACHES[alias]['OPTIONS'] of a StampedeCache {key}"
     options: Any = importlib.import_module("django_redis_locks.cache.options")
-    for field in dataclasses.fields(options.LoadOptions):
+    for field in dataclasses.fields(options.CheckedOptions):
         yield f"load option {field.name} = {shown(field.default)}"
     metrics: Any = importlib.import_module("django_redis_locks.cache.metrics")
     yield from (f"load counter {value}" for name, value in vars(metrics).items() if name.isupper())

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from .loading.coordinator import CacheCoordinator
-    from .options import LoadOptions
+    from .options import CheckedOptions
     from .results import LoadResult
 
 
-def _terms(cache: Any, using: str | None, given: dict[str, Any]) -> tuple[CacheCoordinator, LoadOptions]:
+def _terms(cache: Any, using: str | None, given: dict[str, Any]) -> tuple[CacheCoordinator, CheckedOptions]:
     """Raises:
     TypeError: there is no such option, or not here.
     ValueError: one is out of its range.
@@ -68,7 +68,7 @@ def get_or_load(
         using: alias of the locks on whose server loads are coordinated; by default the one that a ``StampedeCache`` names,
             or "default". Not for a Redis cache: its own server does that.
         info: return a ``LoadResult``, which says where the value is from.
-        options: see ``LoadOptions``.
+        options: see ``CheckedOptions``.
 
     Returns:
         The value, or a ``LoadResult``.
@@ -197,7 +197,7 @@ async def aget_or_load_many(
     return _plain(results, info)
 
 
-def _plain(results: dict[str, LoadResult], info: bool) -> dict[str, Any]:
+def _plain(results: dict[str, LoadResult[Any]], info: bool) -> dict[str, Any]:
     return {key: result if info else result.value for key, result in results.items()}
 
 

@@ -61,7 +61,7 @@ class XFetch:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadOptions:
+class CheckedOptions:
     """How a value is loaded and kept. Times in seconds, or ``timedelta``.
 
     Attributes:
@@ -112,10 +112,10 @@ class LoadOptions:
         return self.error_ttl
 
 
-NAMES: Final = tuple(field.name for field in fields(LoadOptions))
+NAMES: Final = tuple(field.name for field in fields(CheckedOptions))
 
 
-def options(given: Mapping[str, Any]) -> LoadOptions:
+def options(given: Mapping[str, Any]) -> CheckedOptions:
     """The options that a call site gave, by their names.
 
     Raises:
@@ -133,14 +133,14 @@ def options(given: Mapping[str, Any]) -> LoadOptions:
     return _checked(**given)
 
 
-def _checked(**given: Any) -> LoadOptions:
+def _checked(**given: Any) -> CheckedOptions:
     checked: dict[str, Any] = {}
     for name, value in given.items():
         if name not in NAMES:
             raise TypeError(_unknown(name))
         check = _CHECKS.get(name)
         checked[name] = value if check is None else check(value, name)
-    made = LoadOptions(**checked)
+    made = CheckedOptions(**checked)
     if made.early is not None and made.ttl is None:
         raise ValueError("early needs a ttl: what is kept for ever has no end to be ahead of")
     return made

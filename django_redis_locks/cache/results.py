@@ -1,25 +1,27 @@
-"""What a load came to, for those who ask."""
+"""The result of a load, with its source."""
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+
+T = TypeVar("T")
 
 Source: TypeAlias = Literal["hit", "stale", "loaded", "waited", "default", "unlocked"]
 
 
-class LoadResult(NamedTuple):
-    """A value, and how it was come by.
+class LoadResult(NamedTuple, Generic[T]):
+    """A value and where it is from.
 
     Attributes:
         value: the value.
-        source: ``"hit"``: it was there; ``"stale"``: it was there and had outlived its ttl; ``"loaded"``: by this caller;
-            ``"waited"``: by another one meanwhile; ``"default"``: the caller's default; ``"unlocked"``: by this caller
-            beside another one, or while the store was down, and not stored.
+        source: ``"hit"``: the cache had it, fresh; ``"stale"``: the cache had it, past its ttl; ``"loaded"``: this caller
+            loaded it; ``"waited"``: another caller loaded it while this one waited; ``"default"``: the option ``default``;
+            ``"unlocked"``: this caller loaded it beside another one, or while the store was down, and it wasn't stored.
         fresh_for: seconds until it is due to be loaded again, negative if it is stale; None if never, or unknown.
         waited: seconds spent waiting for another caller.
     """
 
-    value: Any
+    value: T
     source: Source
     fresh_for: float | None = None
     waited: float = 0.0

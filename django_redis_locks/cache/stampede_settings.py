@@ -53,7 +53,7 @@ def read(location: Any, params: Mapping[str, Any], table: Mapping[str, Any]) -> 
     return using, {"ttl": ttl, **{name.lower(): value for name, value in given.items()}}
 
 
-def options_for(cache: Any, given: Mapping[str, Any]) -> load_options.LoadOptions:
+def options_for(cache: Any, given: Mapping[str, Any]) -> load_options.CheckedOptions:
     """Return the options of a load: those that the call gives, and for the rest those of the cache's entry.
 
     Raises:

@@ -38,7 +38,7 @@ async def awaits() -> None:
     assert_type(await aprice.ainvalidate(1), None)
     await aprice("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await aprice.arefresh("1")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
-    assert_type(await atold(1), LoadResult)
+    assert_type(await ainformed(1), LoadResult[str])
     assert_type(await Shop().aname(1), str)
 
 
@@ -82,8 +82,8 @@ assert_type(Shop.total.key(shop, 2031), str)  # type: ignore[call-arg, arg-type]
 shop.total("2031")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
-@cached("atold:{pk}", info=True)
-async def atold(pk: int) -> str:
+@cached("ainformed:{pk}", info=True)
+async def ainformed(pk: int) -> str:
     return str(pk)
 
 

@@ -101,7 +101,7 @@ class FunctionCache:
             )
         return options_for(self._where["cache"], self._options).stale if stale else 0
 
-    def _told(self, result: LoadResult) -> Any:
+    def _told(self, result: LoadResult[Any]) -> Any:
         return result if self._info else result.value
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LoadRequest:

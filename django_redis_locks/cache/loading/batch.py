@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ...core.commands import Program
     from ...primitives.load import Claim
-    from ..options import LoadOptions
+    from ..options import CheckedOptions
     from .coordinator import CacheCoordinator
 
 
@@ -45,13 +45,13 @@ def getting_many(
     keys: Iterable[str],
     version: int | None,
     loader: Callable[..., Any],
-    options: LoadOptions,
-) -> Program[dict[str, LoadResult]]:
+    options: CheckedOptions,
+) -> Program[dict[str, LoadResult[Any]]]:
     """The values of all keys, in their order. The loader is given the keys to load, and returns a mapping."""
     calls = {key: LoadRequest(coordinator, key, version, _one(loader, key), options) for key in keys}
     if not calls:
         return {}
-    results: dict[str, LoadResult] = {}
+    results: dict[str, LoadResult[Any]] = {}
     wanted: list[_Wanted] = []
     for call, now in (yield from _looking(coordinator, list(calls.values()))):
         if now.value is not MISSING:
@@ -83,7 +83,7 @@ def _boarding(wanted: list[_Wanted]) -> Program[list[_Wanted]]:
     return [one for one in wanted if one.board()]
 
 
-def _note(batch: list[_Wanted], results: dict[str, LoadResult]) -> None:
+def _note(batch: list[_Wanted], results: dict[str, LoadResult[Any]]) -> None:
     for one in batch:
         if one.error is not None and one.call.plain not in results:
             raise one.error
@@ -139,7 +139,7 @@ class _Wanted:
         self.inflight: InflightLoad | None = None
         self.claim: Claim | None = None
         self.claims = call.stores
-        self.result: LoadResult | None = None
+        self.result: LoadResult[Any] | None = None
         self.error: BaseException | None = None
 
     def board(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...core import clock
 from ...core.owners import running_loop
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .request import LoadRequest
 
 
-def getting(call: LoadRequest) -> Program[LoadResult]:
+def getting(call: LoadRequest) -> Program[LoadResult[Any]]:
     """The value, from the cache or its loader."""
     now = commits.pending_value(call) or call.first or (yield from looking(call))
     if now.value is MISSING:
@@ -51,7 +51,7 @@ def getting(call: LoadRequest) -> Program[LoadResult]:
     return hit
 
 
-def missing(call: LoadRequest) -> Program[LoadResult]:
+def missing(call: LoadRequest) -> Program[LoadResult[Any]]:
     """There is none: load it, or wait for the load that runs."""
     coordinator, single_flight = call.coordinator, call.coordinator.single_flight
     if call.nested_in(call.lock_id) is not None or (yield from commits.private(call)):
@@ -134,7 +134,7 @@ def _led(call: LoadRequest, inflight: InflightLoad, until: float) -> Program[Loa
     return (yield from loading(call, inflight, None, NOT_FOUND))
 
 
-def refreshing(call: LoadRequest) -> Program[LoadResult]:
+def refreshing(call: LoadRequest) -> Program[LoadResult[Any]]:
     """Load it now, whoever is at it: his value may be older than what is known to have changed."""
     coordinator = call.coordinator
     coordinator.forget(call.key)
@@ -154,7 +154,7 @@ def refreshing(call: LoadRequest) -> Program[LoadResult]:
     return landed(call, load_outcome, True, 0.0)
 
 
-def _timed_out(call: LoadRequest, begin: float) -> Program[LoadResult]:
+def _timed_out(call: LoadRequest, begin: float) -> Program[LoadResult[Any]]:
     """Somebody else still loads it, and the wait is over."""
     options = call.options
     if options.on_timeout == "load":
@@ -179,7 +179,7 @@ def _timed_out(call: LoadRequest, begin: float) -> Program[LoadResult]:
     )
 
 
-def _beside(call: LoadRequest) -> Program[LoadResult]:
+def _beside(call: LoadRequest) -> Program[LoadResult[Any]]:
     """Load it for this caller alone, and don't store it."""
     load_outcome = yield from loading(call, InflightLoad(), None, NOT_FOUND)
     return landed(call, load_outcome, True, 0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ...core import clock
 from ...primitives.load import BUSY, CLAIMED, FRESH
@@ -28,7 +28,7 @@ BRIEFLY: Final = 0.1
 """Seconds for which nobody of this process asks again whether somebody else still loads a stale value."""
 
 
-def renewing(call: LoadRequest, now: CachedValue, result: LoadResult) -> Program[LoadResult]:
+def renewing(call: LoadRequest, now: CachedValue, result: LoadResult[Any]) -> Program[LoadResult[Any]]:
     """Have one caller load it; the result for this one, who otherwise would get ``result``."""
     coordinator, options = call.coordinator, call.options
     single_flight = coordinator.single_flight
@@ -94,7 +94,9 @@ def _claimed(call: LoadRequest, now: CachedValue, patience: float) -> Program[tu
     return claim, again
 
 
-def _instead(call: LoadRequest, load_outcome: LoadOutcome, result: LoadResult, *, mine: bool = False) -> LoadResult:
+def _instead(
+    call: LoadRequest, load_outcome: LoadOutcome, result: LoadResult[Any], *, mine: bool = False
+) -> LoadResult[Any]:
     """What a flight brought in place of the value that there was."""
     if load_outcome is RETRY:
         return result
@@ -105,7 +107,7 @@ def _instead(call: LoadRequest, load_outcome: LoadOutcome, result: LoadResult, *
     return landed(call, load_outcome, mine, 0.0)
 
 
-def landed(call: LoadRequest, load_outcome: LoadOutcome, mine: bool, waited: float) -> LoadResult:
+def landed(call: LoadRequest, load_outcome: LoadOutcome, mine: bool, waited: float) -> LoadResult[Any]:
     """What a flight brought, to one of its callers."""
     if load_outcome.error is not None:
         raise load_outcome.failure(mine)

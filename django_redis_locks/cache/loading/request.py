@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...core.keys import LockId
-    from ..options import LoadOptions
+    from ..options import CheckedOptions
     from .coordinator import CacheCoordinator
     from .singleflight import InflightLoad
 
@@ -37,7 +37,7 @@ class LoadRequest:
         plain: str,
         version: int | None,
         loader: Callable[..., Any],
-        options: LoadOptions,
+        options: CheckedOptions,
         *,
         name: str = "",
         job: object = None,

@@ -13,7 +13,7 @@ import pytest
 from django_redis_locks.cache import XFetch
 from django_redis_locks.cache import options as module
 from django_redis_locks.cache.loading import background, early
-from django_redis_locks.cache.options import LoadOptions, options
+from django_redis_locks.cache.options import CheckedOptions, options
 from tests.contract.matrix import PATIENCE
 
 
@@ -21,7 +21,7 @@ def test_same_options_in_another_order_are_equal_and_frozen() -> None:
     """[S34] One call can't change them for another one."""
     one = options({"ttl": 60, "stale": 5})
     assert options({"stale": 5, "ttl": 60}) == one
-    assert LoadOptions(early=XFetch()).early == XFetch()
+    assert CheckedOptions(early=XFetch()).early == XFetch()
     with pytest.raises(FrozenInstanceError):
         one.ttl = 1  # type: ignore[misc]
     options({"stale": 1})
