@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from .replies import parsed
+from .replies import parse_json
 from .text import escape_unprintable
 
 FIELDS = ("host", "pid", "thread", "name")
@@ -57,7 +57,7 @@ def read(text: str, *, fence: int, since: float, lease_left: float) -> Holder:
 def _parse(text: str) -> dict[str, Any]:
     """Who waits reads the same description again and again."""
     try:
-        values = parsed(text or "[]")
+        values = parse_json(text or "[]")
     except ValueError:
         values = []
     return fields_of(values)

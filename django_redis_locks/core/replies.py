@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-freed: Callable[[Any], int] = {0: 0, 1: 1, 2: 2}.__getitem__
+parse_freed: Callable[[Any], int] = {0: 0, 1: 1, 2: 2}.__getitem__
 """How much was freed: nothing; a lock; a lock, and another process was told."""
 
-forced: Callable[[Any], int] = {0: 0, 1: 1, 2: 2, 3: 3}.__getitem__
-"""As ``freed``; or 3: the holder's process was asked for its fence."""
+parse_forced: Callable[[Any], int] = {0: 0, 1: 1, 2: 2, 3: 3}.__getitem__
+"""As ``parse_freed``; or 3: the holder's process was asked for its fence."""
 
-yes_or_no: Callable[[Any], bool] = {0: False, 1: True}.__getitem__
+parse_bool: Callable[[Any], bool] = {0: False, 1: True}.__getitem__
 
 
 LARGEST: Final = 2**63
@@ -25,7 +25,7 @@ LATEST: Final = 253_402_300_799_000
 """The milliseconds from 1970 to the end of the last year that a calendar has."""
 
 
-def number(value: Any) -> int:
+def parse_int(value: Any) -> int:
     """An integer, or one in digits."""
     if type(value) not in (int, bytes, str):
         raise ValueError(value)
@@ -35,13 +35,13 @@ def number(value: Any) -> int:
     return found
 
 
-def moment(value: Any) -> float:
+def parse_time(value: Any) -> float:
     """Seconds since 1970, of milliseconds in digits; the latest there is, if there is no such year."""
     found = int(value) if type(value) is int or len(value) < 20 else LATEST
     return min(found, LATEST) / 1000
 
 
-def parsed(value: str) -> Any:
+def parse_json(value: str) -> Any:
     """What JSON says.
 
     Raises:
@@ -53,14 +53,14 @@ def parsed(value: str) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def members(reply: Any) -> Sequence[Any]:
+def parse_array(reply: Any) -> Sequence[Any]:
     """An array."""
     if not isinstance(reply, list | tuple):
         raise ValueError(reply)
     return reply
 
 
-def text(value: Any) -> str:
+def parse_text(value: Any) -> str:
     """A string, whatever its bytes are."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")

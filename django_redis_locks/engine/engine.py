@@ -26,7 +26,7 @@ from ..core.errors import LockBackendError
 from ..core.keys import LOOK, LockId, inbox_of, waiters_of
 from ..core.owners import running_loop
 from ..core.registry import registry
-from ..core.replies import freed
+from ..core.replies import parse_freed
 from ..core.tuning import DEFAULT
 from ..core.wakeup import TaskEvent, ThreadEvent
 from .local_queue import LocalQueues
@@ -193,7 +193,7 @@ class Engine:
             hold = handed.hold
             self._maintenance.sweep(Cleanup(lock_id, handed.free(hold.token), hold.lease / 1000))
         keys = lock_id.lock, waiters_of(lock_id.lock)
-        self._maintenance.send(Command("waiters/unregister", keys, (address,), freed), lock_id)
+        self._maintenance.send(Command("waiters/unregister", keys, (address,), parse_freed), lock_id)
 
     def after_fork_in_child(self) -> None:
         self.backend.after_fork_in_child()

@@ -18,7 +18,7 @@ from ..core.effects import Cleanup, LeaveQueue
 from ..core.errors import LockBackendError
 from ..core.hold import Hold, State, mint_id
 from ..core.queue_values import Attempt, QueuePosition, Waiter
-from ..core.replies import members, number, text, yes_or_no
+from ..core.replies import parse_array, parse_bool, parse_int, parse_text
 from ..core.runner import run_twice_if_interrupted
 from .shared.requests import WaitRequest
 from .shared.retry import CommandReply, RetryLimits, retry_command
@@ -175,7 +175,7 @@ class LoadLease:
         """
         self._let_go(hold)
         keys = self.keys.lease, self.keys.waiters, self.keys.generation, self.keys.permit
-        command = Command("load/defer", keys, (token, round(1000 * self.performer.tuning.commit_window)), text)
+        command = Command("load/defer", keys, (token, round(1000 * self.performer.tuning.commit_window)), parse_text)
         permit: str = yield from self._ending(token, command, hold)
         return permit
 
@@ -205,14 +205,16 @@ class LoadLease:
         """
         lease, waiters, _, settling, permit, value, _ = self.keys
         keys = (lease, waiters, permit, settling, value) if value else (lease, waiters, permit, settling)
-        found: bool = yield from self._asked(Command("load/invalidate", keys, (keep, settle), yes_or_no), patience)
+        found: bool = yield from self._asked(Command("load/invalidate", keys, (keep, settle), parse_bool), patience)
         return found
 
     def putting(self, keep: int, value: Value) -> Program[None]:
         """Write a value, where values live here, for so many milliseconds (-1: for ever, 0: delete it): a load that runs
         isn't stored."""
         lease, waiters, _, _, permit, where, _ = self.keys
-        yield from self._asked(Command("load/put", (lease, waiters, permit, where), (keep, value), yes_or_no), NO_RETRY)
+        yield from self._asked(
+            Command("load/put", (lease, waiters, permit, where), (keep, value), parse_bool), NO_RETRY
+        )
 
     def prolong(self, token: str, lease: int) -> Command[bool]:
         """What the renewal sends."""
@@ -271,7 +273,7 @@ class LoadLease:
     # The commands.
 
     def _store(self, token: str, keep: int, value: Any, *, by_permit: bool) -> Command[bool]:
-        return Command("load/store", self._all_keys, (token, keep, value, int(by_permit)), yes_or_no)
+        return Command("load/store", self._all_keys, (token, keep, value, int(by_permit)), parse_bool)
 
     @property
     def _all_keys(self) -> tuple[str, ...]:
@@ -292,7 +294,7 @@ class LoadLease:
 
     def _give_up(self, token: str, keep: int = 0, why: str = "") -> Command[Any]:
         said = why.encode(errors="replace").decode()[:LONGEST_REASON]
-        return Command("load/give_up", self.keys[:3], (token, keep, said), yes_or_no)
+        return Command("load/give_up", self.keys[:3], (token, keep, said), parse_bool)
 
     def _let_go(self, hold: Hold | None) -> None:
         if hold is not None:
@@ -301,14 +303,14 @@ class LoadLease:
 
     def _read(self, reply: list[Any]) -> Claim:
         if reply[0] == -1:
-            raise LockBackendError(f"the lease of a load ({self.keys.lease}) is {text(reply[1])}")
-        verdict, left, enqueued_at, lives, value, said = members(reply)
-        return Claim(verdict, left / 1000, lives, value, text(said), QueuePosition(number(enqueued_at)))
+            raise LockBackendError(f"the lease of a load ({self.keys.lease}) is {parse_text(reply[1])}")
+        verdict, left, enqueued_at, lives, value, said = parse_array(reply)
+        return Claim(verdict, left / 1000, lives, value, parse_text(said), QueuePosition(parse_int(enqueued_at)))
 
 
 def _parse_renew(reply: Any) -> tuple[bool, int]:
-    mine, settling = members(reply)
-    return yes_or_no(mine), number(settling)
+    mine, settling = parse_array(reply)
+    return parse_bool(mine), parse_int(settling)
 
 
 def _parse_owned(reply: Any) -> bool:

@@ -19,7 +19,7 @@ from ..core.commands import Command
 from ..core.holder import Holder
 from ..core.keys import ALL
 from ..core.queue_values import Attempt, QueuePosition
-from ..core.replies import forced, freed, members, moment, number, text, yes_or_no
+from ..core.replies import parse_array, parse_bool, parse_forced, parse_freed, parse_int, parse_text, parse_time
 from .shared.base_lock import BaseLock
 from .shared.record_values import queued_index
 from .shared.requests import NOT_QUEUED, AcquireRequest, Busy, ForeignValue, Granted
@@ -55,7 +55,7 @@ class Lock(BaseLock):
 
     def _free(self, token: str, address: str = "") -> Command[int]:
         args: tuple[str | int, ...] = (token, address, self.performer.tuning.waiter_ttl) if address else (token,)
-        return Command("lock/release", self._to_free, args, freed)
+        return Command("lock/release", self._to_free, args, parse_freed)
 
     def _prolong(self, token: str, lease: int) -> Command[bool]:
         keys = self.keys
@@ -80,7 +80,7 @@ class Lock(BaseLock):
         # a record that is listed may be freed so, too, and waits in an index of its own
         queued = (queued_index(self.keys.listing),) if self.options.index else ()
         args = "" if fence is None else fence, self.keys.inbox + ALL, int(ask)
-        return Command("lock/force_release", self._to_free + queued, args, forced)
+        return Command("lock/force_release", self._to_free + queued, args, parse_forced)
 
     @property
     def _to_free(self) -> tuple[str, ...]:
@@ -93,10 +93,10 @@ def parse_acquire(reply: Any) -> Granted | Busy | ForeignValue:
     ``[-1, what lives there]``."""
     if type(reply) is int and reply > SMALLEST_FENCE:
         return Granted(reply)
-    outcome = members(reply)[0]
+    outcome = parse_array(reply)[0]
     if outcome == 1:
         _, fence, free, *position = reply
-        return Granted(number(fence), yes_or_no(free), _parse_position(*position))
+        return Granted(parse_int(fence), parse_bool(free), _parse_position(*position))
     if outcome == 0:
         return Busy(reply[1] / 1000, _parse_holder(reply[1:5]), _parse_position(*reply[5:]))
     return _parse_foreign_value(reply)
@@ -107,20 +107,20 @@ SMALLEST_FENCE: Final = 99
 
 
 def _parse_position(enqueued_at: Any, others: Any) -> QueuePosition:
-    return QueuePosition(number(enqueued_at), yes_or_no(others)) if enqueued_at or others else NOT_QUEUED
+    return QueuePosition(parse_int(enqueued_at), parse_bool(others)) if enqueued_at or others else NOT_QUEUED
 
 
 def _parse_foreign_value(reply: Any) -> ForeignValue:
     outcome, what = reply
     if outcome != -1:
         raise ValueError(reply)
-    return ForeignValue(text(what))
+    return ForeignValue(parse_text(what))
 
 
 def parse_renew(reply: Any) -> bool:
     """Of one lock."""
-    (answer,) = members(reply)
-    return yes_or_no(answer)
+    (answer,) = parse_array(reply)
+    return parse_bool(answer)
 
 
 def renewal_group(command: Command[Any]) -> object:
@@ -141,7 +141,7 @@ def merged_renewal(commands: Sequence[Command[bool]]) -> Command[list[bool]]:
 
 
 def parse_merged_renewal(reply: Any) -> list[bool]:
-    return [yes_or_no(answer) for answer in members(reply)]
+    return [parse_bool(answer) for answer in parse_array(reply)]
 
 
 def parse_inspect(lock: Lock, reply: Any) -> Holder | None:
@@ -150,7 +150,7 @@ def parse_inspect(lock: Lock, reply: Any) -> Holder | None:
     Raises:
         LockKeyError: it is no lock.
     """
-    found = parse_inspected_lock(members(reply))
+    found = parse_inspected_lock(parse_array(reply))
     if isinstance(found, ForeignValue):
         raise lock.misplaced(found)
     return found
@@ -165,4 +165,6 @@ def parse_inspected_lock(reply: Sequence[Any]) -> Holder | ForeignValue | None:
 
 def _parse_holder(fields: list[Any]) -> Holder:
     left, fence, since, about = fields
-    return holders.read(text(about), fence=number(fence), since=moment(since or b"0"), lease_left=left / 1000)
+    return holders.read(
+        parse_text(about), fence=parse_int(fence), since=parse_time(since or b"0"), lease_left=left / 1000
+    )

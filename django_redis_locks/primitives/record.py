@@ -19,7 +19,7 @@ from ..core.effects import Cleanup, LeaveQueue
 from ..core.errors import LockBackendError, LockKeyError
 from ..core.hold import Hold, State, mint_id
 from ..core.queue_values import Attempt, QueuePosition, Waiter
-from ..core.replies import number, parsed
+from ..core.replies import parse_int, parse_json
 from ..core.runner import arun, run, run_twice_if_interrupted
 from .shared.record_values import (
     ChangeRequest,
@@ -177,7 +177,7 @@ class RecordRef:
         if not reply.ok or reply.record is None:
             return Written(False, reply.record)
         hold: Hold | None = None
-        fields = parsed(write.text)  # as others will read them
+        fields = parse_json(write.text)  # as others will read them
         if write.renew_for is not None:
             hold = self._hold(write, fields, reply.record.version, sent)
             self.performer.watch(hold, partial(self._prolong, reply.record.version), write.lease)
@@ -337,7 +337,7 @@ class RecordRef:
         if not rest:
             return RecordReply(False, None)
         left, version, fields = rest
-        return RecordReply(False, Record(number(version), parsed(as_text(fields)), number(left) / 1000))
+        return RecordReply(False, Record(parse_int(version), parse_json(as_text(fields)), parse_int(left) / 1000))
 
     def _read_got(self, reply: list[Any]) -> RecordReply:
         """As ``_read``, and at the end when this process lined up."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core.commands import Command
-from ...core.replies import members, number
+from ...core.replies import parse_array, parse_int
 from ...core.server_info import FenceCounter
 from .retry import retry_command
 
@@ -34,5 +34,5 @@ def raising(counters: Sequence[str], least: int) -> Program[list[FenceCounter]]:
 
 
 def _parse(reply: Any) -> tuple[int, int]:
-    last, clock = members(reply)
-    return number(last), number(clock)
+    last, clock = parse_array(reply)
+    return parse_int(last), parse_int(clock)

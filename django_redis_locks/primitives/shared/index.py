@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...core.commands import PARSE_ERRORS, Command
 from ...core.keys import waiters_of
-from ...core.replies import members, number, text
+from ...core.replies import parse_array, parse_int, parse_text
 from ..lock import KIND, parse_inspected_lock
 from .requests import ForeignValue
 from .retry import retry_command
@@ -92,14 +92,14 @@ def inspecting_many(locks: Sequence[str]) -> Program[list[Inspection]]:
 
 
 def _parse_page(reply: Any) -> Entries:
-    now, total, *pairs = members(reply)
-    found = [Entry(text(lock), float(ends) / 1000) for lock, ends in zip(pairs[::2], pairs[1::2], strict=True)]
-    return Entries(number(now) / 1000, number(total), found)
+    now, total, *pairs = parse_array(reply)
+    found = [Entry(parse_text(lock), float(ends) / 1000) for lock, ends in zip(pairs[::2], pairs[1::2], strict=True)]
+    return Entries(parse_int(now) / 1000, parse_int(total), found)
 
 
 def _parse_inspections(reply: Any) -> list[Inspection]:
-    now, *each = members(reply)
-    return [_parse_inspection(number(now) / 1000, *members(look)) for look in each]
+    now, *each = parse_array(reply)
+    return [_parse_inspection(parse_int(now) / 1000, *parse_array(look)) for look in each]
 
 
 def _parse_inspection(now: float, waiting: Any, *verdict: Any) -> Inspection:
@@ -108,8 +108,8 @@ def _parse_inspection(now: float, waiting: Any, *verdict: Any) -> Inspection:
         found = _parse_record(*verdict[1:]) if verdict and verdict[0] == 1 else parse_inspected_lock(verdict)
     except PARSE_ERRORS:  # it spoils no page
         found = ForeignValue("what can't be read")
-    return Inspection(number(waiting), found, now)
+    return Inspection(parse_int(waiting), found, now)
 
 
 def _parse_record(left: Any, version: Any, fields: Any, listed: Any) -> ListedRecord:
-    return ListedRecord(number(left) / 1000, number(version), text(fields), text(listed))
+    return ListedRecord(parse_int(left) / 1000, parse_int(version), parse_text(fields), parse_text(listed))

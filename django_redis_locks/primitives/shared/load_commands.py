@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core.commands import Command
-from ...core.replies import members, number, text, yes_or_no
+from ...core.replies import parse_array, parse_bool, parse_int, parse_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,19 +32,19 @@ def block_command(loads: Sequence[LoadLease], token: str, lease: int) -> Command
         "load/block",
         (loads[0].keys.generation, *(key for load in loads for key in (load.keys.lease, load.keys.permit))),
         (WRITER_PREFIX + token, lease),
-        yes_or_no,
+        parse_bool,
     )
 
 
 def unblock_command(loads: Sequence[LoadLease], token: str) -> Command[bool]:
     """Give them back."""
     keys = [key for load in loads for key in (load.keys.lease, load.keys.waiters, load.keys.permit)]
-    return Command("load/unblock", (loads[0].keys.generation, *keys), (WRITER_PREFIX + token,), yes_or_no)
+    return Command("load/unblock", (loads[0].keys.generation, *keys), (WRITER_PREFIX + token,), parse_bool)
 
 
 def clear_command(generation: str) -> Command[str]:
     """Begin a new generation: no load that began before will be stored."""
-    return Command("load/clear", (generation,), (), text)
+    return Command("load/clear", (generation,), (), parse_text)
 
 
 def _parse_value(reply: Any) -> Any:
@@ -54,5 +54,5 @@ def _parse_value(reply: Any) -> Any:
 
 
 def _parse_values(reply: Any) -> list[tuple[int, Any]]:
-    found = members(reply)
-    return [(number(found[at]), found[at + 1]) for at in range(0, len(found), 2)]
+    found = parse_array(reply)
+    return [(parse_int(found[at]), found[at + 1]) for at in range(0, len(found), 2)]

@@ -11,7 +11,7 @@ from ...core import holder as holders
 from ...core.digests import digest_of
 from ...core.holder import Holder
 from ...core.keys import usual_name
-from ...core.replies import LATEST, parsed
+from ...core.replies import LATEST, parse_json
 from ...job_schema import KIND as JOB
 from ...job_schema import SHOWN_AS
 from ..lock import KIND
@@ -152,7 +152,7 @@ def _seconds_of(version: int) -> float:
 
 def _parse_fields(text: str) -> dict[str, Any]:
     try:
-        fields = parsed(text)
+        fields = parse_json(text)
     except ValueError:
         return {}
     return fields if isinstance(fields, dict) else {}
