@@ -6,27 +6,48 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from difflib import get_close_matches
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 from celery.contrib.django.task import DjangoTask
 
 if TYPE_CHECKING:
     from celery import Celery
+    from typing_extensions import ParamSpec, TypeVar
 
     from django_redis_locks import Holder
 
-    CelerysTask: TypeAlias = DjangoTask[Any, Any]
+    P = ParamSpec("P", default=...)
+    R_co = TypeVar("R_co", default=Any, covariant=True)
+
+    class CelerysTask(DjangoTask[P, R_co]):
+        """Celery's own class. Type checkers know the arguments and the result of ``SingletonTask[[int], str]``."""
+
 else:
-    CelerysTask = DjangoTask
+    P = R_co = Any
+
+    class CelerysTask(DjangoTask):
+        abstract = True
+
+        def __class_getitem__(cls, types: Any) -> type:
+            """The class itself, so that Celery takes it as ``base=``; the arguments are for type checkers."""
+            return cls
+
 
 Duration: TypeAlias = float | timedelta
 
+OnDuplicate: TypeAlias = Literal["existing", "raise", "replace", "queue"]
+OnConflict: TypeAlias = Literal["skip", "wait", "retry", "raise", "follow"]
+OnBackendError: TypeAlias = Literal["open", "closed"]
+OnLost: TypeAlias = Literal["log", "abort"]
+Canvas: TypeAlias = Literal["follow", "run", "fail"]
+UniqueUntil: TypeAlias = Literal["success", "start", "finish", "expired"]
+
 CHOICES: Final = {
-    "lock_on_duplicate": ("existing", "raise", "replace", "queue"),
-    "lock_on_conflict": (None, "skip", "wait", "retry", "raise", "follow"),
-    "lock_on_backend_error": ("open", "closed"),
-    "lock_canvas": ("follow", "run", "fail"),
-    "unique_until": ("success", "start", "finish", "expired"),
+    "lock_on_duplicate": get_args(OnDuplicate),
+    "lock_on_conflict": (None, *get_args(OnConflict)),
+    "lock_on_backend_error": get_args(OnBackendError),
+    "lock_canvas": get_args(Canvas),
+    "unique_until": get_args(UniqueUntil),
 }
 
 _TIMES: Final = {
@@ -47,7 +68,7 @@ PREFIXES: Final = ("lock_", "unique_", "idempotency_")
 _FOR_EVER: Final = ("lock_wait", "lock_max_hold")
 
 
-class TaskOptions(CelerysTask):
+class TaskOptions(CelerysTask[P, R_co]):
     """What a task says of its lock, as class attributes or as arguments of ``@app.task``.
 
     Times are seconds or a ``timedelta``; None is the default, -1 for ever.
@@ -89,21 +110,21 @@ class TaskOptions(CelerysTask):
     lock_wait: ClassVar[Duration | None] = None
     lock_min_hold: ClassVar[Duration] = 0
     lock_max_hold: ClassVar[Duration | None] = None
-    lock_on_duplicate: ClassVar[str] = "existing"
-    lock_on_conflict: ClassVar[str | None] = None
+    lock_on_duplicate: ClassVar[OnDuplicate] = "existing"
+    lock_on_conflict: ClassVar[OnConflict | None] = None
     lock_retry_delay: ClassVar[Duration] = 5
     lock_max_retries: ClassVar[int] = 60
-    lock_on_lost: ClassVar[str | Callable[..., Any]] = "log"
-    lock_on_backend_error: ClassVar[str] = "open"
+    lock_on_lost: ClassVar[OnLost | Callable[..., Any]] = "log"
+    lock_on_backend_error: ClassVar[OnBackendError] = "open"
     lock_queue_ttl: ClassVar[Duration] = 86_400
     lock_redelivery_window: ClassVar[Duration | None] = None
-    lock_canvas: ClassVar[str] = "follow"
+    lock_canvas: ClassVar[Canvas] = "follow"
     lock_eager: ClassVar[bool] = False
-    unique_until: ClassVar[str] = "success"
+    unique_until: ClassVar[UniqueUntil] = "success"
     idempotency_ttl: ClassVar[Duration] = 0
 
     abstract = True
-    lock_usual_conflict: ClassVar[str] = "skip"
+    lock_usual_conflict: ClassVar[OnConflict] = "skip"
     """What ``lock_on_conflict`` is by default."""
 
     @property

@@ -13,7 +13,7 @@ from celery.utils.imports import symbol_by_name
 from django_redis_locks import LockNotOwned
 
 from . import app_settings as configuration
-from .options import TaskOptions, checked, strangers
+from .options import P, R_co, TaskOptions, checked, strangers
 from .run import run
 from .run_lock import RunLock
 from .submit import submit, told
@@ -53,7 +53,7 @@ def _call_under_lock(task: type[LockedTask]) -> None:
 _under_lock: WeakSet[Callable[..., Any]] = WeakSet()
 
 
-class LockedTask(TaskOptions):
+class LockedTask(TaskOptions[P, R_co]):
     """What both base classes are: one machine, whose options differ."""
 
     abstract = True
@@ -129,12 +129,14 @@ class LockedTask(TaskOptions):
         result: AsyncResult[Any] = await sync_to_async(self.apply_async)(*args, **kwargs)
         return result
 
-    async def adelay(self, *args: Any, **kwargs: Any) -> AsyncResult[Any]:
+    async def adelay(self, *args: P.args, **kwargs: P.kwargs) -> AsyncResult[R_co]:
         """As ``delay``, from a coroutine."""
         return await self.aapply_async(args, kwargs)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._run_locked(partial(self._body, *args, **kwargs), args, kwargs)
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        return self._run_locked(  # type: ignore[no-any-return]
+            partial(self._body, *args, **kwargs), args, kwargs
+        )
 
     def _run_locked(self, body: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the body under the task's lock, unless this is a call within its run, or one that takes none."""
@@ -151,7 +153,7 @@ class LockedTask(TaskOptions):
         return call(*args, **kwargs)
 
 
-class SingletonTask(LockedTask):
+class SingletonTask(LockedTask[P, R_co]):
     """A job that never overlaps itself: one run per key in the cluster, and of many submissions that wait only one.
 
     ::
@@ -170,7 +172,7 @@ class SingletonTask(LockedTask):
     abstract = True
 
 
-class IdempotentTask(LockedTask):
+class IdempotentTask(LockedTask[P, R_co]):
     """A job that is run once however often it is submitted: ``delay()`` twice is one message, and the second caller gets
     the result of the first one. For the options see ``TaskOptions``."""
 

@@ -16,7 +16,7 @@ from .options import seconds
 
 if TYPE_CHECKING:
     from .job import Job
-    from .options import Duration, TaskOptions
+    from .options import Duration, OnConflict, TaskOptions
 
 LIMIT_GRACE: Final = 10.0
 """Seconds that a task may take to end after its time limit."""
@@ -87,7 +87,7 @@ def _visibility(task: TaskOptions) -> float:
     return float((task.app.conf.broker_transport_options or {}).get("visibility_timeout") or 0)
 
 
-def conflict_of(task: TaskOptions) -> str:
+def conflict_of(task: TaskOptions) -> OnConflict:
     """What ``lock_on_conflict`` says, or means."""
     if task.lock_on_conflict is not None:
         return task.lock_on_conflict
