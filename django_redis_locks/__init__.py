@@ -25,7 +25,7 @@ from .core.key_templates import compile_template as key_maker
 from .core.registry import registry as _registry
 from .dead_holders import arelease_dead, release_dead
 from .decorators import redis_lock
-from .deferred_release import sweep as release_leftovers
+from .deferred_release import release_leftovers
 from .handler import locks
 from .primitives.lock import Lock
 from .primitives.record import Record, RecordRef

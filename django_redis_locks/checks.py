@@ -13,7 +13,7 @@ from django.urls import get_resolver
 from . import conf
 from .backends.memory import MemoryBackend
 from .conf import cache_settings as caches
-from .conf.overrides import OF_CALLS
+from .conf.overrides import DECORATOR_KEYS
 from .core.suggestions import closest
 from .declared import declared
 from .handler import DEFAULT, locks
@@ -31,7 +31,7 @@ def check_settings(app_configs: object = None, **_: Any) -> Sequence[checks.Chec
     found = [
         check_message(problem)
         for alias, entry in table.items()
-        for look in (conf.problems, conf.unreachable)
+        for look in (conf.problems, conf.handler_problems)
         for problem in look(alias, entry)
     ]
     if DEFAULT not in table:
@@ -74,7 +74,7 @@ def _of_decorators(table: Mapping[str, Any]) -> Iterator[conf.Problem]:
             where = f"{conf.SETTING}[{alias!r}]['LOCKS'][{name!r}]"
             others = [other for using, other in uses if using == alias and other not in names]
             close = closest(name, others, 0.8)
-            of_calls = [key for key in override if key in OF_CALLS]
+            of_calls = [key for key in override if key in DECORATOR_KEYS]
             if close:
                 yield conf.Problem(
                     "W060",
@@ -133,7 +133,7 @@ def _open(where: str, entry: Any) -> Iterator[str]:
 
 
 def _implicit() -> checks.CheckMessage:
-    if caches.problem_with(DEFAULT) is None:
+    if caches.why_not_usable(DEFAULT) is None:
         return check_message(
             conf.Problem(
                 "W010",

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never, TypeAlias, Ty
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from . import open_transactions
-from .conf import ON_BACKEND_ERROR, AliasSettings
-from .conf import decorator_options as callterms
+from .conf import ON_BACKEND_ERROR, AliasSettings, decorator_options
 from .conf.overrides import EMPTY_OVERRIDES, Overrides
 from .core import durations, events
 from .core.arguments import refuse_unknown
@@ -272,7 +271,7 @@ class Locks(LockMaker):
             raise ValueError(f"renew is True or False, not {renew!r}")
         if expire is not None:
             lock_options = replace(lock_options, lease=durations.lease_ms(expire))
-        if not callterms.flag(auto_release, "auto_release"):
+        if not decorator_options.validate_flag(auto_release, "auto_release"):
             if expire is None or renew or hold is not None:
                 raise TypeError(
                     "a lock with auto_release=False stays until its lease ends: give it an expire=, and neither renew=True "

@@ -37,17 +37,19 @@ _PATIENCE = 1.0
 """Seconds for the janitor to free what this thread's own rollback left."""
 
 
-def rejoin(lock: Lock) -> DeferredGrant | None:
+def deferred_grant_of(lock: Lock) -> DeferredGrant | None:
     """What an earlier call or block of this thread left locked until the end of its transaction, to be entered again: that
     transaction is still open."""
     left = registry.newest(lock.lock_id, deferred=True) if registry.knows(lock.lock_id) else None
     return left if isinstance(left, DeferredGrant) and left.hold.live else None
 
 
-def keep(grant: Grant, connections: list[Any], response: Any = None, request: HttpRequest | None = None) -> None:
+def defer_release(
+    grant: Grant, connections: list[Any], response: Any = None, request: HttpRequest | None = None
+) -> None:
     """A grant is about to be released. Let the transactions of these connections, and the response, enter its hold once
     more."""
-    if not grant.held or _kept(grant, connections, response):
+    if not grant.held or _is_deferred(grant, connections, response):
         return
     deferred = DeferredGrant(grant)
     try:
@@ -59,7 +61,7 @@ def keep(grant: Grant, connections: list[Any], response: Any = None, request: Ht
         raise
 
 
-def _kept(grant: Grant, connections: list[Any], response: Any) -> bool:
+def _is_deferred(grant: Grant, connections: list[Any], response: Any) -> bool:
     """Whether there is nothing to wait for, or an earlier call or block waits for the same."""
     if response is not None:
         return False
@@ -221,13 +223,13 @@ class _ThreadLocal(threading.local):
 _here = _ThreadLocal()
 
 
-def sweep(**_: object) -> None:
+def release_leftovers(**_: object) -> None:
     """At the end of a request, or of whatever else a thread does one after the other."""
     for deferred in list(_here.left):
         deferred.settle()
 
 
-request_finished.connect(sweep, dispatch_uid="django_redis_locks")
+request_finished.connect(release_leftovers, dispatch_uid="django_redis_locks")
 
 
 def report(grant: Grant, failure: LockError) -> None:

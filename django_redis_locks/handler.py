@@ -90,7 +90,7 @@ class LockHandler(LockMaker):
             return table
         if self._configured is not None:
             return self._configured
-        if caches.problem_with(DEFAULT) is None:
+        if caches.why_not_usable(DEFAULT) is None:
             return {DEFAULT: {"CACHE": DEFAULT}}
         return {}
 

@@ -8,7 +8,7 @@ from django.utils.deprecation import MiddlewareMixin
 
 from . import answers
 from .core.errors import LockBackendError, LockNotAcquired
-from .decorators import on_conflict as conflicts
+from .decorators import on_conflict
 
 
 class LockMiddleware(MiddlewareMixin):
@@ -20,9 +20,9 @@ class LockMiddleware(MiddlewareMixin):
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
         """Called by Django with what a view raised."""
         if isinstance(exception, LockNotAcquired):
-            handler = conflicts.in_settings(exception)
+            handler = on_conflict.handler_in_settings(exception)
             if handler is not None:
-                return conflicts.ask(handler, request, exception, exception.name or "")
+                return on_conflict.call_handler(handler, request, exception, exception.name or "")
         elif isinstance(exception, LockBackendError):
             answers.outcome_unknown(exception)
         else:

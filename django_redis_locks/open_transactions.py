@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("django_redis_locks")
 
-MOST_WARNED = 1000
+MAX_NAMES_WARNED = 1000
 """Of so many names at most each warning is logged: a name may be a whole key."""
 
 
@@ -27,7 +27,7 @@ def open_now() -> list[Any]:
     return [connection for connection in _initialized() if connection.in_atomic_block and not _of_test_case(connection)]
 
 
-def around(name: str, *, new: bool) -> list[Any]:
+def around_call(name: str, *, new: bool) -> list[Any]:
     """The same at the end of a call, whose own transactions have ended. Logs what may be wrong with those that are open, for
     a ``new`` lock."""
     found = _committing(_initialized(), name)
@@ -63,7 +63,7 @@ def warn_if_open(name: str) -> None:
             return
 
 
-def warn_without(name: str) -> None:
+def warn_asynchronous(name: str) -> None:
     """Log that asynchronous code has no transaction to wait for."""
     _warn(_ASYNC, name)
 
@@ -106,7 +106,7 @@ _warned: dict[str, set[str]] = {}
 def _warn(text: str, name: str, *more: str) -> None:
     """Once for each name."""
     names = _warned.setdefault(text, set())
-    if name not in names and len(names) < MOST_WARNED:
+    if name not in names and len(names) < MAX_NAMES_WARNED:
         names.add(name)
         _log.warning(text, name, *more)
 

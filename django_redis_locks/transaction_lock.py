@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from . import deferred_release as deferred
-from . import open_transactions
+from . import deferred_release, open_transactions
 from .primitives.lock import Lock
 
 if TYPE_CHECKING:
@@ -22,15 +21,15 @@ class TransactionLock(Lock):
     __slots__ = ()
 
     def _begin(self, blocking: bool, timeout: Duration | None, home: object) -> AcquireRequest | None:  # type: ignore[override]
-        if home is None and deferred.rejoin(self) is not None:
+        if home is None and deferred_release.deferred_grant_of(self) is not None:
             return Lock._begin(replace(self, reentrant=True), blocking, timeout, home)
         return Lock._begin(self, blocking, timeout, home)
 
     def _release(self, grant: Grant) -> None:
-        if not isinstance(grant, deferred.DeferredGrant):
-            deferred.keep(grant, open_transactions.of_database(self.options.database, self.name))
+        if not isinstance(grant, deferred_release.DeferredGrant):
+            deferred_release.defer_release(grant, open_transactions.of_database(self.options.database, self.name))
         Lock._release(self, grant)
 
     async def _arelease(self, grant: Grant) -> None:
-        open_transactions.warn_without(self.name)
+        open_transactions.warn_asynchronous(self.name)
         await Lock._arelease(self, grant)

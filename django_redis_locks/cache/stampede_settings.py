@@ -182,7 +182,7 @@ def _needs_locks(alias: str, entry: Any) -> bool:
         return False
     if not isinstance(backend, type) or issubclass(backend, (LocMemCache, DummyCache)):
         return False
-    return servers.problem_with(alias) is not None
+    return servers.why_not_usable(alias) is not None
 
 
 def _hint(name: str, known: tuple[str, ...]) -> str:

@@ -6,19 +6,19 @@ error of it.
 
 from __future__ import annotations
 
-from .schema import DEFAULTS, DOUBT, ON_BACKEND_ERROR, SETTING, InvalidLockBackend, Problem
+from .schema import DEFAULTS, ON_BACKEND_ERROR, SETTING, VERSION_WARNING, InvalidLockBackend, Problem
 from .settings import AliasSettings, read
-from .validation import problems, unreachable
+from .validation import handler_problems, problems
 
 __all__ = [
     "DEFAULTS",
-    "DOUBT",
     "ON_BACKEND_ERROR",
     "SETTING",
+    "VERSION_WARNING",
     "AliasSettings",
     "InvalidLockBackend",
     "Problem",
+    "handler_problems",
     "problems",
     "read",
-    "unreachable",
 ]

@@ -15,7 +15,7 @@ from django.utils.module_loading import import_string
 
 from ..backends.redis.urls import identity
 
-_NOT_OURS = {"pool_class", "max_connections", "timeout", "queue_class", "parser_class", "serializer"}
+_POOL_OPTIONS = {"pool_class", "max_connections", "timeout", "queue_class", "parser_class", "serializer"}
 """Options of a cache that concern its pool and its values, not a connection."""
 
 
@@ -23,7 +23,7 @@ WRAPS = "wraps_alias"
 """A cache class with this attribute wraps the alias in its LOCATION."""
 
 
-def innermost(alias: str) -> tuple[str, str]:
+def wrapped_alias(alias: str) -> tuple[str, str]:
     """The alias whose cache keeps the values: of one that wraps another, the other's. And which alias of the locks the
     wrapper names; "" if none.
 
@@ -50,10 +50,10 @@ def wraps(entry: Any) -> bool:
         return False
 
 
-def problem_with(alias: object) -> tuple[str, str] | None:
+def why_not_usable(alias: object) -> tuple[str, str] | None:
     """Why locks can't use the connection of a cache alias: id and sentence, or None."""
     try:
-        entry = _caches().get(innermost(alias)[0]) if isinstance(alias, str) else None
+        entry = _caches().get(wrapped_alias(alias)[0]) if isinstance(alias, str) else None
     except ImproperlyConfigured as error:
         return "E009", str(error)
     if entry is None:
@@ -63,9 +63,9 @@ def problem_with(alias: object) -> tuple[str, str] | None:
     return None
 
 
-def connection_of(alias: str) -> tuple[str, dict[str, Any]]:
+def connection_settings(alias: str) -> tuple[str, dict[str, Any]]:
     """The URL of a cache's first server, the one it writes to, and the options of the connection."""
-    entry = _caches()[innermost(alias)[0]]
+    entry = _caches()[wrapped_alias(alias)[0]]
     return _locations(entry)[0], _options(entry)
 
 
@@ -79,7 +79,7 @@ def _options(entry: dict[str, Any]) -> dict[str, Any]:
             "SOCKET_CONNECT_TIMEOUT": "socket_connect_timeout",
         }
         options = pool | {ours: options[theirs] for theirs, ours in names.items() if theirs in options}
-    own = {key: value for key, value in options.items() if key not in _NOT_OURS}
+    own = {key: value for key, value in options.items() if key not in _POOL_OPTIONS}
     return {
         key: value for key, value in own.items() if value is not None or not key.endswith("timeout")
     }  # ours are finite
@@ -89,8 +89,8 @@ def shares_database(location: str, options: Mapping[str, Any]) -> bool:
     """Whether a cache lives in the database that a URL and its options name."""
     if "://" not in location:
         return False
-    mine = identity(location, options)
-    return any(_identity(other, theirs) == mine for _, other, theirs in redis_caches())
+    own = identity(location, options)
+    return any(_identity(other, theirs) == own for _, other, theirs in redis_caches())
 
 
 def redis_caches() -> Iterator[tuple[str, str, dict[str, Any]]]:

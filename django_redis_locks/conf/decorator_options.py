@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from ..core.errors import LockNotAcquired
 from ..core.suggestions import closest, did_you_mean
 
-Until: TypeAlias = Literal["call", "transaction", "response"]
+HoldUntil: TypeAlias = Literal["call", "transaction", "response"]
 
 Handler: TypeAlias = Callable[[Any, LockNotAcquired], Any]
 """Is given the request and the refusal, and returns the response."""
@@ -31,26 +31,26 @@ class DecoratorOptions:
     condition: Callable[..., object] | None = None
     status: int | None = None
     retry_after: bool | int | None = None
-    hold: Until | None = None
+    hold: HoldUntil | None = None
     on_conflict: str | Handler | None = None
     """One of ``ANSWERS``, a handler, or the dotted path to one."""
     on_key_error: int | Literal["raise"] | None = None
     """How a view answers a request that lacks what its key needs."""
 
     @property
-    def cools(self) -> bool:
+    def keeps_lock(self) -> bool:
         """The lock stays when the call is over, until its lease ends."""
         return self.auto_release is False
 
-    def over(self, others: DecoratorOptions) -> DecoratorOptions:
+    def merged_with(self, others: DecoratorOptions) -> DecoratorOptions:
         """These, and the others' where these say nothing."""
         if others is EMPTY_OPTIONS:
             return self
         return DecoratorOptions(*[_either(self, others, field.name) for field in fields(DecoratorOptions)])
 
-    def settle(self, refused: LockNotAcquired) -> None:
+    def set_response(self, refused: LockNotAcquired) -> None:
         """Let a refusal say how it is answered: by us, a handler or whoever catches it."""
-        if self.cools:
+        if self.keeps_lock:
             refused.rate_limited = True
             refused.status, refused.retry_header = 429, max(1, math.ceil(refused.retry_after))
         if self.status is not None:
@@ -63,11 +63,11 @@ EMPTY_OPTIONS: Final = DecoratorOptions()
 
 
 def _either(first: DecoratorOptions, second: DecoratorOptions, name: str) -> Any:
-    said = getattr(first, name)
-    return getattr(second, name) if said is None else said
+    value = getattr(first, name)
+    return getattr(second, name) if value is None else value
 
 
-def flag(value: object, what: str) -> bool:
+def validate_flag(value: object, what: str) -> bool:
     """True or False.
 
     Raises:
@@ -78,7 +78,7 @@ def flag(value: object, what: str) -> bool:
     return value
 
 
-def status_of(value: object, what: str = "status") -> int:
+def validate_status(value: object, what: str = "status") -> int:
     """The status of an answer that refuses.
 
     Raises:
@@ -89,7 +89,7 @@ def status_of(value: object, what: str = "status") -> int:
     return int(value)
 
 
-def key_error_of(value: Any, what: str = "on_key_error") -> int | Literal["raise"]:
+def validate_on_key_error(value: Any, what: str = "on_key_error") -> int | Literal["raise"]:
     """The status of the answer to a request that lacks what the key needs, or "raise".
 
     Raises:
@@ -102,7 +102,7 @@ def key_error_of(value: Any, what: str = "on_key_error") -> int | Literal["raise
     return int(value)
 
 
-def retry_of(value: object, what: str = "retry_after") -> bool | int:
+def validate_retry_after(value: object, what: str = "retry_after") -> bool | int:
     """``Retry-After``: True for what is left of the lease, False for none, or seconds.
 
     Raises:
@@ -113,7 +113,7 @@ def retry_of(value: object, what: str = "retry_after") -> bool | int:
     return value
 
 
-def conflict_of(value: Any, what: str = "on_conflict", *, skip: bool = True) -> str | Handler:
+def validate_on_conflict(value: Any, what: str = "on_conflict", *, skip: bool = True) -> str | Handler:
     """What to do with a call whose lock is busy. A dotted path isn't followed here: what it leads to may import what is
     just being imported.
 
@@ -135,18 +135,18 @@ def conflict_of(value: Any, what: str = "on_conflict", *, skip: bool = True) -> 
     raise ValueError(f"{what} is {words}, a handler(request, refused) or its dotted path, not {value!r}{hint}")
 
 
-def hold_of(value: Any, what: str = "hold") -> Until:
+def validate_hold(value: Any, what: str = "hold") -> HoldUntil:
     """Until when the lock is held.
 
     Raises:
         ValueError: nothing that can be meant.
     """
-    if not isinstance(value, str) or value not in get_args(Until):
+    if not isinstance(value, str) or value not in get_args(HoldUntil):
         raise ValueError(f"{what} is 'call', 'transaction' or 'response', not {value!r}")
     return value  # type: ignore[return-value]
 
 
-def verbs_of(value: Any, what: str = "methods") -> frozenset[str]:
+def validate_methods(value: Any, what: str = "methods") -> frozenset[str]:
     """The verbs of HTTP that need the lock, in capitals.
 
     Raises:

@@ -10,10 +10,10 @@ from django.utils.module_loading import import_string
 
 from ..core import durations
 from ..core.holder import FIELDS
-from . import decorator_options as callterms
+from . import decorator_options
 from .decorator_options import EMPTY_OPTIONS, DecoratorOptions
 
-OF_CALLS = (
+DECORATOR_KEYS = (
     "REENTRANT",
     "AUTO_RELEASE",
     "METHODS",
@@ -26,7 +26,7 @@ OF_CALLS = (
 )
 """What it may say of ``@redis_lock`` only."""
 
-PER_NAME = ("EXPIRE", "WAIT", "BACKEND_WAIT", "RENEW", "MAX_HOLD", "ON_BACKEND_ERROR", "METADATA", *OF_CALLS)
+PER_NAME = ("EXPIRE", "WAIT", "BACKEND_WAIT", "RENEW", "MAX_HOLD", "ON_BACKEND_ERROR", "METADATA", *DECORATOR_KEYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Overrides:
     max_hold: float | None = None
     fail_open: bool | None = None
     metadata: tuple[str, ...] | None = None
-    calls: DecoratorOptions = EMPTY_OPTIONS
+    decorator_options: DecoratorOptions = EMPTY_OPTIONS
 
 
 EMPTY_OVERRIDES = Overrides()
@@ -60,32 +60,32 @@ def read(entry: Mapping[str, Any]) -> Overrides:
         max_hold=given("MAX_HOLD", lambda value: durations.lease_ms(value) / 1000),
         fail_open=given("ON_BACKEND_ERROR", lambda value: value == "open"),
         metadata=given("METADATA", lambda value: tuple(name for name in FIELDS if name in value)),
-        calls=DecoratorOptions(
+        decorator_options=DecoratorOptions(
             reentrant=given("REENTRANT", bool),
             auto_release=given("AUTO_RELEASE", bool),
-            methods=given("METHODS", callterms.verbs_of),
-            condition=given("CONDITION", condition_of),
-            status=given("STATUS", callterms.status_of),
-            retry_after=given("RETRY_AFTER", callterms.retry_of),
-            hold=given("HOLD", callterms.hold_of),
-            on_conflict=given("ON_CONFLICT", callterms.conflict_of),
-            on_key_error=given("ON_KEY_ERROR", callterms.key_error_of),
+            methods=given("METHODS", decorator_options.validate_methods),
+            condition=given("CONDITION", import_callable),
+            status=given("STATUS", decorator_options.validate_status),
+            retry_after=given("RETRY_AFTER", decorator_options.validate_retry_after),
+            hold=given("HOLD", decorator_options.validate_hold),
+            on_conflict=given("ON_CONFLICT", decorator_options.validate_on_conflict),
+            on_key_error=given("ON_KEY_ERROR", decorator_options.validate_on_key_error),
         )
-        if not entry.keys().isdisjoint(OF_CALLS)
+        if not entry.keys().isdisjoint(DECORATOR_KEYS)
         else EMPTY_OPTIONS,
     )
 
 
-def handler_of(value: Any, what: str = "ON_CONFLICT") -> Any:
+def import_handler(value: Any, what: str = "ON_CONFLICT") -> Any:
     """A handler, or the one that a dotted path leads to; "answer" and "raise" as they are.
 
     Raises:
         ValueError: there is none.
     """
-    return value if value in callterms.ANSWERS else condition_of(value, what)
+    return value if value in decorator_options.ANSWERS else import_callable(value, what)
 
 
-def condition_of(value: object, what: str = "CONDITION") -> Any:
+def import_callable(value: object, what: str = "CONDITION") -> Any:
     """A callable, or the one that a dotted path leads to.
 
     Raises:

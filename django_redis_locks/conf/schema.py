@@ -11,7 +11,7 @@ from ..core.tuning import BACKEND_WAIT
 
 SETTING = "REDIS_LOCKS"
 
-DOUBT = "W036"
+VERSION_WARNING = "W036"
 """The check that what is installed may not work."""
 
 DEFAULTS: dict[str, Any] = {
@@ -33,12 +33,12 @@ DEFAULTS: dict[str, Any] = {
     "OPTIONS": {},
 }
 
-LATER = {
+PLANNED = {
     "METADATA": ("path", "user", "task_id"),
 }
 """What is designed and not built yet, so that it is answered as such and not as a typing error."""
 
-MEANT = {
+OTHER_NAMES = {
     "TIMEOUT": "EXPIRE",
     "TTL": "EXPIRE",
     "LEASE": "EXPIRE",

@@ -15,7 +15,7 @@ from ..core.tuning import BACKEND_WAIT
 from . import overrides
 from .decorator_options import Handler
 from .overrides import Overrides
-from .schema import DEFAULTS, DOUBT, InvalidLockBackend
+from .schema import DEFAULTS, VERSION_WARNING, InvalidLockBackend
 from .validation import location_of, problems
 
 _log = logging.getLogger("django_redis_locks.backend")
@@ -51,7 +51,7 @@ def read(alias: str, entry: Mapping[str, Any]) -> AliasSettings:
     for problem in problems(alias, entry):
         if problem.serious:
             raise InvalidLockBackend(f"{problem.message} {problem.hint}".strip())
-        if problem.id == DOUBT:
+        if problem.id == VERSION_WARNING:
             _warn(problem.message)
     entry = {**DEFAULTS, **entry}
     location, options = location_of(entry)
@@ -71,7 +71,7 @@ def read(alias: str, entry: Mapping[str, Any]) -> AliasSettings:
         index=entry["INDEX"],
         log_keys=entry["LOG_KEYS"],
         metadata=general.metadata or (),
-        on_conflict=general.calls.on_conflict or "answer",
+        on_conflict=general.decorator_options.on_conflict or "answer",
         names={name: overrides.read(override) for name, override in entry["LOCKS"].items()},
         backend_wait=general.backend_wait,
     )

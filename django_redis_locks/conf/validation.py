@@ -11,11 +11,9 @@ from ..backends.base import Backend
 from ..core import durations
 from ..core.holder import FIELDS
 from ..core.suggestions import closest
-from . import cache_settings as caches
-from . import decorator_options as callterms
-from . import overrides
+from . import cache_settings, decorator_options, overrides
 from .overrides import PER_NAME
-from .schema import DEFAULTS, DOUBT, LATER, MEANT, ON_BACKEND_ERROR, SETTING, Problem
+from .schema import DEFAULTS, ON_BACKEND_ERROR, OTHER_NAMES, PLANNED, SETTING, VERSION_WARNING, Problem
 
 
 def problems(alias: str, entry: Any) -> Iterator[Problem]:
@@ -24,7 +22,7 @@ def problems(alias: str, entry: Any) -> Iterator[Problem]:
     if not isinstance(entry, Mapping):
         yield Problem("E001", f"{where} must be a dict, not {type(entry).__name__}.")
         return
-    yield from _unknown(entry, where, tuple(DEFAULTS))
+    yield from _unknown_keys(entry, where, tuple(DEFAULTS))
     entry = {**DEFAULTS, **entry}
     yield from _times(entry, where)
     yield from _values(entry, where)
@@ -32,7 +30,7 @@ def problems(alias: str, entry: Any) -> Iterator[Problem]:
     yield from _store(entry, where)
 
 
-def unreachable(alias: str, entry: Any) -> Iterator[Problem]:
+def handler_problems(alias: str, entry: Any) -> Iterator[Problem]:
     """The handlers of one alias that can't be imported. Using the alias doesn't look for them: they may import what is
     just being imported."""
     if not isinstance(entry, Mapping):
@@ -40,18 +38,18 @@ def unreachable(alias: str, entry: Any) -> Iterator[Problem]:
     places: list[tuple[str, Any]] = [(f"{SETTING}[{alias!r}]", entry)]
     if isinstance(entry.get("LOCKS"), Mapping):
         places += [(f"{SETTING}[{alias!r}]['LOCKS'][{name!r}]", override) for name, override in entry["LOCKS"].items()]
-    for where, said in places:
-        if isinstance(said, Mapping) and "ON_CONFLICT" in said and not [*_on_conflict(said, where)]:
+    for where, value in places:
+        if isinstance(value, Mapping) and "ON_CONFLICT" in value and not [*_on_conflict(value, where)]:
             try:
-                overrides.handler_of(said["ON_CONFLICT"])
+                overrides.import_handler(value["ON_CONFLICT"])
             except ValueError as error:
                 yield Problem("E022", f"{where}: {error}.")
 
 
-def _unknown(entry: Mapping[str, Any], where: str, known: tuple[str, ...]) -> Iterator[Problem]:
+def _unknown_keys(entry: Mapping[str, Any], where: str, known: tuple[str, ...]) -> Iterator[Problem]:
     for key in entry:
         if key not in known:
-            meant = MEANT.get(str(key).upper())
+            meant = OTHER_NAMES.get(str(key).upper())
             close = meant if meant in known else closest(str(key).upper(), known)
             hint = f"Did you mean {close!r}?" if close else f"Known are {', '.join(known)}."
             yield Problem("E031" if known is PER_NAME else "E001", f"{where}: unknown key {key!r}.", hint)
@@ -100,7 +98,7 @@ def _values(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
         yield Problem("E029", f"{where}: METADATA is a list of names, not {metadata!r}.")
     else:
         for name in metadata:
-            if name in LATER["METADATA"]:
+            if name in PLANNED["METADATA"]:
                 yield Problem("E034", f"{where}: METADATA {name!r} comes in a later version.", "Leave it out for now.")
             elif name not in FIELDS:
                 yield Problem("E029", f"{where}: unknown METADATA {name!r}.", f"Known are {', '.join(FIELDS)}.")
@@ -109,7 +107,7 @@ def _values(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
 def _on_conflict(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
     if "ON_CONFLICT" in entry:
         try:
-            callterms.conflict_of(entry["ON_CONFLICT"], "ON_CONFLICT", skip=False)
+            decorator_options.validate_on_conflict(entry["ON_CONFLICT"], "ON_CONFLICT", skip=False)
         except ValueError as error:
             yield Problem("E022", f"{where}: {error}.")
 
@@ -123,20 +121,20 @@ def _names(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
         if not isinstance(override, Mapping):
             yield Problem("E031", f"{here} must be a dict, not {type(override).__name__}.")
             continue
-        yield from _unknown(override, here, PER_NAME)
+        yield from _unknown_keys(override, here, PER_NAME)
         yield from _times(override, here)
         yield from _values(override, here)
-        yield from _of_calls(override, here)
+        yield from _decorator_keys(override, here)
 
 
-def _of_calls(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
+def _decorator_keys(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
     for key, id, check in (
-        ("HOLD", "E021", callterms.hold_of),
-        ("STATUS", "E023", callterms.status_of),
-        ("RETRY_AFTER", "E024", callterms.retry_of),
-        ("METHODS", "E037", callterms.verbs_of),
-        ("ON_KEY_ERROR", "E061", callterms.key_error_of),
-        ("CONDITION", "E038", overrides.condition_of),
+        ("HOLD", "E021", decorator_options.validate_hold),
+        ("STATUS", "E023", decorator_options.validate_status),
+        ("RETRY_AFTER", "E024", decorator_options.validate_retry_after),
+        ("METHODS", "E037", decorator_options.validate_methods),
+        ("ON_KEY_ERROR", "E061", decorator_options.validate_on_key_error),
+        ("CONDITION", "E038", overrides.import_callable),
     ):
         if key in entry:
             try:
@@ -179,7 +177,7 @@ def _store(entry: Mapping[str, Any], where: str) -> Iterator[Problem]:
         yield Problem("E035", f"{where}: {incompatibility}.")
         return
     if warning is not None:
-        yield Problem(DOUBT, f"{where}: {warning}.")
+        yield Problem(VERSION_WARNING, f"{where}: {warning}.")
     yield from _address(entry, where, backend)
 
 
@@ -193,7 +191,7 @@ def _address(entry: Mapping[str, Any], where: str, backend: type[Backend]) -> It
         if entry["LOCATION"] is not None:
             yield Problem("E007", f"{where} has LOCATION and CACHE.", "Keep one of them.")
             return
-        problem = caches.problem_with(entry["CACHE"])
+        problem = cache_settings.why_not_usable(entry["CACHE"])
         if problem is not None:
             id, message = problem
             yield Problem(id, f"{where}: CACHE {message}", "Set LOCATION instead.")
@@ -206,7 +204,7 @@ def _address(entry: Mapping[str, Any], where: str, backend: type[Backend]) -> It
     if error is not None:
         id = "E032" if "argument" in error or "option" in error else "E005"
         yield Problem(id, f"{where}: {error}.")
-    elif caches.shares_database(location, options):
+    elif cache_settings.shares_database(location, options):
         yield Problem(
             "W010",
             f"{where} shares its database with a cache.",
@@ -218,5 +216,5 @@ def location_of(entry: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The address and the options of the backend, of the entry itself or of the cache that it names."""
     if entry["CACHE"] is None:
         return entry["LOCATION"] or "", dict(entry["OPTIONS"])
-    location, options = caches.connection_of(entry["CACHE"])
+    location, options = cache_settings.connection_settings(entry["CACHE"])
     return location, {**options, **entry["OPTIONS"]}

@@ -8,8 +8,8 @@ from rest_framework import views
 
 from .. import answers
 from ..core.errors import LockBackendError, LockNotAcquired
-from ..decorators import on_conflict as conflicts
-from ..decorators.drf_errors import Locked, LocksUnavailable, of
+from ..decorators import on_conflict
+from ..decorators.drf_errors import Locked, LocksUnavailable, answered_error
 
 __all__ = ["Locked", "LocksUnavailable", "exception_handler"]
 
@@ -28,16 +28,16 @@ def exception_handler(exc: Exception, context: dict[str, Any]) -> Any:
     """
     request: Any = context.get("request")
     if isinstance(exc, LockNotAcquired):
-        handler = None if isinstance(exc, Locked) or request is None else conflicts.in_settings(exc)
+        handler = None if isinstance(exc, Locked) or request is None else on_conflict.handler_in_settings(exc)
         if handler is not None:
             views.set_rollback()
-            return conflicts.ask(handler, request._request, exc, exc.name or "")
-        exc = exc if isinstance(exc, Locked) else of(exc)
+            return on_conflict.call_handler(handler, request._request, exc, exc.name or "")
+        exc = exc if isinstance(exc, Locked) else answered_error(exc)
         if request is not None:
             answers.expected(request._request)
     elif isinstance(exc, LockBackendError) and not isinstance(exc, LocksUnavailable):
         answers.outcome_unknown(exc)
-        exc = of(exc)
+        exc = answered_error(exc)
     response = views.exception_handler(exc, context)
     if response is not None and isinstance(exc, Locked | LocksUnavailable):
         response["Cache-Control"] = "no-store"

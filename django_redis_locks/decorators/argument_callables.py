@@ -8,31 +8,31 @@ from typing import Any, TypeAlias
 
 from django.core.exceptions import SynchronousOnlyOperation
 
-Asker: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], object]
+ArgumentCallable: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], object]
 
 
-def asker(function: Callable[..., Any], what: str, name: str) -> Asker:
+def argument_callable(function: Callable[..., Any], what: str, name: str) -> ArgumentCallable:
     """A callable of the call site. What it raises is the caller's to see, with a note of where it comes from."""
 
-    def ask(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def evaluate(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             return function(*args, **kwargs)
         except Exception as error:
             error.add_note(f"@redis_lock gave the arguments of a call to the {what} of {name}, which raised this")
             raise
 
-    return ask
+    return evaluate
 
 
-def ask(make: Asker, what: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def evaluate(make: ArgumentCallable, what: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     answer = make(args, kwargs)
     if inspect.isawaitable(answer):
-        close(answer)
-        raise refusal(what)
+        close_unawaited(answer)
+        raise not_async(what)
     return answer
 
 
-async def aask(make: Asker, request: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+async def aevaluate(make: ArgumentCallable, request: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         answer = make(args, kwargs)
     except SynchronousOnlyOperation:
@@ -43,10 +43,10 @@ async def aask(make: Asker, request: Any, args: tuple[Any, ...], kwargs: dict[st
     return await answer if inspect.isawaitable(answer) else answer
 
 
-def refusal(what: str) -> TypeError:
+def not_async(what: str) -> TypeError:
     return TypeError(f"an async {what} needs an async function")
 
 
-def close(awaitable: Any) -> None:
+def close_unawaited(awaitable: Any) -> None:
     if inspect.iscoroutine(awaitable):
         awaitable.close()

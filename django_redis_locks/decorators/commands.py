@@ -16,7 +16,7 @@ UNAVAILABLE = 69
 """``EX_UNAVAILABLE``."""
 
 
-class _Refused(CommandError):
+class _LockCommandError(CommandError):
     def __init__(self, failure: LockNotAcquired | LockBackendError, returncode: int) -> None:
         super().__init__(str(failure), returncode=returncode)
         self.__dict__.update(failure.__dict__)
@@ -25,15 +25,15 @@ class _Refused(CommandError):
         return Exception.__str__(self)
 
 
-class Locked(_Refused, LockNotAcquired):
+class Locked(_LockCommandError, LockNotAcquired):
     """``LockNotAcquired`` that ends a command with exit code 75."""
 
 
-class LocksUnavailable(_Refused, LockBackendError):
+class LocksUnavailable(_LockCommandError, LockBackendError):
     """``LockBackendError`` that ends a command with exit code 69."""
 
 
-def runs(target: Any, args: tuple[Any, ...]) -> bool:
+def is_command_body(target: Any, args: tuple[Any, ...]) -> bool:
     """Whether the call is the body of a management command: its ``handle``, or that of its kind."""
     owner = callables.bound_to(target) or (args[0] if args else None)
     return isinstance(owner, BaseCommand) and getattr(callables.function_of(target), "__name__", "").startswith(
@@ -41,7 +41,7 @@ def runs(target: Any, args: tuple[Any, ...]) -> bool:
     )
 
 
-def of(failure: LockNotAcquired | LockBackendError) -> Locked | LocksUnavailable:
+def command_error(failure: LockNotAcquired | LockBackendError) -> Locked | LocksUnavailable:
     if isinstance(failure, LockNotAcquired):
         return Locked(failure, BUSY)
     return LocksUnavailable(failure, UNAVAILABLE)

@@ -11,7 +11,7 @@ from .. import answers
 from ..core.errors import LockBackendError, LockKeyError, LockNotAcquired
 
 
-class _Told(APIException):  # type: ignore[misc] # it has no types
+class _AnsweredError(APIException):  # type: ignore[misc] # it has no types
     default_code: str
     wait: int | None
     """The seconds of ``Retry-After``."""
@@ -25,7 +25,7 @@ class _Told(APIException):  # type: ignore[misc] # it has no types
         return Exception.__str__(self)  # for the log; the client reads ``detail``
 
 
-class Locked(_Told, LockNotAcquired):
+class Locked(_AnsweredError, LockNotAcquired):
     """``LockNotAcquired`` that the framework answers: 409, or what ``status=`` of the lock says."""
 
     default_code = "locked"
@@ -36,7 +36,7 @@ class Locked(_Told, LockNotAcquired):
         self.wait = failure.retry_header
 
 
-class LocksUnavailable(_Told, LockBackendError):
+class LocksUnavailable(_AnsweredError, LockBackendError):
     """``LockBackendError`` that the framework answers: 503."""
 
     status_code = 503
@@ -44,27 +44,29 @@ class LocksUnavailable(_Told, LockBackendError):
     wait = answers.DOWN_RETRY_AFTER
 
 
-class Unkeyed(_Told, LockKeyError):
+class UnusableRequest(_AnsweredError, LockKeyError):
     """``LockKeyError`` that the framework answers: 400, or what ``on_key_error=`` of the lock says."""
 
     default_code = "invalid"
     wait = None
 
-    def __init__(self, mistake: LockKeyError, status: int) -> None:
-        super().__init__(mistake)
+    def __init__(self, error: LockKeyError, status: int) -> None:
+        super().__init__(error)
         self.status_code = status
 
 
-def of(failure: LockNotAcquired | LockBackendError) -> Locked | LocksUnavailable:
+def answered_error(failure: LockNotAcquired | LockBackendError) -> Locked | LocksUnavailable:
     return Locked(failure) if isinstance(failure, LockNotAcquired) else LocksUnavailable(failure)
 
 
-def translated(failure: LockNotAcquired | LockBackendError, wrapped: Any, answered: Any) -> Locked | LocksUnavailable:
-    """The exception to raise where ``wrapped``, a request of the framework's, is served. ``answered`` is Django's own, if
+def answered_error_in_view(
+    failure: LockNotAcquired | LockBackendError, drf_request: Any, answered: Any
+) -> Locked | LocksUnavailable:
+    """The exception to raise where ``drf_request``, a request of the framework's, is served. ``answered`` is Django's own, if
     the call is the view and no helper."""
     if answered is not None:
-        headers = getattr((wrapped.parser_context or {}).get("view"), "headers", None)
+        headers = getattr((drf_request.parser_context or {}).get("view"), "headers", None)
         if isinstance(headers, dict):
             headers["Cache-Control"] = "no-store"  # the view puts them on its response
         answers.expected(answered)
-    return of(failure)
+    return answered_error(failure)

@@ -16,8 +16,7 @@ from .. import answers
 from ..conf import overrides
 from ..core.errors import LockBackendError, LockKeyError, LockNotAcquired
 from ..handler import locks
-from . import argument_callables as asked
-from . import callables, commands, views
+from . import argument_callables, callables, commands, views
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
@@ -33,116 +32,116 @@ class RefusedCall(NamedTuple):
 
     name: str
     using: str
-    calls: DecoratorOptions
+    options: DecoratorOptions
     request: HttpRequest | None
     """Whom it answers; None if it is no view."""
-    wrapped: Any
+    drf_request: Any
     """The request of Django REST framework that it was given, or None."""
-    of_command: bool
+    in_command: bool
     """It is the body of a management command."""
 
 
-def answer(refused: RefusedCall, failure: LockNotAcquired | LockBackendError) -> Any:
+def respond(refused: RefusedCall, failure: LockNotAcquired | LockBackendError) -> Any:
     """What the call returns.
 
     Raises:
         LockNotAcquired, LockBackendError: there is nobody to answer, or somebody else does.
     """
-    handler = _handler(refused, failure)
+    handler = _handler_for(refused, failure)
     if handler is None:
-        return _answer(refused, failure)
-    return ask(handler, refused.request, failure, refused.name)
+        return _respond(refused, failure)
+    return call_handler(handler, refused.request, failure, refused.name)
 
 
-async def aanswer(refused: RefusedCall, failure: LockNotAcquired | LockBackendError) -> Any:
+async def arespond(refused: RefusedCall, failure: LockNotAcquired | LockBackendError) -> Any:
     """The same for an asynchronous call."""
-    handler = _handler(refused, failure)
+    handler = _handler_for(refused, failure)
     if handler is None:
-        return _answer(refused, failure)
-    with _blamed(refused.name, failure):
+        return _respond(refused, failure)
+    with _errors_noted(refused.name, failure):
         make: Any = handler if callables.is_async(handler) else sync_to_async(handler)  # it may ask the database
         response = await make(refused.request, failure)
         if inspect.isawaitable(response):
             response = await response
-        return _checked(response, refused.request)
+        return _checked_response(response, refused.request)
 
 
-def unkeyed(refused: RefusedCall, mistake: LockKeyError) -> HttpResponse:
+def respond_without_key(refused: RefusedCall, error: LockKeyError) -> HttpResponse:
     """Answer a request from which no key can be made.
 
     Raises:
         LockKeyError: the request isn't to blame, or isn't answered here.
     """
-    status = refused.calls.on_key_error or 400
-    to_blame = views.request_of((mistake.source,), {})
+    status = refused.options.on_key_error or 400
+    to_blame = views.request_of((error.source,), {})
     if to_blame is None or to_blame is not refused.request or status == "raise":
-        raise mistake
-    _log.warning("Lock %s: a request is answered with %d: %s", refused.name, status, mistake)
-    if refused.wrapped is not None:
-        from . import drf_errors as rest  # noqa: PLC0415 - who has such a request has Django REST framework
+        raise error
+    _log.warning("Lock %s: a request is answered with %d: %s", refused.name, status, error)
+    if refused.drf_request is not None:
+        from . import drf_errors  # noqa: PLC0415 - who has such a request has Django REST framework
 
-        raise rest.Unkeyed(mistake, status) from mistake
+        raise drf_errors.UnusableRequest(error, status) from error
     return answers.unusable(refused.request, status)
 
 
-def ask(handler: Handler, request: HttpRequest | None, failure: Any, name: str) -> HttpResponseBase:
+def call_handler(handler: Handler, request: HttpRequest | None, failure: Any, name: str) -> HttpResponseBase:
     """A handler's response."""
-    with _blamed(name, failure):
+    with _errors_noted(name, failure):
         make: Any = async_to_sync(handler) if callables.is_async(handler) else handler
-        return _checked(make(request, failure), request)
+        return _checked_response(make(request, failure), request)
 
 
-def in_settings(error: LockNotAcquired) -> Handler | None:
+def handler_in_settings(error: LockNotAcquired) -> Handler | None:
     """The handler that the settings have for the locks of this name, if any."""
     client = locks[error.alias or "default"]
-    how = client.overrides(error.name or "").calls.on_conflict or client.settings.on_conflict
-    return None if how in ("answer", "raise") else _found(how, error.name or "", error)
+    how = client.overrides(error.name or "").decorator_options.on_conflict or client.settings.on_conflict
+    return None if how in ("answer", "raise") else _import_handler(how, error.name or "", error)
 
 
-def _handler(refused: RefusedCall, failure: LockNotAcquired | LockBackendError) -> Handler | None:
+def _handler_for(refused: RefusedCall, failure: LockNotAcquired | LockBackendError) -> Handler | None:
     """Who answers, or None. A store that is down is no conflict."""
     if not isinstance(failure, LockNotAcquired):
         return None
-    refused.calls.settle(failure)
+    refused.options.set_response(failure)
     if refused.request is None:
         return None
-    how = _how(refused)
-    return None if how in ("answer", "raise", "skip") else _found(how, refused.name, failure)
+    how = _on_conflict_of(refused)
+    return None if how in ("answer", "raise", "skip") else _import_handler(how, refused.name, failure)
 
 
-def _how(refused: RefusedCall) -> str | Handler:
-    return refused.calls.on_conflict or locks[refused.using].settings.on_conflict
+def _on_conflict_of(refused: RefusedCall) -> str | Handler:
+    return refused.options.on_conflict or locks[refused.using].settings.on_conflict
 
 
-def _answer(refused: RefusedCall, failure: LockNotAcquired | LockBackendError) -> Any:
+def _respond(refused: RefusedCall, failure: LockNotAcquired | LockBackendError) -> Any:
     if isinstance(failure, LockNotAcquired):
-        how = _how(refused)
+        how = _on_conflict_of(refused)
         if how == "skip":
             return None
         if how == "raise":
             raise failure
     elif refused.request is not None:
         answers.outcome_unknown(failure)
-    if refused.wrapped is not None:
-        from . import drf_errors as rest  # noqa: PLC0415 - who has such a request has Django REST framework
+    if refused.drf_request is not None:
+        from . import drf_errors  # noqa: PLC0415 - who has such a request has Django REST framework
 
-        raise rest.translated(failure, refused.wrapped, refused.request) from failure
-    if refused.of_command:
-        raise commands.of(failure) from failure
+        raise drf_errors.answered_error_in_view(failure, refused.drf_request, refused.request) from failure
+    if refused.in_command:
+        raise commands.command_error(failure) from failure
     if refused.request is None:
         raise failure
     return answers.answer(refused.request, failure)
 
 
-def _found(how: Any, name: str, failure: LockNotAcquired) -> Handler:
+def _import_handler(how: Any, name: str, failure: LockNotAcquired) -> Handler:
     try:
-        return overrides.handler_of(how, "on_conflict")  # type: ignore[no-any-return]
+        return overrides.import_handler(how, "on_conflict")  # type: ignore[no-any-return]
     except ValueError as error:
         raise ImproperlyConfigured(f"Lock {name} is busy, and its {error}") from failure
 
 
 @contextmanager
-def _blamed(name: str, failure: BaseException) -> Iterator[None]:
+def _errors_noted(name: str, failure: BaseException) -> Iterator[None]:
     """What a handler raises says where it comes from; the conflict itself is no mistake of its."""
     try:
         yield
@@ -153,10 +152,10 @@ def _blamed(name: str, failure: BaseException) -> Iterator[None]:
         raise
 
 
-def _checked(response: Any, request: HttpRequest | None) -> HttpResponseBase:
+def _checked_response(response: Any, request: HttpRequest | None) -> HttpResponseBase:
     if not isinstance(response, HttpResponseBase):
         if inspect.isawaitable(response):
-            asked.close(response)
+            argument_callables.close_unawaited(response)
         raise TypeError(
             f"on_conflict: a handler returns an HttpResponse, not {type(response).__name__}; "
             "to have the exception raised, raise it, and for our own answer call django_redis_locks.answers.answer"

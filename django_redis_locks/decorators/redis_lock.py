@@ -25,16 +25,16 @@ from typing import (
 
 from ..core.arguments import refuse_unknown
 from ..handler import DEFAULT
-from . import callables, transactions, views
+from . import atomic_requests, callables, views
+from .arguments import DecoratorArguments
 from .locked_call import LockedCall
-from .options import Plan
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
     from django.http.response import HttpResponseBase
 
     from ..client import OnBackendError
-    from ..conf.decorator_options import Until
+    from ..conf.decorator_options import HoldUntil
     from ..core.durations import Duration
     from ..core.errors import LockNotAcquired
     from ..core.grant import OnLost
@@ -63,7 +63,7 @@ class _Options(TypedDict, total=False):
     using: str
     on_lost: OnLost
     on_backend_error: OnBackendError | None
-    hold: Until | None
+    hold: HoldUntil | None
     on_key_error: int | Literal["raise"] | None
 
 
@@ -118,7 +118,7 @@ def redis_lock(
     using: str = DEFAULT,
     on_lost: OnLost = None,
     on_backend_error: OnBackendError | None = None,
-    hold: Until | None = None,
+    hold: HoldUntil | None = None,
     on_conflict: Any = None,
     on_key_error: int | Literal["raise"] | None = None,
     **unknown: Never,
@@ -169,7 +169,7 @@ def redis_lock(
         raise TypeError(
             "@redis_lock was given a lambda to decorate: a callable that makes keys is named, key=lambda ..."
         )
-    plan = Plan(
+    arguments = DecoratorArguments(
         key=key,
         expire=expire,
         wait=wait,
@@ -188,12 +188,12 @@ def redis_lock(
         on_conflict=on_conflict,
         on_key_error=on_key_error,
     )
-    return functools.partial(_decorate, plan=plan) if target is None else _decorate(target, plan)
+    return functools.partial(_decorate, arguments=arguments) if target is None else _decorate(target, arguments)
 
 
-def _decorate(target: Any, plan: Plan) -> Any:
+def _decorate(target: Any, arguments: DecoratorArguments) -> Any:
     callables.refuse(target)
-    call = LockedCall(target, plan)
+    call = LockedCall(target, arguments)
 
     if callables.is_async(target):
 
@@ -211,6 +211,6 @@ def _decorate(target: Any, plan: Plan) -> Any:
             return call.run(args, kwargs)
 
         wrapper = locked
-    setattr(wrapper, views.MARK, True)
-    transactions.mark(wrapper, call.non_atomic)
+    setattr(wrapper, views.DECORATED, True)
+    atomic_requests.mark(wrapper, call.non_atomic)
     return wrapper

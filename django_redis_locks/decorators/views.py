@@ -12,13 +12,13 @@ from django.views import View
 from ..answers import expected
 from . import callables
 
-MARK = "_redis_lock_view"
+DECORATED = "_redis_lock_view"
 """On every decorated function. ``functools.wraps`` and ``as_view`` carry it to whatever the URL leads to."""
 
 _CLAIMED = "_redis_lock_view_body"
 
 
-def wrapped(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def drf_request_of(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The request of Django REST framework that the call serves, or None: one of its first two arguments, or that of the view
     whose method it is. Where it is at hand, what is raised comes to the framework's handler of exceptions."""
     module = sys.modules.get("rest_framework.request")
@@ -42,12 +42,12 @@ def request_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> HttpRequest | N
     return None
 
 
-def body_of(target: Any) -> Any:
+def innermost_function(target: Any) -> Any:
     """The function below all decorators: what tells a view from its helpers, and its second try from neither."""
     return inspect.unwrap(callables.function_of(target))
 
 
-def answers(request: HttpRequest, target: Any, args: tuple[Any, ...], body: Any) -> bool:
+def is_view_of(request: HttpRequest, target: Any, args: tuple[Any, ...], body: Any) -> bool:
     """Whether the decorated call answers this request, and isn't a helper that was handed it. The handlers of
     class-based views always do; a function does if it, or what wraps it, is what the URL leads to."""
     if callables.view_of(target, args) is not None:
@@ -57,7 +57,7 @@ def answers(request: HttpRequest, target: Any, args: tuple[Any, ...], body: Any)
     match = request.resolver_match
     if match is not None and _is_api_view_of(match.func, body):
         return True
-    return getattr(request, _CLAIMED, body) is body and (match is None or hasattr(match.func, MARK))
+    return getattr(request, _CLAIMED, body) is body and (match is None or hasattr(match.func, DECORATED))
 
 
 def _is_api_view_of(function: Any, body: Any) -> bool:
@@ -72,12 +72,12 @@ def _is_api_view_of(function: Any, body: Any) -> bool:
     )
 
 
-def claim(request: HttpRequest, body: Any) -> None:
+def claim_request(request: HttpRequest, body: Any) -> None:
     """From now on, what else is handed the request is a helper: called by the view's key, its body, or its template when
     all is over. Only the view itself answers again, if a decorator above it tries once more."""
     setattr(request, _CLAIMED, body)
 
 
-def enter(request: HttpRequest) -> None:
+def view_begins(request: HttpRequest) -> None:
     """The view's body begins. What it answers is its own."""
     expected(request, False)

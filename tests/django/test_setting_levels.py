@@ -143,9 +143,9 @@ def test_wait_of_a_call_comes_from_LOCKS_or_the_call_site_only(memory_locks: Any
         ({}, {"wait": -1}, inf),
     ):
         memory_locks(**entry)
-        plan = redis_lock("order:5", name="order", **site).keywords["plan"]  # type: ignore[attr-defined]
-        calls = plan.calls_of(locks["default"], "order")
-        assert plan.lock(locks["default"], "order:5", "order", calls).options.wait == expected, (entry, site)
+        arguments = redis_lock("order:5", name="order", **site).keywords["arguments"]  # type: ignore[attr-defined]
+        options = arguments.options_for(locks["default"], "order")
+        assert arguments.lock(locks["default"], "order:5", "order", options).options.wait == expected, (entry, site)
 
 
 def weekday(*args: object) -> bool:
@@ -171,8 +171,8 @@ class TestDecoratorOptions:
         """[D53] Each level wins over those before it, and another name isn't touched by LOCKS, nor a lock object."""
 
         def chosen(option: str, name: str, **options: Any) -> Any:
-            plan = redis_lock("order:5", **options).keywords["plan"]  # type: ignore[attr-defined]
-            return getattr(plan.calls_of(locks["default"], name), option)
+            arguments = redis_lock("order:5", **options).keywords["arguments"]  # type: ignore[attr-defined]
+            return getattr(arguments.options_for(locks["default"], name), option)
 
         for option, named, meant, site, more in DECORATOR_OPTIONS:
             memory_locks(LOCKS={"order": {option.upper(): named, **more}})

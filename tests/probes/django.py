@@ -57,7 +57,7 @@ def repeat_warnings() -> None:
 
 def warn_of_names(monkeypatch: Any, most: int) -> None:
     """Of so many names each warning is logged."""
-    monkeypatch.setattr(open_transactions, "MOST_WARNED", most)
+    monkeypatch.setattr(open_transactions, "MAX_NAMES_WARNED", most)
 
 
 def remember_rows(monkeypatch: Any, most: int) -> None:

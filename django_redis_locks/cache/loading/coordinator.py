@@ -222,14 +222,14 @@ def alias_of(cache: Any) -> str:
 def _make(outer: str, wanted: str | None) -> CacheCoordinator:
     if outer not in caches.settings:
         raise InvalidCacheBackendError(f"There is no cache {outer!r} in CACHES.")
-    alias, said = servers.innermost(outer)
+    alias, said = servers.wrapped_alias(outer)
     using = wanted or said or DEFAULT
     if (alias, using) != (outer, wanted):
         return road_of(alias, using)
     cache = caches.create_connection(alias)
     values = _values_of(cache)
-    if values is not None and servers.problem_with(alias) is None:
-        location, options = servers.connection_of(alias)
+    if values is not None and servers.why_not_usable(alias) is None:
+        location, options = servers.connection_settings(alias)
         backend = _redis_backend()
         if backend is not None and backend.validation_error(location, options) is None:
             entry = DEFAULTS | dict(locks.configuration().get(using, {}))

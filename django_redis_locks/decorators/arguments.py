@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..client import checked_on_lost, opens
-from ..conf import decorator_options as callterms
-from ..conf.decorator_options import DecoratorOptions, Until
-from ..core import durations
-from ..core import key_templates as templates
+from ..conf import decorator_options
+from ..conf.decorator_options import DecoratorOptions, HoldUntil
+from ..core import durations, key_templates
 
 if TYPE_CHECKING:
     from ..client import Locks, OnBackendError
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from ..primitives.lock import Lock
 
 
-class Plan:
+class DecoratorArguments:
     def __init__(
         self,
         *,
@@ -36,7 +35,7 @@ class Plan:
         using: str,
         on_lost: OnLost,
         on_backend_error: OnBackendError | None,
-        hold: Until | None,
+        hold: HoldUntil | None,
         on_conflict: Any,
         on_key_error: Any,
     ) -> None:
@@ -47,7 +46,7 @@ class Plan:
         if key is not None and not isinstance(key, str) and not callable(key):
             raise TypeError(f"the key of @redis_lock is a text or a callable, not {key!r}")
         if isinstance(key, str):
-            templates.parse(key)
+            key_templates.parse(key)
         if condition is not None and not callable(condition):
             raise TypeError(f"the condition of @redis_lock is a callable, not {condition!r}")
         if not using or type(using) is not str:
@@ -59,23 +58,25 @@ class Plan:
         self.wait = wait
         self.name = name or (key if isinstance(key, str) else None)
         self.using = using
-        self.calls = DecoratorOptions(
-            reentrant=None if reentrant is None else callterms.flag(reentrant, "reentrant"),
-            auto_release=None if auto_release is None else callterms.flag(auto_release, "auto_release"),
-            methods=None if methods is None else callterms.verbs_of(methods),
+        self.options = DecoratorOptions(
+            reentrant=None if reentrant is None else decorator_options.validate_flag(reentrant, "reentrant"),
+            auto_release=None
+            if auto_release is None
+            else decorator_options.validate_flag(auto_release, "auto_release"),
+            methods=None if methods is None else decorator_options.validate_methods(methods),
             condition=condition,
-            status=None if status is None else callterms.status_of(status),
-            retry_after=None if retry_after is None else callterms.retry_of(retry_after),
-            hold=None if hold is None else callterms.hold_of(hold),
-            on_conflict=None if on_conflict is None else callterms.conflict_of(on_conflict),
-            on_key_error=None if on_key_error is None else callterms.key_error_of(on_key_error),
+            status=None if status is None else decorator_options.validate_status(status),
+            retry_after=None if retry_after is None else decorator_options.validate_retry_after(retry_after),
+            hold=None if hold is None else decorator_options.validate_hold(hold),
+            on_conflict=None if on_conflict is None else decorator_options.validate_on_conflict(on_conflict),
+            on_key_error=None if on_key_error is None else decorator_options.validate_on_key_error(on_key_error),
         )
-        if self.calls.cools and (expire is None or renew or reentrant):
+        if self.options.keeps_lock and (expire is None or renew or reentrant):
             raise TypeError(
                 "a lock with auto_release=False stays until its lease ends: give it an expire=, and neither renew=True "
                 "nor reentrant=True"
             )
-        self.options: dict[str, Any] = {
+        self.lock_options: dict[str, Any] = {
             "expire": expire,
             "renew": renew,
             "on_lost": self.on_lost,
@@ -83,16 +84,16 @@ class Plan:
             "hold": "block",  # Call holds it for longer
         }
 
-    def calls_of(self, client: Locks, name: str) -> DecoratorOptions:
+    def options_for(self, client: Locks, name: str) -> DecoratorOptions:
         """What the call site says, and ``LOCKS[name]`` where it says nothing."""
-        return self.calls.over(client.overrides(name).calls)
+        return self.options.merged_with(client.overrides(name).decorator_options)
 
-    def lock(self, client: Locks, key: str, name: str, calls: DecoratorOptions) -> Lock:
+    def lock(self, client: Locks, key: str, name: str, options: DecoratorOptions) -> Lock:
         """The lock of one call."""
         wait = self.wait
         if wait is None and client.overrides(name).wait is None:
             wait = 0
-        if calls.cools:
-            return client.lock(key, wait=wait, name=name, **{**self.options, "renew": False})
-        make = client.rlock if calls.reentrant else client.lock
-        return make(key, wait=wait, name=name, **self.options)
+        if options.keeps_lock:
+            return client.lock(key, wait=wait, name=name, **{**self.lock_options, "renew": False})
+        make = client.rlock if options.reentrant else client.lock
+        return make(key, wait=wait, name=name, **self.lock_options)

@@ -31,7 +31,7 @@ class NonAtomic(set[str]):
     def __contains__(self, alias: object) -> bool:
         return True
 
-    def real(self, alias: str) -> bool:
+    def opted_out(self, alias: str) -> bool:
         """Whether the user opted out."""
         return super().__contains__(alias)
 
@@ -42,12 +42,12 @@ def marker(target: Any) -> NonAtomic:
     return found if isinstance(found, NonAtomic) else NonAtomic(found)
 
 
-def mark(wrapper: Any, mine: NonAtomic) -> None:
+def mark(wrapper: Any, own: NonAtomic) -> None:
     """Have Django leave a view's transactions to us. Not those of an asynchronous view: it refuses them, rightly."""
-    setattr(wrapper, NON_ATOMIC, set(mine) if callables.iscoroutinefunction(wrapper) else mine)
+    setattr(wrapper, NON_ATOMIC, set(own) if callables.iscoroutinefunction(wrapper) else own)
 
 
-def to_begin(request: HttpRequest | None, target: Any, mine: NonAtomic) -> list[str]:
+def aliases_to_begin(request: HttpRequest | None, target: Any, own: NonAtomic) -> list[str]:
     """The aliases whose transactions this call has to begin, because Django was told not to.
 
     Raises:
@@ -57,22 +57,22 @@ def to_begin(request: HttpRequest | None, target: Any, mine: NonAtomic) -> list[
     found = None if match is None else getattr(match.func, NON_ATOMIC, None)
     if match is None or not isinstance(found, NonAtomic):
         return []
-    if found is not mine and callables.bound_to(target) is None:  # method_decorator decorates anew for each call
+    if found is not own and callables.bound_to(target) is None:  # method_decorator decorates anew for each call
         return []
     aliases = [alias for alias, entry in connections.settings.items() if entry["ATOMIC_REQUESTS"]]
-    aliases = [alias for alias in aliases if not found.real(alias)]
+    aliases = [alias for alias in aliases if not found.opted_out(alias)]
     if aliases and callables.iscoroutinefunction(match.func):
         raise RuntimeError("You cannot use ATOMIC_REQUESTS with async views.")
     return aliases
 
 
-def begun(request: HttpRequest | None, aliases: list[str]) -> AbstractContextManager[None]:
+def transactions_begun(request: HttpRequest | None, aliases: list[str]) -> AbstractContextManager[None]:
     """Run a call in the transactions that it has to begin."""
-    return _begun(request, aliases) if aliases else nullcontext()
+    return _transactions_begun(request, aliases) if aliases else nullcontext()
 
 
 @contextmanager
-def _begun(request: HttpRequest | None, aliases: list[str]) -> Iterator[None]:
+def _transactions_begun(request: HttpRequest | None, aliases: list[str]) -> Iterator[None]:
     """What it calls begins none; a second try of the call does."""
     setattr(request, _BEGUN, True)
     try:
