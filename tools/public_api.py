@@ -122,7 +122,7 @@ ONLY: Final[dict[str, set[str]]] = {
 INTERNAL: Final[dict[str, set[str]]] = {
     "Captured": {"add"},
     "Grant": {"aexit_block", "deferred", "exit_block", "waits_for_transaction"},
-    "Job": {"call"},
+    "Job": {"request"},
     "LoadContext": {"stores"},
     "Lock": {
         "about",

@@ -14,15 +14,15 @@ from ..core.runner import arun, run
 from ..handler import DEFAULT
 from .loading import loader as loaders
 from .loading import transactions as commits
-from .loading.batch import getting_many
-from .loading.coordinator import alias_of, road_of
-from .loading.get import getting, refreshing
-from .loading.invalidation import invalidating
+from .loading.batch import get_values
+from .loading.coordinator import alias_of, coordinator_of
+from .loading.get import get_value, reload_value
+from .loading.invalidation import invalidate_all
 from .loading.request import LoadRequest
 from .metrics import HITS, count
 from .results import MISSING
 from .stampede_settings import options_for
-from .values import kept
+from .values import read_envelope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -32,13 +32,15 @@ if TYPE_CHECKING:
     from .results import LoadResult
 
 
-def _terms(cache: Any, using: str | None, given: dict[str, Any]) -> tuple[CacheCoordinator, CheckedOptions]:
+def _coordinator_and_options(
+    cache: Any, using: str | None, given: dict[str, Any]
+) -> tuple[CacheCoordinator, CheckedOptions]:
     """Raises:
     TypeError: there is no such option, or not here.
     ValueError: one is out of its range.
     """
     alias = alias_of(cache)
-    coordinator, options = road_of(alias, using), options_for(alias, given)
+    coordinator, options = coordinator_of(alias, using), options_for(alias, given)
     if options.refresh == "celery":
         raise TypeError(
             'refresh="celery" is for functions with @cached: a worker finds those by their name, and knows nothing of this '
@@ -81,16 +83,16 @@ def get_or_load(
         Exception: whatever the loader raised.
     """
     loaders.check_sync(loader)
-    coordinator, checked = _terms(cache, using, options)
-    first = None
-    if not coordinator.fused:  # a hit is what it costs there, with little on top
-        first = kept(caches[coordinator.alias].get(key, MISSING, version=version))
-        if first.value is not MISSING and first.left is None and not info and not commits.any_pending():
+    coordinator, checked = _coordinator_and_options(cache, using, options)
+    first_read = None
+    if not coordinator.same_server:  # a hit is what it costs there, with little on top
+        first_read = read_envelope(caches[coordinator.alias].get(key, MISSING, version=version))
+        if first_read.value is not MISSING and first_read.left is None and not info and not commits.any_pending():
             count(coordinator.alias, HITS)
-            return first.value
-    call = LoadRequest(coordinator, key, version, loader, checked)
-    call.first = first
-    result = run(getting(call), coordinator.performer)
+            return first_read.value
+    request = LoadRequest(coordinator, key, version, loader, checked)
+    request.first_read = first_read
+    result = run(get_value(request), coordinator.performer)
     return result if info else result.value
 
 
@@ -107,10 +109,10 @@ async def aget_or_load(
     """As ``get_or_load``. The loader may be asynchronous; one that isn't runs in the thread of Django's synchronous code.
     It goes on when this caller is cancelled, for the others."""
     loaders.check_async(loader)
-    coordinator, checked = _terms(cache, using, options)
-    call = LoadRequest(coordinator, key, version, loader, checked)
-    call.asynchronous = iscoroutinefunction(loader)
-    result = await arun(getting(call), coordinator.performer)
+    coordinator, checked = _coordinator_and_options(cache, using, options)
+    request = LoadRequest(coordinator, key, version, loader, checked)
+    request.asynchronous = iscoroutinefunction(loader)
+    result = await arun(get_value(request), coordinator.performer)
     return result if info else result.value
 
 
@@ -127,9 +129,9 @@ def refresh(
     """Load a value now, whether or not there is one, and store it. A load that runs isn't stored: it may be older than what
     this one is called for."""
     loaders.check_sync(loader)
-    coordinator, checked = _terms(cache, using, options)
-    call = LoadRequest(coordinator, key, version, loader, checked)
-    result = run(refreshing(call), coordinator.performer)
+    coordinator, checked = _coordinator_and_options(cache, using, options)
+    request = LoadRequest(coordinator, key, version, loader, checked)
+    result = run(reload_value(request), coordinator.performer)
     return result if info else result.value
 
 
@@ -145,10 +147,10 @@ async def arefresh(
 ) -> Any:
     """As ``refresh``."""
     loaders.check_async(loader)
-    coordinator, checked = _terms(cache, using, options)
-    call = LoadRequest(coordinator, key, version, loader, checked)
-    call.asynchronous = iscoroutinefunction(loader)
-    result = await arun(refreshing(call), coordinator.performer)
+    coordinator, checked = _coordinator_and_options(cache, using, options)
+    request = LoadRequest(coordinator, key, version, loader, checked)
+    request.asynchronous = iscoroutinefunction(loader)
+    result = await arun(reload_value(request), coordinator.performer)
     return result if info else result.value
 
 
@@ -175,8 +177,8 @@ def get_or_load_many(
         Values by their keys, in the order of the keys; ``LoadResult`` with ``info``.
     """
     loaders.check_sync(loader)
-    coordinator, checked = _terms(cache, using, options)
-    results = run(getting_many(coordinator, keys, version, loader, checked), coordinator.performer)
+    coordinator, checked = _coordinator_and_options(cache, using, options)
+    results = run(get_values(coordinator, keys, version, loader, checked), coordinator.performer)
     return _plain(results, info)
 
 
@@ -192,8 +194,8 @@ async def aget_or_load_many(
 ) -> dict[str, Any]:
     """As ``get_or_load_many``."""
     loaders.check_async(loader)
-    coordinator, checked = _terms(cache, using, options)
-    results = await arun(getting_many(coordinator, keys, version, loader, checked), coordinator.performer)
+    coordinator, checked = _coordinator_and_options(cache, using, options)
+    results = await arun(get_values(coordinator, keys, version, loader, checked), coordinator.performer)
     return _plain(results, info)
 
 
@@ -227,14 +229,14 @@ def invalidate(
             succeeds. After a commit that is logged only.
         ValueError: an argument is out of its range.
     """
-    coordinator = road_of(cache, using)
+    coordinator = coordinator_of(cache, using)
     items = [(coordinator.key(key, version), key, version) for key in keys]
     keep, lag = _milliseconds(stale, "stale"), _milliseconds(replica_lag, "replica_lag")
 
     connections = [] if immediate else commits.open_now()
 
     def work() -> None:
-        failure = run(invalidating(coordinator, items, keep, lag), coordinator.performer)
+        failure = run(invalidate_all(coordinator, items, keep, lag), coordinator.performer)
         if failure is not None and not (connections and isinstance(failure, LockBackendError)):
             raise failure  # Django logs it after a commit
 
@@ -253,10 +255,10 @@ async def ainvalidate(
     immediate: bool = False,
 ) -> None:
     """As ``invalidate``, at once: asynchronous code has no transactions. Inside of ``sync_to_async`` use that."""
-    coordinator = road_of(cache, using)
+    coordinator = coordinator_of(cache, using)
     items = [(coordinator.key(key, version), key, version) for key in keys]
     keep, lag = _milliseconds(stale, "stale"), _milliseconds(replica_lag, "replica_lag")
-    failure = await arun(invalidating(coordinator, items, keep, lag), coordinator.performer)
+    failure = await arun(invalidate_all(coordinator, items, keep, lag), coordinator.performer)
     if failure is not None:
         raise failure
 

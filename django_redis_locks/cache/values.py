@@ -82,12 +82,12 @@ class CachedValue(NamedTuple):
 NOT_FOUND = CachedValue(MISSING, None, -2)
 
 
-def found(value: Any, lives: int, stale: float) -> CachedValue:
+def value_with_lifetime(value: Any, lives: int, stale: float) -> CachedValue:
     """A value that has so many milliseconds, the last ``stale`` seconds of which it is stale."""
     return CachedValue(value, None if lives == -1 else lives / 1000 - stale, lives)
 
 
-def kept(value: Any) -> CachedValue:
+def read_envelope(value: Any) -> CachedValue:
     """What a cache of another kind returned."""
     if value is MISSING:
         return NOT_FOUND

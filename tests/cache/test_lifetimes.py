@@ -14,7 +14,7 @@ from django_redis_locks.cache import LoadContext, LoadFailed, get_or_load, inval
 from tests.cache.backends import HERE, THERE, at
 from tests.cache.callers import STALE, Callers, Loader
 from tests.contract.matrix import PATIENCE, eventually
-from tests.probes.cache import is_fused, seconds_learned
+from tests.probes.cache import is_same_server, seconds_learned
 
 
 def unstored(context: Any) -> str:
@@ -74,7 +74,7 @@ def test_jitter_ends_values_earlier_and_never_later(redis_pair: str, direct: Any
 def test_early_fraction_lets_one_caller_load(callers: Callers) -> None:
     options: dict[str, Any] = {"ttl": 60, "jitter": 0, "early": 0.0001, "stale": 0}
     # an envelope tells the age of a value in a cache that doesn't
-    callers.load("k", "old", **(options if not is_fused(**at(HERE)) else {"jitter": 0}))
+    callers.load("k", "old", **(options if not is_same_server(**at(HERE)) else {"jitter": 0}))
     begin = monotonic()
     eventually(lambda: monotonic() - begin > 0.03)  # 6 ms are a ten-thousandth of the ttl
     loading = callers.begin("new", **options)

@@ -19,7 +19,7 @@ from django_redis_locks.cache.loading import background, early
 from django_redis_locks.cache.loading import coordinator as coordinators
 from django_redis_locks.cache.loading import invalidation as fences
 from django_redis_locks.cache.loading import transactions as commits
-from django_redis_locks.cache.loading.coordinator import CacheCoordinator, road_of
+from django_redis_locks.cache.loading.coordinator import CacheCoordinator, coordinator_of
 from django_redis_locks.cache.loading.singleflight import InflightLoad
 from django_redis_locks.core import clock
 from django_redis_locks.core.commands import Command
@@ -28,53 +28,53 @@ from django_redis_locks.core.keys import waiters_of
 
 def coordinator(cache: Any, using: str | None = None) -> CacheCoordinator:
     """What coordinates the loads of a cache in this process."""
-    return road_of(cache, using)
+    return coordinator_of(cache, using)
 
 
-def is_fused(cache: Any, using: str | None = None) -> bool:
+def is_same_server(cache: Any, using: str | None = None) -> bool:
     """Whether its leases are where its values are."""
-    return road_of(cache, using).fused
+    return coordinator_of(cache, using).same_server
 
 
 def is_down(cache: Any, using: str | None = None) -> bool:
     """Whether its store of leases is given up for the moment."""
-    return road_of(cache, using).down
+    return coordinator_of(cache, using).down
 
 
 def loads_in_flight(cache: Any, using: str | None = None) -> dict[Any, InflightLoad]:
     """The loads of this process that are under way, by key."""
-    return dict(road_of(cache, using).single_flight._flying)
+    return dict(coordinator_of(cache, using).single_flight._inflight)
 
 
 def followers(cache: Any, using: str | None = None) -> int:
     """How many callers wait for loads of this process. A task that leads waits for its own load as well."""
-    return sum(len(inflight.gates) for inflight in loads_in_flight(cache, using).values())
+    return sum(len(inflight.events) for inflight in loads_in_flight(cache, using).values())
 
 
 def readers_waiting(cache: Any, using: str | None = None) -> int:
     """How many callers wait for the answer to a read that another one sent."""
-    return sum(len(look.gates) for look in list(road_of(cache, using).looks._flying.values()))
+    return sum(len(read.events) for read in list(coordinator_of(cache, using).reads._inflight.values()))
 
 
 def waiters_in_store(cache: Any, using: str | None = None) -> int:
     """For how many keys callers of this process wait in the store."""
-    return len(road_of(cache, using).engine._queues)
+    return len(coordinator_of(cache, using).engine._queues)
 
 
 def settle(cache: Any, using: str | None = None) -> None:
     """Wait until background work of the engine is done."""
-    road_of(cache, using).engine.settle(10)
+    coordinator_of(cache, using).engine.settle(10)
 
 
 def write_guard(key: str, *, cache: Any, using: str | None = None) -> AbstractContextManager[Any]:
     """The guard of a write of one key: loads that run meanwhile are void."""
-    coordinator = road_of(cache, using)
-    return fences.writing(coordinator, [coordinator.key(key, None)])
+    coordinator = coordinator_of(cache, using)
+    return fences.write_guard(coordinator, [coordinator.key(key, None)])
 
 
 def clear_guard(*, cache: Any, using: str | None = None) -> AbstractContextManager[Any]:
     """The guard of a write that concerns every key."""
-    return fences.everything(road_of(cache, using))
+    return fences.clear_guard(coordinator_of(cache, using))
 
 
 def lease_key(key: str) -> str:
@@ -117,7 +117,7 @@ def disconnect_caches() -> None:
 def forget_state() -> None:
     """Forget coordinators, and the durations of loads."""
     early._seconds.clear()
-    coordinators.forget_roads()
+    coordinators.forget_coordinators()
 
 
 # Replacements
@@ -125,7 +125,7 @@ def forget_state() -> None:
 
 def limit_background_loads(patch: pytest.MonkeyPatch, number: int) -> None:
     """How many loads may run in the background at once."""
-    patch.setattr(background, "CROWD", number)
+    patch.setattr(background, "MAX_WAITING", number)
 
 
 def pass_wall_time(patch: pytest.MonkeyPatch, seconds: float) -> None:
@@ -176,7 +176,7 @@ def fail_command(
     patch: pytest.MonkeyPatch, name: str, failure: Exception, cache: Any, using: str | None = None
 ) -> None:
     """Commands of this name are carried out, and their answers are lost."""
-    handlers = road_of(cache, using).performer.handlers
+    handlers = coordinator_of(cache, using).performer.handlers
     ask = handlers[Command]
 
     def lose(command: Command[Any]) -> Any:
@@ -192,7 +192,7 @@ def before_command(
     patch: pytest.MonkeyPatch, name: str, act: Callable[[], object], cache: Any, using: str | None = None
 ) -> None:
     """Act each time before a command of this name is sent by a thread."""
-    handlers = road_of(cache, using).performer.handlers
+    handlers = coordinator_of(cache, using).performer.handlers
     ask = handlers[Command]
 
     def first(command: Command[Any]) -> Any:
@@ -205,10 +205,10 @@ def before_command(
 
 def hold_before_waiting(patch: pytest.MonkeyPatch, wait: Callable[[], object]) -> None:
     """A caller inside a load calls ``wait`` before it checks whether to wait for another load is safe."""
-    needs = InflightLoad.needs
+    depends_on = InflightLoad.depends_on
 
     def held(inflight: InflightLoad, others: list[InflightLoad]) -> bool:
         wait()
-        return needs(inflight, others)
+        return depends_on(inflight, others)
 
-    patch.setattr(InflightLoad, "needs", held)
+    patch.setattr(InflightLoad, "depends_on", held)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from django_redis_locks import LockBackendError
 from django_redis_locks.cache import LoadTimeout
-from django_redis_locks.cache.loading.get import getting
-from django_redis_locks.cache.loading.invalidation import invalidating, writing
+from django_redis_locks.cache.loading.get import get_value
+from django_redis_locks.cache.loading.invalidation import invalidate_all, write_guard
 from django_redis_locks.cache.loading.request import LoadRequest
 from django_redis_locks.cache.options import options as options_of
 from django_redis_locks.core.runner import run
@@ -24,7 +24,7 @@ KEY = "k"
 
 def _get(coordinator: SimulatedRoad, load: Callable[[], Any], **options: Any) -> Any:
     call = LoadRequest(coordinator.coordinator, KEY, None, load, options_of({"ttl": 60, "jitter": 0, **options}))
-    return run(getting(call), coordinator.coordinator.performer).value
+    return run(get_value(call), coordinator.coordinator.performer).value
 
 
 def write_after_silence(world: CacheWorld) -> None:
@@ -39,7 +39,7 @@ def write_after_silence(world: CacheWorld) -> None:
         full = here.coordinator.key(KEY, None)
         world.faults.force("request lost", "load/block", here.process)
         for version in (1, 2):
-            with writing(here.coordinator, [full]):
+            with write_guard(here.coordinator, [full]):
                 world._put(full, KEY, (WRITTEN, version, "", 0))
             if version == 1:
                 world.server.store.values.clear()
@@ -127,7 +127,7 @@ def invalidation_fails(world: CacheWorld) -> None:
 
     def invalidate() -> None:
         with suppress(LockBackendError):
-            run(invalidating(here.coordinator, [(full, KEY, None)]), here.coordinator.performer)
+            run(invalidate_all(here.coordinator, [(full, KEY, None)]), here.coordinator.performer)
         current().sleep(40.0)
         if world.rules.held(KEY):
             world.scheduler.broken("an invalidation that failed is lost")

@@ -11,7 +11,7 @@ from django_redis_locks.backends.memory import backend as memory
 from django_redis_locks.backends.memory import loads
 from django_redis_locks.backends.memory.store import Store
 from django_redis_locks.cache.loading import run as loading
-from django_redis_locks.cache.loading import store as endings
+from django_redis_locks.cache.loading import store
 from django_redis_locks.cache.loading.effects import Fetch
 from django_redis_locks.cache.loading.invalidation_retries import Retries
 from django_redis_locks.cache.loading.singleflight import RETRY, LoadOutcome, SingleFlight
@@ -58,22 +58,24 @@ def no_block(patch: Patch) -> None:
 
 def shared_by_all(patch: Patch) -> None:
     """[S3] Those who joined a load that is void get what it brings."""
-    patch.setattr(LoadOutcome, "alone", property(lambda self: False, lambda self, alone: None), raising=False)
+    patch.setattr(
+        LoadOutcome, "leader_only", property(lambda self: False, lambda self, leader_only: None), raising=False
+    )
 
 
 def no_second_look(patch: Patch) -> None:
     """In two steps: what was stored between the look and the claim isn't seen."""
 
-    def looked_again(call: Any, claim: Any) -> Any:
+    def reread(call: Any, claim: Any) -> Any:
         return NOT_FOUND
         yield
 
-    patch.setattr(loading, "looked_again", looked_again)
+    patch.setattr(loading, "reread", reread)
 
 
 def no_removal(patch: Patch) -> None:
     """In two steps: what was stored although its claim was void stays."""
-    patch.setattr(endings, "Remove", Fetch)
+    patch.setattr(store, "Delete", Fetch)
 
 
 def nobody_is_woken(patch: Patch) -> None:
@@ -85,16 +87,16 @@ def flight_kept(patch: Patch) -> None:
     """[S21] A flight stays when who leads it is interrupted."""
     patch.setattr(
         SingleFlight,
-        "land",
-        lambda self, key, inflight, load_outcome, land=SingleFlight.land: (
-            load_outcome is RETRY or land(self, key, inflight, load_outcome)
+        "finish",
+        lambda self, key, inflight, outcome, finish=SingleFlight.finish: (
+            outcome is RETRY or finish(self, key, inflight, outcome)
         ),
     )
 
 
 def never_too_late(patch: Patch) -> None:
     """[S3] Who joins while the answer that decides is on its way is told what it decides."""
-    patch.setattr(LoadOutcome, "is_for", lambda self, begin: not self.alone)
+    patch.setattr(LoadOutcome, "is_valid_since", lambda self, begin: not self.leader_only)
 
 
 def not_forgotten(patch: Patch) -> None:

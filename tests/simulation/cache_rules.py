@@ -73,7 +73,7 @@ class CacheRules:
     def held(self, key: str) -> Any:
         """What the cache holds."""
         world = self.world
-        if not world.fused:
+        if not world.same_server:
             return values.unwrap(world.cache.get(key))
         found = world.server.store.values.get(world.coordinators[0].coordinator.key(key, None))
         if found is None or (found[1] is not None and found[1] <= world.scheduler.now):
@@ -82,13 +82,13 @@ class CacheRules:
 
     def look(self) -> None:
         """What the cache holds is never older than what was invalidated."""
-        if not self.world.fused:
+        if not self.world.same_server:
             self.seen.update(self.held(key) for key in KEYS)
         for key, floor in self.floor.items():
             found = self.held(key)
             if found is None or found[0] != LOADED or found[1] >= floor:
                 continue
-            if self.world.fused or not (self._excused(found) or self._runs(found[2])):
+            if self.world.same_server or not (self._excused(found) or self._runs(found[2])):
                 self._broken(f"the cache holds {found}, and nothing older than {floor} may be there")
 
     def _runs(self, name: str) -> bool:
@@ -125,7 +125,7 @@ class CacheRules:
                 self._broken(f"{actor.name} never ends")
         for coordinator in self.world.coordinators:
             if not coordinator.process.dead:
-                if coordinator.coordinator.single_flight._flying:
+                if coordinator.coordinator.single_flight._inflight:
                     self._broken(f"a flight is left in {coordinator.process.name}")
                 if len(coordinator.process.engine._queues):
                     self._broken(f"a waiter is left in {coordinator.process.name}")

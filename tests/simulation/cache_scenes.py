@@ -72,7 +72,7 @@ def refreshed(world: CacheWorld) -> None:
 
 def stale(world: CacheWorld) -> None:
     """[S43] Whoever has a stale value doesn't wait."""
-    world.put(0, lives=30.0 if world.fused else -1.0)
+    world.put(0, lives=30.0 if world.same_server else -1.0)
     for coordinator in world.coordinators:
         for _ in range(2):
             world.caller(coordinator, stale=50)
@@ -80,7 +80,7 @@ def stale(world: CacheWorld) -> None:
 
 def stale_and_invalidated(world: CacheWorld) -> None:
     here, there = world.coordinators
-    world.put(0, lives=30.0 if world.fused else -1.0)
+    world.put(0, lives=30.0 if world.same_server else -1.0)
     world.caller(here, stale=50)
     world.caller(there, stale=50, refresh="thread")
     world.invalidator(here)
@@ -91,7 +91,7 @@ def stale_and_invalidated(world: CacheWorld) -> None:
 def handed_over(world: CacheWorld) -> None:
     """Another process carries out what one has claimed."""
     here, there = world.coordinators
-    world.put(0, lives=30.0 if world.fused else -1.0)
+    world.put(0, lives=30.0 if world.same_server else -1.0)
 
     def submit(job: Any) -> None:
         world.worker(there, job.token, stale=50)
@@ -126,7 +126,7 @@ def several(world: CacheWorld) -> None:
 def several_stale(world: CacheWorld) -> None:
     here, there = world.coordinators
     for key in ("a", "b"):
-        world.put(0, lives=30.0 if world.fused else -1.0, key=key)
+        world.put(0, lives=30.0 if world.same_server else -1.0, key=key)
     world.many(here, "a", "b", stale=50)
     world.many(there, "b", "a", stale=50)
     world.invalidator(here, "b")

@@ -15,12 +15,12 @@ from django_redis_locks.backends.memory import MemoryBackend
 from django_redis_locks.cache import LoadFailed, LoadTimeout, values
 from django_redis_locks.cache.loading import singleflight as single_flight
 from django_redis_locks.cache.loading import store as endings
-from django_redis_locks.cache.loading.batch import getting_many
+from django_redis_locks.cache.loading.batch import get_values
 from django_redis_locks.cache.loading.coordinator import CacheCoordinator
-from django_redis_locks.cache.loading.effects import Behind, Fetch, FetchMany, Keep, Remove
-from django_redis_locks.cache.loading.get import getting, refreshing
-from django_redis_locks.cache.loading.invalidation import everything, invalidating, writing
-from django_redis_locks.cache.loading.refresh_job import taking_over
+from django_redis_locks.cache.loading.effects import Delete, Fetch, FetchMany, LeadInBackground, Store
+from django_redis_locks.cache.loading.get import get_value, reload_value
+from django_redis_locks.cache.loading.invalidation import clear_guard, invalidate_all, write_guard
+from django_redis_locks.cache.loading.refresh_job import carry_out
 from django_redis_locks.cache.loading.request import LoadRequest
 from django_redis_locks.cache.options import options as options_of
 from django_redis_locks.cache.results import MISSING
@@ -61,7 +61,7 @@ class CacheWorld:
         installation.begin(scheduler, self.server)
         self.triggers = triggers
         self.scene = scene or random.choice(list(SCENES))
-        self.fused = random.random() < 0.5 or bool(triggers)
+        self.same_server = random.random() < 0.5 or bool(triggers)
         self.begin_scene, how = SCENES[self.scene]
         self.chances = dict(how.get("chances", {}))
         self.failures = how.get("failures", 0)
@@ -85,7 +85,9 @@ class CacheWorld:
     def run(self) -> None:
         jitter, endings.random = endings.random, lambda: 0.0
         try:
-            self.scheduler.say("the scene: %s, %s", self.scene, "fused" if self.fused else "beside")
+            self.scheduler.say(
+                "the scene: %s, %s", self.scene, "one server" if self.same_server else "separate servers"
+            )
             for trigger in sorted(self.triggers):
                 TRIGGERS[trigger](self)
             if not self.triggers:
@@ -109,7 +111,7 @@ class CacheWorld:
         self.server.forget()
         for coordinator in self.coordinators:
             coordinator.coordinator.retries.drop()
-            for group in (coordinator.coordinator.single_flight, coordinator.coordinator.looks):
+            for group in (coordinator.coordinator.single_flight, coordinator.coordinator.reads):
                 single_flight._all.remove(group)
 
     def _quiet(self) -> bool:
@@ -131,7 +133,7 @@ class CacheWorld:
 
     def caller(self, coordinator: SimulatedRoad, key: str = KEY, **options: Any) -> None:
         def get() -> dict[str, Any]:
-            return {key: run(getting(self._call(coordinator, key, **options)), coordinator.coordinator.performer)}
+            return {key: run(get_value(self._call(coordinator, key, **options)), coordinator.coordinator.performer)}
 
         self._ask(coordinator, "caller", [key], bool(options.get("stale")), get)
 
@@ -140,15 +142,13 @@ class CacheWorld:
             loaders = {key: self.loader(key) for key in keys}
             load = lambda asked: {key: loaders[key]() for key in asked}  # noqa: E731
             given = options_of({"ttl": 60, "jitter": 0, **options})
-            return run(
-                getting_many(coordinator.coordinator, keys, None, load, given), coordinator.coordinator.performer
-            )
+            return run(get_values(coordinator.coordinator, keys, None, load, given), coordinator.coordinator.performer)
 
         self._ask(coordinator, "caller of many", list(keys), False, get)
 
     def refresher(self, coordinator: SimulatedRoad, key: str = KEY, **options: Any) -> None:
         def get() -> dict[str, Any]:
-            return {key: run(refreshing(self._call(coordinator, key, **options)), coordinator.coordinator.performer)}
+            return {key: run(reload_value(self._call(coordinator, key, **options)), coordinator.coordinator.performer)}
 
         self.rules.disturbed += 1
         self._ask(coordinator, "refresher", [key], False, get)
@@ -194,7 +194,7 @@ class CacheWorld:
         def work() -> None:
             before = self._change()
             failure = run(
-                invalidating(coordinator.coordinator, [(coordinator.coordinator.key(key, None), key, None)], **how),
+                invalidate_all(coordinator.coordinator, [(coordinator.coordinator.key(key, None), key, None)], **how),
                 coordinator.coordinator.performer,
             )
             if failure is not None:
@@ -206,14 +206,14 @@ class CacheWorld:
             else:
                 self.rules.covered(before, key)
 
-        self.rules.disturbed += 1 if self.fused else 2
+        self.rules.disturbed += 1 if self.same_server else 2
         self.begin(coordinator, "invalidator", work)
 
     def writer(self, coordinator: SimulatedRoad, key: str = KEY) -> None:
         def work() -> None:
             before = self._change()
             full = coordinator.coordinator.key(key, None)
-            with writing(coordinator.coordinator, [full]):
+            with write_guard(coordinator.coordinator, [full]):
                 current().sleep(self.random.choice([self.faults.trip(), 0.005]))
                 self._put(full, key, (WRITTEN, before, current().name, 0))
                 current().sleep(self.random.choice([self.faults.trip(), 0.005]))
@@ -226,10 +226,10 @@ class CacheWorld:
     def clearer(self, coordinator: SimulatedRoad, *keys: str) -> None:
         def work() -> None:
             before = self._change()
-            with everything(coordinator.coordinator):
+            with clear_guard(coordinator.coordinator):
                 current().sleep(self.faults.trip())
                 self.cache.clear()
-                if self.fused:  # FLUSHDB takes all there is
+                if self.same_server:  # FLUSHDB takes all there is
                     store = self.server.store
                     for part in (store.values, store.records, store.fences, store.lines):
                         part.clear()
@@ -245,7 +245,7 @@ class CacheWorld:
     def worker(self, coordinator: SimulatedRoad, token: str, key: str = KEY, **options: Any) -> None:
         """Carries out a load that was handed over."""
         call = self._call(coordinator, key, **options)
-        self.begin(coordinator, "worker", lambda: run(taking_over(call, token), coordinator.coordinator.performer))
+        self.begin(coordinator, "worker", lambda: run(carry_out(call, token), coordinator.coordinator.performer))
 
     def _change(self) -> int:
         self.database += 1
@@ -267,14 +267,14 @@ class CacheWorld:
         if self.actors:
             return
         value = (LOADED, version, "another one", 0)
-        if self.fused:
+        if self.same_server:
             full = self.coordinators[0].coordinator.key(key, None)
             self.server.store.values[full] = pickle.dumps(value), None if lives is None else lives
         else:
             self.cache[key] = value if lives is None else values.Envelope(value, self.server.wall() + lives)
 
     def _put(self, full: str, key: str, value: Any) -> None:
-        if self.fused:
+        if self.same_server:
             self.server.store.values[full] = pickle.dumps(value), None
         else:
             self.cache[key] = value
@@ -334,19 +334,21 @@ class SimulatedRoad:
         self.world = world
         self.process = process
         world.scheduler.enter(process)
-        self.coordinator = CacheCoordinator(ALIAS, process.engine, Spelling("load"), Pickled() if world.fused else None)
+        self.coordinator = CacheCoordinator(
+            ALIAS, process.engine, Spelling("load"), Pickled() if world.same_server else None
+        )
         world.scheduler.enter(None)
         self.coordinator.performer.handlers |= {
-            Behind: self._behind,
+            LeadInBackground: self._behind,
             Fetch: lambda effect: self._cached(lambda cache: cache.get(effect.key, MISSING)),
             FetchMany: lambda effect: self._cached(
                 lambda cache: {key: cache[key] for key in effect.keys if key in cache}
             ),
-            Keep: lambda effect: self._cached(lambda cache: cache.__setitem__(effect.key, effect.value)),
-            Remove: lambda effect: self._cached(lambda cache: cache.pop(effect.key, None)),
+            Store: lambda effect: self._cached(lambda cache: cache.__setitem__(effect.key, effect.value)),
+            Delete: lambda effect: self._cached(lambda cache: cache.pop(effect.key, None)),
         }
 
-    def _behind(self, effect: Behind) -> None:
+    def _behind(self, effect: LeadInBackground) -> None:
         self.world.begin(
             self, f"{current().name} behind", partial(run, effect.program, self.coordinator.performer), 0.0
         )

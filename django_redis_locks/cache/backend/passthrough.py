@@ -9,7 +9,7 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ..loading.invalidation import aeverything, everything, writing
+from ..loading.invalidation import aclear_guard, clear_guard, write_guard
 from .sync_in_loop import anywhere
 
 if TYPE_CHECKING:
@@ -81,9 +81,9 @@ def _fenced(outer: Wrapper, method: Callable[..., Any], version_at: int | None) 
         if version_at is not None and (args or "key" in kwargs):
             key = args[0] if args else kwargs["key"]
             version = args[version_at] if len(args) > version_at else kwargs.get("version")
-            with anywhere(writing(outer.coordinator, [outer.full_key(key, version)])):
+            with anywhere(write_guard(outer.coordinator, [outer.full_key(key, version)])):
                 return method(*args, **kwargs)
-        with anywhere(everything(outer.coordinator)):
+        with anywhere(clear_guard(outer.coordinator)):
             return method(*args, **kwargs)
 
     return call
@@ -92,7 +92,7 @@ def _fenced(outer: Wrapper, method: Callable[..., Any], version_at: int | None) 
 def _afenced(outer: Wrapper, method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     async def call(*args: Any, **kwargs: Any) -> Any:
-        async with aeverything(outer.coordinator):
+        async with aclear_guard(outer.coordinator):
             return await method(*args, **kwargs)
 
     return call

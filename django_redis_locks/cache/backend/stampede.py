@@ -21,10 +21,10 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
 from ...core.owners import running_loop
 from ...core.runner import arun, run
 from ..api import aget_or_load, get_or_load
-from ..loading.coordinator import CacheCoordinator, road_of
-from ..loading.invalidation import aeverything, awriting, everything, putting, writing
+from ..loading.coordinator import CacheCoordinator, coordinator_of
+from ..loading.invalidation import aclear_guard, awrite_guard, clear_guard, write_guard, write_value
 from ..stampede_settings import completed, read
-from ..values import Envelope, kept, unwrap
+from ..values import Envelope, read_envelope, unwrap
 from . import passthrough as extras
 from .sync_in_loop import anywhere
 
@@ -82,7 +82,7 @@ class StampedeCache(BaseCache):
     @property
     def coordinator(self) -> CacheCoordinator:
         """The way of its loads and fences."""
-        return road_of(self._location, self._using)
+        return coordinator_of(self._location, self._using)
 
     def full_key(self, key: Any, version: Any = None) -> str:
         """The key as the wrapped cache stores it. It isn't validated: the call itself will do so, and warn once."""
@@ -164,7 +164,7 @@ class StampedeCache(BaseCache):
     def _at_once(self, extra: Any) -> bool:
         """Whether value and fence can be written in one step."""
         coordinator = self.coordinator
-        return coordinator.plain and not extra and not coordinator.down
+        return coordinator.is_django_format and not extra and not coordinator.down
 
     def _packed(self, key: Any, value: Any, timeout: Any, version: Any) -> tuple[str, int, Any]:
         """As Django's cache writes it: the key, the milliseconds, the value."""
@@ -173,7 +173,7 @@ class StampedeCache(BaseCache):
         return full, -1 if seconds is None else int(seconds * 1000), self.coordinator.values.dumps(value)
 
     def add(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> bool:
-        with anywhere(writing(self.coordinator, [self.full_key(key, version)])) as block:
+        with anywhere(write_guard(self.coordinator, [self.full_key(key, version)])) as block:
             added = self._inner.add(key, value, self._timeout(timeout), version, **extra)
             if added:
                 block.wrote()
@@ -182,7 +182,7 @@ class StampedeCache(BaseCache):
     async def aadd(
         self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any
     ) -> bool:
-        async with awriting(self.coordinator, [self.full_key(key, version)]) as block:
+        async with awrite_guard(self.coordinator, [self.full_key(key, version)]) as block:
             added = await self._inner.aadd(key, value, self._timeout(timeout), version, **extra)
             if added:
                 block.wrote()
@@ -190,10 +190,10 @@ class StampedeCache(BaseCache):
 
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> Any:
         if self._at_once(extra) and running_loop() is None:
-            put = putting(self.coordinator, *self._packed(key, value, timeout, version))
+            put = write_value(self.coordinator, *self._packed(key, value, timeout, version))
             if run(put, self.coordinator.performer):
                 return None
-        with anywhere(writing(self.coordinator, [self.full_key(key, version)])) as block:
+        with anywhere(write_guard(self.coordinator, [self.full_key(key, version)])) as block:
             result: Any = self._inner.set(key, value, self._timeout(timeout), version, **extra)  # type: ignore[func-returns-value]
             if not extra:  # nx=True may have written nothing
                 block.wrote()
@@ -203,33 +203,33 @@ class StampedeCache(BaseCache):
         self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any
     ) -> Any:
         if self._at_once(extra):
-            put = putting(self.coordinator, *self._packed(key, value, timeout, version))
+            put = write_value(self.coordinator, *self._packed(key, value, timeout, version))
             if await arun(put, self.coordinator.performer):
                 return None
-        async with awriting(self.coordinator, [self.full_key(key, version)]) as block:
+        async with awrite_guard(self.coordinator, [self.full_key(key, version)]) as block:
             result: Any = await self._inner.aset(key, value, self._timeout(timeout), version, **extra)  # type: ignore[func-returns-value]
             if not extra:  # nx=True may have written nothing
                 block.wrote()
             return result
 
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> bool:
-        with anywhere(writing(self.coordinator, [self.full_key(key, version)])):
+        with anywhere(write_guard(self.coordinator, [self.full_key(key, version)])):
             return self._inner.touch(key, self._timeout(timeout), version, **extra)
 
     async def atouch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> bool:
-        async with awriting(self.coordinator, [self.full_key(key, version)]):
+        async with awrite_guard(self.coordinator, [self.full_key(key, version)]):
             return await self._inner.atouch(key, self._timeout(timeout), version, **extra)
 
     def delete(self, key: Any, version: Any = None, **extra: Any) -> bool:
-        with anywhere(writing(self.coordinator, [self.full_key(key, version)])):
+        with anywhere(write_guard(self.coordinator, [self.full_key(key, version)])):
             return self._inner.delete(key, version, **extra)
 
     async def adelete(self, key: Any, version: Any = None, **extra: Any) -> bool:
-        async with awriting(self.coordinator, [self.full_key(key, version)]):
+        async with awrite_guard(self.coordinator, [self.full_key(key, version)]):
             return await self._inner.adelete(key, version, **extra)
 
     def set_many(self, data: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any) -> list[Any]:
-        with anywhere(writing(self.coordinator, self._full_keys(data, version))) as block:
+        with anywhere(write_guard(self.coordinator, self._full_keys(data, version))) as block:
             failed = self._inner.set_many(data, self._timeout(timeout), version, **extra)
             if not failed:
                 block.wrote()
@@ -238,7 +238,7 @@ class StampedeCache(BaseCache):
     async def aset_many(
         self, data: Any, timeout: Any = DEFAULT_TIMEOUT, version: Any = None, **extra: Any
     ) -> list[Any]:
-        async with awriting(self.coordinator, self._full_keys(data, version)) as block:
+        async with awrite_guard(self.coordinator, self._full_keys(data, version)) as block:
             failed = await self._inner.aset_many(data, self._timeout(timeout), version, **extra)
             if not failed:
                 block.wrote()
@@ -246,24 +246,24 @@ class StampedeCache(BaseCache):
 
     def delete_many(self, keys: Iterable[Any], version: Any = None, **extra: Any) -> Any:
         keys = list(keys)
-        with anywhere(writing(self.coordinator, self._full_keys(keys, version))):
+        with anywhere(write_guard(self.coordinator, self._full_keys(keys, version))):
             return self._inner.delete_many(keys, version, **extra)
 
     async def adelete_many(self, keys: Iterable[Any], version: Any = None, **extra: Any) -> Any:
         keys = list(keys)
-        async with awriting(self.coordinator, self._full_keys(keys, version)):
+        async with awrite_guard(self.coordinator, self._full_keys(keys, version)):
             return await self._inner.adelete_many(keys, version, **extra)
 
     def clear(self, **extra: Any) -> Any:
-        with anywhere(everything(self.coordinator)):
+        with anywhere(clear_guard(self.coordinator)):
             return self._inner.clear(**extra)
 
     async def aclear(self, **extra: Any) -> Any:
-        async with aeverything(self.coordinator):
+        async with aclear_guard(self.coordinator):
             return await self._inner.aclear(**extra)
 
     def incr(self, key: Any, delta: int = 1, version: Any = None, **extra: Any) -> int:
-        with anywhere(writing(self.coordinator, [self.full_key(key, version)])):
+        with anywhere(write_guard(self.coordinator, [self.full_key(key, version)])):
             try:
                 return self._inner.incr(key, delta, version, **extra)
             except Exception:
@@ -275,7 +275,7 @@ class StampedeCache(BaseCache):
                 return value
 
     async def aincr(self, key: Any, delta: int = 1, version: Any = None, **extra: Any) -> int:
-        async with awriting(self.coordinator, [self.full_key(key, version)]):
+        async with awrite_guard(self.coordinator, [self.full_key(key, version)]):
             try:
                 return await self._inner.aincr(key, delta, version, **extra)
             except Exception:
@@ -287,11 +287,11 @@ class StampedeCache(BaseCache):
                 return value
 
     def incr_version(self, key: Any, delta: int = 1, version: Any = None, **extra: Any) -> int:
-        with anywhere(writing(self.coordinator, self._both_keys(key, delta, version))):
+        with anywhere(write_guard(self.coordinator, self._both_keys(key, delta, version))):
             return self._inner.incr_version(key, delta, version, **extra)
 
     async def aincr_version(self, key: Any, delta: int = 1, version: Any = None, **extra: Any) -> int:
-        async with awriting(self.coordinator, self._both_keys(key, delta, version)):
+        async with awrite_guard(self.coordinator, self._both_keys(key, delta, version)):
             return await self._inner.aincr_version(key, delta, version, **extra)
 
     def _both_keys(self, key: Any, delta: int, version: Any) -> list[str]:
@@ -330,5 +330,5 @@ def _loader(default: Any, *, asynchronous: bool) -> Callable[..., Any]:
 
 def _added(envelope: Envelope, delta: int) -> tuple[int, int]:
     """The sum, and the seconds for which it is kept: as long as the value was fresh."""
-    left = kept(envelope).left or 0.0
+    left = read_envelope(envelope).left or 0.0
     return envelope.value + delta, max(ceil(left), 1)

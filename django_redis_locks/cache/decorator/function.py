@@ -219,7 +219,7 @@ def is_same_value(job: Job, args: Sequence[Any], kwargs: Mapping[str, Any]) -> b
     Raises:
         LookupError: no cached function is at the job's path.
     """
-    plain: str = job.call.plain
+    plain: str = job.request.plain
     return find(job.path).key(*args, **kwargs) == plain
 
 

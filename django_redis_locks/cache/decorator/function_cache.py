@@ -10,9 +10,9 @@ from asgiref.sync import async_to_sync
 from ...callable_kinds import is_async, name_of
 from ...core.runner import arun, run
 from .. import api as functions
-from ..loading.coordinator import road_of
-from ..loading.get import getting, refreshing
-from ..loading.refresh_job import Job, taking_over
+from ..loading.coordinator import coordinator_of
+from ..loading.get import get_value, reload_value
+from ..loading.refresh_job import Job, carry_out
 from ..loading.request import LoadRequest
 from ..stampede_settings import options_for
 from .keys import key_maker
@@ -66,27 +66,27 @@ class FunctionCache:
 
     def load(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = self._call(args, kwargs)
-        return self._told(run(getting(call), call.coordinator.performer))
+        return self._told(run(get_value(call), call.coordinator.performer))
 
     async def aload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = self._call(args, kwargs)
-        return self._told(await arun(getting(call), call.coordinator.performer))
+        return self._told(await arun(get_value(call), call.coordinator.performer))
 
     def refresh(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._refuse_async("arefresh")
         call = self._call(args, kwargs)
-        return self._told(run(refreshing(call), call.coordinator.performer))
+        return self._told(run(reload_value(call), call.coordinator.performer))
 
     async def arefresh(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         call = self._call(args, kwargs)
-        return self._told(await arun(refreshing(call), call.coordinator.performer))
+        return self._told(await arun(reload_value(call), call.coordinator.performer))
 
     def take_over(self, token: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Carry out a load that another process claimed; False if that isn't to be done any more."""
         call = self._call(args, kwargs)
         if self.asynchronous:
-            return async_to_sync(arun)(taking_over(call, token), call.coordinator.performer)
-        return run(taking_over(call, token), call.coordinator.performer)
+            return async_to_sync(arun)(carry_out(call, token), call.coordinator.performer)
+        return run(carry_out(call, token), call.coordinator.performer)
 
     def invalidate(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, stale: bool, **how: Any) -> None:
         functions.invalidate(self.key(args, kwargs), **self._where, stale=self._stale_seconds(stale), **how)
@@ -106,7 +106,7 @@ class FunctionCache:
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LoadRequest:
         where = self._where
-        coordinator = road_of(where["cache"], where["using"])
+        coordinator = coordinator_of(where["cache"], where["using"])
         options = options_for(where["cache"], self._options)
         call = LoadRequest(
             coordinator,

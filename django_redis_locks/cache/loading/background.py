@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 THREADS: Final = 4
 
-CROWD: Final = 64
+MAX_WAITING: Final = 64
 """So many loads may wait for a thread; whoever comes then does it himself."""
 
 
@@ -30,16 +30,16 @@ class _Pool:
     """Begins with its first job; a fork's child has its own."""
 
     def __init__(self) -> None:
-        self.renew()
+        self.reset()
 
-    def renew(self) -> None:
+    def reset(self) -> None:
         self.mutex = threading.RLock()
         self.executor: ThreadPoolExecutor | None = None
         self.waiting = 0
 
     def submit(self, job: Callable[[], object]) -> bool:
         with self.mutex:
-            if self.waiting >= CROWD:
+            if self.waiting >= MAX_WAITING:
                 return False
             if self.executor is None:
                 self.executor = ThreadPoolExecutor(THREADS, "django-redis-locks loads")
@@ -57,7 +57,7 @@ class _Pool:
 
 
 _pool = _Pool()
-forks.in_child(_pool.renew)
+forks.in_child(_pool.reset)
 
 _tasks: set[asyncio.Task[Any]] = set()
 """A loop keeps no task alive."""
@@ -67,7 +67,7 @@ def in_thread(job: Callable[[], object]) -> bool:
     """Run a job in a thread of ours, in the caller's context: his language, time zone and tenant. If too many wait already
     he does it himself; False if he can't, because his thread runs a loop."""
     context = contextvars.copy_context()
-    place = _place_of_caller()
+    locale = _caller_locale()
 
     def work() -> None:
         try:
@@ -75,7 +75,7 @@ def in_thread(job: Callable[[], object]) -> bool:
         except Exception:  # noqa: BLE001 - the job tells those who wait for it what is wrong
             metrics.log.exception("Connections of a database couldn't be closed")
         try:
-            context.run(_in_place, job, place)
+            context.run(_with_locale, job, locale)
         except Exception:  # noqa: BLE001 - nobody waits for it
             metrics.log.exception("A load in the background failed")
         finally:
@@ -89,16 +89,16 @@ def in_thread(job: Callable[[], object]) -> bool:
     return True
 
 
-def _place_of_caller() -> tuple[str | None, Any]:
+def _caller_locale() -> tuple[str | None, Any]:
     """His language and time zone: what Django keeps of them in a context counts for one thread only."""
     if not settings.configured:
         return None, None
     return translation.get_language(), timezone.get_current_timezone()
 
 
-def _in_place(job: Callable[[], object], place: tuple[str | None, Any]) -> None:
+def _with_locale(job: Callable[[], object], locale: tuple[str | None, Any]) -> None:
     """The job is done in any case: others wait for it."""
-    language, zone = place
+    language, zone = locale
     with ExitStack() as stack:
         try:
             if zone is not None:

@@ -19,17 +19,17 @@ from ...primitives.shared.load_commands import read_command
 from ...primitives.shared.retry import retry_command
 from .. import metrics
 from ..results import MISSING, LoadResult
-from ..values import NOT_FOUND, CachedValue, kept
+from ..values import NOT_FOUND, CachedValue, read_envelope
 from . import early
 from . import loader as loaders
 from . import transactions as commits
-from .effects import Behind, FetchMany, Follow, Lead
-from .get import getting
-from .pipeline import together
+from .effects import FetchMany, Follow, Lead, LeadInBackground
+from .get import get_value
+from .pipeline import run_pipelined
 from .request import LoadRequest
-from .run import as_landing, bounded, claiming, running
+from .run import claim_load, limit_waiting, loader_effect, outcome_of_read
 from .singleflight import RETRY, InflightLoad, LoadOutcome
-from .store import StoreResult
+from .store import LoadCompletion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .coordinator import CacheCoordinator
 
 
-def getting_many(
+def get_values(
     coordinator: CacheCoordinator,
     keys: Iterable[str],
     version: int | None,
@@ -48,58 +48,60 @@ def getting_many(
     options: CheckedOptions,
 ) -> Program[dict[str, LoadResult[Any]]]:
     """The values of all keys, in their order. The loader is given the keys to load, and returns a mapping."""
-    calls = {key: LoadRequest(coordinator, key, version, _one(loader, key), options) for key in keys}
-    if not calls:
+    requests = {key: LoadRequest(coordinator, key, version, _loader_of_one(loader, key), options) for key in keys}
+    if not requests:
         return {}
     results: dict[str, LoadResult[Any]] = {}
-    wanted: list[_Wanted] = []
-    for call, now in (yield from _looking(coordinator, list(calls.values()))):
+    wanted: list[_BatchEntry] = []
+    for request, now in (yield from _read_all(coordinator, list(requests.values()))):
         if now.value is not MISSING:
             metrics.count(coordinator.alias, metrics.HITS if now.fresh else metrics.STALE)
-            results[call.plain] = LoadResult(now.value, "hit" if now.fresh else "stale", now.left)
-        if _is_wanted(call, now):
-            wanted.append(_Wanted(call, now))
-    batch = yield from _boarding(wanted)
+            results[request.plain] = LoadResult(now.value, "hit" if now.fresh else "stale", now.left)
+        if _needs_load(request, now):
+            wanted.append(_BatchEntry(request, now))
+    batch = yield from _join_all(wanted)
     if options.refresh != "inline":
-        behind = [one for one in batch if one.call.plain in results]
-        batch = [one for one in batch if one.call.plain not in results]
-        if behind:
-            yield Behind(*_led_by_one(coordinator, behind, loader, InflightLoad()), iscoroutinefunction(loader))
+        in_background = [entry for entry in batch if entry.request.plain in results]
+        batch = [entry for entry in batch if entry.request.plain not in results]
+        if in_background:
+            yield LeadInBackground(
+                *_leading_program(coordinator, in_background, loader, InflightLoad()), iscoroutinefunction(loader)
+            )
     if batch:
         done = InflightLoad()
-        yield Lead(*_led_by_one(coordinator, batch, loader, done))
+        yield Lead(*_leading_program(coordinator, batch, loader, done))
         yield Follow(coordinator.single_flight, done, inf)
-        _note(batch, results)
-    for key, call in calls.items():
+        _collect(batch, results)
+    for key, request in requests.items():
         if key not in results:
-            results[key] = yield from getting(call)
-    return {key: results[key] for key in calls}
+            results[key] = yield from get_value(request)
+    return {key: results[key] for key in requests}
 
 
-def _boarding(wanted: list[_Wanted]) -> Program[list[_Wanted]]:
+def _join_all(wanted: list[_BatchEntry]) -> Program[list[_BatchEntry]]:
     """Those that this caller loads, if no other one has claimed them."""
-    if wanted and (yield from commits.private(wanted[0].call)):
-        return [one.apart() for one in wanted if one.before.value is MISSING]
-    return [one for one in wanted if one.board()]
+    if wanted and (yield from commits.never_leaves_transactions(wanted[0].request)):
+        return [entry.without_claim() for entry in wanted if entry.before.value is MISSING]
+    return [entry for entry in wanted if entry.join()]
 
 
-def _note(batch: list[_Wanted], results: dict[str, LoadResult[Any]]) -> None:
-    for one in batch:
-        if one.error is not None and one.call.plain not in results:
-            raise one.error
-        if one.result is not None:
-            results[one.call.plain] = one.result
+def _collect(batch: list[_BatchEntry], results: dict[str, LoadResult[Any]]) -> None:
+    for entry in batch:
+        if entry.error is not None and entry.request.plain not in results:
+            raise entry.error
+        if entry.result is not None:
+            results[entry.request.plain] = entry.result
 
 
-def _is_wanted(call: LoadRequest, now: CachedValue) -> bool:
+def _needs_load(request: LoadRequest, now: CachedValue) -> bool:
     if now.value is MISSING:
         return True
     if not now.fresh:
-        return not call.coordinator.rests(call.key)
-    return now.left is not None and early.due(call.options.early, call.name, now.left, call.ttl or inf)
+        return not request.coordinator.backs_off(request.key)
+    return now.left is not None and early.due(request.options.early, request.name, now.left, request.ttl or inf)
 
 
-def _one(loader: Callable[..., Any], key: str) -> Callable[[], Any]:
+def _loader_of_one(loader: Callable[..., Any], key: str) -> Callable[[], Any]:
     """A loader for one of them, which is what somebody else's failed load leaves to do."""
     if iscoroutinefunction(loader):
 
@@ -110,192 +112,214 @@ def _one(loader: Callable[..., Any], key: str) -> Callable[[], Any]:
     return lambda: loader([key]).get(key)
 
 
-def _fetching(calls: list[LoadRequest]) -> FetchMany:
-    return FetchMany({call.plain: call.key for call in calls}, calls[0].version)
+def _fetch_effect(requests: list[LoadRequest]) -> FetchMany:
+    return FetchMany({request.plain: request.key for request in requests}, requests[0].version)
 
 
-def _looking(coordinator: CacheCoordinator, calls: list[LoadRequest]) -> Program[list[tuple[LoadRequest, CachedValue]]]:
-    pending = {call.plain: commits.pending_value(call) for call in calls}
-    asked = [call for call in calls if pending[call.plain] is None]
-    if not coordinator.fused:
-        there: dict[str, Any] = (yield _fetching(asked)) if asked else {}
-        return [(call, pending[call.plain] or kept(there.get(call.plain, MISSING))) for call in calls]
+def _read_all(
+    coordinator: CacheCoordinator, requests: list[LoadRequest]
+) -> Program[list[tuple[LoadRequest, CachedValue]]]:
+    pending = {request.plain: commits.pending_value(request) for request in requests}
+    asked = [request for request in requests if pending[request.plain] is None]
+    if not coordinator.same_server:
+        there: dict[str, Any] = (yield _fetch_effect(asked)) if asked else {}
+        return [
+            (request, pending[request.plain] or read_envelope(there.get(request.plain, MISSING)))
+            for request in requests
+        ]
     answers: list[tuple[int, Any]] = [(-2, None)] * len(asked)
     if asked and not coordinator.down:
         try:
-            answers, _, _ = yield from retry_command(read_command(tuple(call.key for call in asked)), clock.now())
+            answers, _, _ = yield from retry_command(read_command(tuple(request.key for request in asked)), clock.now())
         except LockBackendError as failure:
             coordinator.failed(failure)
-    seen = {call.plain: call.found(*answer) for call, answer in zip(asked, answers, strict=True)}
-    return [(call, pending[call.plain] or seen[call.plain]) for call in calls]
+    seen = {request.plain: request.decode(*answer) for request, answer in zip(asked, answers, strict=True)}
+    return [(request, pending[request.plain] or seen[request.plain]) for request in requests]
 
 
-class _Wanted:
+class _BatchEntry:
     """A value that is to be loaded by us, if nobody else is at it."""
 
-    def __init__(self, call: LoadRequest, before: CachedValue) -> None:
-        self.call = call
+    def __init__(self, request: LoadRequest, before: CachedValue) -> None:
+        self.request = request
         self.before = before
         self.inflight: InflightLoad | None = None
         self.claim: Claim | None = None
-        self.claims = call.stores
+        self.claims = request.stores
         self.result: LoadResult[Any] | None = None
         self.error: BaseException | None = None
 
-    def board(self) -> bool:
+    def join(self) -> bool:
         """Begin a flight, unless there is one."""
-        if self.call.nested_in(self.call.lock_id) is not None:
+        if self.request.nested_in(self.request.lock_id) is not None:
             return False
-        inflight, mine = self.call.coordinator.single_flight.join(self.call.key)
-        self.inflight = inflight if mine else None
-        return mine
+        inflight, leads = self.request.coordinator.single_flight.join(self.request.key)
+        self.inflight = inflight if leads else None
+        return leads
 
-    def apart(self) -> _Wanted:
+    def without_claim(self) -> _BatchEntry:
         """Load it without a claim, in a flight that no other caller joins."""
         self.inflight = InflightLoad()
         self.claims = False
         return self
 
-    def land(self, load_outcome: LoadOutcome) -> None:
+    def finish(self, outcome: LoadOutcome) -> None:
         assert self.inflight is not None  # noqa: S101 - it has boarded
-        self.call.coordinator.single_flight.land(self.call.key, self.inflight, load_outcome)
-        if load_outcome.error is not None:
-            self.error = load_outcome.error
-        elif load_outcome is not RETRY:
-            self.result = LoadResult(load_outcome.value, load_outcome.source, load_outcome.fresh_for)
+        self.request.coordinator.single_flight.finish(self.request.key, self.inflight, outcome)
+        if outcome.error is not None:
+            self.error = outcome.error
+        elif outcome is not RETRY:
+            self.result = LoadResult(outcome.value, outcome.source, outcome.fresh_for)
 
 
-def _led_by_one(
-    coordinator: CacheCoordinator, batch: list[_Wanted], loader: Callable[..., Any], done: InflightLoad
+def _leading_program(
+    coordinator: CacheCoordinator, batch: list[_BatchEntry], loader: Callable[..., Any], done: InflightLoad
 ) -> tuple[Program[None], Callable[[], None]]:
-    return _leading(coordinator, batch, loader, done), partial(_land_all, coordinator, batch, done)
+    return _lead(coordinator, batch, loader, done), partial(_finish_all, coordinator, batch, done)
 
 
-def _leading(
-    coordinator: CacheCoordinator, batch: list[_Wanted], loader: Callable[..., Any], done: InflightLoad
+def _lead(
+    coordinator: CacheCoordinator, batch: list[_BatchEntry], loader: Callable[..., Any], done: InflightLoad
 ) -> Program[None]:
     try:
-        yield from _led(coordinator, batch, loader)
+        yield from _claim_and_load(coordinator, batch, loader)
     finally:
-        _land_all(coordinator, batch, done)
+        _finish_all(coordinator, batch, done)
 
 
-def _land_all(coordinator: CacheCoordinator, batch: list[_Wanted], done: InflightLoad) -> None:
-    for one in batch:
-        one.land(RETRY)
-    coordinator.single_flight.land("", done, RETRY)
+def _finish_all(coordinator: CacheCoordinator, batch: list[_BatchEntry], done: InflightLoad) -> None:
+    for entry in batch:
+        entry.finish(RETRY)
+    coordinator.single_flight.finish("", done, RETRY)
 
 
-def _led(coordinator: CacheCoordinator, batch: list[_Wanted], loader: Callable[..., Any]) -> Program[None]:
-    ours = batch
+def _claim_and_load(
+    coordinator: CacheCoordinator, batch: list[_BatchEntry], loader: Callable[..., Any]
+) -> Program[None]:
+    owned = batch
     if batch[0].claims and not coordinator.down:
-        wishes = [
-            claiming(one.call, one.call.claim(0.0, fresh_above=max(one.before.lives, one.call.stale_ms)))
-            for one in batch
+        programs = [
+            claim_load(
+                entry.request, entry.request.claim(0.0, fresh_above=max(entry.before.lives, entry.request.stale_ms))
+            )
+            for entry in batch
         ]
-        ours = _ours_of(coordinator, batch, (yield from together(wishes)))
-    if not coordinator.fused:
+        owned = _resolve_claims(coordinator, batch, (yield from run_pipelined(programs)))
+    if not coordinator.same_server:
         try:
-            ours = yield from _looked_again(coordinator, ours)
+            owned = yield from _reread(coordinator, owned)
         except GeneratorExit:
             raise
         except BaseException:
-            for one in ours:
-                if one.claim is not None:
-                    yield one.call.load.abandoning(one.call.token, one.claim.hold, one.call.lease)
+            for entry in owned:
+                if entry.claim is not None:
+                    yield entry.request.load.abandoning(entry.request.token, entry.claim.hold, entry.request.lease)
             raise
-    if ours:
-        yield from _loading(coordinator, ours, loader)
+    if owned:
+        yield from _run_loader(coordinator, owned, loader)
 
 
-def _ours_of(
-    coordinator: CacheCoordinator, batch: list[_Wanted], claims: list[Claim | Exception | None]
-) -> list[_Wanted]:
+def _resolve_claims(
+    coordinator: CacheCoordinator, batch: list[_BatchEntry], claims: list[Claim | Exception | None]
+) -> list[_BatchEntry]:
     """Those that are ours to load; the others land."""
-    ours = []
-    for one, claim in zip(batch, claims, strict=True):
+    owned = []
+    for entry, claim in zip(batch, claims, strict=True):
         if isinstance(claim, Exception):
             raise claim
-        one.claim = claim
-        there = NOT_FOUND if claim is None else one.call.found(claim.value_left, claim.value)
+        entry.claim = claim
+        there = NOT_FOUND if claim is None else entry.request.decode(claim.value_left, claim.value)
         if claim is None or claim.verdict == CLAIMED:
-            if claim is not None and coordinator.fused:
-                one.before = there  # it may have been invalidated since we looked
-            ours.append(one)
+            if claim is not None and coordinator.same_server:
+                entry.before = there  # it may have been invalidated since we looked
+            owned.append(entry)
             continue
         fresh = claim.verdict == FRESH and there.value is not MISSING
-        one.land(as_landing(one.call, there, claim.asked) if fresh else RETRY)
-    return ours
+        entry.finish(outcome_of_read(entry.request, there, claim.asked) if fresh else RETRY)
+    return owned
 
 
-def _looked_again(coordinator: CacheCoordinator, ours: list[_Wanted]) -> Program[list[_Wanted]]:
+def _reread(coordinator: CacheCoordinator, owned: list[_BatchEntry]) -> Program[list[_BatchEntry]]:
     """What may have been stored between our look and our claim."""
-    if not ours:
-        return ours
+    if not owned:
+        return owned
     as_of = clock.now()
-    there: dict[str, Any] = yield _fetching([one.call for one in ours])
+    there: dict[str, Any] = yield _fetch_effect([entry.request for entry in owned])
     left = []
-    for one in ours:
-        now = kept(there.get(one.call.plain, MISSING))
-        if not now.newer_than(one.before):
-            one.before = now
-            left.append(one)
+    for entry in owned:
+        now = read_envelope(there.get(entry.request.plain, MISSING))
+        if not now.newer_than(entry.before):
+            entry.before = now
+            left.append(entry)
             continue
-        if one.claim is not None:
-            yield one.call.load.abandoning(one.call.token, one.claim.hold, one.call.lease)
-        one.land(as_landing(one.call, now, as_of))
+        if entry.claim is not None:
+            yield entry.request.load.abandoning(entry.request.token, entry.claim.hold, entry.request.lease)
+        entry.finish(outcome_of_read(entry.request, now, as_of))
     return left
 
 
 def _failed(
-    coordinator: CacheCoordinator, ours: list[_Wanted], endings: list[StoreResult], error: Exception
+    coordinator: CacheCoordinator, owned: list[_BatchEntry], completions: list[LoadCompletion], error: Exception
 ) -> Program[None]:
     """The loader raised: who has a stale value is served that."""
     metrics.count(coordinator.alias, metrics.FAILURES)
-    options = ours[0].call.options
-    serves = [one.before.value is not MISSING and options.stale_if_error for one in ours]
+    options = owned[0].request.options
+    serves = [entry.before.value is not MISSING and options.stale_if_error for entry in owned]
     pauses = [options.pause_after_error(stale_served=served) for served in serves]
-    told = yield from together([ending.failed(error, seconds) for ending, seconds in zip(endings, pauses, strict=True)])
-    for one, served, pause, in_force in zip(ours, serves, pauses, told, strict=True):
-        alone = in_force is not True
+    in_force_flags = yield from run_pipelined(
+        [completion.failed(error, seconds) for completion, seconds in zip(completions, pauses, strict=True)]
+    )
+    for entry, served, pause, in_force in zip(owned, serves, pauses, in_force_flags, strict=True):
+        leader_only = in_force is not True
         if not served:
-            one.land(LoadOutcome(error=error, alone=alone))
+            entry.finish(LoadOutcome(error=error, leader_only=leader_only))
             continue
-        if not alone:
-            coordinator.rest(one.call.key, pause)
-        before = one.before
-        one.land(LoadOutcome(before.value, "stale", values=coordinator.values, fresh_for=before.left, alone=alone))
+        if not leader_only:
+            coordinator.back_off(entry.request.key, pause)
+        before = entry.before
+        entry.finish(
+            LoadOutcome(
+                before.value, "stale", values=coordinator.values, fresh_for=before.left, leader_only=leader_only
+            )
+        )
 
 
-def _loading(coordinator: CacheCoordinator, ours: list[_Wanted], loader: Callable[..., Any]) -> Program[None]:
+def _run_loader(coordinator: CacheCoordinator, owned: list[_BatchEntry], loader: Callable[..., Any]) -> Program[None]:
     isolation = commits.Isolation()
-    endings = [
-        StoreResult(one.call, one.claim, loaders.LoadContext(one.call.plain, MISSING), isolation) for one in ours
+    completions = [
+        LoadCompletion(entry.request, entry.claim, loaders.LoadContext(entry.request.plain, MISSING), isolation)
+        for entry in owned
     ]
-    for one in ours:
-        if one.inflight is not None:
-            bounded(one.call, one.inflight, one.claim)
+    for entry in owned:
+        if entry.inflight is not None:
+            limit_waiting(entry.request, entry.inflight, entry.claim)
     begin = clock.now()
     try:
-        keys = [one.call.plain for one in ours]
-        brought: Any = yield running(loader, (keys,), tuple((one.call.lock_id, one.inflight) for one in ours))
-        values = [brought.get(key) for key in keys]
+        keys = [entry.request.plain for entry in owned]
+        loaded: Any = yield loader_effect(
+            loader, (keys,), tuple((entry.request.lock_id, entry.inflight) for entry in owned)
+        )
+        values = [loaded.get(key) for key in keys]
     except Exception as error:  # noqa: BLE001 - whatever a loader raises
-        yield from _failed(coordinator, ours, endings, error)
+        yield from _failed(coordinator, owned, completions, error)
         return
     except GeneratorExit:
         raise
     except BaseException:
-        for ending in endings:
-            yield from ending.interrupted()
+        for completion in completions:
+            yield from completion.interrupted()
         raise
     seconds = clock.now() - begin
     metrics.count(coordinator.alias, metrics.LOADS)
-    results = yield from together([ending.brought(value) for ending, value in zip(endings, values, strict=True)])
-    for one, result in zip(ours, results, strict=True):
+    results = yield from run_pipelined(
+        [completion.loaded(value) for completion, value in zip(completions, values, strict=True)]
+    )
+    for entry, result in zip(owned, results, strict=True):
         if isinstance(result, BaseException):
-            one.land(LoadOutcome(error=result))
+            entry.finish(LoadOutcome(error=result))
             continue
-        load_outcome, outcome = result
-        one.land(load_outcome)
-        metrics.finished(coordinator.kind, coordinator.alias, one.call.key, one.call.name, seconds, outcome)
+        outcome, storage = result
+        entry.finish(outcome)
+        metrics.finished(
+            coordinator.cache_class, coordinator.alias, entry.request.key, entry.request.name, seconds, storage
+        )

@@ -28,7 +28,7 @@ from ...primitives.load import LoadKeys, LoadLease
 from ...primitives.shared.retry import RetryLimits
 from .. import metrics
 from ..values import DjangoRedis, Pickled
-from .effects import LoadPerformer, Remove
+from .effects import Delete, LoadPerformer
 from .invalidation_retries import Retries
 from .singleflight import SingleFlight
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ..values import Values
     from .invalidation_retries import Retry
 
-SAID: Final = 10.0
+OUTAGE_LOG_INTERVAL: Final = 10.0
 """Seconds after which the log says once more that it doesn't answer."""
 
 
@@ -71,23 +71,23 @@ class CacheCoordinator:
         local: bool = False,
     ) -> None:
         self.alias = alias
-        self.fused = values is not None
+        self.same_server = values is not None
         self.local = local
         self.values: Values = values or Pickled()
         self.engine = engine
         self.performer = LoadPerformer(engine, alias, self.unchecked_key)
         self.single_flight = SingleFlight()
-        self.looks = SingleFlight()
-        self.retries = Retries(alias, self.performer, self._repeating, closes_connections=not self.fused)
-        self.resting: dict[str, float] = {}
+        self.reads = SingleFlight()
+        self.retries = Retries(alias, self.performer, self._repeating, closes_connections=not self.same_server)
+        self.backoff_until: dict[str, float] = {}
         """Keys whose stale value is being loaded elsewhere, or failed to: until when that isn't asked again."""
         self.patience = RetryLimits(backend_wait, 0.0)
         self._spelling = spelling
-        self._model = caches.create_connection(alias)
-        self.kind = type(self._model)
-        self.plain = self.fused and isinstance(self._model, RedisCache)
+        self._cache = caches.create_connection(alias)
+        self.cache_class = type(self._cache)
+        self.is_django_format = self.same_server and isinstance(self._cache, RedisCache)
         """It is written as Django's own cache writes."""
-        self.default_ttl: float | None = self._model.default_timeout
+        self.default_ttl: float | None = self._cache.default_timeout
         self._down_until = self._silent_until = 0.0
 
     def key(self, key: str, version: int | None) -> str:
@@ -96,24 +96,24 @@ class CacheCoordinator:
         Raises:
             InvalidCacheKey: the cache doesn't take it.
         """
-        return str(self._model.make_and_validate_key(key, version=version))
+        return str(self._cache.make_and_validate_key(key, version=version))
 
     def unchecked_key(self, key: str, version: int | None) -> str:
         """The same, of a cache that checks it itself when it is asked."""
-        return str(self._model.make_key(key, version=version))
+        return str(self._cache.make_key(key, version=version))
 
     def load(self, key: str, name: str) -> LoadLease:
         """The load of the value under a key of the cache."""
-        keys = self._fused(key) if self.fused else self._beside(key)
+        keys = self._same_server_keys(key) if self.same_server else self._separate_server_keys(key)
         lock_id = LockId(self.engine.backend.identity, keys.lease)
         return LoadLease(self.performer, lock_id, keys, name, self.alias, self.patience)
 
     def generations(self) -> list[str]:
         """Where its generation is kept: that of a database of Redis is what all its caches have in common."""
         counters = self._spelling.counters()
-        return counters if self.fused else [f"{counter}:{self.alias}" for counter in counters]
+        return counters if self.same_server else [f"{counter}:{self.alias}" for counter in counters]
 
-    def _fused(self, key: str) -> LoadKeys:
+    def _same_server_keys(self, key: str) -> LoadKeys:
         lease = lease_of(key)
         inbox = self._spelling.at("").inbox
         return LoadKeys(
@@ -126,7 +126,7 @@ class CacheCoordinator:
             inbox=inbox,
         )
 
-    def _beside(self, key: str) -> LoadKeys:
+    def _separate_server_keys(self, key: str) -> LoadKeys:
         lease, waiters, fence, _, inbox = self._spelling.of(f"{self.alias}:{key}")
         settling, permit = _sibling(lease, "s"), _sibling(lease, "p")
         return LoadKeys(lease, waiters, f"{fence}:{self.alias}", settling, permit, value="", inbox=inbox)
@@ -142,18 +142,18 @@ class CacheCoordinator:
         now = clock.now()
         metrics.count(self.alias, metrics.DOWN)
         if now >= self._silent_until:
-            self._silent_until = now + SAID
+            self._silent_until = now + OUTAGE_LOG_INTERVAL
             metrics.log.warning("Loads of cache %r are coordinated in this process only: %s", self.alias, failure)
         if failure.transient:
             self._down_until = now + self.performer.tuning.leases_down_for
 
-    def rests(self, key: str) -> bool:
-        return self.resting.get(key, 0.0) > clock.now()
+    def backs_off(self, key: str) -> bool:
+        return self.backoff_until.get(key, 0.0) > clock.now()
 
-    def rest(self, key: str, seconds: float) -> None:
-        if len(self.resting) >= 4096:
-            self.resting.clear()
-        self.resting[key] = clock.now() + seconds
+    def back_off(self, key: str, seconds: float) -> None:
+        if len(self.backoff_until) >= 4096:
+            self.backoff_until.clear()
+        self.backoff_until[key] = clock.now() + seconds
 
     def _repeating(self, retry: Retry) -> Program[None]:
         """Carry out an invalidation that has failed before."""
@@ -161,14 +161,14 @@ class CacheCoordinator:
         keep, settle = (max(0, round(1000 * (until - now))) for until in (retry.stale_until, retry.settle_until))
         self.forget(retry.key)
         yield from self.load(retry.key, "").fencing(keep, settle, self.patience)
-        if not self.fused:  # only now: each attempt would void what was written since
-            yield Remove(retry.plain, retry.version, stored=retry.key)
+        if not self.same_server:  # only now: each attempt would void what was written since
+            yield Delete(retry.plain, retry.version, stored=retry.key)
         self.forget(retry.key)
 
     def forget(self, key: str) -> None:
         """Something is written under this key: who comes now waits for nothing that began before."""
         self.single_flight.forget(key)
-        self.resting.pop(key, None)
+        self.backoff_until.pop(key, None)
 
 
 def lease_of(key: str) -> str:
@@ -182,11 +182,11 @@ def _sibling(lease: str, letter: str) -> str:
     return f"}}:{letter}:".join(lease.rsplit("}:k:", 1))
 
 
-_roads: dict[tuple[str, str | None], CacheCoordinator] = {}
+_coordinators: dict[tuple[str, str | None], CacheCoordinator] = {}
 _mutex = threading.RLock()
 
 
-def road_of(cache: Any = DEFAULT, using: str | None = None) -> CacheCoordinator:
+def coordinator_of(cache: Any = DEFAULT, using: str | None = None) -> CacheCoordinator:
     """The road of a cache, by its alias or itself. ``using``: the alias of the locks; by default the one that a
     ``StampedeCache`` names, or "default".
 
@@ -195,10 +195,12 @@ def road_of(cache: Any = DEFAULT, using: str | None = None) -> CacheCoordinator:
         InvalidLockBackend: its leases have no server.
     """
     alias = alias_of(cache)
-    coordinator = _roads.get((alias, using))
+    coordinator = _coordinators.get((alias, using))
     if coordinator is None:
         with _mutex:
-            coordinator = _roads.get((alias, using)) or _roads.setdefault((alias, using), _make(alias, using))
+            coordinator = _coordinators.get((alias, using)) or _coordinators.setdefault(
+                (alias, using), _make(alias, using)
+            )
     return coordinator
 
 
@@ -225,7 +227,7 @@ def _make(outer: str, wanted: str | None) -> CacheCoordinator:
     alias, said = servers.wrapped_alias(outer)
     using = wanted or said or DEFAULT
     if (alias, using) != (outer, wanted):
-        return road_of(alias, using)
+        return coordinator_of(alias, using)
     cache = caches.create_connection(alias)
     values = _values_of(cache)
     if values is not None and servers.why_not_usable(alias) is None:
@@ -256,28 +258,30 @@ def _redis_backend() -> type[Backend] | None:
 
 def _values_of(cache: Any) -> Values | None:
     """What packs the values of a Redis cache that does with them just what Django's or django-redis's does."""
-    kind = type(cache)
+    cache_class = type(cache)
     if isinstance(cache, RedisCache):
-        plain = all(getattr(kind, name) is getattr(RedisCache, name) for name in ("get", "set", "get_backend_timeout"))
+        is_django_format = all(
+            getattr(cache_class, name) is getattr(RedisCache, name) for name in ("get", "set", "get_backend_timeout")
+        )
         client: Any = cache._cache
-        return client._serializer if plain and type(client).__module__ == RedisCache.__module__ else None
-    if kind.__module__ == "django_redis.cache" and kind.__name__ == "RedisCache":
+        return client._serializer if is_django_format and type(client).__module__ == RedisCache.__module__ else None
+    if cache_class.__module__ == "django_redis.cache" and cache_class.__name__ == "RedisCache":
         return DjangoRedis(cache.client)
     return None
 
 
 @clock.on_install
-def forget_roads(**_: object) -> None:
+def forget_coordinators(**_: object) -> None:
     """Settings have changed."""
     with _mutex:
-        for coordinator in _roads.values():
+        for coordinator in _coordinators.values():
             coordinator.retries.drop()
-        _roads.clear()
+        _coordinators.clear()
 
 
 def _reread(*, setting: str, **_: object) -> None:
     if setting in (SETTING, "CACHES"):
-        forget_roads()
+        forget_coordinators()
 
 
 setting_changed.connect(_reread, dispatch_uid="django_redis_locks.cache")

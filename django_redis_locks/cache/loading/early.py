@@ -7,13 +7,13 @@ from random import random
 
 from ..options import XFetch
 
-MANY = 1024
+MAX_NAMES = 1024
 """So many kinds of loads are remembered."""
 
-WEIGHT = 0.2
+NEWEST_WEIGHT = 0.2
 """Of the newest load in the average."""
 
-SHARE = 4
+LATEST_PART = 4
 """A value is never loaded earlier than in the last quarter of its ttl, however slow its loader is."""
 
 
@@ -24,9 +24,9 @@ _seconds: dict[str, float] = {}
 def learn(name: str, seconds: float) -> None:
     """A load of this name took so long, from the loader's begin to its end."""
     known = _seconds.get(name)
-    if known is None and len(_seconds) >= MANY:
+    if known is None and len(_seconds) >= MAX_NAMES:
         _seconds.clear()
-    _seconds[name] = seconds if known is None else known + WEIGHT * (seconds - known)
+    _seconds[name] = seconds if known is None else known + NEWEST_WEIGHT * (seconds - known)
 
 
 def due(early: float | XFetch | None, name: str, left: float, ttl: float) -> bool:
@@ -35,5 +35,5 @@ def due(early: float | XFetch | None, name: str, left: float, ttl: float) -> boo
         return False
     if isinstance(early, XFetch):
         gap = _seconds.get(name, 0.0) * early.beta
-        return min(gap * -math.log(1.0 - random()), ttl / SHARE) >= left  # noqa: S311 - no secret
+        return min(gap * -math.log(1.0 - random()), ttl / LATEST_PART) >= left  # noqa: S311 - no secret
     return left <= (1.0 - early) * ttl

@@ -50,7 +50,7 @@ class FetchMany(Effect[dict[str, Any]]):
 
 
 @dataclass(slots=True)
-class Together(Effect[list[Any]]):
+class SendCommands(Effect[list[Any]]):
     """Send commands in one write; of each the reply, or the error."""
 
     local: ClassVar[bool] = False
@@ -59,7 +59,7 @@ class Together(Effect[list[Any]]):
 
 
 @dataclass(slots=True)
-class Keep(Effect[None]):
+class Store(Effect[None]):
     """Have the cache keep this for so many seconds; None: for ever."""
 
     local: ClassVar[bool] = False
@@ -72,7 +72,7 @@ class Keep(Effect[None]):
 
 
 @dataclass(slots=True)
-class Remove(Effect[None]):
+class Delete(Effect[None]):
     """Have the cache forget what it keeps."""
 
     local: ClassVar[bool] = False
@@ -84,12 +84,12 @@ class Remove(Effect[None]):
 
 @dataclass(slots=True)
 class Run(Effect[Any]):
-    """Run a loader. ``plain`` calls it; ``async_`` does so in a loop."""
+    """Run a loader. ``sync_call`` calls it; ``async_call`` does so in a loop."""
 
     local: ClassVar[bool] = False
 
-    plain: Callable[[], Any]
-    async_: Callable[[], Any]
+    sync_call: Callable[[], Any]
+    async_call: Callable[[], Any]
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ class Lead(Effect[None]):
 
 
 @dataclass(slots=True)
-class Behind(Effect[None]):
+class LeadInBackground(Effect[None]):
     """Lead a flight in the background; in its own thread if its loader isn't asynchronous."""
 
     local: ClassVar[bool] = False
@@ -117,7 +117,7 @@ class Behind(Effect[None]):
 @dataclass(slots=True)
 class Follow(Effect["LoadOutcome | None"]):
     """Wait for a flight until then; None if it takes longer. ``or_claimed``: a thread waits no longer than until its load
-    is claimed. ``mine``: the caller leads it, and waits although others may have given it up."""
+    is claimed. ``leads``: the caller leads it, and waits although others may have given it up."""
 
     local: ClassVar[bool] = False
 
@@ -125,10 +125,10 @@ class Follow(Effect["LoadOutcome | None"]):
     inflight: InflightLoad
     until: float
     or_claimed: bool = False
-    mine: bool = False
+    leads: bool = False
 
 
-class _Values:
+class _CacheAccess:
     """Those of the cache of an alias, each under the key that it had for its caller. The function that makes keys may read the
     tenant from its thread, which has another one at COMMIT, and none in the background."""
 
@@ -144,7 +144,7 @@ class _Values:
             return False
 
     @contextmanager
-    def _cache(self, effect: Fetch | Keep | Remove) -> Iterator[Any]:
+    def _cache(self, effect: Fetch | Store | Delete) -> Iterator[Any]:
         if self._makes(effect.key, effect.version, effect.stored):
             yield caches[self._alias]
             return
@@ -178,19 +178,19 @@ class _Values:
         found = {key: await self.afetch(Fetch(key, version, stored)) for key, stored in keys.items()}
         return {key: value for key, value in found.items() if value is not MISSING}
 
-    def keep(self, effect: Keep) -> None:
+    def store(self, effect: Store) -> None:
         with self._cache(effect) as cache:
             cache.set(effect.key, effect.value, effect.seconds, version=effect.version)
 
-    async def akeep(self, effect: Keep) -> None:
+    async def astore(self, effect: Store) -> None:
         with self._cache(effect) as cache:
             await cache.aset(effect.key, effect.value, effect.seconds, version=effect.version)
 
-    def remove(self, effect: Remove) -> None:
+    def delete(self, effect: Delete) -> None:
         with self._cache(effect) as cache:
             cache.delete(effect.key, version=effect.version)
 
-    async def aremove(self, effect: Remove) -> None:
+    async def adelete(self, effect: Delete) -> None:
         with self._cache(effect) as cache:
             await cache.adelete(effect.key, version=effect.version)
 
@@ -210,29 +210,29 @@ class LoadPerformer:
         self.listen_for = engine.listen_for
         self.forget_at_end = engine.forget_at_end
 
-        values = _Values(alias, make_key)
+        values = _CacheAccess(alias, make_key)
         self.handlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
             **engine.handlers,
             Fetch: values.fetch,
             FetchMany: values.fetch_many,
-            Together: self._together,
-            Keep: values.keep,
-            Remove: values.remove,
-            Run: lambda effect: effect.plain(),
+            SendCommands: self._send_commands,
+            Store: values.store,
+            Delete: values.delete,
+            Run: lambda effect: effect.sync_call(),
             Lead: lambda effect: run(effect.program, self),
-            Behind: lambda effect: background.in_thread(lambda: run(effect.program, self)),
+            LeadInBackground: lambda effect: background.in_thread(lambda: run(effect.program, self)),
             Follow: self._follow,
         }
         self.ahandlers: dict[type[Effect[Any]], Callable[[Any], Any]] = {
             **engine.ahandlers,
             Fetch: values.afetch,
             FetchMany: values.afetch_many,
-            Together: self._atogether,
-            Keep: values.akeep,
-            Remove: values.aremove,
-            Run: lambda effect: effect.async_(),
+            SendCommands: self._asend_commands,
+            Store: values.astore,
+            Delete: values.adelete,
+            Run: lambda effect: effect.async_call(),
             Lead: self._alead,
-            Behind: self._abehind,
+            LeadInBackground: self._alead_in_background,
             Follow: self._afollow,
         }
 
@@ -240,42 +240,42 @@ class LoadPerformer:
     def tuning(self) -> Tuning:
         return self.engine.tuning
 
-    def _together(self, effect: Together) -> list[Any]:
+    def _send_commands(self, effect: SendCommands) -> list[Any]:
         self.engine.may_block()
         replies = self.engine.call_many(effect.commands)
         return [_read(command, reply) for command, reply in zip(effect.commands, replies, strict=True)]
 
-    async def _atogether(self, effect: Together) -> list[Any]:
+    async def _asend_commands(self, effect: SendCommands) -> list[Any]:
         ask = self.engine.ahandlers[Command]
         return await asyncio.gather(*map(ask, effect.commands), return_exceptions=True)
 
     def _follow(self, effect: Follow) -> LoadOutcome | None:
-        if not effect.inflight.over():
+        if not effect.inflight.is_done():
             self.engine.may_block()
-            how = {"or_claimed": effect.or_claimed, "mine": effect.mine}
+            how = {"or_claimed": effect.or_claimed, "leads": effect.leads}
             return effect.single_flight.follow(effect.inflight, effect.until, **how)
-        return effect.inflight.load_outcome
+        return effect.inflight.outcome
 
     async def _afollow(self, effect: Follow) -> LoadOutcome | None:
         loop = running_loop()
         assert loop is not None  # noqa: S101 - we are in a coroutine
-        gate = TaskEvent(loop, self.engine.alarm)
-        return await effect.single_flight.afollow(effect.inflight, effect.until, gate, mine=effect.mine)
+        event = TaskEvent(loop, self.engine.alarm)
+        return await effect.single_flight.afollow(effect.inflight, effect.until, event, leads=effect.leads)
 
     async def _alead(self, effect: Lead) -> None:
         self._in_task(effect)
         await asyncio.sleep(0)
 
-    async def _abehind(self, effect: Behind) -> None:
-        token = loaders.home.set(running_loop())
+    async def _alead_in_background(self, effect: LeadInBackground) -> None:
+        token = loaders.caller_loop.set(running_loop())
         try:
             if not effect.in_task and background.in_thread(lambda: run(effect.program, self)):
                 return
         finally:
-            loaders.home.reset(token)
+            loaders.caller_loop.reset(token)
         self._in_task(effect)
 
-    def _in_task(self, effect: Lead | Behind) -> None:
+    def _in_task(self, effect: Lead | LeadInBackground) -> None:
         def check(_: object) -> None:
             if getgeneratorstate(effect.program) == GEN_CREATED:
                 effect.program.close()

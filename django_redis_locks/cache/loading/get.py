@@ -22,164 +22,168 @@ from . import early
 from . import loader as loaders
 from . import transactions as commits
 from .effects import Follow, Lead
-from .refresh import landed, renewing
-from .run import claiming, flown, loading, looking, not_begun, settled
-from .singleflight import EACH, RETRY, InflightLoad, LoadOutcome
+from .refresh import result_for_caller, serve_and_refresh
+from .run import abandon_unstarted, claim_load, publish_outcome, read_cache, resolve_claim, run_load
+from .singleflight import LOAD_ALONE, RETRY, InflightLoad, LoadOutcome
 
 if TYPE_CHECKING:
     from ...core.commands import Program
     from .request import LoadRequest
 
 
-def getting(call: LoadRequest) -> Program[LoadResult[Any]]:
+def get_value(request: LoadRequest) -> Program[LoadResult[Any]]:
     """The value, from the cache or its loader."""
-    now = commits.pending_value(call) or call.first or (yield from looking(call))
+    now = commits.pending_value(request) or request.first_read or (yield from read_cache(request))
     if now.value is MISSING:
-        return (yield from missing(call))
+        return (yield from load_missing(request))
     if not now.fresh:
-        metrics.count(call.coordinator.alias, metrics.STALE)
-        return (yield from renewing(call, now, LoadResult(now.value, "stale", now.left)))
-    metrics.count(call.coordinator.alias, metrics.HITS)
+        metrics.count(request.coordinator.alias, metrics.STALE)
+        return (yield from serve_and_refresh(request, now, LoadResult(now.value, "stale", now.left)))
+    metrics.count(request.coordinator.alias, metrics.HITS)
     hit = LoadResult(now.value, "hit", now.left)
-    options = call.options
+    options = request.options
     if (
         options.early is not None
         and now.left is not None
-        and early.due(options.early, call.name, now.left, call.ttl or inf)
+        and early.due(options.early, request.name, now.left, request.ttl or inf)
     ):
-        return (yield from renewing(call, now, hit))
+        return (yield from serve_and_refresh(request, now, hit))
     return hit
 
 
-def missing(call: LoadRequest) -> Program[LoadResult[Any]]:
+def load_missing(request: LoadRequest) -> Program[LoadResult[Any]]:
     """There is none: load it, or wait for the load that runs."""
-    coordinator, single_flight = call.coordinator, call.coordinator.single_flight
-    if call.nested_in(call.lock_id) is not None or (yield from commits.private(call)):
-        return (yield from _beside(call))
+    coordinator, single_flight = request.coordinator, request.coordinator.single_flight
+    if request.nested_in(request.lock_id) is not None or (yield from commits.never_leaves_transactions(request)):
+        return (yield from _load_alone(request))
     begin = clock.now()
-    longest = yield from _longest_wait(call)
-    until = begin + min(call.options.wait, longest)
+    longest = yield from _longest_wait(request)
+    until = begin + min(request.options.wait, longest)
     while True:
-        inflight, mine = single_flight.join(call.key)
-        load_outcome: LoadOutcome | None
-        if mine:
-            load_outcome = yield from _leading(call, inflight, until)
-        elif call.follows(inflight):
-            load_outcome = yield from _following(call, inflight, until)
+        inflight, leads = single_flight.join(request.key)
+        outcome: LoadOutcome | None
+        if leads:
+            outcome = yield from _lead(request, inflight, until)
+        elif request.start_following(inflight):
+            outcome = yield from _follow(request, inflight, until)
         else:
             metrics.count(coordinator.alias, metrics.NESTED)
-            load_outcome = EACH
-        if load_outcome is EACH:
-            return (yield from _beside(call))
+            outcome = LOAD_ALONE
+        if outcome is LOAD_ALONE:
+            return (yield from _load_alone(request))
         now = clock.now()
-        if load_outcome is not None and load_outcome is not RETRY and (mine or load_outcome.is_for(begin)):
-            if not mine:
+        if outcome is not None and outcome is not RETRY and (leads or outcome.is_valid_since(begin)):
+            if not leads:
                 metrics.count(coordinator.alias, metrics.WAITS)
-            return landed(call, load_outcome, mine, 0.0 if mine and load_outcome.source == "loaded" else now - begin)
+            return result_for_caller(
+                request, outcome, leads, 0.0 if leads and outcome.source == "loaded" else now - begin
+            )
         if now >= until:
             metrics.count(coordinator.alias, metrics.TIMEOUTS)
-            if longest < (inf if call.options.on_timeout == "load" else call.options.wait):
+            if longest < (inf if request.options.on_timeout == "load" else request.options.wait):
                 metrics.count(coordinator.alias, metrics.NESTED)
-                return (yield from _beside(call))
-            return (yield from _timed_out(call, begin))
+                return (yield from _load_alone(request))
+            return (yield from _timed_out(request, begin))
 
 
-def _longest_wait(call: LoadRequest) -> Program[float]:
+def _longest_wait(request: LoadRequest) -> Program[float]:
     """Seconds to wait at most for another caller's load, whatever ``wait`` says: that load may wait for the end of the load or
     transaction in which this caller runs."""
-    if (yield from commits.open_around()):
-        return call.coordinator.performer.tuning.transaction_wait
-    return call.lease / 1000 if loaders.loading.get() else inf
+    if (yield from commits.transactions_around()):
+        return request.coordinator.performer.tuning.transaction_wait
+    return request.lease / 1000 if loaders.active_loads.get() else inf
 
 
-def _leading(call: LoadRequest, inflight: InflightLoad, until: float) -> Program[LoadOutcome]:
-    single_flight = call.coordinator.single_flight
-    inflight.home = running_loop()
+def _lead(request: LoadRequest, inflight: InflightLoad, until: float) -> Program[LoadOutcome]:
+    single_flight = request.coordinator.single_flight
+    inflight.leader_loop = running_loop()
     yield Lead(
-        flown(call, inflight, _led(call, inflight, until)), partial(single_flight.land, call.key, inflight, RETRY)
+        publish_outcome(request, inflight, _claim_and_load(request, inflight, until)),
+        partial(single_flight.finish, request.key, inflight, RETRY),
     )
-    load_outcome: LoadOutcome = yield Follow(single_flight, inflight, inf, mine=True)
-    return load_outcome
+    outcome: LoadOutcome = yield Follow(single_flight, inflight, inf, leads=True)
+    return outcome
 
 
-def _following(call: LoadRequest, inflight: InflightLoad, until: float) -> Program[LoadOutcome | None]:
+def _follow(request: LoadRequest, inflight: InflightLoad, until: float) -> Program[LoadOutcome | None]:
     """What another caller's flight brought; None if it took too long."""
-    single_flight = call.coordinator.single_flight
+    single_flight = request.coordinator.single_flight
     try:
-        helps = loaders.serves(inflight.home)
-        give_up = min(until, clock.now() + call.lease / 1000) if helps else until
-        load_outcome: LoadOutcome | None = yield Follow(single_flight, inflight, give_up, helps)
+        helps = loaders.may_run_sync_code_of(inflight.leader_loop)
+        abandon = min(until, clock.now() + request.lease / 1000) if helps else until
+        outcome: LoadOutcome | None = yield Follow(single_flight, inflight, abandon, helps)
     finally:
-        call.leaves(inflight)
-    if load_outcome is None and helps:
+        request.stop_following(inflight)
+    if outcome is None and helps:
         # A task leads, whose synchronous code is to run in this very thread: do it in its place
         if (claimed := single_flight.take_over(inflight)) is not None:
-            call.token, claim = claimed
-            yield from flown(call, inflight, loading(call, inflight, claim, NOT_FOUND))
-            return inflight.load_outcome
-        return EACH if clock.now() < until else None
-    if load_outcome is None and clock.now() >= inflight.overdue:
-        single_flight.give_up(call.key, inflight)
-    return load_outcome
+            request.token, claim = claimed
+            yield from publish_outcome(request, inflight, run_load(request, inflight, claim, NOT_FOUND))
+            return inflight.outcome
+        return LOAD_ALONE if clock.now() < until else None
+    if outcome is None and clock.now() >= inflight.abandoned_at:
+        single_flight.abandon(request.key, inflight)
+    return outcome
 
 
-def _led(call: LoadRequest, inflight: InflightLoad, until: float) -> Program[LoadOutcome]:
+def _claim_and_load(request: LoadRequest, inflight: InflightLoad, until: float) -> Program[LoadOutcome]:
     claim = None
-    if call.stores and not (call.coordinator.down and call.coordinator.fused):
-        claim = yield from claiming(call, call.claim(max(until - clock.now(), 0.0)))
+    if request.stores and not (request.coordinator.down and request.coordinator.same_server):
+        claim = yield from claim_load(request, request.claim(max(until - clock.now(), 0.0)))
     if claim is not None:
-        return (yield from settled(call, inflight, claim))
-    if (yield from commits.around(call)):
-        return EACH
-    return (yield from loading(call, inflight, None, NOT_FOUND))
+        return (yield from resolve_claim(request, inflight, claim))
+    if (yield from commits.transactions_of(request)):
+        return LOAD_ALONE
+    return (yield from run_load(request, inflight, None, NOT_FOUND))
 
 
-def refreshing(call: LoadRequest) -> Program[LoadResult[Any]]:
+def reload_value(request: LoadRequest) -> Program[LoadResult[Any]]:
     """Load it now, whoever is at it: his value may be older than what is known to have changed."""
-    coordinator = call.coordinator
-    coordinator.forget(call.key)
-    inflight, mine = coordinator.single_flight.join(call.key)
-    inflight = inflight if mine else InflightLoad()
+    coordinator = request.coordinator
+    coordinator.forget(request.key)
+    inflight, leads = coordinator.single_flight.join(request.key)
+    inflight = inflight if leads else InflightLoad()
     claim = None
-    if call.stores:
+    if request.stores:
         try:
-            claim = yield from claiming(call, call.claim(0.0, take=OVERRIDE_CLAIM))
+            claim = yield from claim_load(request, request.claim(0.0, take=OVERRIDE_CLAIM))
         except BaseException:
-            coordinator.single_flight.land(call.key, inflight, RETRY)
+            coordinator.single_flight.finish(request.key, inflight, RETRY)
             raise
     yield Lead(
-        flown(call, inflight, loading(call, inflight, claim, NOT_FOUND)), partial(not_begun, call, inflight, claim)
+        publish_outcome(request, inflight, run_load(request, inflight, claim, NOT_FOUND)),
+        partial(abandon_unstarted, request, inflight, claim),
     )
-    load_outcome = yield Follow(coordinator.single_flight, inflight, inf, mine=True)
-    return landed(call, load_outcome, True, 0.0)
+    outcome = yield Follow(coordinator.single_flight, inflight, inf, leads=True)
+    return result_for_caller(request, outcome, True, 0.0)
 
 
-def _timed_out(call: LoadRequest, begin: float) -> Program[LoadResult[Any]]:
+def _timed_out(request: LoadRequest, begin: float) -> Program[LoadResult[Any]]:
     """Somebody else still loads it, and the wait is over."""
-    options = call.options
+    options = request.options
     if options.on_timeout == "load":
-        claim = yield from claiming(call, call.claim(0.0, extra=call.lease))
+        claim = yield from claim_load(request, request.claim(0.0, extra=request.lease))
         if claim is not None and claim.verdict == BUSY:
-            claim = yield from claiming(call, call.claim(options.wait))
+            claim = yield from claim_load(request, request.claim(options.wait))
         if claim is None or claim.verdict != BUSY:
             inflight = InflightLoad()
-            load_outcome = (
-                (yield from loading(call, inflight, None, NOT_FOUND))
+            outcome = (
+                (yield from run_load(request, inflight, None, NOT_FOUND))
                 if claim is None
-                else (yield from settled(call, inflight, claim))
+                else (yield from resolve_claim(request, inflight, claim))
             )
-            if load_outcome is not RETRY:
-                return landed(call, load_outcome, True, clock.now() - begin)
+            if outcome is not RETRY:
+                return result_for_caller(request, outcome, True, clock.now() - begin)
     if options.default is not MISSING:
         return LoadResult(options.default, "default", None, clock.now() - begin)
     raise LoadTimeout(
-        f"{call.name!r} is still being loaded by somebody else after {clock.now() - begin:.1f} s. Let stale values be "
+        f"{request.name!r} is still being loaded by somebody else after {clock.now() - begin:.1f} s. Let stale values be "
         "served (stale=), wait longer (wait=), or give a default",
-        call.plain,
+        request.plain,
     )
 
 
-def _beside(call: LoadRequest) -> Program[LoadResult[Any]]:
+def _load_alone(request: LoadRequest) -> Program[LoadResult[Any]]:
     """Load it for this caller alone, and don't store it."""
-    load_outcome = yield from loading(call, InflightLoad(), None, NOT_FOUND)
-    return landed(call, load_outcome, True, 0.0)
+    outcome = yield from run_load(request, InflightLoad(), None, NOT_FOUND)
+    return result_for_caller(request, outcome, True, 0.0)

@@ -13,7 +13,7 @@ from ...core.tokens import mint_token
 from ...primitives.shared.load_commands import block_command, clear_command, unblock_command
 from ...primitives.shared.retry import RetryLimits, retry_command
 from . import transactions as commits
-from .effects import Remove
+from .effects import Delete
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def writing(coordinator: CacheCoordinator, keys: Iterable[str]) -> Iterator[Block]:
+def write_guard(coordinator: CacheCoordinator, keys: Iterable[str]) -> Iterator[WriteBlock]:
     """Write what the cache stores under these keys: loads that run are void, and none begins before the block ends. A
     store that is down prevents no write."""
-    claims = Block(coordinator, keys)
+    claims = WriteBlock(coordinator, keys)
     run(claims.begin(), coordinator.performer)
     try:
         yield claims
@@ -35,9 +35,9 @@ def writing(coordinator: CacheCoordinator, keys: Iterable[str]) -> Iterator[Bloc
 
 
 @asynccontextmanager
-async def awriting(coordinator: CacheCoordinator, keys: Iterable[str]) -> AsyncIterator[Block]:
-    """As ``writing``."""
-    claims = Block(coordinator, keys)
+async def awrite_guard(coordinator: CacheCoordinator, keys: Iterable[str]) -> AsyncIterator[WriteBlock]:
+    """As ``write_guard``."""
+    claims = WriteBlock(coordinator, keys)
     await arun(claims.begin(), coordinator.performer)
     try:
         yield claims
@@ -46,26 +46,26 @@ async def awriting(coordinator: CacheCoordinator, keys: Iterable[str]) -> AsyncI
 
 
 @contextmanager
-def everything(coordinator: CacheCoordinator) -> Iterator[None]:
+def clear_guard(coordinator: CacheCoordinator) -> Iterator[None]:
     """Write, or clear, nobody knows which keys: all loads that run are void."""
-    run(_generation(coordinator), coordinator.performer)
+    run(_void_all(coordinator), coordinator.performer)
     try:
         yield
     finally:
-        run(_generation(coordinator), coordinator.performer)
+        run(_void_all(coordinator), coordinator.performer)
 
 
 @asynccontextmanager
-async def aeverything(coordinator: CacheCoordinator) -> AsyncIterator[None]:
-    """As ``everything``."""
-    await arun(_generation(coordinator), coordinator.performer)
+async def aclear_guard(coordinator: CacheCoordinator) -> AsyncIterator[None]:
+    """As ``clear_guard``."""
+    await arun(_void_all(coordinator), coordinator.performer)
     try:
         yield
     finally:
-        await arun(_generation(coordinator), coordinator.performer)
+        await arun(_void_all(coordinator), coordinator.performer)
 
 
-def putting(coordinator: CacheCoordinator, key: str, keep: int, data: Any) -> Program[bool]:
+def write_value(coordinator: CacheCoordinator, key: str, keep: int, data: Any) -> Program[bool]:
     """Write a value where leases are, in one step, for so many milliseconds (-1: for ever, 0: delete it). False if that
     can't be done there now."""
     load, since = coordinator.load(key, ""), clock.now()
@@ -82,7 +82,7 @@ def putting(coordinator: CacheCoordinator, key: str, keep: int, data: Any) -> Pr
     return True
 
 
-class Block:
+class WriteBlock:
     """The claim of one who writes."""
 
     def __init__(self, coordinator: CacheCoordinator, keys: Iterable[str]) -> None:
@@ -113,13 +113,13 @@ class Block:
                 )
             except BaseException as failure:
                 if not isinstance(failure, GeneratorExit):
-                    yield self._sweep()
+                    yield self._cleanup()
                 raise
 
     def end(self) -> Program[None]:
         self._forget()
         if self._token and not self._begun:
-            yield self._sweep()  # in the background: a store that was silent a moment ago isn't waited for once more
+            yield self._cleanup()  # in the background: a store that was silent a moment ago isn't waited for once more
         elif self._token:
             ended = False
             try:
@@ -129,9 +129,9 @@ class Block:
                 raise
             finally:
                 if not ended:
-                    yield self._sweep()
+                    yield self._cleanup()
 
-    def _sweep(self) -> Cleanup:
+    def _cleanup(self) -> Cleanup:
         """What gives the loads back in the background."""
         delete: Command[Any] = unblock_command(self._loads, self._token)
         return Cleanup(self._loads[0].lock_id, delete, self._coordinator.performer.tuning.writer_lease)
@@ -150,9 +150,9 @@ class Block:
         return True
 
 
-def _generation(coordinator: CacheCoordinator) -> Program[None]:
+def _void_all(coordinator: CacheCoordinator) -> Program[None]:
     coordinator.single_flight.forget_all()
-    coordinator.resting.clear()
+    coordinator.backoff_until.clear()
     commits.forget_all(coordinator)
     for generation in coordinator.generations():
         try:
@@ -162,7 +162,7 @@ def _generation(coordinator: CacheCoordinator) -> Program[None]:
             return
 
 
-def invalidating(
+def invalidate_all(
     coordinator: CacheCoordinator, items: Sequence[tuple[str, str, int | None]], keep: int = 0, settle: int = 0
 ) -> Program[Exception | None]:
     """Invalidate values, each named as the cache stores it, as its user does, and by its version.
@@ -173,16 +173,16 @@ def invalidating(
         limit of the caller.
     """
     seconds = coordinator.performer.tuning.invalidation_timeout
-    patience = RetryLimits(seconds, seconds)
+    retry_limits = RetryLimits(seconds, seconds)
     first: Exception | None = None
     undone = dict.fromkeys(items)
     try:
         for item in list(undone):
-            failure = yield from _invalidating(coordinator, item, keep, settle, patience)
+            failure = yield from _invalidate_one(coordinator, item, keep, settle, retry_limits)
             if failure is None:
                 del undone[item]
                 continue
-            patience = RetryLimits(seconds, 0.0)  # one wait for all
+            retry_limits = RetryLimits(seconds, 0.0)  # one wait for all
             if first is None or (isinstance(first, LockBackendError) and not isinstance(failure, LockBackendError)):
                 first = failure
     except BaseException as interruption:
@@ -194,8 +194,8 @@ def invalidating(
     return first
 
 
-def _invalidating(
-    coordinator: CacheCoordinator, item: tuple[str, str, int | None], keep: int, settle: int, patience: RetryLimits
+def _invalidate_one(
+    coordinator: CacheCoordinator, item: tuple[str, str, int | None], keep: int, settle: int, retry_limits: RetryLimits
 ) -> Program[Exception | None]:
     key, plain, version = item
     load, earlier = coordinator.load(key, ""), coordinator.retries.pending.get(key)
@@ -203,13 +203,13 @@ def _invalidating(
     coordinator.forget(key)
     commits.forget(load.lock_id)
     try:
-        yield from load.fencing(keep, settle, patience)
+        yield from load.fencing(keep, settle, retry_limits)
     except LockBackendError as failure:
         coordinator.failed(failure)
         failed = failure
-    if not coordinator.fused:
+    if not coordinator.same_server:
         try:
-            yield Remove(plain, version, key)
+            yield Delete(plain, version, key)
         except Exception as failure:  # noqa: BLE001 - whatever a cache raises
             failed = failure
     coordinator.forget(key)  # callers that joined meanwhile may have asked before

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from ...core.keys import LockId
     from .singleflight import InflightLoad
 
-Within: TypeAlias = "tuple[tuple[LockId, InflightLoad | None], ...]"
+LoadStack: TypeAlias = "tuple[tuple[LockId, InflightLoad | None], ...]"
 """Loads and their flights."""
 
-loading: ContextVar[Within] = ContextVar("django_redis_locks.cache.loading.run", default=())
+active_loads: ContextVar[LoadStack] = ContextVar("django_redis_locks.cache.loading.run", default=())
 """The loads within which this thread or task runs, and their flights."""
 
 
-home: ContextVar[AbstractEventLoop | None] = ContextVar("django_redis_locks.cache.home", default=None)
+caller_loop: ContextVar[AbstractEventLoop | None] = ContextVar("django_redis_locks.cache.home", default=None)
 """The loop of the task for which a thread loads in the background."""
 
 
@@ -73,7 +73,7 @@ class LoadContext:
         raise LoadFailed(why, self.key)
 
 
-def serves(loop: object) -> bool:
+def may_run_sync_code_of(loop: object) -> bool:
     """Whether synchronous code that tasks of this loop call may run in this thread: while it waits, they can't."""
     return (
         loop is not None
@@ -82,7 +82,7 @@ def serves(loop: object) -> bool:
     )
 
 
-def served_by_a_thread() -> bool:
+def has_waiting_thread() -> bool:
     """Whether we are a task that a thread waits for with ``async_to_sync``: our synchronous code runs in that one."""
     return running_loop() is not None and getattr(AsyncToSync.executors, "current", None) is not None
 
@@ -107,15 +107,15 @@ def check_async(loader: Any) -> None:
         raise TypeError(f"the loader is a callable without arguments, not {loader!r}")
 
 
-def call(loader: Callable[..., Any], arguments: tuple[Any, ...], within: Within) -> Any:
+def call_loader(loader: Callable[..., Any], arguments: tuple[Any, ...], within: LoadStack) -> Any:
     """Call a loader in this thread."""
-    token = loading.set((*loading.get(), *within))
+    token = active_loads.set((*active_loads.get(), *within))
     try:
         value = loader(*arguments)
-        if inspect.isawaitable(value) and (loop := home.get()) is not None:
+        if inspect.isawaitable(value) and (loop := caller_loop.get()) is not None:
             return _awaited(value, loop)
     finally:
-        loading.reset(token)
+        active_loads.reset(token)
     if inspect.isawaitable(value):
         if inspect.iscoroutine(value):
             value.close()
@@ -141,16 +141,16 @@ def _awaited(value: Awaitable[Any], loop: AbstractEventLoop) -> Any:
     return future.result()
 
 
-async def acall(loader: Callable[..., Any], arguments: tuple[Any, ...], within: Within) -> Any:
+async def acall_loader(loader: Callable[..., Any], arguments: tuple[Any, ...], within: LoadStack) -> Any:
     """Call a loader from a task: one that isn't asynchronous in the thread where Django's synchronous code runs."""
-    token = loading.set((*loading.get(), *within))
+    token = active_loads.set((*active_loads.get(), *within))
     try:
         if iscoroutinefunction(loader):
             return await loader(*arguments)
         value = await sync_to_async(loader, thread_sensitive=True)(*arguments)
         return await value if inspect.isawaitable(value) else value
     finally:
-        loading.reset(token)
+        active_loads.reset(token)
 
 
 def takes_context(loader: Callable[..., Any]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...core.commands import Command
-from .effects import Together
+from .effects import SendCommands
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-def together(programs: Sequence[Program[R]]) -> Program[list[R | Exception]]:
+def run_pipelined(programs: Sequence[Program[R]]) -> Program[list[R | Exception]]:
     """The result of each program, or what it raised. What interrupts one interrupts all."""
-    strands = [_Strand(program) for program in programs]
+    strands = [_PipelinedProgram(program) for program in programs]
     try:
         for strand in strands:
-            strand.go_on(None)
+            strand.resume(None)
         while asking := [strand for strand in strands if strand.effect is not None]:
             commands = [strand for strand in asking if isinstance(strand.effect, Command)]
             if commands:
-                replies = yield Together([strand.effect for strand in commands])  # type: ignore[misc]
+                replies = yield SendCommands([strand.effect for strand in commands])  # type: ignore[misc]
                 for strand, reply in zip(commands, replies, strict=True):
-                    strand.go_on(reply)
+                    strand.resume(reply)
             for strand in asking:
                 if strand not in commands and strand.effect is not None:
-                    yield from strand.alone()
+                    yield from strand.perform_alone()
     except GeneratorExit:
         raise
     except BaseException as interruption:
@@ -39,7 +39,7 @@ def together(programs: Sequence[Program[R]]) -> Program[list[R | Exception]]:
     return [strand.result for strand in strands]
 
 
-class _Strand(Generic[R]):
+class _PipelinedProgram(Generic[R]):
     """One of the programs: what it asks for now, if it goes on, and its result otherwise."""
 
     def __init__(self, program: Program[R]) -> None:
@@ -47,7 +47,7 @@ class _Strand(Generic[R]):
         self.result: Any = None
         self._program = program
 
-    def go_on(self, reply: Any) -> None:
+    def resume(self, reply: Any) -> None:
         """With this reply, or this failure."""
         self.effect = None
         try:
@@ -57,14 +57,14 @@ class _Strand(Generic[R]):
         except Exception as error:  # noqa: BLE001 - it is the program's result
             self.result = error
 
-    def alone(self) -> Program[None]:
+    def perform_alone(self) -> Program[None]:
         """What it asks for isn't the store's to answer."""
         assert self.effect is not None  # noqa: S101 - else nobody asks
         try:
             reply = yield self.effect
         except Exception as error:  # noqa: BLE001 - it is for this program
             reply = error
-        self.go_on(reply)
+        self.resume(reply)
 
     def unwind(self, interruption: BaseException) -> Program[None]:
         """What a program asks for while it unwinds ends at once."""

@@ -19,7 +19,7 @@ from ...core.runner import arun, run
 from ...primitives.load import CLAIMED, OVERRIDE_CLAIM
 from .. import metrics
 from . import background
-from .run import claiming, loading, looking
+from .run import claim_load, read_cache, run_load
 from .singleflight import InflightLoad
 
 if TYPE_CHECKING:
@@ -50,14 +50,14 @@ class Job:
     kwargs: dict[str, Any] | None = None
     token: str = field(default="", repr=False)
     expire: float = 30.0
-    call: Any = field(default=None, repr=False)
+    request: Any = field(default=None, repr=False)
 
     def run(self) -> bool:
         """Carry it out in this process; False if it isn't to be done any more."""
-        performer = self.call.coordinator.performer
-        if self.call.asynchronous or self.call.of_task:
-            return async_to_sync(arun)(taking_over(self.call, self.token), performer)
-        return run(taking_over(self.call, self.token), performer)
+        performer = self.request.coordinator.performer
+        if self.request.asynchronous or self.request.in_task:
+            return async_to_sync(arun)(carry_out(self.request, self.token), performer)
+        return run(carry_out(self.request, self.token), performer)
 
 
 def path_of(loader: Any) -> str:
@@ -68,38 +68,38 @@ def path_of(loader: Any) -> str:
     return f"{module}:{name}"
 
 
-def taking_over(call: LoadRequest, token: str) -> Program[bool]:
+def carry_out(request: LoadRequest, token: str) -> Program[bool]:
     """Carry out a load that another process claimed and handed over; False if the claim isn't in force any more."""
-    call.token = token
-    ours, _ = yield from call.load.checking(token, call.lease)
-    if not ours:
+    request.token = token
+    owned, _ = yield from request.load.checking(token, request.lease)
+    if not owned:
         return False
-    before = yield from looking(call)
-    claim = yield from claiming(
-        call, call.claim(0.0, take=OVERRIDE_CLAIM)
+    before = yield from read_cache(request)
+    claim = yield from claim_load(
+        request, request.claim(0.0, take=OVERRIDE_CLAIM)
     )  # with a token of our own: a job may come twice
     if claim is None or claim.verdict != CLAIMED:
         return False
-    load_outcome = yield from loading(call, InflightLoad(), claim, before)
-    return load_outcome.error is None and not load_outcome.alone
+    outcome = yield from run_load(request, InflightLoad(), claim, before)
+    return outcome.error is None and not outcome.leader_only
 
 
-def hand_over(call: LoadRequest, claim: Claim) -> None:
+def hand_over(request: LoadRequest, claim: Claim) -> None:
     """Have somebody else carry out a load that was claimed here. If that can't be, a thread of ours does."""
-    call.of_task = running_loop() is not None
-    job = call.job if isinstance(call.job, Job) else Job(path_of(call.loader))
-    job = replace(job, token=call.token, expire=call.options.start_within, call=call)
+    request.in_task = running_loop() is not None
+    job = request.job if isinstance(request.job, Job) else Job(path_of(request.loader))
+    job = replace(job, token=request.token, expire=request.options.start_within, request=request)
     if claim.hold is not None:
-        call.coordinator.performer.unwatch(claim.hold)
+        request.coordinator.performer.unwatch(claim.hold)
         claim.hold.state = State.GONE
-    if call.options.refresh == "celery" and running_loop() is not None:
+    if request.options.refresh == "celery" and running_loop() is not None:
         background.in_thread(partial(_submit, job, _do))  # to publish would block the loop
     else:
         _submit(job, _do_in_thread)
 
 
 def _submit(job: Job, otherwise: Callable[[Job], None]) -> None:
-    how: Any = job.call.options.refresh
+    how: Any = job.request.options.refresh
     try:
         submit = import_string(CELERY) if how == "celery" else how
         submit(job)
@@ -116,7 +116,7 @@ def _do(job: Job) -> None:
     try:
         job.run()
     except Exception:  # noqa: BLE001 - where no thread is free it is the caller's, who has a value
-        metrics.log.exception("The refresh of %r failed", job.call.name)
+        metrics.log.exception("The refresh of %r failed", job.request.name)
 
 
 _warned: set[str] = set()
@@ -124,10 +124,10 @@ _warned: set[str] = set()
 
 
 def _warn(job: Job, error: Exception) -> None:
-    of_code = job.call.options.refresh == "celery" and isinstance(error, TypeError | LookupError)
+    of_code = job.request.options.refresh == "celery" and isinstance(error, TypeError | LookupError)
     if of_code and job.path in _warned:
         return
     if of_code:
         _warned.add(job.path)
     why = str(error) if of_code else repr(error)
-    metrics.log.warning("The refresh of %r can't be handed over, and is done here: %s", job.call.name, why)
+    metrics.log.warning("The refresh of %r can't be handed over, and is done here: %s", job.request.name, why)

@@ -11,7 +11,7 @@ from ...core.keys import usual_name
 from ...core.owners import running_loop
 from ...primitives.load import ClaimRequest
 from .. import metrics
-from ..values import NOT_FOUND, CachedValue, found
+from ..values import NOT_FOUND, CachedValue, value_with_lifetime
 from . import loader as loaders
 
 if TYPE_CHECKING:
@@ -45,8 +45,10 @@ class LoadRequest:
         self.coordinator = coordinator
         self.plain = plain
         self.version = version
-        self.key = coordinator.key(plain, version) if coordinator.fused else coordinator.unchecked_key(plain, version)
-        self.first: CachedValue | None = None
+        self.key = (
+            coordinator.key(plain, version) if coordinator.same_server else coordinator.unchecked_key(plain, version)
+        )
+        self.first_read: CachedValue | None = None
         """What a first look has brought."""
         self.name = name or usual_name(str(plain))
         self.loader = loader
@@ -54,8 +56,8 @@ class LoadRequest:
         self.token = ""
         self.job = job
         self.stale_ms = round(options.stale * 1000)
-        self.asynchronous = self.of_task = False
-        self.ends_matter = options.stale > 0 or options.early is not None
+        self.asynchronous = self.in_task = False
+        self.needs_lifetime = options.stale > 0 or options.early is not None
         """Whether it must be known how long a value has left."""
         self._load: Any = None
 
@@ -87,7 +89,7 @@ class LoadRequest:
         ttl = self.ttl
         return ttl is None or ttl > 0
 
-    def found(self, lives: int, data: Any) -> CachedValue:
+    def decode(self, lives: int, data: Any) -> CachedValue:
         """What the store has. What can't be read, because its class is gone, counts as absent."""
         if data is None:
             return NOT_FOUND
@@ -96,7 +98,7 @@ class LoadRequest:
         except Exception as error:  # noqa: BLE001 - whatever a pickle raises
             metrics.log.warning("A value of %r can't be read, and is loaded anew: %r", self.name, error)
             return NOT_FOUND
-        return found(value, lives, self.options.stale)
+        return value_with_lifetime(value, lives, self.options.stale)
 
     def claim(
         self,
@@ -120,22 +122,22 @@ class LoadRequest:
 
     def nested_in(self, lock_id: LockId) -> tuple[LockId, InflightLoad | None] | None:
         """The load of the same value within which this one runs."""
-        for outer in loaders.loading.get():
+        for outer in loaders.active_loads.get():
             if outer[0] == lock_id:
                 return outer
         return None
 
-    def follows(self, inflight: InflightLoad) -> bool:
+    def start_following(self, inflight: InflightLoad) -> bool:
         """All loads within which this one runs wait for a flight from now on. False if that waits for one of them."""
-        self._outer = [outer for _, outer in loaders.loading.get() if outer is not None]
+        self._outer = [outer for _, outer in loaders.active_loads.get() if outer is not None]
         for outer in self._outer:  # before we look: of two who are about to wait for each other one sees it
             outer.waits_for.append(inflight)
-        if self._outer and inflight.needs(self._outer):
-            self.leaves(inflight)
+        if self._outer and inflight.depends_on(self._outer):
+            self.stop_following(inflight)
             return False
         return True
 
-    def leaves(self, inflight: InflightLoad) -> None:
+    def stop_following(self, inflight: InflightLoad) -> None:
         """They wait for it no longer."""
         for outer in self._outer:
             outer.waits_for.remove(inflight)

@@ -22,14 +22,14 @@ from ...primitives.load import (
 from .. import metrics
 from ..errors import LoadFailed
 from ..results import MISSING
-from ..values import NOT_FOUND, CachedValue, kept
+from ..values import NOT_FOUND, CachedValue, read_envelope
 from . import early
 from . import loader as loaders
 from . import transactions as commits
 from .effects import Fetch, Run
-from .shared_read import together
+from .shared_read import read_shared
 from .singleflight import RETRY, InflightLoad, LoadOutcome
-from .store import UNSHARED, StoreResult, cut_off
+from .store import REASON_NOT_STORED, LoadCompletion, give_up_claim
 
 if TYPE_CHECKING:
     from ...core.commands import Program
@@ -37,168 +37,173 @@ if TYPE_CHECKING:
     from .request import LoadRequest
 
 
-def looking(call: LoadRequest) -> Program[CachedValue]:
+def read_cache(request: LoadRequest) -> Program[CachedValue]:
     """What the cache has. What can't be read counts as absent."""
-    coordinator = call.coordinator
-    if not coordinator.fused:
-        return kept((yield Fetch(call.plain, call.version, call.key)))
+    coordinator = request.coordinator
+    if not coordinator.same_server:
+        return read_envelope((yield Fetch(request.plain, request.version, request.key)))
     if coordinator.down:
         return NOT_FOUND
     try:
-        return call.found(*(yield from together(call)))
+        return request.decode(*(yield from read_shared(request)))
     except LockBackendError as failure:
         coordinator.failed(failure)
         return NOT_FOUND
 
 
-def settled(call: LoadRequest, inflight: InflightLoad, claim: Claim) -> Program[LoadOutcome]:
+def resolve_claim(request: LoadRequest, inflight: InflightLoad, claim: Claim) -> Program[LoadOutcome]:
     """What a claim came to."""
-    now, as_of = call.found(claim.value_left, claim.value), claim.asked
+    now, as_of = request.decode(claim.value_left, claim.value), claim.asked
     if claim.verdict == CLAIMED:
-        call.coordinator.single_flight.claimed(inflight, call.token, claim)
-        if not call.coordinator.fused:  # it may have been stored since we looked
+        request.coordinator.single_flight.claimed(inflight, request.token, claim)
+        if not request.coordinator.same_server:  # it may have been stored since we looked
             as_of = clock.now()
-            now = yield from looked_again(call, claim)
+            now = yield from reread(request, claim)
             if now.value is not MISSING and now.fresh:
-                yield from cut_off(call, claim)
-                return as_landing(call, now, as_of)
-        return (yield from loading(call, inflight, claim, now))
-    if not call.coordinator.fused:
+                yield from give_up_claim(request, claim)
+                return outcome_of_read(request, now, as_of)
+        return (yield from run_load(request, inflight, claim, now))
+    if not request.coordinator.same_server:
         as_of = clock.now()
-        now = yield from looking(call)
+        now = yield from read_cache(request)
     if now.value is not MISSING:
-        return as_landing(call, now, as_of)
+        return outcome_of_read(request, now, as_of)
     if claim.verdict == FRESH:  # it can't be read
-        claim = (yield from claiming(call, call.claim(0.0, fresh_above=NEVER_FRESH))) or Claim(BUSY)
-        return (yield from loading(call, inflight, claim if claim.verdict == CLAIMED else None, NOT_FOUND))
+        claim = (yield from claim_load(request, request.claim(0.0, fresh_above=NEVER_FRESH))) or Claim(BUSY)
+        return (yield from run_load(request, inflight, claim if claim.verdict == CLAIMED else None, NOT_FOUND))
     if claim.verdict == UNCOORDINATED:
-        return (yield from loading(call, inflight, None, NOT_FOUND))
+        return (yield from run_load(request, inflight, None, NOT_FOUND))
     if claim.verdict == FAILED:
-        return (yield from _noted(call, inflight, claim))
+        return (yield from _resolve_note(request, inflight, claim))
     return RETRY
 
 
-def _noted(call: LoadRequest, inflight: InflightLoad, claim: Claim) -> Program[LoadOutcome]:
+def _resolve_note(request: LoadRequest, inflight: InflightLoad, claim: Claim) -> Program[LoadOutcome]:
     """A load ended a moment ago without a value for others. Those who waited for one that isn't stored load at once; a failure
     is for those who ask to be told."""
-    if claim.said == UNSHARED and claim.waited:
-        return (yield from loading(call, inflight, None, NOT_FOUND))
-    if claim.said != UNSHARED and call.options.error_ttl:
-        error = LoadFailed(f"the load failed a moment ago: {claim.said}", call.plain)
+    if claim.said == REASON_NOT_STORED and claim.waited:
+        return (yield from run_load(request, inflight, None, NOT_FOUND))
+    if claim.said != REASON_NOT_STORED and request.options.error_ttl:
+        error = LoadFailed(f"the load failed a moment ago: {claim.said}", request.plain)
         return LoadOutcome(error=error, as_of=claim.asked)
-    past = yield from claiming(call, call.claim(0.0, take=OVERRIDE_FAILURE))
+    past = yield from claim_load(request, request.claim(0.0, take=OVERRIDE_FAILURE))
     if past is not None and past.verdict != FAILED:
-        return (yield from settled(call, inflight, past))
-    return (yield from loading(call, inflight, None, NOT_FOUND))
+        return (yield from resolve_claim(request, inflight, past))
+    return (yield from run_load(request, inflight, None, NOT_FOUND))
 
 
-def looked_again(call: LoadRequest, claim: Claim) -> Program[CachedValue]:
+def reread(request: LoadRequest, claim: Claim) -> Program[CachedValue]:
     try:
-        return (yield from looking(call))
+        return (yield from read_cache(request))
     except BaseException as failure:
-        yield call.load.abandoning(call.token, claim.hold, call.lease)
+        yield request.load.abandoning(request.token, claim.hold, request.lease)
         if isinstance(failure, Exception):
             return NOT_FOUND
         raise
 
 
-def flown(call: LoadRequest, inflight: InflightLoad, program: Program[LoadOutcome]) -> Program[None]:
+def publish_outcome(request: LoadRequest, inflight: InflightLoad, program: Program[LoadOutcome]) -> Program[None]:
     """Land a flight with what a program brings."""
-    land = partial(call.coordinator.single_flight.land, call.key, inflight)
+    finish = partial(request.coordinator.single_flight.finish, request.key, inflight)
     try:
-        load_outcome = yield from program
+        outcome = yield from program
     except Exception as error:  # noqa: BLE001 - it is told to all who follow
-        load_outcome = LoadOutcome(error=error)
+        outcome = LoadOutcome(error=error)
     except BaseException:
-        land(LoadOutcome(error=LoadFailed("the load was interrupted", call.plain), alone=True))
+        finish(LoadOutcome(error=LoadFailed("the load was interrupted", request.plain), leader_only=True))
         raise
-    land(load_outcome)
+    finish(outcome)
 
 
-def not_begun(call: LoadRequest, inflight: InflightLoad, claim: Claim | None) -> None:
+def abandon_unstarted(request: LoadRequest, inflight: InflightLoad, claim: Claim | None) -> None:
     """The task that was to load it never began."""
     if claim is not None:
-        sweep = call.load.abandoning(call.token, claim.hold, call.lease)
-        call.coordinator.performer.handlers[type(sweep)](sweep)
-    call.coordinator.single_flight.land(call.key, inflight, RETRY)
+        cleanup = request.load.abandoning(request.token, claim.hold, request.lease)
+        request.coordinator.performer.handlers[type(cleanup)](cleanup)
+    request.coordinator.single_flight.finish(request.key, inflight, RETRY)
 
 
-def as_landing(call: LoadRequest, now: CachedValue, as_of: float) -> LoadOutcome:
+def outcome_of_read(request: LoadRequest, now: CachedValue, as_of: float) -> LoadOutcome:
     """What was found by a question that was sent then."""
     source: Source = "waited" if now.fresh else "stale"
-    return LoadOutcome(now.value, source, values=call.coordinator.values, fresh_for=now.left, as_of=as_of)
+    return LoadOutcome(now.value, source, values=request.coordinator.values, fresh_for=now.left, as_of=as_of)
 
 
-def claiming(call: LoadRequest, wish: ClaimRequest) -> Program[Claim | None]:
+def claim_load(request: LoadRequest, claim_request: ClaimRequest) -> Program[Claim | None]:
     """Claim the load; None if the store can't be asked. Where that wasn't looked at it is asked once before anybody waits:
     one that is down isn't waited for."""
-    if call.coordinator.down:
+    if request.coordinator.down:
         return None
-    call.token = wish.token
-    wait = wish.wait
+    request.token = claim_request.token
+    wait = claim_request.wait
     try:
-        if not call.coordinator.fused:
-            wish.wait = 0.0
-        claim: Claim = yield from call.load.claiming(wish)
-        if claim.verdict == BUSY and wish.wait < wait:
-            wish.wait = wait
-            claim = yield from call.load.claiming(wish)
+        if not request.coordinator.same_server:
+            claim_request.wait = 0.0
+        claim: Claim = yield from request.load.claiming(claim_request)
+        if claim.verdict == BUSY and claim_request.wait < wait:
+            claim_request.wait = wait
+            claim = yield from request.load.claiming(claim_request)
         return claim
     except LockBackendError as failure:
-        call.coordinator.failed(failure)
+        request.coordinator.failed(failure)
         return None
 
 
-def loading(
-    call: LoadRequest, inflight: InflightLoad, claim: Claim | None, before: CachedValue
+def run_load(
+    request: LoadRequest, inflight: InflightLoad, claim: Claim | None, before: CachedValue
 ) -> Program[LoadOutcome]:
     """Run the loader, under a claim or without one, and store what it brings."""
-    coordinator, options = call.coordinator, call.options
-    bounded(call, inflight, claim)
-    context = loaders.LoadContext(call.plain, before.value)
-    ending = StoreResult(call, claim, context, commits.Isolation())
+    coordinator, options = request.coordinator, request.options
+    limit_waiting(request, inflight, claim)
+    context = loaders.LoadContext(request.plain, before.value)
+    completion = LoadCompletion(request, claim, context, commits.Isolation())
     begin = clock.now()
     try:
-        value = yield running(
-            call.loader, (context,) if loaders.takes_context(call.loader) else (), ((call.lock_id, inflight),)
+        value = yield loader_effect(
+            request.loader, (context,) if loaders.takes_context(request.loader) else (), ((request.lock_id, inflight),)
         )
     except Exception as error:  # noqa: BLE001 - whatever a loader raises
         metrics.count(coordinator.alias, metrics.FAILURES)
-        metrics.finished(coordinator.kind, coordinator.alias, call.key, call.name, clock.now() - begin, "failed")
+        metrics.finished(
+            coordinator.cache_class, coordinator.alias, request.key, request.name, clock.now() - begin, "failed"
+        )
         serves = before.value is not MISSING and options.stale_if_error
         pause = options.pause_after_error(stale_served=serves)
-        shared = yield from ending.failed(error, pause)
+        shared = yield from completion.failed(error, pause)
         if serves:
-            metrics.log.warning("A stale value of %r is served, since its loader failed: %r", call.name, error)
+            metrics.log.warning("A stale value of %r is served, since its loader failed: %r", request.name, error)
             if shared:
-                coordinator.rest(call.key, pause)
+                coordinator.back_off(request.key, pause)
             return LoadOutcome(
-                before.value, "stale", values=coordinator.values, fresh_for=before.left, alone=not shared
+                before.value, "stale", values=coordinator.values, fresh_for=before.left, leader_only=not shared
             )
-        return LoadOutcome(error=error, alone=not shared)
+        return LoadOutcome(error=error, leader_only=not shared)
     except GeneratorExit:
         raise
     except BaseException:
-        yield from ending.interrupted()
+        yield from completion.interrupted()
         raise
     seconds = clock.now() - begin
-    early.learn(call.name, seconds)
+    early.learn(request.name, seconds)
     metrics.count(coordinator.alias, metrics.LOADS)
-    if claim is None and call.stores:
+    if claim is None and request.stores:
         metrics.count(coordinator.alias, metrics.UNLOCKED)
-    load_outcome, outcome = yield from ending.brought(value)
-    metrics.finished(coordinator.kind, coordinator.alias, call.key, call.name, seconds, outcome)
-    return load_outcome
+    outcome, storage = yield from completion.loaded(value)
+    metrics.finished(coordinator.cache_class, coordinator.alias, request.key, request.name, seconds, storage)
+    return outcome
 
 
-def bounded(call: LoadRequest, inflight: InflightLoad, claim: Claim | None) -> None:
+def limit_waiting(request: LoadRequest, inflight: InflightLoad, claim: Claim | None) -> None:
     """A loader begins: callers wait for it until its claim is void, or ``max_hold`` is over."""
-    give_up = partial(call.coordinator.single_flight.give_up, call.key, inflight)
+    abandon = partial(request.coordinator.single_flight.abandon, request.key, inflight)
     if claim is not None and claim.hold is not None:
-        claim.hold.on_void = give_up
-    if call.options.max_hold < inf:
-        give_up(clock.now() + call.options.max_hold)
+        claim.hold.on_void = abandon
+    if request.options.max_hold < inf:
+        abandon(clock.now() + request.options.max_hold)
 
 
-def running(loader: Any, arguments: tuple[Any, ...], within: loaders.Within) -> Run:
-    return Run(partial(loaders.call, loader, arguments, within), partial(loaders.acall, loader, arguments, within))
+def loader_effect(loader: Any, arguments: tuple[Any, ...], within: loaders.LoadStack) -> Run:
+    return Run(
+        partial(loaders.call_loader, loader, arguments, within),
+        partial(loaders.acall_loader, loader, arguments, within),
+    )

@@ -21,42 +21,42 @@ if TYPE_CHECKING:
     from .request import LoadRequest
     from .singleflight import InflightLoad
 
-NOTHING = -2, None
+ABSENT = -2, None
 
 
-def together(call: LoadRequest) -> Program[tuple[int, Any]]:
+def read_shared(request: LoadRequest) -> Program[tuple[int, Any]]:
     """The milliseconds that the value has left, and the value."""
-    looks, key = call.coordinator.looks, (running_loop(), call.key, call.ends_matter)
-    look, mine = looks.join(key)
-    if not mine:
-        until = clock.now() + call.coordinator.performer.tuning.socket_timeout
-        load_outcome: LoadOutcome | None = yield Follow(looks, look, until)
-        if load_outcome is not None and load_outcome.value == NOTHING:
-            return NOTHING
-        look, mine = looks.join(key)
-        if not mine:
-            load_outcome = yield Follow(looks, look, until)
-            if load_outcome is None or load_outcome is RETRY:
-                return (yield from _look(call))
-            found: tuple[int, Any] = load_outcome.value
+    reads, key = request.coordinator.reads, (running_loop(), request.key, request.needs_lifetime)
+    read, leads = reads.join(key)
+    if not leads:
+        until = clock.now() + request.coordinator.performer.tuning.socket_timeout
+        outcome: LoadOutcome | None = yield Follow(reads, read, until)
+        if outcome is not None and outcome.value == ABSENT:
+            return ABSENT
+        read, leads = reads.join(key)
+        if not leads:
+            outcome = yield Follow(reads, read, until)
+            if outcome is None or outcome is RETRY:
+                return (yield from _read(request))
+            found: tuple[int, Any] = outcome.value
             return found
-    return (yield from _leading(call, key, look))
+    return (yield from _leading(request, key, read))
 
 
-def _leading(call: LoadRequest, key: Any, look: InflightLoad) -> Program[tuple[int, Any]]:
-    load_outcome = RETRY
+def _leading(request: LoadRequest, key: Any, read: InflightLoad) -> Program[tuple[int, Any]]:
+    outcome = RETRY
     try:
-        found = yield from _look(call)
-        load_outcome = LoadOutcome(found)
+        found = yield from _read(request)
+        outcome = LoadOutcome(found)
         return found
     finally:
-        call.coordinator.looks.land(key, look, load_outcome)
+        request.coordinator.reads.finish(key, read, outcome)
 
 
-def _look(call: LoadRequest) -> Program[tuple[int, Any]]:
+def _read(request: LoadRequest) -> Program[tuple[int, Any]]:
     at_once = clock.now()
-    if call.ends_matter:
-        ((lives, data),), _, _ = yield from retry_command(read_command((call.key,)), at_once)
+    if request.needs_lifetime:
+        ((lives, data),), _, _ = yield from retry_command(read_command((request.key,)), at_once)
         return lives, data
-    data, _, _ = yield from retry_command(get_command(call.key), at_once)
+    data, _, _ = yield from retry_command(get_command(request.key), at_once)
     return (-2 if data is None else -1), data

@@ -40,7 +40,7 @@ class LoadOutcome:
         data: Any = None,
         values: Values | None = None,
         fresh_for: float | None = None,
-        alone: bool = False,
+        leader_only: bool = False,
         as_of: float = inf,
     ) -> None:
         self.value = value
@@ -48,26 +48,26 @@ class LoadOutcome:
         self.error = error
         self._traceback = None if error is None else error.__traceback__  # who leads adds to it
         self.fresh_for = fresh_for
-        self.alone = alone
+        self.leader_only = leader_only
         self.as_of = as_of
         self._data = data
         self._values = values
-        self._packed = False
+        self._unserializable = False
 
-    def is_for(self, begin: float) -> bool:
+    def is_valid_since(self, begin: float) -> bool:
         """Whether one who follows since then may have it."""
-        return not self.alone and begin <= self.as_of
+        return not self.leader_only and begin <= self.as_of
 
-    def failure(self, mine: bool) -> BaseException:
+    def failure(self, leads: bool) -> BaseException:
         """What the loader raised, for the caller who led, or for one who waited."""
         assert self.error is not None  # noqa: S101 - it failed
-        return self.error if mine else for_another_caller(self.error, self._traceback)
+        return self.error if leads else for_another_caller(self.error, self._traceback)
 
     def copy(self) -> Any:
         """The value for one who waited: a copy of his own, as if he had read it from the cache."""
         if self._values is None:
             return self.value
-        self.pack()
+        self.serialize()
         if self._data is None:
             return self.value
         try:
@@ -75,19 +75,19 @@ class LoadOutcome:
         except Exception:  # noqa: BLE001 - what was loaded is no failure because it can't be read again
             return self.value
 
-    def pack(self) -> None:
+    def serialize(self) -> None:
         """Before who led has the value, and may change it."""
-        if self._data is None and self._values is not None and not self._packed:
+        if self._data is None and self._values is not None and not self._unserializable:
             try:
                 self._data = self._values.dumps(self.value)
             except Exception:  # noqa: BLE001 - what isn't stored need not be storable
-                self._packed = True
+                self._unserializable = True
 
 
 RETRY: Final = LoadOutcome()
 """It brought nothing: begin anew."""
 
-EACH: Final = LoadOutcome()
+LOAD_ALONE: Final = LoadOutcome()
 """What it would bring can't be shared: each caller loads."""
 
 
@@ -95,24 +95,24 @@ class InflightLoad:
     """A load on its way. ``waits_for`` are others that its loader waits for, or
     that loads within it wait for."""
 
-    __slots__ = ("claimed", "followed", "gates", "home", "load_outcome", "overdue", "waits_for")
+    __slots__ = ("abandoned_at", "claimed", "events", "has_followers", "leader_loop", "outcome", "waits_for")
 
     def __init__(self) -> None:
-        self.gates: list[ThreadEvent | TaskEvent] = []
-        self.load_outcome: LoadOutcome | None = None
+        self.events: list[ThreadEvent | TaskEvent] = []
+        self.outcome: LoadOutcome | None = None
         self.waits_for: list[InflightLoad] = []
-        self.followed = False
-        self.overdue = inf
+        self.has_followers = False
+        self.abandoned_at = inf
         """When those who follow it give it up, on our clock."""
-        self.home: object = None
+        self.leader_loop: object = None
         """The loop of a task that leads it."""
         self.claimed: tuple[str, Claim] | None = None
         """Its claim in the store, for a thread that can't wait for that task."""
 
-    def over(self) -> bool:
-        return self.load_outcome is not None
+    def is_done(self) -> bool:
+        return self.outcome is not None
 
-    def needs(self, others: list[InflightLoad]) -> bool:
+    def depends_on(self, others: list[InflightLoad]) -> bool:
         """Whether it is one of them, or waits for one in the end."""
         seen: set[InflightLoad] = set()
         ahead = [self]
@@ -136,63 +136,63 @@ class SingleFlight:
     def clear(self) -> None:
         """After a fork: they are the parent's."""
         self._mutex = threading.RLock()
-        self._flying: dict[Any, InflightLoad] = {}
+        self._inflight: dict[Any, InflightLoad] = {}
 
     def join(self, key: Hashable) -> tuple[InflightLoad, bool]:
         """The flight for a key, and whether the caller is to lead it."""
         with self._mutex:
-            inflight = self._flying.get(key)
+            inflight = self._inflight.get(key)
             if inflight is not None:
-                inflight.followed = True
+                inflight.has_followers = True
                 return inflight, False
-            inflight = self._flying[key] = InflightLoad()
+            inflight = self._inflight[key] = InflightLoad()
             return inflight, True
 
     def forget(self, key: Hashable) -> None:
         """Who comes now doesn't join: what the flight brings is older than he is."""
         with self._mutex:
-            self._flying.pop(key, None)
+            self._inflight.pop(key, None)
 
-    def give_up(self, key: Hashable, inflight: InflightLoad, at: float = -inf) -> None:
+    def abandon(self, key: Hashable, inflight: InflightLoad, at: float = -inf) -> None:
         """Callers wait no longer for a flight than until then: its lease is over, or its loader has run for too long."""
         with self._mutex:
-            inflight.overdue = min(inflight.overdue, at)
-            if clock.now() >= inflight.overdue and self._flying.get(key) is inflight:
-                del self._flying[key]
-            gates = list(inflight.gates)
-        for gate in gates:
-            gate.set()
+            inflight.abandoned_at = min(inflight.abandoned_at, at)
+            if clock.now() >= inflight.abandoned_at and self._inflight.get(key) is inflight:
+                del self._inflight[key]
+            events = list(inflight.events)
+        for event in events:
+            event.set()
 
     def forget_all(self) -> None:
         with self._mutex:
-            self._flying.clear()
+            self._inflight.clear()
 
     def knows(self, key: Hashable, inflight: InflightLoad) -> bool:
-        return self._flying.get(key) is inflight
+        return self._inflight.get(key) is inflight
 
-    def land(self, key: Hashable, inflight: InflightLoad, load_outcome: LoadOutcome) -> None:
+    def finish(self, key: Hashable, inflight: InflightLoad, outcome: LoadOutcome) -> None:
         """The flight is over; twice is once."""
         with self._mutex:
-            if inflight.over():
+            if inflight.is_done():
                 return
-            inflight.load_outcome = load_outcome
-            if self._flying.get(key) is inflight:
-                del self._flying[key]
+            inflight.outcome = outcome
+            if self._inflight.get(key) is inflight:
+                del self._inflight[key]
         try:
-            if inflight.followed and not load_outcome.alone:
-                load_outcome.pack()
+            if inflight.has_followers and not outcome.leader_only:
+                outcome.serialize()
         finally:
             # All at once: where each woke the next one, any thread that computes would get its turn between the two
-            for gate in inflight.gates:
-                gate.set()
+            for event in inflight.events:
+                event.set()
 
     def claimed(self, inflight: InflightLoad, token: str, claim: Claim) -> None:
         """Its load is claimed."""
         with self._mutex:
             inflight.claimed = token, claim
-            gates = list(inflight.gates)
-        for gate in gates if inflight.home is not None else ():
-            gate.set()
+            events = list(inflight.events)
+        for event in events if inflight.leader_loop is not None else ():
+            event.set()
 
     def take_over(self, inflight: InflightLoad) -> tuple[str, Claim] | None:
         """Its claim, for the first one who asks."""
@@ -201,46 +201,46 @@ class SingleFlight:
             return found
 
     def follow(
-        self, inflight: InflightLoad, until: float, *, or_claimed: bool = False, mine: bool = False
+        self, inflight: InflightLoad, until: float, *, or_claimed: bool = False, leads: bool = False
     ) -> LoadOutcome | None:
         """Wait for it in this thread; None if it takes longer, or is given up. ``or_claimed``: or until its load is claimed.
-        ``mine``: the caller leads it."""
-        gate = ThreadEvent()
+        ``leads``: the caller leads it."""
+        event = ThreadEvent()
         try:
-            self._enter(inflight, gate)
-            while not (or_claimed and inflight.claimed) and (left := _left(inflight, until, mine)) > 0:
-                gate.wait(left)
+            self._add_event(inflight, event)
+            while not (or_claimed and inflight.claimed) and (left := _seconds_left(inflight, until, leads)) > 0:
+                event.wait(left)
         finally:
-            self._leave(inflight, gate)
-        return inflight.load_outcome
+            self._remove_event(inflight, event)
+        return inflight.outcome
 
     async def afollow(
-        self, inflight: InflightLoad, until: float, gate: TaskEvent, *, mine: bool = False
+        self, inflight: InflightLoad, until: float, event: TaskEvent, *, leads: bool = False
     ) -> LoadOutcome | None:
         """As ``follow``, in a task."""
         try:
-            self._enter(inflight, gate)
-            while (left := _left(inflight, until, mine)) > 0:
-                await gate.wait(left)
+            self._add_event(inflight, event)
+            while (left := _seconds_left(inflight, until, leads)) > 0:
+                await event.wait(left)
         finally:
-            self._leave(inflight, gate)
-        return inflight.load_outcome
+            self._remove_event(inflight, event)
+        return inflight.outcome
 
-    def _enter(self, inflight: InflightLoad, gate: ThreadEvent | TaskEvent) -> None:
+    def _add_event(self, inflight: InflightLoad, event: ThreadEvent | TaskEvent) -> None:
         with self._mutex:
-            if not inflight.over():
-                inflight.gates.append(gate)
+            if not inflight.is_done():
+                inflight.events.append(event)
 
-    def _leave(self, inflight: InflightLoad, gate: ThreadEvent | TaskEvent) -> None:
-        if not inflight.over():  # else nobody minds: a crowd needn't queue for the mutex
+    def _remove_event(self, inflight: InflightLoad, event: ThreadEvent | TaskEvent) -> None:
+        if not inflight.is_done():  # else nobody minds: a crowd needn't queue for the mutex
             with self._mutex:
-                if not inflight.over() and gate in inflight.gates:
-                    inflight.gates.remove(gate)
+                if not inflight.is_done() and event in inflight.events:
+                    inflight.events.remove(event)
 
 
-def _left(inflight: InflightLoad, until: float, mine: bool) -> float:
+def _seconds_left(inflight: InflightLoad, until: float, leads: bool) -> float:
     """Seconds for which a caller waits on."""
-    return 0.0 if inflight.over() else (until if mine else min(until, inflight.overdue)) - clock.now()
+    return 0.0 if inflight.is_done() else (until if leads else min(until, inflight.abandoned_at)) - clock.now()
 
 
 _all: weakref.WeakSet[SingleFlight] = weakref.WeakSet()

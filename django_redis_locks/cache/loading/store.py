@@ -13,7 +13,7 @@ from ...core.runner import run
 from .. import metrics, values
 from ..results import MISSING
 from . import transactions as commits
-from .effects import Keep, Remove
+from .effects import Delete, Store
 from .singleflight import LoadOutcome
 
 if TYPE_CHECKING:
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
     from .loader import LoadContext
     from .request import LoadRequest
 
-UNSHARED: Final = "unshared"
+REASON_NOT_STORED: Final = "unshared"
 """Said of such a load."""
 
 
-def cut_off(call: LoadRequest, claim: Claim, seconds: float = 0.0, why: str = "") -> Program[bool]:
+def give_up_claim(request: LoadRequest, claim: Claim, seconds: float = 0.0, why: str = "") -> Program[bool]:
     """Give a claim up; False if it was void. If the store doesn't answer it ends by itself."""
     try:
-        ours: bool = yield from call.load.giving_up(call.token, claim.hold, round(seconds * 1000), why)
+        owned: bool = yield from request.load.giving_up(request.token, claim.hold, round(seconds * 1000), why)
     except LockBackendError as failure:
-        call.coordinator.failed(failure)
+        request.coordinator.failed(failure)
         return True
-    return ours
+    return owned
 
 
-class StoreResult:
+class LoadCompletion:
     """The end of one load. Without a claim nothing is stored: it isn't known what was written or invalidated meanwhile."""
 
     def __init__(
-        self, call: LoadRequest, claim: Claim | None, context: LoadContext, isolation: commits.Isolation
+        self, request: LoadRequest, claim: Claim | None, context: LoadContext, isolation: commits.Isolation
     ) -> None:
-        self._call = call
+        self._request = request
         self._claim = claim
-        self._token = call.token
+        self._token = request.token
         self._by_permit = False
         self._context = context
         self._isolation = isolation
@@ -57,134 +57,142 @@ class StoreResult:
             Whether that concerns other callers: not if something was written or invalidated meanwhile, nor if it happened
             inside of a transaction.
         """
-        private = bool((yield from commits.around(self._call)))
+        private = bool((yield from commits.transactions_of(self._request)))
         if self._claim is None:
             return not private
         why = f"{type(error).__name__}: {error}"
-        return (yield from cut_off(self._call, self._claim, 0.0 if private else seconds, why)) and not private
+        return (yield from give_up_claim(self._request, self._claim, 0.0 if private else seconds, why)) and not private
 
     def interrupted(self) -> Program[None]:
         """By what is no failure of the loader: the next one loads. All that is left to do is done in the background."""
         if self._claim is not None:
-            yield self._call.load.abandoning(self._call.token, self._claim.hold, self._call.lease)
+            yield self._request.load.abandoning(self._request.token, self._claim.hold, self._request.lease)
 
-    def brought(self, value: Any) -> Program[tuple[LoadOutcome, str]]:
+    def loaded(self, value: Any) -> Program[tuple[LoadOutcome, str]]:
         """The loader's value: what callers get, and what became of it in the cache. Whatever the cache, or a connection to
         the database, raises: the claim ends."""
         try:
-            return (yield from self._brought(value))
+            return (yield from self._loaded(value))
         except Exception as error:  # noqa: BLE001 - the caller's landing raises it
-            shared = yield from self.failed(error, self._call.options.pause_after_error(stale_served=False))
-            return LoadOutcome(error=error, alone=not shared), "failed"
+            shared = yield from self.failed(error, self._request.options.pause_after_error(stale_served=False))
+            return LoadOutcome(error=error, leader_only=not shared), "failed"
         except GeneratorExit:
             raise
         except BaseException:
             yield from self.interrupted()
             raise
 
-    def _brought(self, value: Any) -> Program[tuple[LoadOutcome, str]]:
-        call, claim = self._call, self._claim
-        keep = self._keep(value)
-        transactions = yield from commits.around(call)
-        source: Source = "unlocked" if claim is None and call.stores else "loaded"
+    def _loaded(self, value: Any) -> Program[tuple[LoadOutcome, str]]:
+        request, claim = self._request, self._claim
+        keep = self._lifetime(value)
+        transactions = yield from commits.transactions_of(request)
+        source: Source = "unlocked" if claim is None and request.stores else "loaded"
         if keep == 0 or not self._context.stores:
             if claim is not None:
-                yield from cut_off(call, claim, call.coordinator.performer.tuning.unstored_memory, UNSHARED)
-            return LoadOutcome(value, source, values=call.coordinator.values, alone=bool(transactions)), "unstored"
+                yield from give_up_claim(
+                    request, claim, request.coordinator.performer.tuning.unstored_memory, REASON_NOT_STORED
+                )
+            return LoadOutcome(
+                value, source, values=request.coordinator.values, leader_only=bool(transactions)
+            ), "unstored"
         if claim is None and not transactions:
-            return LoadOutcome(value, source, values=call.coordinator.values), "unstored"
-        data = call.coordinator.values.dumps(value)
+            return LoadOutcome(value, source, values=request.coordinator.values), "unstored"
+        data = request.coordinator.values.dumps(value)
         if transactions:
             return (yield from self._awaiting_commit(transactions, value, data, keep))
-        return (yield from self.stored(value, data, keep))
+        return (yield from self.store(value, data, keep))
 
     def _awaiting_commit(
         self, transactions: list[Any], value: Any, data: Any, keep: float | None
     ) -> Program[tuple[LoadOutcome, str]]:
         """Only these transactions see the value before they commit; no other caller waits for that."""
-        call, claim = self._call, self._claim
+        request, claim = self._request, self._claim
         store = None
         if (
             claim is not None
-            and commits.may_store(call, transactions)
+            and commits.may_store(request, transactions)
             and self._isolation.is_read_committed(transactions)
         ):
             try:
-                self._token = yield from call.load.deferring(call.token, claim.hold)
+                self._token = yield from request.load.deferring(request.token, claim.hold)
             except LockBackendError as failure:
-                call.coordinator.failed(failure)
+                request.coordinator.failed(failure)
                 self._token = ""
             self._by_permit = True
             if self._token:
                 store = partial(self._store_now, value, data, keep)
         elif claim is not None:
-            yield from cut_off(call, claim)
+            yield from give_up_claim(request, claim)
         if running_loop() is None:
-            commits.keep(transactions, call, value, data, store)
-        return LoadOutcome(value, alone=True), "unstored"
+            commits.keep(transactions, request, value, data, store)
+        return LoadOutcome(value, leader_only=True), "unstored"
 
     def _store_now(self, value: Any, data: Any, keep: float | None) -> None:
         if (
-            self._call.coordinator.down
+            self._request.coordinator.down
         ):  # another hook of this COMMIT has waited for it already; the permit ends by itself
             return
-        run(self.stored(value, data, keep), self._call.coordinator.performer)
+        run(self.store(value, data, keep), self._request.coordinator.performer)
 
-    def stored(self, value: Any, data: Any, keep: float | None) -> Program[tuple[LoadOutcome, str]]:
+    def store(self, value: Any, data: Any, keep: float | None) -> Program[tuple[LoadOutcome, str]]:
         """Store it, unless the claim, or the permit, is void."""
-        call, claim, as_of = self._call, self._claim, clock.now()
-        if call.coordinator.fused:
-            storing = self._fused(data, keep)
+        request, claim, as_of = self._request, self._claim, clock.now()
+        if request.coordinator.same_server:
+            storing = self._store_on_same_server(data, keep)
         else:
-            storing = self._local(value, keep) if call.coordinator.local else self._beside(value, keep)
+            storing = (
+                self._store_in_process(value, keep)
+                if request.coordinator.local
+                else self._store_on_separate_server(value, keep)
+            )
         try:
             outcome = yield from storing
         except LockBackendError as failure:  # the claim may have been void
-            call.coordinator.failed(failure)
+            request.coordinator.failed(failure)
             outcome = "unstored"
         if outcome == "fenced":
-            metrics.count(call.coordinator.alias, metrics.FENCED)
+            metrics.count(request.coordinator.alias, metrics.FENCED)
         if outcome != "stored":
-            return LoadOutcome(value, alone=True), outcome
+            return LoadOutcome(value, leader_only=True), outcome
         if claim is not None:
-            call.coordinator.retries.replaced(call.key, claim.asked)
-        return LoadOutcome(value, data=data, values=call.coordinator.values, fresh_for=keep, as_of=as_of), outcome
+            request.coordinator.retries.replaced(request.key, claim.asked)
+        return LoadOutcome(value, data=data, values=request.coordinator.values, fresh_for=keep, as_of=as_of), outcome
 
-    def _fused(self, data: Any, keep: float | None) -> Program[str]:
-        call, claim = self._call, self._claim
+    def _store_on_same_server(self, data: Any, keep: float | None) -> Program[str]:
+        request, claim = self._request, self._claim
         assert claim is not None  # noqa: S101 - else it isn't stored
-        lives = -1 if keep is None else max(1, round((keep + call.options.stale) * 1000))
-        stored = yield from call.load.storing(self._token, lives, data, claim.hold, by_permit=self._by_permit)
-        return "stored" if stored else "fenced"
+        lives = -1 if keep is None else max(1, round((keep + request.options.stale) * 1000))
+        store = yield from request.load.storing(self._token, lives, data, claim.hold, by_permit=self._by_permit)
+        return "stored" if store else "fenced"
 
-    def _local(self, value: Any, keep: float | None) -> Program[str]:
+    def _store_in_process(self, value: Any, keep: float | None) -> Program[str]:
         """Checked and written in one step, as leases and values are in this process."""
-        call, claim = self._call, self._claim
+        request, claim = self._request, self._claim
         assert claim is not None  # noqa: S101
 
         def write(settling: int) -> None:
-            call.coordinator.performer.handlers[Keep](self._keeping(value, _settled(keep, settling)))
+            request.coordinator.performer.handlers[Store](self._store_effect(value, _limited(keep, settling)))
 
-        stored = yield from call.load.storing(self._token, 0, write, claim.hold, by_permit=self._by_permit)
-        return "stored" if stored else "fenced"
+        store = yield from request.load.storing(self._token, 0, write, claim.hold, by_permit=self._by_permit)
+        return "stored" if store else "fenced"
 
-    def _beside(self, value: Any, keep: float | None) -> Program[str]:
+    def _store_on_separate_server(self, value: Any, keep: float | None) -> Program[str]:
         """In two steps, so what is written between the check and our own write is overwritten for a moment: the check
         after it tells, and it is taken out again."""
-        call, claim = self._call, self._claim
+        request, claim = self._request, self._claim
         assert claim is not None  # noqa: S101
         try:
-            ours, settling = yield from call.load.checking(self._token, call.lease, by_permit=self._by_permit)
+            owned, settling = yield from request.load.checking(self._token, request.lease, by_permit=self._by_permit)
         except LockBackendError:
-            yield call.load.abandoning(call.token, claim.hold, call.lease)
+            yield request.load.abandoning(request.token, claim.hold, request.lease)
             raise
-        if not ours:
-            yield from cut_off(call, claim)
+        if not owned:
+            yield from give_up_claim(request, claim)
             return "fenced"
-        remove = Remove(call.plain, call.version, call.key)
+        remove = Delete(request.plain, request.version, request.key)
         try:
-            yield self._keeping(value, _settled(keep, settling))
-            if (yield from call.load.storing(self._token, 0, b"", claim.hold, by_permit=self._by_permit)):
+            yield self._store_effect(value, _limited(keep, settling))
+            if (yield from request.load.storing(self._token, 0, b"", claim.hold, by_permit=self._by_permit)):
                 return "stored"
             yield remove
         except GeneratorExit:
@@ -197,34 +205,34 @@ class StoreResult:
                     removed = True
             finally:
                 if not removed:
-                    call.coordinator.retries.add([(call.key, call.plain, call.version)], failure)
+                    request.coordinator.retries.add([(request.key, request.plain, request.version)], failure)
             raise
         return "fenced"
 
-    def _keeping(self, value: Any, keep: float | None) -> Keep:
-        call = self._call
-        options, lives = call.options, keep
+    def _store_effect(self, value: Any, keep: float | None) -> Store:
+        request = self._request
+        options, lives = request.options, keep
         if keep is not None and (options.stale or options.early is not None):
             value, lives = values.keep(value, keep), keep + options.stale
-        return Keep(call.plain, call.version, call.key, value, lives)
+        return Store(request.plain, request.version, request.key, value, lives)
 
-    def _keep(self, value: Any) -> float | None:
+    def _lifetime(self, value: Any) -> float | None:
         """For how many seconds it is fresh; None: for ever, 0: it isn't stored."""
-        call = self._call
+        request = self._request
         ttl: float | None
         if self._context.ttl is not MISSING:
             ttl = self._context.ttl
         elif value is None:
-            ttl = call.options.none_ttl if call.ttl is None else min(call.options.none_ttl, call.ttl)
+            ttl = request.options.none_ttl if request.ttl is None else min(request.options.none_ttl, request.ttl)
         else:
-            ttl = call.ttl
+            ttl = request.ttl
         if ttl is None:
             return None
         # Not below a second: memcached counts these, and drops what lives for less
-        return max(0.0, min(ttl, 1.0), ttl * (1 - call.options.jitter * random()))  # noqa: S311 - no secret
+        return max(0.0, min(ttl, 1.0), ttl * (1 - request.options.jitter * random()))  # noqa: S311 - no secret
 
 
-def _settled(keep: float | None, settling: int) -> float | None:
+def _limited(keep: float | None, settling: int) -> float | None:
     """For how many seconds a value is kept while values settle for so many milliseconds."""
     if not settling:
         return keep

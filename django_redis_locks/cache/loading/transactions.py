@@ -20,7 +20,7 @@ from ...transaction_hooks import TransactionHook, add, is_added
 from ..results import MISSING
 from ..values import CachedValue
 from .effects import Run
-from .loader import served_by_a_thread
+from .loader import has_waiting_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,18 +34,18 @@ __all__ = [
     "Isolation",
     "after_commit",
     "any_pending",
-    "around",
     "forget",
     "forget_all",
     "keep",
     "may_store",
-    "open_around",
+    "never_leaves_transactions",
     "open_now",
     "pending_value",
-    "private",
+    "transactions_around",
+    "transactions_of",
 ]
 
-OF_ITS_THREAD: Final = Run(open_now, sync_to_async(open_now, thread_sensitive=True))
+OPEN_NOW_IN_SYNC_THREAD: Final = Run(open_now, sync_to_async(open_now, thread_sensitive=True))
 """The transactions of the thread of synchronous code."""
 
 
@@ -53,20 +53,20 @@ class _ThreadLocal(threading.local):
     """What this thread has loaded in transactions that are open."""
 
     def __init__(self) -> None:
-        self.pending: WeakValueDictionary[LockId, Pending] = WeakValueDictionary()
+        self.pending: WeakValueDictionary[LockId, UncommittedValue] = WeakValueDictionary()
 
 
 _here = _ThreadLocal()
 
 
-class Pending:
+class UncommittedValue:
     """A value that was loaded inside of transactions, until the last of them ends."""
 
     def __init__(
-        self, connections: list[Any], call: LoadRequest, value: Any, data: Any, store: Callable[[], object] | None
+        self, connections: list[Any], request: LoadRequest, value: Any, data: Any, store: Callable[[], object] | None
     ) -> None:
-        self.coordinator = call.coordinator
-        self._place = call.lock_id
+        self.coordinator = request.coordinator
+        self._lock_id = request.lock_id
         self.value = value
         self.data = data
         self._store = store
@@ -82,8 +82,8 @@ class Pending:
         self._uncommitted -= 1
         if self._uncommitted == 0:
             store, self._store = self._store, None
-            if _here.pending.get(self._place) is self:
-                del _here.pending[self._place]
+            if _here.pending.get(self._lock_id) is self:
+                del _here.pending[self._lock_id]
             if store is not None:
                 store()
 
@@ -103,28 +103,28 @@ class _Savepoints:
         return not number.isdecimal() or int(number) <= self._made
 
 
-def around(call: LoadRequest) -> Program[list[Any]]:
+def transactions_of(request: LoadRequest) -> Program[list[Any]]:
     """The connections of the open transactions in which the loader of a call runs. Its value may be rolled back with them."""
-    return [] if call.options.store_in_atomic == "now" else (yield from open_around())
+    return [] if request.options.store_in_atomic == "now" else (yield from transactions_around())
 
 
-def open_around() -> Program[list[Any]]:
+def transactions_around() -> Program[list[Any]]:
     """The same, whether or not its value may leave them."""
     if running_loop() is None:
         return open_now()
-    return (yield OF_ITS_THREAD) if served_by_a_thread() else []
+    return (yield OPEN_NOW_IN_SYNC_THREAD) if has_waiting_thread() else []
 
 
-def private(call: LoadRequest) -> Program[bool]:
+def never_leaves_transactions(request: LoadRequest) -> Program[bool]:
     """Whether the value that a call loads now can never leave its transactions, so that no other caller waits for it."""
-    connections = yield from around(call)
-    return bool(connections) and not may_store(call, connections)
+    connections = yield from transactions_of(request)
+    return bool(connections) and not may_store(request, connections)
 
 
-def may_store(call: LoadRequest, connections: list[Any]) -> bool:
+def may_store(request: LoadRequest, connections: list[Any]) -> bool:
     """Whether the value of a call may be stored when these transactions commit, as far as the settings tell. A task has no
     COMMIT of its own to wait for; a snapshot may be older than an invalidation that came before the load."""
-    commits = call.stores and call.options.store_in_atomic == "on_commit" and running_loop() is None
+    commits = request.stores and request.options.store_in_atomic == "on_commit" and running_loop() is None
     return commits and all(_is_set_to_read_committed(connection) for connection in connections)
 
 
@@ -169,15 +169,15 @@ def pending_value(request: LoadRequest) -> CachedValue | None:
     pending = _here.pending.get(request.lock_id) if _here.pending else None
     if pending is None or not pending.is_open():
         return None
-    stored = request.found(-1, pending.data)
+    stored = request.decode(-1, pending.data)
     return CachedValue(pending.value if stored.value is MISSING else stored.value, inf)
 
 
 def keep(
-    connections: list[Any], call: LoadRequest, value: Any, data: Any, store: Callable[[], object] | None = None
+    connections: list[Any], request: LoadRequest, value: Any, data: Any, store: Callable[[], object] | None = None
 ) -> None:
     """Keep a value for these transactions of this thread, and store it when they are committed, if that is given."""
-    _here.pending[call.lock_id] = Pending(connections, call, value, data, store)
+    _here.pending[request.lock_id] = UncommittedValue(connections, request, value, data, store)
 
 
 def forget(lock_id: LockId) -> None:

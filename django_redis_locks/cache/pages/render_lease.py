@@ -11,7 +11,7 @@ from ...primitives.load import BUSY, CLAIMED, FAILED, Claim, ClaimRequest
 from .. import metrics
 from ..loading.effects import Follow
 from ..loading.singleflight import RETRY
-from ..loading.store import UNSHARED
+from ..loading.store import REASON_NOT_STORED
 
 if TYPE_CHECKING:
     from ...core.commands import Program
@@ -56,8 +56,8 @@ class RenderLease:
                 self._flight = inflight
                 yield from self._ask(max(until - clock.now(), 0.0))
                 return
-            load_outcome = yield Follow(self._coordinator.single_flight, inflight, until)
-            if load_outcome is not None:
+            outcome = yield Follow(self._coordinator.single_flight, inflight, until)
+            if outcome is not None:
                 metrics.count(self._coordinator.alias, metrics.WAITS)
                 self.waited = True
                 return
@@ -88,7 +88,7 @@ class RenderLease:
             self._claim = claim
             self.mine = True
             self.waited = wish.wait > 0  # it was busy at first: it may have been stored meanwhile
-        elif claim.verdict == FAILED and claim.said == UNSHARED:
+        elif claim.verdict == FAILED and claim.said == REASON_NOT_STORED:
             self.passing = True
         elif claim.verdict == BUSY:
             metrics.count(self._coordinator.alias, metrics.TIMEOUTS)
@@ -111,13 +111,13 @@ class RenderLease:
         claim, self._claim = self._claim, None
         try:
             if claim is not None:
-                why = UNSHARED if self._pass_by else ""
+                why = REASON_NOT_STORED if self._pass_by else ""
                 yield from self._load.giving_up(self._token, claim.hold, round(self._pass_by * 1000), why)
         except LockBackendError as failure:
             self._coordinator.failed(failure)
         finally:
             if self._flight is not None:
-                self._coordinator.single_flight.land(self._key, self._flight, RETRY)
+                self._coordinator.single_flight.finish(self._key, self._flight, RETRY)
 
     def drop(self) -> None:
         """As ``end``, in a finalizer."""
@@ -126,4 +126,4 @@ class RenderLease:
             sweep = self._load.abandoning(self._token, claim.hold, self._lease)
             self._coordinator.performer.handlers[type(sweep)](sweep)
         if self._flight is not None:
-            self._coordinator.single_flight.land(self._key, self._flight, RETRY)
+            self._coordinator.single_flight.finish(self._key, self._flight, RETRY)

@@ -13,7 +13,7 @@ from django.utils.cache import get_cache_key
 
 from ...core import clock
 from ...core.runner import arun, run
-from ..loading.coordinator import road_of
+from ..loading.coordinator import coordinator_of
 from .render_lease import RenderLease
 from .storage import FRESH, RecordingCache, fresh
 
@@ -170,7 +170,7 @@ class PageRequest:
         learned = len(asked) > 1
         if not (learned or terms.wait_with_cookies) and (meta.get("HTTP_COOKIE") or meta.get("HTTP_AUTHORIZATION")):
             return None
-        coordinator = road_of(terms.cache_alias, terms.using)
+        coordinator = coordinator_of(terms.cache_alias, terms.using)
         self._world = coordinator.performer
         self._key = coordinator.key(f"{asked[-1]}.{self._request.method}.turn", None)
         if self._key in _held(self._request):  # a middleware and a decorator, or a view that calls another one

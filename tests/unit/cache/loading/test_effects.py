@@ -10,8 +10,8 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.core.cache import cache
 
-from django_redis_locks.cache.loading.coordinator import road_of
-from django_redis_locks.cache.loading.effects import Fetch, FetchMany, Keep, Remove
+from django_redis_locks.cache.loading.coordinator import coordinator_of
+from django_redis_locks.cache.loading.effects import Delete, Fetch, FetchMany, Store
 from django_redis_locks.cache.results import MISSING
 
 here = threading.local()
@@ -23,7 +23,7 @@ def key_of_tenant(key: str, prefix: str, version: int) -> str:
 
 
 def performer(*, asynchronous: bool) -> Callable[[Any], Any]:
-    performer = road_of().performer
+    performer = coordinator_of().performer
     if asynchronous:
         return lambda effect: async_to_sync(performer.ahandlers[type(effect)])(effect)
     return lambda effect: performer.handlers[type(effect)](effect)
@@ -39,10 +39,10 @@ def test_values_are_read_and_written_under_the_key_of_the_caller(settings: Any, 
     cache.set("k", "right")
     del here.tenant
     for _ in range(2):
-        perform(Keep("k", None, "caller:k", "value", 60))
+        perform(Store("k", None, "caller:k", "value", 60))
         assert perform(Fetch("k", None, "caller:k")) == "value"
         assert perform(FetchMany({"k": "caller:k", "l": "caller:l"}, None)) == {"k": "value"}
-        perform(Remove("k", None, "caller:k"))
+        perform(Delete("k", None, "caller:k"))
         assert perform(Fetch("k", None, "caller:k")) is MISSING
         here.tenant = "other"
     assert cache.get("k") == "right"

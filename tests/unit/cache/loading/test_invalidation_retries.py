@@ -17,9 +17,9 @@ from django.core.cache.backends.base import BaseCache
 
 from django_redis_locks import LockBackendError
 from django_redis_locks.cache import get_or_load, invalidate, metrics, refresh
-from django_redis_locks.cache.loading.coordinator import road_of
-from django_redis_locks.cache.loading.effects import Keep, Remove
-from django_redis_locks.cache.loading.invalidation import invalidating
+from django_redis_locks.cache.loading.coordinator import coordinator_of
+from django_redis_locks.cache.loading.effects import Delete, Store
+from django_redis_locks.cache.loading.invalidation import invalidate_all
 from django_redis_locks.cache.loading.invalidation_retries import _drop_all
 from django_redis_locks.core import clock
 from django_redis_locks.core.commands import Command
@@ -61,13 +61,13 @@ class Outage:
 
     def __init__(self, manual: ManualClock, patch: pytest.MonkeyPatch) -> None:
         self.manual = manual
-        self.retries = road_of().retries
+        self.retries = coordinator_of().retries
         self.times: list[float] = []
         self.down: type[Any] | None = Command
         self.refused: set[str] = set()
         self.stuck: set[str] = set()
-        handlers = road_of().performer.handlers
-        for kind in (Command, Remove):
+        handlers = coordinator_of().performer.handlers
+        for kind in (Command, Delete):
             patch.setitem(handlers, kind, self._failing(kind, handlers[kind]))
 
     def _failing(self, kind: type[Any], perform: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -123,7 +123,7 @@ def fails(*keys: str, **how: Any) -> None:
         invalidate(*keys, **how)
 
 
-@pytest.mark.parametrize("down", [Command, Remove], ids=["leases", "values"])
+@pytest.mark.parametrize("down", [Command, Delete], ids=["leases", "values"])
 def test_failed_invalidation_is_repeated_with_growing_pauses_until_it_succeeds_once(
     outage: Outage, down: type[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -180,7 +180,7 @@ def test_interrupted_invalidation_is_repeated(outage: Outage, interruption: type
     outage.down = None
     for key in ("a", "b"):
         cache.set(key, "old")
-    program = invalidating(road_of(), [(key_of_thread(key, "", 1), key, None) for key in ("a", "b")])
+    program = invalidate_all(coordinator_of(), [(key_of_thread(key, "", 1), key, None) for key in ("a", "b")])
     next(program)
     with pytest.raises(interruption):
         program.throw(interruption())
@@ -228,7 +228,7 @@ def test_round_is_planned_once_whatever_is_raised_meanwhile(outage: Outage, monk
     assert outage.pauses == [1]
     outage.retries.drop()
     outage.lasts(2)
-    engine, trouble = road_of().engine, LockBackendError("no thread")
+    engine, trouble = coordinator_of().engine, LockBackendError("no thread")
     with monkeypatch.context() as patch:
         patch.setattr(engine, "alarm", Mock(side_effect=[KeyboardInterrupt, trouble, trouble]))
         with pytest.raises(KeyboardInterrupt):
@@ -245,14 +245,14 @@ def test_repeat_is_left_out_if_nothing_is_pending_by_then(outage: Outage, monkey
     """[S6] A caller's own invalidation succeeded while the round was busy with another key."""
     fails("a", "b")
     outage.down = None
-    handlers = road_of().performer.handlers
-    remove = handlers[Remove]
+    handlers = coordinator_of().performer.handlers
+    remove = handlers[Delete]
 
-    def succeed(effect: Remove) -> None:
+    def succeed(effect: Delete) -> None:
         remove(effect)
         outage.retries.drop()
 
-    monkeypatch.setitem(handlers, Remove, succeed)
+    monkeypatch.setitem(handlers, Delete, succeed)
     outage.lasts(LONG)
     assert len(outage.times) == 3
 
@@ -288,7 +288,7 @@ def test_value_that_was_written_since_the_failure_stays(
     outage: Outage, before: str | None, write: Callable[[], object], after: str | None
 ) -> None:
     """[S6] Unless what is loaded settles for longer than that."""
-    outage.down = Remove
+    outage.down = Delete
     cache.set("k", before) if before else cache.delete("k")
     fails("k")
     outage.down = None
@@ -296,7 +296,7 @@ def test_value_that_was_written_since_the_failure_stays(
     write()
     outage.lasts(2)
     assert cache.get("k") == after
-    outage.down = Remove
+    outage.down = Delete
     fails("k", replica_lag=5)
     write()
     assert outage.retries.pending
@@ -355,7 +355,7 @@ def test_repeat_reaches_the_values_of_a_cache_that_delegates(
     inner = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "KEY_PREFIX": "inner"}
     settings.CACHES = {"default": {"BACKEND": f"{__name__}.Delegating"}, "inner": inner}
     outage = Outage(outage.manual, monkeypatch)
-    outage.down = Remove
+    outage.down = Delete
     cache.set("k", "old")
     fails("k")
     outage.down = None
@@ -364,28 +364,28 @@ def test_repeat_reaches_the_values_of_a_cache_that_delegates(
 
 
 @pytest.mark.parametrize("failure", [TimeLimitExceeded, KeyboardInterrupt])
-@pytest.mark.parametrize("interrupted", [Keep, Command, Remove], ids=["write", "check", "removal"])
+@pytest.mark.parametrize("interrupted", [Store, Command, Delete], ids=["write", "check", "removal"])
 def test_interrupted_load_leaves_no_value_that_was_invalidated_meanwhile(
     outage: Outage, monkeypatch: pytest.MonkeyPatch, interrupted: type[Any], failure: type[BaseException]
 ) -> None:
     """[S6] The invalidation comes before the value is written, the interruption at any time after that."""
     outage.down = None
-    handlers, written = road_of().performer.handlers, []
+    handlers, written = coordinator_of().performer.handlers, []
 
     def stepped(kind: type[Any], perform: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def step(effect: Any) -> Any:
-            if kind is Keep:
+            if kind is Store:
                 invalidate("k")
                 perform(effect)
                 written.append(effect)
             if kind is interrupted and written:
                 written.clear()
                 raise failure
-            return None if kind is Keep else perform(effect)
+            return None if kind is Store else perform(effect)
 
         return step
 
-    for kind in (Keep, Command, Remove):
+    for kind in (Store, Command, Delete):
         monkeypatch.setitem(handlers, kind, stepped(kind, handlers[kind]))
     with pytest.raises(failure):
         get_or_load("k", lambda: "old")
@@ -399,14 +399,14 @@ def test_invalidation_raises_a_time_limit_when_all_other_keys_are_done(
     """[S6] Whatever fails after it. A key that is given twice is invalidated once."""
     removed: list[str] = []
 
-    def remove(effect: Remove) -> None:
+    def remove(effect: Delete) -> None:
         removed.append(effect.key)
         if removed == ["a", "b"]:
             outage.down = Command
             raise TimeLimitExceeded
 
     outage.down = None
-    monkeypatch.setitem(road_of().performer.handlers, Remove, remove)
+    monkeypatch.setitem(coordinator_of().performer.handlers, Delete, remove)
     with pytest.raises(TimeLimitExceeded):
         invalidate("a", "b", "b", "c")
     assert removed == ["a", "b", "c"]

@@ -27,29 +27,29 @@ class Crowd:
     def __init__(self) -> None:
         self.single_flight = SingleFlight()
         self.inflight, self.leads = self.single_flight.join("k")
-        self.load_outcome = LoadOutcome("value")
+        self.outcome = LoadOutcome("value")
         self.pool = ThreadPoolExecutor(CROWD)
         self.waits: list[Future[LoadOutcome | None]] = []
 
     def come(self, number: int, until: float = inf) -> None:
         for _ in range(number):
-            before = len(self.inflight.gates)
+            before = len(self.inflight.events)
             self.waits.append(self.pool.submit(self.single_flight.follow, self.inflight, until))
-            eventually(lambda before=before: len(self.inflight.gates) > before)
+            eventually(lambda before=before: len(self.inflight.events) > before)
 
-    def land(self) -> None:
-        self.single_flight.land("k", self.inflight, self.load_outcome)
+    def finish(self) -> None:
+        self.single_flight.finish("k", self.inflight, self.outcome)
 
     def all_have_it(self) -> bool:
-        return [wait.result(PATIENCE) for wait in self.waits] == [self.load_outcome] * len(self.waits)
+        return [wait.result(PATIENCE) for wait in self.waits] == [self.outcome] * len(self.waits)
 
 
 @pytest.fixture
 def crowd() -> Any:
     crowd = Crowd()
     yield crowd
-    crowd.land()
-    for gate in crowd.inflight.gates:
+    crowd.finish()
+    for gate in crowd.inflight.events:
         gate.set()
     crowd.pool.shutdown()
 
@@ -80,7 +80,7 @@ def test_interrupted_followers_do_not_keep_the_others(crowd: Crowd, monkeypatch:
     for number in range(CROWD):
         crowd.come(1)
         eventually(lambda number=number: Struck.asleep == number + 1)
-    crowd.land()
+    crowd.finish()
     struck, crowd.waits = crowd.waits[: Struck.victims], crowd.waits[Struck.victims :]
     assert all(isinstance(wait.exception(PATIENCE), KeyboardInterrupt) for wait in struck)
     assert crowd.all_have_it()
@@ -91,32 +91,34 @@ def test_follower_that_gives_up_leaves_no_gate(crowd: Crowd) -> None:
     crowd.come(2)
     assert crowd.single_flight.follow(crowd.inflight, clock.now() + 0.01) is None
     crowd.come(2)
-    assert len(crowd.inflight.gates) == 4
-    crowd.land()
+    assert len(crowd.inflight.events) == 4
+    crowd.finish()
     assert crowd.all_have_it()
 
 
-def test_leader_interrupted_while_it_packs_still_wakes_followers(crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leader_interrupted_while_it_serializes_still_wakes_followers(
+    crowd: Crowd, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The leader is interrupted while the value is packed for the others."""
 
-    def pack() -> None:
+    def serialize() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(crowd.load_outcome, "pack", pack)
-    crowd.inflight.followed = True
+    monkeypatch.setattr(crowd.outcome, "serialize", serialize)
+    crowd.inflight.has_followers = True
     crowd.come(3)
     with pytest.raises(KeyboardInterrupt):
-        crowd.land()
+        crowd.finish()
     assert crowd.all_have_it()
 
 
 def test_follower_does_not_see_what_the_leader_changes_after_landing(crowd: Crowd) -> None:
     codec: Any = pickle
-    crowd.load_outcome = LoadOutcome(["value"], values=codec)
-    crowd.inflight.followed = True
-    crowd.land()
-    crowd.load_outcome.value.append("changed")
-    assert crowd.load_outcome.copy() == ["value"]
+    crowd.outcome = LoadOutcome(["value"], values=codec)
+    crowd.inflight.has_followers = True
+    crowd.finish()
+    crowd.outcome.value.append("changed")
+    assert crowd.outcome.copy() == ["value"]
 
 
 def test_one_of_many_concurrent_calls_leads() -> None:
@@ -143,10 +145,10 @@ def test_one_of_many_concurrent_calls_leads() -> None:
 
 def test_result_of_a_load_is_for_followers_that_came_before_it_was_certainly_true() -> None:
     """A follower that came later may come after an invalidation."""
-    assert LoadOutcome("value").is_for(5.0)
-    assert LoadOutcome("value", as_of=5.0).is_for(5.0)
-    assert not LoadOutcome("value", as_of=5.0).is_for(5.1)
-    assert not LoadOutcome("value", alone=True).is_for(5.0)
+    assert LoadOutcome("value").is_valid_since(5.0)
+    assert LoadOutcome("value", as_of=5.0).is_valid_since(5.0)
+    assert not LoadOutcome("value", as_of=5.0).is_valid_since(5.1)
+    assert not LoadOutcome("value", leader_only=True).is_valid_since(5.0)
 
 
 def test_load_that_was_forgotten_does_not_end_the_one_that_began_since() -> None:
@@ -155,15 +157,15 @@ def test_load_that_was_forgotten_does_not_end_the_one_that_began_since() -> None
     single_flight.forget("k")
     new, leads = single_flight.join("k")
     assert leads
-    single_flight.land("k", old, LoadOutcome("old"))
+    single_flight.finish("k", old, LoadOutcome("old"))
     assert single_flight.join("k") == (new, False)
 
 
 def test_load_needs_what_it_waits_for_by_way_of_another_one() -> None:
     first, second, third = InflightLoad(), InflightLoad(), InflightLoad()
     first.waits_for, second.waits_for = [second], [third]
-    assert first.needs([third])
-    assert not third.needs([first])
+    assert first.depends_on([third])
+    assert not third.depends_on([first])
 
 
 class Woken(ThreadEvent):
@@ -179,8 +181,8 @@ def test_claim_of_a_load_is_taken_over_once_and_its_followers_are_woken() -> Non
     """A thread whose own loop leads the load carries it out in its place."""
     single_flight, follower = SingleFlight(), Woken()
     inflight, _ = single_flight.join("k")
-    inflight.home = object()
-    inflight.gates.append(follower)
+    inflight.leader_loop = object()
+    inflight.events.append(follower)
     claim: Any = object()
     single_flight.claimed(inflight, "token", claim)
     assert follower.woken
