@@ -87,7 +87,7 @@ def get_or_load(
     first_read = None
     if not coordinator.same_server:  # a hit is what it costs there, with little on top
         first_read = read_envelope(caches[coordinator.alias].get(key, MISSING, version=version))
-        if first_read.value is not MISSING and first_read.left is None and not info and not commits.any_pending():
+        if first_read.value is not MISSING and first_read.fresh_for is None and not info and not commits.any_pending():
             count(coordinator.alias, HITS)
             return first_read.value
     request = LoadRequest(coordinator, key, version, loader, checked)

@@ -45,7 +45,7 @@ class Envelope(NamedTuple):
     until: float
 
 
-def keep(value: Any, seconds: float) -> Envelope:
+def wrap(value: Any, seconds: float) -> Envelope:
     """A value that is fresh for so long."""
     return Envelope(value, timestamp() + seconds)
 
@@ -65,26 +65,31 @@ class CachedValue(NamedTuple):
     """
 
     value: Any
-    left: float | None = None
-    lives: int = -1
+    fresh_for: float | None = None
+    remaining_ms: int = -1
 
     @property
     def fresh(self) -> bool:
-        return self.left is None or self.left > 0
+        return self.fresh_for is None or self.fresh_for > 0
 
     def newer_than(self, before: CachedValue) -> bool:
         """Fresh, and stored since that look."""
         if self.value is MISSING or not self.fresh:
             return False
-        return before.value is MISSING or self.left is None or before.left is None or self.left > before.left
+        return (
+            before.value is MISSING
+            or self.fresh_for is None
+            or before.fresh_for is None
+            or self.fresh_for > before.fresh_for
+        )
 
 
 NOT_FOUND = CachedValue(MISSING, None, -2)
 
 
-def value_with_lifetime(value: Any, lives: int, stale: float) -> CachedValue:
+def value_with_lifetime(value: Any, remaining_ms: int, stale: float) -> CachedValue:
     """A value that has so many milliseconds, the last ``stale`` seconds of which it is stale."""
-    return CachedValue(value, None if lives == -1 else lives / 1000 - stale, lives)
+    return CachedValue(value, None if remaining_ms == -1 else remaining_ms / 1000 - stale, remaining_ms)
 
 
 def read_envelope(value: Any) -> CachedValue:
@@ -93,5 +98,5 @@ def read_envelope(value: Any) -> CachedValue:
         return NOT_FOUND
     if type(value) is not Envelope:
         return CachedValue(value)
-    left = value.until - timestamp()
-    return CachedValue(value.value, left, round(left * 1000))
+    fresh_for = value.until - timestamp()
+    return CachedValue(value.value, fresh_for, round(fresh_for * 1000))

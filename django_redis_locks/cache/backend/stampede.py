@@ -330,5 +330,5 @@ def _loader(default: Any, *, asynchronous: bool) -> Callable[..., Any]:
 
 def _added(envelope: Envelope, delta: int) -> tuple[int, int]:
     """The sum, and the seconds for which it is kept: as long as the value was fresh."""
-    left = read_envelope(envelope).left or 0.0
+    left = read_envelope(envelope).fresh_for or 0.0
     return envelope.value + delta, max(ceil(left), 1)

@@ -219,8 +219,8 @@ def is_same_value(job: Job, args: Sequence[Any], kwargs: Mapping[str, Any]) -> b
     Raises:
         LookupError: no cached function is at the job's path.
     """
-    plain: str = job.request.plain
-    return find(job.path).key(*args, **kwargs) == plain
+    user_key: str = job.request.user_key
+    return find(job.path).key(*args, **kwargs) == user_key
 
 
 by_celery: weakref.WeakSet[Cached[Any, Any]] = weakref.WeakSet()

@@ -56,13 +56,13 @@ def get_values(
     for request, now in (yield from _read_all(coordinator, list(requests.values()))):
         if now.value is not MISSING:
             metrics.count(coordinator.alias, metrics.HITS if now.fresh else metrics.STALE)
-            results[request.plain] = LoadResult(now.value, "hit" if now.fresh else "stale", now.left)
+            results[request.user_key] = LoadResult(now.value, "hit" if now.fresh else "stale", now.fresh_for)
         if _needs_load(request, now):
             wanted.append(_BatchEntry(request, now))
     batch = yield from _join_all(wanted)
     if options.refresh != "inline":
-        in_background = [entry for entry in batch if entry.request.plain in results]
-        batch = [entry for entry in batch if entry.request.plain not in results]
+        in_background = [entry for entry in batch if entry.request.user_key in results]
+        batch = [entry for entry in batch if entry.request.user_key not in results]
         if in_background:
             yield LeadInBackground(
                 *_leading_program(coordinator, in_background, loader, InflightLoad()), iscoroutinefunction(loader)
@@ -87,10 +87,10 @@ def _join_all(wanted: list[_BatchEntry]) -> Program[list[_BatchEntry]]:
 
 def _collect(batch: list[_BatchEntry], results: dict[str, LoadResult[Any]]) -> None:
     for entry in batch:
-        if entry.error is not None and entry.request.plain not in results:
+        if entry.error is not None and entry.request.user_key not in results:
             raise entry.error
         if entry.result is not None:
-            results[entry.request.plain] = entry.result
+            results[entry.request.user_key] = entry.result
 
 
 def _needs_load(request: LoadRequest, now: CachedValue) -> bool:
@@ -98,7 +98,9 @@ def _needs_load(request: LoadRequest, now: CachedValue) -> bool:
         return True
     if not now.fresh:
         return not request.coordinator.backs_off(request.key)
-    return now.left is not None and early.due(request.options.early, request.name, now.left, request.ttl or inf)
+    return now.fresh_for is not None and early.due(
+        request.options.early, request.name, now.fresh_for, request.ttl or inf
+    )
 
 
 def _loader_of_one(loader: Callable[..., Any], key: str) -> Callable[[], Any]:
@@ -113,18 +115,18 @@ def _loader_of_one(loader: Callable[..., Any], key: str) -> Callable[[], Any]:
 
 
 def _fetch_effect(requests: list[LoadRequest]) -> FetchMany:
-    return FetchMany({request.plain: request.key for request in requests}, requests[0].version)
+    return FetchMany({request.user_key: request.key for request in requests}, requests[0].version)
 
 
 def _read_all(
     coordinator: CacheCoordinator, requests: list[LoadRequest]
 ) -> Program[list[tuple[LoadRequest, CachedValue]]]:
-    pending = {request.plain: commits.pending_value(request) for request in requests}
-    asked = [request for request in requests if pending[request.plain] is None]
+    pending = {request.user_key: commits.pending_value(request) for request in requests}
+    asked = [request for request in requests if pending[request.user_key] is None]
     if not coordinator.same_server:
-        there: dict[str, Any] = (yield _fetch_effect(asked)) if asked else {}
+        cached: dict[str, Any] = (yield _fetch_effect(asked)) if asked else {}
         return [
-            (request, pending[request.plain] or read_envelope(there.get(request.plain, MISSING)))
+            (request, pending[request.user_key] or read_envelope(cached.get(request.user_key, MISSING)))
             for request in requests
         ]
     answers: list[tuple[int, Any]] = [(-2, None)] * len(asked)
@@ -133,8 +135,8 @@ def _read_all(
             answers, _, _ = yield from retry_command(read_command(tuple(request.key for request in asked)), clock.now())
         except LockBackendError as failure:
             coordinator.failed(failure)
-    seen = {request.plain: request.decode(*answer) for request, answer in zip(asked, answers, strict=True)}
-    return [(request, pending[request.plain] or seen[request.plain]) for request in requests]
+    seen = {request.user_key: request.decode(*answer) for request, answer in zip(asked, answers, strict=True)}
+    return [(request, pending[request.user_key] or seen[request.user_key]) for request in requests]
 
 
 class _BatchEntry:
@@ -200,7 +202,8 @@ def _claim_and_load(
     if batch[0].claims and not coordinator.down:
         programs = [
             claim_load(
-                entry.request, entry.request.claim(0.0, fresh_above=max(entry.before.lives, entry.request.stale_ms))
+                entry.request,
+                entry.request.claim(0.0, fresh_above=max(entry.before.remaining_ms, entry.request.stale_ms)),
             )
             for entry in batch
         ]
@@ -228,14 +231,14 @@ def _resolve_claims(
         if isinstance(claim, Exception):
             raise claim
         entry.claim = claim
-        there = NOT_FOUND if claim is None else entry.request.decode(claim.value_left, claim.value)
+        cached = NOT_FOUND if claim is None else entry.request.decode(claim.value_left, claim.value)
         if claim is None or claim.verdict == CLAIMED:
             if claim is not None and coordinator.same_server:
-                entry.before = there  # it may have been invalidated since we looked
+                entry.before = cached  # it may have been invalidated since we looked
             owned.append(entry)
             continue
-        fresh = claim.verdict == FRESH and there.value is not MISSING
-        entry.finish(outcome_of_read(entry.request, there, claim.asked) if fresh else RETRY)
+        fresh = claim.verdict == FRESH and cached.value is not MISSING
+        entry.finish(outcome_of_read(entry.request, cached, claim.asked) if fresh else RETRY)
     return owned
 
 
@@ -244,18 +247,18 @@ def _reread(coordinator: CacheCoordinator, owned: list[_BatchEntry]) -> Program[
     if not owned:
         return owned
     as_of = clock.now()
-    there: dict[str, Any] = yield _fetch_effect([entry.request for entry in owned])
-    left = []
+    cached: dict[str, Any] = yield _fetch_effect([entry.request for entry in owned])
+    unchanged = []
     for entry in owned:
-        now = read_envelope(there.get(entry.request.plain, MISSING))
+        now = read_envelope(cached.get(entry.request.user_key, MISSING))
         if not now.newer_than(entry.before):
             entry.before = now
-            left.append(entry)
+            unchanged.append(entry)
             continue
         if entry.claim is not None:
             yield entry.request.load.abandoning(entry.request.token, entry.claim.hold, entry.request.lease)
         entry.finish(outcome_of_read(entry.request, now, as_of))
-    return left
+    return unchanged
 
 
 def _failed(
@@ -279,7 +282,7 @@ def _failed(
         before = entry.before
         entry.finish(
             LoadOutcome(
-                before.value, "stale", values=coordinator.values, fresh_for=before.left, leader_only=leader_only
+                before.value, "stale", values=coordinator.values, fresh_for=before.fresh_for, leader_only=leader_only
             )
         )
 
@@ -287,7 +290,7 @@ def _failed(
 def _run_loader(coordinator: CacheCoordinator, owned: list[_BatchEntry], loader: Callable[..., Any]) -> Program[None]:
     isolation = commits.Isolation()
     completions = [
-        LoadCompletion(entry.request, entry.claim, loaders.LoadContext(entry.request.plain, MISSING), isolation)
+        LoadCompletion(entry.request, entry.claim, loaders.LoadContext(entry.request.user_key, MISSING), isolation)
         for entry in owned
     ]
     for entry in owned:
@@ -295,7 +298,7 @@ def _run_loader(coordinator: CacheCoordinator, owned: list[_BatchEntry], loader:
             limit_waiting(entry.request, entry.inflight, entry.claim)
     begin = clock.now()
     try:
-        keys = [entry.request.plain for entry in owned]
+        keys = [entry.request.user_key for entry in owned]
         loaded: Any = yield loader_effect(
             loader, (keys,), tuple((entry.request.lock_id, entry.inflight) for entry in owned)
         )

@@ -162,7 +162,7 @@ class CacheCoordinator:
         self.forget(retry.key)
         yield from self.load(retry.key, "").fencing(keep, settle, self.patience)
         if not self.same_server:  # only now: each attempt would void what was written since
-            yield Delete(retry.plain, retry.version, stored=retry.key)
+            yield Delete(retry.user_key, retry.version, stored=retry.key)
         self.forget(retry.key)
 
     def forget(self, key: str) -> None:

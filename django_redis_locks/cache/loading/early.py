@@ -29,11 +29,11 @@ def learn(name: str, seconds: float) -> None:
     _seconds[name] = seconds if known is None else known + NEWEST_WEIGHT * (seconds - known)
 
 
-def due(early: float | XFetch | None, name: str, left: float, ttl: float) -> bool:
-    """Whether a value that is fresh for ``left`` more of its ``ttl`` seconds is to be loaded now."""
+def due(early: float | XFetch | None, name: str, fresh_for: float, ttl: float) -> bool:
+    """Whether a value that is fresh for ``fresh_for`` more of its ``ttl`` seconds is to be loaded now."""
     if early is None:
         return False
     if isinstance(early, XFetch):
         gap = _seconds.get(name, 0.0) * early.beta
-        return min(gap * -math.log(1.0 - random()), ttl / LATEST_PART) >= left  # noqa: S311 - no secret
-    return left <= (1.0 - early) * ttl
+        return min(gap * -math.log(1.0 - random()), ttl / LATEST_PART) >= fresh_for  # noqa: S311 - no secret
+    return fresh_for <= (1.0 - early) * ttl

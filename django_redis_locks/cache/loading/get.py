@@ -38,14 +38,14 @@ def get_value(request: LoadRequest) -> Program[LoadResult[Any]]:
         return (yield from load_missing(request))
     if not now.fresh:
         metrics.count(request.coordinator.alias, metrics.STALE)
-        return (yield from serve_and_refresh(request, now, LoadResult(now.value, "stale", now.left)))
+        return (yield from serve_and_refresh(request, now, LoadResult(now.value, "stale", now.fresh_for)))
     metrics.count(request.coordinator.alias, metrics.HITS)
-    hit = LoadResult(now.value, "hit", now.left)
+    hit = LoadResult(now.value, "hit", now.fresh_for)
     options = request.options
     if (
         options.early is not None
-        and now.left is not None
-        and early.due(options.early, request.name, now.left, request.ttl or inf)
+        and now.fresh_for is not None
+        and early.due(options.early, request.name, now.fresh_for, request.ttl or inf)
     ):
         return (yield from serve_and_refresh(request, now, hit))
     return hit
@@ -179,7 +179,7 @@ def _timed_out(request: LoadRequest, begin: float) -> Program[LoadResult[Any]]:
     raise LoadTimeout(
         f"{request.name!r} is still being loaded by somebody else after {clock.now() - begin:.1f} s. Let stale values be "
         "served (stale=), wait longer (wait=), or give a default",
-        request.plain,
+        request.user_key,
     )
 
 

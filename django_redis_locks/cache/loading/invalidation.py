@@ -197,7 +197,7 @@ def invalidate_all(
 def _invalidate_one(
     coordinator: CacheCoordinator, item: tuple[str, str, int | None], keep: int, settle: int, retry_limits: RetryLimits
 ) -> Program[Exception | None]:
-    key, plain, version = item
+    key, user_key, version = item
     load, earlier = coordinator.load(key, ""), coordinator.retries.pending.get(key)
     failed: Exception | None = None
     coordinator.forget(key)
@@ -209,7 +209,7 @@ def _invalidate_one(
         failed = failure
     if not coordinator.same_server:
         try:
-            yield Delete(plain, version, key)
+            yield Delete(user_key, version, key)
         except Exception as failure:  # noqa: BLE001 - whatever a cache raises
             failed = failure
     coordinator.forget(key)  # callers that joined meanwhile may have asked before

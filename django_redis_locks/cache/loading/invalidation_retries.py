@@ -48,7 +48,7 @@ class Retry:
     """An invalidation to be repeated.
 
     Attributes:
-        key: as the cache stores it; ``plain`` and ``version``: as its user has it.
+        key: as the cache stores it; ``user_key`` and ``version``: as its user has it.
         stale_until: until then the old value may be served.
         settle_until: until then what is loaded is kept no longer than that; no earlier than the failure.
         end: when it is given up.
@@ -56,7 +56,7 @@ class Retry:
     """
 
     key: str
-    plain: str
+    user_key: str
     version: int | None
     stale_until: float
     settle_until: float
@@ -102,14 +102,14 @@ class Retries:
         now, tuning = clock.now(), self._performer.tuning
         reason = str(failure) if isinstance(failure, LockBackendError) else type(failure).__name__  # may hold a key
         with self._mutex:
-            for key, plain, version in items:
+            for key, user_key, version in items:
                 stale_until, settle_until = now + keep / 1000, now + settle / 1000
                 before = self.pending.pop(key, None)
                 if before is not None:
                     stale_until = min(stale_until, before.stale_until)
                     settle_until = max(settle_until, before.settle_until)
                 end = now + tuning.invalidation_memory
-                self.pending[key] = Retry(key, plain, version, stale_until, settle_until, end)
+                self.pending[key] = Retry(key, user_key, version, stale_until, settle_until, end)
             too_many = max(0, len(self.pending) - tuning.most_invalidations)
             for key in list(islice(self.pending, too_many)):
                 del self.pending[key]

@@ -37,37 +37,37 @@ def serve_and_refresh(request: LoadRequest, now: CachedValue, result: LoadResult
     if options.refresh == "inline" and (yield from commits.never_leaves_transactions(request)):
         return result
     inflight, leads = single_flight.join(request.key)
-    patience = options.wait_stale if result.source == "stale" else 0.0
+    wait = options.wait_stale if result.source == "stale" else 0.0
     if not leads:
         begin = clock.now()
-        outcome = (yield Follow(single_flight, inflight, begin + patience)) if patience else None
+        outcome = (yield Follow(single_flight, inflight, begin + wait)) if wait else None
         return (
             result if outcome is None or not outcome.is_valid_since(begin) else _refreshed_or(request, outcome, result)
         )
     as_of = clock.now()
     try:
-        claim, there = yield from _claim_refresh(request, now, patience)
+        claim, cached = yield from _claim_refresh(request, now, wait)
     except BaseException:
         single_flight.finish(request.key, inflight, RETRY)
         raise
     if claim is None:
-        outcome = RETRY if there is None else outcome_of_read(request, there, as_of)
+        outcome = RETRY if cached is None else outcome_of_read(request, cached, as_of)
         single_flight.finish(request.key, inflight, outcome)
         return _refreshed_or(request, outcome, result, leads=True)
     unstarted = partial(abandon_unstarted, request, inflight, claim)
-    if options.refresh == "inline" and not patience:
+    if options.refresh == "inline" and not wait:
         yield Lead(
-            publish_outcome(request, inflight, run_load(request, inflight, claim, there or NOT_FOUND)), unstarted
+            publish_outcome(request, inflight, run_load(request, inflight, claim, cached or NOT_FOUND)), unstarted
         )
         outcome = yield Follow(single_flight, inflight, inf, leads=True)
         return result if outcome is None else _refreshed_or(request, outcome, result, leads=True)
     if options.refresh in ("inline", "thread"):
         yield LeadInBackground(
-            publish_outcome(request, inflight, run_load(request, inflight, claim, there or NOT_FOUND)),
+            publish_outcome(request, inflight, run_load(request, inflight, claim, cached or NOT_FOUND)),
             unstarted,
             request.asynchronous,
         )
-        outcome = (yield Follow(single_flight, inflight, as_of + patience)) if patience else None
+        outcome = (yield Follow(single_flight, inflight, as_of + wait)) if wait else None
         return result if outcome is None else _refreshed_or(request, outcome, result, leads=True)
     single_flight.finish(request.key, inflight, RETRY)
     hand_over(request, claim)
@@ -75,13 +75,13 @@ def serve_and_refresh(request: LoadRequest, now: CachedValue, result: LoadResult
 
 
 def _claim_refresh(
-    request: LoadRequest, now: CachedValue, patience: float
+    request: LoadRequest, now: CachedValue, wait: float
 ) -> Program[tuple[Claim | None, CachedValue | None]]:
     """The claim if it is ours to load, and what there is now: what was there may have been invalidated since we looked. Else
     a newer value, if there is one."""
     coordinator = request.coordinator
     lease = None if request.options.refresh in ("inline", "thread") else round(1000 * request.options.start_within)
-    claim_request = request.claim(patience, fresh_above=max(now.lives, request.stale_ms), lease=lease)
+    claim_request = request.claim(wait, fresh_above=max(now.remaining_ms, request.stale_ms), lease=lease)
     claim = yield from claim_load(request, claim_request)
     if claim is None:
         return None, None

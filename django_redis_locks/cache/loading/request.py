@@ -34,7 +34,7 @@ class LoadRequest:
     def __init__(
         self,
         coordinator: CacheCoordinator,
-        plain: str,
+        user_key: str,
         version: int | None,
         loader: Callable[..., Any],
         options: CheckedOptions,
@@ -43,14 +43,16 @@ class LoadRequest:
         job: object = None,
     ) -> None:
         self.coordinator = coordinator
-        self.plain = plain
+        self.user_key = user_key
         self.version = version
         self.key = (
-            coordinator.key(plain, version) if coordinator.same_server else coordinator.unchecked_key(plain, version)
+            coordinator.key(user_key, version)
+            if coordinator.same_server
+            else coordinator.unchecked_key(user_key, version)
         )
         self.first_read: CachedValue | None = None
         """What a first look has brought."""
-        self.name = name or usual_name(str(plain))
+        self.name = name or usual_name(str(user_key))
         self.loader = loader
         self.options = options
         self.token = ""
@@ -89,7 +91,7 @@ class LoadRequest:
         ttl = self.ttl
         return ttl is None or ttl > 0
 
-    def decode(self, lives: int, data: Any) -> CachedValue:
+    def decode(self, remaining_ms: int, data: Any) -> CachedValue:
         """What the store has. What can't be read, because its class is gone, counts as absent."""
         if data is None:
             return NOT_FOUND
@@ -98,7 +100,7 @@ class LoadRequest:
         except Exception as error:  # noqa: BLE001 - whatever a pickle raises
             metrics.log.warning("A value of %r can't be read, and is loaded anew: %r", self.name, error)
             return NOT_FOUND
-        return value_with_lifetime(value, lives, self.options.stale)
+        return value_with_lifetime(value, remaining_ms, self.options.stale)
 
     def claim(
         self,

@@ -41,7 +41,7 @@ def read_cache(request: LoadRequest) -> Program[CachedValue]:
     """What the cache has. What can't be read counts as absent."""
     coordinator = request.coordinator
     if not coordinator.same_server:
-        return read_envelope((yield Fetch(request.plain, request.version, request.key)))
+        return read_envelope((yield Fetch(request.user_key, request.version, request.key)))
     if coordinator.down:
         return NOT_FOUND
     try:
@@ -84,7 +84,7 @@ def _resolve_note(request: LoadRequest, inflight: InflightLoad, claim: Claim) ->
     if claim.said == REASON_NOT_STORED and claim.waited:
         return (yield from run_load(request, inflight, None, NOT_FOUND))
     if claim.said != REASON_NOT_STORED and request.options.error_ttl:
-        error = LoadFailed(f"the load failed a moment ago: {claim.said}", request.plain)
+        error = LoadFailed(f"the load failed a moment ago: {claim.said}", request.user_key)
         return LoadOutcome(error=error, as_of=claim.asked)
     past = yield from claim_load(request, request.claim(0.0, take=OVERRIDE_FAILURE))
     if past is not None and past.verdict != FAILED:
@@ -110,7 +110,7 @@ def publish_outcome(request: LoadRequest, inflight: InflightLoad, program: Progr
     except Exception as error:  # noqa: BLE001 - it is told to all who follow
         outcome = LoadOutcome(error=error)
     except BaseException:
-        finish(LoadOutcome(error=LoadFailed("the load was interrupted", request.plain), leader_only=True))
+        finish(LoadOutcome(error=LoadFailed("the load was interrupted", request.user_key), leader_only=True))
         raise
     finish(outcome)
 
@@ -126,7 +126,7 @@ def abandon_unstarted(request: LoadRequest, inflight: InflightLoad, claim: Claim
 def outcome_of_read(request: LoadRequest, now: CachedValue, as_of: float) -> LoadOutcome:
     """What was found by a question that was sent then."""
     source: Source = "waited" if now.fresh else "stale"
-    return LoadOutcome(now.value, source, values=request.coordinator.values, fresh_for=now.left, as_of=as_of)
+    return LoadOutcome(now.value, source, values=request.coordinator.values, fresh_for=now.fresh_for, as_of=as_of)
 
 
 def claim_load(request: LoadRequest, claim_request: ClaimRequest) -> Program[Claim | None]:
@@ -155,7 +155,7 @@ def run_load(
     """Run the loader, under a claim or without one, and store what it brings."""
     coordinator, options = request.coordinator, request.options
     limit_waiting(request, inflight, claim)
-    context = loaders.LoadContext(request.plain, before.value)
+    context = loaders.LoadContext(request.user_key, before.value)
     completion = LoadCompletion(request, claim, context, commits.Isolation())
     begin = clock.now()
     try:
@@ -175,7 +175,7 @@ def run_load(
             if shared:
                 coordinator.back_off(request.key, pause)
             return LoadOutcome(
-                before.value, "stale", values=coordinator.values, fresh_for=before.left, leader_only=not shared
+                before.value, "stale", values=coordinator.values, fresh_for=before.fresh_for, leader_only=not shared
             )
         return LoadOutcome(error=error, leader_only=not shared)
     except GeneratorExit:

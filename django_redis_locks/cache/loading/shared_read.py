@@ -56,7 +56,7 @@ def _leading(request: LoadRequest, key: Any, read: InflightLoad) -> Program[tupl
 def _read(request: LoadRequest) -> Program[tuple[int, Any]]:
     at_once = clock.now()
     if request.needs_lifetime:
-        ((lives, data),), _, _ = yield from retry_command(read_command((request.key,)), at_once)
-        return lives, data
+        ((remaining_ms, data),), _, _ = yield from retry_command(read_command((request.key,)), at_once)
+        return remaining_ms, data
     data, _, _ = yield from retry_command(get_command(request.key), at_once)
     return (-2 if data is None else -1), data

@@ -84,10 +84,10 @@ class LoadCompletion:
 
     def _loaded(self, value: Any) -> Program[tuple[LoadOutcome, str]]:
         request, claim = self._request, self._claim
-        keep = self._lifetime(value)
+        fresh_for = self._lifetime(value)
         transactions = yield from commits.transactions_of(request)
         source: Source = "unlocked" if claim is None and request.stores else "loaded"
-        if keep == 0 or not self._context.stores:
+        if fresh_for == 0 or not self._context.stores:
             if claim is not None:
                 yield from give_up_claim(
                     request, claim, request.coordinator.performer.tuning.unstored_memory, REASON_NOT_STORED
@@ -99,11 +99,11 @@ class LoadCompletion:
             return LoadOutcome(value, source, values=request.coordinator.values), "unstored"
         data = request.coordinator.values.dumps(value)
         if transactions:
-            return (yield from self._awaiting_commit(transactions, value, data, keep))
-        return (yield from self.store(value, data, keep))
+            return (yield from self._awaiting_commit(transactions, value, data, fresh_for))
+        return (yield from self.store(value, data, fresh_for))
 
     def _awaiting_commit(
-        self, transactions: list[Any], value: Any, data: Any, keep: float | None
+        self, transactions: list[Any], value: Any, data: Any, fresh_for: float | None
     ) -> Program[tuple[LoadOutcome, str]]:
         """Only these transactions see the value before they commit; no other caller waits for that."""
         request, claim = self._request, self._claim
@@ -120,30 +120,30 @@ class LoadCompletion:
                 self._token = ""
             self._by_permit = True
             if self._token:
-                store = partial(self._store_now, value, data, keep)
+                store = partial(self._store_now, value, data, fresh_for)
         elif claim is not None:
             yield from give_up_claim(request, claim)
         if running_loop() is None:
-            commits.keep(transactions, request, value, data, store)
+            commits.defer_store(transactions, request, value, data, store)
         return LoadOutcome(value, leader_only=True), "unstored"
 
-    def _store_now(self, value: Any, data: Any, keep: float | None) -> None:
+    def _store_now(self, value: Any, data: Any, fresh_for: float | None) -> None:
         if (
             self._request.coordinator.down
         ):  # another hook of this COMMIT has waited for it already; the permit ends by itself
             return
-        run(self.store(value, data, keep), self._request.coordinator.performer)
+        run(self.store(value, data, fresh_for), self._request.coordinator.performer)
 
-    def store(self, value: Any, data: Any, keep: float | None) -> Program[tuple[LoadOutcome, str]]:
+    def store(self, value: Any, data: Any, fresh_for: float | None) -> Program[tuple[LoadOutcome, str]]:
         """Store it, unless the claim, or the permit, is void."""
         request, claim, as_of = self._request, self._claim, clock.now()
         if request.coordinator.same_server:
-            storing = self._store_on_same_server(data, keep)
+            storing = self._store_on_same_server(data, fresh_for)
         else:
             storing = (
-                self._store_in_process(value, keep)
+                self._store_in_process(value, fresh_for)
                 if request.coordinator.local
-                else self._store_on_separate_server(value, keep)
+                else self._store_on_separate_server(value, fresh_for)
             )
         try:
             outcome = yield from storing
@@ -156,27 +156,29 @@ class LoadCompletion:
             return LoadOutcome(value, leader_only=True), outcome
         if claim is not None:
             request.coordinator.retries.replaced(request.key, claim.asked)
-        return LoadOutcome(value, data=data, values=request.coordinator.values, fresh_for=keep, as_of=as_of), outcome
+        return LoadOutcome(
+            value, data=data, values=request.coordinator.values, fresh_for=fresh_for, as_of=as_of
+        ), outcome
 
-    def _store_on_same_server(self, data: Any, keep: float | None) -> Program[str]:
+    def _store_on_same_server(self, data: Any, fresh_for: float | None) -> Program[str]:
         request, claim = self._request, self._claim
         assert claim is not None  # noqa: S101 - else it isn't stored
-        lives = -1 if keep is None else max(1, round((keep + request.options.stale) * 1000))
-        store = yield from request.load.storing(self._token, lives, data, claim.hold, by_permit=self._by_permit)
+        remaining_ms = -1 if fresh_for is None else max(1, round((fresh_for + request.options.stale) * 1000))
+        store = yield from request.load.storing(self._token, remaining_ms, data, claim.hold, by_permit=self._by_permit)
         return "stored" if store else "fenced"
 
-    def _store_in_process(self, value: Any, keep: float | None) -> Program[str]:
+    def _store_in_process(self, value: Any, fresh_for: float | None) -> Program[str]:
         """Checked and written in one step, as leases and values are in this process."""
         request, claim = self._request, self._claim
         assert claim is not None  # noqa: S101
 
         def write(settling: int) -> None:
-            request.coordinator.performer.handlers[Store](self._store_effect(value, _limited(keep, settling)))
+            request.coordinator.performer.handlers[Store](self._store_effect(value, _limited(fresh_for, settling)))
 
         store = yield from request.load.storing(self._token, 0, write, claim.hold, by_permit=self._by_permit)
         return "stored" if store else "fenced"
 
-    def _store_on_separate_server(self, value: Any, keep: float | None) -> Program[str]:
+    def _store_on_separate_server(self, value: Any, fresh_for: float | None) -> Program[str]:
         """In two steps, so what is written between the check and our own write is overwritten for a moment: the check
         after it tells, and it is taken out again."""
         request, claim = self._request, self._claim
@@ -189,9 +191,9 @@ class LoadCompletion:
         if not owned:
             yield from give_up_claim(request, claim)
             return "fenced"
-        remove = Delete(request.plain, request.version, request.key)
+        remove = Delete(request.user_key, request.version, request.key)
         try:
-            yield self._store_effect(value, _limited(keep, settling))
+            yield self._store_effect(value, _limited(fresh_for, settling))
             if (yield from request.load.storing(self._token, 0, b"", claim.hold, by_permit=self._by_permit)):
                 return "stored"
             yield remove
@@ -205,16 +207,16 @@ class LoadCompletion:
                     removed = True
             finally:
                 if not removed:
-                    request.coordinator.retries.add([(request.key, request.plain, request.version)], failure)
+                    request.coordinator.retries.add([(request.key, request.user_key, request.version)], failure)
             raise
         return "fenced"
 
-    def _store_effect(self, value: Any, keep: float | None) -> Store:
+    def _store_effect(self, value: Any, fresh_for: float | None) -> Store:
         request = self._request
-        options, lives = request.options, keep
-        if keep is not None and (options.stale or options.early is not None):
-            value, lives = values.keep(value, keep), keep + options.stale
-        return Store(request.plain, request.version, request.key, value, lives)
+        options, seconds = request.options, fresh_for
+        if fresh_for is not None and (options.stale or options.early is not None):
+            value, seconds = values.wrap(value, fresh_for), fresh_for + options.stale
+        return Store(request.user_key, request.version, request.key, value, seconds)
 
     def _lifetime(self, value: Any) -> float | None:
         """For how many seconds it is fresh; None: for ever, 0: it isn't stored."""
@@ -232,8 +234,8 @@ class LoadCompletion:
         return max(0.0, min(ttl, 1.0), ttl * (1 - request.options.jitter * random()))  # noqa: S311 - no secret
 
 
-def _limited(keep: float | None, settling: int) -> float | None:
+def _limited(fresh_for: float | None, settling: int) -> float | None:
     """For how many seconds a value is kept while values settle for so many milliseconds."""
     if not settling:
-        return keep
-    return settling / 1000 if keep is None else min(keep, settling / 1000)
+        return fresh_for
+    return settling / 1000 if fresh_for is None else min(fresh_for, settling / 1000)

@@ -34,9 +34,9 @@ __all__ = [
     "Isolation",
     "after_commit",
     "any_pending",
+    "defer_store",
     "forget",
     "forget_all",
-    "keep",
     "may_store",
     "never_leaves_transactions",
     "open_now",
@@ -56,7 +56,7 @@ class _ThreadLocal(threading.local):
         self.pending: WeakValueDictionary[LockId, UncommittedValue] = WeakValueDictionary()
 
 
-_here = _ThreadLocal()
+_in_thread = _ThreadLocal()
 
 
 class UncommittedValue:
@@ -82,8 +82,8 @@ class UncommittedValue:
         self._uncommitted -= 1
         if self._uncommitted == 0:
             store, self._store = self._store, None
-            if _here.pending.get(self._lock_id) is self:
-                del _here.pending[self._lock_id]
+            if _in_thread.pending.get(self._lock_id) is self:
+                del _in_thread.pending[self._lock_id]
             if store is not None:
                 store()
 
@@ -161,35 +161,35 @@ def _says_read_committed(connection: Any) -> bool:
 
 
 def any_pending() -> bool:
-    return bool(_here.pending)
+    return bool(_in_thread.pending)
 
 
 def pending_value(request: LoadRequest) -> CachedValue | None:
     """Return the value that this thread has loaded in a transaction that is still open, or None."""
-    pending = _here.pending.get(request.lock_id) if _here.pending else None
+    pending = _in_thread.pending.get(request.lock_id) if _in_thread.pending else None
     if pending is None or not pending.is_open():
         return None
     stored = request.decode(-1, pending.data)
     return CachedValue(pending.value if stored.value is MISSING else stored.value, inf)
 
 
-def keep(
+def defer_store(
     connections: list[Any], request: LoadRequest, value: Any, data: Any, store: Callable[[], object] | None = None
 ) -> None:
     """Keep a value for these transactions of this thread, and store it when they are committed, if that is given."""
-    _here.pending[request.lock_id] = UncommittedValue(connections, request, value, data, store)
+    _in_thread.pending[request.lock_id] = UncommittedValue(connections, request, value, data, store)
 
 
 def forget(lock_id: LockId) -> None:
     """What was loaded is invalidated: it isn't stored."""
-    found = _here.pending.pop(lock_id, None)
+    found = _in_thread.pending.pop(lock_id, None)
     if found is not None:
         found.drop()
 
 
 def forget_all(coordinator: CacheCoordinator) -> None:
     """The same, of all that are cleared with this road's."""
-    for lock_id, found in list(_here.pending.items()):
+    for lock_id, found in list(_in_thread.pending.items()):
         theirs = found.coordinator
         if (
             lock_id.store == coordinator.load("", "").lock_id.store

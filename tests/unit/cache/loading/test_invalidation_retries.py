@@ -160,14 +160,14 @@ def test_pending_invalidations_are_one_per_key_and_bounded_in_number_and_time(
     assert first - began <= 1.0, "one wait for all keys"
     fails("c", "b", stale=60, replica_lag=60)
     pending = outage.retries.pending
-    assert [retry.plain for retry in pending.values()] == ["c", "b"]
+    assert [retry.user_key for retry in pending.values()] == ["c", "b"]
     b = pending[key_of_thread("b", "", 1)]
     assert (b.stale_until, b.settle_until) == (first, clock.now() + 60)
     outage.lasts(LONG - 1)
     outage.down = None
     invalidate("c", replica_lag=60)
     outage.down = Command
-    assert [retry.plain for retry in pending.values()] == ["b"]
+    assert [retry.user_key for retry in pending.values()] == ["b"]
     outage.lasts(LONG)
     assert not pending
     said = [record.args for record in caplog.records if record.levelname == "ERROR"]
@@ -201,7 +201,7 @@ def test_key_that_always_fails_delays_no_other(outage: Outage, tune: Tune) -> No
     assert cache.get("k") is None
     outage.stuck.clear()
     outage.lasts(20)
-    assert {retry.plain for retry in outage.retries.pending.values()} == outage.refused
+    assert {retry.user_key for retry in outage.retries.pending.values()} == outage.refused
     outage.times.clear()
     outage.lasts(100)
     assert outage.pauses[-2:] == [16, 16]
@@ -410,4 +410,4 @@ def test_invalidation_raises_a_time_limit_when_all_other_keys_are_done(
     with pytest.raises(TimeLimitExceeded):
         invalidate("a", "b", "b", "c")
     assert removed == ["a", "b", "c"]
-    assert [retry.plain for retry in outage.retries.pending.values()] == ["b", "c"]
+    assert [retry.user_key for retry in outage.retries.pending.values()] == ["b", "c"]
