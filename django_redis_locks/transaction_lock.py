@@ -20,16 +20,16 @@ class TransactionLock(Lock):
 
     __slots__ = ()
 
-    def _begin(self, blocking: bool, timeout: Duration | None, home: object) -> AcquireRequest | None:  # type: ignore[override]
+    def _new_request(self, blocking: bool, timeout: Duration | None, home: object) -> AcquireRequest | None:  # type: ignore[override]
         if home is None and deferred_release.deferred_grant_of(self) is not None:
-            return Lock._begin(replace(self, reentrant=True), blocking, timeout, home)
-        return Lock._begin(self, blocking, timeout, home)
+            return Lock._new_request(replace(self, reentrant=True), blocking, timeout, home)
+        return Lock._new_request(self, blocking, timeout, home)
 
-    def _release(self, grant: Grant) -> None:
+    def release_grant(self, grant: Grant) -> None:
         if not isinstance(grant, deferred_release.DeferredGrant):
             deferred_release.defer_release(grant, open_transactions.of_database(self.options.database, self.name))
-        Lock._release(self, grant)
+        Lock.release_grant(self, grant)
 
-    async def _arelease(self, grant: Grant) -> None:
+    async def arelease_grant(self, grant: Grant) -> None:
         open_transactions.warn_asynchronous(self.name)
-        await Lock._arelease(self, grant)
+        await Lock.arelease_grant(self, grant)

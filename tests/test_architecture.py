@@ -39,9 +39,10 @@ LOCAL = {
     Lock: {
         "acquiring",
         "adopt_command",
+        "check_block",
         "clean_up_release",
         "detach_grant",
-        "misplaced",
+        "foreign_value_error",
         "owned",
         "release_in_background",
     },

@@ -27,13 +27,12 @@ class Keeper(Protocol):
 
     @property
     def performer(self) -> Performer: ...
-    def _release(self, grant: Grant) -> None: ...
-    async def _arelease(self, grant: Grant) -> None: ...
-    def _check_block(self) -> None: ...
-    def _may_block(self) -> None: ...
+    def release_grant(self, grant: Grant) -> None: ...
+    async def arelease_grant(self, grant: Grant) -> None: ...
+    def check_block(self) -> None: ...
     def clean_up_release(self, grant: Grant, failure: BaseException) -> None: ...
-    def _extend(self, hold: Hold, lease: int) -> None: ...
-    async def _aextend(self, hold: Hold, lease: int) -> None: ...
+    def extend_hold(self, hold: Hold, lease: int) -> None: ...
+    async def aextend_hold(self, hold: Hold, lease: int) -> None: ...
     def release_in_background(self, grant: Grant) -> None: ...
     def detach_grant(self, grant: Grant) -> None: ...
     def adopt_command(self, hold: Hold) -> Callable[[str, int], Command[bool]]: ...
@@ -129,13 +128,13 @@ class Grant:
         """
         lease = lease_ms(expire)
         self._check()
-        self.lock._extend(self.hold, lease)
+        self.lock.extend_hold(self.hold, lease)
 
     async def aextend(self, expire: Duration) -> None:
         """As ``extend``."""
         lease = lease_ms(expire)
         self._check()
-        await self.lock._aextend(self.hold, lease)
+        await self.lock.aextend_hold(self.hold, lease)
 
     def ensure_held(self, confirm: bool = False) -> None:
         """Raise unless the lock is still ours. Local and free; ``confirm=True`` asks the store too, one round trip.
@@ -146,13 +145,13 @@ class Grant:
         """
         self._check()
         if confirm:
-            self.lock._extend(self.hold, 1)  # no step lowers a lease, so this one only asks
+            self.lock.extend_hold(self.hold, 1)  # no step lowers a lease, so this one only asks
 
     async def aensure_held(self, confirm: bool = False) -> None:
         """As ``ensure_held``."""
         self._check()
         if confirm:
-            await self.lock._aextend(self.hold, 1)
+            await self.lock.aextend_hold(self.hold, 1)
 
     def release(self) -> None:
         """Give the lock back; the last of several re-entries frees it. A second call does nothing.
@@ -163,9 +162,9 @@ class Grant:
             LockBackendError: the store can't be reached. The release goes on in the background until the lease ends.
         """
         if running_loop() is not None and not self.released:
-            self.lock._may_block()
+            self.lock.performer.may_block()
         try:
-            self.lock._release(self)
+            self.lock.release_grant(self)
         except BaseException as failure:
             self.lock.clean_up_release(self, failure)
             raise
@@ -173,7 +172,7 @@ class Grant:
     async def arelease(self) -> None:
         """As ``release``, in a running event loop."""
         try:
-            await self.lock._arelease(self)
+            await self.lock.arelease_grant(self)
         except BaseException as failure:
             self.lock.clean_up_release(self, failure)
             raise
@@ -194,7 +193,7 @@ class Grant:
 
     def __enter__(self) -> Self:
         if running_loop() is not None:  # its end would be refused
-            self.lock._may_block()
+            self.lock.performer.may_block()
         self._begin_block()
         return self
 
@@ -219,7 +218,7 @@ class Grant:
         """
         if self.protected or self.released:
             self._check()
-        self.lock._check_block()
+        self.lock.check_block()
         with self.hold.mutex:
             begins, self._block = not self._block, 1
         if not begins:
@@ -233,7 +232,7 @@ class Grant:
     def exit_block(self, error: BaseException | None) -> None:
         """The end of a ``with`` block, which may have raised an error of its own."""
         try:
-            self.lock._release(self)
+            self.lock.release_grant(self)
         except LockError as failure:
             self.lock.clean_up_release(self, failure)
             self._at_exit(failure, error)
@@ -244,7 +243,7 @@ class Grant:
     async def aexit_block(self, error: BaseException | None) -> None:
         """As ``exit_block``."""
         try:
-            await self.lock._arelease(self)
+            await self.lock.arelease_grant(self)
         except LockError as failure:
             self.lock.clean_up_release(self, failure)
             self._at_exit(failure, error)

@@ -31,13 +31,13 @@ class Waiter:
     """A seat in the queue of one key in this process. ``home`` is an event loop, or None for threads: each has a queue
     of its own, so that a blocked loop holds up nobody else. ``channel`` is how the names of inboxes begin that may hear
     of this key, ``lease`` the milliseconds of the lease that is wished for, 0 if only the store can give it. Who made a
-    seat can give it up at any moment, whether or not he got to join; the rest belongs to the queues. ``wish`` is what only
+    seat can give it up at any moment, whether or not he got to join; the rest belongs to the queues. ``request`` is what only
     its caller keeps: once that is gone the seat is given up."""
 
     __slots__ = ("attempt", "caller", "channel", "gate", "home", "lease", "lock_id", "queue")
 
-    def __init__(self, lock_id: LockId, home: object, channel: str, lease: int = 0, wish: object = None) -> None:
-        self.caller: Callable[[], object] = _always if wish is None else weakref.ref(wish)
+    def __init__(self, lock_id: LockId, home: object, channel: str, lease: int = 0, request: object = None) -> None:
+        self.caller: Callable[[], object] = _always if request is None else weakref.ref(request)
         self.lock_id = lock_id
         self.home = home
         self.channel = channel

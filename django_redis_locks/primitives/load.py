@@ -139,18 +139,18 @@ class LoadLease:
     alias: str
     patience: RetryLimits
 
-    def claiming(self, wish: ClaimRequest) -> Program[Claim]:
+    def claiming(self, request: ClaimRequest) -> Program[Claim]:
         """Claim the load, waiting while somebody else is at it.
 
         Raises:
             LockBackendError: the store can't be reached, or refuses.
         """
-        waiter = Waiter(self.lock_id, wish.home, self.keys.inbox, wish=wish) if wish.wait > 0 else None
+        waiter = Waiter(self.lock_id, request.home, self.keys.inbox, request=request) if request.wait > 0 else None
         try:
-            return (yield from wait_loop(self, wish, waiter, Claim(BUSY), self.patience))
+            return (yield from wait_loop(self, request, waiter, Claim(BUSY), self.patience))
         except BaseException as failure:
             if not isinstance(failure, GeneratorExit):
-                run_twice_if_interrupted(partial(self._give_up_wish, wish, failure))
+                run_twice_if_interrupted(partial(self._undo_request, request, failure))
             raise
 
     def storing(
@@ -163,8 +163,10 @@ class LoadLease:
         Raises:
             LockBackendError: the store can't be reached, or refuses the value; the claim is given up then.
         """
-        self._let_go(hold)
-        stored: bool = yield from self._ending(token, self._store(token, keep, value, by_permit=by_permit), hold)
+        self._stop_renewal(hold)
+        stored: bool = yield from self._finishing(
+            token, self._store_command(token, keep, value, by_permit=by_permit), hold
+        )
         return stored
 
     def deferring(self, token: str, hold: Hold | None) -> Program[str]:
@@ -173,29 +175,29 @@ class LoadLease:
         Returns:
             The token of the permit to do so; "" if the load wasn't ours any more.
         """
-        self._let_go(hold)
+        self._stop_renewal(hold)
         keys = self.keys.lease, self.keys.waiters, self.keys.generation, self.keys.permit
         command = Command("load/defer", keys, (token, round(1000 * self.performer.tuning.commit_window)), parse_text)
-        permit: str = yield from self._ending(token, command, hold)
+        permit: str = yield from self._finishing(token, command, hold)
         return permit
 
     def giving_up(self, token: str, hold: Hold | None, keep: int = 0, why: str = "") -> Program[bool]:
         """End a load that brought nothing; for so many milliseconds others are told why."""
-        self._let_go(hold)
-        ended: bool = yield from self._ending(token, self._give_up(token, keep, why), hold)
+        self._stop_renewal(hold)
+        ended: bool = yield from self._finishing(token, self._give_up_command(token, keep, why), hold)
         return ended
 
     def abandoning(self, token: str, hold: Hold | None, lease: int) -> Cleanup:
         """What frees a claim in the background. It may be carried out while one unwinds."""
-        self._let_go(hold)
-        return Cleanup(self.lock_id, self._give_up(token), lease / 1000)
+        self._stop_renewal(hold)
+        return Cleanup(self.lock_id, self._give_up_command(token), lease / 1000)
 
     def checking(self, token: str, lease: int, *, by_permit: bool = False) -> Program[tuple[bool, int]]:
         """Prolong the claim, or the permit; whether it is still ours, and for how many milliseconds values settle."""
         keys = self.keys.permit if by_permit else self.keys.lease, self.keys.generation, self.keys.settling
-        return (yield from self._asked(Command("load/renew", keys, (token, lease), _parse_renew), self.patience))  # type: ignore[no-any-return]
+        return (yield from self._sending(Command("load/renew", keys, (token, lease), _parse_renew), self.patience))  # type: ignore[no-any-return]
 
-    def fencing(self, keep: int = 0, settle: int = 0, patience: RetryLimits = NO_RETRY) -> Program[bool]:
+    def invalidating(self, keep: int = 0, settle: int = 0, patience: RetryLimits = NO_RETRY) -> Program[bool]:
         """Invalidate the value: a load that runs isn't stored. True if there was one, as far as the store knows.
 
         Args:
@@ -205,14 +207,14 @@ class LoadLease:
         """
         lease, waiters, _, settling, permit, value, _ = self.keys
         keys = (lease, waiters, permit, settling, value) if value else (lease, waiters, permit, settling)
-        found: bool = yield from self._asked(Command("load/invalidate", keys, (keep, settle), parse_bool), patience)
+        found: bool = yield from self._sending(Command("load/invalidate", keys, (keep, settle), parse_bool), patience)
         return found
 
-    def putting(self, keep: int, value: Value) -> Program[None]:
+    def writing(self, keep: int, value: Value) -> Program[None]:
         """Write a value, where values live here, for so many milliseconds (-1: for ever, 0: delete it): a load that runs
         isn't stored."""
         lease, waiters, _, _, permit, where, _ = self.keys
-        yield from self._asked(
+        yield from self._sending(
             Command("load/put", (lease, waiters, permit, where), (keep, value), parse_bool), NO_RETRY
         )
 
@@ -224,84 +226,84 @@ class LoadLease:
 
     # For waiting().
 
-    def _question(self, wish: ClaimRequest, attempt: Attempt) -> Command[Claim]:
-        extra = "" if wish.extra is None else wish.extra
+    def _attempt_command(self, request: ClaimRequest, attempt: Attempt) -> Command[Claim]:
+        extra = "" if request.extra is None else request.extra
         line = attempt.address, attempt.enqueued_at, int(attempt.more), self.performer.tuning.waiter_ttl
-        args = wish.token, wish.lease, wish.fresh_above, int(wish.take), extra, *line
-        return Command("load/claim", self._all_keys, args, self._read)
+        args = request.token, request.lease, request.fresh_above, int(request.take), extra, *line
+        return Command("load/claim", self._all_keys, args, self._parse_claim)
 
-    def _outcome(self, wish: ClaimRequest, attempt: Attempt, answer: CommandReply) -> Outcome[Claim]:
-        claim: Claim = answer[0]._replace(asked=answer[1], waited=wish.busy)
-        wish.position = claim.position
+    def _attempt_outcome(self, request: ClaimRequest, attempt: Attempt, command_reply: CommandReply) -> Outcome[Claim]:
+        claim: Claim = command_reply[0]._replace(asked=command_reply[1], waited=request.busy)
+        request.position = claim.position
         if claim.verdict == BUSY:
-            wish.busy = True
+            request.busy = True
             return claim, False, claim.lease_left, ()
-        if claim.verdict == CLAIMED and wish.renew_for:
-            hold = self._hold(wish, answer[1])
-            self.performer.watch(hold, self.prolong, wish.lease)
+        if claim.verdict == CLAIMED and request.renew_for:
+            hold = self._make_hold(request, command_reply[1])
+            self.performer.watch(hold, self.prolong, request.lease)
             claim = claim._replace(hold=hold)
         return claim, True, 0.0, ()
 
-    def _hold(self, wish: ClaimRequest, sent: float) -> LoadHold:
+    def _make_hold(self, request: ClaimRequest, sent: float) -> LoadHold:
         hold = LoadHold(
             self.lock_id,
             self.keys.lease,
             self.name,
             self.alias,
-            wish.token,
+            request.token,
             grant=mint_id(),
             fence=0,
-            lease=wish.lease,
+            lease=request.lease,
             sent=sent,
-            renew_for=wish.renew_for,
+            renew_for=request.renew_for,
             owner=owners.current_owner(),
-            home=wish.home,
+            home=request.home,
             on_lost=None,
             outcome_unknown=False,
         )
         hold.on_void = None
         return hold
 
-    def _give_up_wish(self, wish: ClaimRequest, failure: BaseException) -> None:
+    def _undo_request(self, request: ClaimRequest, failure: BaseException) -> None:
         handlers = self.performer.handlers
-        if wish.waiter is not None:
-            handlers[LeaveQueue](LeaveQueue(wish.waiter, 0.0))
-        if wish.sent and (not isinstance(failure, LockBackendError) or failure.outcome_unknown):
-            sweep = self.abandoning(wish.token, None, wish.lease)
+        if request.waiter is not None:
+            handlers[LeaveQueue](LeaveQueue(request.waiter, 0.0))
+        if request.sent and (not isinstance(failure, LockBackendError) or failure.outcome_unknown):
+            sweep = self.abandoning(request.token, None, request.lease)
             handlers[Cleanup](sweep)
 
     # The commands.
 
-    def _store(self, token: str, keep: int, value: Any, *, by_permit: bool) -> Command[bool]:
+    def _store_command(self, token: str, keep: int, value: Any, *, by_permit: bool) -> Command[bool]:
         return Command("load/store", self._all_keys, (token, keep, value, int(by_permit)), parse_bool)
 
     @property
     def _all_keys(self) -> tuple[str, ...]:
         return self.keys[:6] if self.keys.value else self.keys[:5]
 
-    def _ending(self, token: str, command: Command[Any], hold: Hold | None) -> Program[Any]:
+    def _finishing(self, token: str, command: Command[Any], hold: Hold | None) -> Program[Any]:
         try:
-            return (yield from self._asked(command, self.patience, inf if hold is None else hold.deadline))
+            return (yield from self._sending(command, self.patience, inf if hold is None else hold.deadline))
         except GeneratorExit:
             raise
         except BaseException:
-            yield Cleanup(self.lock_id, self._give_up(token), self.performer.tuning.max_poll_interval)
+            yield Cleanup(self.lock_id, self._give_up_command(token), self.performer.tuning.max_poll_interval)
             raise
 
-    def _asked(self, command: Command[Any], patience: RetryLimits, until: float = inf) -> Program[Any]:
+    def _sending(self, command: Command[Any], patience: RetryLimits, until: float = inf) -> Program[Any]:
         reply, _, _ = yield from retry_command(command, until, patience, tuning=self.performer.tuning)
         return reply
 
-    def _give_up(self, token: str, keep: int = 0, why: str = "") -> Command[Any]:
+    def _give_up_command(self, token: str, keep: int = 0, why: str = "") -> Command[Any]:
         said = why.encode(errors="replace").decode()[:LONGEST_REASON]
         return Command("load/give_up", self.keys[:3], (token, keep, said), parse_bool)
 
-    def _let_go(self, hold: Hold | None) -> None:
+    def _stop_renewal(self, hold: Hold | None) -> None:
         if hold is not None:
             self.performer.unwatch(hold)
             hold.state = State.GONE
 
-    def _read(self, reply: list[Any]) -> Claim:
+    def _parse_claim(self, reply: list[Any]) -> Claim:
         if reply[0] == -1:
             raise LockBackendError(f"the lease of a load ({self.keys.lease}) is {parse_text(reply[1])}")
         verdict, left, enqueued_at, lives, value, said = parse_array(reply)

@@ -38,26 +38,26 @@ class Lock(BaseLock):
 
     __slots__ = ()
 
-    def _question(self, ask: AcquireRequest, attempt: Attempt) -> Command[Granted | Busy | ForeignValue]:
+    def _attempt_command(self, request: AcquireRequest, attempt: Attempt) -> Command[Granted | Busy | ForeignValue]:
         options = self.options
         keys = self.keys
-        about = holders.describe(forks.known, owners.name_of(ask.owner), self.name, options.metadata)
+        about = holders.describe(forks.known, owners.name_of(request.owner), self.name, options.metadata)
         if not attempt.address and attempt.handed is None:
             free = (keys.lock, keys.fence, keys.listing) if options.index else (keys.lock, keys.fence)
-            return Command("lock/acquire", free, (ask.token, options.lease, about), parse_acquire)
+            return Command("lock/acquire", free, (request.token, options.lease, about), parse_acquire)
         handed = "" if attempt.handed is None else attempt.handed.hold.token
         tuning = self.performer.tuning
         lease = options.lease + round(1000 * tuning.local_reuse_window)
         queue = attempt.address, attempt.enqueued_at, int(attempt.more), tuning.waiter_ttl
-        args = ask.token, lease, about, handed, *queue
+        args = request.token, lease, about, handed, *queue
         waited = (keys.lock, keys.fence, keys.waiters)
         return Command("lock/acquire", (*waited, keys.listing) if options.index else waited, args, parse_acquire)
 
-    def _free(self, token: str, address: str = "") -> Command[int]:
+    def _release_command(self, token: str, address: str = "") -> Command[int]:
         args: tuple[str | int, ...] = (token, address, self.performer.tuning.waiter_ttl) if address else (token,)
-        return Command("lock/release", self._to_free, args, parse_freed)
+        return Command("lock/release", self._release_keys, args, parse_freed)
 
-    def _prolong(self, token: str, lease: int) -> Command[bool]:
+    def _renew_command(self, token: str, lease: int) -> Command[bool]:
         keys = self.keys
         listed = (keys.lock, keys.listing) if self.options.index else (keys.lock,)
         return Command("lock/renew", listed, (lease, token), parse_renew)
@@ -67,23 +67,25 @@ class Lock(BaseLock):
         thread = "" if owner is None else owners.name_of(owner)
         about = holders.describe(forks.known, thread, self.name, self.options.metadata)
         # not the hold itself, which nobody but its holder keeps
-        return partial(self._tell, fence=hold.fence or 0, since=hold.since, about=about)
+        return partial(self._adopt_command, fence=hold.fence or 0, since=hold.since, about=about)
 
-    def _tell(self, token: str, lease: int, *, fence: int, since: float, about: str) -> Command[bool]:
+    def _adopt_command(self, token: str, lease: int, *, fence: int, since: float, about: str) -> Command[bool]:
         age = round(1000 * (clock.now() - since))
-        return Command("lock/adopt", self._prolong(token, lease).keys, (lease, token, fence, age, about), parse_renew)
+        return Command(
+            "lock/adopt", self._renew_command(token, lease).keys, (lease, token, fence, age, about), parse_renew
+        )
 
-    def _inspect(self) -> Command[Holder | None]:
+    def _inspect_command(self) -> Command[Holder | None]:
         return Command("lock/inspect", (self.keys.lock,), (KIND,), partial(parse_inspect, self))
 
-    def _force(self, fence: int | None, ask: bool) -> Command[int]:
+    def _force_release_command(self, fence: int | None, request_fence: bool) -> Command[int]:
         # a record that is listed may be freed so, too, and waits in an index of its own
         queued = (queued_index(self.keys.listing),) if self.options.index else ()
-        args = "" if fence is None else fence, self.keys.inbox + ALL, int(ask)
-        return Command("lock/force_release", self._to_free + queued, args, parse_forced)
+        args = "" if fence is None else fence, self.keys.inbox + ALL, int(request_fence)
+        return Command("lock/force_release", self._release_keys + queued, args, parse_forced)
 
     @property
-    def _to_free(self) -> tuple[str, ...]:
+    def _release_keys(self) -> tuple[str, ...]:
         keys = self.keys
         return (keys.lock, keys.waiters, keys.listing) if self.options.index else (keys.lock, keys.waiters)
 
@@ -152,7 +154,7 @@ def parse_inspect(lock: Lock, reply: Any) -> Holder | None:
     """
     found = parse_inspected_lock(parse_array(reply))
     if isinstance(found, ForeignValue):
-        raise lock.misplaced(found)
+        raise lock.foreign_value_error(found)
     return found
 
 

@@ -102,7 +102,7 @@ class RecordRef:
             TypeError: JSON can't express the fields.
             ValueError: an argument is out of its range, or of no use without ``renew``.
         """
-        write = self._write(expected, fields, expire, renew, max_hold, on_lost, show_in_admin)
+        write = self._prepare_write(expected, fields, expire, renew, max_hold, on_lost, show_in_admin)
         self.performer.may_block()  # refused before the renewal of what is expected ends
         return run(self._putting(write), self.performer)
 
@@ -118,7 +118,9 @@ class RecordRef:
         show_in_admin: ShowInAdmin = False,
     ) -> Written:
         """As ``put``."""
-        write = self._write(expected, fields, expire, renew, max_hold, on_lost, show_in_admin, owners.running_loop())
+        write = self._prepare_write(
+            expected, fields, expire, renew, max_hold, on_lost, show_in_admin, owners.running_loop()
+        )
         return await arun(self._putting(write), self.performer)
 
     def touch(self, expected: Record, expire: Duration, shorten: bool = False) -> Written:
@@ -142,37 +144,37 @@ class RecordRef:
     def wait_for_change(self, expected: Record | None, timeout: Duration) -> Record | None:
         """The record once its version isn't the expected one any more, or as it is after ``timeout`` seconds; -1 waits for
         ever."""
-        wish = ChangeRequest(expected, patience(timeout, "timeout"), None)
+        request = ChangeRequest(expected, patience(timeout, "timeout"), None)
         try:
-            return run(self._changing(wish), self.performer)
+            return run(self._waiting_for_change(request), self.performer)
         except BaseException as failure:
-            self._give_up(wish, failure)
+            self._undo_request(request, failure)
             raise
 
     async def await_for_change(self, expected: Record | None, timeout: Duration) -> Record | None:
         """As ``wait_for_change``."""
-        wish = ChangeRequest(expected, patience(timeout, "timeout"), owners.running_loop())
+        request = ChangeRequest(expected, patience(timeout, "timeout"), owners.running_loop())
         try:
-            return await arun(self._changing(wish), self.performer)
+            return await arun(self._waiting_for_change(request), self.performer)
         except BaseException as failure:
-            self._give_up(wish, failure)
+            self._undo_request(request, failure)
             raise
 
     # The programs.
 
     def _getting(self) -> Program[Record | None]:
-        reply: RecordReply = (yield from self._ask(self._get()))[0]
+        reply: RecordReply = (yield from self._sending(self._get_command()))[0]
         return reply.record
 
     def _putting(self, write: Write) -> Program[Written]:
-        self._let_go(write.expected)
+        self._stop_renewal(write.expected)
         try:
-            reply, sent, _ = yield from self._ask(write.command)
+            reply, sent, _ = yield from self._sending(write.command)
         except GeneratorExit:  # abandoned: its lease ends it
             raise
         except BaseException as failure:
             if write.expected is None and not (isinstance(failure, LockBackendError) and not failure.outcome_unknown):
-                yield Cleanup(self.lock_id, self._drop(0, write.nonce, parse_dropped), write.lease / 1000)
+                yield Cleanup(self.lock_id, self._drop_command(0, write.nonce, parse_dropped), write.lease / 1000)
             raise
         if not reply.ok or reply.record is None:
             return Written(False, reply.record)
@@ -180,15 +182,15 @@ class RecordRef:
         fields = parse_json(write.text)  # as others will read them
         if write.renew_for is not None:
             hold = self._hold(write, fields, reply.record.version, sent)
-            self.performer.watch(hold, partial(self._prolong, reply.record.version), write.lease)
+            self.performer.watch(hold, partial(self._renew_command, reply.record.version), write.lease)
         return Written(True, Record(reply.record.version, fields, write.lease / 1000, hold))
 
     def _touching(self, expected: Record, lease: int, shorten: bool) -> Program[Written]:
-        hold = Record._known(expected)._hold
+        hold = Record._checked(expected)._hold
         if hold is not None and hold.lost_why is not None:  # nothing would renew it any more
             return Written(False, (yield from self._getting()))
-        command = Command("record/touch", self._touched, (expected.version, lease, int(shorten)), self._read)
-        reply, sent, _ = yield from self._ask(command)
+        command = Command("record/touch", self._touch_keys, (expected.version, lease, int(shorten)), self._parse)
+        reply, sent, _ = yield from self._sending(command)
         if not reply.ok:
             return Written(False, reply.record)
         if hold is not None and not hold.prolong(sent, lease):  # the answer is late: the loss was reported meanwhile
@@ -196,66 +198,68 @@ class RecordRef:
         return Written(True, Record(expected.version, expected.fields, lease / 1000, expected._hold))
 
     def _dropping(self, expected: Record) -> Program[Written]:
-        self._let_go(Record._known(expected))
-        reply, _, outcome_unknown = yield from self._ask(self._drop(expected.version, "", self._read))
+        self._stop_renewal(Record._checked(expected))
+        reply, _, outcome_unknown = yield from self._sending(self._drop_command(expected.version, "", self._parse))
         return Written(reply.ok or (outcome_unknown and reply.record is None), reply.record)
 
-    def _changing(self, wish: ChangeRequest) -> Program[Record | None]:
+    def _waiting_for_change(self, request: ChangeRequest) -> Program[Record | None]:
         # Who has seen an older version than the head of the queue waits for something else
         begin = clock.now()
-        answer = yield from self._ask(self._question(wish, Attempt()), begin + wish.wait)
-        record, settled, *_ = self._outcome(wish, Attempt(), answer)
-        wish.wait -= clock.now() - begin
-        if settled or wish.wait <= 0:
+        command_reply = yield from self._sending(self._attempt_command(request, Attempt()), begin + request.wait)
+        record, settled, *_ = self._attempt_outcome(request, Attempt(), command_reply)
+        request.wait -= clock.now() - begin
+        if settled or request.wait <= 0:
             return record
-        waiter = Waiter(self.lock_id, wish.home, self.keys.inbox, wish=wish)
-        return (yield from wait_loop(self, wish, waiter, record, self.options.waits))
+        waiter = Waiter(self.lock_id, request.home, self.keys.inbox, request=request)
+        return (yield from wait_loop(self, request, waiter, record, self.options.waits))
 
-    def _question(self, wish: ChangeRequest, attempt: Attempt) -> Command[RecordReply]:
-        return self._get(wish.known, attempt)
+    def _attempt_command(self, request: ChangeRequest, attempt: Attempt) -> Command[RecordReply]:
+        return self._get_command(request.known, attempt)
 
-    def _outcome(self, wish: ChangeRequest, attempt: Attempt, answer: CommandReply) -> Outcome[Record | None]:
-        reply: RecordReply = answer[0]
-        wish.position = reply.position
+    def _attempt_outcome(
+        self, request: ChangeRequest, attempt: Attempt, command_reply: CommandReply
+    ) -> Outcome[Record | None]:
+        reply: RecordReply = command_reply[0]
+        request.position = reply.position
         record = reply.record
-        if (0 if record is None else record.version) != wish.known:
+        if (0 if record is None else record.version) != request.known:
             return record, True, 0.0, ()  # the next one, who may wait for another change, asks at once
         return record, False, self.performer.tuning.max_poll_interval if record is None else record.lease_left, ()
 
-    def _let_go(self, record: Record | None) -> None:
+    def _stop_renewal(self, record: Record | None) -> None:
         if record is not None and record._hold is not None:
             self.performer.unwatch(record._hold)
             record._hold.state = State.GONE
 
-    def _give_up(self, wish: WaitRequest, failure: BaseException) -> None:
-        if wish.waiter is not None:
-            leave = LeaveQueue(wish.waiter, 0.0)  # the next one asks at once: a wake-up may have been spent
+    def _undo_request(self, request: WaitRequest, failure: BaseException) -> None:
+        if request.waiter is not None:
+            leave = LeaveQueue(request.waiter, 0.0)  # the next one asks at once: a wake-up may have been spent
             run_twice_if_interrupted(partial(self.performer.handlers[LeaveQueue], leave))
         if isinstance(failure, LockBackendError):
-            self._named(failure)
+            self._with_context(failure)
 
-    def _ask(self, command: Command[RecordReply], until: float | None = None) -> Program[CommandReply]:
+    def _sending(self, command: Command[RecordReply], until: float | None = None) -> Program[CommandReply]:
         if until is None:
             until = clock.now() + self.options.wait
         try:
             return (yield from retry_command(command, until, self.options.waits, tuning=self.performer.tuning))
         except LockBackendError as failure:
-            self._named(failure)
+            self._with_context(failure)
             raise
 
-    def _named(self, failure: LockBackendError) -> LockBackendError:
+    def _with_context(self, failure: LockBackendError) -> LockBackendError:
         failure.key, failure.name, failure.alias = self.key, self.name, self.alias
         return failure
 
     # The commands.
 
-    def _get(self, known: int = 0, attempt: Attempt | None = None) -> Command[RecordReply]:
+    def _get_command(self, known: int = 0, attempt: Attempt | None = None) -> Command[RecordReply]:
         args: tuple[str | int, ...] = ()
         if attempt is not None:
             args = known, attempt.address, attempt.enqueued_at, int(attempt.more), self.performer.tuning.waiter_ttl
-        return Command("record/get", self.keys[:2], args, self._read_got)
+        return Command("record/get", self.keys[:2], args, self._parse_get)
 
-    def _write(
+    def _prepare_write(
         self,
         expected: Record | None,
         fields: Mapping[str, Any],
@@ -271,28 +275,28 @@ class RecordRef:
             raise ValueError("max_hold and on_lost are for a record that is renewed: renew=True")
         if on_lost is not None and not callable(on_lost):
             raise ValueError(f"on_lost is None or a callable, not {on_lost!r}")
-        mark = nonce_suffix(show_in_admin)
+        suffix = nonce_suffix(show_in_admin)
         lease = self.options.lease if expire is None else lease_ms(expire)
-        usual = self.options.renew_for
-        renew_for = None if not renew else usual if max_hold is None else renewal_seconds(max_hold)
+        default = self.options.renew_for
+        renew_for = None if not renew else default if max_hold is None else renewal_seconds(max_hold)
         forks.pid()
-        nonce = tokens.mint_token() + mark
-        args = 0 if expected is None else Record._known(expected).version, nonce, lease, text
-        command = Command("record/put", self.keys[:3] + self._indexes, args, self._read)
+        nonce = tokens.mint_token() + suffix
+        args = 0 if expected is None else Record._checked(expected).version, nonce, lease, text
+        command = Command("record/put", self.keys[:3] + self._index_keys, args, self._parse)
         return Write(expected, text, lease, renew_for, on_lost, home, nonce, command)
 
-    def _drop(self, version: int, nonce: str, parse: Any) -> Command[Any]:
-        return Command("record/drop", self.keys[:2] + self._indexes, (version, nonce), parse)
+    def _drop_command(self, version: int, nonce: str, parse: Any) -> Command[Any]:
+        return Command("record/drop", self.keys[:2] + self._index_keys, (version, nonce), parse)
 
-    def _prolong(self, version: int, token: str, lease: int) -> Command[bool]:
-        return Command("record/touch", self._touched, (version, lease, 0), parse_touched)
-
-    @property
-    def _touched(self) -> tuple[str, ...]:
-        return (self.keys.lock, *self._indexes)
+    def _renew_command(self, version: int, token: str, lease: int) -> Command[bool]:
+        return Command("record/touch", self._touch_keys, (version, lease, 0), parse_touched)
 
     @property
-    def _indexes(self) -> tuple[str, ...]:
+    def _touch_keys(self) -> tuple[str, ...]:
+        return (self.keys.lock, *self._index_keys)
+
+    @property
+    def _index_keys(self) -> tuple[str, ...]:
         """Where the store lists records, if it does."""
         listing = self.keys.listing
         return (listing, queued_index(listing)) if self.options.index else ()
@@ -321,7 +325,7 @@ class RecordRef:
 
     # The replies.
 
-    def _read(self, reply: list[Any]) -> RecordReply:
+    def _parse(self, reply: list[Any]) -> RecordReply:
         """``[1, version]``, ``[1]``, ``[0, lease left ms, version, fields]``, ``[0]`` or ``[-1, what lives there]``."""
         outcome, *rest = reply
         if outcome == -1:
@@ -339,8 +343,8 @@ class RecordRef:
         left, version, fields = rest
         return RecordReply(False, Record(parse_int(version), parse_json(as_text(fields)), parse_int(left) / 1000))
 
-    def _read_got(self, reply: list[Any]) -> RecordReply:
-        """As ``_read``, and at the end when this process lined up."""
+    def _parse_get(self, reply: list[Any]) -> RecordReply:
+        """As ``_parse``, and at the end when this process lined up."""
         if reply[0] == -1:
-            return self._read(reply)
-        return self._read(reply[:-1])._replace(position=QueuePosition(int(reply[-1])))
+            return self._parse(reply)
+        return self._parse(reply[:-1])._replace(position=QueuePosition(int(reply[-1])))

@@ -112,8 +112,8 @@ class RandomCommands:
         steps: dict[Callable[[], Pair], int] = {
             lambda: self.acquire(lock): 10,
             lambda: self.free(lock): 4,
-            lambda: self.both(lock._prolong(self.token(), self.chance.choice([1, self.lease()]))): 3,
-            lambda: self.both(dataclasses.replace(lock._inspect(), parse=_parse_holder)): 3,
+            lambda: self.both(lock._renew_command(self.token(), self.chance.choice([1, self.lease()]))): 3,
+            lambda: self.both(dataclasses.replace(lock._inspect_command(), parse=_parse_holder)): 3,
             lambda: self.tell(lock): 2,
             lambda: self.force(lock): 2,
             lambda: self.leave(lock): 2,
@@ -132,9 +132,9 @@ class RandomCommands:
         attempt = Attempt()
         if self.chance.random() < 0.7:
             hold: Any = SimpleNamespace(token=self.token())
-            handed = HandedOverLock(hold, lock._free, lambda: None) if self.chance.random() < 0.4 else None
+            handed = HandedOverLock(hold, lock._release_command, lambda: None) if self.chance.random() < 0.4 else None
             attempt = Attempt(self.address(), self.enqueued_at(), self.maybe(), handed)
-        command = lock._question(ask, attempt)
+        command = lock._attempt_command(ask, attempt)
         token, _, _, *waits = command.args
         about = self.chance.choice(["", "nonsense", holders.describe(1, "thread", "näme", holders.FIELDS)])
         args = (token, self.lease(), about, *waits[:4], *([KEPT] if waits else []))
@@ -142,21 +142,21 @@ class RandomCommands:
 
     def free(self, lock: Lock) -> Pair:
         address = self.address() if self.chance.random() < 0.3 else ""
-        command = lock._free(self.token(), address)
+        command = lock._release_command(self.token(), address)
         args = (*command.args[:2], KEPT) if address else command.args
         return self.both(dataclasses.replace(command, args=args))
 
     def tell(self, lock: Lock) -> Pair:
         token, lease = self.token(), self.chance.choice([1, self.lease()])
         ours, theirs = (
-            lock._tell(token, lease, fence=fence, since=clock.now(), about="told")
+            lock._adopt_command(token, lease, fence=fence, since=clock.now(), about="told")
             for fence in self.fences(lock.keys.lock)
         )
         return ours, theirs
 
     def force(self, lock: Lock) -> Pair:
         fences, ask = self.fences(lock.keys.lock), bool(self.maybe())
-        ours, theirs = (lock._force(fence or None, ask) for fence in fences)
+        ours, theirs = (lock._force_release_command(fence or None, ask) for fence in fences)
         return ours, theirs
 
     def leave(self, lock: Lock) -> Pair:

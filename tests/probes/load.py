@@ -111,7 +111,7 @@ class LoadCalls:
 
     @both_faces
     def invalidate(self, keep: int = 0, settle: int = 0) -> Program[bool]:
-        return self._load.fencing(keep, settle)
+        return self._load.invalidating(keep, settle)
 
     @both_faces
     def read(self) -> Program[tuple[int, Any]]:

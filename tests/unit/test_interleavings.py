@@ -136,8 +136,8 @@ def check(case: Case, tune: Tune) -> None:
 def no_sweep(patch: pytest.MonkeyPatch) -> None:
     """[H2] Nobody deletes what an unanswered request left."""
 
-    real = LockPrograms._sweep
-    patch.setattr(LockPrograms, "_sweep", lambda self, token: real(self, process.ME + "nobody's"))
+    real = LockPrograms._cleanup
+    patch.setattr(LockPrograms, "_cleanup", lambda self, token: real(self, process.ME + "nobody's"))
 
 
 def lowered(patch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ def dropped(patch: pytest.MonkeyPatch) -> None:
 
 def taken_unasked(patch: pytest.MonkeyPatch) -> None:
     """[H3] An heir believes that the lock is his without asking for it."""
-    question, asking = Lock._question, waiting.retry_command
+    question, asking = Lock._attempt_command, waiting.retry_command
 
     def ask_as_the_one_before(self: Lock, ask: Any, turn: Attempt) -> Any:
         if turn.handed is not None:
@@ -175,7 +175,7 @@ def taken_unasked(patch: pytest.MonkeyPatch) -> None:
             return Granted(1, False, in_line), performer.now, False
         return (yield from asking(command, *args))
 
-    patch.setattr(Lock, "_question", ask_as_the_one_before)
+    patch.setattr(Lock, "_attempt_command", ask_as_the_one_before)
     patch.setattr(waiting, "retry_command", answer)
 
 

@@ -160,7 +160,7 @@ class CacheCoordinator:
         now = clock.now()
         keep, settle = (max(0, round(1000 * (until - now))) for until in (retry.stale_until, retry.settle_until))
         self.forget(retry.key)
-        yield from self.load(retry.key, "").fencing(keep, settle, self.patience)
+        yield from self.load(retry.key, "").invalidating(keep, settle, self.patience)
         if not self.same_server:  # only now: each attempt would void what was written since
             yield Delete(retry.user_key, retry.version, stored=retry.key)
         self.forget(retry.key)

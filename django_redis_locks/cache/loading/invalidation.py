@@ -72,7 +72,7 @@ def write_value(coordinator: CacheCoordinator, key: str, keep: int, data: Any) -
     coordinator.forget(key)
     commits.forget(load.lock_id)
     try:
-        yield from load.putting(keep, data)
+        yield from load.writing(keep, data)
     except LockBackendError as failure:
         if failure.transient:
             coordinator.failed(failure)
@@ -203,7 +203,7 @@ def _invalidate_one(
     coordinator.forget(key)
     commits.forget(load.lock_id)
     try:
-        yield from load.fencing(keep, settle, retry_limits)
+        yield from load.invalidating(keep, settle, retry_limits)
     except LockBackendError as failure:
         coordinator.failed(failure)
         failed = failure

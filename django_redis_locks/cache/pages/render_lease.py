@@ -70,13 +70,13 @@ class RenderLease:
         if self._coordinator.down:
             self.mine = True
             return
-        wish = ClaimRequest(0.0, running_loop(), lease=self._lease, renew_for=RENEWED)
-        self._token = wish.token
+        request = ClaimRequest(0.0, running_loop(), lease=self._lease, renew_for=RENEWED)
+        self._token = request.token
         try:
-            claim = yield from self._load.claiming(wish)  # one that is down isn't waited for
+            claim = yield from self._load.claiming(request)  # one that is down isn't waited for
             if claim.verdict == BUSY and wait > 0:
-                wish.wait = wait
-                claim = yield from self._load.claiming(wish)
+                request.wait = wait
+                claim = yield from self._load.claiming(request)
         except LockBackendError as failure:
             self._coordinator.failed(failure)
             self.mine = True
@@ -87,7 +87,7 @@ class RenderLease:
         if claim.verdict == CLAIMED:
             self._claim = claim
             self.mine = True
-            self.waited = wish.wait > 0  # it was busy at first: it may have been stored meanwhile
+            self.waited = request.wait > 0  # it was busy at first: it may have been stored meanwhile
         elif claim.verdict == FAILED and claim.said == REASON_NOT_STORED:
             self.passing = True
         elif claim.verdict == BUSY:

@@ -81,13 +81,13 @@ class BaseLock(LockObject):
         """
         if unknown:
             refuse_unknown(unknown, "acquire()", _ARGUMENTS)
-        ask = self._begin(blocking, timeout, None)
-        if ask is None:
+        request = self._new_request(blocking, timeout, None)
+        if request is None:
             return None
         try:
-            return self._finish(ask, run(self.acquiring(ask), self.performer))
+            return self._grant_or_raise(request, run(self.acquiring(request), self.performer))
         except BaseException as failure:  # noqa: BLE001 - raised again
-            return self._failed(ask, failure)
+            return self._handle_failure(request, failure)
 
     @overload
     async def aacquire(self) -> Grant: ...
@@ -97,13 +97,13 @@ class BaseLock(LockObject):
         """As ``acquire``, for the running task."""
         if unknown:
             refuse_unknown(unknown, "acquire()", _ARGUMENTS)
-        ask = self._begin(blocking, timeout, owners.running_loop())
-        if ask is None:
+        request = self._new_request(blocking, timeout, owners.running_loop())
+        if request is None:
             return None
         try:
-            return self._finish(ask, await arun(self.acquiring(ask), self.performer))
+            return self._grant_or_raise(request, await arun(self.acquiring(request), self.performer))
         except BaseException as failure:  # noqa: BLE001 - raised again
-            return self._failed(ask, failure)
+            return self._handle_failure(request, failure)
 
     def release(self) -> None:
         """Release the caller's newest grant of this lock.
@@ -113,11 +113,11 @@ class BaseLock(LockObject):
             LockLost: it wasn't his any more.
             LockBackendError: the store can't be reached. The release goes on in the background until the lease ends.
         """
-        self._newest().release()
+        self._newest_grant().release()
 
     async def arelease(self) -> None:
         """As ``release``."""
-        await self._newest().arelease()
+        await self._newest_grant().arelease()
 
     def locked(self) -> bool:
         """Whether anybody holds the lock now. One round trip; by the time it is answered it may be otherwise."""
@@ -154,27 +154,27 @@ class BaseLock(LockObject):
         Raises:
             ValueError: ``fence`` is no int.
         """
-        return self._forced(run(self.forcing(fence), self.performer), reason, actor)
+        return self._report_forced(run(self.force_releasing(fence), self.performer), reason, actor)
 
     async def aforce_release(self, reason: str = "", fence: int | None = None, actor: str = "") -> bool:
         """As ``force_release``."""
-        return self._forced(await arun(self.forcing(fence), self.performer), reason, actor)
+        return self._report_forced(await arun(self.force_releasing(fence), self.performer), reason, actor)
 
     # An exception may strike between any two instructions: a signal handler's. What a block holds then ends with it.
 
     def __enter__(self) -> Grant:
         if not self.options.auto_release:
-            self._check_block()
-        ask = self._begin(True, None, None)
+            self.check_block()
+        request = self._new_request(True, None, None)
         frame = _get_frame(1)
-        ask.block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
+        request.block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
         del frame  # a task that waits would be in a cycle with it
         try:
-            grant = self._finish(ask, run(self.acquiring(ask), self.performer))
+            grant = self._grant_or_raise(request, run(self.acquiring(request), self.performer))
             assert grant is not None  # noqa: S101 - this wish raises
             return grant
         except BaseException as failure:  # noqa: BLE001 - raised again
-            return self._failed(ask, failure)
+            return self._handle_failure(request, failure)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         grant: Grant | None = None
@@ -182,26 +182,26 @@ class BaseLock(LockObject):
             frame = _get_frame(1)
             block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
             del frame
-            grant = end_block(self, block) or self._entered(error, block)
+            grant = end_block(self, block) or self._grant_of_block(error, block)
             if grant is not None:
                 grant.exit_block(error)
         except BaseException as failure:
-            self._not_left(grant, failure)
+            self._undo_block(grant, failure)
             raise
 
     async def __aenter__(self) -> Grant:
         if not self.options.auto_release:
-            self._check_block()
-        ask = self._begin(True, None, owners.running_loop())
+            self.check_block()
+        request = self._new_request(True, None, owners.running_loop())
         frame = _get_frame(1)
-        ask.block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
+        request.block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
         del frame  # a task that waits would be in a cycle with it
         try:
-            grant = self._finish(ask, await arun(self.acquiring(ask), self.performer))
+            grant = self._grant_or_raise(request, await arun(self.acquiring(request), self.performer))
             assert grant is not None  # noqa: S101 - this wish raises
             return grant
         except BaseException as failure:  # noqa: BLE001 - raised again
-            return self._failed(ask, failure)
+            return self._handle_failure(request, failure)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
@@ -211,36 +211,36 @@ class BaseLock(LockObject):
             frame = _get_frame(1)
             block = id(frame) if frame.f_code.co_flags & _GENERATOR else 1
             del frame
-            grant = end_block(self, block) or self._entered(error, block)
+            grant = end_block(self, block) or self._grant_of_block(error, block)
             if grant is not None:
                 await grant.aexit_block(error)
         except BaseException as failure:
-            self._not_left(grant, failure)
+            self._undo_block(grant, failure)
             raise
 
     # What acquire and aacquire share.
 
     @overload
-    def _begin(self, blocking: Literal[True], timeout: None, home: object) -> AcquireRequest: ...
+    def _new_request(self, blocking: Literal[True], timeout: None, home: object) -> AcquireRequest: ...
     @overload
-    def _begin(self, blocking: bool, timeout: Duration | None, home: object) -> AcquireRequest | None: ...
-    def _begin(self, blocking: bool, timeout: Duration | None, home: object) -> AcquireRequest | None:
+    def _new_request(self, blocking: bool, timeout: Duration | None, home: object) -> AcquireRequest | None: ...
+    def _new_request(self, blocking: bool, timeout: Duration | None, home: object) -> AcquireRequest | None:
         """The caller's wish; None if the answer is no without asking the store."""
         if home is None and self.options.on_lost == "cancel":
             raise ValueError('on_lost="cancel" cancels a task: acquire the lock with aacquire() or "async with"')
         if getpid() != forks.known:
             forks.pid()
         usual = blocking is True and timeout is None
-        wait = self.options.wait if usual else self._patience(blocking, timeout)
-        ask = AcquireRequest(wait, owners.current_owner(), home, raises=usual)
+        wait = self.options.wait if usual else self._wait_seconds(blocking, timeout)
+        request = AcquireRequest(wait, owners.current_owner(), home, raises=usual)
         if registry.knows(self.lock_id):
             newest = registry.newest(self.lock_id, deferred=True)
             if newest is not None and newest.hold.held:
                 if self.reentrant:
                     if newest.hold.over:
-                        raise self._lost(newest.hold, "expired")
-                    ask.inner = newest.hold
-                    return ask
+                        raise self._loss_of(newest.hold, "expired")
+                    request.inner = newest.hold
+                    return request
                 why = None if newest.hold.over else _KEPT_BY_TRANSACTION if newest.deferred else _ALREADY_HELD
             else:
                 why = registry.why_self_deadlock(self.lock_id)
@@ -248,9 +248,9 @@ class BaseLock(LockObject):
                 if blocking:
                     raise LockAlreadyHeld(f"lock {self.name!r}: {why}", **self.about)
                 return None
-        return ask
+        return request
 
-    def _patience(self, blocking: bool, timeout: Duration | None) -> float:
+    def _wait_seconds(self, blocking: bool, timeout: Duration | None) -> float:
         if blocking not in (True, False):
             raise ValueError(f"blocking is True or False, not {blocking!r}; write acquire(timeout=...) for a wait")
         if blocking:
@@ -259,80 +259,84 @@ class BaseLock(LockObject):
             raise ValueError("acquire(blocking=False) takes no timeout")
         return 0.0
 
-    def _finish(self, ask: AcquireRequest, verdict: Hold | Busy) -> Grant | None:
+    def _grant_or_raise(self, request: AcquireRequest, verdict: Hold | Busy) -> Grant | None:
         if isinstance(verdict, Hold):
-            grant = ask.given = Grant(verdict, self, ask.grant, ask.block)
-            if self.options.auto_release and registry.keep(grant, ask.block) and not verdict.renew_until:
+            grant = request.given = Grant(verdict, self, request.grant, request.block)
+            if self.options.auto_release and registry.keep(grant, request.block) and not verdict.renew_until:
                 self.performer.forget_at_end(verdict)
             if events.wanted(events.Acquired):
-                events.emit(events.Acquired(self.key, self.name, self.alias, verdict.fence, ask.waited))
+                events.emit(events.Acquired(self.key, self.name, self.alias, verdict.fence, request.waited))
             return grant
         if verdict is GRANTED_TOO_LATE:
             raise LockBackendError(
                 f"the answer took longer than the lease of {self.options.lease / 1000:g} s: the lock wasn't acquired",
                 transient=True,
             )
-        events.emit(events.Contended(self.key, self.name, self.alias, ask.waited))
-        if not ask.raises:
+        events.emit(events.Contended(self.key, self.name, self.alias, request.waited))
+        if not request.raises:
             return None
         holder = f", held by {verdict.holder}" if verdict.holder is not None else ""
         raise LockNotAcquired(
-            f"lock {self.name!r} is busy{holder}; waited {ask.waited:.3f} s",
-            waited=ask.waited,
+            f"lock {self.name!r} is busy{holder}; waited {request.waited:.3f} s",
+            waited=request.waited,
             retry_after=verdict.lease_left,
             holder=verdict.holder,
             **self.about,
         )
 
-    def _failed(self, ask: AcquireRequest, failure: BaseException) -> Grant:
+    def _handle_failure(self, request: AcquireRequest, failure: BaseException) -> Grant:
         """Nobody will ever have the grant: what the wish left behind is cleared away, and the failure raised again. With
         ``ON_BACKEND_ERROR`` "open" a store that is down gives a grant that protects nothing."""
-        run_twice_if_interrupted(partial(self._clear_away, ask, failure))
+        run_twice_if_interrupted(partial(self._undo_request, request, failure))
         if not isinstance(failure, LockBackendError):
             raise failure
-        self._named(failure)
+        self._with_context(failure)
         if not self.options.fail_open:
             raise failure
         events.emit(events.BackendFailed(self.key, self.name, self.alias, "acquire, going on unlocked", str(failure)))
-        grant = ask.given = Grant(self._hold(ask, None, sent=0.0, outcome_unknown=False), self, ask.grant, ask.block)
+        grant = request.given = Grant(
+            self._make_hold(request, None, sent=0.0, outcome_unknown=False), self, request.grant, request.block
+        )
         if self.options.auto_release:
-            registry.keep(grant, ask.block)
+            registry.keep(grant, request.block)
         return grant
 
-    def _clear_away(self, ask: AcquireRequest, failure: BaseException) -> None:
-        if ask.waiter is not None:
-            self._perform(LeaveQueue(ask.waiter, 0.0))  # the next one asks at once: a wake-up may have been spent
-        if ask.given is not None:
-            forget_block(ask.given)
-            registry.forget(ask.given)
-        if ask.inner is not None:
-            ask.inner.take_out(ask.grant)
-        hold = ask.hold
+    def _undo_request(self, request: AcquireRequest, failure: BaseException) -> None:
+        if request.waiter is not None:
+            self._perform(
+                LeaveQueue(request.waiter, 0.0)
+            )  # the next one asks at once: a wake-up may have been spent
+        if request.given is not None:
+            forget_block(request.given)
+            registry.forget(request.given)
+        if request.inner is not None:
+            request.inner.take_out(request.grant)
+        hold = request.hold
         if hold is not None:
             hold.state = State.GONE
             self.performer.unwatch(hold)
         refused = isinstance(failure, LockBackendError) and not failure.outcome_unknown
-        kept = ask.waiter is None or not ask.waiter.gave_back
-        if (hold is not None and kept) or (ask.sent and not refused):
-            self._perform(self._sweep(ask.token))
+        kept = request.waiter is None or not request.waiter.gave_back
+        if (hold is not None and kept) or (request.sent and not refused):
+            self._perform(self._cleanup(request.token))
 
-    def _check_block(self) -> None:
+    def check_block(self) -> None:
         if not self.options.auto_release:
             raise TypeError(
                 f"lock {self.name!r}: a block releases at its end, and auto_release=False keeps the lock until its lease "
                 "ends: write acquire(), or leave auto_release out"
             )
 
-    def _newest(self) -> Grant:
-        return self._owned(registry.newest(self.lock_id))
+    def _newest_grant(self) -> Grant:
+        return self._required_grant(registry.newest(self.lock_id))
 
-    def _entered(self, error: BaseException | None, block: int) -> Grant | None:
+    def _grant_of_block(self, error: BaseException | None, block: int) -> Grant | None:
         """The grant that a ``with`` block began with, also if it began in another context, and that of a generator in
         another thread or task. None if it can't be found and an exception of the block's own is on its way."""
         grant = registry.grant_of_with_block(self.lock_id, self, block)
-        return grant if grant is not None or error is not None else self._owned(None)
+        return grant if grant is not None or error is not None else self._required_grant(None)
 
-    def _owned(self, grant: Grant | None) -> Grant:
+    def _required_grant(self, grant: Grant | None) -> Grant:
         if grant is None:
             raise LockNotOwned(
                 f"lock {self.name!r} isn't held by this thread or task. "
@@ -341,7 +345,7 @@ class BaseLock(LockObject):
             )
         return grant
 
-    def _forced(self, freed: bool, reason: str, actor: str) -> bool:
+    def _report_forced(self, freed: bool, reason: str, actor: str) -> bool:
         if freed:
             events.emit(events.ForceReleased(self.key, self.name, self.alias, reason, actor))
         return freed

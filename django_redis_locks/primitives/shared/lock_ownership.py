@@ -26,20 +26,19 @@ class LockOwnership(LockPrograms):
 
     __slots__ = ()
 
-    def _release(self, grant: Grant) -> None:
-        if self._leaving(grant):
-            self._released(grant, run(self.releasing(grant.hold, owners.running_loop()), self.performer))
+    def release_grant(self, grant: Grant) -> None:
+        """Release a grant; the last one on a hold frees the lock in the store."""
+        if self._end_grant(grant):
+            self._report_released(grant, run(self.releasing(grant.hold, owners.running_loop()), self.performer))
             if self.options.after_release is not None and not grant.deferred:
                 self.options.after_release(self.name)
 
-    async def _arelease(self, grant: Grant) -> None:
-        if self._leaving(grant):
-            self._released(grant, await arun(self.releasing(grant.hold, owners.running_loop()), self.performer))
+    async def arelease_grant(self, grant: Grant) -> None:
+        """Release a grant, in a running event loop; the last one on a hold frees the lock in the store."""
+        if self._end_grant(grant):
+            self._report_released(grant, await arun(self.releasing(grant.hold, owners.running_loop()), self.performer))
 
-    def _may_block(self) -> None:
-        self.performer.may_block()
-
-    def _leaving(self, grant: Grant) -> bool:
+    def _end_grant(self, grant: Grant) -> bool:
         """Take the grant back; True if that was the last one, so that the lock is to be freed in the store."""
         hold = grant.hold
         if hold.pid != os.getpid():
@@ -57,7 +56,7 @@ class LockOwnership(LockPrograms):
         registry.forget(grant)
         return False
 
-    def _released(self, grant: Grant, confirmed: bool) -> None:
+    def _report_released(self, grant: Grant, confirmed: bool) -> None:
         registry.forget(grant)
         if events.wanted(events.Released):
             hold = grant.hold
@@ -75,7 +74,7 @@ class LockOwnership(LockPrograms):
             registry.forget(grant)
         if hold.state is State.RELEASING and not hold.release_failed:
             hold.release_failed = True
-            run_twice_if_interrupted(partial(self._leave_to_janitor, hold))
+            run_twice_if_interrupted(partial(self._release_later, hold))
 
     def release_in_background(self, grant: Grant) -> None:
         """Release a grant without waiting for the store. The maintenance thread frees the lock, and ``Released`` is emitted when
@@ -84,7 +83,7 @@ class LockOwnership(LockPrograms):
         if not hold.leave(grant.id):
             registry.forget(grant)
             return
-        command = self._free(hold.token)
+        command = self._release_command(hold.token)
 
         def parse(reply: Any) -> int:
             count = command.parse(reply)
@@ -92,7 +91,7 @@ class LockOwnership(LockPrograms):
                 hold.state = State.GONE
                 registry.forget(grant)
                 if hold.lost_why is None:
-                    self._released(grant, bool(count))
+                    self._report_released(grant, bool(count))
             return count
 
         self._perform(Cleanup(hold.lock_id, replace(command, parse=parse), self.options.lease / 1000))
@@ -102,23 +101,25 @@ class LockOwnership(LockPrograms):
         grant.hold.detach(grant.id)
         registry.forget(grant)
 
-    def _leave_to_janitor(self, hold: Hold) -> None:
+    def _release_later(self, hold: Hold) -> None:
         self.performer.unwatch(hold)
-        self._perform(self._sweep(hold.token))
+        self._perform(self._cleanup(hold.token))
         self._perform(NotifyWaiters(self.lock_id, False, hold.address))  # it may have been: who waits here asks
         hold.address = ""
 
-    def _not_left(self, grant: Grant | None, failure: BaseException) -> None:
+    def _undo_block(self, grant: Grant | None, failure: BaseException) -> None:
         if not isinstance(failure, LockError):
             grant = grant or registry.grant_of_with_block(self.lock_id, self, 1)
             if grant is not None:
                 forget_block(grant)
                 self.clean_up_release(grant, failure)
 
-    def _extend(self, hold: Hold, lease: int) -> None:
+    def extend_hold(self, hold: Hold, lease: int) -> None:
+        """Let the lease of a hold end ``lease`` milliseconds from now, or later if it did anyway."""
         run(self.extending(hold, lease), self.performer)
 
-    async def _aextend(self, hold: Hold, lease: int) -> None:
+    async def aextend_hold(self, hold: Hold, lease: int) -> None:
+        """Let the lease of a hold end ``lease`` milliseconds from now, or later if it did anyway; in a running event loop."""
         await arun(self.extending(hold, lease), self.performer)
 
     def _perform(self, effect: Effect[None]) -> None:

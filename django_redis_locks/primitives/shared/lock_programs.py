@@ -52,104 +52,107 @@ class LockPrograms:
 
     # What makes a kind of lock a kind: one command per step.
 
-    def _question(self, ask: AcquireRequest, attempt: Attempt) -> Command[Granted | Busy | ForeignValue]:
+    def _attempt_command(self, request: AcquireRequest, attempt: Attempt) -> Command[Granted | Busy | ForeignValue]:
         raise NotImplementedError
 
-    def _free(self, token: str, address: str = "") -> Command[int]:
+    def _release_command(self, token: str, address: str = "") -> Command[int]:
         """0: not this token's. 1: freed. 2: freed, and another process was told. ``address`` lines up again."""
         raise NotImplementedError
 
-    def _prolong(self, token: str, lease: int) -> Command[bool]:
+    def _renew_command(self, token: str, lease: int) -> Command[bool]:
         raise NotImplementedError
 
     def adopt_command(self, hold: Hold) -> Callable[[str, int], Command[bool]]:
-        """As ``_prolong``, for a hold that the store may know nothing of: so that it does from then on. No later hold may adopt the
+        """As ``_renew_command``, for a hold that the store may know nothing of: so that it does from then on. No later hold may adopt the
         lock from this one unasked."""
         raise NotImplementedError
 
-    def _inspect(self) -> Command[Holder | None]:
+    def _inspect_command(self) -> Command[Holder | None]:
         raise NotImplementedError
 
-    def _force(self, fence: int | None, ask: bool) -> Command[int]:
-        """As ``_free``; or ``FENCE_REQUESTED``, if it is to ``ask`` for a fence that may be that of a later hold."""
+    def _force_release_command(self, fence: int | None, request_fence: bool) -> Command[int]:
+        """As ``_release_command``; or ``FENCE_REQUESTED``, if it is to ``request`` for a fence that may be that of a later hold."""
         raise NotImplementedError
 
-    def _reentering(self, ask: AcquireRequest, hold: Hold) -> Program[Hold | Busy]:
+    def _reentering(self, request: AcquireRequest, hold: Hold) -> Program[Hold | Busy]:
         """Enter a hold once more, without the store unless this entry needs it for longer; acquire if it was released
         meanwhile."""
         if hold.held:
-            yield from self._lasting(hold, ask)
-            if hold.enter(ask.grant):
+            yield from self._extending_for_reentry(hold, request)
+            if hold.enter(request.grant):
                 return hold
-        ask.inner = None
-        return (yield from self.acquiring(ask))
+        request.inner = None
+        return (yield from self.acquiring(request))
 
-    def _lasting(self, hold: Hold, ask: AcquireRequest) -> Program[None]:
+    def _extending_for_reentry(self, hold: Hold, request: AcquireRequest) -> Program[None]:
         """Let a hold last as long as an entry with these options expects: until then, or renewed until the entry ends. The entry
         may wait for a store that refuses."""
         renew_for, lease = self.options.renew_for, self.options.lease
         if renew_for and hold.renew_until:
-            hold.renew_for(ask.grant, hold.renew_until)
+            hold.renew_for(request.grant, hold.renew_until)
             return
         now = clock.now()
         if hold.deadline < now + validity(lease):
-            yield from self.extending(hold, lease, ask.wait)
+            yield from self.extending(hold, lease, request.wait)
         if renew_for:
-            hold.renew_for(ask.grant, now + renew_for)
+            hold.renew_for(request.grant, now + renew_for)
             try:
-                self.performer.watch(hold, self._prolong, lease)
+                self.performer.watch(hold, self._renew_command, lease)
             except BaseException:  # the next entry must not take it for a renewed one
-                hold.take_out(ask.grant)
+                hold.take_out(request.grant)
                 raise
 
-    def acquiring(self, ask: AcquireRequest) -> Program[Hold | Busy]:
+    def acquiring(self, request: AcquireRequest) -> Program[Hold | Busy]:
         """Re-enter the caller's own hold; or ask the store, wait, ask again, until it is granted or the wait is over."""
-        if ask.inner is not None:
-            return self._reentering(ask, ask.inner)
+        if request.inner is not None:
+            return self._reentering(request, request.inner)
         lease = self.options.lease if self.options.auto_release else 0  # one that nothing keeps adopts nothing
-        waiter = Waiter(self.lock_id, ask.home, self.keys.inbox, lease, ask) if ask.wait > 0 else None
-        return wait_loop(self, ask, waiter, _NO_VERDICT, self.options.waits)
+        waiter = Waiter(self.lock_id, request.home, self.keys.inbox, lease, request) if request.wait > 0 else None
+        return wait_loop(self, request, waiter, _NO_VERDICT, self.options.waits)
 
-    def _outcome(self, ask: AcquireRequest, attempt: Attempt, answer: CommandReply) -> Outcome[Hold | Busy]:
+    def _attempt_outcome(
+        self, request: AcquireRequest, attempt: Attempt, command_reply: CommandReply
+    ) -> Outcome[Hold | Busy]:
         """Whatever the attempt may leave behind in the store is handed to the janitor."""
         verdict: Granted | Busy | ForeignValue
-        verdict, sent, outcome_unknown = answer
+        verdict, sent, outcome_unknown = command_reply
         if not isinstance(verdict, Granted):
-            return self._refused(ask, attempt, verdict, outcome_unknown)
-        ask.position = verdict.position
+            return self._refusal_outcome(request, attempt, verdict, outcome_unknown)
+        request.position = verdict.position
         if attempt.handed is not None and verdict.free and not outcome_unknown:
             attempt.handed.gone()
-        hold = self._granted(ask, attempt, verdict, sent, outcome_unknown)
+        hold = self._hold_of_attempt(request, attempt, verdict, sent, outcome_unknown)
         if clock.now() >= hold.deadline:  # the answer took longer than the lease: no grant
-            ask.hold = None
-            return GRANTED_TOO_LATE, False, 0.0, self._spend(ask)
+            request.hold = None
+            return GRANTED_TOO_LATE, False, 0.0, self._replace_token(request)
         if hold.renew_until or hold.on_lost is not None:
-            prolong = self.adopt_command(hold) if attempt.taken is not None or hold.reserved_fences else self._prolong
-            self.performer.watch(hold, prolong, hold.lease)
+            adopted = attempt.taken is not None or hold.reserved_fences
+            renew_command = self.adopt_command(hold) if adopted else self._renew_command
+            self.performer.watch(hold, renew_command, hold.lease)
         # the next one asks when it is woken, or when this one's lease is over
         return hold, True, hold.lease / 1000, ()
 
-    def _refused(
-        self, ask: AcquireRequest, attempt: Attempt, verdict: Busy | ForeignValue, outcome_unknown: bool
+    def _refusal_outcome(
+        self, request: AcquireRequest, attempt: Attempt, verdict: Busy | ForeignValue, outcome_unknown: bool
     ) -> Outcome[Hold | Busy]:
         if isinstance(verdict, ForeignValue):
-            ask.sent = False
-            raise self.misplaced(verdict)
-        ask.position = verdict.position
+            request.sent = False
+            raise self.foreign_value_error(verdict)
+        request.position = verdict.position
         if outcome_unknown:
-            return verdict, False, verdict.lease_left, self._spend(ask)
+            return verdict, False, verdict.lease_left, self._replace_token(request)
         if attempt.handed is not None:
             attempt.handed.gone()
-        ask.sent = False
+        request.sent = False
         return verdict, False, verdict.lease_left, ()
 
-    def _granted(
-        self, ask: AcquireRequest, attempt: Attempt, verdict: Granted, sent: float, outcome_unknown: bool
+    def _hold_of_attempt(
+        self, request: AcquireRequest, attempt: Attempt, verdict: Granted, sent: float, outcome_unknown: bool
     ) -> Hold:
         taken, handed = attempt.taken, attempt.handed
         if taken is not None:
-            ask.token = taken.hold.token
-        hold = ask.hold = self._hold(ask, verdict.fence, sent, outcome_unknown)
+            request.token = taken.hold.token
+        hold = request.hold = self._make_hold(request, verdict.fence, sent, outcome_unknown)
         if taken is not None:
             hold.follow(taken.hold, self.performer.tuning.local_reuse_window)
         elif verdict.position.others:
@@ -160,33 +163,33 @@ class LockPrograms:
             self.performer.listen_for(self.lock_id)
         return hold
 
-    def _spend(self, ask: AcquireRequest) -> Iterator[Cleanup]:
+    def _replace_token(self, request: AcquireRequest) -> Iterator[Cleanup]:
         """A swept token is spent: the janitor would free what it is granted later. Not before: if the sweep is
         interrupted it is still the one that the wish leaves behind."""
-        yield self._sweep(ask.token)
-        ask.token = tokens.mint_token()
-        ask.sent = False
+        yield self._cleanup(request.token)
+        request.token = tokens.mint_token()
+        request.sent = False
 
-    def _hold(self, ask: AcquireRequest, fence: int | None, sent: float, outcome_unknown: bool) -> Hold:
+    def _make_hold(self, request: AcquireRequest, fence: int | None, sent: float, outcome_unknown: bool) -> Hold:
         return Hold(
             self.lock_id,
             self.key,
             self.name,
             self.alias,
-            ask.token,
-            grant=ask.grant,
+            request.token,
+            grant=request.grant,
             fence=fence,
             lease=self.options.lease,
             sent=sent,
             renew_for=self.options.renew_for,
-            owner=ask.owner,
-            home=ask.home,
+            owner=request.owner,
+            home=request.home,
             on_lost=self.options.on_lost,
             outcome_unknown=outcome_unknown,
         )
 
-    def _sweep(self, token: str) -> Cleanup:
-        return Cleanup(self.lock_id, self._free(token), self.options.lease / 1000)
+    def _cleanup(self, token: str) -> Cleanup:
+        return Cleanup(self.lock_id, self._release_command(token), self.options.lease / 1000)
 
     def releasing(self, hold: Hold, home: object) -> Program[bool]:
         """Free the lock if it is still this hold's. Returns whether the store confirmed it.
@@ -202,23 +205,26 @@ class LockPrograms:
         hold.release_sent_in_time = before or in_time
         try:
             reply, _, outcome_unknown = yield from retry_command(
-                self._free(hold.token, hold.address), hold.deadline, self.options.calls, tuning=self.performer.tuning
+                self._release_command(hold.token, hold.address),
+                hold.deadline,
+                self.options.calls,
+                tuning=self.performer.tuning,
             )
         except LockBackendError as failure:
-            self._named(failure)
+            self._with_context(failure)
             if hold.over:
-                raise self._lost(hold, "expired") from failure
+                raise self._loss_of(hold, "expired") from failure
             raise
         if reply > 1 or hold.address or self.performer.queued(self.lock_id):
             yield NotifyWaiters(self.lock_id, reply > 1, hold.address)
         if hold.outcome_unknown or outcome_unknown:
-            yield self._sweep(hold.token)
+            yield self._cleanup(hold.token)
         hold.state = State.GONE  # not before: what is interrupted until here the caller does again
         if reply and hold.lost_why is None:  # who was told of a loss isn't told of a release
             return True
         if hold.lost_why is None and (before or (in_time and outcome_unknown)):
             return False
-        raise self._lost(hold, "taken" if in_time else "expired")
+        raise self._loss_of(hold, "taken" if in_time else "expired")
 
     def _handing_over(self, hold: Hold, home: object) -> Program[bool]:
         """Give it to others who wait here, if it is there for sure; after so many times they have to line up instead."""
@@ -227,11 +233,13 @@ class LockPrograms:
         if hold.hand_overs >= self.performer.tuning.hand_overs:
             hold.address = yield Requeue(self.lock_id, home)
         else:
-            handed: bool = yield HandOver(HandedOverLock(hold, self._free, partial(self._go_on, hold)), home)
+            handed: bool = yield HandOver(
+                HandedOverLock(hold, self._release_command, partial(self._adopted_reply, hold)), home
+            )
             return handed
         return False
 
-    def _go_on(self, hold: Hold) -> CommandReply:
+    def _adopted_reply(self, hold: Hold) -> CommandReply:
         """What the store would say to the next one, whose fence was kept for him. It isn't asked."""
         assert hold.fence is not None  # noqa: S101 - it was held
         return Granted(hold.fence + 1, free=False), clock.now(), False
@@ -242,19 +250,19 @@ class LockPrograms:
         patience = self.options.calls
         if wait > patience.refused:
             patience = patience._replace(refused=wait)
-        reply, sent, _ = yield from self._answer(self._prolong(hold.token, lease), hold.deadline, patience)
+        reply, sent, _ = yield from self._sending(self._renew_command(hold.token, lease), hold.deadline, patience)
         if not reply:
             if hold.state is not State.HELD:  # by a release of this process, in another thread
                 raise LockLost(f"lock {self.name!r} was released meanwhile", **self.about)
-            raise self._lost(hold, "taken")
+            raise self._loss_of(hold, "taken")
         if not hold.prolong(sent, lease):  # the answer is late: its lease was over, and that was told
-            raise self._lost(hold, "expired")
+            raise self._loss_of(hold, "expired")
 
     def inspecting(self) -> Program[Holder | None]:
-        holder: Holder | None = (yield from self._answer(self._inspect()))[0]
+        holder: Holder | None = (yield from self._sending(self._inspect_command()))[0]
         return holder
 
-    def forcing(self, fence: int | None) -> Program[bool]:
+    def force_releasing(self, fence: int | None) -> Program[bool]:
         """Free the lock whoever holds it, or only the hold with this fence. Without one, the hold that is found: a command that
         frees any hold must not be repeated."""
         if fence is not None and type(fence) is not int:
@@ -274,8 +282,8 @@ class LockPrograms:
         tuning, asks_until = self.performer.tuning, clock.now() + (self.performer.tuning.fence_wait if exact else 0.0)
         reply, outcome_unknown = FENCE_REQUESTED, False
         while reply == FENCE_REQUESTED:
-            command = self._force(fence, ask=clock.now() < asks_until)
-            reply, _, outcome_unknown = yield from self._answer(command, patience=patience)
+            command = self._force_release_command(fence, request_fence=clock.now() < asks_until)
+            reply, _, outcome_unknown = yield from self._sending(command, patience=patience)
             if reply == FENCE_REQUESTED:
                 yield Sleep(tuning.fence_retry)
         freed = bool(reply) or outcome_unknown  # by the attempt that nobody heard of
@@ -283,7 +291,7 @@ class LockPrograms:
             yield NotifyWaiters(self.lock_id, woke=False)
         return freed
 
-    def _answer(
+    def _sending(
         self, command: Command[Any], until: float = inf, patience: RetryLimits | None = None
     ) -> Program[CommandReply]:
         try:
@@ -291,21 +299,21 @@ class LockPrograms:
                 yield from retry_command(command, until, patience or self.options.calls, tuning=self.performer.tuning)
             )
         except LockBackendError as failure:
-            self._named(failure)
+            self._with_context(failure)
             raise
 
-    def _named(self, failure: LockBackendError) -> LockBackendError:
+    def _with_context(self, failure: LockBackendError) -> LockBackendError:
         failure.key, failure.name, failure.alias = self.key, self.name, self.alias
         return failure
 
-    def _lost(self, hold: Hold, why: str) -> LockLost:
+    def _loss_of(self, hold: Hold, why: str) -> LockLost:
         if self.options.auto_release:
             hold.mark_lost(why, (State.HELD, State.RELEASING, State.GONE))
         elif hold.lost_why is None:  # it was to end by itself: that is reported to the caller alone
             hold.lost_why = why
         return LockLost(f"lock {self.name!r} was lost while it was held: {hold.lost_why}", **self.about)
 
-    def misplaced(self, found: ForeignValue) -> LockKeyError:
+    def foreign_value_error(self, found: ForeignValue) -> LockKeyError:
         return LockKeyError(
             f"can't lock {self.name!r} of alias {self.alias!r}: its key holds {found.what}. "
             "Delete that, or choose another key or KEY_PREFIX",

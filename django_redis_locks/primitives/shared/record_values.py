@@ -43,7 +43,7 @@ class Record:
         return self._hold is not None and (self._hold.over or self._hold.foreign)
 
     @staticmethod
-    def _known(expected: object) -> Record:
+    def _checked(expected: object) -> Record:
         """What the caller expects.
 
         Raises:
@@ -95,7 +95,7 @@ class ChangeRequest(WaitRequest):
 
     def __init__(self, expected: Record | None, wait: float, home: object) -> None:
         super().__init__(wait, home)
-        self.known = 0 if expected is None else Record._known(expected).version
+        self.known = 0 if expected is None else Record._checked(expected).version
 
 
 def json_of(fields: object, name: str) -> str:

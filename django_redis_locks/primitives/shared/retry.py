@@ -43,11 +43,11 @@ def retry_command(
     command: Command[Any],
     until: float = inf,
     patience: RetryLimits = DEFAULT_LIMITS,
-    trouble: QueueOutage | None = None,
+    outage: QueueOutage | None = None,
     tuning: Tuning = DEFAULT,
 ) -> Program[CommandReply]:
     """Send a command until it is answered: not after ``until`` on the engine's clock, nor beyond one's ``patience``; at least
-    once. ``trouble`` is given the last failure.
+    once. ``outage`` is given the last failure.
 
     A connection that turns out to have been closed while it lay idle is not the store's failure: it is tried again at
     once, whatever ``until``.
@@ -71,8 +71,8 @@ def retry_command(
             if not failure.transient:
                 raise
             text = str(failure.args[0])
-            if trouble is not None:
-                trouble.failure = text
+            if outage is not None:
+                outage.failure = text
             now = clock.now()
             if failure.unreachable:
                 first_unreached = min(first_unreached, now)
@@ -87,6 +87,6 @@ def retry_command(
             yield Sleep(min(pause, left))
             pause = min(2 * pause, tuning.longest_retry)
         else:
-            if trouble is not None:
-                trouble.failure = None
+            if outage is not None:
+                outage.failure = None
             return reply, sent, outcome_unknown

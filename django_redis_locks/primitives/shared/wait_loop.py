@@ -35,13 +35,13 @@ class Requester(Protocol[W_contra, V_co]):
     @property
     def performer(self) -> Performer: ...
 
-    def _question(self, wish: W_contra, attempt: Attempt) -> Command[Any]: ...
+    def _attempt_command(self, request: W_contra, attempt: Attempt) -> Command[Any]: ...
 
-    def _outcome(self, wish: W_contra, attempt: Attempt, answer: CommandReply) -> Outcome[V_co]: ...
+    def _attempt_outcome(self, request: W_contra, attempt: Attempt, command_reply: CommandReply) -> Outcome[V_co]: ...
 
 
 def wait_loop(
-    asker: Requester[W_contra, V], wish: W_contra, waiter: Waiter | None, verdict: V, patience: RetryLimits
+    requester: Requester[W_contra, V], request: W_contra, waiter: Waiter | None, verdict: V, patience: RetryLimits
 ) -> Program[V]:
     """Ask whenever it is our turn, until that settles it or the wish's wait is over; without a wait once. Returns the
     last verdict, or the one given if it was never our turn: the head of the queue has asked for the whole process.
@@ -49,29 +49,33 @@ def wait_loop(
     Where all is calm the first question is asked without queueing up: as a rule there is nothing to wait for.
 
     If it fails, wherever an exception strikes, whoever has the wish gives up what it holds."""
-    tuning = asker.performer.tuning
+    tuning = requester.performer.tuning
     begin = clock.now()
-    give_up = begin + wish.wait
-    wish.waiter = waiter
-    uncontended = waiter is not None and asker.performer.uncontended(waiter)
+    give_up = begin + request.wait
+    request.waiter = waiter
+    uncontended = waiter is not None and requester.performer.uncontended(waiter)
     asked = settled = False
     rest = 0.0
     attempt: Attempt | None = _UNQUEUED_ATTEMPT
     if waiter is not None and not uncontended:
         attempt = yield Wait(waiter, give_up)
     while attempt is not None:
-        wish.position, wish.sent = None, attempt.taken is None
-        answer = (
+        request.position, request.sent = None, attempt.taken is None
+        command_reply = (
             attempt.taken.go_on()
             if attempt.taken is not None
             else (
                 yield from retry_command(
-                    asker._question(wish, attempt), give_up, patience, None if waiter is None else waiter.queue, tuning
+                    requester._attempt_command(request, attempt),
+                    give_up,
+                    patience,
+                    None if waiter is None else waiter.queue,
+                    tuning,
                 )
             )
         )
         asked = True
-        verdict, settled, rest, then = asker._outcome(wish, attempt, answer)
+        verdict, settled, rest, then = requester._attempt_outcome(request, attempt, command_reply)
         for effect in then:  # noqa: UP028 - it may be sent replies
             yield effect
         if settled or waiter is None or (now := clock.now()) >= give_up:
@@ -80,18 +84,18 @@ def wait_loop(
             uncontended = False
             attempt = yield Wait(waiter, give_up)
             continue
-        if not attempt.address and not wish.listened:
-            wish.listened = True
+        if not attempt.address and not request.listened:
+            request.listened = True
             # whoever changed it meanwhile couldn't tell us
             rest = 0.0 if (yield Subscribe(waiter.channel, min(tuning.subscribe_timeout, give_up - now))) else rest
-        position, wish.position = wish.position, None  # told once: a wake-up may come between
+        position, request.position = request.position, None  # told once: a wake-up may come between
         attempt = yield Wait(waiter, give_up, min(tuning.max_poll_interval, rest), position)
     if waiter is not None:
-        if not (uncontended and asker.performer.end_uncontended(waiter)):
-            yield LeaveQueue(waiter, min(tuning.max_poll_interval, rest) if settled else None, wish.position)
-        wish.waiter = None
+        if not (uncontended and requester.performer.end_uncontended(waiter)):
+            yield LeaveQueue(waiter, min(tuning.max_poll_interval, rest) if settled else None, request.position)
+        request.waiter = None
         if not asked and waiter.queue is not None and waiter.queue.failure is not None:
             # it never was our turn, and whoever's it was found the store down
             raise LockBackendError(waiter.queue.failure, transient=True)
-    wish.waited = clock.now() - begin
+    request.waited = clock.now() - begin
     return verdict

@@ -235,7 +235,7 @@ class Process:
     def _release(self, index: int) -> None:
         contender, lock = self.contenders[index], self.locks[index]
         assert contender.grant is not None
-        assert lock._leaving(contender.grant)
+        assert lock._end_grant(contender.grant)
         contender.phase = "leaving"
         contender.program = lock.releasing(contender.grant.hold, contender.plan.home)
         self._go_on(index, contender.program.send, None)
@@ -304,7 +304,7 @@ class Process:
         contender.effect = contender.failure = None
         try:
             if contender.ask is not None:
-                lock._failed(contender.ask, failure)
+                lock._handle_failure(contender.ask, failure)
             elif contender.grant is not None:
                 lock.clean_up_release(contender.grant, failure)
         except (type(failure), KeyboardInterrupt) as raised:
