@@ -303,9 +303,7 @@ class BaseLock(LockObject):
 
     def _undo_request(self, request: AcquireRequest, failure: BaseException) -> None:
         if request.waiter is not None:
-            self._perform(
-                LeaveQueue(request.waiter, 0.0)
-            )  # the next one asks at once: a wake-up may have been spent
+            self._perform(LeaveQueue(request.waiter, 0.0))  # the next one asks at once: a wake-up may have been spent
         if request.given is not None:
             forget_block(request.given)
             registry.forget(request.given)
