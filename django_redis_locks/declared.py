@@ -1,5 +1,5 @@
-"""Which aliases and names decorated callables use: known at decoration, before settings are, and compared with them by the
-system checks."""
+"""The aliases and names that decorated callables use, recorded at decoration. The system checks compare them with the
+settings."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Declared(Protocol):
 _declared: WeakSet[Declared] = WeakSet()
 
 declare = _declared.add
-"""Called with each, which is forgotten with its function."""
+"""Records a decorated callable, by a weak reference."""
 
 
 def declared() -> list[tuple[str, str]]:
-    """The alias and the name of each."""
+    """The alias and the name of each recorded callable."""
     return sorted({(one.using, one.name) for one in _declared})

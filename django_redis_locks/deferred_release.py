@@ -1,6 +1,4 @@
-"""A lock that outlives its call or its block: until the transactions that are open then have ended, or until the response
-is closed.
-"""
+"""Locks that stay held after their call or block, until the open transactions end or the response is closed."""
 
 from __future__ import annotations
 
@@ -31,15 +29,15 @@ if TYPE_CHECKING:
     from .primitives.lock import Lock
 
 _RESPONSE = ""
-"""Stands among the aliases for the response."""
+"""The key of the response among the aliases of databases."""
 
 _PATIENCE = 1.0
-"""Seconds for the janitor to free what this thread's own rollback left."""
+"""Seconds that a call waits for the maintenance thread to free the lock that a rollback of the same thread left."""
 
 
 def deferred_grant_of(lock: Lock) -> DeferredGrant | None:
-    """What an earlier call or block of this thread left locked until the end of its transaction, to be entered again: that
-    transaction is still open."""
+    """The grant that an earlier call or block of this thread left for a transaction that is still open, or None. It may be
+    entered again."""
     left = registry.newest(lock.lock_id, deferred=True) if registry.knows(lock.lock_id) else None
     return left if isinstance(left, DeferredGrant) and left.hold.live else None
 
@@ -47,14 +45,20 @@ def deferred_grant_of(lock: Lock) -> DeferredGrant | None:
 def defer_release(
     grant: Grant, connections: list[Any], response: Any = None, request: HttpRequest | None = None
 ) -> None:
-    """A grant is about to be released. Let the transactions of these connections, and the response, enter its hold once
-    more."""
+    """Called before a grant is released: keep its lock until these transactions, and the response, have ended.
+
+    Args:
+        grant: the grant of the call or block that ends.
+        connections: database connections with an open transaction.
+        response: its ``close()`` ends the hold, too.
+        request: the request that is answered.
+    """
     if not grant.held or _is_deferred(grant, connections, response):
         return
     deferred = DeferredGrant(grant)
     try:
         deferred.enter(grant, connections, response, request)
-    except BaseException as failure:  # a signal handler's
+    except BaseException as failure:  # raised by a signal handler
         registry.forget(deferred)
         grant.hold.take_out(deferred.id)
         grant.lock.clean_up_release(grant, failure)
@@ -62,7 +66,7 @@ def defer_release(
 
 
 def _is_deferred(grant: Grant, connections: list[Any], response: Any) -> bool:
-    """Whether there is nothing to wait for, or an earlier call or block waits for the same."""
+    """Whether nothing needs to be deferred: no transaction is open, or an earlier call or block deferred it already."""
     if response is not None:
         return False
     earlier = registry.of_hold(grant.hold) if connections else ()
@@ -70,10 +74,10 @@ def _is_deferred(grant: Grant, connections: list[Any], response: Any) -> bool:
 
 
 class DeferredGrant(Grant):
-    """Keeps a lock whose call or block is over. It isn't the current grant, but its thread may enter the lock again.
+    """A grant that holds a lock after its call or block. It isn't the current grant, but its thread may enter the lock again.
 
-    A lease that is renewed still is; a fixed one isn't, and has to last until COMMIT. What is left locked by mistake, since a
-    traceback keeps the callback that was dropped, is freed when the request has ended, and by ``MAX_HOLD``."""
+    A renewed lease is still renewed; a fixed one must last until COMMIT. A dropped hook that a traceback keeps alive isn't
+    noticed at once: the lock is then freed at the end of the request, or by ``MAX_HOLD``."""
 
     __slots__ = ("_dropped", "_until")
 
@@ -82,22 +86,22 @@ class DeferredGrant(Grant):
     def __init__(self, grant: Grant) -> None:
         super().__init__(grant.hold, grant.lock, mint_id())
         self._until: dict[str, int] = {}
-        """The aliases that are waited for, and where in ``run_on_commit`` our hook is, or was: a rollback to a savepoint
-        removes others."""
+        """The aliases whose transactions are still open, each with the index at which its hook was added to
+        ``run_on_commit``."""
         self._dropped: set[str] = set()
-        """Those whose transaction was rolled back. The janitor ends them, a moment later."""
+        """The aliases whose transaction was rolled back. The maintenance thread removes them a moment later."""
 
     @property
     def released(self) -> bool:
-        """By the caller, yes."""
+        """True: the caller has released it."""
         return True
 
     def enter(self, grant: Grant, connections: list[Any], response: Any, request: HttpRequest | None) -> None:
-        """Stay in the hold of a call's grant until these have ended."""
+        """Enter the hold of a grant, and stay in it until the transactions and the response have ended."""
         hold = self.hold
         if not hold.renew_until:
-            with suppress(LockBackendError):  # no thread for it: then the lease frees what is rolled back
-                self._put(lambda: None)  # a finalizer must find the janitor at work
+            with suppress(LockBackendError):  # without the thread, a lock is freed after a rollback when its lease ends
+                self._put(lambda: None)  # start the maintenance thread: a finalizer can't
         if not hold.enter(self.id, grant.id):
             return
         for connection in connections:
@@ -110,7 +114,7 @@ class DeferredGrant(Grant):
             if request is not None:
                 _call_at_close(request, hook)
         if hold.grant() is grant:
-            hold.grant = weakref.ref(self)  # whom on_lost is called with
+            hold.grant = weakref.ref(self)  # the grant that on_lost is called with
         if connections:
             registry.keep(self)
             _here.left.add(self)
@@ -125,43 +129,45 @@ class DeferredGrant(Grant):
         self.settle()
         if self._until.keys() - {_RESPONSE}:
             return True
-        if self.hold.state is State.RELEASING and running_loop() is None:  # the janitor is at it
+        if self.hold.state is State.RELEASING and running_loop() is None:  # the maintenance thread is about to free it
             _engine(self.lock).settle(_PATIENCE)
         return False
 
     def covers(self, connections: list[Any]) -> bool:
-        """Whether each of these transactions has our hook already."""
+        """Whether each of these transactions has the hook of this grant."""
         return all(transaction_hooks.is_added(each, self, self._until.get(each.alias, -1)) for each in connections)
 
     def ended(self, alias: str) -> None:
-        """Committed, or closed, or known to be over."""
+        """The transaction was committed, or the response closed."""
         self._end(alias, self._free)
 
     def dropped(self, alias: str) -> None:
-        """Rolled back, or never closed. A finalizer's: the collector may have chosen any moment."""
+        """The transaction was rolled back, or the response never closed. Called by a finalizer, at any moment in any thread."""
         if not self.hold.foreign:
             self._dropped.add(alias)
             self._put(lambda: self._end(alias, self._abandon))
 
     def thread_ended(self) -> None:
-        """Its transactions can't be committed any more. A finalizer's."""
+        """The thread ended, so its transactions can't be committed any more. Called by a finalizer."""
         for alias in self._until.keys() - {_RESPONSE}:
             self.dropped(alias)
 
     def settle(self) -> None:
-        """End what isn't open in this thread any more: what the janitor would end a moment later, and what nothing reported."""
+        """End the hold for all transactions that aren't open in this thread any more, whether or not a hook reported it."""
         still = {connection.alias for connection in open_transactions.open_now()} - self._dropped
         for alias in self._until.keys() - still - {_RESPONSE}:
             self.ended(alias)
-        if not self._until and self.id in self.hold.inside:  # the janitor is about to, or an exception prevented it
+        if (
+            not self._until and self.id in self.hold.inside
+        ):  # the maintenance thread hasn't yet, or an exception prevented it
             self._free()
 
     def _end(self, alias: str, free: Callable[[], None]) -> None:
         self._until.pop(alias, None)
         if not self._until:
-            free()  # may be done again
+            free()  # harmless if repeated
         elif self._until.keys() == {_RESPONSE}:
-            registry.forget(self)  # from here on it is the response's, not the thread's
+            registry.forget(self)  # the thread can't enter it again
 
     def _free(self) -> None:
         if running_loop() is not None:  # an asynchronous server may close its responses there
@@ -170,12 +176,12 @@ class DeferredGrant(Grant):
         try:
             self.release()
         except LockError as failure:
-            if isinstance(failure, LockLost) and not self.hold.foreign:  # no caller gets it
+            if isinstance(failure, LockLost) and not self.hold.foreign:  # no caller catches it
                 react(self.hold, _engine(self.lock).post_first)
             report(self, failure)
 
     def _abandon(self) -> None:
-        """In the janitor's thread, which sends it with whatever else is due."""
+        """Release from the maintenance thread."""
         self.lock.release_in_background(self)
 
     def _put(self, job: Callable[[], object]) -> None:
@@ -183,10 +189,10 @@ class DeferredGrant(Grant):
 
 
 def _call_at_close(request: HttpRequest, hook: TransactionHook) -> None:
-    """Django closes a request with the response that it answers with, which may be another one than the view returned: if
-    that can't be rendered, or middleware puts its own in its place. The hook lives as long as the view's response."""
-    before = vars(request).get("close")  # that of another lock
-    request_ref, hook_ref = weakref.ref(request), weakref.ref(hook)  # a cycle would keep both until it is collected
+    """Call the hook when the request is closed, too. The response that is sent, and closed, may be another one than the
+    view returned, for instance if that can't be rendered or middleware replaces it. The view's response keeps the hook alive."""
+    before = vars(request).get("close")  # set for another lock
+    request_ref, hook_ref = weakref.ref(request), weakref.ref(hook)  # strong ones would make a cycle
 
     def close() -> None:
         request, hook = request_ref(), hook_ref()
@@ -203,7 +209,7 @@ def _call_at_close(request: HttpRequest, hook: TransactionHook) -> None:
 
 
 class _ThreadLiveness:
-    """Kept by its thread alone."""
+    """An object that only its thread references, so that its finalizer reports the end of the thread."""
 
 
 def _end_of_thread(left: Iterable[DeferredGrant]) -> None:
@@ -212,7 +218,7 @@ def _end_of_thread(left: Iterable[DeferredGrant]) -> None:
 
 
 class _ThreadLocal(threading.local):
-    """What this thread has left locked."""
+    """The deferred grants of this thread."""
 
     def __init__(self) -> None:
         self.left: weakref.WeakSet[DeferredGrant] = weakref.WeakSet()
@@ -224,7 +230,7 @@ _here = _ThreadLocal()
 
 
 def release_leftovers(**_: object) -> None:
-    """At the end of a request, or of whatever else a thread does one after the other."""
+    """Free the deferred locks of this thread whose transactions have ended. Called at the end of a request or task."""
     for deferred in list(_here.left):
         deferred.settle()
 
@@ -233,8 +239,8 @@ request_finished.connect(release_leftovers, dispatch_uid="django_redis_locks")
 
 
 def report(grant: Grant, failure: LockError) -> None:
-    """The call is over and its result stands. A loss was told when it was found; a store that is down is told here, and
-    the release goes on in the background."""
+    """Report a failed release of a call whose result is returned all the same. A store that is down is reported by an event,
+    and the release goes on in the background. A lost lock was reported when the loss was found."""
     if isinstance(failure, LockBackendError):
         events.emit(events.BackendFailed(grant.key, grant.name, grant.alias, "release", str(failure)))
     elif not isinstance(failure, LockLost):
@@ -242,5 +248,5 @@ def report(grant: Grant, failure: LockError) -> None:
 
 
 def _engine(of: Any) -> Engine:
-    """Of a lock, or of a grant's keeper."""
+    """The engine of a lock."""
     return cast("Engine", of.performer)

@@ -1,4 +1,4 @@
-"""Which of Django's transactions are open in this thread, and what is logged of locks that end before them."""
+"""The open database transactions of this thread, and warnings about locks that are released inside of one."""
 
 from __future__ import annotations
 
@@ -18,18 +18,23 @@ if TYPE_CHECKING:
 _log = logging.getLogger("django_redis_locks")
 
 MAX_NAMES_WARNED = 1000
-"""Of so many names at most each warning is logged: a name may be a whole key."""
+"""Each warning is logged for at most this number of names: a name may be a whole key."""
 
 
 def open_now() -> list[Any]:
-    """The connections of this thread that are inside ``atomic()``, without opening any. The transaction that ``TestCase``
-    puts around a test doesn't count: it is never committed, so the lock would be busy until the test ends."""
+    """The connections of this thread that are inside ``atomic()``; opens none. The transaction that ``TestCase`` puts around
+    a test doesn't count: it is never committed, and the lock would stay busy until the test ends."""
     return [connection for connection in _initialized() if connection.in_atomic_block and not _of_test_case(connection)]
 
 
 def around_call(name: str, *, new: bool) -> list[Any]:
-    """The same at the end of a call, whose own transactions have ended. Logs what may be wrong with those that are open, for
-    a ``new`` lock."""
+    """The connections whose transactions surround a call, at its end. Logs a warning if there are any: the transaction may
+    have read before the lock was acquired.
+
+    Args:
+        name: the name of the lock.
+        new: False if the thread held the lock already, and the warning was logged then.
+    """
     found = _committing(_initialized(), name)
     if found and new:
         _warn(_LATE, name)
@@ -42,7 +47,7 @@ def of_database(alias: str, name: str) -> list[Any]:
 
 
 def _committing(initialized: Iterable[Any], name: str) -> list[Any]:
-    """Those inside an ``atomic()`` that commits at its end. Logs that the end of others is unknown."""
+    """The connections inside an ``atomic()`` that commits at its end. Logs a warning if autocommit is off."""
     found = []
     for connection in initialized:
         if _is_by_hand(connection):
@@ -53,8 +58,8 @@ def _committing(initialized: Iterable[Any], name: str) -> list[Any]:
 
 
 def warn_if_open(name: str) -> None:
-    """Log that a lock of this name was released inside of a transaction. Called at each release, so it takes no call of
-    Django's where none is open."""
+    """Log a warning if a transaction is open while a lock of this name is released. Called at each release, so it calls
+    nothing of Django unless a transaction is open."""
     for reference in _here.connections:
         connection: Any = reference()
         if connection is not None and connection.in_atomic_block and not _of_test_case(connection):
@@ -64,7 +69,7 @@ def warn_if_open(name: str) -> None:
 
 
 def warn_asynchronous(name: str) -> None:
-    """Log that asynchronous code has no transaction to wait for."""
+    """Log that asynchronous code has no transactions."""
     _warn(_ASYNC, name)
 
 
@@ -77,14 +82,14 @@ def _of_test_case(connection: Any) -> bool:
 
 
 def _is_by_hand(connection: Any) -> bool:
-    """Whether autocommit is off, or was when ``atomic()`` began: then that doesn't commit."""
+    """Whether autocommit is off, or was when ``atomic()`` began, which then doesn't commit."""
     if connection.in_atomic_block:
         return not connection.commit_on_exit
     return connection.connection is not None and not connection.autocommit
 
 
 class _ThreadLocal(threading.local):
-    """The connections of this thread, which Django's handler finds in ten times the time."""
+    """The connections of this thread. Reading them from Django's handler takes ten times as long."""
 
     def __init__(self) -> None:
         self.connections: list[Callable[[], object]] = [weakref.ref(connection) for connection in _initialized()]
@@ -104,7 +109,7 @@ _warned: dict[str, set[str]] = {}
 
 
 def _warn(text: str, name: str, *more: str) -> None:
-    """Once for each name."""
+    """Log a warning once for each name."""
     names = _warned.setdefault(text, set())
     if name not in names and len(names) < MAX_NAMES_WARNED:
         names.add(name)

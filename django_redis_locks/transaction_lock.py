@@ -1,4 +1,4 @@
-"""The lock that ``hold="transaction"`` makes."""
+"""The lock that ``locks.lock(key, hold="transaction")`` returns."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class TransactionLock(Lock):
-    """A lock that is freed after COMMIT or ROLLBACK of the transaction that is open where it is released, in that thread. Until
-    then the same thread may enter it again."""
+    """A lock that stays held, if a transaction of the thread is open when it is released, until COMMIT or ROLLBACK. Until then
+    the same thread may enter it again."""
 
     __slots__ = ()
 

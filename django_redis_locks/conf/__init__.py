@@ -1,7 +1,7 @@
-"""``REDIS_LOCKS``: read, checked, and made into values.
+"""The setting ``REDIS_LOCKS``: its keys, validation and values.
 
-Whatever is wrong is a ``Problem`` with an id; the system checks report them all, and using an alias raises the first
-error of it.
+Each fault is a ``Problem`` with an id. The system checks report all of them; the first use of an alias raises its first
+error.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What ``CACHES`` tells about Redis servers: settings to borrow a connection from, and databases to keep away from.
+"""The Redis servers in ``CACHES``: connection settings for locks, and databases that locks shouldn't share.
 
-Only the address is borrowed, never the cache's client: a cache may swallow errors, read from replicas, or clear."""
+Locks use the address of a cache, never its client: that may hide errors, read from replicas, or clear the database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from django.utils.module_loading import import_string
 from ..backends.redis.urls import identity
 
 _POOL_OPTIONS = {"pool_class", "max_connections", "timeout", "queue_class", "parser_class", "serializer"}
-"""Options of a cache that concern its pool and its values, not a connection."""
+"""Options of a cache for its pool and its values, not for a connection."""
 
 
 WRAPS = "wraps_alias"
@@ -24,11 +24,13 @@ WRAPS = "wraps_alias"
 
 
 def wrapped_alias(alias: str) -> tuple[str, str]:
-    """The alias whose cache keeps the values: of one that wraps another, the other's. And which alias of the locks the
-    wrapper names; "" if none.
+    """The cache that keeps the values of a cache alias: itself, or the one that it wraps.
+
+    Returns:
+        The alias of that cache, and the alias of the locks that the wrapper names, "" if none.
 
     Raises:
-        ImproperlyConfigured: it wraps itself, or what isn't there.
+        ImproperlyConfigured: it wraps itself, or an alias that doesn't exist.
     """
     seen, using = [alias], ""
     while True:
@@ -43,7 +45,7 @@ def wrapped_alias(alias: str) -> tuple[str, str]:
 
 
 def wraps(entry: Any) -> bool:
-    """Whether an entry of ``CACHES`` wraps another alias. One that can't be imported doesn't."""
+    """Whether an entry of ``CACHES`` wraps another alias. False if its class can't be imported."""
     try:
         return hasattr(import_string(entry["BACKEND"]), WRAPS)
     except (ImportError, KeyError, TypeError, AttributeError):
@@ -51,7 +53,7 @@ def wraps(entry: Any) -> bool:
 
 
 def why_not_usable(alias: object) -> tuple[str, str] | None:
-    """Why locks can't use the connection of a cache alias: id and sentence, or None."""
+    """Why locks can't use the connection of a cache alias: the id of the check and a sentence. None if they can."""
     try:
         entry = _caches().get(wrapped_alias(alias)[0]) if isinstance(alias, str) else None
     except ImproperlyConfigured as error:
@@ -64,7 +66,7 @@ def why_not_usable(alias: object) -> tuple[str, str] | None:
 
 
 def connection_settings(alias: str) -> tuple[str, dict[str, Any]]:
-    """The URL of a cache's first server, the one it writes to, and the options of the connection."""
+    """The URL of a cache's first server, to which it writes, and the options of the connection."""
     entry = _caches()[wrapped_alias(alias)[0]]
     return _locations(entry)[0], _options(entry)
 
@@ -86,7 +88,7 @@ def _options(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def shares_database(location: str, options: Mapping[str, Any]) -> bool:
-    """Whether a cache lives in the database that a URL and its options name."""
+    """Whether a cache uses the database of a URL with these options."""
     if "://" not in location:
         return False
     own = identity(location, options)
@@ -94,7 +96,7 @@ def shares_database(location: str, options: Mapping[str, Any]) -> bool:
 
 
 def redis_caches() -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Every server of every Redis cache: the cache's alias, the URL, and the options of the connection."""
+    """Iterate over the servers of all Redis caches: the cache's alias, the URL, the options of the connection."""
     for alias, entry in _caches().items():
         if _is_redis(entry):
             for location in _locations(entry):
@@ -104,14 +106,14 @@ def redis_caches() -> Iterator[tuple[str, str, dict[str, Any]]]:
 def _identity(location: str, options: Mapping[str, Any]) -> str | None:
     try:
         return identity(location, options)
-    except ValueError:  # no port: that cache doesn't work either
+    except ValueError:  # an invalid port: the cache doesn't work either
         return None
 
 
 def _caches() -> dict[str, dict[str, Any]]:
     try:
         found: dict[str, dict[str, Any]] = caches.settings
-    except ImproperlyConfigured:  # a program without Django's settings
+    except ImproperlyConfigured:  # Django's settings aren't configured
         return {}
     return found
 

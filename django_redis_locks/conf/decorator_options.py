@@ -1,5 +1,4 @@
-"""What ``@redis_lock`` has beside the terms of a lock: which calls need it, whether it is given back, and what becomes of
-a call that is refused. What is right is settled here, for the call site and for ``LOCKS``."""
+"""The options of ``@redis_lock`` that a lock object doesn't have, and their validation, for call sites and ``LOCKS``."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from ..core.suggestions import closest, did_you_mean
 HoldUntil: TypeAlias = Literal["call", "transaction", "response"]
 
 Handler: TypeAlias = Callable[[Any, LockNotAcquired], Any]
-"""Is given the request and the refusal, and returns the response."""
+"""Takes the request and the ``LockNotAcquired``, and returns the response."""
 
 ANSWERS: Final = ("answer", "raise", "skip")
 
@@ -23,7 +22,7 @@ VERBS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRA
 
 @dataclass(frozen=True, slots=True)
 class DecoratorOptions:
-    """None where nothing is said."""
+    """The options of one call site, or of ``LOCKS[name]``. None: not given."""
 
     reentrant: bool | None = None
     auto_release: bool | None = None
@@ -33,23 +32,23 @@ class DecoratorOptions:
     retry_after: bool | int | None = None
     hold: HoldUntil | None = None
     on_conflict: str | Handler | None = None
-    """One of ``ANSWERS``, a handler, or the dotted path to one."""
+    """One of ``ANSWERS``, a handler, or its dotted path."""
     on_key_error: int | Literal["raise"] | None = None
-    """How a view answers a request that lacks what its key needs."""
+    """The status of the response to a request that lacks a part of the key."""
 
     @property
     def keeps_lock(self) -> bool:
-        """The lock stays when the call is over, until its lease ends."""
+        """Whether the lock stays held after the call, until its lease ends."""
         return self.auto_release is False
 
     def merged_with(self, others: DecoratorOptions) -> DecoratorOptions:
-        """These, and the others' where these say nothing."""
+        """These options; for those not given, the others."""
         if others is EMPTY_OPTIONS:
             return self
         return DecoratorOptions(*[_either(self, others, field.name) for field in fields(DecoratorOptions)])
 
     def set_response(self, refused: LockNotAcquired) -> None:
-        """Let a refusal say how it is answered: by us, a handler or whoever catches it."""
+        """Set the status and ``Retry-After`` of the response to a refused request."""
         if self.keeps_lock:
             refused.rate_limited = True
             refused.status, refused.retry_header = 429, max(1, math.ceil(refused.retry_after))
@@ -68,7 +67,7 @@ def _either(first: DecoratorOptions, second: DecoratorOptions, name: str) -> Any
 
 
 def validate_flag(value: object, what: str) -> bool:
-    """True or False.
+    """Return True or False.
 
     Raises:
         ValueError: neither.
@@ -79,10 +78,10 @@ def validate_flag(value: object, what: str) -> bool:
 
 
 def validate_status(value: object, what: str = "status") -> int:
-    """The status of an answer that refuses.
+    """Return the status of a refusal.
 
     Raises:
-        ValueError: no int from 400 to 599.
+        ValueError: not an int from 400 to 599.
     """
     if not isinstance(value, int) or not 400 <= value <= 599:
         raise ValueError(f"{what} is the status of a refusal, 400 to 599 such as 409, 423 or 429, not {value!r}")
@@ -90,10 +89,10 @@ def validate_status(value: object, what: str = "status") -> int:
 
 
 def validate_on_key_error(value: Any, what: str = "on_key_error") -> int | Literal["raise"]:
-    """The status of the answer to a request that lacks what the key needs, or "raise".
+    """Return the status of the response to a request that lacks a part of the key, or "raise".
 
     Raises:
-        ValueError: neither.
+        ValueError: neither "raise" nor an int from 400 to 499.
     """
     if value == "raise" and isinstance(value, str):
         return "raise"
@@ -103,7 +102,7 @@ def validate_on_key_error(value: Any, what: str = "on_key_error") -> int | Liter
 
 
 def validate_retry_after(value: object, what: str = "retry_after") -> bool | int:
-    """``Retry-After``: True for what is left of the lease, False for none, or seconds.
+    """Return a ``Retry-After``: True for the time left of the lease, False for none, or seconds.
 
     Raises:
         ValueError: none of these.
@@ -114,11 +113,15 @@ def validate_retry_after(value: object, what: str = "retry_after") -> bool | int
 
 
 def validate_on_conflict(value: Any, what: str = "on_conflict", *, skip: bool = True) -> str | Handler:
-    """What to do with a call whose lock is busy. A dotted path isn't followed here: what it leads to may import what is
-    just being imported.
+    """Return how a call is refused. A dotted path isn't imported yet: that may import a module that is being imported.
+
+    Args:
+        value: one of ``ANSWERS``, a handler or its dotted path.
+        what: the name of the option or setting, for the message.
+        skip: whether "skip" is allowed.
 
     Raises:
-        ValueError: nothing that can be meant, or "skip" where that isn't seen by who makes the call.
+        ValueError: none of these.
     """
     known = ANSWERS if skip else ANSWERS[:2]
     if callable(value) and not isinstance(value, type):
@@ -136,10 +139,10 @@ def validate_on_conflict(value: Any, what: str = "on_conflict", *, skip: bool = 
 
 
 def validate_hold(value: Any, what: str = "hold") -> HoldUntil:
-    """Until when the lock is held.
+    """Return until when the lock is held.
 
     Raises:
-        ValueError: nothing that can be meant.
+        ValueError: not one of ``HoldUntil``.
     """
     if not isinstance(value, str) or value not in get_args(HoldUntil):
         raise ValueError(f"{what} is 'call', 'transaction' or 'response', not {value!r}")
@@ -147,10 +150,10 @@ def validate_hold(value: Any, what: str = "hold") -> HoldUntil:
 
 
 def validate_methods(value: Any, what: str = "methods") -> frozenset[str]:
-    """The verbs of HTTP that need the lock, in capitals.
+    """Return the HTTP verbs that need the lock, in capitals.
 
     Raises:
-        ValueError: not a set of them, or one that looks like a typing error: it would never lock.
+        ValueError: not a set of verbs, or one looks misspelled, so that it would never lock.
     """
     if (
         not isinstance(value, list | tuple | set | frozenset)

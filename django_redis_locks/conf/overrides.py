@@ -1,4 +1,4 @@
-"""What ``LOCKS[name]`` says otherwise of the locks of one name: read, once it was checked."""
+"""The options of ``LOCKS[name]``, for locks of one name."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ DECORATOR_KEYS = (
     "ON_CONFLICT",
     "ON_KEY_ERROR",
 )
-"""What it may say of ``@redis_lock`` only."""
+"""The keys for ``@redis_lock`` only."""
 
 PER_NAME = ("EXPIRE", "WAIT", "BACKEND_WAIT", "RENEW", "MAX_HOLD", "ON_BACKEND_ERROR", "METADATA", *DECORATOR_KEYS)
 
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """None where it says nothing."""
+    """The validated options for one name. None: not given. Lease in ms, other times in seconds."""
 
     lease: int | None = None
     wait: float | None = None
@@ -47,7 +47,7 @@ EMPTY_OVERRIDES = Overrides()
 
 
 def read(entry: Mapping[str, Any]) -> Overrides:
-    """What an entry says, of a name or of an alias."""
+    """Read the validated entry of a name, or the common keys of an alias."""
 
     def given(key: str, convert: Any) -> Any:
         return convert(entry[key]) if key in entry else None
@@ -77,19 +77,19 @@ def read(entry: Mapping[str, Any]) -> Overrides:
 
 
 def import_handler(value: Any, what: str = "ON_CONFLICT") -> Any:
-    """A handler, or the one that a dotted path leads to; "answer" and "raise" as they are.
+    """Return a handler, imported if it is a dotted path. One of ``ANSWERS`` is returned as it is.
 
     Raises:
-        ValueError: there is none.
+        ValueError: it can't be imported, or isn't callable.
     """
     return value if value in decorator_options.ANSWERS else import_callable(value, what)
 
 
 def import_callable(value: object, what: str = "CONDITION") -> Any:
-    """A callable, or the one that a dotted path leads to.
+    """Return a callable, imported if it is a dotted path.
 
     Raises:
-        ValueError: neither.
+        ValueError: it can't be imported, or isn't callable.
     """
     try:
         found = import_string(value) if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""The keys of ``REDIS_LOCKS``, their defaults, and what is said of a wrong one."""
+"""The keys of ``REDIS_LOCKS``, their defaults, and the values that report faults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..core.tuning import BACKEND_WAIT
 SETTING = "REDIS_LOCKS"
 
 VERSION_WARNING = "W036"
-"""The check that what is installed may not work."""
+"""The id of the check for installed versions that aren't known to work."""
 
 DEFAULTS: dict[str, Any] = {
     "BACKEND": "django_redis_locks.backends.redis.RedisBackend",
@@ -36,7 +36,7 @@ DEFAULTS: dict[str, Any] = {
 PLANNED = {
     "METADATA": ("path", "user", "task_id"),
 }
-"""What is designed and not built yet, so that it is answered as such and not as a typing error."""
+"""Values of later versions. They get a message of their own."""
 
 OTHER_NAMES = {
     "TIMEOUT": "EXPIRE",
@@ -47,7 +47,7 @@ OTHER_NAMES = {
     "FAILURE_HANDLER": "ON_CONFLICT",
     "FAILURE_STATUS": "STATUS",
 }
-"""What other libraries call our settings."""
+"""Names that other libraries use for these settings, for "did you mean"."""
 
 ON_BACKEND_ERROR = ("closed", "open")
 
@@ -57,7 +57,7 @@ class InvalidLockBackend(ImproperlyConfigured):
 
 
 class Problem(NamedTuple):
-    """Something wrong (``E…``) or doubtful (``W…``) in the settings."""
+    """An error (``E…``) or a warning (``W…``) about the settings."""
 
     id: str
     message: str

@@ -1,4 +1,4 @@
-"""The settings of one alias, as values."""
+"""``AliasSettings``: the settings of one alias, with defaults."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = logging.getLogger("django_redis_locks.backend")
 
 @dataclass(frozen=True, slots=True)
 class AliasSettings:
-    """One entry of ``REDIS_LOCKS``, checked and with its defaults. Times: lease in ms, others in seconds."""
+    """One entry of ``REDIS_LOCKS``, validated and with defaults. The lease is in ms, other times are in seconds."""
 
     alias: str
     backend: type[Backend]
@@ -43,10 +43,10 @@ class AliasSettings:
 
 
 def read(alias: str, entry: Mapping[str, Any]) -> AliasSettings:
-    """The settings of one alias.
+    """Read the settings of one alias.
 
     Raises:
-        InvalidLockBackend: with the first thing that is wrong.
+        InvalidLockBackend: the entry has an error; the message is that of the first.
     """
     for problem in problems(alias, entry):
         if problem.serious:
@@ -56,7 +56,7 @@ def read(alias: str, entry: Mapping[str, Any]) -> AliasSettings:
     entry = {**DEFAULTS, **entry}
     location, options = location_of(entry)
     general = overrides.read(entry)
-    assert general.lease is not None and general.wait is not None  # noqa: S101, PT018 - the defaults have them all
+    assert general.lease is not None and general.wait is not None  # noqa: S101, PT018 - the defaults have them
     assert general.max_hold is not None and general.backend_wait is not None  # noqa: S101, PT018
     return AliasSettings(
         alias=alias,
@@ -79,5 +79,5 @@ def read(alias: str, entry: Mapping[str, Any]) -> AliasSettings:
 
 @cache
 def _warn(doubt: str) -> None:
-    """Once, for a process that runs no checks, such as a worker."""
+    """Log a warning once, for a process that runs no checks, such as a worker."""
     _log.warning(doubt)

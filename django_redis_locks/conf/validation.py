@@ -1,4 +1,4 @@
-"""What is wrong or doubtful in ``REDIS_LOCKS``. Does no I/O."""
+"""Validation of ``REDIS_LOCKS``. Does no I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .schema import DEFAULTS, ON_BACKEND_ERROR, OTHER_NAMES, PLANNED, SETTING, V
 
 
 def problems(alias: str, entry: Any) -> Iterator[Problem]:
-    """Everything wrong or doubtful in one alias; no I/O."""
+    """All errors and warnings about the entry of one alias."""
     where = f"{SETTING}[{alias!r}]"
     if not isinstance(entry, Mapping):
         yield Problem("E001", f"{where} must be a dict, not {type(entry).__name__}.")
@@ -31,8 +31,8 @@ def problems(alias: str, entry: Any) -> Iterator[Problem]:
 
 
 def handler_problems(alias: str, entry: Any) -> Iterator[Problem]:
-    """The handlers of one alias that can't be imported. Using the alias doesn't look for them: they may import what is
-    just being imported."""
+    """Errors about handlers of one alias that can't be imported. Only the system checks import them: at the first use of an
+    alias, a handler's module may be about to be imported."""
     if not isinstance(entry, Mapping):
         return
     places: list[tuple[str, Any]] = [(f"{SETTING}[{alias!r}]", entry)]

@@ -1,4 +1,4 @@
-"""What is asked of the arguments of a call: its key, and whether it needs the lock. In coroutines the answer may be awaited."""
+"""The callables of ``@redis_lock`` that get the arguments of a call: those of ``key=`` and ``condition=``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ ArgumentCallable: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], object
 
 
 def argument_callable(function: Callable[..., Any], what: str, name: str) -> ArgumentCallable:
-    """A callable of the call site. What it raises is the caller's to see, with a note of where it comes from."""
+    """Wrap a callable of the call site. Its exceptions get a note that names the decorator.
+
+    Args:
+        function: takes the arguments of the call.
+        what: "key callable" or "condition".
+        name: the name of the lock.
+    """
 
     def evaluate(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
@@ -25,6 +31,11 @@ def argument_callable(function: Callable[..., Any], what: str, name: str) -> Arg
 
 
 def evaluate(make: ArgumentCallable, what: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a callable for the arguments of a call.
+
+    Raises:
+        TypeError: it is asynchronous.
+    """
     answer = make(args, kwargs)
     if inspect.isawaitable(answer):
         close_unawaited(answer)
@@ -33,20 +44,24 @@ def evaluate(make: ArgumentCallable, what: str, args: tuple[Any, ...], kwargs: d
 
 
 async def aevaluate(make: ArgumentCallable, request: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a callable in a coroutine, and await its result if that is awaitable. If it used the lazy ``request.user``, that is
+    loaded and the callable called again."""
     try:
         answer = make(args, kwargs)
     except SynchronousOnlyOperation:
         if not hasattr(request, "auser"):
             raise
-        request.user = await request.auser()  # the lazy one asks session and database, synchronously
+        request.user = await request.auser()  # the lazy one reads session and database synchronously
         answer = make(args, kwargs)
     return await answer if inspect.isawaitable(answer) else answer
 
 
 def not_async(what: str) -> TypeError:
+    """The error for an asynchronous callable of a synchronous function."""
     return TypeError(f"an async {what} needs an async function")
 
 
 def close_unawaited(awaitable: Any) -> None:
+    """Close a coroutine, so that Python doesn't warn that it was never awaited."""
     if inspect.iscoroutine(awaitable):
         awaitable.close()

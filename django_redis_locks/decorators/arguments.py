@@ -1,4 +1,4 @@
-"""The arguments of the decorator, checked, and what ``LOCKS`` says where they say nothing."""
+"""The arguments of one use of ``@redis_lock``, validated, with ``LOCKS`` of the settings for those left out."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
 
 class DecoratorArguments:
+    """The arguments of one use of ``@redis_lock``.
+
+    Attributes:
+        options: those that concern calls.
+        lock_options: those that are passed on to ``locks.lock``.
+    """
+
     def __init__(
         self,
         *,
@@ -81,11 +88,11 @@ class DecoratorArguments:
             "renew": renew,
             "on_lost": self.on_lost,
             "on_backend_error": on_backend_error,
-            "hold": "block",  # Call holds it for longer
+            "hold": "block",  # LockedCall holds it for longer
         }
 
     def options_for(self, client: Locks, name: str) -> DecoratorOptions:
-        """What the call site says, and ``LOCKS[name]`` where it says nothing."""
+        """The options of the call site; for those left out, of ``LOCKS[name]``."""
         return self.options.merged_with(client.overrides(name).decorator_options)
 
     def lock(self, client: Locks, key: str, name: str, options: DecoratorOptions) -> Lock:

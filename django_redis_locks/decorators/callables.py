@@ -48,21 +48,20 @@ def refuse(target: Any) -> None:
 
 
 def label(target: Any) -> str:
-    """``module.qualname``: the key and the name of a lock that was given none. What ``as_view()`` returns has the name
-    of its class."""
+    """``module.qualname``, the default key and name of a lock. The result of ``as_view()`` has the name of its class."""
     found = function_of(target)
     found = getattr(found, "view_class", found)
     return f"{found.__module__}.{getattr(found, '__qualname__', type(found).__qualname__)}"
 
 
 def bound_to(target: Any) -> Any:
-    """The object whose method the target is already, as ``method_decorator`` hands it over, or None."""
+    """The object that the target is bound to, as with ``method_decorator``, or None."""
     owner = getattr(without_partial(target), "__self__", None)
     return None if isinstance(owner, type) else owner
 
 
 def view_of(target: Any, args: tuple[Any, ...]) -> View | None:
-    """The class-based view whose handler is called, or None: a helper among its methods is no handler."""
+    """The class-based view whose handler is called, or None. Its other methods are no handlers."""
     owner = bound_to(target)
     if owner is None and args:
         owner = args[0]
@@ -74,14 +73,13 @@ def view_of(target: Any, args: tuple[Any, ...]) -> View | None:
 
 
 def runs_async(target: Any, args: tuple[Any, ...]) -> bool:
-    """Whether a plain function returns a coroutine all the same: ``dispatch`` of a class-based view with async handlers
-    does."""
+    """Whether a plain function returns a coroutine: ``dispatch`` of a class-based view with async handlers does."""
     view = view_of(target, args)
     return view is not None and bool(type(view).view_is_async)
 
 
 def may_run_async(target: Any) -> bool:
-    """Whether an awaited key is of use. ``method_decorator`` also tries its decorators on a dummy function."""
+    """Whether calls of the target may be awaited. True, too, for the dummy function of ``method_decorator``."""
     found = function_of(target)
     return (
         is_async(target)
@@ -91,4 +89,4 @@ def may_run_async(target: Any) -> bool:
 
 
 _DISPATCHERS = ("dispatch", "options", "http_method_not_allowed")
-"""The methods of ``View`` that answer whatever the verb, with a coroutine if the view's handlers are async."""
+"""The methods of ``View`` that handle any verb. They return a coroutine if the view's handlers are async."""

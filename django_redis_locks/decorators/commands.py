@@ -1,4 +1,4 @@
-"""Refusals of a management command: one line on its standard error and an exit code, as of every ``CommandError``."""
+"""The errors of a management command that can't get its lock: ``CommandError`` prints one line and sets the exit code."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ..core.errors import LockBackendError, LockNotAcquired
 from . import callables
 
 BUSY = 75
-"""``EX_TEMPFAIL`` of sysexits.h: run it again later."""
+"""The exit code ``EX_TEMPFAIL`` of sysexits.h: try again later."""
 
 UNAVAILABLE = 69
-"""``EX_UNAVAILABLE``."""
+"""The exit code ``EX_UNAVAILABLE`` of sysexits.h."""
 
 
 class _LockCommandError(CommandError):
@@ -34,7 +34,7 @@ class LocksUnavailable(_LockCommandError, LockBackendError):
 
 
 def is_command_body(target: Any, args: tuple[Any, ...]) -> bool:
-    """Whether the call is the body of a management command: its ``handle``, or that of its kind."""
+    """Whether the call is the body of a management command: ``handle()``, ``handle_label()`` or the like."""
     owner = callables.bound_to(target) or (args[0] if args else None)
     return isinstance(owner, BaseCommand) and getattr(callables.function_of(target), "__name__", "").startswith(
         "handle"

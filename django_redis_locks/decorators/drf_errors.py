@@ -1,4 +1,4 @@
-"""Refusals that Django REST framework answers. Imported only where one of its requests is at hand; ``contrib.drf`` is the
+"""Exceptions that Django REST framework turns into responses. Imported only where it is installed; ``contrib.drf`` is the
 public name."""
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class _AnsweredError(APIException):  # type: ignore[misc] # it has no types
         APIException.__init__(self, answers.detail_of(failure), self.default_code)
 
     def __str__(self) -> str:
-        return Exception.__str__(self)  # for the log; the client reads ``detail``
+        return Exception.__str__(self)  # for the log; clients get ``detail``
 
 
 class Locked(_AnsweredError, LockNotAcquired):
-    """``LockNotAcquired`` that the framework answers: 409, or what ``status=`` of the lock says."""
+    """``LockNotAcquired`` as a response of the framework: 409, or the lock's ``status=``."""
 
     default_code = "locked"
 
@@ -37,7 +37,7 @@ class Locked(_AnsweredError, LockNotAcquired):
 
 
 class LocksUnavailable(_AnsweredError, LockBackendError):
-    """``LockBackendError`` that the framework answers: 503."""
+    """``LockBackendError`` as a response of the framework: 503."""
 
     status_code = 503
     default_code = "locks_unavailable"
@@ -45,7 +45,7 @@ class LocksUnavailable(_AnsweredError, LockBackendError):
 
 
 class UnusableRequest(_AnsweredError, LockKeyError):
-    """``LockKeyError`` that the framework answers: 400, or what ``on_key_error=`` of the lock says."""
+    """``LockKeyError`` as a response of the framework: 400, or the lock's ``on_key_error=``."""
 
     default_code = "invalid"
     wait = None
@@ -60,13 +60,18 @@ def answered_error(failure: LockNotAcquired | LockBackendError) -> Locked | Lock
 
 
 def answered_error_in_view(
-    failure: LockNotAcquired | LockBackendError, drf_request: Any, answered: Any
+    failure: LockNotAcquired | LockBackendError, drf_request: Any, view_request: Any
 ) -> Locked | LocksUnavailable:
-    """The exception to raise where ``drf_request``, a request of the framework's, is served. ``answered`` is Django's own, if
-    the call is the view and no helper."""
-    if answered is not None:
+    """The exception to raise in code of the framework.
+
+    Args:
+        failure: why the call has no lock.
+        drf_request: the framework's request.
+        view_request: Django's request if the call is the view; None in a helper.
+    """
+    if view_request is not None:
         headers = getattr((drf_request.parser_context or {}).get("view"), "headers", None)
         if isinstance(headers, dict):
             headers["Cache-Control"] = "no-store"  # the view puts them on its response
-        answers.expected(answered)
+        answers.expected(view_request)
     return answered_error(failure)

@@ -1,4 +1,4 @@
-"""A decorated callable: which lock a call needs, and what becomes of its outcome."""
+"""``LockedCall``: runs each call of a decorated callable under its lock."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ _CONDITION = "condition"
 
 
 class LockedCall:
+    """One decorated callable, with the arguments of its decorator."""
+
     def __init__(self, target: Any, arguments: DecoratorArguments) -> None:
         self.target = target
         self.arguments = arguments
@@ -100,7 +102,7 @@ class LockedCall:
         view_request = self._claimed_request(request, args)
         options = self._options()
         self._refuse_skip_of_view(view_request, options)
-        self._aliases_to_begin(request)  # refuses them
+        self._aliases_to_begin(request)  # raises if there are any
         condition = self._condition(options, request)
         if condition is not None and not await argument_callables.aevaluate(condition, request, args, kwargs):
             self._view_begins(view_request)
@@ -132,7 +134,7 @@ class LockedCall:
     def _defer_release(
         self, grant: Grant, options: DecoratorOptions, result: Any, request: HttpRequest | None, *, new: bool
     ) -> None:
-        """Hold the lock for longer than the call, as its ``hold`` says."""
+        """Keep the lock after the call if its ``hold`` says so."""
         if options.hold != "call":
             response = result if options.hold == "response" and isinstance(result, HttpResponseBase) else None
             deferred_release.defer_release(grant, open_transactions.around_call(self.name, new=new), response, request)
@@ -143,11 +145,11 @@ class LockedCall:
     def _condition(
         self, options: DecoratorOptions, request: HttpRequest | None
     ) -> argument_callables.ArgumentCallable | None:
-        """What tells whether the call needs the lock; None if it does."""
+        """The condition for the lock, or None if the call needs it in any case."""
         if options.methods is not None:
             if request is None:
                 raise TypeError(
-                    f"{self.name} has methods= and was called without a request, whose verb they mean: "
+                    f"{self.name} has methods= and was called without a request, which has the verb: "
                     "a request is the first or second argument, or request=. Elsewhere there is condition="
                 )
             if request.method not in options.methods:
@@ -167,16 +169,16 @@ class LockedCall:
         return self.arguments.lock(locks[self.arguments.using], key, self.name, options)
 
     def _add_name(self, error: LockKeyError) -> None:
-        """Who makes keys doesn't know whose they are."""
+        """Add the name and alias, which aren't known where keys are made."""
         error.name = error.name or self.name
         error.alias = error.alias or self.arguments.using
 
     def _aliases_to_begin(self, request: HttpRequest | None) -> list[str]:
-        """Whose transactions the call has to begin: the innermost lock does."""
+        """The aliases of the transactions to begin. Only the innermost of stacked locks begins any."""
         return [] if self.stacked else atomic_requests.aliases_to_begin(request, self.target, self.non_atomic)
 
     def _claimed_request(self, request: HttpRequest | None, args: tuple[Any, ...]) -> HttpRequest | None:
-        """The request, if this call is the view that answers it."""
+        """The request, if this call is its view."""
         if request is None or not views.is_view_of(request, self.target, args, self.body):
             return None
         views.claim_request(request, self.body)
@@ -199,7 +201,7 @@ class LockedCall:
         )
 
     def _refuse_skip_of_view(self, view_request: HttpRequest | None, options: DecoratorOptions) -> None:
-        """A view that returns nothing answers nobody: told at its first request, not at the first conflict."""
+        """Raise at the first request of a view with ``on_conflict="skip"``, not only at the first conflict."""
         if options.on_conflict == "skip" and view_request is not None and view_request.resolver_match is not None:
             raise TypeError(
                 f'{self.name} is a view and has on_conflict="skip", which returns None instead of a response: '

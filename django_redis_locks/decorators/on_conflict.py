@@ -1,4 +1,4 @@
-"""What becomes of a call whose lock isn't to be had: an answer of ours or of a handler's, an exception, or nothing."""
+"""``on_conflict``: what happens to a call that doesn't get its lock. It is answered, passed to a handler, raised or skipped."""
 
 from __future__ import annotations
 
@@ -28,24 +28,25 @@ _log = logging.getLogger("django_redis_locks")
 
 
 class RefusedCall(NamedTuple):
-    """A call that wasn't made."""
+    """A call that didn't get its lock."""
 
     name: str
     using: str
     options: DecoratorOptions
     request: HttpRequest | None
-    """Whom it answers; None if it is no view."""
+    """The request, if the call is its view."""
     drf_request: Any
-    """The request of Django REST framework that it was given, or None."""
+    """The request of Django REST framework that the call serves, or None."""
     in_command: bool
-    """It is the body of a management command."""
+    """Whether the call is the body of a management command."""
 
 
 def respond(refused: RefusedCall, failure: LockNotAcquired | LockBackendError) -> Any:
-    """What the call returns.
+    """Return the response of a view, or None for ``"skip"``.
 
     Raises:
-        LockNotAcquired, LockBackendError: there is nobody to answer, or somebody else does.
+        LockNotAcquired, LockBackendError: the call is no view, or ``on_conflict`` is ``"raise"``. In Django REST framework or
+            a management command, a subclass that is answered or printed there.
     """
     handler = _handler_for(refused, failure)
     if handler is None:
@@ -54,12 +55,12 @@ def respond(refused: RefusedCall, failure: LockNotAcquired | LockBackendError) -
 
 
 async def arespond(refused: RefusedCall, failure: LockNotAcquired | LockBackendError) -> Any:
-    """The same for an asynchronous call."""
+    """As ``respond``, for an asynchronous call."""
     handler = _handler_for(refused, failure)
     if handler is None:
         return _respond(refused, failure)
     with _errors_noted(refused.name, failure):
-        make: Any = handler if callables.is_async(handler) else sync_to_async(handler)  # it may ask the database
+        make: Any = handler if callables.is_async(handler) else sync_to_async(handler)  # it may use the database
         response = await make(refused.request, failure)
         if inspect.isawaitable(response):
             response = await response
@@ -67,10 +68,10 @@ async def arespond(refused: RefusedCall, failure: LockNotAcquired | LockBackendE
 
 
 def respond_without_key(refused: RefusedCall, error: LockKeyError) -> HttpResponse:
-    """Answer a request from which no key can be made.
+    """Return the response to a request that lacks a part of the key.
 
     Raises:
-        LockKeyError: the request isn't to blame, or isn't answered here.
+        LockKeyError: the part comes from elsewhere, the call is no view, or ``on_key_error`` is ``"raise"``.
     """
     status = refused.options.on_key_error or 400
     to_blame = views.request_of((error.source,), {})
@@ -78,28 +79,28 @@ def respond_without_key(refused: RefusedCall, error: LockKeyError) -> HttpRespon
         raise error
     _log.warning("Lock %s: a request is answered with %d: %s", refused.name, status, error)
     if refused.drf_request is not None:
-        from . import drf_errors  # noqa: PLC0415 - who has such a request has Django REST framework
+        from . import drf_errors  # noqa: PLC0415 - only such a request needs Django REST framework
 
         raise drf_errors.UnusableRequest(error, status) from error
     return answers.unusable(refused.request, status)
 
 
 def call_handler(handler: Handler, request: HttpRequest | None, failure: Any, name: str) -> HttpResponseBase:
-    """A handler's response."""
+    """Call a handler and return its response."""
     with _errors_noted(name, failure):
         make: Any = async_to_sync(handler) if callables.is_async(handler) else handler
         return _checked_response(make(request, failure), request)
 
 
 def handler_in_settings(error: LockNotAcquired) -> Handler | None:
-    """The handler that the settings have for the locks of this name, if any."""
+    """The handler for this lock in the settings, or None."""
     client = locks[error.alias or "default"]
     how = client.overrides(error.name or "").decorator_options.on_conflict or client.settings.on_conflict
     return None if how in ("answer", "raise") else _import_handler(how, error.name or "", error)
 
 
 def _handler_for(refused: RefusedCall, failure: LockNotAcquired | LockBackendError) -> Handler | None:
-    """Who answers, or None. A store that is down is no conflict."""
+    """The handler for a refused view, or None. A store that is down is no conflict."""
     if not isinstance(failure, LockNotAcquired):
         return None
     refused.options.set_response(failure)
@@ -123,7 +124,7 @@ def _respond(refused: RefusedCall, failure: LockNotAcquired | LockBackendError) 
     elif refused.request is not None:
         answers.outcome_unknown(failure)
     if refused.drf_request is not None:
-        from . import drf_errors  # noqa: PLC0415 - who has such a request has Django REST framework
+        from . import drf_errors  # noqa: PLC0415 - only such a request needs Django REST framework
 
         raise drf_errors.answered_error_in_view(failure, refused.drf_request, refused.request) from failure
     if refused.in_command:
@@ -142,7 +143,7 @@ def _import_handler(how: Any, name: str, failure: LockNotAcquired) -> Handler:
 
 @contextmanager
 def _errors_noted(name: str, failure: BaseException) -> Iterator[None]:
-    """What a handler raises says where it comes from; the conflict itself is no mistake of its."""
+    """Add a note to an error of a handler, unless it raises the conflict itself."""
     try:
         yield
     except Exception as error:

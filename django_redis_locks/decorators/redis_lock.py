@@ -1,8 +1,8 @@
-"""The decorator: a lock around a call, synchronous or asynchronous.
+"""``@redis_lock``: runs each call of a function under a lock, synchronous or asynchronous.
 
-It fails at once unless told to wait. In a view that is answered with 409; elsewhere ``LockNotAcquired`` is raised
-(``on_conflict=`` changes both). A lease
-that ended while the call ran is reported by a signal and an ERROR in the log, and the call's result is returned.
+Without ``wait=`` it makes one attempt. If the lock is busy, a view is answered with 409 and other functions raise
+``LockNotAcquired``; ``on_conflict=`` changes both. A lease that ended while the call ran is reported by a signal and an ERROR
+in the log, and the call's result is returned.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ R = TypeVar("R")
 
 
 class _Options(TypedDict, total=False):
-    """Those that change nothing in what a call returns."""
+    """The options that don't change the type that a call returns."""
 
     key: str | Callable[..., Any] | None
     expire: Duration | None
@@ -123,41 +123,47 @@ def redis_lock(
     on_key_error: int | Literal["raise"] | None = None,
     **unknown: Never,
 ) -> Any:
-    """Run every call of a view, method or function under a lock.
+    """Run each call of a view, method or function under a lock::
 
-    What is left out is as ``LOCKS[name]`` in the settings says, or as described.
+        @redis_lock("order:{order_id}")
+        def charge(order_id): ...
+
+    Options that are left out come from ``LOCKS[name]`` in the settings, or have the default described here.
 
     Args:
-        key: a template filled from the arguments, ``"order:{order_id}"``, which may also come first and unnamed; or a
-            callable that is given the arguments and returns the key, always named: what comes unnamed is the decorated
-            function. By default one lock for all calls of this function.
+        key: a template that is filled from the arguments, ``"order:{order_id}"``, which may also be the first positional
+            argument; or a callable that takes the arguments and returns the key, only as ``key=``. By default all calls of
+            the function share one lock.
         expire: the lease in seconds; given here it is fixed, unless ``renew=True``. By default the settings' ``EXPIRE``,
             renewed while the call runs.
-        wait: seconds to wait for the lock, -1 for ever. By default 0.
+        wait: seconds to wait for the lock, -1 for ever. By default 0: one attempt.
         renew: whether the lease is renewed while the call runs.
-        reentrant: let a call enter that is made by the holder itself.
-        auto_release: False keeps the lock until its lease ends, whatever becomes of the call: at most one call in so many
-            seconds. Needs ``expire``; a view that is refused answers 429.
+        reentrant: let the holder of the lock enter it again.
+        auto_release: False keeps the lock until its lease ends, even if the call fails: at most one call in ``expire``
+            seconds, which must be given. A refused view answers 429.
         methods: the verbs that need the lock, such as ``{"POST", "PUT"}``; requests with others pass without it.
-        condition: a callable that is given the arguments; a call for which it is false passes without the lock.
-        status: of the answer that refuses, 400 to 599. By default 409.
-        retry_after: its ``Retry-After``: True for what is left of the lease, False for none, or seconds.
+        condition: a callable that takes the arguments; a call for which it returns false runs without the lock.
+        status: the status of the response to a refused request, 400 to 599. By default 409.
+        retry_after: its ``Retry-After``: True for the time left of the lease, False for none, or seconds.
         name: the label in settings, messages and metrics; by default the template.
-        using: the alias.
+        using: the alias in ``REDIS_LOCKS``.
         on_lost, on_backend_error: as for ``locks.lock``.
-        hold: how long the lock is held. Until the end of the ``"transaction"`` that is open when the call returns, the
-            default; until the ``"response"`` that a view returns is closed, too; or only for the ``"call"``.
-        on_conflict: what becomes of a call whose lock is busy. ``"answer"``, the default: a view answers, elsewhere
-            ``LockNotAcquired`` is raised. ``"raise"``: it is raised in views too. ``"skip"``, not for views: the call
-            isn't made, and None is returned. Or a handler, itself or its dotted path: ``handler(request, refused)``
-            returns the response of a view, may be asynchronous, and isn't asked elsewhere.
-        on_key_error: the status of a view's answer to a request that lacks what the template takes from it, such as a
-            header: 400 to 499, by default 400. ``"raise"``: ``LockKeyError`` is raised, as it is elsewhere.
+        hold: when the lock is released. ``"transaction"``, the default: at the end of the transaction that is open when the
+            call returns. ``"response"``: also not before the view's response is closed. ``"call"``: when the call returns.
+        on_conflict: the behaviour if the lock is busy. ``"answer"``, the default: a view answers, other functions raise
+            ``LockNotAcquired``. ``"raise"``: views raise it, too. ``"skip"``, not for views: the call isn't made and returns
+            None. Or a handler or its dotted path: ``handler(request, refused)`` returns the response of a view, and may be
+            asynchronous. Only views call it.
+        on_key_error: the status of the response to a request that lacks a value of the template, such as a header: 400 to
+            499, by default 400. ``"raise"``: ``LockKeyError`` is raised, as other functions do.
+
+    Returns:
+        The decorated function, or a decorator for it.
 
     Raises:
-        TypeError: at decoration, for what it can't protect or a template that names no argument.
-        ValueError: at decoration, for a time or a status out of range, and for what isn't known of ``hold``, ``on_conflict``,
-            ``on_backend_error`` and ``on_lost``, or ``on_lost="cancel"`` of a synchronous function.
+        TypeError: at decoration: the target can't be decorated, or the template names no argument.
+        ValueError: at decoration: a time or a status is out of range, ``hold``, ``on_conflict``, ``on_backend_error`` or
+            ``on_lost`` has an unknown value, or ``on_lost`` is ``"cancel"`` for a synchronous function.
     """
     if unknown:
         refuse_unknown(unknown, "@redis_lock", tuple(Options.__annotations__))

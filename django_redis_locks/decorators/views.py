@@ -1,4 +1,4 @@
-"""Is this call the view that answers the request? Then a refusal is an HTTP answer; elsewhere it is an exception."""
+"""Whether a decorated call is the view of the request. A view answers a busy lock; other functions raise it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..answers import expected
 from . import callables
 
 DECORATED = "_redis_lock_view"
-"""On every decorated function. ``functools.wraps`` and ``as_view`` carry it to whatever the URL leads to."""
+"""The attribute of every decorated function. ``functools.wraps`` and ``as_view`` copy it to the view of the URL."""
 
 _CLAIMED = "_redis_lock_view_body"
 
 
 def drf_request_of(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The request of Django REST framework that the call serves, or None: one of its first two arguments, or that of the view
-    whose method it is. Where it is at hand, what is raised comes to the framework's handler of exceptions."""
+    """The request of Django REST framework that the call serves, or None: among the first two arguments, ``request=``, or that
+    of the method's view. With such a request, exceptions reach the framework's exception handler."""
     module = sys.modules.get("rest_framework.request")
     if module is not None:
         owner = callables.bound_to(target) or (args[0] if args else None)
@@ -32,7 +32,7 @@ def drf_request_of(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def request_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> HttpRequest | None:
-    """The request among the first two arguments, or None."""
+    """The request among the first two arguments, or ``request=``, or None."""
     for value in (*args[:2], kwargs.get("request")):
         if isinstance(value, HttpRequest):
             return value
@@ -43,13 +43,13 @@ def request_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> HttpRequest | N
 
 
 def innermost_function(target: Any) -> Any:
-    """The function below all decorators: what tells a view from its helpers, and its second try from neither."""
+    """The function below all decorators. It identifies a view, also if that is called repeatedly."""
     return inspect.unwrap(callables.function_of(target))
 
 
 def is_view_of(request: HttpRequest, target: Any, args: tuple[Any, ...], body: Any) -> bool:
-    """Whether the decorated call answers this request, and isn't a helper that was handed it. The handlers of
-    class-based views always do; a function does if it, or what wraps it, is what the URL leads to."""
+    """Whether the decorated call is the view of this request, not a helper that got it as an argument. A handler of a
+    class-based view always is; a function is if it, or its wrapper, is the view of the URL."""
     if callables.view_of(target, args) is not None:
         return True
     if isinstance(args[0] if args else None, View) or isinstance(callables.bound_to(target), View):
@@ -61,8 +61,8 @@ def is_view_of(request: HttpRequest, target: Any, args: tuple[Any, ...], body: A
 
 
 def _is_api_view_of(function: Any, body: Any) -> bool:
-    """Whether that is what ``@api_view`` made of it: a view class with its name, around it. Should that look different one
-    day, the framework answers all the same; only a handler of the project's wouldn't be asked."""
+    """Whether ``@api_view`` made this view from that function. If a later version of the framework makes it otherwise, the
+    framework still answers, but no handler of the project is called."""
     made = getattr(function, "cls", None)
     return (
         made is not None
@@ -73,11 +73,11 @@ def _is_api_view_of(function: Any, body: Any) -> bool:
 
 
 def claim_request(request: HttpRequest, body: Any) -> None:
-    """From now on, what else is handed the request is a helper: called by the view's key, its body, or its template when
-    all is over. Only the view itself answers again, if a decorator above it tries once more."""
+    """Mark this function as the view of the request. Other functions that get the request are helpers then; the view itself
+    may be called repeatedly, by a decorator above it."""
     setattr(request, _CLAIMED, body)
 
 
 def view_begins(request: HttpRequest) -> None:
-    """The view's body begins. What it answers is its own."""
+    """The view has its lock and begins: a 4xx is its own response, and Django logs it."""
     expected(request, False)
