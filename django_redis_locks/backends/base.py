@@ -1,7 +1,7 @@
-"""What a store must offer: one atomic step, sent once.
+"""The interface of a store: it executes one command atomically, and sends it once.
 
-A backend meets the locks only at ``Command.name`` and the shape of the reply. Whatever goes wrong becomes a
-``LockBackendError`` that says whether the step may have been carried out.
+A backend and the primitives share only ``Command.name`` and the shape of the reply. Every failure is raised as a
+``LockBackendError`` that says whether the command may have been executed.
 """
 
 from __future__ import annotations
@@ -19,58 +19,72 @@ if TYPE_CHECKING:
 
 
 class MessageHandler(Protocol):
-    """What an inbox notifies, from a thread of its own."""
+    """Receives the messages of a subscriber, on the subscriber's thread. The engine implements it."""
 
     @property
     def tuning(self) -> Tuning: ...
 
     def on_message(self, number: str, lock: str) -> None:
-        """The queue of this number was taken out of the line, since this lock may be free; or it is ``LOOK``."""
+        """Handle a message about a lock.
+
+        Args:
+            number: names the local queue. The store has removed its entry because the lock may be free. ``LOOK`` instead
+                asks every process to check its holds of this lock.
+            lock: the key of the lock.
+        """
 
     def on_reconnect(self) -> None:
-        """Wake-ups may have been lost."""
+        """The subscription was established. Messages published before may have been lost."""
 
     def expects_messages(self) -> bool:
-        """Whether messages may concern this process: it waits for a lock, or holds one."""
+        """Return whether this process waits for a lock or holds one. If not, an idle subscriber may disconnect."""
 
 
 class Subscriber:
-    """How a store's wake-ups reach this process. This one is deaf: waiters ask now and then."""
+    """Delivers the wake-ups of a store to this process. This default receives none, so waiters poll."""
 
     def channel_name(self, channel: str) -> str:
-        """The whole name of our inbox among the channels that begin so; "" unless wake-ups sent there reach us."""
+        """Return the full name of this process's channel.
+
+        Args:
+            channel: the prefix of the name.
+
+        Returns:
+            "" unless the subscription is confirmed, because messages sent there would be lost.
+        """
         return ""
 
     def open(self, channel: str, callback: Callable[[], object]) -> None:
-        """Begin to listen, and call ``callback`` when we do, or can't. Doesn't wait for it."""
+        """Start to subscribe to a channel, and return at once. ``callback`` is called when the subscription is confirmed or
+        has failed."""
         callback()
 
     def close(self) -> None:
-        """Stop listening. It may be opened again."""
+        """Unsubscribe. The subscriber may be opened again."""
 
     def after_fork_in_child(self) -> None:
-        """Forget what belongs to the parent, its name above all."""
+        """Discard the parent's state and choose another channel name."""
 
 
 class Backend:
-    """One store. ``identity`` is equal for two backends of one store: their locks exclude each other."""
+    """One store. Backends with equal ``identity`` use the same store: their locks exclude each other."""
 
     identity: str
 
     @property
     def node(self) -> str:
-        """Equal for two backends of one server: when it is down, it is down for both."""
+        """Names the server. Backends with equal ``node`` share its outages."""
         return self.identity
 
     buckets: ClassVar[int] = 1
-    """Into how many parts the keys are divided; a script touches keys of one part."""
+    """The number of parts that keys are divided into; the keys of one command belong to one part."""
 
     def __init__(self, location: str, options: Mapping[str, Any], tuning: Tuning = DEFAULT) -> None:
         raise NotImplementedError
 
     @classmethod
     def validation_error(cls, location: str, options: Mapping[str, Any]) -> str | None:
-        """What is wrong with these settings, in one sentence; no I/O."""
+        """Return what is wrong with these settings, as one sentence, or None. Does no I/O."""
         try:
             cls(location, options)
         except (TypeError, ValueError) as error:
@@ -79,24 +93,39 @@ class Backend:
 
     @classmethod
     def incompatibility(cls) -> str | None:
-        """Why it can't work with what is installed, in one sentence."""
+        """Return why this backend can't work with the installed packages, as one sentence, or None."""
         return None
 
     @classmethod
     def compatibility_warning(cls) -> str | None:
-        """Why it may not."""
+        """Return why this backend may not work with the installed packages, as one sentence, or None."""
         return None
 
     def call(self, command: Command[Any]) -> Any:
-        """Carry a command out, once, and return the raw reply."""
+        """Execute a command once and return the raw reply.
+
+        Raises:
+            LockBackendError: there is no reply, or the store returns an error.
+        """
         raise NotImplementedError
 
     async def acall(self, command: Command[Any]) -> Any:
-        """As ``call``, without blocking the loop."""
+        """Execute a command once and return the raw reply, without blocking the event loop.
+
+        Raises:
+            LockBackendError: there is no reply, or the store returns an error.
+        """
         raise NotImplementedError
 
     def call_many(self, commands: Sequence[Command[Any]], timeout: float) -> list[Any]:
-        """Carry independent commands out, as fast as the store can; replies in order, each a reply or the error."""
+        """Execute independent commands, together if the store can.
+
+        Args:
+            timeout: seconds in which all replies must arrive.
+
+        Returns:
+            For each command its reply or its ``LockBackendError``.
+        """
         replies: list[Any] = []
         for command in commands:
             try:
@@ -106,27 +135,30 @@ class Backend:
         return replies
 
     def probe(self) -> None:
-        """Ask the server for nothing but an answer.
+        """Check that the server answers.
 
         Raises:
-            LockBackendError: it can't be reached, or refuses.
+            LockBackendError: the server can't be reached, or returns an error.
         """
 
     def facts(self, prefix: str, timeout: float) -> Facts:
-        """What the store says of itself, within so many seconds, and of the keys that begin with this prefix. Changes
-        nothing there.
+        """Read the version, configuration and state of the server, and the rights of the user. Changes no data.
+
+        Args:
+            prefix: the rights on keys and channels that begin with it are checked.
+            timeout: seconds for all requests together.
 
         Raises:
-            LockBackendError: it can't be reached, or doesn't let us in.
+            LockBackendError: the server can't be reached, or rejects the login.
         """
         return Facts(type(self).__name__)
 
     def subscriber(self, handler: MessageHandler) -> Subscriber:
-        """An inbox of this process."""
+        """Return the subscriber of this process, which calls ``handler``."""
         return Subscriber()
 
     def close(self) -> None:
         """Close idle connections. The backend stays usable."""
 
     def after_fork_in_child(self) -> None:
-        """Forget what belongs to the parent, without a word on its connections."""
+        """Discard the parent's connections without sending anything on them."""

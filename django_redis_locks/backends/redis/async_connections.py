@@ -1,7 +1,7 @@
-"""The connection of one server for each event loop.
+"""One connection to a server for each event loop.
 
-It is closed when the loop ends: a generator is parked on the loop, and whoever runs loops properly (``asyncio.run``,
-asgiref, pytest) closes the generators that are left.
+The connection is closed when the loop ends: a suspended asynchronous generator is registered with the loop, and
+``loop.shutdown_asyncgens()``, which ``asyncio.run``, asgiref and pytest call, closes it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class LoopConnections:
-    """Connections to one server for the tasks of each event loop."""
+    """The connections to one server, one for each event loop."""
 
     def __init__(
         self, make: Callable[[], redis.asyncio.Connection], max_age: float, last_timeout: LastTimeout | None = None
@@ -40,12 +40,17 @@ class LoopConnections:
 
     def _forget(self) -> None:
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[LoopConnection]] = WeakKeyDictionary()
-        """A home knows its loop, which reads from its connection: neither keeps the other once the loop was dropped."""
+        """Weak on both sides: a loop connection refers to its loop, and a loop that was dropped must be collected."""
         self._last: tuple[Callable[[], object], LoopConnection | None] = _no_loop, None
-        """The loop that asked last, which is often the only one, and its home."""
+        """The loop of the last request, which is often the only one, and its connection."""
 
     def execute(self, request: bytes) -> Awaitable[Any]:
-        """As ``Wire.execute``. Who awaits it may be cancelled; the request stays on its way."""
+        """Send one request; its reply is the result of the awaitable, also if it is an error reply. Cancelling the awaiting
+        task doesn't withdraw the request.
+
+        Raises:
+            Failure: the connection failed.
+        """
         loop_ref, loop_connection = self._last
         if loop_connection is not None and loop_ref() is running_loop():
             connection = loop_connection.current
@@ -66,7 +71,7 @@ class LoopConnections:
 
     async def _connection_of_loop(self) -> LoopConnection:
         loop = running_loop()
-        assert loop is not None  # noqa: S101 - we are in a coroutine
+        assert loop is not None  # noqa: S101 - this is a coroutine
         reference = self._by_loop.get(loop)
         loop_connection = reference() if reference is not None else None
         if loop_connection is None:
@@ -78,7 +83,8 @@ class LoopConnections:
         return loop_connection
 
     def _drop_closed_loops(self) -> None:
-        """Some are closed before their generators: what is kept for such a loop would keep the loop as well."""
+        """Close the connections of loops that were closed without ``shutdown_asyncgens``: they would keep the loop in
+        memory."""
         for ref in self._by_loop.keyrefs():
             loop = ref()
             reference = self._by_loop.pop(loop, None) if loop is not None and loop.is_closed() else None
@@ -95,10 +101,10 @@ class LoopConnections:
 
 
 class LoopConnection:
-    """The connection of one loop.
+    """The connection of one event loop.
 
-    Others may use a lock when the loop ends, earlier than ours is closed or later. After it each request has a connection
-    of its own, which is closed at once.
+    The generators of a loop that ends are closed in any order, so others may still use locks after the shutdown hook
+    here has run. Each of their requests opens a connection, which is closed after its reply.
     """
 
     def __init__(self, make: Callable[[], redis.asyncio.Connection], max_age: float, last_timeout: LastTimeout) -> None:
@@ -107,7 +113,7 @@ class LoopConnection:
         self._last_timeout = last_timeout
         self.current: MultiplexedConnection | None = None
         self._open_connections: set[MultiplexedConnection] = set()
-        """That one, and those that still have answers to come."""
+        """The current connection, and replaced ones with replies outstanding."""
         self._attempt: tuple[asyncio.Task[None], asyncio.Future[MultiplexedConnection | Failure]] | None = None
         self.shutdown_hook = self._run_shutdown_hook()
         self.loop_ended = False
@@ -117,23 +123,27 @@ class LoopConnection:
             yield
         finally:
             self.loop_ended = True
-            del self.shutdown_hook  # it knows the loop, which would live as long as its home
+            del self.shutdown_hook  # it refers to the loop, and would keep it in memory
             self.current = None
             for connection in tuple(self._open_connections):
                 connection.retire()
 
     def close_all(self) -> None:
-        """The loop is closed."""
+        """Close all connections of a loop that is closed."""
         for connection in tuple(self._open_connections):
             connection.close(ConnectionError("the loop has ended"))
 
     async def usable(self) -> MultiplexedConnection:
-        """One that may be asked."""
+        """Return a connection that can send a request, opening one if necessary.
+
+        Raises:
+            Failure: no connection could be opened.
+        """
         while (connection := self._current_if_usable()) is not None:
-            if connection.paused:  # a server that doesn't read isn't written to
+            if connection.paused:  # the server doesn't read: buffer nothing more
                 await connection.drained()
             elif not connection.busy and now() >= connection.idle_check_at:
-                for _ in range(2):  # have the loop read: it may find out that it was closed
+                for _ in range(2):  # let the loop read: it may find the connection closed
                     await asyncio.sleep(0)
                 connection.idle_check_at = now() + IDLE_CHECK_AFTER
             else:
@@ -157,18 +167,19 @@ class LoopConnection:
         return connection
 
     def abandon_in_child(self) -> None:
-        """Close our copies of its sockets. It mustn't close them itself: it would tell the parent's selector."""
+        """Close the child's copies of the sockets. Their transports must not close them: that would change the parent's
+        selector."""
         _parent_connections.extend(self._open_connections)
         for connection in self._open_connections:
             close_inherited(asocket_of(connection.redispy_connection))
         self._open_connections = set()
         self.current = self._attempt = None
 
-    # Connecting: one attempt for all who want to, which none of them can cancel
+    # Connecting: all callers share one attempt, which the cancellation of a caller doesn't cancel
 
     async def _join_attempt(self) -> MultiplexedConnection | Failure:
         attempt = self._attempt
-        if attempt is None or attempt[1].done():  # an eager task may be over before it is noted here
+        if attempt is None or attempt[1].done():  # an eager task may be done before it is assigned below
             loop = asyncio.get_running_loop()
             result: asyncio.Future[MultiplexedConnection | Failure] = loop.create_future()
             attempt = self._attempt = loop.create_task(self._run_attempt(loop, result)), result
@@ -182,7 +193,7 @@ class LoopConnection:
         )
         try:
             opened = await self._connect(loop)
-        except Exception as error:  # noqa: BLE001 - each of those who wait is told
+        except Exception as error:  # noqa: BLE001 - every waiting caller raises it
             opened = Failure(error, sent=False, on_reused_connection=False)
         finally:
             self._attempt = None
@@ -200,7 +211,7 @@ class LoopConnection:
             self._open_connections.discard(connection)
             adrop(redispy_connection)
             raise
-        if self.loop_ended:  # who wanted it asks in the next turns, unless he is gone
+        if self.loop_ended:  # its caller, if not cancelled, sends its request within two iterations
             loop.call_soon(loop.call_soon, loop.call_soon, connection.retire)
         else:
             self.current = connection
@@ -215,7 +226,8 @@ class LoopConnection:
 
 
 def _limit_handshake(task: asyncio.Task[Any] | None, redispy_connection: redis.asyncio.Connection) -> None:
-    """A handshake has its end too, whatever the server sends now and then, and while time is frozen."""
+    """Cancel a task that opens a connection after ``connect_time_limit`` seconds, also if the server keeps sending single
+    bytes or the loop's clock is frozen."""
     limit = connect_time_limit(redispy_connection)
     if limit is None or task is None:
         return
@@ -232,12 +244,13 @@ def _limit_handshake(task: asyncio.Task[Any] | None, redispy_connection: redis.a
     try:
         timers.call_at(now() + limit, on_timer)
     except LockBackendError:
-        pass  # no thread to be had: redis-py's own timeouts must do
+        pass  # no thread can be started: only redis-py's own timeouts apply
 
 
 def _no_loop() -> None:
-    """No loop, where a weak reference to one is expected."""
+    """Stand in for a weak reference to a loop before the first request."""
 
 
 _parent_connections: list[MultiplexedConnection] = []
-"""Connections that belong to the process we were forked from. Nothing of them must ever be finalized here."""
+"""Connections of the parent process. They are kept referenced, since finalizing them in the child would affect the
+parent."""

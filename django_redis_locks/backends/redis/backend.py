@@ -1,4 +1,4 @@
-"""The store on one Redis or Valkey server: a command is one script call, by its hash, on a connection of ours."""
+"""The store on one Redis or Valkey server. Each command is one EVALSHA request."""
 
 from __future__ import annotations
 
@@ -37,17 +37,23 @@ if TYPE_CHECKING:
     from ..base import MessageHandler
 
 MAX_CONNECTION_AGE = 3600.0
-"""Connections are replaced after an hour, so that a changed password or address reaches all of them."""
+"""Seconds after which a connection is replaced, so that a changed password or address takes effect."""
 
 PROTOCOL = 2
-"""RESP2 says all that we ask for, and every server and proxy speaks it. redis-py's own default differs: 3 since 8."""
+"""RESP2 is sufficient, and every server and proxy supports it. redis-py's default is RESP3 since version 8."""
 
 
 class RedisBackend(Backend):
-    """Locks on one server.
+    """Locks on one Redis or Valkey server.
 
-    ``OPTIONS`` go to redis-py's connection (``socket_timeout``, default 2 s; ``username``, ``ssl_ca_certs``, …), but
-    for ``max_connection_age``: seconds after which a connection is replaced (default 3600).
+    Args:
+        location: the URL, such as ``redis://127.0.0.1:6379/0``.
+        options: keyword arguments of redis-py's connection (``socket_timeout``, default 2 s; ``username``,
+            ``ssl_ca_certs``, …), and ``max_connection_age``: seconds after which a connection is replaced (default
+            3600).
+
+    Raises:
+        ValueError, TypeError: the URL or an option is invalid.
     """
 
     def __init__(self, location: str, options: Mapping[str, Any], tuning: Tuning = DEFAULT) -> None:
@@ -77,7 +83,7 @@ class RedisBackend(Backend):
 
     @property
     def node(self) -> str:
-        """A server, and how it is reached: what is wrong with the settings of one alias is no outage for others."""
+        """The server and a digest of the connection settings: wrong settings of one alias are no outage of another one."""
         return self._node
 
     def call(self, command: Command[Any]) -> Any:
@@ -103,7 +109,7 @@ class RedisBackend(Backend):
         return reply
 
     def call_many(self, commands: Sequence[Command[Any]], timeout: float) -> list[Any]:
-        """One write for all; its replies come within ``timeout`` seconds or not at all."""
+        """Execute commands in one write. Either all replies arrive within ``timeout`` seconds, or every command fails."""
         try:
             requests = [by_sha(command) for command in commands]
             try:
@@ -128,7 +134,7 @@ class RedisBackend(Backend):
             raise self._error_of_failure(failure) from failure.cause
 
     def facts(self, prefix: str, timeout: float) -> Facts:
-        pool = ConnectionPool(self._make_resp2, self._max_age)  # it will have subscribed to something
+        pool = ConnectionPool(self._make_resp2, self._max_age)  # a pool of its own: its connection ends up subscribed
         try:
             return read_facts(pool, self.location, self._database, prefix, timeout)
         except ServerError as error:

@@ -1,4 +1,4 @@
-"""How many connections may lie idle, for how long, and which of them are used again."""
+"""Limits of idle connections: their number, their age, and when they are checked before use."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ import random
 from typing import Final
 
 MAX_IDLE: Final = 64
-"""Idle connections of threads that one process keeps to one server. A rush of more of them closes the others at its end."""
+"""The number of idle connections that the threads of one process keep to one server. Further ones are closed when they
+are returned."""
 
 MAX_IDLE_TIME: Final = 60.0
-"""Seconds after which an idle connection of threads is closed, unless it is the only one."""
+"""Seconds after which an idle connection of threads is closed, unless it is the most recently used one."""
 
 IDLE_CHECK_AFTER: Final = 0.05
-"""Seconds after which an idle connection is looked at before it is used. What the server closed meanwhile isn't written
-to: nobody could tell such a request from one whose answer was lost, and a release would take "not mine" for its own
-work. Looking costs some microseconds, so a busy connection is spared it."""
+"""Seconds after which an idle connection is checked before it is used, so that no request is written to one that the
+server has closed: such a request can't be distinguished from one with a lost reply, and a repeated release would report
+a loss as its own success. The check takes some microseconds, so a busy connection skips it."""
 
 
 class LastTimeout:
-    """Of all idle connections to one server, of threads and loops.
+    """The time of the last request to one server that timed out, shared by the connections of threads and loops.
 
-    After a power cut, or behind a firewall that has forgotten them, connections are dead and say nothing of it. Each would
-    cost its next request a timeout, so the first one that does condemns all that were used before.
+    After a power cut, or behind a firewall that has dropped their state, connections are dead without a notice. Each of
+    them would cost its next request a timeout. After the first timeout all connections that were last used before it are
+    therefore closed.
 
     Attributes:
-        at: when a request went unanswered last.
+        at: the time on the package's clock; 0.0 if no request timed out.
     """
 
     __slots__ = ("at",)
@@ -34,5 +36,5 @@ class LastTimeout:
 
 
 def lifetime(max_age: float) -> float:
-    """A little less than the greatest age: connections that were opened at once aren't replaced at once."""
+    """Return 80 to 100 % of ``max_age`` at random, so that connections opened together aren't replaced together."""
     return max_age * random.uniform(0.8, 1.0)  # noqa: S311 - no secret

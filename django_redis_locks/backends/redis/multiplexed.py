@@ -1,8 +1,8 @@
-"""One connection that all tasks of a loop share. Requests leave as they come, and replies are matched in order.
+"""One connection that all tasks of an event loop share: pipelined requests, with replies matched in order.
 
-Each request has a slot, and keeps it when its caller is gone: a slot that is skipped would shift every later answer to the
-wrong caller. The requests of one turn of the loop leave in one write. One that waits long says nothing of the connection;
-only when no answer at all comes for ``socket_timeout`` is it given up, and then all its slots are unanswered.
+Each request has a slot (a future). A cancelled request keeps its slot, because a missing slot would assign every later
+reply to the wrong caller. The requests of one loop iteration are sent in one write. A single slow reply is no failure; the
+connection is closed, and all its requests fail, when no reply at all arrives for ``socket_timeout`` seconds.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ if TYPE_CHECKING:
 
 
 class MultiplexedConnection(asyncio.BufferedProtocol):
-    """Attributes:
-    open: it may be asked now.
-    paused: it has more to write than the server reads.
-    rested: when it will have lain idle for so long that the server may have closed it.
-    replace_at: when it is to be replaced.
-    cause: why it is closed; None while it isn't.
+    """The protocol of a connection shared by the tasks of one loop.
+
+    Attributes:
+        open: requests may be sent now.
+        paused: the transport's write buffer is full.
+        retired: it is to be closed after its last outstanding reply.
+        idle_check_at: when an idle connection has to be checked before use.
+        replace_at: when it has to be replaced.
+        cause: why it was closed; None before.
     """
 
     def __init__(
@@ -58,7 +61,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         self._unsent: list[bytes] = []
         self._silent_since = 0.0
         self._has_replied = False
-        """It brought an answer once, so when it is closed a new one is worth a try."""
+        """Whether a reply arrived on it. If so, a request that fails because it was closed may succeed on a new one."""
         self._timer_set = self._timeout is None
         self._drain_waiters: list[asyncio.Future[None]] = []
         self._reader = Reader()
@@ -74,7 +77,11 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         return bool(self._slots)
 
     def execute(self, request: bytes) -> asyncio.Future[Any]:
-        """Send a request; its reply will be the future's result, or a ``Failure`` its exception."""
+        """Send a request.
+
+        Returns:
+            A future. Its result is the reply, which may be a ``ServerError``; its exception is a ``Failure``.
+        """
         slots = self._slots
         slot = self._future()
         try:
@@ -89,7 +96,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
                 self._transport.write(request)
                 if not self._timer_set:
                     self._set_timer()
-        except BaseException as error:  # it may have been queued by half
+        except BaseException as error:  # the request may be in one of the two queues only
             slot.cancel()
             self.close(error)
             raise
@@ -104,24 +111,24 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
             raise
 
     async def drained(self) -> None:
-        """Wait while it has more to write than the server reads."""
+        """Wait until the write buffer has room or the connection is closed."""
         while self.paused and self.cause is None:
             waiter = self._future()
             self._drain_waiters.append(waiter)
             await waiter
 
     def retire(self) -> None:
-        """Close it as soon as nobody waits for an answer any more."""
+        """Accept no more requests, and close the connection when no caller waits for a reply."""
         self.open, self.retired = False, True
         if all(slot.done() for slot in self._slots):
             self.close(ConnectionError("the connection was replaced"))
 
     def close(self, cause: BaseException) -> None:
-        """Close it at once; what was asked goes unanswered."""
+        """Close the connection at once; outstanding requests fail with ``cause``."""
         if self.cause is not None:
             return
         self.open = False
-        why = cause if isinstance(cause, Exception) else ConnectionError("an exchange was interrupted")
+        why = cause if isinstance(cause, Exception) else ConnectionError("a request was interrupted")
         self.cause = why
         slots, self._slots = self._slots, deque()
         adrop(self.redispy_connection)
@@ -154,27 +161,28 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
             else:
                 replies = self._reader.feed(data)
             if len(replies) >= len(slots) and (len(replies) > len(slots) or self._reader.replying):
-                raise ProtocolError(SURPLUS_DATA)  # whose answer is whose? None of them is given out
+                raise ProtocolError(SURPLUS_DATA)  # replies can't be assigned to requests any more
             for reply in replies:
                 if reply.__class__ is ServerError and is_demotion(reply):
                     self._reject(slots[0], reply)
                 elif not slots[0].done():
                     slots[0].set_result(reply)
-                slots.popleft()  # only now: who interrupts us here costs the connection, and nobody waits in vain
+                slots.popleft()  # last: if a signal handler raises before, close() still fails this slot
             if replies:
                 self._has_replied = self._has_replied or self.replace_at > 0.0
                 self._silent_since = at = now()
                 self.idle_check_at = at + IDLE_CHECK_AFTER
                 if self.retired:
                     self.retire()
-        except Exception as error:  # noqa: BLE001 - whatever it is, later answers can't be matched
+        except Exception as error:  # noqa: BLE001 - after any error later replies can't be matched
             self.close(error)
         except BaseException as error:
             self.close(error)
             raise
 
     def _reject(self, slot: asyncio.Future[Any], error: ServerError) -> None:
-        """A new connection may lead to another server: the next request opens one, and this one too if it was served once."""
+        """Fail a request with a demotion error. A new connection may lead to another server, so the next request opens one;
+        this request is retried on it if the connection had replied before."""
         on_reused_connection, self.replace_at = self._has_replied, 0.0
         if not slot.done():
             slot.set_exception(Failure(error, sent=True, on_reused_connection=on_reused_connection))
@@ -196,9 +204,9 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
     # Silence
 
     def _set_timer(self) -> None:
-        assert self._timeout is not None  # noqa: S101 - else it is said to be watched
+        assert self._timeout is not None  # noqa: S101 - without a timeout no timer is set
         at = self._silent_since + self._timeout
-        ref = weakref.ref(self)  # an alarm that was set doesn't keep it, and its loop
+        ref = weakref.ref(self)  # a pending timer must not keep the connection and its loop in memory
 
         def on_timer() -> None:
             this = ref()
@@ -208,17 +216,17 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
         self._timer_set = True
         try:
             timers.call_at(at, on_timer)
-        except LockBackendError:  # no thread to be had
+        except LockBackendError:  # no thread can be started
             self._loop.call_later(at - now(), self._check_timeout)
 
     def _call_soon(self, callback: Callable[[], object]) -> None:
         try:
             self._loop.call_soon_threadsafe(callback)
         except RuntimeError:
-            pass  # the loop is closed: nobody waits there any more
+            pass  # the loop is closed: no caller waits
 
     def _check_timeout(self) -> None:
-        """Was it silent for too long? Nothing is done to the hot path but for the time of the last answer."""
+        """Runs when the timer fires: set it again if a reply has arrived since. A request itself records only a time."""
         assert self._timeout is not None  # noqa: S101
         if self.cause is not None:
             return
@@ -226,7 +234,7 @@ class MultiplexedConnection(asyncio.BufferedProtocol):
             self._timer_set = False  # until the next request
         elif now() < self._silent_since + self._timeout:
             self._set_timer()
-        else:  # the loop may have been blocked: let it read first
+        else:  # the loop may have been blocked: let it read pending data first
             self._loop.call_soon(self._loop.call_soon, self._check_silence, self._silent_since)
 
     def _check_silence(self, silent_since: float) -> None:

@@ -1,8 +1,8 @@
-"""All contact with redis-py's internals.
+"""The only module that uses redis-py's internals.
 
-redis-py makes a connection: it finds the address, encrypts, logs in and agrees on a protocol. Then we take its socket, or
-its transport: the command layer, pool and parsers above it cost more than the round trip, and hide which request went
-unanswered. Its connection object is kept as long, since it closes what it made when it goes.
+redis-py opens a connection: it resolves the address, starts TLS, logs in and negotiates the protocol. After that this
+package uses the socket or transport directly: redis-py's command layer, pool and parsers cost more than the round trip,
+and hide which request has no reply. The connection object is kept referenced, since its finalizer closes the socket.
 """
 
 from __future__ import annotations
@@ -30,12 +30,17 @@ if TYPE_CHECKING:
 
 
 MAX_HANDSHAKE_BYTES: Final = 2**20
-"""Bytes that a server may say while a connection is opened: it says some hundred."""
+"""The number of bytes that a server may send while a connection is opened. Usual are some hundred."""
 
 
 class Failure(Exception):
-    """An exchange failed; ``sent`` tells whether the server may have got it, ``on_reused_connection`` whether a fresh connection may
-    do better."""
+    """A connection failed before the reply arrived.
+
+    Attributes:
+        cause: the exception.
+        sent: the server may have received the request.
+        on_reused_connection: the connection was used before, so a new one may succeed.
+    """
 
     def __init__(self, cause: Exception, *, sent: bool, on_reused_connection: bool) -> None:
         super().__init__(str(cause).rstrip(".") or type(cause).__name__)
@@ -47,8 +52,8 @@ class Failure(Exception):
 def connection_makers(
     url: str, options: dict[str, Any]
 ) -> tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any]]:
-    """What makes a connection to a URL, with redis-py's keyword options: a synchronous one, an asynchronous one, and one to
-    listen on, where messages are replies like others.
+    """Return three functions that make a connection to a URL with redis-py's keyword options: a synchronous one, an
+    asynchronous one, and a synchronous one with RESP2, where Pub/Sub messages arrive as replies.
 
     Raises:
         ValueError, TypeError: the URL or an option is unknown to redis-py.
@@ -63,21 +68,21 @@ def connection_makers(
         first = pool.connection_class(**pool.connection_kwargs)
     except TypeError as error:
         raise unknown_option(error, pool.connection_class) from None
-    except redis.DataError as error:  # a login and a credential_provider
-        raise ValueError(f"OPTIONS and LOCATION don't go together: {error}") from None
+    except redis.DataError as error:  # such as a login together with a credential_provider
+        raise ValueError(f"OPTIONS and LOCATION conflict: {error}") from None
     for name in pool.connection_kwargs.keys() & {"socket_timeout", "socket_connect_timeout"}:
         validate_seconds(pool.connection_kwargs[name], name)
     connection_class = _with_deadline(pool.connection_class)
     kwargs = _without_maintenance_notices(pool.connection_kwargs)
     akwargs = _without_maintenance_notices(apool.connection_kwargs)
-    if getattr(first, "driver_info", None) is not None:  # to look up its own version takes longer than to connect
+    if getattr(first, "driver_info", None) is not None:  # looking up its own version takes longer than connecting
         kwargs["driver_info"] = akwargs["driver_info"] = first.driver_info
-    # Handshakes go through redis-py's own parsers: hiredis's don't tell what else they have read
+    # Handshakes use redis-py's own parsers: hiredis's don't show what else they have read
     kwargs["parser_class"], akwargs["parser_class"] = _RESP2Parser, _AsyncRESP2Parser
 
     def make(**more: Any) -> Any:
         connection: Any = connection_class(**kwargs | more)
-        # and through its own packer: hiredis's crashes the process when a signal handler raises inside of it
+        # and its own packer: hiredis's crashes the process when a signal handler raises inside it
         connection._command_packer = PythonRespSerializer(connection._buffer_cutoff, connection.encoder.encode)
         return connection
 
@@ -85,16 +90,17 @@ def connection_makers(
 
 
 def _verify_host(kwargs: dict[str, Any]) -> None:
-    """Whoever has a certificate of the same authority for another host isn't our server. Before redis-py 6 its default is to
-    trust it all the same."""
+    """Require that the certificate names the host. Before version 6 redis-py accepts a certificate of the same authority
+    for any host by default."""
     unverified = kwargs.get("ssl_cert_reqs", "required") in {None, "none", ssl.CERT_NONE}
     kwargs.setdefault("ssl_check_hostname", not unverified)
 
 
 def validate_seconds(value: object, option: str) -> float:
-    """
+    """Return a number of seconds unchanged.
+
     Raises:
-        ValueError: no length of time. None would wait for ever for a server that keeps silent.
+        ValueError: it isn't a positive, finite number. None is refused too: it would wait for ever for a silent server.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
         raise ValueError(f"the option {option} is a number of seconds above 0, such as 2.0, not {value!r}")
@@ -102,7 +108,8 @@ def validate_seconds(value: object, option: str) -> float:
 
 
 def _without_maintenance_notices(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Without a server's notices of its maintenance: who would act on them, redis-py's command layer, isn't there."""
+    """Leave out the options for a server's maintenance notices: only redis-py's command layer, which isn't used, handles
+    them."""
     return {name: value for name, value in kwargs.items() if "maint_notifications" not in name}
 
 
@@ -110,10 +117,16 @@ def _without_maintenance_notices(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def connect(connection: Any, deadline: float | None = None) -> Any:
-    """Open a connection, be done by ``deadline`` of our clock, if there is one, and return its socket, on which all is quiet.
+    """Open a connection and return its socket, on which no data is pending.
 
-    ``deadline`` is ``connect_time_limit`` from now, unless it is given. A server that sends a byte now and then would otherwise hold up
-    a handshake for ever."""
+    Args:
+        deadline: when the handshake must be finished, on the package's clock; by default ``connect_time_limit`` from
+            now. Without it a server that sends single bytes could delay the handshake for ever.
+
+    Raises:
+        TimeoutError, OSError: the connection couldn't be opened in time.
+        ProtocolError: the server sent more than the replies of the handshake.
+    """
     if deadline is None and (limit := connect_time_limit(connection)) is not None:
         deadline = now() + limit
     connection.deadline = deadline
@@ -133,7 +146,7 @@ def connect(connection: Any, deadline: float | None = None) -> Any:
 
 
 def connect_time_limit(connection: Any) -> float | None:
-    """Seconds in which a connection is to be opened, encrypted and logged in; None is for ever."""
+    """Return the seconds in which a connection must be opened, encrypted and logged in; None is unlimited."""
     if connection.socket_timeout is None:
         return None
     usual: float | None = connection.socket_connect_timeout
@@ -142,14 +155,14 @@ def connect_time_limit(connection: Any) -> float | None:
 
 
 def _with_deadline(connection_class: Any) -> Any:
-    """A class of connections that are opened by an end, if one is set."""
+    """Return a subclass that opens its connections before ``deadline``, if it is set."""
 
     class DeadlineConnection(connection_class):  # type: ignore[misc]
         deadline: float | None = None
 
         @property
         def socket_connect_timeout(self) -> float | None:
-            """For one address of a host, which may have many."""
+            """Seconds for one address of the host, which may have many."""
             usual: float | None = self._socket_connect_timeout
             left = None if self.deadline is None else max(self.deadline - now(), 0.001)
             return min((each for each in (usual, left) if each is not None), default=None)
@@ -166,7 +179,7 @@ def _with_deadline(connection_class: Any) -> Any:
             if self.deadline is None:
                 return super()._wrap_socket_with_ssl(sock)
             recv_timeout = sock.gettimeout()
-            sock.settimeout(max(self.deadline - now(), 0.001))  # of the whole handshake
+            sock.settimeout(max(self.deadline - now(), 0.001))  # for the whole TLS handshake
             wrapped = super()._wrap_socket_with_ssl(sock)
             wrapped.settimeout(recv_timeout)
             return wrapped
@@ -175,7 +188,7 @@ def _with_deadline(connection_class: Any) -> Any:
 
 
 class _DeadlineSocket:
-    """A socket during a handshake: its calls raise TimeoutError from ``deadline`` on, and if it brings too much."""
+    """A socket during a handshake: its calls raise TimeoutError after ``deadline``, and ProtocolError after too many bytes."""
 
     def __init__(self, sock: Any, deadline: float) -> None:
         self.sock = sock
@@ -194,7 +207,7 @@ class _DeadlineSocket:
         data: bytes = self._with_time_left().recv(*how)
         self._bytes_left -= len(data)
         if self._bytes_left < 0:
-            raise ProtocolError("no reply to a login is so long")
+            raise ProtocolError(f"the replies to a handshake have more than {MAX_HANDSHAKE_BYTES} bytes")
         return data
 
     def sendall(self, data: bytes) -> None:
@@ -205,7 +218,7 @@ class _DeadlineSocket:
 
 
 def drop(connection: redis.Connection) -> None:
-    """Close it, and nothing of what wasn't sent will be."""
+    """Close a connection and discard unsent bytes."""
     sock: Any = connection._sock
     connection._sock = None
     if sock is not None:
@@ -221,13 +234,18 @@ def socket_of(connection: redis.Connection) -> Any:
 
 
 async def aconnect(connection: redis.asyncio.Connection, protocol: asyncio.BufferedProtocol) -> asyncio.Transport:
-    """Open a connection, and have its transport serve this protocol from now on."""
+    """Open a connection and set ``protocol`` as the protocol of its transport.
+
+    Raises:
+        OSError, ProtocolError: the connection couldn't be opened, or the server sent more than the replies of the
+            handshake.
+    """
     await connection.connect()
     writer, reader = connection._writer, connection._reader
     if writer is None or reader is None:
         raise ConnectionError("the connection was closed")
     transport: Any = writer.transport
-    transport.pause_reading()  # uvloop chooses how to read when it begins to
+    transport.pause_reading()  # uvloop decides when reading starts which kind of protocol it serves
     if reader.at_eof() or reader.exception() is not None:
         raise ConnectionError("the server closed the connection")
     early = bytes(reader._buffer)  # type: ignore[attr-defined]
@@ -239,14 +257,15 @@ async def aconnect(connection: redis.asyncio.Connection, protocol: asyncio.Buffe
 
 
 def adrop(connection: redis.asyncio.Connection) -> None:
-    """Close it at once. Its writer warns of a transport that it hasn't seen closed, and so does the connection."""
+    """Abort the transport. The references are removed first: the finalizers of writer and connection warn of an open
+    transport."""
     writer = connection._writer
     connection._reader = connection._writer = None
     if writer is not None:
         try:
             writer.transport.abort()
         except RuntimeError:
-            pass  # its loop is closed: the collector closes it
+            pass  # its loop is closed: the garbage collector closes the socket
 
 
 def asocket_of(connection: redis.asyncio.Connection) -> Any:
@@ -254,7 +273,11 @@ def asocket_of(connection: redis.asyncio.Connection) -> Any:
 
 
 def _refuse_early_replies(data: bytes) -> None:
-    """Whatever a server has said behind its last answer, before we asked for anything: only what it may push."""
+    """Check the bytes that arrived after the handshake and before the first request.
+
+    Raises:
+        ProtocolError: they are anything but complete RESP3 pushes.
+    """
     reader = Reader()
     if data and (reader.feed(data) or not reader.idle):
         raise ProtocolError(SURPLUS_DATA)

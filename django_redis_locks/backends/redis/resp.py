@@ -1,7 +1,7 @@
-"""RESP, the protocol of Redis: requests become bytes, and bytes become replies.
+"""RESP, the protocol of Redis: packs requests and parses replies.
 
-One reader serves threads and loops, RESP2 and RESP3. It takes nothing on trust: what is no RESP, or of a length that no
-answer to us has, is an error at once, and not a wait for more that never comes.
+One parser serves threads and event loops, RESP2 and RESP3. Malformed data and lengths that no reply to this package has
+are an error at once, instead of a wait for bytes that never arrive.
 """
 
 from __future__ import annotations
@@ -15,30 +15,31 @@ if TYPE_CHECKING:
 CRLF: Final = b"\r\n"
 
 MAX_REPLY_BYTES: Final = 128 * 2**20
-"""Bytes of a reply, which may hold a value of a cache. More isn't kept in memory, whatever a server announces."""
+"""The number of bytes of a reply, which may hold a cached value. More isn't kept in memory, whatever length the server
+announces."""
 
 RECV_BUFFER: Final = 65536
-"""Bytes that one look at a socket brings at most. Most answers have five; a cache's value may have many."""
+"""The number of bytes that one ``recv`` reads. Most replies have five; a cached value may have many."""
 
 MAX_MEMBERS: Final = 2**16
-"""Members of an array: a script of ours returns a dozen."""
+"""The number of members of an array. The scripts return a dozen."""
 
 MAX_DEPTH: Final = 16
-"""Arrays in arrays: ours have none."""
+"""The nesting depth of arrays. The scripts return none in arrays."""
 
 
-SURPLUS_DATA: Final = "the server says more than it was asked for"
+SURPLUS_DATA: Final = "the server sent more data than was requested"
 
 
 class ProtocolError(Exception):
-    """These bytes are no RESP, or more than was asked for."""
+    """The received bytes are not RESP, or no reply to a request."""
 
 
 class ServerError(Exception):
-    """An error reply: a value, not raised while it is read.
+    """An error reply. Parsing returns it as a value.
 
     Attributes:
-        code: its first word, such as OOM.
+        code: its first word, such as OOM; "" if that isn't in capitals.
     """
 
     def __init__(self, text: str) -> None:
@@ -49,11 +50,11 @@ class ServerError(Exception):
 
 
 class _Push(list[Any]):
-    """What a server says unasked, in RESP3."""
+    """A RESP3 push: data that the server sends without a request."""
 
 
 class _IncompleteError(Exception):
-    """So many bytes are missing, at least."""
+    """The data ends inside a reply; at least ``missing`` bytes are missing."""
 
     def __init__(self, missing: int = 1) -> None:
         self.missing = missing
@@ -63,7 +64,7 @@ class _IncompleteError(Exception):
 
 
 def pack(*values: str | int | bytes) -> bytes:
-    """A request. By hand, since hiredis's packer crashes the process when a signal handler raises inside of it."""
+    """Return a request as bytes. hiredis's packer isn't used: it crashes the process when a signal handler raises inside it."""
     return b"*%d\r\n" % len(values) + b"".join(map(pack_value, values))
 
 
@@ -73,14 +74,14 @@ def pack_value(value: str | int | bytes) -> bytes:
 
 
 class _Packed(dict[Any, bytes]):
-    """Values as they stand in requests. Most of them recur, such as a lease, a kind or a holder."""
+    """A cache of packed arguments. Most arguments recur, such as a lease, a kind or a holder."""
 
     MAX_ENTRIES = 2048
     MAX_BYTES = 100
 
     def __missing__(self, value: str | int | bytes) -> bytes:
         packed = pack_value(value)
-        if len(packed) <= self.MAX_BYTES:  # not what somebody stores
+        if len(packed) <= self.MAX_BYTES:  # long ones are stored values, which don't recur
             if len(self) >= self.MAX_ENTRIES:
                 self.clear()
             self[value] = packed
@@ -88,18 +89,18 @@ class _Packed(dict[Any, bytes]):
 
 
 packed: Callable[[Any], bytes] = _Packed().__getitem__
-"""As ``pack_value``, looked up."""
+"""``pack_value`` with a cache."""
 
 
 # Replies
 
 COMMON_REPLIES: Final[dict[bytes, Any]] = {b":0\r\n": 0, b":1\r\n": 1, b":2\r\n": 2, b"$-1\r\n": None, b"_\r\n": None}
-"""The commonest replies, read by looking them up."""
+"""The most common replies, which are looked up instead of parsed."""
 
 _NUMBERS: Final = {b":%d" % number: number for number in range(-2, 100)}
 _SIZES: Final = {b"$%d" % number: number for number in range(100)}
 _COUNTS: Final = {b"*%d" % number: number for number in range(1, 20)}
-"""Lines that are read by looking them up, too."""
+"""Lines that are looked up, too."""
 
 _integer = re.compile(rb"-?\d{1,19}").fullmatch
 _big_number = re.compile(rb"[-+]?\d{1,400}").fullmatch
@@ -108,15 +109,17 @@ _TYPE_BYTES: Final = frozenset(b":+-$*_,#(!=%~>|")
 
 
 def read_simple(data: bytes) -> Any:
-    """The reply that these bytes are, or ``NOT_SIMPLE`` if they are something else than one whole number, as a fence is, one
-    whole text, as a value is, or one whole array of a few values.
+    """Parse bytes that are one complete integer, bulk string or short array: a fast path for the usual replies.
+
+    Returns:
+        The reply; ``NOT_SIMPLE`` if the bytes are anything else.
 
     Raises:
-        ProtocolError: this is no RESP.
+        ProtocolError: the data is not RESP.
     """
     if data[:1] == b":" and data[-2:] == CRLF and (digits := data[1:-2]).isdigit():
         return int(digits)
-    if data[:1] == b"$":  # it may be long, and to look for the ends of lines in it takes its time
+    if data[:1] == b"$":  # it may be long: don't split it into lines
         end = data.find(CRLF, 0, 13)
         size = data[1 : max(end, 1)]
         whole = size.isdigit() and len(data) == end + int(size) + 4 and data[-2:] == CRLF
@@ -137,7 +140,7 @@ NOT_SIMPLE: Final = object()
 
 
 class Reader:
-    """Bytes in, as they come; whole replies out. What a server pushes is no reply."""
+    """Parses replies from chunks of bytes. Pushes are discarded."""
 
     __slots__ = ("_missing", "_parts", "_size_so_far")
 
@@ -147,19 +150,19 @@ class Reader:
 
     @property
     def idle(self) -> bool:
-        """Between two replies."""
+        """Whether the data so far ends with a complete reply."""
         return not self._parts
 
     @property
     def replying(self) -> bool:
-        """A reply has begun that isn't whole yet; one that may follow a push, or is pushed, has not."""
+        """Whether the incomplete data begins a reply, rather than a push or an attribute."""
         return bool(self._parts) and self._parts[0][:1] not in {b">", b"|"}
 
     def feed(self, data: bytes) -> list[Any]:
-        """The replies that these bytes complete; an error reply is a ``ServerError``.
+        """Return the replies that these bytes complete; an error reply is a ``ServerError``.
 
         Raises:
-            ProtocolError: this is no RESP. Nothing that comes behind it can be read.
+            ProtocolError: the data is not RESP, and nothing after it can be parsed.
         """
         if self._parts:
             self._parts.append(data)
@@ -202,11 +205,11 @@ class Reader:
 
 def _check_type_byte(line: bytes) -> None:
     if line[0] not in _TYPE_BYTES or len(line) > 2**16:
-        raise ProtocolError(f"no RESP: {line[:40]!r}")
+        raise ProtocolError(f"not RESP: {line[:40]!r}")
 
 
 def _value(lines: list[bytes], at: int, last: int, depth: int) -> tuple[Any, int]:
-    """The value whose first line is ``lines[at]``, and the number of the line behind it. ``lines[last]`` isn't whole."""
+    """Return the value that begins at ``lines[at]``, and the index of the line after it. ``lines[last]`` is incomplete."""
     if at >= last:
         if lines[last]:
             _check_type_byte(lines[last])
@@ -219,14 +222,14 @@ def _value(lines: list[bytes], at: int, last: int, depth: int) -> tuple[Any, int
         if rest == b"-1":
             return None, at + 1
         text, at = _bulk(lines, at + 1, last, _length(line, MAX_REPLY_BYTES))
-        if type_byte == b"=":  # of which the first four bytes say what text it is
+        if type_byte == b"=":  # its first four bytes are the format
             text = text[4:]
         return (_server_error(text) if type_byte == b"!" else text), at
     if type_byte in {b"*", b"~", b">", b"%", b"|"}:
         if rest == b"-1":
             return None, at + 1
         if depth == MAX_DEPTH or (type_byte in {b">", b"|"} and depth):
-            raise ProtocolError(f"no reply to us: {line!r} inside of another one")
+            raise ProtocolError(f"a reply is nested too deeply: {line!r}")
         return _aggregate(lines, at + 1, last, depth, type_byte, _length(line, MAX_MEMBERS))
     return _simple(type_byte, rest), at + 1
 
@@ -247,7 +250,7 @@ def _simple(type_byte: bytes, rest: bytes) -> Any:
             return float(rest)
         except ValueError:
             pass
-    raise ProtocolError(f"no RESP: {(type_byte + rest)[:40]!r}")
+    raise ProtocolError(f"not RESP: {(type_byte + rest)[:40]!r}")
 
 
 def _server_error(text: bytes) -> ServerError:
@@ -256,28 +259,28 @@ def _server_error(text: bytes) -> ServerError:
 
 def _length(line: bytes, maximum: int) -> int:
     if not _size(line, 1) or (length := int(line[1:])) > maximum:
-        raise ProtocolError(f"no RESP: {line[:40]!r}")
+        raise ProtocolError(f"not RESP: {line[:40]!r}")
     return length
 
 
 def _bulk(lines: list[bytes], at: int, last: int, length: int) -> tuple[bytes, int]:
-    """A text may have ends of lines in it."""
+    """Return a bulk string, which may contain CRLF, and the index of the line after it."""
     end, found = at, len(lines[at])
     while found < length and end < last:
         end += 1
         found += 2 + len(lines[end])
-    if end == last:  # its own end, of two bytes, may have come by half
+    if end == last:  # of its CRLF only the first byte may have arrived
         if found > length + 1 or (found == length + 1 and not lines[end].endswith(b"\r")):
-            raise ProtocolError(f"a text of {length} bytes goes on behind them")
+            raise ProtocolError(f"a bulk string of {length} bytes isn't followed by CRLF")
         raise _IncompleteError(length + 2 - found)
     if found != length:
-        raise ProtocolError(f"a text of {length} bytes goes on behind them")
+        raise ProtocolError(f"a bulk string of {length} bytes isn't followed by CRLF")
     return (lines[at] if end == at else CRLF.join(lines[at : end + 1])), end + 1
 
 
 def _aggregate(lines: list[bytes], at: int, last: int, depth: int, type_byte: bytes, length: int) -> tuple[Any, int]:
     members, at = _members(lines, at, last, 2 * length if type_byte in {b"%", b"|"} else length, depth)
-    if type_byte == b"|":  # about the value behind it
+    if type_byte == b"|":  # an attribute of the value after it
         return _value(lines, at, last, depth)
     if type_byte == b"%":
         return _dict(members), at
@@ -285,8 +288,9 @@ def _aggregate(lines: list[bytes], at: int, last: int, depth: int, type_byte: by
 
 
 def _members(lines: list[bytes], at: int, last: int, length: int, depth: int) -> tuple[list[Any], int]:
-    """So many values. Integers and short texts, of which most answers consist, are read right here."""
-    if length > last - at + 64:  # each has a line at least; don't read them anew with every chunk that comes
+    """Return ``length`` values and the index of the line after them. Integers and short strings, which most replies consist
+    of, are parsed inline."""
+    if length > last - at + 64:  # each has a line at least: don't parse all of them again with every chunk
         raise _IncompleteError(3 * (length - last + at))
     members: list[Any] = [None] * length
     for index in range(length):
@@ -312,4 +316,4 @@ def _dict(members: list[Any]) -> dict[Any, Any]:
     try:
         return dict(zip(members[::2], members[1::2], strict=True))
     except TypeError:
-        raise ProtocolError("no reply to us: a map with a collection for a key") from None
+        raise ProtocolError("a map has a collection as a key") from None

@@ -1,6 +1,6 @@
-"""What a server refuses, in words that help; and what redis-py refuses to be told.
+"""Classifies the errors of a server and suggests fixes.
 
-It refuses in a reply of its own, or while redis-py shakes hands with it.
+An error arrives as a reply, or as an exception of redis-py during the handshake.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from ...core.suggestions import closest, did_you_mean
 from .resp import ServerError
 
 ERROR_REPLIES = (ServerError, ResponseError, BusyLoadingError, AuthenticationError)
-"""Answers all the same: to redis-py a server that is loading has no connection, nor has one that doesn't know us."""
+"""Exceptions that stand for an error reply. redis-py reports a server that is loading, or that rejects the login, as a
+connection error."""
 
 TRANSIENT_CODES = {"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY", "OOM"}
-"""A failover, a restart, a slow script of another client, or no memory until something expires: over soon."""
+"""Errors that end by themselves: a failover, a restart, a slow script of another client, no memory until keys expire."""
 
 DEMOTED_CODES = {"READONLY", "MASTERDOWN", "LOADING", "NOAUTH"}
-"""The server at the other end isn't what it was when we connected: behind the same address another one may be the master
-now, or the same one after a restart."""
+"""The server has changed since the connection was opened: it is no longer the master, or restarted. A new connection to the
+same address may lead to the master."""
 
 NOT_EXECUTED_CODES = TRANSIENT_CODES | {"FENCE", "NOAUTH", "WRONGPASS", "CROSSSLOT", "MOVED"}
-"""Said before anything was done. What else stops a script, such as a right that is missing, may stop it half-way."""
+"""Errors raised before a script changes anything. Others, such as a missing right, may stop a script half-way."""
 
 _LOGIN_HINT = (
     ". Correct the login in LOCATION: redis://user:password@host:port/db, or redis://:password@… for a password alone"
@@ -46,7 +47,7 @@ HINTS = {
 
 
 def suggest_fix(problem: str, location: str) -> str:
-    """What to do about a server that can't be reached."""
+    """Return advice about a server that can't be reached."""
     if "max number of clients" in problem:
         return "Raise its maxclients, or let fewer processes connect"
     if "certificate verify failed" in problem:
@@ -66,7 +67,7 @@ def suggest_fix(problem: str, location: str) -> str:
 
 
 def error_code(error: Exception) -> str:
-    """The code of a server's refusal, such as OOM. redis-py makes classes of some and strips them from the text."""
+    """Return the code of a server's error, such as OOM. redis-py turns some codes into classes and removes them from the text."""
     text = str(error)
     code = _CODE_OF_CLASS.get(type(error).__name__)
     if isinstance(error, ServerError) and error.code not in {"ERR", ""}:
@@ -81,15 +82,15 @@ def error_code(error: Exception) -> str:
 
 
 def is_demotion(error: ServerError) -> bool:
-    """Whether a new connection may lead to another server, which doesn't refuse."""
+    """Return whether a new connection may lead to another server, which doesn't return this error."""
     return error_code(error) in DEMOTED_CODES
 
 
 _DENIED_IN_SCRIPT = "user executing the script can't", "ACL failure in script"
-"""What Redis 7.0, and later ones, say instead of NOPERM when a script uses a command or key that its user may not."""
+"""Texts that Redis 7.0 and later versions return instead of NOPERM if the user of a script lacks a right."""
 
 _code_inside_script = re.compile(r"@user_script: ?\d+: -?([A-Z]{3,}) ").search
-"""Where Redis 6.2 puts the code of an error that a script met."""
+"""Finds the code of an error inside a script in an error reply of Redis 6.2."""
 
 
 _CODE_OF_CLASS = {

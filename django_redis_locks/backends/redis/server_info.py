@@ -1,7 +1,7 @@
-"""What a server says of itself: in INFO, in CONFIG, and by what it lets us do.
+"""Reads the version, configuration and state of a server, and the rights of the user.
 
-Which commands it lets us do is found out by doing them, on a key that isn't there, so that nothing changes; a user who
-may not read the ACL, and a server that has none, need no other way.
+Rights are checked by executing each command on a missing key, which changes nothing. This needs no right to read the ACL,
+and works on servers without one.
 """
 
 from __future__ import annotations
@@ -41,17 +41,24 @@ PROBES: dict[str, tuple[str, ...]] = {
     "zrevrangebyscore": ("ZREVRANGEBYSCORE", "KEY", "0", "0"),
     "subscribe": ("SUBSCRIBE", "CHANNEL"),
 }
-"""Each command that locks need, so that it does nothing. The last one leaves the connection good for nothing else."""
+"""Each command that locks need, with arguments that have no effect. The last one leaves the connection in subscriber
+mode."""
 
 _INFO_COMMANDS = (("HELLO",), ("INFO",), ("CONFIG", "GET", "appendfsync"), ("CONFIG", "GET", "save"))
 
 
 def read_facts(pool: ConnectionPool, address: str, database: str, prefix: str, timeout: float) -> Facts:
-    """The facts of a server, by a wire of one's own, within so many seconds.
+    """Read the facts of a server.
+
+    Args:
+        pool: a pool that isn't used for anything else, since its connection ends up subscribed.
+        address: the location, without its password.
+        prefix: the rights on keys and channels that begin with it are checked.
+        timeout: seconds for all requests together.
 
     Raises:
         Failure: the connection failed.
-        Refusal: it lets nobody do anything.
+        ServerError: the server executes no command at all.
     """
     deadline = now() + timeout
     (ping_reply,) = pool.execute_many([pack("PING")], timeout)  # connects
@@ -112,7 +119,9 @@ def _denied(replies: list[Any], prefix: str) -> Iterator[str]:
         if "unknown command" in str(reply).lower():
             yield command.upper()
         elif reply.code == "NOPERM":
-            subject = _quoted("", str(reply).partition("permission")[2])  # before it, and in quotes, are names
+            subject = _quoted(
+                "", str(reply).partition("permission")[2]
+            )  # the text before it, and in quotes, holds names
             if "run the" in subject:
                 yield f"+{command}"
             else:
@@ -123,7 +132,7 @@ _quoted = re.compile(r"'[^']*'").sub
 
 
 def _parse_info(info_reply: Any) -> dict[str, str]:
-    """INFO, as pairs; empty if the user may not ask for it."""
+    """Return the fields of an INFO reply; empty if the user isn't allowed to read it."""
     if not isinstance(info_reply, bytes):
         return {}
     lines = info_reply.decode(errors="replace").splitlines()
@@ -131,7 +140,7 @@ def _parse_info(info_reply: Any) -> dict[str, str]:
 
 
 def _parse_pairs(reply: Any) -> dict[str, str]:
-    """An array of names and values, as pairs; empty if that was refused."""
+    """Return an array of names and values as a dict; empty if the reply is an error."""
     if not isinstance(reply, list):
         return {}
     words = [word.decode(errors="replace") if isinstance(word, bytes) else "" for word in reply]

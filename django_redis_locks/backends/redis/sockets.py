@@ -1,4 +1,4 @@
-"""What a connection's socket must do that redis-py doesn't have it do."""
+"""Socket options and checks that redis-py doesn't provide."""
 
 from __future__ import annotations
 
@@ -13,26 +13,31 @@ _ABORT = struct.pack("ii", 1, 0)
 
 
 def set_abortive_close(sock: Any) -> None:
-    """When it is closed, bytes that haven't left yet never will."""
+    """Set SO_LINGER 0: closing the socket discards unsent bytes."""
     if sock is not None:
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
         except OSError:
-            pass  # a unix socket: nothing of it travels any more
+            pass  # a Unix socket: unsent bytes are discarded anyway
 
 
 RECV_SLICE = 0.02
-"""A look at a socket lasts so long; then it is taken anew, until its time is up. A signal begins a look anew as well: one
-that comes again and again would otherwise put off its end for ever."""
+"""Seconds that one ``recv`` blocks; it is repeated until the timeout of the request. After a signal
+Python repeats the call with the kernel's full timeout, so a repeated signal could otherwise delay the timeout for ever."""
 
 
 def use_kernel_timeout(sock: Any, timeout: float | None) -> float | None:
-    """Have a socket wait by itself for bytes and for room. Returns its timeout as Python is to know it: None if it does,
-    and ``recv`` then raises BlockingIOError after a ``RECV_SLICE``.
+    """Let the kernel enforce a socket's timeout (SO_RCVTIMEO, SO_SNDTIMEO) instead of Python.
 
-    Python would ask the operating system whether it can send before it sends, and whether there is anything to receive
-    before it receives, a tenth of the time of an exchange. So the timeout is the operating system's, if the socket is
-    one of its own: one of gevent waits by itself, and TLS in Python knows no other way.
+    With a timeout of its own Python polls the socket before each ``send`` and ``recv``, a tenth of the time of a request.
+    Only plain sockets are changed: gevent's wait in its own event loop, and TLS in Python needs Python's timeout.
+
+    Args:
+        timeout: seconds; None is unlimited.
+
+    Returns:
+        Python's own timeout of the socket from now on: None if the kernel enforces it, in which case ``recv`` raises
+        BlockingIOError after ``RECV_SLICE``.
     """
     if timeout is None or getattr(type(sock), "recv", None) is not _socket.socket.recv:
         return timeout
@@ -42,7 +47,7 @@ def use_kernel_timeout(sock: Any, timeout: float | None) -> float | None:
             value = struct.pack("@ll", whole, max(int((seconds - whole) * 1e6), 0 if whole else 1))
             sock.setsockopt(socket.SOL_SOCKET, option, value)
             whole, micros = struct.unpack("@ll", sock.getsockopt(socket.SOL_SOCKET, option, len(value)))
-            if abs(whole + micros / 1e6 - seconds) > RECV_SLICE:  # it counts in other units here
+            if abs(whole + micros / 1e6 - seconds) > RECV_SLICE:  # this platform uses other units
                 return timeout
     except (OSError, struct.error):
         return timeout
@@ -51,10 +56,10 @@ def use_kernel_timeout(sock: Any, timeout: float | None) -> float | None:
 
 
 def read_available(sock: Any) -> bytes:
-    """What can be read from it without waiting. Its timeout is gone then.
+    """Return the bytes that can be read without blocking. Sets the socket's timeout to 0.
 
     Raises:
-        OSError: the other side has closed it.
+        OSError: the server has closed the connection.
     """
     sock.settimeout(0)
     try:
@@ -67,17 +72,17 @@ def read_available(sock: Any) -> bytes:
 
 
 def has_unread_data(sock: Any, python_timeout: float | None) -> bool:
-    """Whether the other side of an idle connection closed it, or said what nobody asked for."""
+    """Return whether an idle connection can't be used: the server has closed it, or sent data without a request."""
     try:
-        said = read_available(sock)
+        data = read_available(sock)
         sock.settimeout(python_timeout)
     except OSError:
         return True
-    return bool(said)
+    return bool(data)
 
 
 def interrupt(sock: Any) -> None:
-    """Have whoever reads from it, in another thread, find it closed."""
+    """Shut a socket down, so that a thread that reads from it returns."""
     if sock is not None:
         try:
             socket.socket.shutdown(sock, socket.SHUT_RDWR)
@@ -86,7 +91,7 @@ def interrupt(sock: Any) -> None:
 
 
 def close_inherited(sock: Any) -> None:
-    """A forked child closes its copy of the parent's socket, without a word to the server."""
+    """Close a forked child's copy of a socket without sending anything to the server."""
     if sock is not None:
         plain = getattr(sock, "_sock", sock)  # asyncio wraps it
         try:

@@ -1,11 +1,11 @@
-"""The inbox of this process: one connection that hears of every lock that its waiters wait for, and of the forced release of
-those that it holds.
+"""The subscriber of this process: one connection that receives the wake-ups of its waiters, and forced releases of locks
+that it holds.
 
-A script that answers "busy" registers the inbox's name, and a script that frees something publishes to the name that
-has waited longest. So only an inbox whose subscription is confirmed has a name to register, and whenever a connection
-was lost every waiter asks once, since what was published meanwhile is lost too.
+A script that finds a lock busy registers the name of the waiter's channel, and a script that frees a lock publishes to the
+channel that was registered first. A channel therefore has a name only while its subscription is confirmed. After a lost
+connection every waiter tries once, since messages published in between are lost.
 
-The thread ends when the process has neither waited nor held anything for a while, and begins again with the next waiter.
+The thread ends when the process has neither waited for nor held a lock for a while, and starts with the next waiter.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ PING = pack("PING")
 
 
 class RedisSubscriber(Subscriber):
+    """Subscribes to the channels of this process on a thread of its own, and reconnects until it is closed."""
+
     def __init__(
         self, make: Callable[[], redis.Connection], handler: MessageHandler, location: str, max_age: float
     ) -> None:
@@ -79,7 +81,7 @@ class RedisSubscriber(Subscriber):
             self._callbacks.append((channel, callback))
             if channel not in self._channels:
                 self._channels.add(channel)
-                self._interrupt()  # and subscribe to all of them anew
+                self._interrupt()  # to subscribe again, to all of them
             if self._thread is None:
                 self._start()
 
@@ -91,7 +93,7 @@ class RedisSubscriber(Subscriber):
         except BaseException as error:
             self._thread = None
             self._run_callbacks()
-            if not isinstance(error, RuntimeError):  # no thread to be had: waiters ask now and then
+            if not isinstance(error, RuntimeError):  # no thread can be started: waiters poll
                 raise
 
     def close(self) -> None:
@@ -102,7 +104,7 @@ class RedisSubscriber(Subscriber):
         self._run_callbacks()
 
     def reconnect(self) -> None:
-        """Subscribe on another connection, at most once a second: that of now may lead to a demoted master."""
+        """Subscribe on a new connection, at most once a second: the current one may lead to a demoted master."""
         with self._mutex:
             if now() >= self._next_reconnect:
                 self._next_reconnect = now() + self._handler.tuning.longest_retry
@@ -114,14 +116,14 @@ class RedisSubscriber(Subscriber):
             interrupt(socket_of(self._connection))
 
     def _run_callbacks(self, channels: Collection[str] | None = None) -> None:
-        """Those who wait for these channels, or for any."""
+        """Call and remove the callbacks of these channels; by default those of all channels."""
         with self._mutex:
             ready = [each for each in self._callbacks if channels is None or each[0] in channels]
             self._callbacks = [each for each in self._callbacks if each not in ready]
         for _, callback in ready:
             callback()
 
-    # The thread.
+    # The thread
 
     def _is_current_thread(self) -> bool:
         return self._thread is threading.current_thread()
@@ -134,12 +136,12 @@ class RedisSubscriber(Subscriber):
                 self._subscribe()
             except (ServerError, ResponseError) as error:
                 self._on_refused(error)
-            except Exception as failure:  # noqa: BLE001 - whatever it is, waiters ask now and then until it is over
+            except Exception as failure:  # noqa: BLE001 - after any error waiters poll until a subscription succeeds
                 if len(self._channels) > channels:  # interrupted, for another channel
                     continue
                 if self._is_current_thread():
                     self._run_callbacks()
-                _log.info("The inbox at %s was lost: %s", self._location, failure)
+                _log.info("The subscription at %s was lost: %s", self._location, failure)
                 if self._is_current_thread():
                     time.sleep(self._retry_delay)
                     self._retry_delay = min(2 * self._retry_delay, self._handler.tuning.longest_retry)
@@ -155,7 +157,7 @@ class RedisSubscriber(Subscriber):
         if not self._warned:
             self._warned = True
             _log.warning(
-                "Waiters ask %s every %g s instead of being woken, since it doesn't let us listen: %s. "
+                "Waiters poll %s every %g s instead of being woken, because it denies the subscription: %s. "
                 'Allow the channels "&<KEY_PREFIX>:*"',
                 self._location,
                 self._handler.tuning.max_poll_interval,
@@ -163,7 +165,7 @@ class RedisSubscriber(Subscriber):
             )
 
     def _subscribe(self) -> None:
-        """Subscribe, and hear until nobody has waited for a while or other channels are wanted."""
+        """Subscribe and read messages, until no waiter has needed them for a while or another channel is opened."""
         connection, reconnects = self._make(), self._reconnects
         try:
             reader = PubSubReader(connect(connection), self._handler.tuning.subscribe_timeout)
@@ -206,7 +208,7 @@ class RedisSubscriber(Subscriber):
                     self._handler.on_message(number, lock)
             elif ping_sent:
                 raise TimeoutError("no answer to PING")
-            elif now() > deadline:  # so that a changed password or address reaches this one too
+            elif now() > deadline:  # so that a changed password or address takes effect
                 return
             elif self._handler.expects_messages():
                 last_used = now()
@@ -217,7 +219,7 @@ class RedisSubscriber(Subscriber):
 
 
 class PubSubReader:
-    """A socket on which a server tells what it wants, and answers now and then."""
+    """Reads replies and messages from a subscribed connection."""
 
     def __init__(self, sock: Any, timeout: float) -> None:
         self._sock = sock
@@ -230,10 +232,10 @@ class PubSubReader:
         self._sock.sendall(request)
 
     def next(self, seconds: float) -> Any:
-        """What was said next; None if nothing was said to its end for so long.
+        """Return the next reply or message; None if none is complete after this many seconds.
 
         Raises:
-            Refusal: the server refuses what we said last.
+            ServerError: the server returned an error.
         """
         deadline = now() + seconds
         while not self._replies:

@@ -1,11 +1,11 @@
-"""The connections of one server, for threads: each serves one exchange at a time.
+"""A pool of connections to one server, for threads. Each connection serves one request at a time.
 
-Those that are in no use are a stack: the last one in is the first one out. No mutex guards it: each step is one that the
-list does at once, whatever other threads, a signal handler or the collector do between two of them.
+Idle connections form a stack (last in, first out) without a mutex: each step is one atomic operation of a list, so other
+threads, signal handlers and the garbage collector may run between two steps.
 
-Anything that interrupts an exchange between the first byte sent and the last byte read, be it a lost connection or a
-KeyboardInterrupt, costs the connection: an unread reply would answer the next caller. Its socket is closed with
-SO_LINGER 0, so that bytes that haven't left yet never will.
+Any exception between the first byte sent and the last byte read, such as a lost connection or a KeyboardInterrupt, closes
+the connection, because an unread reply would answer the next request. The socket is closed with SO_LINGER 0, so that
+unsent bytes are discarded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 
 class DemotedError(Exception):
-    """A connection that leads to another server than a new one may: after a failover behind one address, a demoted master."""
+    """The connected server is no longer the master, or restarted. After a failover behind one address a new connection may
+    lead to another server."""
 
     def __init__(self, error: ServerError) -> None:
         super().__init__(str(error))
@@ -39,7 +40,7 @@ class DemotedError(Exception):
 
 
 class PooledConnection:
-    """A connection, its socket, and what we know of it."""
+    """A connection of redis-py, its socket, and when it has to be checked and replaced."""
 
     __slots__ = (
         "__weakref__",
@@ -62,16 +63,16 @@ class PooledConnection:
         self.recv = sock.recv
         self.timeout: float | None = redispy_connection.socket_timeout
         self.python_timeout = use_kernel_timeout(sock, self.timeout)
-        """Its timeout as Python knows it."""
+        """Seconds of Python's own socket timeout; None if the kernel enforces ``timeout``."""
         self.pid = getpid()
         self.opened_at = now()
         self.replace_at = self.opened_at + lifetime(max_age)
-        """When it is to be replaced."""
+        """When the connection has to be replaced."""
         self.idle_check_at = 0.0
-        """Until when it may be taken without a look."""
+        """When an idle connection has to be checked before use."""
 
     def deadline_after(self, started: float) -> float | None:
-        """When an exchange that began then has to be over; None is never."""
+        """Return when a request that was started at this time has to be answered; None is never."""
         return None if self.timeout is None else started + self.timeout
 
     def close(self) -> None:
@@ -94,7 +95,7 @@ class ConnectionPool:
         self._reset_trimming()
 
     def execute(self, request: bytes) -> Any:
-        """Send one request and return its reply; an error reply is returned, not raised.
+        """Send one request and return its reply, also if it is an error reply.
 
         Raises:
             Failure: the connection failed.
@@ -131,13 +132,16 @@ class ConnectionPool:
         except BaseException:
             connection.drop()
             raise
-        connection.idle_check_at = at + IDLE_CHECK_AFTER  # push(), at the price of one call less
+        connection.idle_check_at = at + IDLE_CHECK_AFTER  # push(), inlined to save a call
         (self._idle.append if len(self._idle) < MAX_IDLE else PooledConnection.close)(connection)
         return reply
 
     def execute_many(self, requests: Sequence[bytes], timeout: float, *, fail_if_demoted: bool = True) -> list[Any]:
-        """Send requests in one write and return their replies, the last one within ``timeout`` seconds. ``fail_if_demoted``: a server
-        that was demoted since we connected is a failed connection.
+        """Send requests in one write and return their replies.
+
+        Args:
+            timeout: seconds until the last reply must have arrived.
+            fail_if_demoted: treat a demotion error on a reused connection as a failed connection.
 
         Raises:
             Failure: the connection failed.
@@ -160,7 +164,7 @@ class ConnectionPool:
         return replies
 
     def push(self, connection: PooledConnection, at: float) -> None:
-        """Give a connection back that was used at this moment."""
+        """Return a connection to the pool; ``at`` is when it was used."""
         connection.idle_check_at = at + IDLE_CHECK_AFTER
         (self._idle.append if len(self._idle) < MAX_IDLE else PooledConnection.close)(connection)
 
@@ -169,7 +173,7 @@ class ConnectionPool:
             connection.close()
 
     def after_fork_in_child(self) -> None:
-        """The sockets are the parent's: close our copies of them without shutdown or close_notify."""
+        """Close the child's copies of the parent's sockets, without shutdown or close_notify."""
         for connection in self._take_all():
             close_inherited(connection.sock)
         self._reset_trimming()
@@ -177,7 +181,7 @@ class ConnectionPool:
     def _checkout(
         self, connection: PooledConnection | None, at: float, deadline: float | None = None
     ) -> tuple[PooledConnection, bool]:
-        """This one, another idle one, or a new one; and whether it was idle."""
+        """Return this connection, another idle one or a new one, and whether it was used before."""
         self._close_idle(lambda other: at >= other.replace_at or self._is_suspect(other))
         while connection is not None:
             if connection.pid == getpid():  # else a fork didn't run Python's hooks
@@ -197,7 +201,7 @@ class ConnectionPool:
         return self._is_suspect(connection) or has_unread_data(connection.sock, connection.python_timeout)
 
     def _is_suspect(self, connection: PooledConnection) -> bool:
-        """A request went unanswered since it was used, so the other end of this one may be gone as well."""
+        """Return whether a request timed out since this connection was used: its server may be unreachable too."""
         return connection.idle_check_at < self._last_timeout.at
 
     def _close_idle(self, condition: Callable[[PooledConnection], bool]) -> None:
@@ -229,8 +233,8 @@ class ConnectionPool:
         if isinstance(failure, DemotedError):
             self._close_older(connection)
             return Failure(failure.error, sent=True, on_reused_connection=reused)
-        if isinstance(failure, BlockingIOError):  # there was no room to send
-            failure = TimeoutError(f"it has read nothing for {connection.timeout:g} s")
+        if isinstance(failure, BlockingIOError):  # the kernel's send timeout expired
+            failure = TimeoutError(f"the server has read nothing for {connection.timeout:g} s")
         on_reused_connection = reused and not isinstance(failure, (TimeoutError, ProtocolError))
         if on_reused_connection:
             self.close()
@@ -239,10 +243,10 @@ class ConnectionPool:
         return Failure(failure, sent=True, on_reused_connection=on_reused_connection)
 
     def _close_older(self, connection: PooledConnection) -> None:
-        """Those that lead where this one did."""
+        """Close idle connections that aren't newer than this one: they lead to the same demoted server."""
         self._close_idle(lambda other: other.opened_at <= connection.opened_at)
 
-    # What a rush leaves behind lies at the bottom of the stack, and is never taken again
+    # After a peak the surplus connections at the bottom of the stack are never used again: a timer closes them
 
     def _reset_trimming(self) -> None:
         self._open_connections: weakref.WeakSet[PooledConnection] = weakref.WeakSet()
@@ -261,18 +265,18 @@ class ConnectionPool:
         self._trim_scheduled = True
         try:
             timers.call_at(now() + MAX_IDLE_TIME, on_timer)
-        except LockBackendError:  # no thread to be had
+        except LockBackendError:  # no thread can be started
             self._trim_scheduled = False
 
     def _trim(self) -> None:
-        """Close what has lain idle for long, but for the one that is taken next."""
+        """Close connections that were idle for ``MAX_IDLE_TIME``, except the most recently used one."""
         self._trim_scheduled = False
         old, kept = now() - MAX_IDLE_TIME, self._idle[-1:]
         self._close_idle(lambda connection: connection.idle_check_at < old and connection not in kept)
         self._schedule_trim()
 
     def _take_all(self) -> Iterator[PooledConnection]:
-        """Take out what is there now, one by one: other threads go on pushing and popping meanwhile."""
+        """Remove the connections that are idle now, one by one, while other threads push and pop."""
         for _ in range(len(self._idle)):
             try:
                 yield self._idle.pop(0)
@@ -281,7 +285,7 @@ class ConnectionPool:
 
 
 def _send_rest(connection: PooledConnection, data: bytes, started: float) -> None:
-    """A server that reads a little now and then would take it for ever."""
+    """Send the remaining bytes, with one deadline for all of them: a server that reads slowly would delay them for ever."""
     deadline = connection.deadline_after(started)
     if deadline is None:
         connection.sock.sendall(data)
@@ -298,7 +302,12 @@ def _send(connection: PooledConnection, data: bytes, deadline: float) -> None:
 
 
 def _read(connection: PooledConnection, data: bytes | None, count: int, deadline: float | None) -> list[Any]:
-    """So many replies, of which these are the first bytes, by ``deadline`` of our clock. Its usual patience is given back."""
+    """Read ``count`` replies, and restore the socket's timeout.
+
+    Args:
+        data: the first bytes, if they are already read.
+        deadline: when the last reply must have arrived; None is never.
+    """
     reader = Reader()
     replies: list[Any] = []
     timeout_changed = data is None
@@ -321,8 +330,8 @@ def _read(connection: PooledConnection, data: bytes | None, count: int, deadline
 
 
 def _keep_receiving(connection: PooledConnection, since: float) -> bytes:
-    """What comes from a socket that was looked at in vain."""
-    assert connection.timeout is not None  # noqa: S101 - else it would have waited for ever
+    """Repeat ``recv`` after its first ``RECV_SLICE`` passed without data, until the connection's timeout."""
+    assert connection.timeout is not None  # noqa: S101 - without a timeout recv() blocks
     while now() < since + connection.timeout:
         try:
             data: bytes = connection.recv(RECV_BUFFER)

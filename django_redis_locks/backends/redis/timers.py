@@ -1,6 +1,6 @@
-"""Alarms on our own clock. A loop's timers stand still under freezegun, and a silent server would never be given up.
+"""Timers on the package's clock. An event loop's own timers stop under freezegun, and a silent server would never time out.
 
-One thread for all loops of the process; it begins with the first alarm. There is one alarm per connection in use and
+One thread serves the whole process; it starts with the first timer. There is one timer per connection in use and
 ``socket_timeout``, not one per request.
 """
 
@@ -27,10 +27,13 @@ class TimerThread:
         self._pid = os.getpid()
 
     def call_at(self, at: float, callback: Callable[[], object]) -> None:
-        """Call it in a thread of ours, at a time of our clock. It must neither raise nor block.
+        """Call ``callback`` on the timer thread. It must neither raise nor block.
+
+        Args:
+            at: a time on the package's clock.
 
         Raises:
-            LockBackendError: this process can't start a thread.
+            LockBackendError: no thread can be started.
         """
         if self._pid != os.getpid():
             self.__init__()  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""What a LOCATION says: which database of which server, and what of it may be shown."""
+"""Parses LOCATION: which database of which server it names, and its form without the password."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ SCHEMES = ("redis", "rediss", "unix", "valkey", "valkeys")
 
 
 def redis_url(location: str) -> str:
-    """The URL as redis-py spells it.
+    """Return the URL with a scheme that redis-py knows.
 
     Raises:
-        ValueError: it isn't one; the message never shows a password.
+        ValueError: it isn't a valid URL; the message never shows a password.
     """
     if not location:
         raise ValueError("LOCATION is missing; '' is no URL of a Redis server, such as redis://127.0.0.1:6379/0")
@@ -40,10 +40,13 @@ def redis_url(location: str) -> str:
 
 
 def identity(location: str, options: Mapping[str, Any] | None = None) -> str:
-    """Equal for two ways to name one database of one server, whoever logs in. What the URL leaves out, ``OPTIONS`` say.
+    """Return a name of the database that is equal for all spellings of it, without the login.
+
+    Args:
+        options: ``OPTIONS``, for what the URL leaves out.
 
     Raises:
-        ValueError: its port is no number.
+        ValueError: the port isn't a number.
     """
     given = options or {}
     parts = urlsplit(location)
@@ -55,25 +58,26 @@ def identity(location: str, options: Mapping[str, Any] | None = None) -> str:
 
 
 def database_in(identity: str) -> str:
-    """The number of the database in an ``identity``."""
+    """Return the number of the database in an ``identity``."""
     return identity.rpartition("=" if identity.startswith("unix:") else "/")[2]
 
 
 def server_in(identity: str) -> str:
-    """The server in an ``identity``."""
+    """Return the server in an ``identity``."""
     return identity.rpartition("?" if identity.startswith("unix:") else "/")[0]
 
 
 def access_digest(location: str, options: Mapping[str, Any]) -> str:
-    """Equal for two ways to reach a server that succeed or fail together, whatever the database; it gives no secret away."""
+    """Return a digest of everything that decides whether a server can be reached, which excludes the database. It reveals no
+    secret."""
     parts = urlsplit(location)
     how = parts.scheme, parts.netloc, sorted((name, repr(value)) for name, value in options.items() if name != "db")
     return blake2b(repr(how).encode(), digest_size=8).hexdigest()
 
 
 def mask_password(location: str) -> str:
-    """The address without its password, for messages. Whatever stands before the last ``@`` may be one: a URL that
-    can't be read has none where it should."""
+    """Return the location without its password, for messages. Any text before the last ``@`` may hold the password, since
+    the location may be malformed."""
     scheme, mark, rest = location.partition("://")
     if not mark:
         scheme, rest = "", location

@@ -1,7 +1,7 @@
-"""Which redis-py is installed, and whether its connections are of the kind that ``wire`` can use.
+"""Checks the installed version of redis-py, and that its connections have the attributes that ``redispy`` uses.
 
-A project may have pinned another one than ours asks for. Then the settings are told to be wrong, in words that name both,
-before any lock is: an ``AttributeError`` in the middle of a release helps nobody.
+A project may have pinned an unsupported version. The system check and the first use then report the installed and the
+required version, instead of an ``AttributeError`` in the middle of a release.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import redis.asyncio
 
 OLDEST_SUPPORTED = (5, 2)
 FIRST_UNTESTED = (9,)
-"""The first version that didn't exist when this was written."""
+"""The first version that this package wasn't tested with."""
 
 REQUIREMENT = "redis>=5.2,<9"
 
@@ -38,11 +38,11 @@ _REQUIRED_ATTRIBUTES: dict[str, tuple[str, ...]] = {
     ),
     "redis.asyncio.Connection": ("_reader", "_writer", "connect", "socket_timeout"),
 }
-"""What ``wire`` and ``inbox`` touch of a connection, most of it none of redis-py's promises."""
+"""The attributes of a connection that this package uses, most of them private to redis-py."""
 
 
 def incompatibility() -> str | None:
-    """Why locks can't work with the redis-py that is installed."""
+    """Return why locks can't work with the installed redis-py, or None."""
     if _installed_version() < OLDEST_SUPPORTED:
         return f"redis-py {redis.__version__} is too old: {_install_hint()}"
     if missing := ", ".join(_missing_attributes()):
@@ -51,14 +51,14 @@ def incompatibility() -> str | None:
 
 
 def compatibility_warning() -> str | None:
-    """Why they may not."""
+    """Return why locks may not work with the installed redis-py, or None."""
     if _installed_version() >= FIRST_UNTESTED:
         return f"redis-py {redis.__version__} is newer than what locks were tested with: {_install_hint()}"
     return None
 
 
 def unusable(reason: object) -> str:
-    """What to say when something of redis-py isn't there."""
+    """Return the message for a redis-py that lacks a name or attribute."""
     return f"redis-py {redis.__version__} can't be used ({reason}): {_install_hint()}"
 
 
@@ -67,7 +67,7 @@ def _install_hint() -> str:
 
 
 def _installed_version() -> tuple[int, ...]:
-    """A version that can't be read is taken for a new one."""
+    """Return the version as numbers; an unreadable version counts as untested."""
     found = re.match(r"\d+(\.\d+)*", str(getattr(redis, "__version__", "")))
     return tuple(map(int, found[0].split("."))) if found else FIRST_UNTESTED
 

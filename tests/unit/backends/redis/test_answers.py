@@ -216,7 +216,7 @@ def test_connection_after_a_short_timeout_has_its_usual_one(server: ScriptedServ
 def test_surplus_reply_to_a_handshake_fails_the_request(client: Threads | Loop, server: ScriptedServer) -> None:
     """[H21] Left unread it would be the reply to the first request, and shift all others."""
     server.greeting = b":7\r\n"
-    with pytest.raises(Failure, match="more than it was asked for") as caught:
+    with pytest.raises(Failure, match="more data than was requested") as caught:
         client.execute()
     assert not caught.value.sent
 
