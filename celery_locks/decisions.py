@@ -24,7 +24,7 @@ class Verdict(Enum):
     FOLLOWING = "its predecessor is about to end: wait for that"
     SENDING = "a newer submission is being sent, which replaces it if that succeeds: wait for that"
     STALE = "it is a copy of a try that is over, or another message of its job has taken its place"
-    PARK = "another copy of it runs, or one that stands for it: come again when its lease would end"
+    REDELIVER = "another copy of it runs, or one that stands for it: come again when its lease would end"
     CONFLICT = "another job has the key"
 
 
@@ -39,23 +39,23 @@ def at_start(job: Job | None, me: Message) -> Verdict:
     mine = job.id == me.id
     if mine and gives_way(job, me.header):
         return Verdict.SENDING if job.state == "reserved" else Verdict.STALE
-    late = None if mine or job.twin == me.id else _too_late(job, me)
+    late = None if mine or job.merged_id == me.id else _too_late(job, me)
     if late is not None:
         return late
     if job.state in WAITING:
         return _queued(job, me)
     if job.state == "running":
-        sent_by_it = me.header is not None and me.header.after != "" and me.header.after == job.run
-        if sent_by_it or (mine and job.tries < me.tries):
+        sent_by_it = me.header is not None and me.header.submitted_by != "" and me.header.submitted_by == job.run
+        if sent_by_it or (mine and job.retries < me.retries):
             return Verdict.FOLLOWING
-        return Verdict.PARK if mine or job.twin == me.id else Verdict.CONFLICT
+        return Verdict.REDELIVER if mine or job.merged_id == me.id else Verdict.CONFLICT
     return _done(job, me)
 
 
 def _too_late(job: Job, me: Message) -> Verdict | None:
     """It was replaced, or a later one was run."""
     reserved = 0 if me.header is None else me.header.reserved
-    if 0 < reserved <= job.past:
+    if 0 < reserved <= job.last_success:
         return Verdict.OVERTAKEN
     if gives_way(job, me.header):
         return Verdict.SENDING if job.state == "reserved" else Verdict.SUPERSEDED
@@ -71,9 +71,9 @@ def gives_way(job: Job, header: Header | None) -> bool:
 
 def _queued(job: Job, me: Message) -> Verdict:
     if job.id == me.id:
-        return Verdict.STALE if me.tries < job.tries else Verdict.RUN
-    if job.tries:  # it is held between the tries of another job
-        return Verdict.PARK if job.twin == me.id else Verdict.CONFLICT
+        return Verdict.STALE if me.retries < job.retries else Verdict.RUN
+    if job.retries:  # it is held between the tries of another job
+        return Verdict.REDELIVER if job.merged_id == me.id else Verdict.CONFLICT
     return Verdict.RUN  # that one finds at its turn that it was run
 
 
@@ -82,13 +82,14 @@ def _done(job: Job, me: Message) -> Verdict:
         if not job.outcome:
             return Verdict.RUN  # it was broken off, and here it is again
         # a failed job may be sent again under its own id, by hand; a copy of its message may not
-        copy = me.redelivered or (me.header is not None and me.header.copy)
+        copy = me.redelivered or (me.header is not None and me.header.is_copy)
         if job.outcome == "failure" and not copy:
             return Verdict.RUN
-        return Verdict.UNSTORED if job.spot else Verdict.ENDED
-    if job.answers or (job.twin == me.id and job.outcome):
+        return Verdict.UNSTORED if job.process else Verdict.ENDED
+    if job.answers or (job.merged_id == me.id and job.outcome):
         return Verdict.ANSWERED
-    if job.resting and job.twin != me.id:  # a twin that was broken off leaves the job to this one, as to its own copy
+    # a run for both that was interrupted leaves the job to this message, as it would to its own copy
+    if job.in_min_hold and job.merged_id != me.id:
         return Verdict.CONFLICT
     return Verdict.RUN
 
@@ -110,6 +111,6 @@ def at_submit(job: Job | None) -> Submit:
         return Submit.AWAIT
     if job.state == "unsure":
         return Submit.REPEAT
-    if job.state == "done" and not (job.resting or job.answers):
+    if job.state == "done" and not (job.in_min_hold or job.answers):
         return Submit.RESERVE
     return Submit.DUPLICATE

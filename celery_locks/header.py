@@ -21,27 +21,40 @@ class Header:
         key: computed once, here, so that no worker computes another one.
         id: the task's, so that a header that was merely inherited isn't taken for one's own.
         reserved: the version of the reservation; 0 if there is none.
-        after: the run that submitted this job and goes on, whose end is to be awaited.
-        follow: the task whose result this one is to take, instead of a run.
-        line: in a conflict it comes again later, whatever the task says: somebody counts on its result.
-        turns: how often it came again.
-        copy: its own run went on when it came: it isn't the only message of this job.
+        submitted_by: the run that submitted this job and goes on, whose end is to be awaited.
+        follows: the task whose result this one is to take, instead of a run.
+        retry_on_conflict: in a conflict it comes again later, whatever the task says: somebody counts on its result.
+        redeliveries: how often it came again.
+        is_copy: its own run went on when it came: it isn't the only message of this job.
         fingerprint: of the arguments, if they aren't the key.
     """
 
     key: str
     id: str
     reserved: int = 0
-    after: str = ""
-    follow: str = ""
-    line: bool = False
-    turns: int = 0
-    copy: bool = False
+    submitted_by: str = ""
+    follows: str = ""
+    retry_on_conflict: bool = False
+    redeliveries: int = 0
+    is_copy: bool = False
     fingerprint: str = ""
 
-    def written(self) -> dict[str, Any]:
-        about = {name: value for name in self.__slots__ if (value := getattr(self, name))}
-        return {"v": VERSION, **about}
+    def as_dict(self) -> dict[str, Any]:
+        return {"v": VERSION, **{sent: value for name, sent in _SENT_AS.items() if (value := getattr(self, name))}}
+
+
+_SENT_AS: Final = {
+    "key": "key",
+    "id": "id",
+    "reserved": "reserved",
+    "submitted_by": "after",
+    "follows": "follow",
+    "retry_on_conflict": "line",
+    "redeliveries": "turns",
+    "is_copy": "copy",
+    "fingerprint": "fingerprint",
+}
+"""The names in the message, which other versions read."""
 
 
 def header_in(headers: Mapping[str, Any] | None, task_id: str | None) -> Header | None:
@@ -50,7 +63,7 @@ def header_in(headers: Mapping[str, Any] | None, task_id: str | None) -> Header 
     found = (headers or {}).get(HEADER)
     if not isinstance(found, dict) or found.get("v") != VERSION or not task_id or found.get("id") != task_id:
         return None
-    known = {name: found[name] for name in Header.__slots__ if name in found}
+    known = {name: found[sent] for name, sent in _SENT_AS.items() if sent in found}
     try:
         return Header(**known)
     except TypeError:
@@ -63,7 +76,7 @@ class Message:
     delivered before (which proves nothing), and its header."""
 
     id: str
-    tries: int = 0
+    retries: int = 0
     redelivered: bool = False
     header: Header | None = None
     """None if it was sent by who doesn't know of locks."""

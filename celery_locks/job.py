@@ -19,8 +19,20 @@ WAITING: Final = ("reserved", "unsure", "queued")
 
 Outcome: TypeAlias = Literal["", "success", "failure"]
 
-_SHORT: Final = {"tries": "n", "reserved": "res", "first": "from", "fingerprint": "args"}
-"""Names in the record that are shorter: it is kept for an hour after its job."""
+_STORED_AS: Final = {
+    "retries": "n",
+    "reserved": "res",
+    "first": "from",
+    "merged_id": "twin",
+    "last_success": "past",
+    "fingerprint": "args",
+    "process": "spot",
+    "retention": "keep",
+    "min_hold_left": "rest",
+    "awaited": "counted",
+    "late_until": "late",
+}
+"""Names in the record that differ: it is kept for an hour after its job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,58 +43,60 @@ class Job:
         state: see ``JobState``.
         id: of its task.
         run: of the run that goes on, so that a run is told from a copy of itself.
-        tries: Celery's retries so far.
+        retries: Celery's retries so far.
         reserved: the version of its reservation; 0 if it was never reserved.
         first: that of the first reservation in a row of replaced ones.
-        twin: another message of the same job, whose run this one stands for.
-        past: the largest reservation of a job of this key that succeeded: a message with a smaller one comes too late.
+        merged_id: another message of the same job, whose run this one stands for.
+        last_success: the largest reservation of a job of this key that succeeded: a message with a smaller one comes too late.
         fingerprint: of its arguments, if they aren't its key.
-        spot: the process that runs it, as its parent can name it; of a job that is done: the one that stores its result, as
+        process: the process that runs it, as its parent can name it; of a job that is done: the one that stores its result, as
             long as that isn't known to be stored.
         holder: host, pid, thread and name of what runs it.
-        keep: how long the record was to be kept when the job was done.
-        rest: so long after its end nothing else of this key runs.
+        retention: how long the record was to be kept when the job was done.
+        min_hold_left: so long after its end nothing else of this key runs.
         ttl: so long after its end its result is the answer to new submissions.
         outcome: of a job that is done.
         due: since 1970: from then on the message that is queued may be run; 0: at once.
         until: since 1970: then that message is dropped; 0: never.
-        counted: a caller or a canvas waits for this very task, by options that only its first message has.
-        late: since 1970: until then messages may come whose place others have taken.
+        awaited: a caller or a canvas waits for this very task, by options that only its first message has.
+        late_until: since 1970: until then messages may come whose place others have taken.
         record: as it was read.
     """
 
     state: JobState
     id: str
     run: str = ""
-    tries: int = 0
+    retries: int = 0
     reserved: int = 0
     first: int = 0
-    twin: str = ""
-    past: int = 0
+    merged_id: str = ""
+    last_success: int = 0
     fingerprint: str = ""
-    spot: str = ""
+    process: str = ""
     holder: tuple[Any, ...] = ()
-    keep: float = 0.0
-    rest: float = 0.0
+    retention: float = 0.0
+    min_hold_left: float = 0.0
     ttl: float = 0.0
     outcome: Outcome = ""
     due: float = 0.0
     until: float = 0.0
-    counted: bool = False
-    late: float = 0.0
+    awaited: bool = False
+    late_until: float = 0.0
     record: Record | None = None
 
     def fields(self) -> dict[str, Any]:
         """What is written: only what is said."""
         return {"v": VERSION, **{short: value for name, short in _NAMES.items() if (value := getattr(self, name))}}
 
-    def turned(self, state: JobState, **changes: Any) -> Self:
+    def in_state(self, state: JobState, **changes: Any) -> Self:
         """The same job in another state."""
         return replace(self, state=state, record=None, **changes)
 
-    def waiting(self) -> Self:
+    def requeued(self) -> Self:
         """It runs no more, and its message comes back."""
-        return self.turned("queued", run="", spot="", holder=(), keep=0.0, rest=0.0, ttl=0.0, outcome="")
+        return self.in_state(
+            "queued", run="", process="", holder=(), retention=0.0, min_hold_left=0.0, ttl=0.0, outcome=""
+        )
 
     @property
     def known(self) -> Record:
@@ -102,16 +116,16 @@ class Job:
     @property
     def age(self) -> float:
         """Seconds since it was done, by the store's clock."""
-        return max(0.0, self.keep - self.known.lease_left)
+        return max(0.0, self.retention - self.known.lease_left)
 
     @property
-    def resting(self) -> bool:
-        return self.state == "done" and self.age < self.rest
+    def in_min_hold(self) -> bool:
+        return self.state == "done" and self.age < self.min_hold_left
 
     @property
     def left(self) -> float:
         """Seconds until its key is free, if nobody does anything about it."""
-        return max(0.0, self.rest - self.age) if self.state == "done" else self.known.lease_left
+        return max(0.0, self.min_hold_left - self.age) if self.state == "done" else self.known.lease_left
 
     @property
     def answers(self) -> bool:
@@ -147,4 +161,4 @@ def read(record: Record | None) -> Job | None:
     return Job(record=record, **values)
 
 
-_NAMES: Final = {field.name: _SHORT.get(field.name, field.name) for field in fields(Job) if field.name != "record"}
+_NAMES: Final = {field.name: _STORED_AS.get(field.name, field.name) for field in fields(Job) if field.name != "record"}

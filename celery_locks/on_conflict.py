@@ -48,11 +48,11 @@ class Delivery:
 
     def _conflict(self, job: Job) -> Job | None:
         task = self.task
-        how = "retry" if self.header.line else conflict_of(task)
+        how = "retry" if self.header.retry_on_conflict else conflict_of(task)
         if how == "follow" and not self._can_follow():
             how = "retry"
         if how == "follow":
-            self.header = replace(self.header, follow=job.id)
+            self.header = replace(self.header, follows=job.id)
             return job
         if how == "wait":
             patience = conflict_wait(task)
@@ -64,8 +64,8 @@ class Delivery:
                 self.waited += clock.now() - begin
                 return now
         # what nobody asked to be bounded is not given up: a job would be lost because another one takes long
-        bounded = task.lock_on_conflict == "retry" and not self.header.line
-        if how == "retry" and (not bounded or self.header.turns < task.lock_max_retries):
+        bounded = task.lock_on_conflict == "retry" and not self.header.retry_on_conflict
+        if how == "retry" and (not bounded or self.header.redeliveries < task.lock_max_retries):
             self._again(seconds(task.lock_retry_delay), "another job has its key")
         if how == "skip":
             signals.tell(signals.lock_skipped, task, f"skipped: {who(job)}", task_id=self.message.id, holder=job.who)
@@ -83,7 +83,7 @@ class Delivery:
 
     def _backoff(self) -> float:
         """Seconds until this message looks for a result again."""
-        return min(0.5 * 2.0 ** min(self.header.turns, 6), LONGEST_PAUSE)
+        return min(0.5 * 2.0 ** min(self.header.redeliveries, 6), LONGEST_PAUSE)
 
     def _again(self, pause: float, why: str) -> NoReturn:
         """The same message once more, later; this one is over. If the broker is down, this worker waits for it."""
@@ -91,8 +91,8 @@ class Delivery:
         request = self.task.request
         if request.is_eager:
             self._ignore(why)
-        header = replace(self.header, turns=self.header.turns + 1)
-        headers = {**(request.headers or {}), HEADER: header.written()}
+        header = replace(self.header, redeliveries=self.header.redeliveries + 1)
+        headers = {**(request.headers or {}), HEADER: header.as_dict()}
         same = self.task.signature_from_request(request, countdown=pause, retries=request.retries, headers=headers)
         while True:
             try:
@@ -119,4 +119,4 @@ class Delivery:
     def _store_is_down(self, failure: LockBackendError) -> NoReturn:
         """A job never runs unlocked, and its message isn't lost: it comes again."""
         signals.log_failure(self.task, self.message.id, "start", failure)
-        self._again(min(2.0 ** min(self.header.turns, 5), LONGEST_PAUSE), "the store of the locks is down")
+        self._again(min(2.0 ** min(self.header.redeliveries, 5), LONGEST_PAUSE), "the store of the locks is down")

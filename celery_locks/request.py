@@ -92,7 +92,7 @@ def expire(request: Any) -> Literal["dropped", "replaced", "begun"]:
         while job is not None and job.id == request.id:
             if gives_way(job, header_in(request._context.headers, request.id)):
                 fate = "replaced"
-            elif job.state not in WAITING or _tries(request) < job.tries:
+            elif job.state not in WAITING or _tries(request) < job.retries:
                 fate = "begun"
             elif not place.drop(job):  # another submission was faster, or its own was being confirmed
                 job = place.look()
@@ -121,7 +121,7 @@ def free_dead_run(request: Any, *, back: bool) -> None:
 
     def free(place: JobRecord, job: Job) -> None:
         if back:
-            place.put(job, job.waiting(), REQUEUED)
+            place.put(job, job.requeued(), REQUEUED)
         else:
             place.drop(job)
         died = "its process" if job.who is None else job.who
@@ -150,7 +150,7 @@ def _with_run(request: Any, act: Callable[[JobRecord, Job], object]) -> None:
     """Do something with the record of a request's run, if it is that of its child, and its result isn't stored."""
 
     def with_run(place: JobRecord, job: Job) -> None:
-        if job.spot == spot(request.worker_pid) and (job.state == "running" or not _stored(request)):
+        if job.process == spot(request.worker_pid) and (job.state == "running" or not _stored(request)):
             act(place, job)
 
     _with_record(request, run_place_of, with_run)

@@ -52,7 +52,7 @@ class Successor:
 
     def __init__(self, id: str, tries: int, times: Times) -> None:
         self.id = id
-        self.tries = tries
+        self.retries = tries
         self.times = times
 
 
@@ -65,7 +65,7 @@ class RunHold:
         self.id = job.run
         self.job = job
         self.place = place
-        self.heir: Successor | None = None
+        self.successor: Successor | None = None
         self.done: Job | None = None
         """As it is recorded at the end, if its result counts and isn't stored yet."""
         self.thread = threading.get_ident()
@@ -111,21 +111,25 @@ class RunHold:
 
     def _end(self, outcome: Outcome, requeued: bool) -> None:
         job, task = self.job, self.task
-        if self.heir is not None:
-            twin = job.twin if self.heir.id == job.id else ""
-            times = self.heir.times
-            heir = replace(job.waiting(), id=self.heir.id, tries=self.heir.tries, twin=twin, due=times.due)
-            own = self.heir.id == job.id  # a retry; another one's message says whom it follows, as no second one would
-            heir = replace(heir, until=times.until, counted=job.counted or not own)
-            self.place.put(job, heir, times.patience(task))
+        if self.successor is not None:
+            twin = job.merged_id if self.successor.id == job.id else ""
+            times = self.successor.times
+            successor = replace(
+                job.requeued(), id=self.successor.id, retries=self.successor.retries, merged_id=twin, due=times.due
+            )
+            own = (
+                self.successor.id == job.id
+            )  # a retry; another one's message says whom it follows, as no second one would
+            successor = replace(successor, until=times.until, awaited=job.awaited or not own)
+            self.place.put(job, successor, times.patience(task))
             return
         if requeued:
-            self.place.put(job, job.waiting(), REQUEUED)
+            self.place.put(job, job.requeued(), REQUEUED)
             return
         ran = clock.now() - self.began
         rest = max(0.0, seconds(task.lock_min_hold) - ran)
         ttl = self._answers_for(outcome, ran)
-        late = max(0.0, job.late - clock.wall()) + window(task) if job.late else 0.0
+        late = max(0.0, job.late_until - clock.wall()) + window(task) if job.late_until else 0.0
         keep = max(rest, ttl, late, window(task) if outcome else 0.0)
         if keep < 0.01:
             self.place.drop(job)
@@ -133,20 +137,20 @@ class RunHold:
         done = Job(
             "done",
             job.id,
-            twin=job.twin,
-            past=job.reserved or job.past if outcome == "success" else job.past,
+            merged_id=job.merged_id,
+            last_success=job.reserved or job.last_success if outcome == "success" else job.last_success,
             reserved=job.reserved if job.first else 0,
             first=job.first,
             fingerprint=job.fingerprint,
-            late=job.late,
-            spot=job.spot if outcome and self._result_counts(ttl) else "",
-            keep=keep,
-            rest=rest,
+            late_until=job.late_until,
+            process=job.process if outcome and self._result_counts(ttl) else "",
+            retention=keep,
+            min_hold_left=rest,
             ttl=ttl,
             outcome=outcome,
         )
         written, now = self.place.put(job, done, keep)
-        if written and done.spot:
+        if written and done.process:
             self.done = now
 
     def _result_counts(self, ttl: float) -> bool:
@@ -160,7 +164,7 @@ class RunHold:
         if self.done is None:
             return
         try:
-            self.place.put(self.done, self.done.turned("done", spot=""), self.done.keep)
+            self.place.put(self.done, self.done.in_state("done", process=""), self.done.retention)
         except LockError as failure:  # a copy of its message looks for the result
             signals.log_failure(self.task, self.job.id, "confirmation", failure)
 

@@ -60,7 +60,7 @@ def submit(
     """
 
     def publish(id: str, header: Header, **changes: Any) -> AsyncResult[Any]:
-        headers = {**(options.get("headers") or {}), HEADER: header.written()}
+        headers = {**(options.get("headers") or {}), HEADER: header.as_dict()}
         return send(task_id=id, headers=headers, **changes)
 
     run = task.request.get("lock_run")
@@ -68,12 +68,14 @@ def submit(
     if known is not None:  # a retry, or a copy that comes again
         result = told(publish(known.id, known), duplicated=False)
         if run is not None and known.key == run.header.key:  # only now: there is a message
-            run.heir = _heir(task, known.id, options)
+            run.successor = _successor(task, known.id, options)
         return result
     place_key, fingerprint = key_of(task, args, kwargs, key)
     new = Header(place_key, task_id or uuid(), fingerprint=fingerprint)
     if run is not None and run.header.key == place_key and task.unique_until != "start":
-        return _after(run, _Submission(task, replace(new, after=run.id), publish, options, given=task_id is not None))
+        return _after(
+            run, _Submission(task, replace(new, submitted_by=run.id), publish, options, given=task_id is not None)
+        )
     submission = _Submission(task, new, publish, options, given=task_id is not None)
     tick = beat.current(task.name)
     if tick is not None:
@@ -92,20 +94,20 @@ def submit(
     return submission.result()
 
 
-def _heir(task: TaskOptions, id: str, options: Mapping[str, Any]) -> Successor:
+def _successor(task: TaskOptions, id: str, options: Mapping[str, Any]) -> Successor:
     return Successor(id, int(options.get("retries") or 0), times_of(task, options))
 
 
 def _after(run: Any, submission: _Submission) -> AsyncResult[Any]:
     """A job submits itself: that message takes over when this run ends. One is enough."""
-    task, new, heir = submission.task, submission.new, run.heir
+    task, new, successor = submission.task, submission.new, run.successor
     itself = new.id == run.header.id  # it replaces itself
-    queued = None if heir is None or itself else Job("queued", heir.id)
+    queued = None if successor is None or itself else Job("queued", successor.id)
     if queued is not None and task.lock_on_duplicate != "queue" and not submission.is_void(queued):
         return submission.duplicate(queued)
     result = submission.publish(new.id, new)
     if queued is None or task.lock_on_duplicate != "queue":
-        run.heir = _heir(task, new.id, submission.options)
+        run.successor = _successor(task, new.id, submission.options)
     return told(result, duplicated=False)
 
 
@@ -129,11 +131,11 @@ class _Submission:
         self.job = Job(
             "reserved",
             new.id,
-            tries=int(options.get("retries") or 0),
+            retries=int(options.get("retries") or 0),
             fingerprint=new.fingerprint,
             due=self.times.due,
             until=self.times.until,
-            counted=any(options.get(name) for name in COUNTED),
+            awaited=any(options.get(name) for name in COUNTED),
         )
 
     def result(self) -> AsyncResult[Any]:
@@ -153,7 +155,7 @@ class _Submission:
         while result is None:
             if job is None or at_submit(job) is Submit.RESERVE or self.is_void(job):
                 if job is not None:
-                    self.job = replace(self.job, past=job.past, late=max(job.late, job.due))
+                    self.job = replace(self.job, last_success=job.last_success, late_until=max(job.late_until, job.due))
                 done, job = self.place.put(job, self.job, SENDING)
                 if done and job is not None:
                     return self._send(job, None)
@@ -181,7 +183,7 @@ class _Submission:
         times = better(job, self.times)
         if times is None:
             return self.duplicate(job), job
-        if self._counted_on() or job.counted or not job.reserved or self.task.unique_until == "start":
+        if self._counted_on() or job.awaited or not job.reserved or self.task.unique_until == "start":
             return self.duplicate(job, alone=True, sooner=times.due < job.due), job
         return self._second(job, times)
 
@@ -189,9 +191,9 @@ class _Submission:
         """The message that is queued comes too late or is dropped too early: send a second one, under the id of the job, which
         takes its place."""
         own = self.times
-        self.times, self.changes = times, {**times.options(), "retries": job.tries}
-        first, late = job.first or job.reserved, max(job.late, job.due)
-        again = job.turned("reserved", reserved=0, first=first, late=late, due=times.due, until=times.until)
+        self.times, self.changes = times, {**times.options(), "retries": job.retries}
+        first, late = job.first or job.reserved, max(job.late_until, job.due)
+        again = job.in_state("reserved", reserved=0, first=first, late_until=late, due=times.due, until=times.until)
         result, now = self._over(job, again, job)
         if result is None:  # another submission was first
             self.times, self.changes = own, {}
@@ -202,8 +204,10 @@ class _Submission:
 
     def _instead_of(self, job: Job, **changes: Any) -> Job:
         """This submission's job, whose message takes the place of another one."""
-        late = max(job.late, job.due)
-        return replace(self.job, first=job.first or job.reserved, past=job.past, late=late, **changes)
+        late = max(job.late_until, job.due)
+        return replace(
+            self.job, first=job.first or job.reserved, last_success=job.last_success, late_until=late, **changes
+        )
 
     def _over(self, job: Job, new: Job, replaced: Job | None) -> tuple[AsyncResult[Any] | None, Job | None]:
         """Send a message instead of one that was sent, or may have been."""
@@ -223,7 +227,7 @@ class _Submission:
         except BaseException as failure:
             self._not_sent(reserved, replaced, failure)
             raise
-        queued = self.job.turned("queued", reserved=version)
+        queued = self.job.in_state("queued", reserved=version)
         try:
             self.place.put(reserved, queued, self.times.patience(self.task))
         except LockBackendError as failure:  # the message is out: the worker takes the key
@@ -233,10 +237,10 @@ class _Submission:
     def _not_sent(self, reserved: Job, replaced: Job | None, failure: BaseException) -> None:
         try:
             if not isinstance(failure, _NOT_SENT):
-                unsure = reserved.turned("unsure", reserved=reserved.known.version)
+                unsure = reserved.in_state("unsure", reserved=reserved.known.version)
                 self.place.put(reserved, unsure, self.times.patience(self.task))
             elif replaced is not None and self.task.unique_until != "start":  # where it may have begun meanwhile
-                self.place.put(reserved, replaced.turned("queued"), replaced.known.lease_left)
+                self.place.put(reserved, replaced.in_state("queued"), replaced.known.lease_left)
             else:
                 self.place.drop(reserved)
         except LockBackendError as trouble:  # its lease frees the key
@@ -256,14 +260,14 @@ class _Submission:
         """Whether nothing will come of it: it was revoked while it was queued, and may never reach a worker; or its process
         died before it stored the result that is to be the answer."""
         queued = job.state == "queued" and not self.task.ignore_result
-        if not queued and not (job.spot and job.state == "done" and job.age > NO_RESULT):
+        if not queued and not (job.process and job.state == "done" and job.age > NO_RESULT):
             return False
         state = state_unless_slow(self.task, job.id)
         return bool(state) and queued is (state in READY_STATES)
 
     def _counted_on(self) -> bool:
         """Somebody waits for this very task: a chord, a group, the next step of a chain, a callback."""
-        return self.given or self.job.counted
+        return self.given or self.job.awaited
 
     def duplicate(self, job: Job, *, alone: bool = False, sooner: bool = False) -> AsyncResult[Any]:
         """What a submission is answered with whose job is there already. ``alone``: it has a message of its own, since that
@@ -273,7 +277,9 @@ class _Submission:
             if how == "follow" and (sooner or not has_results(self.task)):
                 how = "run"
             if how != "fail":
-                new = replace(self.new, follow=job.id) if how == "follow" else replace(self.new, line=True)
+                new = (
+                    replace(self.new, follows=job.id) if how == "follow" else replace(self.new, retry_on_conflict=True)
+                )
                 signals.tell(
                     signals.duplicate_suppressed, self.task, "a duplicate follows", task_id=job.id, state=job.state
                 )

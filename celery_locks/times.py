@@ -60,7 +60,7 @@ def _moment(option: Any) -> float:
 def better(job: Job, asked: Times) -> Times | None:
     """What the message of a queued job must be, so that a submission that asks for more gets it: the earlier beginning, but
     not that of a retry, and the later end. None: the message that is queued will do."""
-    sooner = not job.tries and job.due - max(asked.due, clock.wall()) > SAME
+    sooner = not job.retries and job.due - max(asked.due, clock.wall()) > SAME
     longer = bool(job.until) and (not asked.until or asked.until - job.until > SAME)
     if not (sooner or longer):
         return None

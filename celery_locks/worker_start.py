@@ -42,7 +42,7 @@ class DeliveredTask(Delivery):
         self.result: Any = None
 
     def begin(self) -> RunHold | None:
-        """Take the key; None: another message's result is the answer, see ``header.follow``."""
+        """Take the key; None: another message's result is the answer, see ``header.follows``."""
         while True:
             try:
                 return self._begin()
@@ -54,7 +54,7 @@ class DeliveredTask(Delivery):
             self._unless_replaced()
         job: Job | None = None  # the first try to take the key tells
         until = clock.now() + PREDECESSOR
-        while not self.header.follow:
+        while not self.header.follows:
             found = at_start(job, self.message)
             if job is not None and found is Verdict.UNSTORED:
                 found = self._unless_stored(job)
@@ -84,9 +84,9 @@ class DeliveredTask(Delivery):
         late = found in (Verdict.SUPERSEDED, Verdict.OVERTAKEN) and self._counted_on()
         follows = self.task.lock_canvas == "follow" if late else self._was_done(found)
         if self._answered_by(found, job) or (follows and self._can_follow()):
-            self.header = replace(self.header, follow=job.id)
+            self.header = replace(self.header, follows=job.id)
         elif late and self.task.lock_canvas != "fail":  # it has a run of its own, after the others
-            self.header = replace(self.header, reserved=0, line=True)
+            self.header = replace(self.header, reserved=0, retry_on_conflict=True)
             self.message = replace(self.message, header=self.header)
         else:
             self._not_run(found, job)
@@ -101,11 +101,11 @@ class DeliveredTask(Delivery):
 
     def _not_run(self, found: Verdict, job: Job) -> NoReturn:
         if found is Verdict.UNSTORED:
-            self.header = replace(self.header, copy=True)
+            self.header = replace(self.header, is_copy=True)
             self._again(self._backoff(), "its result isn't known to be stored")
-        if found in (Verdict.PARK, Verdict.FOLLOWING, Verdict.SENDING):
-            copy = found is Verdict.PARK and job.id == self.message.id
-            self.header = replace(self.header, copy=copy or self.header.copy)
+        if found in (Verdict.REDELIVER, Verdict.FOLLOWING, Verdict.SENDING):
+            copy = found is Verdict.REDELIVER and job.id == self.message.id
+            self.header = replace(self.header, is_copy=copy or self.header.is_copy)
             self._again(min(job.known.lease_left, LONGEST_PAUSE) + 0.2, found.value.partition(":")[0])
         if found is Verdict.SUPERSEDED:
             self._revoke(f"superseded by {job.id}")
@@ -115,12 +115,12 @@ class DeliveredTask(Delivery):
 
     def _answered_by(self, found: Verdict, job: Job) -> bool:
         """Whether this job's result is the one to take."""
-        stands = found is Verdict.ANSWERED or (found is Verdict.PARK and job.twin == self.message.id)
+        stands = found is Verdict.ANSWERED or (found is Verdict.REDELIVER and job.merged_id == self.message.id)
         return stands and self._may_take(job) and self._can_follow()
 
     def _may_take(self, job: Job) -> bool:
         """A job that was to replace others has a run of its own: its arguments are the newest."""
-        return self.answerable and not (job.twin == self.message.id and self.task.lock_on_duplicate == "replace")
+        return self.answerable and not (job.merged_id == self.message.id and self.task.lock_on_duplicate == "replace")
 
     def _unless_replaced(self) -> None:
         """The record of what is queued is another one: is this message in it no more?"""
@@ -140,28 +140,28 @@ class DeliveredTask(Delivery):
         if over is None:
             return ""
         if over.id == self.message.id:
-            return over.twin
+            return over.merged_id
         each = task.lock_on_duplicate == "queue" or task.unique_until == "start"
         return over.id if over.state in WAITING and not each else ""
 
     def _take(self, over: Job | None) -> tuple[RunHold | None, Job | None]:
         task, header = self.task, self.header
         twin = self._twin(over)
-        stands_for = over if over is not None and (twin or self.message.id in (over.id, over.twin)) else None
+        stands_for = over if over is not None and (twin or self.message.id in (over.id, over.merged_id)) else None
         job = Job(
             "running",
             self.message.id,
             run=uuid(),
-            tries=self.message.tries,
+            retries=self.message.retries,
             reserved=header.reserved if stands_for is None else max(header.reserved, stands_for.reservation),
             first=0 if stands_for is None or (twin and not stands_for.sent) else stands_for.first,
-            twin=twin,
-            past=0 if over is None else over.past,
-            counted=self._counted_on(),
+            merged_id=twin,
+            last_success=0 if over is None else over.last_success,
+            awaited=self._counted_on(),
             until=0.0 if over is None or over.id != self.message.id else over.until,
-            late=0.0 if over is None else max(over.late, over.due),
+            late_until=0.0 if over is None else max(over.late_until, over.due),
             fingerprint=header.fingerprint,
-            spot=spot(),
+            process=spot(),
             holder=holder_here(task),
         )
         held = RunHold(task, header, job, self.place)
@@ -189,7 +189,7 @@ class DeliveredTask(Delivery):
     def answered(self) -> bool:
         """Whether there is the result of the job that this one follows, which is raised if that job failed. If there will be
         one, this message comes again later; False if there won't be."""
-        task, leader = self.task, self.header.follow
+        task, leader = self.task, self.header.follows
         if task.request.is_eager:
             self._ignore(f"it is the same job as {leader}")
         meta = task.backend.get_task_meta(leader)
@@ -206,9 +206,11 @@ class DeliveredTask(Delivery):
         if revoked:
             if job is None or job.id in (leader, self.message.id):
                 return self._unanswered()  # it wasn't revoked itself, and may have asked for more time
-            self.header = replace(self.header, follow=job.id)  # which has replaced it
+            self.header = replace(self.header, follows=job.id)  # which has replaced it
             return self.answered()
-        goes_on = job is not None and (leader in (job.id, job.twin) or (job.run and job.run == self.header.after))
+        goes_on = job is not None and (
+            leader in (job.id, job.merged_id) or (job.run and job.run == self.header.submitted_by)
+        )
         if job is not None and goes_on and not (job.state == "done" and job.age > NO_RESULT):
             self._again(self._backoff(), f"it follows {leader}")
         return self._unanswered()
@@ -216,14 +218,14 @@ class DeliveredTask(Delivery):
     def _unanswered(self) -> bool:
         """There won't be a result to take: it has a run of its own."""
         self.answerable = False
-        self.header = replace(self.header, follow="", line=True)
+        self.header = replace(self.header, follows="", retry_on_conflict=True)
         return False
 
     def _with_leader(self) -> Job | None:
         """The job that this one follows, or what there is instead. A job leaves the queue's record when it runs already."""
-        leader = self.header.follow
+        leader = self.header.follows
         job = place_of(self.task, self.header.key).look()
-        if self.task.unique_until == "start" and (job is None or leader not in (job.id, job.twin)):
+        if self.task.unique_until == "start" and (job is None or leader not in (job.id, job.merged_id)):
             run = self.place.look()
-            return run if run is not None and leader in (run.id, run.twin) else job
+            return run if run is not None and leader in (run.id, run.merged_id) else job
         return job

@@ -29,12 +29,12 @@ def conflict_ignored(patch: Patch) -> None:
 
 def copy_is_run(patch: Patch) -> None:
     """A copy of a live run is run."""
-    _switched(patch, Verdict.PARK, Verdict.RUN)
+    _switched(patch, Verdict.REDELIVER, Verdict.RUN)
 
 
 def copy_is_dropped(patch: Patch) -> None:
     """A copy of a live run is dropped, though that may still die."""
-    _switched(patch, Verdict.PARK, Verdict.ENDED)
+    _switched(patch, Verdict.REDELIVER, Verdict.ENDED)
 
 
 def stored_too_early(patch: Patch) -> None:

@@ -56,12 +56,12 @@ def history(installation: Installation) -> Iterator[History]:
 
 def test_run_that_succeeds_outdates_what_was_sent_before(history: History) -> None:
     """[C30]"""
-    assert history.receive("a", 7).past == 7
+    assert history.receive("a", 7).last_success == 7
 
 
 def test_run_that_fails_outdates_nothing(history: History) -> None:
     history.world.plans = ["fail"]
-    assert history.receive("a", 7).past == 0
+    assert history.receive("a", 7).last_success == 0
 
 
 def test_run_that_fails_still_replaces_what_it_replaced(history: History) -> None:
@@ -78,8 +78,8 @@ def test_run_that_fails_still_replaces_what_it_replaced(history: History) -> Non
 def test_run_is_known_until_the_messages_that_it_replaces_have_come(history: History, plan: str) -> None:
     """[K7] They may have a long countdown."""
     history.world.plans = [plan]
-    history.write(Job("queued", "b", first=5, reserved=9, late=history.world.server.wall() + 9000))
-    assert history.receive("b", 9).keep == pytest.approx(9000 + 3600, abs=LEASE)
+    history.write(Job("queued", "b", first=5, reserved=9, late_until=history.world.server.wall() + 9000))
+    assert history.receive("b", 9).retention == pytest.approx(9000 + 3600, abs=LEASE)
     history.receive("b", 5)
     assert [run.id for run in history.world.rules.runs] == ["b"]
 
@@ -90,7 +90,7 @@ def test_run_that_stands_for_another_message_answers_it_after_retries(installati
     history.write(Job("queued", "b", reserved=9))
     history.world.plans = ["retry", "retry"]
     job = history.receive("a", 5)
-    assert (job.id, job.twin) == ("a", "b")
+    assert (job.id, job.merged_id) == ("a", "b")
     assert history.receive("b", 9).id == "a"
     assert history.world.results.get_task_meta("b")["result"] == "a"
     history.world.close()
@@ -114,7 +114,7 @@ def test_overtaken_message_takes_the_later_result_or_runs_if_it_is_counted_on(
     later submission was the same job."""
     history = History(installation, scene)
     results = history.world.results
-    history.write(Job("done", "b", past=9, outcome="success", keep=900.0), 800.0)
+    history.write(Job("done", "b", last_success=9, outcome="success", retention=900.0), 800.0)
     if there:
         results.store("b", "SUCCESS", "b")
     history.receive("a", 5, counted=True)
@@ -129,7 +129,7 @@ def test_overtaken_message_takes_the_later_result_or_runs_if_it_is_counted_on(
 
 
 def test_message_that_follows_a_result_that_is_gone_is_run(history: History) -> None:
-    history.write(Job("done", "b", outcome="success", keep=900.0, ttl=900.0), 900.0)
+    history.write(Job("done", "b", outcome="success", retention=900.0, ttl=900.0), 900.0)
     assert history.receive("a", 9999).id == "a"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from importlib import import_module
 
-from celery_locks import header as message
+from celery_locks import header
 from celery_locks.header import Header
 from celery_locks.job import Job
 from django_redis_locks import LockBackendError
@@ -74,26 +74,30 @@ def test_cached_page_names_its_end_of_freshness_in_the_documented_attribute() ->
 
 
 def test_fields_of_jobs_and_headers_have_the_documented_names() -> None:
-    values = ("done", "i", "r", 2, 5, 3, "t", 4, "f", "s", ("h", 7, "m", "n"), 60.0, 5.0, 6.0, "success")
-    names = [
-        "state",
-        "id",
-        "run",
-        "n",
-        "res",
-        "from",
-        "twin",
-        "past",
-        "args",
-        "spot",
-        "holder",
-        "keep",
-        "rest",
-        "ttl",
-        "outcome",
-    ]
-    assert Job(*values).fields() == {"v": 1, **dict(zip(names, values, strict=True))}
-    assert message.HEADER == "celery_locks"
-    about = {"line": True, "turns": 3, "copy": True, "fingerprint": "p"}
-    five = {"key": "k", "id": "i", "reserved": 5, "after": "a", "follow": "f"}
-    assert Header(*five.values(), **about).written() == {"v": 1, **five, **about}
+    values = (
+        "done",
+        "i",
+        "r",
+        2,
+        5,
+        3,
+        "t",
+        4,
+        "f",
+        "s",
+        ("h", 7, "m", "n"),
+        60.0,
+        5.0,
+        6.0,
+        "success",
+        7.0,
+        8.0,
+        True,
+        9.0,
+    )
+    stored = "state id run n res from twin past args spot holder keep rest ttl outcome due until counted late"
+    assert Job(*values).fields() == {"v": 1, **dict(zip(stored.split(), values, strict=True))}
+    assert header.HEADER == "celery_locks"
+    values = ("k", "i", 5, "a", "f", True, 3, True, "p")
+    sent = "key id reserved after follow line turns copy fingerprint"
+    assert Header(*values).as_dict() == {"v": 1, **dict(zip(sent.split(), values, strict=True))}

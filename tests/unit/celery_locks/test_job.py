@@ -65,8 +65,10 @@ def test_holder_of_a_running_job_is_read_and_of_a_queued_one_is_None() -> None:
 
 
 def test_header_written_and_read_is_unchanged() -> None:
-    header = Header("k", "id", reserved=5, after="r", follow="f", line=True, turns=3, fingerprint="p")
-    assert header_in({HEADER: header.written()}, "id") == header
+    header = Header(
+        "k", "id", reserved=5, submitted_by="r", follows="f", retry_on_conflict=True, redeliveries=3, fingerprint="p"
+    )
+    assert header_in({HEADER: header.as_dict()}, "id") == header
 
 
 def test_header_of_another_version_or_task_counts_as_none() -> None:

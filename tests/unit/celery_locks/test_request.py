@@ -27,7 +27,7 @@ def test_renewal_between_the_check_and_the_kill_does_not_prolong_the_lease(setti
     app = Celery("limits", broker="memory://", set_as_current=False)
     task = app.task(body, name="limited", base=SingletonTask, lazy=False, shared=False)
     place = run_place_of(task, "limited")
-    _, job = place.put(None, Job("running", "me", spot=spot()), LEASE)
+    _, job = place.put(None, Job("running", "me", process=spot()), LEASE)
     assert job is not None
     headers = {HEADER: {"v": 1, "key": "limited", "id": "me", "reserved": 0}}
     over: Any = SimpleNamespace(

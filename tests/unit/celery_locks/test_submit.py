@@ -100,7 +100,7 @@ class Sent:
 
 def run_of(task: Any) -> Any:
     """A run of the job with the argument 1, for ``push_request(lock_run=...)``."""
-    return SimpleNamespace(id="r", header=Header(key_of(task, (1,), {}, None)[0], "id"), heir=None)
+    return SimpleNamespace(id="r", header=Header(key_of(task, (1,), {}, None)[0], "id"), successor=None)
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_duplicate_is_answered_as_lock_on_duplicate_says(sent: Sent, caplog: pyt
     job = sent.job(replacing)
     reserved = [header["reserved"] for header in sent.headers[-3:]]
     assert (job.id, job.first, job.reserved) == (results[2].id, reserved[0], reserved[2])
-    sent.place(replacing).put(job, job.turned("running", run="r"), 30)  # as a worker does at its start
+    sent.place(replacing).put(job, job.in_state("running", run="r"), 30)  # as a worker does at its start
     assert replacing.delay(1).id == results[2].id
 
 
@@ -277,7 +277,7 @@ def test_job_that_submits_itself_twice_has_one_successor(sent: Sent, how: str) -
     task.push_request(id="id", called_directly=False, lock_run=run)
     first, second = task.delay(1), task.delay(1)
     third = task.apply_async((1,), task_id="promised")
-    assert run.heir.id == first.id
+    assert run.successor.id == first.id
     assert second.deduplicated is (how == "existing")
     assert third.id == "promised" == sent.ids[-1]
     assert len(sent.ids) == (2 if how == "existing" else 3)
@@ -285,7 +285,7 @@ def test_job_that_submits_itself_twice_has_one_successor(sent: Sent, how: str) -
     assert sent.headers[-1].get("follow") == (first.id if how == "existing" else None)
     task.backend.mark_as_revoked(first.id, "by hand")
     assert not task.delay(1).deduplicated
-    assert run.heir.id == (sent.ids[-1] if how == "existing" else first.id)
+    assert run.successor.id == (sent.ids[-1] if how == "existing" else first.id)
 
 
 def test_duplicates_wait_for_a_slow_result_backend_one_at_a_time(sent: Sent, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,10 +313,10 @@ def test_job_that_is_done_answers_without_a_result_for_a_minute_only(sent: Sent)
     """[K2] Its process died before it stored that."""
     task = sent.task(idempotency_ttl=900)
     for age, spot, answers in ((30, "p", True), (90, "p", False), (90, "", True)):
-        done = Job("done", f"{age}{spot}", spot=spot, keep=900, ttl=900, outcome="success", past=7)
+        done = Job("done", f"{age}{spot}", process=spot, retention=900, ttl=900, outcome="success", last_success=7)
         sent.place(task).put(sent.place(task).look(), done, 900 - age)
         assert task.delay(1).deduplicated is answers, (age, spot)
-        assert sent.job(task).past == 7
+        assert sent.job(task).last_success == 7
 
 
 def test_duplicate_is_no_child_of_its_submitter(sent: Sent) -> None:
@@ -438,11 +438,11 @@ def test_run_keeps_its_key_for_a_successor_only_if_that_was_sent(sent: Sent, mon
     task.push_request(id="id", called_directly=False, lock_run=run)
     with pytest.raises(OperationalError):
         task.delay(1)
-    assert run.heir is None
+    assert run.successor is None
     repair()
     result = task.apply_async((1,), countdown=5)
-    assert (run.heir.id, run.heir.tries) == (result.id, 0)
-    assert run.heir.times.patience(task) == pytest.approx(86_405, abs=1)
+    assert (run.successor.id, run.successor.retries) == (result.id, 0)
+    assert run.successor.times.patience(task) == pytest.approx(86_405, abs=1)
 
 
 @pytest.mark.parametrize("base", [SingletonTask, IdempotentTask])
