@@ -22,7 +22,7 @@ from django_redis_locks.core.background_thread import BackgroundThread
 from django_redis_locks.engine import engine, home_queue, outages
 from django_redis_locks.engine import local_queue as queues
 from django_redis_locks.engine import maintenance as renewal
-from django_redis_locks.primitives.shared import base_lock as base
+from django_redis_locks.primitives.shared import acquisition
 from tests.simulation.scheduler import Died, current
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def installed() -> Iterator[Installation]:
     installation = Installation()
     replaced: list[tuple[Any, str, Any]] = [
         (os, "getpid", installation.getpid),
-        (base, "getpid", installation.getpid),
+        (acquisition, "getpid", installation.getpid),
         (forks, "known", forks.known),
         (engine, "_engines", OwnEngine(installation)),
         (BackgroundThread, "_begin", _calling(installation.start_thread)),

@@ -12,7 +12,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django_redis_locks import LockBackendError, LockLost, LockNotAcquired, LockNotOwned
 from django_redis_locks.core import contexts, events
 from django_redis_locks.core.registry import registry
-from django_redis_locks.primitives.shared import base_lock as base
+from django_redis_locks.primitives.shared import acquisition
 from tests.simulation.lock_rules import place_of
 from tests.simulation.scheduler import Struck, current
 
@@ -67,10 +67,10 @@ def leases_that_end(world: LockWorld, process: Process) -> None:
 
 def two_exceptions(world: LockWorld, process: Process) -> None:
     """A second signal handler raises before the clean-up of what the first one interrupted."""
-    real = base.run_twice_if_interrupted
+    real = acquisition.run_twice_if_interrupted
 
     def struck(clear_away: Callable[[], object]) -> None:
-        base.run_twice_if_interrupted = real
+        acquisition.run_twice_if_interrupted = real
         raise Struck
 
     def hold() -> None:
@@ -90,7 +90,7 @@ def two_exceptions(world: LockWorld, process: Process) -> None:
             world.scheduler.broken("a waiter gives up although the lock is free")
 
     def strike() -> None:
-        base.run_twice_if_interrupted = struck
+        acquisition.run_twice_if_interrupted = struck
         waiter.strikes += 1
         waiter.wake()
 

@@ -15,7 +15,7 @@ from django_redis_locks.core.queue_values import HandedOverLock
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queue import _Queue
 from django_redis_locks.engine.renewal_schedule import RenewalSchedule
-from django_redis_locks.primitives.shared import base_lock as base
+from django_redis_locks.primitives.shared import acquisition
 from tests.simulation.network import SimulatedSubscriber
 
 Patch = pytest.MonkeyPatch
@@ -86,7 +86,7 @@ def wakeup_not_passed_on(patch: Patch) -> None:
 
 def seat_left(patch: Patch) -> None:
     """[E11] An exception leaves a seat at the head of the queue."""
-    patch.setattr(base, "run_twice_if_interrupted", lambda clear_away: None)
+    patch.setattr(acquisition, "run_twice_if_interrupted", lambda clear_away: None)
 
 
 def no_local_queue_wakeup(patch: Patch) -> None:

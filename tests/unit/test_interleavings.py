@@ -20,7 +20,7 @@ from django_redis_locks.core.queue_values import Attempt, QueuePosition, Waiter
 from django_redis_locks.engine.engine import Engine
 from django_redis_locks.engine.local_queue import LocalQueues, _Queue
 from django_redis_locks.primitives.lock import Lock
-from django_redis_locks.primitives.shared import base_lock as base
+from django_redis_locks.primitives.shared import acquisition
 from django_redis_locks.primitives.shared import wait_loop as waiting
 from django_redis_locks.primitives.shared.lock_programs import LockPrograms
 from django_redis_locks.primitives.shared.requests import Granted
@@ -238,7 +238,7 @@ def one_number(patch: pytest.MonkeyPatch) -> None:
 
 def cleared_once(patch: pytest.MonkeyPatch) -> None:
     """[L16] A signal handler that raises while a cancelled one clears up keeps him from it."""
-    patch.setattr(base, "run_twice_if_interrupted", lambda clear_away: clear_away())
+    patch.setattr(acquisition, "run_twice_if_interrupted", lambda clear_away: clear_away())
 
 
 Mutation = Callable[[pytest.MonkeyPatch], None]

@@ -7,22 +7,16 @@ from __future__ import annotations
 
 import inspect
 import sys
-from functools import partial
-from os import getpid
-from typing import TYPE_CHECKING, Literal, Never, overload
+from typing import TYPE_CHECKING, Never, overload
 
-from ...core import events, forks, owners
+from ...core import events, owners
 from ...core.arguments import refuse_unknown
-from ...core.durations import Duration, patience
-from ...core.effects import LeaveQueue
-from ...core.errors import LockAlreadyHeld, LockBackendError, LockNotAcquired, LockNotOwned
+from ...core.durations import Duration
+from ...core.errors import LockNotOwned
 from ...core.grant import Grant
-from ...core.hold import Hold, State
-from ...core.registry import end_block, forget_block, registry
-from ...core.runner import arun, run, run_twice_if_interrupted
+from ...core.registry import end_block, registry
+from ...core.runner import arun, run
 from .lock_object import LockObject
-from .lock_programs import GRANTED_TOO_LATE
-from .requests import AcquireRequest, Busy
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -34,16 +28,6 @@ _get_frame = sys._getframe
 _GENERATOR = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 """A block of a generator may end in another thread or task than it began in. It is known by its frame, which lives as long
 as the block; all others are alike."""
-
-_ALREADY_HELD = (
-    "the caller holds it already. What may be entered again is rlock(), or @redis_lock(reentrant=True); "
-    "a test of contention has somebody else hold it: django_redis_locks.testing.hold_lock()"
-)
-
-_KEPT_BY_TRANSACTION = (
-    'an open transaction of this thread keeps it, with hold="transaction" or by @redis_lock. What enters it again until '
-    'then is lock(key, hold="transaction"), or rlock(key)'
-)
 
 _ARGUMENTS = ("blocking", "timeout")
 
@@ -217,113 +201,6 @@ class BaseLock(LockObject):
         except BaseException as failure:
             self._undo_block(grant, failure)
             raise
-
-    # What acquire and aacquire share.
-
-    @overload
-    def _new_request(self, blocking: Literal[True], timeout: None, home: object) -> AcquireRequest: ...
-    @overload
-    def _new_request(self, blocking: bool, timeout: Duration | None, home: object) -> AcquireRequest | None: ...
-    def _new_request(self, blocking: bool, timeout: Duration | None, home: object) -> AcquireRequest | None:
-        """The caller's wish; None if the answer is no without asking the store."""
-        if home is None and self.options.on_lost == "cancel":
-            raise ValueError('on_lost="cancel" cancels a task: acquire the lock with aacquire() or "async with"')
-        if getpid() != forks.known:
-            forks.pid()
-        usual = blocking is True and timeout is None
-        wait = self.options.wait if usual else self._wait_seconds(blocking, timeout)
-        request = AcquireRequest(wait, owners.current_owner(), home, raises=usual)
-        if registry.knows(self.lock_id):
-            newest = registry.newest(self.lock_id, deferred=True)
-            if newest is not None and newest.hold.held:
-                if self.reentrant:
-                    if newest.hold.over:
-                        raise self._loss_of(newest.hold, "expired")
-                    request.inner = newest.hold
-                    return request
-                why = None if newest.hold.over else _KEPT_BY_TRANSACTION if newest.deferred else _ALREADY_HELD
-            else:
-                why = registry.why_self_deadlock(self.lock_id)
-            if why is not None:
-                if blocking:
-                    raise LockAlreadyHeld(f"lock {self.name!r}: {why}", **self.about)
-                return None
-        return request
-
-    def _wait_seconds(self, blocking: bool, timeout: Duration | None) -> float:
-        if blocking not in (True, False):
-            raise ValueError(f"blocking is True or False, not {blocking!r}; write acquire(timeout=...) for a wait")
-        if blocking:
-            return self.options.wait if timeout is None else patience(timeout, "timeout")
-        if timeout not in (None, -1):
-            raise ValueError("acquire(blocking=False) takes no timeout")
-        return 0.0
-
-    def _grant_or_raise(self, request: AcquireRequest, verdict: Hold | Busy) -> Grant | None:
-        if isinstance(verdict, Hold):
-            grant = request.given = Grant(verdict, self, request.grant, request.block)
-            if self.options.auto_release and registry.keep(grant, request.block) and not verdict.renew_until:
-                self.performer.forget_at_end(verdict)
-            if events.wanted(events.Acquired):
-                events.emit(events.Acquired(self.key, self.name, self.alias, verdict.fence, request.waited))
-            return grant
-        if verdict is GRANTED_TOO_LATE:
-            raise LockBackendError(
-                f"the answer took longer than the lease of {self.options.lease / 1000:g} s: the lock wasn't acquired",
-                transient=True,
-            )
-        events.emit(events.Contended(self.key, self.name, self.alias, request.waited))
-        if not request.raises:
-            return None
-        holder = f", held by {verdict.holder}" if verdict.holder is not None else ""
-        raise LockNotAcquired(
-            f"lock {self.name!r} is busy{holder}; waited {request.waited:.3f} s",
-            waited=request.waited,
-            retry_after=verdict.lease_left,
-            holder=verdict.holder,
-            **self.about,
-        )
-
-    def _handle_failure(self, request: AcquireRequest, failure: BaseException) -> Grant:
-        """Nobody will ever have the grant: what the wish left behind is cleared away, and the failure raised again. With
-        ``ON_BACKEND_ERROR`` "open" a store that is down gives a grant that protects nothing."""
-        run_twice_if_interrupted(partial(self._undo_request, request, failure))
-        if not isinstance(failure, LockBackendError):
-            raise failure
-        self._with_context(failure)
-        if not self.options.fail_open:
-            raise failure
-        events.emit(events.BackendFailed(self.key, self.name, self.alias, "acquire, going on unlocked", str(failure)))
-        grant = request.given = Grant(
-            self._make_hold(request, None, sent=0.0, outcome_unknown=False), self, request.grant, request.block
-        )
-        if self.options.auto_release:
-            registry.keep(grant, request.block)
-        return grant
-
-    def _undo_request(self, request: AcquireRequest, failure: BaseException) -> None:
-        if request.waiter is not None:
-            self._perform(LeaveQueue(request.waiter, 0.0))  # the next one asks at once: a wake-up may have been spent
-        if request.given is not None:
-            forget_block(request.given)
-            registry.forget(request.given)
-        if request.inner is not None:
-            request.inner.take_out(request.grant)
-        hold = request.hold
-        if hold is not None:
-            hold.state = State.GONE
-            self.performer.unwatch(hold)
-        refused = isinstance(failure, LockBackendError) and not failure.outcome_unknown
-        kept = request.waiter is None or not request.waiter.gave_back
-        if (hold is not None and kept) or (request.sent and not refused):
-            self._perform(self._cleanup(request.token))
-
-    def check_block(self) -> None:
-        if not self.options.auto_release:
-            raise TypeError(
-                f"lock {self.name!r}: a block releases at its end, and auto_release=False keeps the lock until its lease "
-                "ends: write acquire(), or leave auto_release out"
-            )
 
     def _newest_grant(self) -> Grant:
         return self._required_grant(registry.newest(self.lock_id))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NoReturn, Self
 
-from .lock_ownership import LockOwnership
+from .acquisition import LockAcquisition
 
-_INTERNAL = frozenset(name for name in dir(LockOwnership) if not name.startswith("__")) - {"key", "name", "alias"}
+_INTERNAL = frozenset(name for name in dir(LockAcquisition) if not name.startswith("__")) - {"key", "name", "alias"}
 """What the engine has of a lock."""
 
 
-class LockObject(LockOwnership):
+class LockObject(LockAcquisition):
     __slots__ = ()
 
     def __repr__(self) -> str:

@@ -62,6 +62,17 @@ class LockOwnership(LockPrograms):
             hold = grant.hold
             events.emit(events.Released(self.key, self.name, self.alias, hold.fence, hold.age(), confirmed))
 
+    def check_block(self) -> None:
+        """
+        Raises:
+            TypeError: a block would release a lock that has ``auto_release=False``.
+        """
+        if not self.options.auto_release:
+            raise TypeError(
+                f"lock {self.name!r}: a block releases at its end, and auto_release=False keeps the lock until its lease "
+                "ends: write acquire(), or leave auto_release out"
+            )
+
     def clean_up_release(self, grant: Grant, failure: BaseException) -> None:
         """What an exception interrupted, wherever it struck, the janitor brings to its end."""
         hold = grant.hold
