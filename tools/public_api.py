@@ -90,7 +90,7 @@ RETURNED: Final = (
 """Documented classes of values that calls return, and the module of each: no public module exports them."""
 
 OPTIONS: Final = (
-    ("@cached", "django_redis_locks.cache.decorator.cached", "Options"),
+    ("@cached", "django_redis_locks.cache.decorator.cached", "CachedOptions"),
     ("@redis_lock", "django_redis_locks.decorators.redis_lock", "Options"),
 )
 """Typed dicts of keyword arguments."""

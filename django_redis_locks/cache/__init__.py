@@ -5,20 +5,19 @@ from __future__ import annotations
 from .api import (
     aget_or_load,
     aget_or_load_many,
-    ainvalidate,
     arefresh,
     get_or_load,
     get_or_load_many,
-    invalidate,
     refresh,
 )
+from .api_invalidate import ainvalidate, invalidate
 from .backend.stampede import StampedeCache
 from .decorator.cached import cached
 from .errors import LoadError, LoadFailed, LoadTimeout
 from .loading.loader import LoadContext
 from .loading.refresh_job import Job
 from .metrics import counters, load_finished
-from .options import XFetch
+from .options import LoadOptions, XFetch
 from .pages.decorator import cached_page
 from .results import MISSING, LoadResult
 
@@ -28,6 +27,7 @@ __all__ = [
     "LoadContext",
     "LoadError",
     "LoadFailed",
+    "LoadOptions",
     "LoadResult",
     "LoadTimeout",
     "StampedeCache",

@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from functools import lru_cache
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, Literal, TypedDict
 
-from django.core.cache.backends.base import DEFAULT_TIMEOUT
+from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
 
 from ..core import durations
 from ..core.durations import Duration
@@ -60,34 +60,60 @@ class XFetch:
             raise ValueError(f"beta is a positive number, not {self.beta!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedOptions:
-    """How a value is loaded and kept. Times in seconds, or ``timedelta``.
+class LoadOptions(TypedDict, total=False):
+    """The options of ``get_or_load``, ``refresh``, ``get_or_load_many``, their a-twins and ``@cached``. Times in seconds, or
+    ``timedelta``.
 
     Attributes:
+        cache: alias of ``CACHES``, or the cache.
+        version: version of the key, as for the cache's own ``get``.
+        using: alias of the locks on whose server loads are coordinated. Without effect for a Redis cache.
         ttl: how long a value is fresh; None: for ever; 0 or less: it isn't stored. By default the cache's own.
-        stale: for how long after that it is served while one caller loads it again, or when the loader fails.
-        early: load it again before it is stale: when this fraction of its ttl is over, or as ``XFetch`` has it.
-        refresh: who loads a stale or early value: ``"inline"`` the caller who finds it, ``"thread"`` a thread or task of
-            its process, ``"celery"`` a worker, or a callable that is given the job.
-        wait: how long a caller without a value waits for another one's load; None, or -1: for as long as that runs.
-        wait_stale: how long a caller with a stale value waits for the fresh one; then the stale value is served, and the load goes
-            on in a thread or task. 0: the caller who loads ``"inline"`` waits for as long as that takes, the others don't.
+        stale: how long after that it is served while one caller loads it again, or when the loader fails.
+        early: load it again before it is stale: when this fraction of its ttl is over, or as ``XFetch`` decides.
+        refresh: where a stale or early value is loaded: ``"inline"`` by the caller that finds it, ``"thread"`` in a thread or
+            task of its process, ``"celery"`` in a worker, with ``@cached`` only; or a callable that takes the ``Job``.
+        wait: how long a caller without a value waits for another one's load; None, or -1: as long as that runs.
+        wait_stale: how long a caller with a stale value waits for the fresh one; then the stale value is served, and the load
+            goes on in a thread or task. 0: the caller that loads ``"inline"`` waits for its load, the others don't wait.
         on_timeout: after ``wait``: ``"load"`` beside the other one, without storing, one caller for each lease;
-            ``"default"``; ``"raise"`` a ``LoadTimeout``.
+            ``"default"``: return that; ``"raise"`` a ``LoadTimeout``.
         default: the value when there is none.
-        max_hold: for how long a loader may run before other callers give it up, and load themselves; None: for as long as it
-            takes.
-        start_within: for how long a job of ``refresh`` may wait for its worker before another one is handed over.
+        max_hold: how long a loader may run before other callers stop waiting for it and load themselves; None: without limit.
+        start_within: how long a job of ``refresh`` may wait for its worker before another one is handed over.
         none_ttl: how long None is kept; 0: it isn't stored.
-        jitter: values live shorter than ``ttl`` by a random share up to this one, lest many end at once.
+        jitter: values live shorter than ``ttl`` by a random share up to this one, so that they don't end all at once.
         stale_if_error: serve a stale value if the loader fails.
-        error_ttl: for how long a key isn't loaded again after its loader failed. Callers get the stale value; without one,
-            callers with this option raise ``LoadFailed``. 0: each caller loads. By default 5 s while a stale value is
+        error_ttl: how long a key isn't loaded again after its loader failed. Callers get the stale value; without one,
+            callers with this option raise ``LoadFailed``. 0: each caller loads. None, the default: 5 s while a stale value is
             served, and 0 without one.
-        store_in_atomic: when to store and share a value that was loaded inside of a transaction: ``"on_commit"``, under READ
-            COMMITTED only; ``"now"``; or ``"skip"`` that.
+        store_in_atomic: when a value that was loaded inside a transaction is stored and shared: ``"on_commit"``, under READ
+            COMMITTED only; ``"now"``; or ``"skip"``: never.
     """
+
+    cache: str | BaseCache
+    version: int | None
+    using: str | None
+    ttl: Duration | None
+    stale: Duration
+    early: float | XFetch | None
+    refresh: Literal["inline", "thread", "celery"] | Callable[..., Any]
+    wait: Duration | None
+    wait_stale: Duration
+    on_timeout: Literal["load", "default", "raise"]
+    default: Any
+    max_hold: Duration | None
+    start_within: Duration
+    none_ttl: Duration
+    jitter: float
+    stale_if_error: bool
+    error_ttl: Duration | None
+    store_in_atomic: Literal["on_commit", "now", "skip"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedOptions:
+    """``LoadOptions`` after their checks, without those that name the cache. Times in seconds."""
 
     ttl: Any = DEFAULT_TIMEOUT
     stale: float = 0.0

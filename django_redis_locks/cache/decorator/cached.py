@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Coroutine
-from datetime import timedelta
-from typing import Any, Literal, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
+
+from django.core.cache.backends.base import BaseCache
 
 from ...callable_kinds import is_async, name_of, refused_kind
 from ...core import key_templates as templates
-from ..options import XFetch
+from ..loading.coordinator import alias_of
+from ..options import LoadOptions
 from ..options import options as checked
 from ..results import LoadResult
 from .function import CachedClassMethod, CachedFunction, CachedStatic, by_celery
@@ -19,30 +21,15 @@ from .function_cache import FunctionCache
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Seconds = float | timedelta
 
+class CachedOptions(LoadOptions, total=False):
+    """The options of ``@cached``: those of a load, and its own.
 
-class Options(TypedDict, total=False):
-    """Those of ``get_or_load``, and our own."""
+    Attributes:
+        vary_on_language: keep a value for each language.
+        many: loads what ``get_many`` misses: takes a list of calls and returns a dict of their values.
+    """
 
-    ttl: Seconds | None
-    cache: str
-    version: int | None
-    using: str | None
-    stale: Seconds
-    early: float | XFetch | None
-    refresh: Literal["inline", "thread", "celery"] | Callable[..., Any]
-    wait: Seconds | None
-    wait_stale: Seconds
-    on_timeout: Literal["load", "default", "raise"]
-    default: Any
-    max_hold: Seconds | None
-    start_within: Seconds
-    none_ttl: Seconds
-    jitter: float
-    stale_if_error: bool
-    error_ttl: Seconds | None
-    store_in_atomic: Literal["on_commit", "now", "skip"]
     vary_on_language: bool
     many: Callable[..., Any] | None
 
@@ -74,20 +61,20 @@ class Informing(Protocol):
 
 
 @overload
-def cached(template: str | None = None, /, *, info: Literal[True], **options: Unpack[Options]) -> Informing: ...
+def cached(template: str | None = None, /, *, info: Literal[True], **options: Unpack[CachedOptions]) -> Informing: ...
 @overload
-def cached(function: classmethod[Any, P, R], /, **options: Unpack[Options]) -> CachedClassMethod[P, R]: ...
+def cached(function: classmethod[Any, P, R], /, **options: Unpack[CachedOptions]) -> CachedClassMethod[P, R]: ...
 @overload
-def cached(function: staticmethod[P, R], /, **options: Unpack[Options]) -> CachedStatic[P, R]: ...
+def cached(function: staticmethod[P, R], /, **options: Unpack[CachedOptions]) -> CachedStatic[P, R]: ...
 @overload
-def cached(function: Callable[P, R], /, **options: Unpack[Options]) -> CachedFunction[P, R]: ...
+def cached(function: Callable[P, R], /, **options: Unpack[CachedOptions]) -> CachedFunction[P, R]: ...
 @overload
-def cached(template: str | None = None, /, **options: Unpack[Options]) -> Caching: ...
+def cached(template: str | None = None, /, **options: Unpack[CachedOptions]) -> Caching: ...
 def cached(
     target: Any = None,
     /,
     *,
-    cache: str = "default",
+    cache: str | BaseCache = "default",
     version: int | None = None,
     using: str | None = None,
     vary_on_language: bool = False,
@@ -105,7 +92,7 @@ def cached(
     ``get_many``, ``uncached``, each given the arguments of a call, and ``a`` twins of those that talk to the cache.
 
     Args:
-        cache: the alias of the cache.
+        cache: alias of ``CACHES``, or the cache.
         version: of the keys.
         using: the alias of the locks, for caches that aren't on Redis.
         vary_on_language: keep a value for each language.
@@ -125,7 +112,7 @@ def cached(
     checked(options)
     if many is not None and not callable(many):
         raise TypeError(f"many is a function that is given a list of calls, not {many!r}")
-    where = {"cache": cache, "version": version, "using": using}
+    where = {"cache": alias_of(cache), "version": version, "using": using}
     more: dict[str, Any] = {"vary_on_language": vary_on_language, "many": many, "info": info}
     decorate = functools.partial(_decorate, template=template, where=where, options=options, more=more)
     return decorate if target is None else decorate(target)

@@ -9,7 +9,7 @@ from asgiref.sync import async_to_sync
 
 from ...callable_kinds import is_async, name_of
 from ...core.runner import arun, run
-from .. import api as functions
+from .. import api, api_invalidate
 from ..loading.coordinator import coordinator_of
 from ..loading.get import get_value, reload_value
 from ..loading.refresh_job import Job, carry_out
@@ -89,10 +89,10 @@ class FunctionCache:
         return run(carry_out(call, token), call.coordinator.performer)
 
     def invalidate(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, stale: bool, **how: Any) -> None:
-        functions.invalidate(self.key(args, kwargs), **self._where, stale=self._stale_seconds(stale), **how)
+        api_invalidate.invalidate(self.key(args, kwargs), **self._where, stale=self._stale_seconds(stale), **how)
 
     async def ainvalidate(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, stale: bool, **how: Any) -> None:
-        await functions.ainvalidate(self.key(args, kwargs), **self._where, stale=self._stale_seconds(stale), **how)
+        await api_invalidate.ainvalidate(self.key(args, kwargs), **self._where, stale=self._stale_seconds(stale), **how)
 
     def _stale_seconds(self, stale: bool) -> float:
         if type(stale) is not bool:
@@ -136,8 +136,8 @@ class FunctionCache:
                 return _by_key(self._many(*first, [by_key[key] for key in missing]), missing, by_key)
             return {key: self.function(*first, *_arguments(by_key[key])) for key in missing}
 
-        found = functions.get_or_load_many(list(by_key), load, **self._where, info=self._info, **self._many_options)
-        return [found.get(key) for key in keys]
+        found = api.get_or_load_many(list(by_key), load, info=True, **self._where, **self._many_options)
+        return [self._told(found[key]) for key in keys]
 
     async def aget_many(self, first: tuple[Any, ...], calls: list[Any]) -> list[Any]:
         keys = self._keys(first, calls)
@@ -161,10 +161,8 @@ class FunctionCache:
             loader: Any = aload if self.asynchronous else load
         else:
             loader = aload_many if is_async(many) else load_many
-        found = await functions.aget_or_load_many(
-            list(by_key), loader, **self._where, info=self._info, **self._many_options
-        )
-        return [found.get(key) for key in keys]
+        found = await api.aget_or_load_many(list(by_key), loader, info=True, **self._where, **self._many_options)
+        return [self._told(found[key]) for key in keys]
 
     def _keys(self, first: tuple[Any, ...], calls: list[Any]) -> list[str]:
         return [self.key((*first, *_arguments(call)), {}) for call in calls]

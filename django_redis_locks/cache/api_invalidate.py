@@ -1,0 +1,93 @@
+"""The public functions ``invalidate`` and ``ainvalidate``."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from ..core.durations import patience
+from ..core.errors import LockBackendError
+from ..core.runner import arun, run
+from ..handler import DEFAULT
+from .loading import transactions as commits
+from .loading.coordinator import coordinator_of
+from .loading.invalidation import invalidate_all
+
+if TYPE_CHECKING:
+    from ..core.durations import Duration
+
+
+def invalidate(
+    *keys: str,
+    cache: Any = DEFAULT,
+    version: int | None = None,
+    using: str | None = None,
+    stale: Duration = 0,
+    replica_lag: Duration = 0,
+    immediate: bool = False,
+) -> None:
+    """Delete values, and void the loads that are running: what they bring isn't stored. Inside a transaction this is done
+    after COMMIT: until then a load would only read what is about to change.
+
+    Args:
+        *keys: as for the cache's own ``delete``.
+        cache: alias of ``CACHES``, or the cache.
+        version: as for the cache's own ``delete``.
+        using: as for ``get_or_load``.
+        stale: seconds for which callers with the option ``stale`` are still served the old values, while one of them loads.
+        replica_lag: seconds by which a replica may be late: until then loaded values are kept no longer than that.
+        immediate: do it now, even inside a transaction.
+
+    Raises:
+        LockBackendError: the store doesn't answer, or refuses, and old values may stay. The invalidation is repeated in
+            the background until it succeeds. After a COMMIT the error is only logged.
+        ValueError: an argument is out of its range.
+    """
+    coordinator = coordinator_of(cache, using)
+    items = [(coordinator.key(key, version), key, version) for key in keys]
+    keep, lag = _milliseconds(stale, "stale"), _milliseconds(replica_lag, "replica_lag")
+
+    connections = [] if immediate else commits.open_now()
+
+    def work() -> None:
+        failure = run(invalidate_all(coordinator, items, keep, lag), coordinator.performer)
+        if failure is not None and not (connections and isinstance(failure, LockBackendError)):
+            raise failure  # Django logs it after a commit
+
+    for key, _, _ in items if connections else ():
+        commits.forget(coordinator.load(key, "").lock_id)
+    commits.after_commit(connections, work)
+
+
+async def ainvalidate(
+    *keys: str,
+    cache: Any = DEFAULT,
+    version: int | None = None,
+    using: str | None = None,
+    stale: Duration = 0,
+    replica_lag: Duration = 0,
+    immediate: bool = False,
+) -> None:
+    """Delete values, and void the loads that are running: what they bring isn't stored. This is done at once, as
+    asynchronous code has no transactions. Inside ``sync_to_async`` call ``invalidate``.
+
+    Args:
+        *keys, cache, version, using, stale, replica_lag: as for ``invalidate``.
+        immediate: accepted for symmetry; without effect.
+
+    Raises:
+        LockBackendError, ValueError: as ``invalidate``.
+    """
+    coordinator = coordinator_of(cache, using)
+    items = [(coordinator.key(key, version), key, version) for key in keys]
+    keep, lag = _milliseconds(stale, "stale"), _milliseconds(replica_lag, "replica_lag")
+    failure = await arun(invalidate_all(coordinator, items, keep, lag), coordinator.performer)
+    if failure is not None:
+        raise failure
+
+
+def _milliseconds(value: Duration, name: str) -> int:
+    seconds = patience(value, name)
+    if seconds == inf:
+        raise ValueError(f"{name} must be 0 or more seconds, not -1")
+    return round(seconds * 1000)
